@@ -1,0 +1,45 @@
+//! The `[llm]` section.
+
+use serde::Deserialize;
+
+/// Settings of the language model. Each key is documented in `configs/default.toml`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LlmConfig {
+    /// `assistant` or `openai`.
+    pub engine: String,
+    /// `openai`: address up to and including `/v1`.
+    pub base_url: String,
+    /// `openai`: the model's name.
+    pub model: String,
+    /// `openai`: the environment variable that holds the key; empty: no key.
+    pub api_key_env: String,
+    /// Instructions sessions begin with.
+    pub system_prompt: String,
+    /// `openai`: 0 to 2.
+    pub temperature: f32,
+    /// `openai`: at most this many tokens an answer.
+    pub max_tokens: u32,
+    /// `openai`: the longest wait for the first token, the retry included.
+    pub first_token_timeout_ms: u64,
+    /// `openai`: the longest wait between two tokens.
+    pub token_timeout_ms: u64,
+}
+
+impl Default for LlmConfig {
+    fn default() -> Self {
+        Self {
+            engine: "assistant".into(),
+            base_url: "https://api.openai.com/v1".into(),
+            model: "gpt-4o-mini".into(),
+            api_key_env: "OPENAI_API_KEY".into(),
+            system_prompt: "You are a helpful voice assistant. Answer in one to three short spoken sentences, \
+                            without markup, lists or emoji."
+                .into(),
+            temperature: 0.7,
+            max_tokens: 512,
+            first_token_timeout_ms: 10_000,
+            token_timeout_ms: 10_000,
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The language model: messages in, text and tool-call deltas out.
+//!
+//! [`Llm`] is the port as a session sees it; `engines` makes it. An engine keeps no conversation: each request carries
+//! all the model is to know. It never speaks, and never runs a tool.
+
+mod config;
+mod error;
+pub mod fake;
+
+pub use config::LlmConfig;
+pub use error::LlmError;
+
+use futures_util::stream::BoxStream;
+use serde_json::Value;
+
+/// One request: the conversation so far and how to go on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChatRequest {
+    /// System prompt first, then the conversation in order.
+    pub messages: Vec<Message>,
+    /// What the model may call.
+    pub tools: Vec<Tool>,
+    /// Whether it must.
+    pub tool_choice: ToolChoice,
+    /// At most this many tokens of answer; `None`: the configuration's limit.
+    pub max_tokens: Option<u32>,
+    /// The conversation this belongs to, an opaque name. Engines may use it to route to a warm cache, and no more.
+    pub user: Option<String>,
+}
+
+/// One message of the conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// Instructions.
+    System(String),
+    /// What the person said or wrote.
+    User(String),
+    /// What the assistant said, as far as it was heard, and the tools it called.
+    Assistant {
+        /// The words; may be empty when tools were called.
+        text: String,
+        /// The calls, in order.
+        tool_calls: Vec<ToolCall>,
+    },
+    /// A tool's result.
+    Tool {
+        /// The call it answers.
+        call_id: String,
+        /// The result, any text.
+        output: String,
+    },
+}
+
+/// A function the model may call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    /// The function's name.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// JSON schema of its arguments.
+    pub parameters: Value,
+}
+
+/// A call the model made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolCall {
+    /// The call's identifier.
+    pub call_id: String,
+    /// The function.
+    pub name: String,
+    /// JSON text.
+    pub arguments: String,
+}
+
+/// Whether the model may or must call tools.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum ToolChoice {
+    /// As it sees fit.
+    #[default]
+    Auto,
+    /// It must not.
+    None,
+    /// It must call one.
+    Required,
+    /// It must call this one.
+    Function(String),
+}
+
+/// What a model streams.
+#[derive(Clone, Debug, PartialEq)]
+pub enum LlmDelta {
+    /// More of the answer, any length, never empty.
+    Text(String),
+    /// More of a tool call. `index` tells several calls of one answer apart; the first delta of an index carries
+    /// `call_id` and `name`, later ones leave them empty.
+    ToolCall {
+        /// Which call of the answer, from 0.
+        index: usize,
+        /// The call's identifier, or empty.
+        call_id: String,
+        /// The function's name, or empty.
+        name: String,
+        /// More JSON text of the arguments; may be empty.
+        arguments: String,
+    },
+    /// The end; always the last delta of a stream that did not fail.
+    Done {
+        /// Why it ended.
+        finish: Finish,
+        /// Tokens used, where the engine counts them.
+        usage: Option<Usage>,
+    },
+}
+
+/// Why an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// It was complete.
+    Stop,
+    /// It reached the limit of tokens.
+    Length,
+    /// It waits for tool results.
+    ToolCalls,
+    /// A filter cut it.
+    ContentFilter,
+}
+
+/// Tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Read by the model.
+    pub input_tokens: u64,
+    /// Written by the model.
+    pub output_tokens: u64,
+}
+
+/// The port: one engine, shared by all sessions.
+pub trait Llm: Send + Sync {
+    /// The engine's name as configured, for `/readyz` and the logs.
+    fn name(&self) -> &str;
+
+    /// Streams one answer. Dropping the stream cancels the work; it carries its own deadlines.
+    fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>>;
+}

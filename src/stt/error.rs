@@ -1,0 +1,32 @@
+//! What can go wrong in speech to text.
+
+use std::time::Duration;
+
+/// A failed transcription. It ends the transcription of one utterance, never the session.
+#[derive(Debug, thiserror::Error)]
+pub enum SttError {
+    /// Every decoder is taken and too many utterances wait.
+    #[error("every speech decoder is taken and {waiting} utterances wait already")]
+    Busy {
+        /// How many wait.
+        waiting: usize,
+    },
+    /// The engine did not answer in time.
+    #[error("the speech recognizer gave no answer within {0:?}")]
+    Timeout(Duration),
+    /// The work was cancelled.
+    #[error("the transcription was cancelled")]
+    Cancelled,
+    /// A library, a model or a setting is missing or wrong; the text says what and how to get it.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The engine failed on this utterance.
+    #[error("the speech recognizer failed: {message}")]
+    Engine {
+        /// What it said.
+        message: String,
+        /// Its cause, where there is one.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+}

@@ -1,0 +1,87 @@
+//! An engine for tests and benchmarks: it answers at once, from a script, and says how much it heard.
+
+use super::{Stt, SttError, SttOptions, SttUtterance, Transcript};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Gives the scripted transcripts in order, then `"utterance of N samples"`.
+#[derive(Clone, Default)]
+pub struct FakeStt {
+    script: Arc<Mutex<VecDeque<Result<String, String>>>>,
+    /// How long `finish` takes.
+    pub delay: Duration,
+}
+
+impl FakeStt {
+    /// An engine that hears these texts, in this order.
+    pub fn hears<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let script = texts.into_iter().map(|text| Ok(text.to_owned())).collect();
+        Self { script: Arc::new(Mutex::new(script)), delay: Duration::ZERO }
+    }
+
+    /// The next utterance fails with this message.
+    pub fn then_fails(self, message: &str) -> Self {
+        self.script.lock().expect("no panic while locked").push_back(Err(message.to_owned()));
+        self
+    }
+}
+
+impl Stt for FakeStt {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0 };
+        ready(Ok(Box::new(utterance) as Box<dyn SttUtterance>)).boxed()
+    }
+}
+
+struct FakeUtterance {
+    engine: FakeStt,
+    n_samples: usize,
+}
+
+impl FakeUtterance {
+    fn transcript(&self, text: String) -> Transcript {
+        Transcript { text, confidence: Some(1.0), speaker: None }
+    }
+}
+
+impl SttUtterance for FakeUtterance {
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        self.n_samples += pcm.len();
+        ready(Ok(())).boxed()
+    }
+
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        ready(Ok(None)).boxed()
+    }
+
+    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        let script = self.engine.script.lock().expect("no panic while locked");
+        let text = match script.front() {
+            Some(Ok(text)) => text.clone(),
+            _ => format!("utterance of {} samples", self.n_samples),
+        };
+        ready(Ok(self.transcript(text))).boxed()
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        async move {
+            if !self.engine.delay.is_zero() {
+                tokio::time::sleep(self.engine.delay).await;
+            }
+            let next = self.engine.script.lock().expect("no panic while locked").pop_front();
+            match next {
+                Some(Ok(text)) => Ok(self.transcript(text)),
+                Some(Err(message)) => Err(SttError::Engine { message, source: None }),
+                None => Ok(self.transcript(format!("utterance of {} samples", self.n_samples))),
+            }
+        }
+        .boxed()
+    }
+}

@@ -1,0 +1,86 @@
+//! Speech to text: an utterance in, partial, guessed and final transcripts out.
+//!
+//! [`Stt`] is the port as a session sees it. It is asynchronous, so that a remote engine implements it directly; a
+//! local engine implements the synchronous [`SttStream`] and a lane drives it. Sessions call the port; `engines` makes
+//! it. An engine never decides when a turn is over, and never keeps audio after its utterance is dropped.
+
+mod config;
+mod error;
+pub mod fake;
+
+pub use config::SttConfig;
+pub use error::SttError;
+
+use crate::units::SampleRate;
+use futures_util::future::BoxFuture;
+use tokio_util::sync::CancellationToken;
+
+/// The rate of all PCM given to an engine: mono, 16 kHz.
+pub const RATE: SampleRate = SampleRate::HZ_16000;
+
+/// What an engine understood.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Transcript {
+    /// The words, as the engine writes them; empty when nothing was said.
+    pub text: String,
+    /// How sure the engine is, in `[0, 1]`, where it can tell.
+    pub confidence: Option<f32>,
+    /// What the engine learnt of the speaker, for the next utterance of the same session.
+    pub speaker: Option<SpeakerState>,
+}
+
+/// What an engine adapts to a voice or a microphone (PocketSphinx: the cepstral mean). It travels with the session and
+/// never stays in a shared decoder.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpeakerState(pub Vec<f32>);
+
+/// What a session asks of an utterance's decoding.
+#[derive(Clone, Debug, Default)]
+pub struct SttOptions {
+    /// ISO-639-1 code; `None`: the engine's own choice.
+    pub language: Option<String>,
+    /// Words to expect, where the engine can use them.
+    pub prompt: Option<String>,
+    /// From this session's last transcript.
+    pub speaker: Option<SpeakerState>,
+}
+
+/// The port: one engine, shared by all sessions.
+pub trait Stt: Send + Sync {
+    /// The engine's name as configured, for `/readyz` and the logs.
+    fn name(&self) -> &str;
+
+    /// Opens a stream for one utterance.
+    ///
+    /// Waits its turn, first come first served, while every decoder is taken: the session keeps the utterance's PCM
+    /// meanwhile and sets the deadline. Dropping the future gives the place up. [`SttError::Busy`] when too many wait
+    /// already.
+    fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>>;
+}
+
+/// One utterance being decoded. Dropping it cancels the work and frees the decoder.
+pub trait SttUtterance: Send {
+    /// Takes the next mono PCM at [`RATE`], any length. Waits while the engine is behind; nothing is dropped.
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>>;
+
+    /// What was understood so far. `None` where the engine has no partials.
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>>;
+
+    /// What the final transcript would be if the utterance ended here; the stream stays open.
+    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>>;
+
+    /// Ends the utterance.
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>>;
+}
+
+/// A synchronous engine's stream, as a lane drives it. All methods may block for as long as decoding takes.
+pub trait SttStream: Send {
+    /// Decodes the next mono PCM at [`RATE`].
+    fn push(&mut self, pcm: &[i16]) -> Result<(), SttError>;
+    /// What was understood so far.
+    fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
+    /// The final transcript if the utterance ended here; the stream stays open.
+    fn guess(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
+    /// Ends the utterance; the stream may be begun again for another one.
+    fn finish(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
+}

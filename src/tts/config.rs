@@ -1,0 +1,40 @@
+//! The `[tts]` section.
+
+use serde::Deserialize;
+
+/// Settings of text to speech. Each key is documented in `configs/default.toml`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TtsConfig {
+    /// `flite` or `openai`.
+    pub engine: String,
+    /// The voice sessions begin with.
+    pub voice: String,
+    /// Rate of speech sessions begin with, 0.25 to 4.0.
+    pub speed: f32,
+    /// `flite`: how many chunks are synthesized at once.
+    pub lanes: usize,
+    /// `openai`: address up to and including `/v1`.
+    pub base_url: String,
+    /// `openai`: the model's name.
+    pub model: String,
+    /// `openai`: the environment variable that holds the key; empty: no key.
+    pub api_key_env: String,
+    /// The longest wait for a chunk's first sound.
+    pub timeout_ms: u64,
+}
+
+impl Default for TtsConfig {
+    fn default() -> Self {
+        Self {
+            engine: "flite".into(),
+            voice: "slt".into(),
+            speed: 1.0,
+            lanes: 2,
+            base_url: "https://api.openai.com/v1".into(),
+            model: "tts-1".into(),
+            api_key_env: "OPENAI_API_KEY".into(),
+            timeout_ms: 10_000,
+        }
+    }
+}

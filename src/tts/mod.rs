@@ -1,0 +1,66 @@
+//! Text to speech: one chunk of text in, PCM out as it is made.
+//!
+//! [`Tts`] is the port as a session sees it; a local engine implements the synchronous [`TtsEngine`] and a lane drives
+//! it. Sessions call the port; `engines` makes it. An engine never splits a chunk and never decides what is spoken.
+
+mod config;
+mod error;
+pub mod fake;
+
+pub use config::TtsConfig;
+pub use error::TtsError;
+
+use crate::units::Pcm;
+use futures_util::stream::BoxStream;
+use serde::Serialize;
+use std::ops::ControlFlow;
+use tokio_util::sync::CancellationToken;
+
+/// One chunk to speak.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SpeechRequest {
+    /// Plain speakable text, normalized, not empty.
+    pub text: String,
+    /// A voice's id; one the engine does not know falls to the engine's default voice (clients send OpenAI's names).
+    pub voice: String,
+    /// Rate of speech, 1.0 is the voice's own; 0.25 to 4.0.
+    pub speed: f32,
+}
+
+/// A voice one can choose.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Voice {
+    /// What a request names.
+    pub id: String,
+    /// What a page shows.
+    pub name: String,
+    /// BCP-47 tag.
+    pub language: String,
+}
+
+/// The port: one engine, shared by all sessions.
+pub trait Tts: Send + Sync {
+    /// The engine's name as configured, for `/readyz` and the logs.
+    fn name(&self) -> &str;
+
+    /// The voices, the default one first. Never empty.
+    fn voices(&self) -> &[Voice];
+
+    /// Speaks one chunk. PCM comes as it is made, at the engine's own rate, the same rate within one stream; dropping
+    /// the stream cancels the work. [`TtsError::Overloaded`] when too many wait.
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>>;
+}
+
+/// A synchronous engine, as a lane drives it.
+pub trait TtsEngine: Send {
+    /// The voices, the default one first.
+    fn voices(&self) -> &[Voice];
+
+    /// Calls `sink` with mono PCM as it is made; `Break` stops synthesis. Blocks for as long as synthesis takes.
+    fn synthesize(
+        &mut self,
+        request: &SpeechRequest,
+        cancel: &CancellationToken,
+        sink: &mut dyn FnMut(Pcm) -> ControlFlow<()>,
+    ) -> Result<(), TtsError>;
+}

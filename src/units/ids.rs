@@ -1,0 +1,120 @@
+//! Identifiers. Those that travel on the wire are strings with the prefixes of the Realtime protocol; clients may choose item ids.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+macro_rules! wire_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// The identifier as it stands on the wire.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(text: String) -> Self {
+                Self(text.into())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+wire_id!(
+    /// One conversation: `sess_...`.
+    SessionId
+);
+wire_id!(
+    /// One conversation item: `item_...`, or what the client chose.
+    ItemId
+);
+wire_id!(
+    /// One response: `resp_...`.
+    ResponseId
+);
+
+/// One move of the user's, counted from 1 in each session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TurnId(pub u64);
+
+impl fmt::Display for TurnId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "turn_{}", self.0)
+    }
+}
+
+/// One WebSocket connection of this process, counted from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId(pub u64);
+
+/// Mints identifiers from a seed and a counter: the same seed gives the same identifiers, so a replay is exact.
+#[derive(Clone, Debug)]
+pub struct IdMint {
+    seed: u64,
+    counter: u64,
+}
+
+impl IdMint {
+    /// A mint of one session. Two sessions of one process must not share a seed.
+    pub const fn new(seed: u64) -> Self {
+        Self { seed, counter: 0 }
+    }
+
+    /// The next identifier: `prefix`, an underscore and 21 letters and digits.
+    pub fn next(&mut self, prefix: &str) -> String {
+        self.counter += 1;
+        let mut id = String::with_capacity(prefix.len() + 22);
+        id.push_str(prefix);
+        id.push('_');
+        let (mut high, mut low) = (mix(self.seed ^ mix(self.counter)), mix(self.counter ^ mix(!self.seed)));
+        for i in 0..21 {
+            let word = if i < 10 { &mut high } else { &mut low };
+            id.push(char::from(ALPHABET[(*word % 62) as usize]));
+            *word /= 62;
+        }
+        id
+    }
+}
+
+const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+
+/// The finalizer of splitmix64 (Steele, Lea and Flood, 2014): a bijection, so no two counters of one seed collide.
+fn mix(mut x: u64) -> u64 {
+    x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_same_seed_mints_the_same_and_none_twice() {
+        let (mut a, mut b) = (IdMint::new(7), IdMint::new(7));
+        let ids: HashSet<_> = (0..10_000).map(|_| a.next("item")).collect();
+        assert_eq!(ids.len(), 10_000);
+        assert!((0..10_000).all(|_| ids.contains(&b.next("item"))));
+        assert!(!ids.contains(&IdMint::new(8).next("item")));
+    }
+}

@@ -1,0 +1,17 @@
+//! The `[vad]` section.
+
+use serde::Deserialize;
+
+/// Settings of voice activity detection. Each key is documented in `configs/default.toml`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VadConfig {
+    /// `earshot`.
+    pub engine: String,
+}
+
+impl Default for VadConfig {
+    fn default() -> Self {
+        Self { engine: "earshot".into() }
+    }
+}

@@ -1,0 +1,36 @@
+//! Voice activity: one window of PCM in, P(speech) out.
+//!
+//! Session ingress calls [`VadStream`] inline, since a window costs microseconds. An engine never decides that speech
+//! began or ended: that is `turn`.
+
+mod config;
+mod earshot;
+mod error;
+pub mod fake;
+
+pub use config::VadConfig;
+pub use earshot::Earshot;
+pub use error::VadError;
+
+use crate::units::SampleRate;
+
+/// The rate of all windows: mono, 16 kHz.
+pub const RATE: SampleRate = SampleRate::HZ_16000;
+
+/// The port: one engine, shared by all sessions.
+pub trait Vad: Send + Sync {
+    /// The engine's name as configured, for `/readyz` and the logs.
+    fn name(&self) -> &str;
+
+    /// How many samples at [`RATE`] a window holds.
+    fn window(&self) -> usize;
+
+    /// State of one microphone. Does not block.
+    fn open(&self) -> Box<dyn VadStream>;
+}
+
+/// One microphone's state.
+pub trait VadStream: Send {
+    /// P(speech) in `[0, 1]` for exactly one window of mono PCM at [`RATE`]. Blocks for microseconds only.
+    fn probability(&mut self, window: &[i16]) -> Result<f32, VadError>;
+}
