@@ -208,4 +208,16 @@ mod tests {
         assert_eq!(playhead.dry_at(Timestamp::from_ms(400)), Some(Timestamp::from_ms(600)));
         assert_eq!(playhead.dry_at(Timestamp::from_ms(560)), Some(Timestamp::from_ms(600)));
     }
+
+    #[test]
+    fn a_report_begins_an_item_that_was_thought_to_wait() {
+        check(
+            Playhead::queued(RATE, Timestamp::from_ms(500)),
+            "300 sent 100
+            400 reported 0
+            450 heard 0
+            450 reported 60
+            460 heard 70",
+        );
+    }
 }
