@@ -1,1 +1,3 @@
+//! The scenarios: one file each, all in one binary.
 
+mod dialog;
