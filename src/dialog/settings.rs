@@ -2,7 +2,7 @@
 
 use crate::audio::codec::Format;
 use crate::llm::{Tool, ToolChoice};
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 
 /// The settings that decide how the dialog goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +69,7 @@ pub struct ResponseRequest {
     /// What the model reads instead of the conversation.
     pub input: Option<Vec<InputEntry>>,
     /// Opaque to the hub; echoed.
-    pub metadata: Option<Map<String, Value>>,
+    pub metadata: Option<BTreeMap<String, String>>,
 }
 
 /// One entry of a response's own input.
@@ -103,7 +103,7 @@ pub struct ResponseSettings {
     /// Whether its items join the conversation.
     pub in_conversation: bool,
     /// Echoed.
-    pub metadata: Option<Map<String, Value>>,
+    pub metadata: Option<BTreeMap<String, String>>,
 }
 
 impl ResponseSettings {
