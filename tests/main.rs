@@ -1,1 +1,4 @@
+//! The scenarios, one file each, linked into one binary.
 
+mod configs;
+mod layering;

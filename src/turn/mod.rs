@@ -1,1 +1,5 @@
 //! (in work)
+
+mod config;
+
+pub use config::TurnConfig;
