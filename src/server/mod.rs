@@ -1,1 +1,5 @@
 //! (in work)
+
+mod assets;
+
+pub use assets::asset;

@@ -1,1 +1,7 @@
 //! (in work)
+
+mod config;
+mod engines;
+
+pub use config::SessionConfig;
+pub use engines::Engines;

@@ -1,18 +1,18 @@
-//! The `[turn]` section: what sessions begin with; a client may change it by `session.update`.
+//! The `[turn]` section.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
-/// Settings of turn-taking. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, Deserialize)]
+/// Settings of turn-taking that sessions begin with. Each key is documented in `configs/default.toml`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TurnConfig {
-    /// P(speech) from which a window is voiced, 0 to 1.
+    /// P(speech) from which a window counts as voiced, 0 to 1.
     pub threshold: f32,
-    /// Audio before the first voiced window that belongs to the utterance.
+    /// Audio kept from before the speech, so that the first syllable is not lost.
     pub prefix_padding_ms: u32,
-    /// Silence that ends the utterance.
+    /// Silence that ends the turn.
     pub silence_duration_ms: u32,
-    /// Voiced time that makes a sound speech.
+    /// Voiced time that makes it speech; less is a cough.
     pub min_speech_ms: u32,
 }
 
