@@ -58,8 +58,17 @@ impl Spoken {
         self.playhead.reported(now, heard);
     }
 
-    pub(super) fn playhead(&mut self) -> &mut Playhead {
-        &mut self.playhead
+    pub(super) fn hold(&mut self, now: Timestamp) {
+        self.playhead.hold(now);
+    }
+
+    pub(super) fn resume(&mut self, now: Timestamp) {
+        self.playhead.resume(now);
+    }
+
+    /// Where the listener is, for the pacer.
+    pub fn playhead(&self) -> &Playhead {
+        &self.playhead
     }
 
     /// The response it belongs to.

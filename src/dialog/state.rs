@@ -122,7 +122,7 @@ impl Dialog {
         if self.listener == Listener::Obeys {
             for id in &unheard {
                 let now = self.now;
-                self.history.spoken_mut(id).expect("unheard items are spoken").playhead().hold(now);
+                self.history.spoken_mut(id).expect("unheard items are spoken").hold(now);
             }
         }
         if let Some((item, response)) = self.first_of(&unheard) {
@@ -138,7 +138,7 @@ impl Dialog {
         let unheard = self.history.unheard(self.now);
         for id in &unheard {
             let now = self.now;
-            self.history.spoken_mut(id).expect("unheard items are spoken").playhead().resume(now);
+            self.history.spoken_mut(id).expect("unheard items are spoken").resume(now);
         }
         if let Some((item, response)) = self.first_of(&unheard) {
             self.notify(Notice::Released { item, response });

@@ -91,9 +91,9 @@ impl TurnDetector {
         self.thresholds = thresholds;
     }
 
-    /// Whether an utterance is under way.
-    pub fn is_speaking(&self) -> bool {
-        matches!(self.state, State::Speaking { .. })
+    /// Whether speech is under way, or what may become it.
+    pub fn is_active(&self) -> bool {
+        self.state != State::Silent
     }
 
     /// Takes P(speech) of the window that spans `start..end` in sample time.
