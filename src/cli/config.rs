@@ -48,9 +48,8 @@ fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {
             json!({ "ok": false, "problems": [{ "at": "", "message": super::error::with_causes(error) }] })
         }
         Err(ConfigError::Invalid(problems)) => {
-            let problems = problems.iter().map(|problem| {
-                json!({ "at": problem.origin.to_string(), "message": problem.message })
-            });
+            let problems =
+                problems.iter().map(|problem| json!({ "at": problem.origin.to_string(), "message": problem.message }));
             json!({ "ok": false, "problems": problems.collect::<Vec<_>>() })
         }
     }

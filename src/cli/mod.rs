@@ -14,7 +14,7 @@ mod say;
 mod serve;
 mod transcribe;
 
-pub use error::CliError;
+pub use error::{CliError, with_causes};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;

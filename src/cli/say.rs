@@ -62,7 +62,12 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
         }));
     }
     if !to_stdout {
-        print::line(&format!("{}: {:.1} s of speech, voice {}", args.output.display(), ms as f64 / 1_000.0, request.voice))?;
+        print::line(&format!(
+            "{}: {:.1} s of speech, voice {}",
+            args.output.display(),
+            ms as f64 / 1_000.0,
+            request.voice
+        ))?;
     }
     Ok(())
 }
@@ -71,7 +76,10 @@ fn text(argument: &str) -> Result<String, CliError> {
     let mut text = argument.to_owned();
     if argument == "-" {
         text.clear();
-        std::io::stdin().lock().read_to_string(&mut text).map_err(|error| CliError::file("read", Path::new("stdin"), &error))?;
+        std::io::stdin()
+            .lock()
+            .read_to_string(&mut text)
+            .map_err(|error| CliError::file("read", Path::new("stdin"), &error))?;
     }
     let text = text.trim().to_owned();
     if text.is_empty() { Err(CliError::Usage("there is nothing to say: the text is empty".into())) } else { Ok(text) }
@@ -128,11 +136,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_silent_or_failing_engine_is_an_error() {
-        let slow = FakeTts { delay: Duration::from_secs(5), ..FakeTts::default() };
-        let error = speak(&slow, &request("hello"), Duration::from_secs(1)).await.expect_err("late");
+        let mut engine = FakeTts::default();
+        engine.delay = Duration::from_secs(5);
+        let error = speak(&engine, &request("hello"), Duration::from_secs(1)).await.expect_err("late");
         assert_eq!(error.to_string(), "the voice engine gave no sound within 1s");
-        let failing = FakeTts { fails_on: Some("hello".into()), ..FakeTts::default() };
-        let error = speak(&failing, &request("hello"), Duration::from_secs(1)).await.expect_err("fails");
+        let mut engine = FakeTts::default();
+        engine.fails_on = Some("hello".into());
+        let error = speak(&engine, &request("hello"), Duration::from_secs(1)).await.expect_err("fails");
         assert_eq!(error.to_string(), "the voice engine failed: told to fail");
     }
 

@@ -66,7 +66,11 @@ async fn listen(address: &str) -> Result<TcpListener, CliError> {
 
 /// The address to open on this machine. A page may use the microphone only at a loopback address or by https.
 fn page(address: SocketAddr) -> String {
-    if address.ip().is_unspecified() { format!("http://localhost:{}", address.port()) } else { format!("http://{address}") }
+    if address.ip().is_unspecified() {
+        format!("http://localhost:{}", address.port())
+    } else {
+        format!("http://{address}")
+    }
 }
 
 /// Cancels `stop` at the first SIGINT or SIGTERM and ends the process at the second.
@@ -74,8 +78,7 @@ fn watch_signals(stop: CancellationToken) -> tokio::task::JoinHandle<()> {
     // The one task that outlives nothing: it belongs to the process, and ends with it.
     #[allow(clippy::disallowed_methods)]
     tokio::spawn(async move {
-        let (Ok(mut interrupt), Ok(mut terminate)) =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
         else {
             tracing::warn!("signals cannot be watched: the hub will end without draining");
             return;

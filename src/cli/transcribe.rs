@@ -72,3 +72,21 @@ async fn transcribe(engine: &dyn Stt, options: SttOptions, pcm: Pcm, wait: Durat
 async fn within<T>(wait: Duration, work: impl Future<Output = Result<T, SttError>>) -> Result<T, SttError> {
     tokio::time::timeout(wait, work).await.unwrap_or(Err(SttError::Timeout(wait)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stt::fake::FakeStt;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_whole_file_is_one_utterance_and_waits_end() {
+        let pcm = Pcm { rate: RATE, samples: vec![0; 2 * PIECE + 7] };
+        let wait = Duration::from_secs(1);
+        let heard = transcribe(&FakeStt::default(), SttOptions::default(), pcm.clone(), wait).await.expect("heard");
+        assert_eq!(heard.text, format!("utterance of {} samples", 2 * PIECE + 7));
+        let mut slow = FakeStt::default();
+        slow.delay = Duration::from_secs(5);
+        let error = transcribe(&slow, SttOptions::default(), pcm, wait).await.expect_err("late");
+        assert!(matches!(error, SttError::Timeout(after) if after == wait), "{error}");
+    }
+}
