@@ -1,4 +1,5 @@
 //! The scenarios, one file each, linked into one binary.
 
+mod cli;
 mod configs;
 mod layering;

@@ -46,7 +46,9 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     if to_stdout && args.json {
         return Err(CliError::Usage("--json and the WAV file cannot both go to stdout: name a file with -o".into()));
     }
-    let config = args.settings.load()?.tts;
+    let mut config = args.settings.load()?.tts;
+    // One chunk after the other.
+    config.lanes = 1;
     let text = text(&args.text)?;
     let voice = args.voice.unwrap_or_else(|| config.voice.clone());
     let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(config.speed) };

@@ -35,7 +35,9 @@ pub struct TranscribeArgs {
 const PIECE: usize = RATE.hz() as usize / 10;
 
 pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
-    let config = args.settings.load()?.stt;
+    let mut config = args.settings.load()?.stt;
+    // Files come one after the other: more decoders would only load for longer.
+    config.decoders = 1;
     // All files first: a wrong name at the end is not to be found after minutes of work.
     let speech = args.wav.iter().map(|path| files::speech(path, RATE)).collect::<Result<Vec<_>, _>>()?;
     let wait = Duration::from_millis(config.timeout_ms);

@@ -3,9 +3,13 @@
 use super::StageFailure;
 use crate::llm::{Llm, LlmConfig, LlmError};
 use crate::stt::{Stt, SttConfig, SttError};
+use crate::tts::flite::Flite;
+use crate::tts::local::{Lanes, LocalTts};
+use crate::tts::openai::OpenAiTts;
 use crate::tts::{Tts, TtsConfig, TtsError};
 use crate::vad::{Earshot, Vad, VadConfig};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What to say of a name that is none; the configuration refuses it earlier, with its line.
 const NO_SUCH: &str = "there is no such engine";
@@ -33,8 +37,7 @@ pub fn vad(config: &VadConfig) -> Result<Arc<dyn Vad>, StageFailure> {
 /// Speech to text. Blocks while models load.
 pub fn stt(config: &SttConfig) -> Result<Arc<dyn Stt>, StageFailure> {
     let made: Result<Arc<dyn Stt>, SttError> = match config.engine.as_str() {
-        // MERGE(sphinx): crate::stt::sphinx::Sphinx::start(config).map(|engine| Arc::new(engine) as _)
-        "sphinx" => Err(SttError::Unavailable("this build does not have it yet".into())),
+        "sphinx" => crate::stt::sphinx::open(config).map(|engine| Arc::new(engine) as _),
         // MERGE(sphinx): crate::stt::openai::OpenAiStt::new(config).map(|engine| Arc::new(engine) as _)
         "openai" => Err(SttError::Unavailable("this build does not have it yet".into())),
         _ => Err(SttError::Unavailable(NO_SUCH.into())),
@@ -47,8 +50,7 @@ pub fn llm(config: &LlmConfig) -> Result<Arc<dyn Llm>, StageFailure> {
     let made: Result<Arc<dyn Llm>, LlmError> = match config.engine.as_str() {
         // MERGE(llm): Ok(Arc::new(crate::llm::assistant::Assistant::new()))
         "assistant" => Err(LlmError::Unavailable("this build does not have it yet".into())),
-        // MERGE(llm): crate::llm::openai::OpenAi::new(config).map(|engine| Arc::new(engine) as _)
-        "openai" => Err(LlmError::Unavailable("this build does not have it yet".into())),
+        "openai" => crate::llm::openai::OpenAi::new(config).map(|engine| Arc::new(engine) as _),
         _ => Err(LlmError::Unavailable(NO_SUCH.into())),
     };
     made.map_err(|error| StageFailure::new("llm", &config.engine, error))
@@ -57,11 +59,15 @@ pub fn llm(config: &LlmConfig) -> Result<Arc<dyn Llm>, StageFailure> {
 /// Text to speech. Blocks while voices load.
 pub fn tts(config: &TtsConfig) -> Result<Arc<dyn Tts>, StageFailure> {
     let made: Result<Arc<dyn Tts>, TtsError> = match config.engine.as_str() {
-        // MERGE(tts): crate::tts::flite::Flite::start(config).map(|engine| Arc::new(engine) as _)
-        "flite" => Err(TtsError::Unavailable("this build does not have it yet".into())),
-        // MERGE(tts): crate::tts::openai::OpenAiTts::new(config).map(|engine| Arc::new(engine) as _)
-        "openai" => Err(TtsError::Unavailable("this build does not have it yet".into())),
+        "flite" => flite(config).map(|engine| Arc::new(engine) as _),
+        "openai" => OpenAiTts::new(config).map(|engine| Arc::new(engine) as _),
         _ => Err(TtsError::Unavailable(NO_SUCH.into())),
     };
     made.map_err(|error| StageFailure::new("tts", &config.engine, error))
+}
+
+fn flite(config: &TtsConfig) -> Result<LocalTts<Flite>, TtsError> {
+    let lanes = Lanes { n_lanes: config.lanes, patience: Duration::from_millis(config.timeout_ms) };
+    let voice = config.voice.clone();
+    LocalTts::start("flite", lanes, move || Flite::open(&voice))
 }
