@@ -82,7 +82,12 @@ fn the_documented_range_is_the_one_that_is_checked() {
         let section = DEFAULT_TOML.split(&format!("[{}]", key.section)).nth(1).expect("the section");
         let before = section.split(&format!("\n{} = ", key.name)).next().expect("the key");
         let comment = before.rsplit("\n\n").next().expect("a comment");
-        assert!(comment.contains(&format!("{min} to {max}")), "{}.{}: {min} to {max} is not in {comment:?}", key.section, key.name);
+        assert!(
+            comment.contains(&format!("{min} to {max}")),
+            "{}.{}: {min} to {max} is not in {comment:?}",
+            key.section,
+            key.name
+        );
     }
 }
 
@@ -110,8 +115,12 @@ fn wrong_keys_are_named_with_their_line() {
          6: there is no key colour in [turn]; its keys are threshold, prefix_padding_ms, silence_duration_ms, min_speech_ms
          7: there is no section [voice]; the sections are vad, turn, stt, llm, tts, session, server",
     );
-    check("max_sessions = 3\n[lllm]\n", &[], "1: max_sessions stands outside a section; write it below [server]
-         2: there is no section [lllm]; did you mean [llm]?");
+    check(
+        "max_sessions = 3\n[lllm]\n",
+        &[],
+        "1: max_sessions stands outside a section; write it below [server]
+         2: there is no section [lllm]; did you mean [llm]?",
+    );
     check("llm = 3\n", &[], "1: llm is a section: write [llm] and its keys below it");
 }
 

@@ -1,5 +1,6 @@
 //! The scenarios: one file each, all in one binary.
 
+mod cli;
 mod configs;
 mod dialog;
 mod layering;

@@ -59,8 +59,8 @@ impl Sources {
 pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
     let mut layers = Layers::default();
     if let Some(path) = &sources.file {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable { path: path.clone(), source })?;
         file::read(path, &text, &mut layers);
     }
     env::read(&sources.env, &mut layers);

@@ -117,8 +117,8 @@ impl Rule {
             Self::Switch => value.is_bool(),
             Self::Whole(min, max, _) => value.as_integer().is_some_and(|n| (*min..=*max).contains(&n)),
             Self::Number(min, max) => number(value).is_some_and(|n| (*min..=*max).contains(&n)),
-            Self::Origins => list(value, |text| origin(text)),
-            Self::Hosts => list(value, |text| host(text)),
+            Self::Origins => list(value, origin),
+            Self::Hosts => list(value, host),
             _ => value.as_str().is_some_and(|text| self.allows_text(text)),
         }
     }
@@ -130,7 +130,7 @@ impl Rule {
             Self::Name => !text.trim().is_empty(),
             Self::Variable => !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(word),
             Self::Language => text.is_empty() || text.len() == 2 && text.chars().all(|c| c.is_ascii_lowercase()),
-            Self::Url => after_scheme(text).is_some_and(|rest| url_rest(rest)),
+            Self::Url => after_scheme(text).is_some_and(url_rest),
             Self::Listen => text.parse::<SocketAddr>().is_ok() || named_listen(text),
             _ => false,
         }
