@@ -3,4 +3,5 @@
 mod cli;
 mod configs;
 mod dialog;
+mod echo;
 mod layering;
