@@ -160,7 +160,8 @@ pub fn parse_with(text: &str, unknown: UnknownFields) -> Result<Incoming, WireEr
 }
 
 fn read_event(head: &Head<'_>, text: &str, unknown: UnknownFields) -> Read<ClientEvent> {
-    let kind = head.kind.ok_or_else(|| WireError::invalid("invalid_event", "The 'type' field is missing.", None))?;
+    let kind = head.kind.filter(|raw| raw.get() != "null");
+    let kind = kind.ok_or_else(|| WireError::invalid("invalid_event", "The 'type' field is missing.", None))?;
     let kind = string("type", kind)?;
     if kind == APPEND {
         let audio = head.audio.ok_or_else(|| missing("audio"))?;
@@ -273,3 +274,7 @@ fn string<'a>(path: &str, raw: &'a RawValue) -> Read<std::borrow::Cow<'a, str>> 
         other => Err(wrong_type(path, "a string", &other)),
     }
 }
+
+#[cfg(test)]
+#[path = "client_event_tests.rs"]
+mod tests;

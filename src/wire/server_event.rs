@@ -283,3 +283,7 @@ fn encode_audio(at: &PartAt, audio: &[u8], event_id: &str) -> String {
 fn as_base64<S: Serializer>(audio: &Bytes, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(&STANDARD.encode(audio))
 }
+
+#[cfg(test)]
+#[path = "server_event_tests.rs"]
+mod tests;

@@ -90,10 +90,13 @@ pub struct AudioOutput {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Transcription {
     /// As the client asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// ISO-639-1 code; null: the engine's own choice.
+    /// ISO-639-1 code; absent: the engine's own choice.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     /// Words to expect.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
     /// Accepted, echoed, without effect here.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -329,3 +332,7 @@ fn merge_server_vad(mut vad: ServerVad, new: ServerVadUpdate) -> TurnDetection {
     patch(&mut vad.idle_timeout_ms, new.idle_timeout_ms);
     TurnDetection::ServerVad(vad)
 }
+
+#[cfg(test)]
+#[path = "session_tests.rs"]
+mod tests;
