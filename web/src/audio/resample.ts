@@ -17,9 +17,13 @@ export class Resampler {
   readonly toHz: number;
   /** Input samples that later outputs still need, oldest first. */
   #history: Float32Array;
-  /** Where the next output sample lies, in input samples from the start of `#history`. */
+  /**
+   * Where the next output sample lies, in input samples from the start of `#history`, times `#up`.
+   * Whole numbers: the position neither drifts nor depends on how the input was cut.
+   */
   #position: number;
-  readonly #step: number;
+  readonly #up: number;
+  readonly #down: number;
   readonly #cutoff: number;
   readonly #reach: number;
 
@@ -27,11 +31,13 @@ export class Resampler {
     if (!(fromHz > 0) || !(toHz > 0)) throw new RangeError(`cannot resample ${fromHz} Hz to ${toHz} Hz`);
     this.fromHz = fromHz;
     this.toHz = toHz;
-    this.#step = fromHz / toHz;
+    const common = greatestCommonDivisor(Math.round(fromHz), Math.round(toHz));
+    this.#up = Math.round(toHz) / common;
+    this.#down = Math.round(fromHz) / common;
     this.#cutoff = Math.min(1, toHz / fromHz) * PASS_BAND;
     this.#reach = Math.ceil(ZERO_CROSSINGS / this.#cutoff);
     this.#history = new Float32Array(this.#reach);
-    this.#position = this.#reach;
+    this.#position = this.#reach * this.#up;
   }
 
   /** All output samples that this block completes; the caller owns the result. */
@@ -41,15 +47,15 @@ export class Resampler {
     input.set(this.#history);
     input.set(block, this.#history.length);
 
-    const last = input.length - this.#reach - 1;
-    const nOut = last < this.#position ? 0 : Math.floor((last - this.#position) / this.#step) + 1;
+    const last = (input.length - this.#reach - 1) * this.#up;
+    const nOut = last < this.#position ? 0 : Math.floor((last - this.#position) / this.#down) + 1;
     const out = new Float32Array(nOut);
-    for (let n = 0; n < nOut; n++) out[n] = this.#at(input, this.#position + n * this.#step);
+    for (let n = 0; n < nOut; n++) out[n] = this.#at(input, (this.#position + n * this.#down) / this.#up);
 
-    const next = this.#position + nOut * this.#step;
-    const keepFrom = Math.max(0, Math.floor(next) - this.#reach);
+    const next = this.#position + nOut * this.#down;
+    const keepFrom = Math.max(0, Math.floor(next / this.#up) - this.#reach);
     this.#history = input.slice(keepFrom);
-    this.#position = next - keepFrom;
+    this.#position = next - keepFrom * this.#up;
     return out;
   }
 
@@ -67,6 +73,10 @@ export class Resampler {
     }
     return sum * this.#cutoff;
   }
+}
+
+function greatestCommonDivisor(a: number, b: number): number {
+  return b === 0 ? a : greatestCommonDivisor(b, a % b);
 }
 
 /** Half a sinc under a Blackman window, from its centre outwards. */

@@ -93,7 +93,7 @@ export class Orb {
       this.#coloursS = nowS;
       const style = getComputedStyle(this.#canvas);
       const colour = (name: string) => style.getPropertyValue(name).trim();
-      this.#colours = { you: colour('--you'), hub: colour('--hub'), rest: colour('--orb-rest') };
+      this.#colours = { you: colour('--orb-you'), hub: colour('--orb-hub'), rest: colour('--orb-rest') };
     }
   }
 
@@ -111,7 +111,9 @@ export class Orb {
     const cool = you * (0.1 + this.#microphone * 0.5);
     const colour = warm >= cool ? this.#colours.hub : this.#colours.you;
     light.addColorStop(0, colour);
-    light.addColorStop(1, 'transparent');
+    light.addColorStop(0.55, `${colour}44`);
+    // The same colour without weight: towards plain `transparent` it would turn grey on the way.
+    light.addColorStop(1, `${colour}00`);
     context.globalAlpha = Math.min(0.5, 0.05 + Math.max(warm, cool) * 0.5);
     context.fillStyle = light;
     context.fillRect(-half, -half, half * 2, half * 2);
