@@ -136,7 +136,7 @@ fn pieces_sent_as_they_are_played_do_as_well_as_the_whole() {
     let mut left = vec![0; mic.len()];
     let mut pieces = reply.chunks(320).enumerate();
     for (i, (window, left)) in mic.as_chunks::<WINDOW>().0.iter().zip(left.as_chunks_mut::<WINDOW>().0).enumerate() {
-        while let Some((n, piece)) = pieces.next() {
+        for (n, piece) in pieces.by_ref() {
             guard.played(Samples(n as u64 * 320), piece);
             // 300 ms ahead, as the pacer lets it go.
             if n * 320 > i * WINDOW + 4_800 {
