@@ -8,6 +8,7 @@ mod boundary;
 mod chunker;
 mod figures;
 mod markup;
+mod names;
 pub mod normalize;
 mod tables;
 
