@@ -56,10 +56,16 @@ test('speech over the answer stops it at once, and what was not heard is shown a
   const cut = atCut.captions.find((caption) => isAnswer(caption) && caption.status === 'cut');
   assert.ok(cut.revealed < cut.text.length, 'some words were not spoken');
   assert.equal(await page.locator('.reply.cut .unspoken').count(), 1);
-  // While the user goes on talking nothing may sound: the playhead stays where the cut was.
-  await until(page, 'the end of the interruption', (hub) => hub.phase === 'thinking' || hub.captions.filter((c) => c.role === 'assistant').length > 1);
-  const later = (await hooks(page)).captions.find((caption) => caption.id === cut.id);
-  assert.deepEqual([later.status, later.playedMs], ['cut', cut.playedMs]);
+  // What was queued at the cut, up to 300 ms, must not sound while the user goes on talking. Up to
+  // 50 ms may: the report of a sample comes after it, and the stop fades out over a millisecond.
+  let talking = atCut;
+  await until(page, 'the end of the interruption', (hub) => {
+    if (hub.phase === 'hearing') talking = hub;
+    return hub.phase !== 'hearing';
+  });
+  assert.ok(talking.renderedSamples > atCut.renderedSamples + 10_000, 'the interruption was watched');
+  const sounded = talking.audibleSamples - atCut.audibleSamples;
+  assert.ok(sounded < 2_400, `${sounded} audible samples after the cut`);
   await until(page, 'an answer to the interruption', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.id !== cut.id && c.playedMs > 200));
   await close();
 });
@@ -184,17 +190,17 @@ test('the keyboard alone starts, mutes and stops a conversation', async (t) => {
 for (const [width, height] of [[320, 568], [390, 844], [844, 390]]) {
   test(`nothing runs over the edge of a screen of ${width} by ${height}`, async (t) => {
     const { page, close } = await openPage(t, { url: HUB_URL, context: { viewport: { width, height }, hasTouch: true, isMobile: true } });
+    // Compared with the screen, not with innerWidth: a phone's page that is too wide makes that wider too.
     const overflow = () =>
-      page.evaluate(() => ({
-        wide: document.documentElement.scrollWidth - innerWidth,
-        outside: [...document.querySelectorAll('button, input, select, .status')]
+      page.evaluate(([screenWidth, screenHeight]) => {
+        const outside = [...document.querySelectorAll('button, input, select, .status')]
           .filter((element) => !element.closest('.captions, .invitation'))
           .filter((element) => {
             const { left, right, top, bottom } = element.getBoundingClientRect();
-            return left < -1 || right > innerWidth + 1 || top < -1 || bottom > innerHeight + 1;
-          })
-          .map(({ id, className }) => id || className),
-      }));
+            return left < -1 || right > screenWidth + 1 || top < -1 || bottom > screenHeight + 1;
+          });
+        return { wide: document.documentElement.scrollWidth - screenWidth, outside: outside.map(({ id, className }) => id || className) };
+      }, [width, height]);
     assert.deepEqual(await overflow(), { wide: 0, outside: [] });
     await page.tap('.example');
     await until(page, 'an answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.revealed > 0));
