@@ -49,7 +49,7 @@ pub(super) fn for_flite(text: &str) -> String {
 /// Writes digits in groups of three.
 fn group(digits: &str, out: &mut String) {
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
