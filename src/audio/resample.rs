@@ -7,7 +7,8 @@
 use crate::units::{SampleRate, Samples};
 use rubato::audioadapter_buffers::direct::SequentialSlice;
 use rubato::{
-    Async, FixedAsync, Resampler as _, Resizable as _, SincInterpolationParameters, SincInterpolationType, WindowFunction,
+    Async, FixedAsync, Resampler as _, Resizable as _, SincInterpolationParameters, SincInterpolationType,
+    WindowFunction,
 };
 use std::time::Duration;
 
@@ -227,7 +228,9 @@ mod tests {
 
     #[test]
     fn impulses_stay_where_they_are() {
-        for (from, to) in [(24_000, 16_000), (48_000, 16_000), (8_000, 16_000), (16_000, 24_000), (16_000, 8_000), (22_050, 16_000)] {
+        for (from, to) in
+            [(24_000, 16_000), (48_000, 16_000), (8_000, 16_000), (16_000, 24_000), (16_000, 8_000), (22_050, 16_000)]
+        {
             let mut click = vec![0; from as usize / 5];
             let at = click.len() / 2;
             click[at] = 20_000;
@@ -240,7 +243,12 @@ mod tests {
 
     #[test]
     fn what_lies_above_the_new_band_is_gone() {
-        for (from, to, hz) in [(24_000, 16_000, 9_000.0), (48_000, 16_000, 10_000.0), (48_000, 24_000, 14_000.0), (16_000, 8_000, 5_000.0)] {
+        for (from, to, hz) in [
+            (24_000, 16_000, 9_000.0),
+            (48_000, 16_000, 10_000.0),
+            (48_000, 24_000, 14_000.0),
+            (16_000, 8_000, 5_000.0),
+        ] {
             let out = convert(&tone(hz, from, from as usize / 4), SampleRate::new(from), SampleRate::new(to));
             let inner = &out[out.len() / 4..out.len() * 3 / 4];
             let peak = inner.iter().map(|x| x.unsigned_abs()).max().unwrap();
@@ -253,9 +261,14 @@ mod tests {
     fn nothing_clicks_at_block_edges() {
         // The steepest step of a 440 Hz tone of 12000 at 16 kHz is 2073; a click would double it.
         for to in [16_000, 48_000] {
-            let out = in_blocks(&tone(440.0, 24_000, 24_000), 24_000, to, (0..).map(|i| [480, 1, 17, 240][i % 4]).take(200));
+            let out =
+                in_blocks(&tone(440.0, 24_000, 24_000), 24_000, to, (0..).map(|i| [480, 1, 17, 240][i % 4]).take(200));
             // The tone's own beginning and end ring, being cut.
-            let steepest = out[100..out.len() - 100].windows(2).map(|pair| (i32::from(pair[1]) - i32::from(pair[0])).abs()).max().unwrap();
+            let steepest = out[100..out.len() - 100]
+                .windows(2)
+                .map(|pair| (i32::from(pair[1]) - i32::from(pair[0])).abs())
+                .max()
+                .unwrap();
             let limit = (TAU * 440.0 / f64::from(to) * 12_000.0) as i32;
             assert!(steepest <= limit * 11 / 10, "{steepest} of {limit}");
         }
@@ -270,7 +283,10 @@ mod tests {
                 resampler.process(&vec![0; from as usize], &mut out);
                 let held_ms = 1_000.0 - out.len() as f64 * 1_000.0 / f64::from(to);
                 let delay_ms = resampler.delay().as_secs_f64() * 1_000.0;
-                assert!(held_ms < 4.3 && (held_ms - delay_ms).abs() < 0.25, "{from} to {to}: {held_ms} ms, said {delay_ms}");
+                assert!(
+                    held_ms < 4.3 && (held_ms - delay_ms).abs() < 0.25,
+                    "{from} to {to}: {held_ms} ms, said {delay_ms}"
+                );
             }
         }
     }
@@ -279,7 +295,8 @@ mod tests {
     fn equal_rates_copy_and_flush_starts_anew() {
         let rate = SampleRate::HZ_16000;
         assert_eq!(convert(&[1, 2, 3], rate, rate), [1, 2, 3]);
-        let (mut resampler, mut first, mut second) = (Resampler::new(rate, SampleRate::HZ_24000), Vec::new(), Vec::new());
+        let (mut resampler, mut first, mut second) =
+            (Resampler::new(rate, SampleRate::HZ_24000), Vec::new(), Vec::new());
         for out in [&mut first, &mut second] {
             resampler.process(&tone(300.0, 16_000, 1_000), out);
             resampler.flush(out);

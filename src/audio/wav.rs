@@ -72,7 +72,8 @@ pub fn read(file: &[u8], to: SampleRate, longest: Duration) -> Result<Pcm, WavEr
 
 /// A whole mono 16-bit file.
 pub fn write(pcm: &Pcm) -> Vec<u8> {
-    let spec = WavSpec { channels: 1, sample_rate: pcm.rate.hz(), bits_per_sample: 16, sample_format: SampleFormat::Int };
+    let spec =
+        WavSpec { channels: 1, sample_rate: pcm.rate.hz(), bits_per_sample: 16, sample_format: SampleFormat::Int };
     let mut file = Cursor::new(Vec::with_capacity(HEADER_LEN + 2 * pcm.samples.len()));
     let mut writer = WavWriter::new(&mut file, spec).expect("memory takes a header");
     let mut samples = writer.get_i16_writer(pcm.samples.len() as u32);
@@ -192,7 +193,13 @@ mod tests {
 
     #[test]
     fn every_depth_and_channel_count_gives_the_same_levels() {
-        for (bits, sample_format) in [(8, SampleFormat::Int), (16, SampleFormat::Int), (24, SampleFormat::Int), (32, SampleFormat::Int), (32, SampleFormat::Float)] {
+        for (bits, sample_format) in [
+            (8, SampleFormat::Int),
+            (16, SampleFormat::Int),
+            (24, SampleFormat::Int),
+            (32, SampleFormat::Int),
+            (32, SampleFormat::Float),
+        ] {
             for channels in [1, 2, 6] {
                 let spec = WavSpec { channels, sample_rate: 16_000, bits_per_sample: bits, sample_format };
                 let bytes = file(spec, |writer| {
@@ -200,12 +207,18 @@ mod tests {
                         for _ in 0..channels {
                             match sample_format {
                                 SampleFormat::Float => writer.write_sample(level as f32).unwrap(),
-                                SampleFormat::Int => writer.write_sample((level * 2f64.powi(i32::from(bits) - 1)) as i32).unwrap(),
+                                SampleFormat::Int => {
+                                    writer.write_sample((level * 2f64.powi(i32::from(bits) - 1)) as i32).unwrap()
+                                }
                             }
                         }
                     }
                 });
-                assert_eq!(read(&bytes, RATE, LONGEST).unwrap().samples, [16_384, -8_192], "{bits} bits, {channels} channels");
+                assert_eq!(
+                    read(&bytes, RATE, LONGEST).unwrap().samples,
+                    [16_384, -8_192],
+                    "{bits} bits, {channels} channels"
+                );
             }
         }
     }
@@ -221,7 +234,10 @@ mod tests {
     fn bad_files_get_plain_words() {
         let whole = write(&pcm(&[5; 100]));
         let error = |bytes: &[u8]| read(bytes, RATE, LONGEST).unwrap_err().to_string();
-        assert_eq!(error(&whole[..whole.len() - 10]), "the WAV file is cut off: its header promises 200 bytes of audio, 190 are there");
+        assert_eq!(
+            error(&whole[..whole.len() - 10]),
+            "the WAV file is cut off: its header promises 200 bytes of audio, 190 are there"
+        );
         assert_eq!(error(&write(&pcm(&[]))), "the WAV file holds no audio");
         assert_eq!(error(&write(&pcm(&[0; 24_000]))), "the WAV file holds 1.5s of audio, at most 1.0s is taken");
         assert!(error(b"ID3 something else").starts_with("not a readable WAV file: "));
