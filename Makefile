@@ -39,10 +39,12 @@ web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
 	cd web && npm run build
 	touch $@
 
-web/node_modules/.installed tests/browser/node_modules/.installed .venv/.installed: | deps
+web/node_modules/.installed: | deps
+tests/browser/node_modules/.installed .venv/.installed: | test-deps
 
-# The tests. The browser and the SDKs talk to target/debug/antiphon, which cargo nextest builds on its way.
-export ANTIPHON_BIN := $(CURDIR)/target/debug/antiphon
+# The tests. The browser and the SDKs talk to target/debug/antiphon, which cargo nextest builds on its way. They follow
+# one another in any case: two of them at once would measure each other.
+export ANTIPHON := $(CURDIR)/target/debug/antiphon
 
 test: lint test-rust test-web test-browser test-clients
 	@echo 'All tests passed.'
@@ -67,7 +69,7 @@ tests/browser/node_modules/.installed: tests/browser/package-lock.json
 	touch $@
 
 test-browser: test-web tests/browser/node_modules/.installed
-	cd tests/browser && npm test
+	.ci/with-hub npm --prefix tests/browser test
 
 .venv/.installed: tests/clients/requirements.txt
 	python3 -m venv .venv
@@ -75,7 +77,7 @@ test-browser: test-web tests/browser/node_modules/.installed
 	touch $@
 
 test-clients: test-browser .venv/.installed
-	.venv/bin/python -m pytest tests/clients
+	.venv/bin/python tests/clients/run.py
 
 clean:
 	cargo clean

@@ -1,6 +1,7 @@
 //! `antiphon say`: speaks a text into a WAV file, by the configured voice engine alone.
 
 use super::{CliError, Settings, blocking, files, print};
+use crate::text::{Chunker, Language};
 use crate::tts::{SpeechRequest, Tts};
 use crate::units::{Pcm, SampleRate};
 use clap::Args;
@@ -115,10 +116,12 @@ async fn speak(engine: &dyn Tts, request: &SpeechRequest, wait: Duration) -> Res
     Ok(whole)
 }
 
-/// What the engine is given at a time.
+/// What the engine is given at a time: as a session cuts and words an answer.
 fn chunks(text: &str) -> Vec<String> {
-    // MERGE(text): normalize and cut with text::Chunker, as a session does.
-    vec![text.to_owned()]
+    let mut chunker = Chunker::new(Language::English);
+    let mut chunks = chunker.push(text);
+    chunks.extend(chunker.finish());
+    chunks.into_iter().map(|chunk| chunk.spoken).filter(|spoken| !spoken.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -146,6 +149,13 @@ mod tests {
         engine.fails_on = Some("hello".into());
         let error = speak(&engine, &request("hello"), Duration::from_secs(1)).await.expect_err("fails");
         assert_eq!(error.to_string(), "the voice engine failed: told to fail");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_worded_as_an_answer_is() {
+        let chunks = chunks("Well, **this** is 5 % of it. And here is one more sentence of several words.");
+        assert!(chunks.len() > 1, "{chunks:?}");
+        assert!(chunks.concat().contains("5 percent") && !chunks.concat().contains('*'), "{chunks:?}");
     }
 
     #[test]

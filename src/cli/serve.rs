@@ -47,7 +47,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     }??;
     let voices: Vec<_> = loaded.tts.voices().iter().map(|voice| voice.id.as_str()).collect();
     print::line(&format!(
-        "Antiphon {} listens: open {}\n\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
+        "Antiphon {} is listening on {}: open it in a browser\n\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
         env!("CARGO_PKG_VERSION"),
         page(address),
         engines(&config),
