@@ -1,1 +1,7 @@
+//! The scenarios: one file each, all in one binary.
 
+mod cli;
+mod configs;
+mod dialog;
+mod echo;
+mod layering;

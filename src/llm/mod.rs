@@ -6,6 +6,7 @@
 mod config;
 mod error;
 pub mod fake;
+pub mod openai;
 
 pub use config::LlmConfig;
 pub use error::LlmError;

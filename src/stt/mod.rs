@@ -7,6 +7,8 @@
 mod config;
 mod error;
 pub mod fake;
+pub mod local;
+pub mod sphinx;
 
 pub use config::SttConfig;
 pub use error::SttError;
@@ -73,14 +75,17 @@ pub trait SttUtterance: Send {
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>>;
 }
 
-/// A synchronous engine's stream, as a lane drives it. All methods may block for as long as decoding takes.
+/// A synchronous engine's stream, as a lane drives it ([`local::Local`] is the adapter). It outlives its utterances: one
+/// at a time passes through it. All methods may block for as long as decoding takes.
 pub trait SttStream: Send {
+    /// Begins an utterance in a clean state, also when the last one was never finished.
+    fn begin(&mut self, options: &SttOptions) -> Result<(), SttError>;
     /// Decodes the next mono PCM at [`RATE`].
     fn push(&mut self, pcm: &[i16]) -> Result<(), SttError>;
     /// What was understood so far.
     fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
     /// The final transcript if the utterance ended here; the stream stays open.
     fn guess(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
-    /// Ends the utterance; the stream may be begun again for another one.
+    /// Ends the utterance.
     fn finish(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
 }

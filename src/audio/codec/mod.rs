@@ -3,7 +3,7 @@
 //! [`Format`] covers what the GA protocol carries in base64: raw PCM and G.711, both without state. Opus has state and lives in
 //! [`OpusIn`] and [`OpusOut`]. Wrong bytes are an error, never a panic; no call here blocks.
 
-mod g711;
+pub(super) mod g711;
 mod opus;
 
 pub use opus::{OPUS_FRAME, OPUS_IN_RATE, OPUS_OUT_RATE, OpusIn, OpusOut};

@@ -1,0 +1,195 @@
+//! From a blocking [`SttStream`] to the port, once for all local engines.
+//!
+//! An engine module makes a [`Local`] with as many replicas as may decode at once; each lives on a lane of its own, and
+//! an utterance leases one until it is finished or dropped. Pieces pushed while the lane decodes gather here and go
+//! over in one hop, so that a hop costs nothing when the engine is behind. The adapter never looks into audio or text.
+
+use super::{Stt, SttError, SttOptions, SttStream, SttUtterance, Transcript};
+use crate::lane::{LaneError, Lease, Overloaded, Pool};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, poll};
+use std::task::Poll;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+/// Utterances that may wait for a replica, for each replica; past it the answer is [`SttError::Busy`]. A turn waits
+/// its predecessors' seconds of speech, so that more would outlive the session's deadline.
+const WAITING_PER_REPLICA: usize = 16;
+
+/// Samples that may gather while the lane decodes, 1 s; past it a push waits.
+const MAX_BEHIND: usize = 16_000;
+
+/// Samples decoded between two looks at the cancellation, 100 ms.
+const STRIDE: usize = 1_600;
+
+/// The port over a pool of replicas. The threads end when it and its last utterance are gone.
+pub struct Local<S> {
+    name: &'static str,
+    pool: Pool<S>,
+}
+
+impl<S: SttStream + 'static> Local<S> {
+    /// Makes `n_replicas` streams, each on its own thread, and blocks until all are made.
+    pub fn start<F>(name: &'static str, n_replicas: usize, make: F) -> Result<Self, SttError>
+    where
+        F: Fn() -> Result<S, SttError> + Send + Sync + 'static,
+    {
+        let max_waiting = n_replicas.max(1) * WAITING_PER_REPLICA;
+        Ok(Self { name, pool: Pool::start(name, n_replicas, max_waiting, make)? })
+    }
+}
+
+impl<S: SttStream + 'static> Stt for Local<S> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        let pool = self.pool.clone();
+        async move {
+            let mut lease = pool.lease().await.map_err(|Overloaded { waiting }| SttError::Busy { waiting })?;
+            lease.run(move |stream| stream.begin(&options)).await.map_err(lost)??;
+            let cancel = CancellationToken::new();
+            let lane = Lane::Idle(lease);
+            let utterance = Utterance { lane, gathered: Vec::new(), _guard: cancel.clone().drop_guard(), cancel };
+            Ok(Box::new(utterance) as Box<dyn SttUtterance>)
+        }
+        .boxed()
+    }
+}
+
+/// What is asked of the stream after the gathered audio.
+#[derive(Clone, Copy)]
+enum Ask {
+    Nothing,
+    Partial,
+    Guess,
+    Finish,
+}
+
+type Answer = Result<Transcript, SttError>;
+
+/// Where the lease is.
+enum Lane<S: 'static> {
+    Idle(Lease<S>),
+    /// With the job under way, so that a future of ours that is dropped midway leaves the utterance whole.
+    Busy(BoxFuture<'static, (Lease<S>, Answer)>),
+    /// A job failed; the replica is back in the pool.
+    Failed,
+}
+
+struct Utterance<S: 'static> {
+    lane: Lane<S>,
+    gathered: Vec<i16>,
+    cancel: CancellationToken,
+    _guard: DropGuard,
+}
+
+impl<S: SttStream + 'static> Utterance<S> {
+    /// Sends the gathered audio and the question to the idle lane; the job runs from the first poll on.
+    fn send(&mut self, ask: Ask) {
+        self.lane = match std::mem::replace(&mut self.lane, Lane::Failed) {
+            Lane::Idle(lease) => {
+                let pcm = std::mem::take(&mut self.gathered);
+                Lane::Busy(job(lease, pcm, ask, self.cancel.clone()).boxed())
+            }
+            other => other,
+        };
+    }
+
+    /// Waits for the job under way. An idle lane is settled.
+    async fn settle(&mut self) -> Result<Option<Transcript>, SttError> {
+        let Lane::Busy(job) = &mut self.lane else {
+            return self.check();
+        };
+        let done = job.await;
+        self.take(done)
+    }
+
+    /// Looks whether the job under way has ended, and lets a new one begin.
+    async fn nudge(&mut self) -> Result<Option<Transcript>, SttError> {
+        let Lane::Busy(job) = &mut self.lane else {
+            return self.check();
+        };
+        match poll!(job) {
+            Poll::Ready(done) => self.take(done),
+            Poll::Pending => Ok(None),
+        }
+    }
+
+    fn take(&mut self, (lease, answer): (Lease<S>, Answer)) -> Result<Option<Transcript>, SttError> {
+        self.lane = if answer.is_ok() { Lane::Idle(lease) } else { Lane::Failed };
+        answer.map(Some)
+    }
+
+    fn check(&self) -> Result<Option<Transcript>, SttError> {
+        match self.lane {
+            Lane::Failed => Err(SttError::Engine { message: "this utterance failed before".into(), source: None }),
+            _ => Ok(None),
+        }
+    }
+
+    async fn ask(&mut self, ask: Ask) -> Answer {
+        self.settle().await?;
+        self.send(ask);
+        Ok(self.settle().await?.expect("a job answers"))
+    }
+}
+
+/// Decodes on the lane, in strides, and answers the question.
+async fn job<S: SttStream + 'static>(
+    mut lease: Lease<S>,
+    pcm: Vec<i16>,
+    ask: Ask,
+    cancel: CancellationToken,
+) -> (Lease<S>, Answer) {
+    let work = move |stream: &mut S| {
+        for stride in pcm.chunks(STRIDE) {
+            if cancel.is_cancelled() {
+                return Err(SttError::Cancelled);
+            }
+            stream.push(stride)?;
+        }
+        match ask {
+            Ask::Nothing => Ok(Transcript::default()),
+            Ask::Partial => stream.partial(&cancel),
+            Ask::Guess => stream.guess(&cancel),
+            Ask::Finish => stream.finish(&cancel),
+        }
+    };
+    let answer = lease.run(work).await.map_err(lost).and_then(|answer| answer);
+    (lease, answer)
+}
+
+fn lost(error: LaneError) -> SttError {
+    SttError::Engine { message: error.to_string(), source: Some(Box::new(error)) }
+}
+
+impl<S: SttStream + 'static> SttUtterance for Utterance<S> {
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        async move {
+            self.gathered.extend_from_slice(&pcm);
+            self.nudge().await?;
+            if self.gathered.len() > MAX_BEHIND {
+                self.settle().await?;
+            }
+            if matches!(self.lane, Lane::Idle(_)) {
+                self.send(Ask::Nothing);
+                self.nudge().await?;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        self.ask(Ask::Partial).map(|answer| answer.map(Some)).boxed()
+    }
+
+    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        self.ask(Ask::Guess).boxed()
+    }
+
+    fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        async move { self.ask(Ask::Finish).await }.boxed()
+    }
+}

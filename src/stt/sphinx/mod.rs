@@ -1,0 +1,26 @@
+//! The `sphinx` engine: PocketSphinx and its en-us model, decoding while the person speaks, nothing to download.
+//!
+//! `engines` calls [`open`]; sessions see the port it returns. Each replica of the pool holds two decoders that hear
+//! the same audio: the full 3-gram language model, and a grammar of what the offline assistant understands. The
+//! grammar is far surer in its field and forces everything else into it, so that the scores decide which one is
+//! believed. The engine never decides when speech ends and keeps nothing of an utterance.
+
+mod decoder;
+mod library;
+mod model;
+mod stream;
+mod words;
+
+use super::local::Local;
+use super::{SttConfig, SttError};
+use model::Model;
+use stream::SphinxStream;
+
+/// Opens library and model and loads `config.decoders` replicas. Blocks until all are loaded.
+///
+/// [`SttError::Unavailable`] says which library or file is missing or damaged and how to get it.
+pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, SttError> {
+    library::open()?;
+    let model = Model::check(&config.model_dir)?;
+    Local::start("sphinx", config.decoders, move || SphinxStream::new(&model))
+}
