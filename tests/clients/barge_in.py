@@ -45,4 +45,5 @@ async def program():
         check(says(said, "42", "forty-two", "forty two"), f"the answer: {said!r}")
 
 
-run(program)
+if __name__ == "__main__":
+    run(program)

@@ -118,4 +118,5 @@ async def program():
         check(other.log[0].session is not None, "a new session after all that")
 
 
-run(program)
+if __name__ == "__main__":
+    run(program)

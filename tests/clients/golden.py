@@ -22,4 +22,5 @@ async def program():
             check(False, f"{line}\n{error}")
 
 
-run(program)
+if __name__ == "__main__":
+    run(program)

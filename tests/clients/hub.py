@@ -7,6 +7,8 @@ import array
 import asyncio
 import base64
 import json
+import math
+import operator
 import os
 import sys
 import wave
@@ -152,16 +154,31 @@ def speech(name):
     return resample(pcm, rate)
 
 
-def resample(pcm, rate):
-    """Linear: its images lie above 8 kHz, where no recognizer listens."""
+def resample(pcm, rate, taps=32):
+    """By windowed sinc: a cheaper way dulls the sibilants, and a recognizer hears other words."""
     if rate == RATE:
         return pcm
+    check(rate < RATE, f"a recording at {rate} Hz")
+    padded = [0] * taps + list(pcm) + [0] * taps
+    n_phases = RATE // math.gcd(rate, RATE)
+    phases = [_sinc(phase / n_phases, taps) for phase in range(n_phases)]
     out = array.array("h")
     for i in range(len(pcm) * RATE // rate):
         at, part = divmod(i * rate, RATE)
-        here, there = pcm[at], pcm[min(at + 1, len(pcm) - 1)]
-        out.append(round(here + (there - here) * part / RATE))
+        weights = phases[part * n_phases // RATE]
+        total = sum(map(operator.mul, weights, padded[at + 1 : at + 1 + 2 * taps]))
+        out.append(max(-32768, min(32767, round(total))))
     return out
+
+
+def _sinc(fraction, taps):
+    """Weights of the samples from `taps - 1` before to `taps` behind a point, Hann-windowed."""
+    weights = []
+    for k in range(2 * taps):
+        x = k - (taps - 1) - fraction
+        shape = 1.0 if x == 0 else math.sin(math.pi * x) / (math.pi * x)
+        weights.append(shape * (0.5 + 0.5 * math.cos(math.pi * x / (taps + 1))))
+    return weights
 
 
 def samples(events):

@@ -29,4 +29,5 @@ async def program():
         await hub.until("input_audio_buffer.cleared")
 
 
-run(program)
+if __name__ == "__main__":
+    run(program)

@@ -34,4 +34,5 @@ async def program():
         check((await hub.until("conversation.item.deleted")).item_id == item, "another item was deleted")
 
 
-run(program)
+if __name__ == "__main__":
+    run(program)

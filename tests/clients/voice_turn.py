@@ -38,4 +38,5 @@ async def program():
         check(loud(pcm) and len(pcm) > RATE // 4, f"{len(pcm)} samples of reply")
 
 
-run(program)
+if __name__ == "__main__":
+    run(program)
