@@ -4,4 +4,8 @@ mod cli;
 mod configs;
 mod dialog;
 mod echo;
+mod framed;
+mod hub;
 mod layering;
+mod server;
+mod session;

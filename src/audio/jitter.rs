@@ -98,7 +98,8 @@ impl Jitter {
 
     /// Makes ready what is due.
     fn advance(&mut self) {
-        while let Some(frame) = self.waiting.pop_front_if(|frame| Some(frame.seq) == self.due) {
+        while self.waiting.front().is_some_and(|frame| Some(frame.seq) == self.due) {
+            let Some(frame) = self.waiting.pop_front() else { break };
             self.due = Some(frame.seq.wrapping_add(1));
             self.ready.push_back(Slot::Frame(frame));
         }

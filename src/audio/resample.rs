@@ -12,7 +12,7 @@ use rubato::{
 };
 use std::time::Duration;
 
-/// Filter length in samples of the slower rate: the pass band ends at 0.86 of the lower Nyquist frequency, aliases lie 80 dB down.
+/// Filter length in samples of the slower rate. rubato puts the cut-off as high as it can while aliases stay below the window's side lobes.
 const TAPS: usize = 64;
 /// Ratios whose reduced form has more phases (none among usual rates: 22050 to 16000 has 320) are interpolated between this many.
 const MAX_PHASES: usize = 512;

@@ -13,9 +13,9 @@ pub struct PreRoll {
 }
 
 impl PreRoll {
-    /// A ring for the last `capacity` samples.
+    /// A ring for the last `capacity` samples, at least one.
     pub fn new(capacity: Samples) -> Self {
-        Self { capacity: capacity.0 as usize, ring: Box::default(), end: 0 }
+        Self { capacity: (capacity.0 as usize).max(1), ring: Box::default(), end: 0 }
     }
 
     /// Appends samples; the oldest are forgotten.

@@ -78,6 +78,13 @@ impl History {
         self.items.iter().filter(unheard).map(|item| item.id.clone()).collect()
     }
 
+    /// When all that was sent will have sounded.
+    pub(super) fn dry_at(&self, now: Timestamp) -> Timestamp {
+        let unheard = self.unheard(now);
+        let dry = unheard.iter().filter_map(|id| self.spoken.get(id)?.playhead().dry_at(now));
+        dry.max().unwrap_or(Timestamp::ZERO)
+    }
+
     /// What the model reads: `instructions`, then the conversation as it was heard.
     pub(super) fn messages(&self, instructions: &str) -> Vec<Message> {
         self.messages_of(instructions, self.items.iter())

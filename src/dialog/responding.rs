@@ -257,7 +257,8 @@ impl Dialog {
         let response = &self.responses[id];
         let item = response.outputs[index].item.id.clone();
         if audio && response.settings.in_conversation {
-            self.history.speak(item.clone(), Spoken::new(id.clone(), rate));
+            let not_before = self.history.dry_at(self.now);
+            self.history.speak(item.clone(), Spoken::new(id.clone(), rate, not_before));
         }
         self.output(id, index as u32, item.clone(), OutputChange::PartAdded { audio });
         Some((index as u32, item))

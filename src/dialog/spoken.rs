@@ -24,14 +24,15 @@ struct Chunk {
 }
 
 impl Spoken {
-    pub(super) fn new(response: ResponseId, rate: SampleRate) -> Self {
+    /// Nothing spoken yet. Playback begins no earlier than `not_before`: when what is queued before it has sounded.
+    pub(super) fn new(response: ResponseId, rate: SampleRate, not_before: Timestamp) -> Self {
         Self {
             response,
             rate,
             text: String::new(),
             chunks: Vec::new(),
             generated: Samples::ZERO,
-            playhead: Playhead::new(rate),
+            playhead: Playhead::queued(rate, not_before),
             cut: None,
         }
     }
@@ -151,7 +152,7 @@ mod tests {
     use super::*;
 
     fn spoken() -> Spoken {
-        let mut spoken = Spoken::new("resp_1".into(), SampleRate::HZ_24000);
+        let mut spoken = Spoken::new("resp_1".into(), SampleRate::HZ_24000, Timestamp::ZERO);
         spoken.say("Hello there. ");
         spoken.made(Samples(1_300));
         spoken.say("One two three four.");

@@ -60,6 +60,8 @@ pub(super) struct Actor {
     pub(super) last_audio: Timestamp,
     /// Where the next utterance's audio begins.
     pub(super) opening_at: Samples,
+    /// Turn time at which the reply was held.
+    pub(super) held_at: Samples,
     /// The utterance that closes was committed by the client.
     pub(super) committing: bool,
     expires: Instant,
@@ -102,6 +104,7 @@ impl Actor {
             speaker: None,
             last_audio: Timestamp::ZERO,
             opening_at: Samples::ZERO,
+            held_at: Samples::ZERO,
             committing: false,
             expires: clock + life,
             setup,

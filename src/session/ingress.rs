@@ -292,6 +292,11 @@ impl Ingress {
         self.echo.stopped(self.position);
     }
 
+    /// Playback stood still from `since` in turn time until now.
+    pub(super) fn reply_resumed(&mut self, since: Samples) {
+        self.echo.delayed(since, self.position.saturating_sub(since));
+    }
+
     fn is_blocked(&mut self) -> bool {
         self.closing.retain_mut(|utterance| !utterance.drain());
         !self.closing.is_empty() || self.utterance.as_mut().is_some_and(|utterance| !utterance.drain())

@@ -35,8 +35,14 @@ impl Actor {
                 Action::Hold => {
                     self.setup.metrics.held();
                     self.egress.hold();
+                    self.held_at = self.ingress.position();
                 }
-                Action::Release => self.egress.release(),
+                Action::Release => {
+                    self.egress.release();
+                    if self.is_framed() {
+                        self.ingress.reply_resumed(self.held_at);
+                    }
+                }
                 Action::Flush(response) => self.flush(response),
                 Action::Notify(notice) => self.notify(notice),
             }

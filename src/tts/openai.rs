@@ -57,7 +57,8 @@ impl OpenAiTts {
     pub fn new(config: &TtsConfig) -> Result<Self, TtsError> {
         let wrong = |why: String| TtsError::Unavailable(format!("tts.base_url \"{}\" {why}", config.base_url));
         let base = config.base_url.trim_end_matches('/');
-        let url = Url::parse(&format!("{base}/audio/speech")).map_err(|error| wrong(format!("is no address: {error}")))?;
+        let url =
+            Url::parse(&format!("{base}/audio/speech")).map_err(|error| wrong(format!("is no address: {error}")))?;
         let Some(host) = url.host_str().filter(|_| matches!(url.scheme(), "http" | "https")) else {
             return Err(wrong("must begin with http:// or https://, such as https://api.openai.com/v1".into()));
         };
@@ -222,8 +223,7 @@ impl OpenAiTts {
             }
             let again = |error: TtsError| Failure { error, again: true };
             let never = |error: TtsError| Failure { error, again: false };
-            let mut response =
-                post.send().await.map_err(|error| again(self.transport("cannot be reached", error)))?;
+            let mut response = post.send().await.map_err(|error| again(self.transport("cannot be reached", error)))?;
             let status = response.status();
             if !status.is_success() {
                 let error = failed(self.refusal(status, response).await);
@@ -231,8 +231,8 @@ impl OpenAiTts {
                 return Err(Failure { error, again });
             }
             let kind = response.headers().get(reqwest::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-            let decoder = PcmDecoder::for_content_type(kind.unwrap_or_default())
-                .map_err(|message| never(failed(message)))?;
+            let decoder =
+                PcmDecoder::for_content_type(kind.unwrap_or_default()).map_err(|message| never(failed(message)))?;
             loop {
                 let bytes = response.chunk().await;
                 match bytes.map_err(|error| again(self.transport("broke off before the first sound", error)))? {
@@ -276,7 +276,10 @@ impl OpenAiTts {
         let said = serde_json::from_slice::<serde_json::Value>(&body).ok();
         let said = said.as_ref().and_then(|json| {
             let error = json.get("error").unwrap_or(json);
-            [error.get("message"), error.get("detail"), Some(error)].into_iter().flatten().find_map(|text| text.as_str())
+            [error.get("message"), error.get("detail"), Some(error)]
+                .into_iter()
+                .flatten()
+                .find_map(|text| text.as_str())
         });
         let text = said.map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
         let short: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();

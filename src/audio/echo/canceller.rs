@@ -34,7 +34,9 @@ pub(super) struct Canceller {
 impl Canceller {
     /// Fits anew, from the last [`HISTORY`] samples, of which the newest window begins at `start`. That window is left to `cancel`.
     pub(super) fn relearn(&mut self, reference: &Reference, mic: &[f32], lag: i32, start: u64) {
-        for (buffer, len) in [(&mut self.covariance, TAPS * TAPS), (&mut self.factor, TAPS * TAPS), (&mut self.window, TAPS * TAPS)] {
+        for (buffer, len) in
+            [(&mut self.covariance, TAPS * TAPS), (&mut self.factor, TAPS * TAPS), (&mut self.window, TAPS * TAPS)]
+        {
             buffer.clear();
             buffer.resize(len, 0.0);
         }
@@ -51,7 +53,14 @@ impl Canceller {
     }
 
     /// Learns from the window that begins at `start` and writes it without the echo.
-    pub(super) fn cancel(&mut self, reference: &Reference, window: &[f32], lag: i32, start: u64, out: &mut [f32; WINDOW]) {
+    pub(super) fn cancel(
+        &mut self,
+        reference: &Reference,
+        window: &[f32],
+        lag: i32,
+        start: u64,
+        out: &mut [f32; WINDOW],
+    ) {
         if self.taps.is_empty() {
             self.relearn(reference, &[], lag, start);
         }

@@ -58,7 +58,8 @@ impl Reference {
             self.ring[index(at)] = 0;
         }
         self.end = end;
-        while let Some(piece) = self.pending.pop_front_if(|piece| piece.at < end) {
+        while self.pending.front().is_some_and(|piece| piece.at < end) {
+            let Some(piece) = self.pending.pop_front() else { break };
             self.n_pending -= piece.codes.len();
             let n = piece.codes.len().min((end - piece.at) as usize);
             for (i, &code) in piece.codes[..n].iter().enumerate() {
@@ -78,13 +79,16 @@ impl Reference {
         for (i, &sample) in pcm[..n_now].iter().enumerate() {
             self.put(at + i as u64, sample);
         }
-        let room = MAX_PENDING - self.n_pending;
+        // A delay may have pushed samples out of the ring on top of a full future.
+        let room = MAX_PENDING.saturating_sub(self.n_pending);
         let later = &pcm[n_now..];
         let later = &later[..later.len().min(room)];
         if !later.is_empty() {
             self.n_pending += later.len();
             let codes = later.iter().map(|&sample| g711::linear_to_ulaw(sample)).collect();
-            self.pending.push_back(Piece { at: at + n_now as u64, codes });
+            let at = at + n_now as u64;
+            let place = self.pending.partition_point(|piece| piece.at <= at);
+            self.pending.insert(place, Piece { at, codes });
         }
         self.sounds_until = self.sounds_until.max(at + (n_now + later.len()) as u64);
     }

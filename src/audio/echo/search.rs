@@ -26,8 +26,10 @@ const NEAR: i32 = 5;
 
 const _: () = assert!(N_FFT >= N_REF + N_MIC);
 
+type Plans = (Arc<dyn RealToComplex<f32>>, Arc<dyn ComplexToReal<f32>>);
+
 /// The plans are the same for all sessions.
-static PLANS: LazyLock<(Arc<dyn RealToComplex<f32>>, Arc<dyn ComplexToReal<f32>>)> = LazyLock::new(|| {
+static PLANS: LazyLock<Plans> = LazyLock::new(|| {
     let mut planner = RealFftPlanner::new();
     (planner.plan_fft_forward(N_FFT), planner.plan_fft_inverse(N_FFT))
 });
@@ -80,7 +82,11 @@ impl LagSearch {
         decimate(&self.wide, N_MIC, &mut self.mic);
         self.correlate();
         let peaks = self.peaks()?;
-        peaks.into_iter().flatten().map(|place| self.refine(reference, mic, mic_start, place)).max_by(|a, b| a.explained.total_cmp(&b.explained))
+        peaks
+            .into_iter()
+            .flatten()
+            .map(|place| self.refine(reference, mic, mic_start, place))
+            .max_by(|a, b| a.explained.total_cmp(&b.explained))
     }
 
     /// Leaves the correlation for each coarse place in `self.mic` and the energies of the reference there in `self.energies`.

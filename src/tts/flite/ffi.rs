@@ -64,8 +64,7 @@ pub(super) struct Wave {
 }
 
 /// `cst_audio_stream_callback`: wave, first sample, number of samples, whether these are the last, the info itself.
-pub(super) type StreamCallback =
-    unsafe extern "C" fn(*const Wave, c_int, c_int, c_int, *mut StreamingInfo) -> c_int;
+pub(super) type StreamCallback = unsafe extern "C" fn(*const Wave, c_int, c_int, c_int, *mut StreamingInfo) -> c_int;
 
 /// `cst_audio_streaming_info`.
 #[repr(C)]
@@ -199,7 +198,10 @@ mod tests {
     fn a_library_needed_by_a_library_is_named() {
         let loader = "libasound.so.2: cannot open shared object file: No such file or directory";
         let text = missing("libflite.so.1", loader);
-        assert!(text.contains("libasound.so.2, which libflite.so.1 needs; on Debian: apt-get install libasound2"), "{text}");
+        assert!(
+            text.contains("libasound.so.2, which libflite.so.1 needs; on Debian: apt-get install libasound2"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -7,6 +7,10 @@ const SENTENCE_PAUSE: Duration = Duration::from_millis(250);
 /// The pause after a clause.
 const CLAUSE_PAUSE: Duration = Duration::from_millis(120);
 
+/// Letters of a word; longer ones are split. The time flite takes for a word it does not know grows with the square of
+/// its length: 5000 letters took 19 s, during which it cannot be cancelled.
+const LONGEST_WORD: usize = 64;
+
 /// How long to pause after a chunk, from the punctuation it ends with; closing quotes and brackets are looked through.
 /// The end of a sentence 250 ms, of a clause 120 ms, none where the chunk was cut between words.
 pub(super) fn pause_after(text: &str) -> Duration {
@@ -38,6 +42,7 @@ pub(super) fn for_flite(text: &str) -> String {
                 out.push_str(&core[2..]);
             }
             _ if all_digits && (5..=15).contains(&core.len()) && !core.starts_with('0') => group(core, &mut out),
+            _ if core.len() > LONGEST_WORD => push_in_pieces(core, &mut out),
             _ => out.push_str(core),
         }
         out.push_str(&word[core.len()..]);
@@ -46,10 +51,20 @@ pub(super) fn for_flite(text: &str) -> String {
     out
 }
 
+/// Writes a word too long for flite's rules in pieces.
+fn push_in_pieces(word: &str, out: &mut String) {
+    for (i, letter) in word.chars().enumerate() {
+        if i > 0 && i % LONGEST_WORD == 0 {
+            out.push(' ');
+        }
+        out.push(letter);
+    }
+}
+
 /// Writes digits in groups of three.
 fn group(digits: &str, out: &mut String) {
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

@@ -15,7 +15,8 @@ impl PcmDecoder {
         let mut parts = kind.split(';').map(str::trim);
         let essence = parts.next().unwrap_or_default().to_ascii_lowercase();
         let raw = matches!(essence.as_str(), "" | "application/octet-stream" | "binary/octet-stream")
-            || (essence.starts_with("audio/") && ["pcm", "l16", "raw", "x-raw"].iter().any(|raw| essence.ends_with(raw)));
+            || (essence.starts_with("audio/")
+                && ["pcm", "l16", "raw", "x-raw"].iter().any(|raw| essence.ends_with(raw)));
         if !raw {
             return Err(not_pcm(&essence));
         }

@@ -93,13 +93,16 @@ fn text(error: Option<TtsError>) -> String {
     error.expect("it failed").to_string()
 }
 
+/// The pieces of one body; taken by the request that is answered with them.
+type Pieces = Mutex<Option<mpsc::Receiver<Vec<u8>>>>;
+
 /// A body fed by the test, so that the test decides when each piece leaves.
-fn fed() -> (mpsc::Sender<Vec<u8>>, Mutex<Option<mpsc::Receiver<Vec<u8>>>>) {
+fn fed() -> (mpsc::Sender<Vec<u8>>, Pieces) {
     let (feed, pieces) = mpsc::channel(8);
     (feed, Mutex::new(Some(pieces)))
 }
 
-fn streamed(pieces: &Mutex<Option<mpsc::Receiver<Vec<u8>>>>) -> axum::response::Response {
+fn streamed(pieces: &Pieces) -> axum::response::Response {
     let pieces = pieces.lock().unwrap().take().expect("one request");
     let body = stream::unfold(pieces, |mut pieces| async move {
         let piece = pieces.recv().await?;

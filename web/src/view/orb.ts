@@ -9,6 +9,8 @@ const N_STROKES = 96;
 const N_POINTS = 120;
 /** Levels rise at once and fall with this half-life, as meters do. */
 const FALL_HALF_LIFE_S = 0.09;
+/** Drawings a second while nothing but its breath moves; a phone's battery is worth it. */
+const CALM_PER_S = 15;
 /** Colours are read again this often, so that a change between light and dark shows. */
 const COLOURS_EVERY_S = 1;
 
@@ -63,6 +65,7 @@ export class Orb {
   #draw = (nowMs: number): void => {
     this.#frame = requestAnimationFrame(this.#draw);
     const nowS = nowMs / 1000;
+    if (this.#isCalm() && nowS - this.#lastS < 1 / CALM_PER_S) return;
     const passedS = Math.min(0.1, nowS - this.#lastS);
     this.#lastS = nowS;
     this.#follow(nowS, passedS);
@@ -79,6 +82,13 @@ export class Orb {
     this.#strokes(context, radius, half, timeS);
     this.#arc(context, radius);
   };
+
+  #isCalm(): boolean {
+    const target = MOODS[this.phase];
+    const settled = Object.entries(target).every(([key, value]) => Math.abs(this.#mood[key as keyof Mood] - value) < 0.02);
+    const loudest = Math.max(this.#microphone, this.#reply, shaped(levels.microphone), shaped(levels.reply));
+    return settled && target.think === 0 && loudest < 0.05;
+  }
 
   /** Glides moods and levels towards what they are now. */
   #follow(nowS: number, passedS: number): void {
