@@ -1,6 +1,6 @@
 //! What the hub sends as text. The names, fields and nulls are the protocol's; `event_id` is added by [`encode`].
 
-use super::error::WireError;
+use super::error::{ErrorKind, WireError};
 use super::item::Item;
 use super::response::Response;
 use super::session::Session;
@@ -61,7 +61,12 @@ pub enum ServerEvent {
     #[serde(rename = "conversation.item.input_audio_transcription.completed")]
     TranscriptionCompleted { item_id: ItemId, content_index: u32, transcript: String, usage: TranscriptionUsage },
     #[serde(rename = "conversation.item.input_audio_transcription.failed")]
-    TranscriptionFailed { item_id: ItemId, content_index: u32, error: WireError },
+    TranscriptionFailed {
+        item_id: ItemId,
+        content_index: u32,
+        #[serde(serialize_with = "without_event_id")]
+        error: WireError,
+    },
 
     #[serde(rename = "response.created")]
     ResponseCreated { response: Box<Response> },
@@ -278,6 +283,19 @@ fn encode_audio(at: &PartAt, audio: &[u8], event_id: &str) -> String {
     STANDARD.encode_string(audio, &mut text);
     text.push_str("\"}");
     text
+}
+
+/// The error of something no client event asked for.
+fn without_event_id<S: Serializer>(error: &WireError, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Shape<'a> {
+        r#type: ErrorKind,
+        code: Option<&'static str>,
+        message: &'a str,
+        param: Option<&'a str>,
+    }
+    let WireError { kind, code, message, param, event_id: _ } = error;
+    Shape { r#type: *kind, code: *code, message, param: param.as_deref() }.serialize(to)
 }
 
 fn as_base64<S: Serializer>(audio: &Bytes, to: S) -> Result<S::Ok, S::Error> {
