@@ -53,7 +53,12 @@ fn what_fails_ends_with_1() {
 fn a_missing_model_ends_with_3_and_says_which() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path().to_str().expect("Unicode");
-    check(&["serve", "--listen", "127.0.0.1:0"], &[("ANTIPHON_STT__MODEL_DIR", folder)], 3, "the engine \"sphinx\" cannot start");
+    check(
+        &["serve", "--listen", "127.0.0.1:0"],
+        &[("ANTIPHON_STT__MODEL_DIR", folder)],
+        3,
+        "the engine \"sphinx\" cannot start",
+    );
     check(&["serve", "--listen", "127.0.0.1:0"], &[("ANTIPHON_STT__MODEL_DIR", folder)], 3, folder);
 }
 

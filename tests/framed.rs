@@ -48,15 +48,19 @@ async fn a_turn_in_frames_is_answered_in_frames() {
     speak(&mut socket, &mut sequence, &quiet(600)).await;
     let events = socket.until("antiphon.timeline").await;
     let marks = &events.last().expect("there")["marks"];
-    let order = ["speech_end", "end_confirmed", "stt_final", "llm_first_token", "first_chunk", "tts_first_audio", "first_audio_sent"];
-    let times: Vec<f64> = order.iter().map(|name| marks[name].as_f64().unwrap_or_else(|| panic!("{name} in {marks}"))).collect();
+    let order = [
+        "speech_end",
+        "end_confirmed",
+        "stt_final",
+        "llm_first_token",
+        "first_chunk",
+        "tts_first_audio",
+        "first_audio_sent",
+    ];
+    let times: Vec<f64> =
+        order.iter().map(|name| marks[name].as_f64().unwrap_or_else(|| panic!("{name} in {marks}"))).collect();
     assert!(times.is_sorted(), "{marks}");
-    socket.until("response.done").await;
-    while replies(&socket).len() < 10 {
-        if let Message::Binary(bytes) = futures_util::StreamExt::next(&mut socket.stream).await.expect("more").expect("whole") {
-            socket.frames.push(bytes);
-        }
-    }
+    socket.until_frames(10).await;
     let frames = replies(&socket);
     assert_eq!(frames.len(), 10, "200 ms of tone in frames of 20 ms");
     for (i, (_, offset, n_bytes)) in frames.iter().enumerate() {
@@ -94,7 +98,8 @@ async fn opus_comes_in_and_goes_out() {
 /// A conversation in frames whose reply of 10 s is sounding.
 async fn sounding() -> (Hub, Socket, FakeLlm, u32) {
     let llm = FakeLlm::says([&"long ".repeat(40)[..], "Fine."]);
-    let hub = Hub::start(engines(FakeStt::hears(["stop that"]), llm.clone(), FakeTts::default()), Config::default()).await;
+    let hub =
+        Hub::start(engines(FakeStt::hears(["stop that"]), llm.clone(), FakeTts::default()), Config::default()).await;
     let mut socket = hub.connect("?audio=pcm16").await;
     let mut sequence = 0;
     speak(&mut socket, &mut sequence, &quiet(100)).await;

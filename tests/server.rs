@@ -42,7 +42,9 @@ async fn foreign_pages_cannot_connect() {
     assert!(refused.to_string().contains("403"), "{refused}");
     let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("a request");
     request.headers_mut().insert("origin", format!("http://{}", hub.address).parse().expect("a header"));
-    request.headers_mut().insert("sec-websocket-protocol", "realtime, openai-insecure-api-key.x".parse().expect("a header"));
+    request
+        .headers_mut()
+        .insert("sec-websocket-protocol", "realtime, openai-insecure-api-key.x".parse().expect("a header"));
     let (_socket, response) = tokio_tungstenite::connect_async(request).await.expect("the own page may");
     assert_eq!(response.headers()["sec-websocket-protocol"], "realtime");
 }
@@ -73,7 +75,10 @@ async fn a_message_over_the_limit_closes_with_1009() {
 
 #[tokio::test]
 async fn text_that_is_not_utf8_closes_with_1007() {
-    use tokio_tungstenite::tungstenite::protocol::frame::{Frame, coding::{Data, OpCode}};
+    use tokio_tungstenite::tungstenite::protocol::frame::{
+        Frame,
+        coding::{Data, OpCode},
+    };
     let hub = hub("", "x").await;
     let mut socket = hub.connect("").await;
     let frame = Frame::message(vec![0xff, 0xfe], OpCode::Data(Data::Text), true);
@@ -83,9 +88,9 @@ async fn text_that_is_not_utf8_closes_with_1007() {
 
 #[tokio::test]
 async fn a_client_that_vanishes_at_any_moment_leaves_nothing() {
-    let llm = FakeLlm { delay: Duration::from_millis(20), ..FakeLlm::default() };
-    let tts = FakeTts { delay: Duration::from_millis(20), ..FakeTts::default() };
-    let stt = FakeStt { delay: Duration::from_millis(50), ..FakeStt::default() };
+    let llm = FakeLlm::default().delayed(Duration::from_millis(20));
+    let tts = FakeTts::default().delayed(Duration::from_millis(20));
+    let stt = FakeStt::default().delayed(Duration::from_millis(50));
     let hub = Hub::start(engines(stt, llm, tts), Config::default()).await;
     let moments = [
         "session.created",
@@ -110,7 +115,7 @@ async fn a_client_that_vanishes_at_any_moment_leaves_nothing() {
 
 #[tokio::test]
 async fn stopping_lets_a_reply_finish_and_says_goodbye() {
-    let tts = FakeTts { delay: Duration::from_millis(10), ..FakeTts::default() };
+    let tts = FakeTts::default().delayed(Duration::from_millis(10));
     let llm = FakeLlm::says(["A reply of some length."]);
     let hub = Hub::start(engines(FakeStt::default(), llm, tts), Config::default()).await;
     let mut idle = hub.connect("").await;

@@ -46,11 +46,16 @@ async fn a_typed_turn_is_answered_in_the_protocols_order() {
 async fn a_text_response_has_no_audio() {
     let hub = hub("", "Four it is.").await;
     let mut socket = hub.connect("").await;
-    socket.send(json!({"type": "session.update", "session": {"type": "realtime", "output_modalities": ["text"]}})).await;
+    socket
+        .send(json!({"type": "session.update", "session": {"type": "realtime", "output_modalities": ["text"]}}))
+        .await;
     socket.until("session.updated").await;
     let events = socket.ask("Two and two?").await;
-    let text: String =
-        events.iter().filter(|e| e["type"] == "response.output_text.delta").map(|e| e["delta"].as_str().expect("text")).collect();
+    let text: String = events
+        .iter()
+        .filter(|e| e["type"] == "response.output_text.delta")
+        .map(|e| e["delta"].as_str().expect("text"))
+        .collect();
     assert_eq!(text, "Four it is.");
     assert!(!types(&events).iter().any(|kind| kind.contains("audio")));
 }
@@ -184,7 +189,7 @@ async fn bad_input_gets_an_error_and_the_session_lives() {
 
 #[tokio::test]
 async fn a_failing_engine_ends_its_response_with_the_reason() {
-    let tts = FakeTts { fails_on: Some("bad".into()), ..FakeTts::default() };
+    let tts = FakeTts::default().failing_on("bad");
     let llm = FakeLlm::says(["A bad word.", "A good one."]);
     let hub = Hub::start(engines(FakeStt::default().then_fails("no ears"), llm, tts), Config::default()).await;
     let mut socket = hub.connect("").await;
@@ -210,7 +215,11 @@ async fn telephone_audio_works_both_ways() {
         let audio = json!({"input": {"format": {"type": format}}, "output": {"format": {"type": format}}});
         socket.send(json!({"type": "session.update", "session": {"type": "realtime", "audio": audio}})).await;
         socket.until("session.updated").await;
-        let codec = if format == "audio/pcmu" { antiphon::audio::codec::Format::Ulaw } else { antiphon::audio::codec::Format::Alaw };
+        let codec = if format == "audio/pcmu" {
+            antiphon::audio::codec::Format::Ulaw
+        } else {
+            antiphon::audio::codec::Format::Alaw
+        };
         let mut samples: Vec<i16> = loud(1_500).into_iter().step_by(3).collect();
         samples.extend(vec![0; 8 * 700]);
         let mut bytes = Vec::new();
@@ -237,7 +246,9 @@ async fn a_ga_client_gets_no_extension() {
     socket.append(&quiet(600)).await;
     events.extend(socket.until("response.done").await);
     assert!(socket.frames.is_empty());
-    let private = events.iter().find(|e| e["type"].as_str().is_some_and(|t| t.starts_with("antiphon") || t.starts_with("output_audio_buffer")));
+    let private = events.iter().find(|e| {
+        e["type"].as_str().is_some_and(|t| t.starts_with("antiphon") || t.starts_with("output_audio_buffer"))
+    });
     assert_eq!(private, None);
     let _ = base64(&[0]);
 }

@@ -98,10 +98,12 @@ impl Jitter {
 
     /// Makes ready what is due.
     fn advance(&mut self) {
-        while self.waiting.front().is_some_and(|frame| Some(frame.seq) == self.due) {
-            let Some(frame) = self.waiting.pop_front() else { break };
+        while let Some(frame) = self.waiting.front() {
+            if Some(frame.seq) != self.due {
+                return;
+            }
             self.due = Some(frame.seq.wrapping_add(1));
-            self.ready.push_back(Slot::Frame(frame));
+            self.ready.extend(self.waiting.pop_front().map(Slot::Frame));
         }
     }
 

@@ -48,8 +48,7 @@ pub fn stt(config: &SttConfig) -> Result<Arc<dyn Stt>, StageFailure> {
 /// The language model. Does not block, reaches for nothing.
 pub fn llm(config: &LlmConfig) -> Result<Arc<dyn Llm>, StageFailure> {
     let made: Result<Arc<dyn Llm>, LlmError> = match config.engine.as_str() {
-        // MERGE(llm): Ok(Arc::new(crate::llm::assistant::Assistant::new()))
-        "assistant" => Err(LlmError::Unavailable("this build does not have it yet".into())),
+        "assistant" => Ok(Arc::new(crate::llm::assistant::Assistant::new())),
         "openai" => crate::llm::openai::OpenAi::new(config).map(|engine| Arc::new(engine) as _),
         _ => Err(LlmError::Unavailable(NO_SUCH.into())),
     };
