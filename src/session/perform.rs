@@ -99,18 +99,23 @@ impl Actor {
 
     fn stop_response(&mut self, id: &ResponseId) {
         self.speaking.remove(id);
-        self.playback.drop_audio(id);
-        self.egress.drop_audio(id);
+        self.drop_audio(id);
     }
 
     /// Audio of `response` that waits is dropped, and a client that plays from frames stops at once.
     fn flush(&mut self, response: Option<ResponseId>) {
         self.ingress.reply_stopped();
         let Some(response) = response else { return };
-        self.playback.drop_audio(&response);
-        self.egress.drop_audio(&response);
+        self.drop_audio(&response);
         if self.is_framed() {
             self.send(None, &ServerEvent::OutputCleared { response_id: response });
+        }
+    }
+
+    fn drop_audio(&mut self, response: &ResponseId) {
+        self.egress.drop_audio(response);
+        for event in self.playback.drop_audio(response) {
+            self.send(Some(response.clone()), &event);
         }
     }
 
@@ -121,8 +126,11 @@ impl Actor {
             return;
         }
         let (response, events) = self.projector.project(notice, &self.session);
-        for event in &events {
-            self.send(response.clone(), event);
+        for event in events {
+            // In frames, audio is complete when its last frame has left, which is later than when it was made.
+            if let Some(event) = self.playback.after_audio(event) {
+                self.send(response.clone(), &event);
+            }
         }
     }
 

@@ -27,7 +27,13 @@ pub(super) struct Playback {
 struct Waiting {
     response: ResponseId,
     item: ItemId,
-    packet: Packet,
+    what: Piece,
+}
+
+enum Piece {
+    Audio(Packet),
+    /// The news that the item's audio is complete, behind its last frame.
+    End(ServerEvent),
 }
 
 impl Playback {
@@ -43,24 +49,45 @@ impl Playback {
         self.waiting.is_empty()
     }
 
-    pub(super) fn drop_audio(&mut self, response: &ResponseId) {
-        self.waiting.retain(|frame| frame.response != *response);
+    /// Drops the frames of a response; gives the news of its end, if that waited behind them.
+    pub(super) fn drop_audio(&mut self, response: &ResponseId) -> Vec<ServerEvent> {
+        let (dropped, kept) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|piece| piece.response == *response);
+        self.waiting = kept;
+        let dropped: VecDeque<Waiting> = dropped;
+        let ends = dropped.into_iter().filter_map(|piece| match piece.what {
+            Piece::End(event) => Some(event),
+            Piece::Audio(_) => None,
+        });
+        ends.collect()
+    }
+
+    /// Keeps the news that an item's audio is complete until its last frame has left; gives it back when none waits.
+    pub(super) fn after_audio(&mut self, event: ServerEvent) -> Option<ServerEvent> {
+        let ServerEvent::OutputAudioDone { at } = &event else { return Some(event) };
+        let (response, item) = (at.item.response_id.clone(), at.item.item_id.clone());
+        if !self.waiting.iter().any(|piece| piece.item == item) {
+            return Some(event);
+        }
+        self.waiting.push_back(Waiting { response, item, what: Piece::End(event) });
+        None
     }
 
     /// When the next frame may leave.
     pub(super) fn next_due(&self, dialog: &Dialog, now: Timestamp) -> Option<Timestamp> {
-        let frame = self.waiting.front()?;
-        match dialog.history().spoken(&frame.item) {
-            Some(spoken) => self.pacer.next_due(spoken.playhead(), now),
+        let first = self.waiting.front()?;
+        match (&first.what, dialog.history().spoken(&first.item)) {
+            (Piece::Audio(_), Some(spoken)) => self.pacer.next_due(spoken.playhead(), now),
             // Beside the conversation nobody listens in real time.
-            None => Some(now),
+            _ => Some(now),
         }
     }
 
     fn take_due(&mut self, dialog: &Dialog, now: Timestamp) -> Option<Waiting> {
-        let frame = self.waiting.front()?;
-        let budget = dialog.history().spoken(&frame.item).map(|spoken| self.pacer.budget(spoken.playhead(), now));
-        if budget.is_some_and(|budget| budget < frame.packet.n) {
+        let first = self.waiting.front()?;
+        if let (Piece::Audio(packet), Some(spoken)) = (&first.what, dialog.history().spoken(&first.item))
+            && self.pacer.budget(spoken.playhead(), now) < packet.n
+        {
             return None;
         }
         self.waiting.pop_front()
@@ -110,7 +137,8 @@ impl Actor {
         self.step(Event::AudioMade { response: response.clone(), n });
         for packet in packets {
             if self.is_framed() {
-                self.playback.waiting.push_back(Waiting { response: response.clone(), item: item.clone(), packet });
+                let what = Piece::Audio(packet);
+                self.playback.waiting.push_back(Waiting { response: response.clone(), item: item.clone(), what });
             } else {
                 let at = PartAt::new(response.clone(), item.clone(), index, 0);
                 let text = self.encode(&ServerEvent::OutputAudioDelta { at, delta: packet.payload });
@@ -124,7 +152,14 @@ impl Actor {
     /// Lets the frames out whose time has come. A frame given to the egress counts as sent: the lead bounds both.
     pub(super) fn release_frames(&mut self) {
         let now = self.now();
-        while let Some(Waiting { response, item, packet }) = self.playback.take_due(&self.dialog, now) {
+        while let Some(Waiting { response, item, what }) = self.playback.take_due(&self.dialog, now) {
+            let packet = match what {
+                Piece::Audio(packet) => packet,
+                Piece::End(event) => {
+                    self.send(Some(response), &event);
+                    continue;
+                }
+            };
             let frame = Frame {
                 kind: FrameKind::Reply { item_id: item.clone() },
                 sequence: self.playback.sequence,

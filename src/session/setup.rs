@@ -75,7 +75,7 @@ impl Setup {
     /// Starts a session's actor. `model` is what the client asked for; `expires_at` is told to it, in Unix seconds.
     pub fn open(self: &Arc<Self>, mode: AudioMode, model: Option<String>, expires_at: u64) -> Handle {
         let seed = rand::random::<u64>();
-        let id = SessionId::from(IdMint::new(seed).next("sess"));
+        let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
         let (sender, inbound) = mpsc::channel(INBOUND_MESSAGES);
         let egress = Arc::new(Egress::new());
         let cancel = CancellationToken::new();

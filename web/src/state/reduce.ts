@@ -57,6 +57,8 @@ function onServer(state: State, event: ServerEvent): State {
     case 'session.created':
       return beginSession(state);
     case 'error':
+      // A response may end by itself in the moment it is cancelled: that is what was wanted.
+      if (event.error.code === 'response_cancel_not_active') return state;
       return { ...state, awaiting: state.responseId !== null && state.awaiting, notice: hubReported(event.error.message) };
     case 'input_audio_buffer.speech_started':
       return { ...ensureUser(withoutEmptyUser(state), event.item_id), userSpeaking: true, awaiting: false };
