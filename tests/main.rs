@@ -7,5 +7,6 @@ mod echo;
 mod framed;
 mod hub;
 mod layering;
+mod pressure;
 mod server;
 mod session;

@@ -1,10 +1,13 @@
 //! Turns over a real socket: the protocol's order, and what bad input gets.
 
-use crate::hub::{Hub, base64, engines, hub, loud, n_audio_samples, quiet, types};
+use crate::hub::{Hub, engines, hub, loud, n_audio_samples, quiet, types};
+use antiphon::audio::codec;
 use antiphon::config::Config;
 use antiphon::llm::fake::FakeLlm;
 use antiphon::stt::fake::FakeStt;
 use antiphon::tts::fake::{FakeTts, MS_PER_CHAR};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::json;
 use std::collections::HashSet;
 use tokio_tungstenite::tungstenite::Message;
@@ -215,17 +218,12 @@ async fn telephone_audio_works_both_ways() {
         let audio = json!({"input": {"format": {"type": format}}, "output": {"format": {"type": format}}});
         socket.send(json!({"type": "session.update", "session": {"type": "realtime", "audio": audio}})).await;
         socket.until("session.updated").await;
-        let codec = if format == "audio/pcmu" {
-            antiphon::audio::codec::Format::Ulaw
-        } else {
-            antiphon::audio::codec::Format::Alaw
-        };
+        let codec = if format == "audio/pcmu" { codec::Format::Ulaw } else { codec::Format::Alaw };
         let mut samples: Vec<i16> = loud(1_500).into_iter().step_by(3).collect();
         samples.extend(vec![0; 8 * 700]);
         let mut bytes = Vec::new();
-        antiphon::audio::codec::encode(codec, &samples, &mut bytes);
-        use base64::Engine;
-        let encoded = base64::engine::general_purpose::STANDARD.encode(bytes);
+        codec::encode(codec, &samples, &mut bytes);
+        let encoded = BASE64.encode(bytes);
         socket.send(json!({"type": "input_audio_buffer.append", "audio": encoded})).await;
         let events = socket.until("response.done").await;
         let n_bytes = 2 * n_audio_samples(&events);
@@ -250,5 +248,20 @@ async fn a_ga_client_gets_no_extension() {
         e["type"].as_str().is_some_and(|t| t.starts_with("antiphon") || t.starts_with("output_audio_buffer"))
     });
     assert_eq!(private, None);
-    let _ = base64(&[0]);
+}
+
+#[tokio::test]
+async fn the_format_may_change_in_the_middle_of_the_audio() {
+    let hub = hub("hello", "Hi.").await;
+    let mut socket = hub.connect("").await;
+    socket.append(&quiet(105)).await;
+    let audio = json!({"input": {"format": {"type": "audio/pcmu"}}});
+    socket.send(json!({"type": "session.update", "session": {"type": "realtime", "audio": audio}})).await;
+    socket.until("session.updated").await;
+    let mut bytes = Vec::new();
+    let samples: Vec<i16> = loud(800).into_iter().chain(quiet(700)).step_by(3).collect();
+    codec::encode(codec::Format::Ulaw, &samples, &mut bytes);
+    socket.send(json!({"type": "input_audio_buffer.append", "audio": BASE64.encode(bytes)})).await;
+    let events = socket.until("response.done").await;
+    assert_eq!(events.last().expect("done")["response"]["status"], "completed");
 }

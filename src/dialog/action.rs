@@ -5,6 +5,8 @@ use crate::llm::{ChatRequest, Usage};
 use crate::units::{ItemId, ResponseId, Samples, TurnId};
 
 /// Something to do, in the order of the list.
+// Actions live in a short list for one step; a box for each notice would cost more than the room it saves.
+#[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Begin to transcribe an utterance, from where its audio starts.

@@ -7,10 +7,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// One answer: its deltas, and an `Err` where it fails.
+type Script = Vec<Result<LlmDelta, String>>;
+
 /// Gives the scripted answers in order, each word a delta; with an empty script it repeats the last user message.
 #[derive(Clone, Default)]
 pub struct FakeLlm {
-    script: Arc<Mutex<VecDeque<Vec<Result<LlmDelta, String>>>>>,
+    script: Arc<Mutex<VecDeque<Script>>>,
     requests: Arc<Mutex<Vec<ChatRequest>>>,
     /// The wait before each delta.
     pub delay: Duration,
@@ -32,7 +35,7 @@ impl FakeLlm {
     }
 
     /// Adds an answer made of these deltas; an `Err` ends it with a failure.
-    pub fn then(&self, deltas: Vec<Result<LlmDelta, String>>) {
+    pub fn then(&self, deltas: Script) {
         self.script.lock().expect("no panic while locked").push_back(deltas);
     }
 

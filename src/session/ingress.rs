@@ -100,7 +100,9 @@ impl Ingress {
     pub(super) fn set(&mut self, format: Format, turns: Turns) {
         if format != self.format {
             self.format = format;
-            self.ears = None;
+            if let Some(ears) = &mut self.ears {
+                ears.resampler = Resampler::new(format.rate(), RATE);
+            }
         }
         if turns == self.turns {
             return;

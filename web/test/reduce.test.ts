@@ -32,6 +32,14 @@ const question = [started(), heard('what'), heard(' time'), stopped, committed, 
 const answering = [created, added, says(TEXT), received(1000), plays(1000)];
 const reply = (state: State) => state.captions.find((caption): caption is ReplyCaption => caption.role === 'assistant');
 
+describe('errors', () => {
+  const error = (code: string): ServerEvent => ({ type: 'error', error: { message: 'no', code } });
+  it('are told, save that a response ended before it could be cancelled', () => {
+    expect(run(live, error('response_cancel_not_active')).notice).toBeNull();
+    expect(run(live, error('invalid_value')).notice?.text).toBe('no');
+  });
+});
+
 describe('phases', () => {
   it('follow a whole turn', () => {
     const phases: string[] = [];
