@@ -188,12 +188,13 @@ impl Ingress {
             tracing::error!(%error, "the voice activity detector failed on a window");
             0.0
         });
+        let peak = self.scratch.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
         let (pending, preroll, utterance) = (&self.pending[from..to], &mut self.preroll, &mut self.utterance);
         preroll.push(pending);
         if let Some(utterance) = utterance {
             utterance.push(pending);
         }
-        Some(self.detector.window(probability, start, end))
+        Some(self.detector.window(probability, peak, start, end))
     }
 
     fn forget_taken(&mut self) {
