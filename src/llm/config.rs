@@ -1,9 +1,9 @@
 //! The `[llm]` section.
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 /// Settings of the language model. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LlmConfig {
     /// `assistant` or `openai`.

@@ -7,24 +7,19 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// One answer: its deltas, and an `Err` where it fails.
-type Script = Vec<Result<LlmDelta, String>>;
+/// One scripted answer: its deltas, or the failure that ends it.
+type Answer = Vec<Result<LlmDelta, String>>;
 
 /// Gives the scripted answers in order, each word a delta; with an empty script it repeats the last user message.
 #[derive(Clone, Default)]
 pub struct FakeLlm {
-    script: Arc<Mutex<VecDeque<Script>>>,
+    script: Arc<Mutex<VecDeque<Answer>>>,
     requests: Arc<Mutex<Vec<ChatRequest>>>,
     /// The wait before each delta.
     pub delay: Duration,
 }
 
 impl FakeLlm {
-    /// The same engine, slower.
-    pub fn delayed(self, delay: Duration) -> Self {
-        Self { delay, ..self }
-    }
-
     /// An engine that gives these answers, in this order.
     pub fn says<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let fake = Self::default();
@@ -35,7 +30,7 @@ impl FakeLlm {
     }
 
     /// Adds an answer made of these deltas; an `Err` ends it with a failure.
-    pub fn then(&self, deltas: Script) {
+    pub fn then(&self, deltas: Vec<Result<LlmDelta, String>>) {
         self.script.lock().expect("no panic while locked").push_back(deltas);
     }
 

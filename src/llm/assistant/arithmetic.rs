@@ -88,7 +88,7 @@ const OVER: &[&str] = &[
 ];
 const TIMES: &[&str] = &[
     "*",
-    "times|time|x|by|into|tines|multiplied|multiply",
+    "times|time|x|by|bye|buy|into|tines|multiplied|multiply",
     "multiplied|multiply|multiplying|times by|bye|buy|with",
     "and times|multiply",
     "and multiply|multiplied by",
@@ -233,7 +233,7 @@ impl Reader<'_> {
         if self.word(at) == "(" {
             let inner = self.sum(at + 1)?;
             let end = inner.end + usize::from(self.word(inner.end) == ")");
-            return Some(Expression { end, ..inner });
+            return Some(Expression { end, text: format!("({})", inner.text), ..inner });
         }
         if one_of(self.word(at), "that|it|this|result|answer") {
             let value = self.that?;
@@ -246,7 +246,7 @@ impl Reader<'_> {
         let end = at + found.len;
         // A recognizer writes "twenty to" for twenty two.
         let spoken = self.words[at..end].iter().all(|word| word.parse::<f64>().is_err());
-        let tens = (20.0..100.0).contains(&found.value) && found.value % 10.0 == 0.0;
+        let tens = found.value >= 20.0 && found.value % 10.0 == 0.0;
         if spoken && tens && self.operator_or_end(end + 1) {
             let unit = if one_of(self.word(end), "to|too") { 2.0 } else { 4.0 };
             if one_of(self.word(end), "to|too|for") {
@@ -343,7 +343,7 @@ mod tests {
         for (question, answer) in [
             ("twenty three times seven", "23 times 7 is 161"),
             ("two plus three times four", "2 plus 3 times 4 is 14"),
-            ("(2+3)*4", "2 plus 3 times 4 is 20"),
+            ("(2+3)*4", "(2 plus 3) times 4 is 20"),
             ("10 - 4 - 3", "10 minus 4 minus 3 is 3"),
             ("half of ninety", "half of 90 is 45"),
             ("two thirds of ninety", "two thirds of 90 is 60"),

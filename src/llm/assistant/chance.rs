@@ -44,7 +44,7 @@ fn coin(scene: &Scene<'_>, query: &Query, numbers: &[f64]) -> Option<Reply> {
 }
 
 fn dice(scene: &Scene<'_>, query: &Query, numbers: &[f64]) -> Option<Reply> {
-    let noun = query.any(&["die|dice|dies|dye|dices", "d * "]) || find(&query.words, "roll|throw d").is_some();
+    let noun = query.any(&["die|dice|dies|dye|dices", "d *"]) || find(&query.words, "roll|throw d").is_some();
     if !noun
         || !query.any(&["roll|throw|rolled|cast|role|rolling|toss|shake|d", "dice roll", "die roll", "dice", "a die"])
         || query.any(&["how many", "what is a", "to die"])
@@ -94,7 +94,7 @@ fn game(scene: &Scene<'_>, query: &Query) -> Option<Reply> {
         let moves = ["rock", "paper", "scissors"];
         return reply(86, &format!("I choose {}", moves[(scene.dice)(3) as usize]));
     }
-    if query.any(&["magic eight|8 ball", "yes or no"]) {
+    if query.said(&["magic eight|8 ball"]) || query.is(&["yes or no"]) {
         return reply(75, ["yes", "no"][(scene.dice)(2) as usize]);
     }
     if query.any(&["random letter", "pick|choose a|any letter", "give me a letter"]) {

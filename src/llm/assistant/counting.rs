@@ -12,14 +12,14 @@ pub(super) fn answer(_scene: &Scene<'_>, query: &Query) -> Option<Reply> {
 }
 
 fn list(numbers: &[i64]) -> String {
-    numbers.iter().map(|n| n.to_string().replace('-', "minus ")).collect::<Vec<_>>().join(", ") + "."
+    sentence(&numbers.iter().map(|n| n.to_string().replace('-', "minus ")).collect::<Vec<_>>().join(", "))
 }
 
 /// The number after a word, homophones included: `count to for`.
 fn after(words: &[String], pattern: &str) -> Option<i64> {
     let at = find(words, pattern)?;
     let mut rest = &words[at.end..];
-    while rest.len() > 1 && one_of(&rest[0], "the|number|up|down|to|backwards|all|way") && !(rest.len() == 1) {
+    while rest.len() > 1 && one_of(&rest[0], "the|number|up|down|to|backwards|all|way") && (rest.len() != 1) {
         rest = &rest[1..];
     }
     let found = numbers::read(rest, STRICT).or_else(|| numbers::read(rest, LENIENT))?;
@@ -32,42 +32,14 @@ fn whole(value: f64) -> Option<i64> {
 
 /// The step: `by twos`, `by 5`, `in steps of ten`, `even numbers`.
 fn step(words: &[String]) -> Option<i64> {
-    const PLURALS: [&str; 12] = [
-        "ones",
-        "twos|two's",
-        "threes",
-        "fours",
-        "fives",
-        "sixes",
-        "sevens",
-        "eights",
-        "nines",
-        "tens",
-        "elevens",
-        "twelves",
-    ];
     let at = ["in steps of", "by|bye|buy", "in", "steps of", "using", "every"].iter().find_map(|pattern| {
-        find(words, pattern).filter(|at| {
-            words.get(at.end).is_some_and(|word| {
-                PLURALS.iter().any(|names| one_of(word, names))
-                    || one_of(word, "twenties|hundreds|fifties")
-                    || numbers::read(&words[at.end..], LENIENT).is_some()
-            })
-        })
-    });
-    if let Some(at) = at {
-        let word = &words[at.end];
-        if let Some(i) = PLURALS.iter().position(|names| one_of(word, names)) {
-            return Some(i as i64 + 1);
-        }
-        return match word.as_str() {
-            "twenties" => Some(20),
-            "fifties" => Some(50),
-            "hundreds" => Some(100),
-            _ => whole(numbers::read(&words[at.end..], LENIENT)?.value).filter(|step| *step > 0),
+        let steps = |word: &String| {
+            numbers::plural(word).is_some() || numbers::read(std::slice::from_ref(word), LENIENT).is_some()
         };
-    }
-    None
+        find(words, pattern).filter(|at| words.get(at.end).is_some_and(steps))
+    })?;
+    let step = numbers::plural(&words[at.end]).or_else(|| Some(numbers::read(&words[at.end..], LENIENT)?.value))?;
+    whole(step).filter(|step| *step > 0)
 }
 
 fn counted(query: &Query) -> Option<Reply> {
@@ -101,11 +73,13 @@ fn counted(query: &Query) -> Option<Reply> {
     let down = query.any(&["down|backwards|backward|countdown|reverse"]);
     let between =
         find(&without, "between").map(|at| numbers::at_least(&without[at.end..], 2)).filter(|bounds| bounds.len() == 2);
-    let from =
-        after(&without, "from|starting|at|start|begin").or_else(|| after(&without, "starting|beginning at|from|with"));
-    let to = ["up|down to", "until|till|through|to|below|under", "two|too"]
+    let from = ["from", "starting|beginning|start|begin at|with", "starting|beginning", "at"]
         .iter()
-        .find_map(|pattern| after_last(&without, pattern));
+        .find_map(|pattern| after(&without, pattern));
+    let to =
+        ["up|down to", "until|till|through|to|below|under", "stop|stopping|end|ending|finish at|with|on", "two|too"]
+            .iter()
+            .find_map(|pattern| after_last(&without, pattern));
     let any = numbers::all(&without, STRICT).first().and_then(|(_, found)| whole(found.value));
     let (from, to) = match (between, from, to) {
         (Some(bounds), ..) => (whole(bounds[0])?, whole(bounds[1])?),
@@ -163,9 +137,14 @@ fn first_of_a_kind(query: &Query) -> Option<Reply> {
     let kinds = query.any(&["prime|primes", "fibonacci", "square|squared numbers", "even|odd numbers"]);
     let asks =
         query.any(&["first", "list|name|say|tell|give|recite", "what are", "numbers to|below|under|up|between|less"]);
-    if !kinds || !asks || query.any(&["is", "sum of"]) || query.any(&["count"]) {
+    if !kinds || !asks || query.any(&["is", "sum of", "pick|choose|random"]) || query.has("count") {
         return None;
     }
+    let range = ["between", "from"].iter().find_map(|word| query.after(word)).map(|rest| numbers::at_least(rest, 2));
+    let (low, high) = match range.as_deref() {
+        Some([low, high, ..]) => (whole(*low)?, Some(whole(*high)?)),
+        _ => (1, None),
+    };
     let number = numbers::all(&query.words, STRICT).first().and_then(|(_, found)| whole(found.value));
     let bounded = query.any(&["below|under|to|until", "less than", "up to", "smaller than"]);
     let n = if bounded {
@@ -173,7 +152,12 @@ fn first_of_a_kind(query: &Query) -> Option<Reply> {
     } else {
         number.unwrap_or(if query.any(&["is the first", "the smallest"]) { 1 } else { 10 }).clamp(1, 50) as usize
     };
-    let limit = if bounded { number?.min(1000) } else { i64::MAX };
+    let n = if high.is_some() { usize::MAX } else { n };
+    let limit = match high {
+        Some(high) => high,
+        None if bounded => number?.min(1000),
+        None => i64::MAX,
+    };
     let numbers: Vec<i64> = if query.has("fibonacci") {
         std::iter::successors(Some((1i64, 1i64)), |(a, b)| Some((*b, a.checked_add(*b)?)))
             .map(|(a, _)| a)
@@ -187,7 +171,7 @@ fn first_of_a_kind(query: &Query) -> Option<Reply> {
             () if query.has("odd") => |n| n % 2 == 1,
             () => |n| (n as f64).sqrt().fract() == 0.0,
         };
-        (1..=limit.min(10_000)).filter(|n| fits(*n)).take(n.min(60)).collect()
+        (low.max(1)..=limit.min(10_000)).filter(|n| fits(*n)).take(n.min(60)).collect()
     };
     (!numbers.is_empty()).then(|| Reply { score: 89, text: list(&numbers) })
 }

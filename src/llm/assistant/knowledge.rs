@@ -196,7 +196,18 @@ const MIXES: &[(&str, &str, &str)] = &[
 /// Facts asked in few ways.
 const FACTS: &[(&[&str], &str)] = &[
     (
-        &["colors|colours of|in the|a rainbow", "rainbow colors|colours", "colors|colours does the|a rainbow"],
+        &["far is the moon", "far away is the moon", "distance to the moon"],
+        "the moon is about 384400 kilometers away, or 238855 miles",
+    ),
+    (&["sky blue"], "air scatters blue light more than red light, so the sky looks blue"),
+    (&["marathon"], "a marathon is 42.195 kilometers, or about 26.2 miles"),
+    (
+        &[
+            "colors|colours of|in the|a rainbow",
+            "rainbow colors|colours",
+            "rainbow",
+            "colors|colours does the|a rainbow",
+        ],
         "the colors of the rainbow are red, orange, yellow, green, blue, indigo and violet",
     ),
     (
@@ -362,10 +373,10 @@ fn sound(query: &Query) -> Option<Reply> {
 }
 
 fn color(query: &Query) -> Option<Reply> {
-    if let Some((a, b, mix)) = MIXES.iter().find(|(a, b, _)| query.has(a) && query.has(b)) {
-        if query.any(&["mix|make|makes|get|mixed|together|give|plus", "color|colour"]) {
-            return reply(85, &format!("{a} and {b} make {mix}"));
-        }
+    if let Some((a, b, mix)) = MIXES.iter().find(|(a, b, _)| query.has(a) && query.has(b))
+        && query.any(&["mix|make|makes|get|mixed|together|give|plus", "color|colour"])
+    {
+        return reply(85, &format!("{a} and {b} make {mix}"));
     }
     if !query.any(&["color|colour|colors|colours"]) {
         return None;

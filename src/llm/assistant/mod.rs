@@ -10,6 +10,7 @@
 
 mod arithmetic;
 mod calendar;
+mod calendar_facts;
 mod chance;
 mod clock;
 mod counting;
@@ -17,6 +18,7 @@ mod days;
 mod fillers;
 mod knowledge;
 mod number_facts;
+mod number_words;
 mod numbers;
 mod query;
 mod repair;
@@ -26,8 +28,10 @@ mod small_talk;
 mod spelling;
 mod stories;
 mod sums;
+mod talks;
 #[cfg(test)]
 mod testing;
+mod this_period;
 mod unit_table;
 mod units_of_measure;
 mod value;
@@ -51,6 +55,16 @@ struct Scene<'a> {
     dice: &'a (dyn Fn(u32) -> u32 + Send + Sync),
     /// The conversation before, the oldest first.
     past: &'a [Exchange],
+    /// How many questions back one may go on resolving follow-ups of follow-ups.
+    depth: usize,
+}
+
+impl<'a> Scene<'a> {
+    /// The last exchange, and the scene as it was before it. `None` too where that was resolved far enough back.
+    fn before_last(&self) -> Option<(&'a Exchange, Self)> {
+        let (last, before) = self.past.split_last()?;
+        Some((last, Self { past: before, depth: self.depth.checked_sub(1)?, ..*self }))
+    }
 }
 
 impl Clone for Scene<'_> {
@@ -75,6 +89,9 @@ struct Reply {
     score: u8,
     text: String,
 }
+
+/// A chain of follow-ups is followed so far back: each step reads a request anew.
+const DEPTH: usize = 6;
 
 /// So much of the conversation is looked at.
 const REMEMBERED: usize = 50;
@@ -103,7 +120,8 @@ impl Assistant {
     pub fn answer(&self, messages: &[Message]) -> String {
         let (request, past) = conversation(messages);
         let now = (self.clock)();
-        let scene = Scene { now: &now, dice: &*self.dice, past: &past[past.len().saturating_sub(REMEMBERED)..] };
+        let scene =
+            Scene { now: &now, dice: &*self.dice, past: &past[past.len().saturating_sub(REMEMBERED)..], depth: DEPTH };
         router::answer(&scene, &request)
     }
 }

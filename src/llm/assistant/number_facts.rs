@@ -6,7 +6,12 @@ use super::value::Value;
 use super::{Reply, Scene, and_list, sentence};
 
 pub(super) fn answer(_scene: &Scene<'_>, query: &Query) -> Option<Reply> {
-    let numbers: Vec<f64> = numbers::all(&query.words, STRICT).into_iter().map(|(_, found)| found.value).collect();
+    // "Which one is larger": that one is no number.
+    let words: Vec<String> = match find(&query.words, "which|what|other|this|that one|ones") {
+        Some(at) => [&query.words[..at.start], &query.words[at.end..]].concat(),
+        None => query.words.clone(),
+    };
+    let numbers: Vec<f64> = numbers::all(&words, STRICT).into_iter().map(|(_, found)| found.value).collect();
     roman(query, &numbers)
         .or_else(|| bases(query, &numbers))
         .or_else(|| kind_of(query, &numbers))
@@ -71,7 +76,7 @@ fn kind_of(query: &Query, numbers: &[f64]) -> Option<Reply> {
         let square = n >= 0 && (n as f64).sqrt().fract() == 0.0;
         return reply(84, &format!("{}, {n} is {}a square number", yes(square), not(square)));
     }
-    if query.any(&["divisible|divisable|multiple", "divided evenly", "divide|divides evenly"]) {
+    if !query.has("common") && query.any(&["divisible|divisable|multiple", "divided evenly", "divide|divides evenly"]) {
         let (a, b) = (whole(first)?, whole(*numbers.get(1)?)?);
         if b == 0 {
             return reply(84, "nothing can be divided by zero");
@@ -273,7 +278,9 @@ fn from_roman(text: &str) -> Option<i64> {
 }
 
 fn roman(query: &Query, numbers: &[f64]) -> Option<Reply> {
-    if !query.any(&["roman|romans|romanian|romance numeral|numerals|number|numbers", "roman"]) {
+    let capitals = |word: &str| word.len() > 1 && word.chars().all(|c| "IVXLCDM".contains(c));
+    let written = query.has("number|is") && query.raw.split(|c: char| !c.is_alphanumeric()).any(capitals);
+    if !written && !query.any(&["roman|romans|romanian|romance numeral|numerals|number|numbers", "roman"]) {
         return None;
     }
     let years = numbers::all(&query.words, numbers::YEARS).first().map(|(_, found)| found.value);
@@ -281,13 +288,7 @@ fn roman(query: &Query, numbers: &[f64]) -> Option<Reply> {
         return match n {
             1..=3999 => {
                 let roman = to_roman(n);
-                reply(
-                    90,
-                    &format!(
-                        "{n} in Roman numerals is {}",
-                        roman.chars().map(String::from).collect::<Vec<_>>().join(" ")
-                    ),
-                )
+                reply(90, &format!("{n} in Roman numerals is {roman}, spelled {}", super::spelling::spell(&roman)))
             }
             _ => reply(90, "Roman numerals only go from 1 to 3999"),
         };
@@ -341,6 +342,10 @@ fn constant(query: &Query) -> Option<Reply> {
     {
         return reply(80, "a dozen is 12");
     }
+    let dozens = numbers::all(&query.words, STRICT);
+    if let (true, true, [(_, found)]) = (query.has("how many"), query.has("dozen"), dozens.as_slice()) {
+        return reply(80, &format!("that makes {}", say(found.value)));
+    }
     if query.any(&["golden ratio"]) {
         return reply(80, "the golden ratio is about 1.618");
     }
@@ -361,7 +366,7 @@ mod tests {
             ("which is larger seven or nine", "9 is larger than 7."),
             ("is three greater than five", "No, 3 is smaller than 5."),
             ("what's the biggest of 3, 9, 4", "9 is the largest"),
-            ("what is fourteen in roman numerals", "X I V"),
+            ("what is fourteen in roman numerals", "is XIV, spelled X, I, V."),
             ("what number is the roman numeral XIV", "is 14."),
             ("what is ten in binary", "1 0 1 0"),
             ("what comes after ninety nine", "100 comes after 99."),

@@ -3,7 +3,10 @@
 //! `a hundred and twenty five`, `twelve hundred`, `one point five`, `two and a half`, `minus seven`, `a dozen`,
 //! `three quarters`, `2.5 million`, and the homophones a recognizer writes (`to`, `for`, `won`, `ate`).
 
+use super::number_words::{Last, denominator, scale, small};
 use super::query::one_of;
+
+pub(super) use super::number_words::{ordinal_at, plural, say_ordinal};
 
 /// A number found at the beginning of some words.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,10 +92,13 @@ fn fraction(words: &[String]) -> Option<Found> {
 fn with_fraction(words: &[String], how: Reading) -> Option<Found> {
     let (mut value, mut len) = cardinal(words, how)?;
     let word = |i: usize| words.get(i).map_or("", String::as_str);
-    if let Some((denominator, plural)) = denominator(word(len)) {
-        if plural && value >= 2.0 && value < denominator * 10.0 && value.fract() == 0.0 {
-            return Some(Found { value: value / denominator, len: len + 1, fraction: true });
-        }
+    if let Some((denominator, plural)) = denominator(word(len))
+        && plural
+        && value >= 2.0
+        && value < denominator * 10.0
+        && value.fract() == 0.0
+    {
+        return Some(Found { value: value / denominator, len: len + 1, fraction: true });
     }
     if word(len) == "and" {
         let rest = &words[len + 1..];
@@ -122,17 +128,6 @@ fn scaled(words: &[String], mut found: Found) -> Found {
         found.fraction = false;
     }
     found
-}
-
-/// What the last word was, which decides what may follow.
-#[derive(Clone, Copy, PartialEq)]
-enum Last {
-    Nothing,
-    Digits,
-    Unit,
-    Teen,
-    Tens,
-    Scale,
 }
 
 fn cardinal(words: &[String], how: Reading) -> Option<(f64, usize)> {
@@ -230,140 +225,6 @@ fn decimals(words: &[String], how: Reading) -> Option<(f64, usize)> {
     if n == 0 { None } else { text.parse().ok().map(|value| (value, n)) }
 }
 
-/// A word below a hundred.
-fn small(word: &str, how: Reading, last: Last) -> Option<(f64, Last)> {
-    const UNITS: [&str; 10] =
-        ["zero|nought|naught|nil", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"];
-    const TEENS: [&str; 10] = [
-        "ten",
-        "eleven",
-        "twelve",
-        "thirteen",
-        "fourteen|forteen",
-        "fifteen",
-        "sixteen",
-        "seventeen",
-        "eighteen",
-        "nineteen",
-    ];
-    const TENS: [&str; 8] = ["twenty", "thirty", "forty|fourty", "fifty", "sixty", "seventy", "eighty", "ninety|ninty"];
-    const HEARD: [(&str, f64); 7] = [
-        ("to|too", 2.0),
-        ("for|fore", 4.0),
-        ("won", 1.0),
-        ("ate", 8.0),
-        ("sicks|sex|sick", 6.0),
-        ("tree|free", 3.0),
-        ("oh|o", 0.0),
-    ];
-    let place = |list: &[&str]| list.iter().position(|names| one_of(word, names)).map(|i| i as f64);
-    if let Some(i) = place(&UNITS) {
-        return Some((i, if i == 0.0 { Last::Digits } else { Last::Unit }));
-    }
-    if let Some(i) = place(&TEENS) {
-        return Some((i + 10.0, Last::Teen));
-    }
-    if let Some(i) = place(&TENS) {
-        return Some((i * 10.0 + 20.0, Last::Tens));
-    }
-    if how.homophones && last == Last::Nothing {
-        return HEARD.iter().find(|(names, _)| one_of(word, names)).map(|(_, value)| (*value, Last::Unit));
-    }
-    None
-}
-
-fn scale(word: &str) -> Option<f64> {
-    Some(match word {
-        "hundred" => 1e2,
-        "thousand" | "thousands" => 1e3,
-        "million" | "millions" | "mio" => 1e6,
-        "billion" | "billions" => 1e9,
-        "trillion" | "trillions" => 1e12,
-        _ => return None,
-    })
-}
-
-/// A denominator, and whether it is a plural.
-fn denominator(word: &str) -> Option<(f64, bool)> {
-    if let Some(value) = match word {
-        "half" => Some(2.0),
-        "quarter" | "fourth" => Some(4.0),
-        "third" => Some(3.0),
-        _ => None,
-    } {
-        return Some((value, false));
-    }
-    match word {
-        "halves" => return Some((2.0, true)),
-        "quarters" => return Some((4.0, true)),
-        _ => {}
-    }
-    let singular = word.strip_suffix('s').filter(|word| ordinal(word).is_some() && *word != "second");
-    if let Some(value) = singular.and_then(ordinal) {
-        return Some((f64::from(value), true));
-    }
-    ordinal(word).filter(|value| *value >= 5 && *value <= 100).map(|value| (f64::from(value), false))
-}
-
-/// `first`, `twenty` is not one, `25th`, `twelfth`, up to a hundredth. Two words (`twenty first`): [`ordinal_at`].
-pub(super) fn ordinal(word: &str) -> Option<u32> {
-    const NAMES: [&str; 20] = [
-        "first",
-        "second",
-        "third",
-        "fourth",
-        "fifth",
-        "sixth",
-        "seventh",
-        "eighth",
-        "ninth",
-        "tenth",
-        "eleventh",
-        "twelfth",
-        "thirteenth",
-        "fourteenth",
-        "fifteenth",
-        "sixteenth",
-        "seventeenth",
-        "eighteenth",
-        "nineteenth",
-        "twentieth",
-    ];
-    if let Some(i) = NAMES.iter().position(|name| *name == word) {
-        return Some(i as u32 + 1);
-    }
-    match word {
-        "thirtieth" => Some(30),
-        "fortieth" => Some(40),
-        "fiftieth" => Some(50),
-        "hundredth" => Some(100),
-        _ => word.strip_suffix("th").and_then(|digits| digits.parse().ok()),
-    }
-}
-
-/// An ordinal at the beginning of the words, and how many it took.
-pub(super) fn ordinal_at(words: &[String]) -> Option<(u32, usize)> {
-    let first = words.first()?;
-    if let Some(value) = ordinal(first) {
-        return Some((value, 1));
-    }
-    let (tens, Last::Tens) = small(first, STRICT, Last::Nothing)? else { return None };
-    let unit = ordinal(words.get(1)?).filter(|unit| *unit < 10)?;
-    Some((tens as u32 + unit, 2))
-}
-
-/// `first` for 1, `21st` for 21.
-pub(super) fn say_ordinal(n: u32) -> String {
-    let end = match (n % 10, n % 100) {
-        (_, 11..=13) => "th",
-        (1, _) => "st",
-        (2, _) => "nd",
-        (3, _) => "rd",
-        _ => "th",
-    };
-    format!("{n}{end}")
-}
-
 /// The number for a voice, rounded to at most so many decimals, and whether that is exact.
 pub(super) fn say(value: f64, n_decimals: usize) -> (String, bool) {
     if !value.is_finite() {
@@ -412,7 +273,7 @@ mod tests {
             ("two thousand and six", 2006.0),
             ("three million four hundred thousand and two", 3_400_002.0),
             ("one point five", 1.5),
-            ("three point one four one five", 3.1415),
+            ("three point one two four five", 3.1245),
             ("point two five", 0.25),
             ("two point twenty five", 2.25),
             ("zero point oh five", 0.05),

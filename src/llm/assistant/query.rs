@@ -66,9 +66,12 @@ impl Query {
         self.raw[first.start..last.end.max(first.start)].trim()
     }
 
-    /// The text as it came, from a word to the end, with its last mark.
+    /// The text as it came, from a word to the last one, with the mark after it.
     pub fn raw_from(&self, word: usize) -> &str {
-        self.spans.get(word).map_or("", |span| self.raw[span.start..].trim())
+        let (Some(first), Some(last)) = (self.spans.get(word), self.spans.last()) else { return "" };
+        let mark = |c: char| ".?!…\"”'’)".contains(c);
+        let end = self.raw[last.end..].find(|c| !mark(c)).map_or(self.raw.len(), |n| last.end + n);
+        self.raw[first.start..end].trim()
     }
 }
 
@@ -123,7 +126,15 @@ fn tokens(raw: &str) -> Vec<(String, Range<usize>)> {
             // A hyphen inside a word or between words is none of arithmetic's.
             let hyphen = c == '-' && i > 0 && chars[i - 1].1.is_alphabetic();
             if !hyphen {
-                let sign = if c == '!' && !after_number { &[] } else { sign(c) };
+                let sign = if c == '\'' && after_number {
+                    &["foot"]
+                } else if c == '"' && after_number && tokens.iter().any(|(word, _)| word == "foot") {
+                    &["inches"]
+                } else if c == '!' && !after_number {
+                    &[]
+                } else {
+                    sign(c)
+                };
                 tokens.extend(sign.iter().map(|word| ((*word).to_owned(), span.clone())));
             }
         }

@@ -95,6 +95,8 @@ const KNOWN: &[&str] = &[
     "easter",
     "halloween",
     "letter",
+    "letters",
+    "numbers",
     "alphabet",
     "prime",
     "capital",
@@ -124,7 +126,8 @@ fn nearest(word: &str) -> Option<&'static str> {
         4..=7 => 1,
         _ => 2,
     };
-    if KNOWN.contains(&word) {
+    // A plural is no slip.
+    if KNOWN.contains(&word) || KNOWN.contains(&word.trim_end_matches('s')) {
         return None;
     }
     KNOWN

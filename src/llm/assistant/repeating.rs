@@ -18,6 +18,7 @@ const BEFORE: &[&str] = &[
     "repeat this sentence|phrase|word",
     "repeat what i say",
     "repeat these words",
+    "repeat this please",
     "repeat this",
     "repeat back to me",
     "repeat back",
@@ -83,6 +84,10 @@ const NOT_TEXT: &[&str] = &[
     "the months",
     "the days",
     "a poem",
+    "me a",
+    "me the",
+    "me another",
+    "to me a",
     "a tongue twister",
     "more",
     "what",
@@ -113,7 +118,7 @@ const NOT_TEXT: &[&str] = &[
 ];
 
 pub(super) fn answer(scene: &Scene<'_>, query: &Query) -> Option<Reply> {
-    what_i_said(scene, query).or_else(|| again(scene, query)).or_else(|| after_me(query))
+    what_i_said(scene, query).or_else(|| after_me(query)).or_else(|| again(scene, query))
 }
 
 fn after_me(query: &Query) -> Option<Reply> {
@@ -168,10 +173,11 @@ fn times(words: &[String]) -> (usize, usize) {
             numbers::read(&words[*start..words.len() - 1], STRICT)
                 .is_some_and(|found| start + found.len == words.len() - 1)
         });
-        if let Some((start, found)) = start.and_then(|start| Some((start, numbers::read(&words[start..], STRICT)?))) {
-            if (1.0..=10.0).contains(&found.value) && found.value.fract() == 0.0 {
-                return (found.value as usize, words.len() - start);
-            }
+        if let Some((start, found)) = start.and_then(|start| Some((start, numbers::read(&words[start..], STRICT)?)))
+            && (1.0..=10.0).contains(&found.value)
+            && found.value.fract() == 0.0
+        {
+            return (found.value as usize, words.len() - start);
         }
     }
     (1, 0)

@@ -31,6 +31,10 @@ const FIELDS: [(&str, Field); 12] = [
 /// From here on an answer is given.
 const ENOUGH: u8 = 40;
 
+/// Words of a request at most, but for what is to be repeated: nobody asks these questions in more, and the time it
+/// takes to read one grows with the square of its length.
+const LONGEST: usize = 60;
+
 /// From here on a part of a request stands on its own.
 const SURE: u8 = 70;
 
@@ -41,14 +45,21 @@ pub(super) fn answer(scene: &Scene<'_>, request: &str) -> String {
         return "I did not hear any words.".into();
     }
     // What is to be repeated may hold sentences, questions and all.
-    if let Some(reply) = repeating::answer(scene, &query).filter(|reply| reply.score >= SURE) {
-        if !splits_after_text(&query) {
-            return reply.text;
-        }
+    if let Some(reply) = repeating::answer(scene, &query).filter(|reply| reply.score >= SURE)
+        && !splits_after_text(&query)
+    {
+        return reply.text;
+    }
+    if query.all.len() > LONGEST {
+        return not_understood(heard);
     }
     one_or_more(scene, heard)
         .or_else(|| one_or_more(scene, &repair::repaired(&query)))
-        .unwrap_or_else(|| format!("I have no language model here; I heard: {}", sentence(heard)))
+        .unwrap_or_else(|| not_understood(heard))
+}
+
+fn not_understood(heard: &str) -> String {
+    format!("I have no language model here; I heard: {}", sentence(heard))
 }
 
 /// `say hello and then count to three` is two requests, though the first could go on to the end.
@@ -137,17 +148,17 @@ fn parts(scene: &Scene<'_>, text: &str) -> Vec<Reply> {
             let (left, right) = (query.raw_words(0..at), query.raw_from(at + n));
             let (left, right) = (Query::new(left), Query::new(right));
             // "One and a half", "the day and the time" are no two requests.
-            let new = one_of(&right.words[0], "the|a|i|is|add|multiply|divide|subtract").then_some(86).unwrap_or(SURE);
+            let least = if one_of(&query.words[at + n], "the|a|i|is|add|multiply|divide|subtract") { 86 } else { SURE };
             let answers = (
                 best_new(scene, &left).filter(|left| left.score >= SURE),
-                best_new(scene, &right).filter(|right| right.score >= new),
+                best_new(scene, &right).filter(|right| right.score >= least),
             );
             if let (Some(left), Some(right)) = answers {
                 let whole_is_better =
                     whole.as_ref().is_some_and(|whole| whole.score >= 87 && whole.score > left.score.max(right.score));
                 let spans_all =
                     whole.as_ref().is_some_and(|whole| whole.text.len() > left.text.len() + right.text.len());
-                if left.text != right.text && !whole_is_better && !spans_all {
+                if left.text != right.text && (splits_after_text(&query) || (!whole_is_better && !spans_all)) {
                     return vec![left, right];
                 }
             }
@@ -184,21 +195,24 @@ fn best_field(scene: &Scene<'_>, query: &Query) -> Option<(&'static str, Reply)>
 
 /// `and germany`, `what about tomorrow`, `now backwards`, `again`: asked as the last question would be.
 fn follow_up(scene: &Scene<'_>, query: &Query) -> Option<Reply> {
-    let (last, before) = scene.past.split_last()?;
-    let earlier = Scene { past: before, ..*scene };
-    let last_query = Query::new(&last.question);
-    let begins = query.said(&[
-        "and",
-        "what about",
-        "how about",
-        "now",
-        "same for",
-        "the same for|with",
-        "what of",
-        "in",
-        "also",
-        "then",
-    ]);
+    let asked = meant(scene, query)?;
+    let reply = best_new(scene, &Query::new(&asked))?;
+    Some(Reply { score: reply.score.saturating_sub(8), ..reply })
+}
+
+/// What the last question was in full, itself perhaps a follow-up.
+fn last_in_full(scene: &Scene<'_>) -> Option<Query> {
+    let (last, earlier) = scene.before_last()?;
+    let query = Query::new(&last.question);
+    let understood = best_field(&earlier, &query).is_some_and(|(_, reply)| reply.score >= SURE);
+    Some(if understood { query } else { meant(&earlier, &query).map_or(query, |asked| Query::new(&asked)) })
+}
+
+/// The follow-up as a question of its own.
+fn meant(scene: &Scene<'_>, query: &Query) -> Option<String> {
+    const BEGINNINGS: [&str; 9] =
+        ["and", "what about", "how about", "now", "same for", "what of", "in", "also", "then"];
+    let begins = query.said(&BEGINNINGS);
     let again = query.is(&[
         "again",
         "once more",
@@ -206,13 +220,10 @@ fn follow_up(scene: &Scene<'_>, query: &Query) -> Option<Reply> {
         "another",
         "another one",
         "one more",
-        "do it again",
-        "do that again",
+        "do it|that again",
         "again please",
-        "flip again",
-        "roll again",
-        "try again",
-        "flip it again",
+        "flip|roll|try|throw|toss|pick again",
+        "flip|roll|toss it again",
         "same again",
         "next",
         "more",
@@ -220,37 +231,36 @@ fn follow_up(scene: &Scene<'_>, query: &Query) -> Option<Reply> {
     if !(begins || again || query.words.len() <= 3) || query.words.len() > 8 {
         return None;
     }
-    let (field, _) = best_field(&earlier, &last_query)?;
-    if again && one_of(field, "chance") {
-        return best_new(&earlier, &last_query);
+    let last = last_in_full(scene)?;
+    let last_words = last.words.join(" ");
+    let (_, earlier) = scene.before_last()?;
+    let (field, _) = best_field(&earlier, &last)?;
+    if again {
+        return (field == "chance").then_some(last_words);
     }
-    let rest = query
-        .words
-        .iter()
-        .skip_while(|word| one_of(word, "and|what|about|how|now|same|the|for|of|also|with|then|is|do|in"));
-    let rest = rest.cloned().collect::<Vec<_>>().join(" ");
+    const JOINTS: &str = "and|what|about|how|now|same|the|for|of|also|with|then|is|do|in";
+    let rest = query.words.iter().skip_while(|word| one_of(word, JOINTS)).cloned().collect::<Vec<_>>();
+    let has_number = !super::numbers::all(&rest, super::numbers::STRICT).is_empty();
+    let rest = rest.join(" ");
     if rest.is_empty() {
         return None;
     }
-    let last_words = last_query.words.join(" ");
-    let asked = match field {
+    Some(match field {
         "spelling" if begins || query.words.len() <= 2 => format!("spell {rest}"),
-        "knowledge" if last_query.has("capital") => format!("what is the capital of {rest}"),
-        "knowledge" if last_query.has("opposite") => format!("what is the opposite of {rest}"),
-        "counting" => format!("count {rest}"),
+        "knowledge" if last.has("capital") => format!("what is the capital of {rest}"),
+        "knowledge" if last.has("opposite") => format!("what is the opposite of {rest}"),
+        "counting" if has_number => format!("count {rest}"),
+        "counting" => format!("{last_words} {rest}"),
         "clock" => format!("what time is it in {rest}"),
-        "calendar" if last_query.any(&["until|till"]) => format!("how many days until {rest}"),
-        "calendar" if last_query.any(&["leap"]) => format!("is {rest} a leap year"),
-        "calendar" if last_query.any(&["after|before"]) => {
-            format!("what comes {} {rest}", if last_query.has("after") { "after" } else { "before" })
-        }
-        "calendar" if last_query.any(&["how many days"]) => format!("how many days are in {rest}"),
+        "calendar" if last.any(&["until|till"]) => format!("how many days until {rest}"),
+        "calendar" if last.has("leap") => format!("is {rest} a leap year"),
+        "calendar" if last.has("after") => format!("what comes after {rest}"),
+        "calendar" if last.has("before") => format!("what comes before {rest}"),
+        "calendar" if last.has("how many days") => format!("how many days are in {rest}"),
         "calendar" => format!("what day is {rest}"),
         "number facts" => substituted(&last_words, &rest)?,
         _ => return None,
-    };
-    let reply = best_new(&earlier, &Query::new(&asked))?;
-    Some(Reply { score: reply.score.saturating_sub(8), ..reply })
+    })
 }
 
 /// The last question with its number replaced.

@@ -2,7 +2,7 @@
 
 use super::numbers;
 use super::query::{Query, find, one_of};
-use super::{Reply, Scene, sentence};
+use super::{Reply, Scene, days, sentence};
 
 const ALPHABET: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
@@ -54,6 +54,8 @@ pub(super) fn spell(word: &str) -> String {
 fn spelled(query: &Query) -> Option<Reply> {
     let words = &query.words;
     let after = [
+        "write the word|name|words",
+        "write",
         "spelling of the word|name|words",
         "spelling of|for",
         "spell out the word|name",
@@ -66,18 +68,27 @@ fn spelled(query: &Query) -> Option<Reply> {
         "spell",
         "spelt",
         "spelled out the word",
+        "letters in|of the word|name",
         "letters are in the word",
         "letters make up the word",
         "letters are in",
         "letters spell",
+        "letters do|would i|you need",
         "letters make up",
         "spelling the word",
+        "spelling for",
         "spelling",
         "spells",
     ];
     let before = ["spelled|spelt|spell|spells|written|spelling", "is spelled|spelt|written"];
-    let asks = query.any(&["spell|spelled|spelt|spelling|spells", "letters make up", "letters are in", "letters spell"])
-        || (query.any(&["how is|do|does", "how is * written"]) && query.has("written"));
+    let asks = query.any(&[
+        "spell|spelled|spelt|spelling|spells",
+        "letters make up",
+        "letters are in|of",
+        "letters in|of the word|name",
+        "letters spell",
+    ]) || (query.has("how is|do|does") && query.has("written"))
+        || query.any(&["how do|does|would|to you|i|one|we write", "how to write"]);
     if !asks {
         return None;
     }
@@ -86,11 +97,11 @@ fn spelled(query: &Query) -> Option<Reply> {
     if range.as_ref().is_none_or(|range| end_of(&words[range.clone()]) == 0) {
         // "How is necessary spelled", "what is the way necessary is spelled".
         let at = before.iter().filter_map(|pattern| find(words, pattern)).map(|at| at.start).min()?;
-        let start = ["how is the word|name", "how are|is|do|does|would|should|to", "is the word", "how"]
+        let start = ["how is the word|name", "how are|is|do|does|would|should|to", "is the word", "how", "what is"]
             .iter()
             .find_map(|pattern| find(words, pattern))
             .map_or(0, |at| at.end);
-        range = Some(start..at);
+        range = (start < at).then_some(start..at);
     }
     let range = range?;
     let n = end_of(&words[range.clone()]);
@@ -104,6 +115,10 @@ fn spelled(query: &Query) -> Option<Reply> {
     if range.is_empty() || range.len() > 6 {
         return None;
     }
+    if let Some(and) = range.clone().find(|i| words[*i] == "and" && *i > range.start && *i + 1 < range.end) {
+        let both = [range.start..and, and + 1..range.end].map(|part| say_spelled(query.raw_words(part)));
+        return Some(Reply { score: 89, text: both.join(" ") });
+    }
     let said = query.raw_words(range.clone());
     let said =
         if words[range.clone()].iter().all(|word| word.len() == 1 && word.parse::<u8>().is_err()) && range.len() > 1 {
@@ -111,13 +126,16 @@ fn spelled(query: &Query) -> Option<Reply> {
         } else {
             said.to_owned()
         };
-    let spoken = number_word(&said).unwrap_or(said);
-    let parts: Vec<_> =
-        spoken.split([' ', '-']).filter(|word| word.chars().any(char::is_alphanumeric)).map(spell).collect();
-    let marks: &[char] = &['"', '“', '”', '‘', '\'', ',', '.', '?', '!', '(', ')', ':'];
-    let name = spoken.trim_matches(marks);
-    let name = super::days::capital(name);
-    (!parts.is_empty()).then(|| Reply { score: 89, text: format!("{name} is spelled {}.", parts.join(", new word, ")) })
+    Some(Reply { score: 89, text: say_spelled(&said) })
+}
+
+/// `Cat is spelled C, A, T.`
+fn say_spelled(said: &str) -> String {
+    let said = if said.eq_ignore_ascii_case("your name") { "Antiphon" } else { said };
+    let spoken = number_word(said).unwrap_or_else(|| said.to_owned());
+    let parts = spoken.split([' ', '-']).filter(|word| word.chars().any(char::is_alphanumeric)).map(spell);
+    let name = days::capital(spoken.trim_matches(|c: char| !c.is_alphanumeric()));
+    format!("{name} is spelled {}.", parts.collect::<Vec<_>>().join(", new word, "))
 }
 
 /// How many of the words are what is to be spelled: politeness and conditions after it are not.
@@ -210,20 +228,17 @@ fn letters_of(query: &Query) -> Option<Reply> {
         return reply(89, &format!("the word {word} has {n} {name}{plural}"));
     }
     // How many times does S occur in Mississippi; how many S are in it.
-    if query.any(&["how many"]) && query.any(&["in the word", "in", "does"]) {
-        if let Some(letter) = query
+    if query.any(&["how many"])
+        && query.any(&["in the word", "in", "does"])
+        && let Some(letter) = query
             .after("how many")
             .and_then(|rest| rest.first())
             .and_then(|word| letter(word.strip_suffix('s').filter(|stem| !stem.is_empty()).unwrap_or(word)))
-        {
-            let single = query.after("how many").and_then(|rest| rest.first()).is_some_and(|word| word.len() <= 2);
-            let word = subject(query).filter(|_| single)?;
-            let n = word.to_uppercase().chars().filter(|c| *c == letter).count();
-            return reply(
-                86,
-                &format!("the letter {letter} is {n} {} in {word}", if n == 1 { "time" } else { "times" }),
-            );
-        }
+    {
+        let single = query.after("how many").and_then(|rest| rest.first()).is_some_and(|word| word.len() <= 2);
+        let word = subject(query).filter(|_| single)?;
+        let n = word.to_uppercase().chars().filter(|c| *c == letter).count();
+        return reply(86, &format!("the letter {letter} is {n} {} in {word}", if n == 1 { "time" } else { "times" }));
     }
     if query.any(&["palindrome"]) {
         let word = words.iter().find(|word| !one_of(word, "is|the|word|a|palindrome|are|was"))?;

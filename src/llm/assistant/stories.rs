@@ -23,6 +23,7 @@ const SHELVES: [Shelf; 6] = [
             "funny",
             "humor|humour",
             "cheer me up",
+            "entertain|amuse me",
             "me laugh",
         ],
         pieces: &[

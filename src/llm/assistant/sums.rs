@@ -15,8 +15,7 @@ const AROUND: &str = "what|is|how|much|many|calculate|compute|are|does|equal|equ
 
 /// The last result, which "that" means: the last question asked again, else the last number of its answer.
 fn last_value(scene: &Scene<'_>) -> Option<Value> {
-    let (last, before) = scene.past.split_last()?;
-    let earlier = Scene { past: before, ..*scene };
+    let (last, earlier) = scene.before_last()?;
     if let Some((_, expression)) = best(&earlier, &Query::new(&last.question)) {
         return Some(expression.value).filter(|value| value.wrong.is_none());
     }
@@ -112,18 +111,20 @@ fn command(scene: &Scene<'_>, words: &[String]) -> Option<Expression> {
     let verb = |names: &str| words[..first].iter().position(|word| one_of(word, names));
     let has = |pattern: &str| find(words, pattern).is_some();
     let two = numbers::at_least(words, 2);
-    percentages(words, &two).or_else(|| comparisons(words, &two)).or_else(|| {
-        if let Some(at) = verb("add|sum|total|average|mean|product|multiply|difference|quotient") {
+    plurals(words).or_else(|| percentages(words, &two)).or_else(|| comparisons(words, &two)).or_else(|| {
+        if let Some(at) =
+            verb("add|adding|added|sum|total|average|mean|product|multiply|multiplying|difference|quotient")
+        {
             let rest = &words[at + 1..];
             return listed(&words[at], rest, || last_value(scene));
         }
-        if let Some(at) = verb("subtract|deduct|take|takeaway|remove") {
+        if let Some(at) = verb("subtract|subtracting|deduct|take|taking|takeaway|remove|removing") {
             return taken(&words[at + 1..], || last_value(scene));
         }
-        if let Some(at) = verb("divide|split|share") {
+        if let Some(at) = verb("divide|dividing|split|splitting|share|sharing") {
             return divided(&words[at + 1..], || last_value(scene));
         }
-        let together = ["together", "altogether", "make|makes|made", "in total", "combined"];
+        let together = ["together", "altogether", "make|makes|made", "in total", "combined", "add|sum up"];
         let neighbours = two.len() == 2 && words.len() <= first + 7 && together.iter().any(|pattern| has(pattern));
         if (neighbours && has("and") && !has("have|if")) || only_and(words, &two) {
             return join(&two, "plus", Value::plus);
@@ -134,14 +135,12 @@ fn command(scene: &Scene<'_>, words: &[String]) -> Option<Expression> {
 
 /// `what is two and two`: nothing but two numbers around an "and".
 fn only_and(words: &[String], two: &[f64]) -> bool {
-    let rest = numbers::all(words, numbers::Reading { and_separates: true, ..STRICT });
-    let n: usize = rest.iter().map(|(_, found)| found.len).sum();
-    let around = "what|is|how|much|are|and|equals|does|do|equal|make|makes";
-    two.len() == 2
-        && numbers::all(words, STRICT).len() == 2
-        && rest.len() == 2
-        && find(words, "and").is_some()
-        && words.iter().filter(|word| one_of(word, around)).count() + n == words.len()
+    let found = numbers::all(words, STRICT);
+    let [(first, a), (second, b)] = found.as_slice() else { return false };
+    let between = &words[first + a.len..*second];
+    let mut around = words[..*first].iter().chain(&words[second + b.len..]);
+    let neutral = |word: &String| one_of(word, "what|is|how|much|are|equals|does|do|equal|make|makes");
+    two.len() == 2 && between == ["and"] && around.all(neutral)
 }
 
 /// All values joined by one operator.
@@ -162,16 +161,16 @@ fn listed(verb: &str, rest: &[String], that: impl Fn() -> Option<Value>) -> Opti
         return None;
     }
     let mut values = numbers::at_least(rest, 2);
-    if let (1, Some(that)) = (values.len(), that()) {
-        if one_of(verb, "add|multiply") {
-            values.insert(0, that.real);
-        }
+    if let (1, Some(that)) = (values.len(), that())
+        && one_of(verb, "add|multiply")
+    {
+        values.insert(0, that.real);
     }
     if values.len() < 2 {
         return None;
     }
     match verb {
-        "product" | "multiply" => join(&values, "times", Value::times),
+        "product" | "multiply" | "multiplying" => join(&values, "times", Value::times),
         "quotient" => join(&values, "divided by", Value::over),
         "difference" => {
             let (large, small) = (values[0].max(values[1]), values[0].min(values[1]));
@@ -210,6 +209,23 @@ fn divided(rest: &[String], that: impl Fn() -> Option<Value>) -> Option<Expressi
     }
 }
 
+/// `six sevens`, `how many nines are in eighty one`.
+fn plurals(words: &[String]) -> Option<Expression> {
+    let at = words.iter().position(|word| numbers::plural(word).is_some())?;
+    let value = numbers::plural(&words[at])?;
+    if find(words, "count|random|pick|by|sided").is_some() {
+        return None;
+    }
+    if let Some(times) =
+        (0..at).find_map(|start| numbers::read(&words[start..at], STRICT).filter(|found| start + found.len == at))
+    {
+        return join(&[times.value, value], "times", Value::times);
+    }
+    let whole = numbers::read(words.get(find(words, "in|into|make")?.end..)?, STRICT)?.value;
+    find(words, "how many")?;
+    join(&[whole, value], "divided by", Value::over)
+}
+
 /// `what percent of 80 is 20`, `increase fifty by ten percent`, `30 out of 40 as a percentage`.
 fn percentages(words: &[String], two: &[f64]) -> Option<Expression> {
     let has = |pattern: &str| find(words, pattern);
@@ -218,6 +234,9 @@ fn percentages(words: &[String], two: &[f64]) -> Option<Expression> {
         let value = Value::new(part).times(Value::new(100.0)).over(Value::new(whole));
         found(format!("as a percentage, {} out of {}", Value::new(part).say().0, Value::new(whole).say().0), value)
     };
+    if has("is|are what percent|percentage").is_some() {
+        return share(a, b);
+    }
     if has("what percent|percentage of *").is_some() && has("is|are").is_some() {
         // "What percent of 80 is 20", but also "of 80, what percent is 20".
         return share(b, a);

@@ -40,16 +40,39 @@ pub(super) fn mismatch(dialogue: &[(&str, &str)]) -> Option<String> {
     None
 }
 
+/// The table of questions, a line each.
 #[test]
-fn explore() {
-    let Ok(text) = std::fs::read_to_string("/tmp/ask.txt") else { return };
-    for block in text.split("\n\n") {
-        let mut messages = Vec::new();
-        for question in block.lines() {
-            messages.push(Message::User(question.to_owned()));
-            let text = assistant().answer(&messages);
-            println!("{question}\n      {text}");
-            messages.push(Message::Assistant { text, tool_calls: vec![] });
+fn the_table_of_questions_is_answered() {
+    let mut conversations: Vec<Vec<(&str, &str)>> = Vec::new();
+    let lines = include_str!("questions.txt").lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    for line in lines {
+        let row = line.trim_start_matches("+ ").split_once(" => ").expect("question => answer");
+        match conversations.last_mut().filter(|_| line.starts_with('+')) {
+            Some(conversation) => conversation.push(row),
+            None => conversations.push(vec![row]),
         }
+    }
+    assert!(conversations.iter().map(Vec::len).sum::<usize>() >= 150);
+    let wrong: Vec<_> = conversations.iter().filter_map(|conversation| mismatch(conversation)).collect();
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig {
+        cases: 500,
+        failure_persistence: None,
+        ..Default::default()
+    })]
+
+    /// Whatever is heard, in whatever order, there is an answer and never a panic.
+    #[test]
+    fn any_words_get_an_answer(picks in proptest::collection::vec(0usize..4_000, 1..14), tail in "\\PC{0,12}") {
+        let table = include_str!("questions.txt");
+        let words: Vec<&str> = table.split_whitespace().skip(80).filter(|word| !matches!(*word, "=>" | "+")).collect();
+        let said: Vec<&str> = picks.iter().map(|pick| words[pick % words.len()]).collect();
+        let text = format!("{} {tail}", said.join(" "));
+        let earlier = Message::User(said.iter().rev().copied().collect::<Vec<_>>().join(" "));
+        let answered = Message::Assistant { text: "2 plus 2 is 4.".into(), tool_calls: vec![] };
+        proptest::prop_assert!(!assistant().answer(&[earlier, answered, Message::User(text)]).is_empty());
     }
 }

@@ -22,6 +22,8 @@ struct Mention {
 struct Conversion {
     parts: Vec<(f64, &'static Unit)>,
     target: &'static Unit,
+    /// What is left over a whole number of the target is said in this: feet and inches.
+    finer: Option<&'static Unit>,
 }
 
 pub(super) fn answer(scene: &Scene<'_>, query: &Query) -> Option<Reply> {
@@ -43,23 +45,36 @@ pub(super) fn answer(scene: &Scene<'_>, query: &Query) -> Option<Reply> {
 /// The last question's conversion, itself perhaps a follow-up.
 fn conversion_in(scene: &Scene<'_>, query: &Query, found: &[Mention]) -> Option<Conversion> {
     conversion(query, found).or_else(|| {
-        let (_, before) = scene.past.split_last()?;
-        let earlier = before.last()?;
-        let earlier_query = Query::new(&earlier.question);
-        let scene = Scene { past: before, ..*scene };
-        let last = conversion_in(&scene, &earlier_query, &mentions(&earlier_query.words))?;
+        // `found` are the last question's units; the conversion it goes on from is older.
+        let (_, scene) = scene.before_last()?;
+        let earlier = Query::new(&scene.past.last()?.question);
+        let last = conversion_in(&scene, &earlier, &mentions(&earlier.words))?;
         followed_up(query, found, last)
     })
 }
 
 impl Conversion {
+    fn result(&self) -> f64 {
+        self.target.of_base(self.parts.iter().map(|(value, unit)| unit.to_base(*value)).sum())
+    }
+
     fn say(&self) -> String {
-        let base: f64 = self.parts.iter().map(|(value, unit)| unit.to_base(*value)).sum();
-        let result = self.target.of_base(base);
+        let result = self.result();
         let (text, exact) = numbers::say(result, 2);
         let source: Vec<_> = self.parts.iter().map(|(value, unit)| quantity(*value, unit)).collect();
         let plural = self.parts.len() == 1 && self.parts[0].0.abs() != 1.0;
         let verb = if plural && self.target.dimension != Dimension::Temperature { "are" } else { "is" };
+        let (text, exact) = match self.finer.filter(|_| result >= 1.0) {
+            Some(finer) => {
+                let rest = finer.of_base(self.target.to_base(result.fract()));
+                let (rest_text, exact) = numbers::say(rest, 1);
+                let whole = quantity(result.trunc(), self.target);
+                let text = if rest < 0.05 { whole } else { format!("{whole} and {rest_text} {}", finer.named(rest)) };
+                let about = if exact { "" } else { "about " };
+                return sentence(&format!("{} {verb} {about}{text}", source.join(" and ")));
+            }
+            None => (text, exact),
+        };
         let about = if exact && !self.calendar() { "" } else { "about " };
         let mut answer = format!("{} {verb} {about}{text} {}", source.join(" and "), self.target.named(result));
         if let Some(remark) = self.remark() {
@@ -183,6 +198,13 @@ fn conversion(query: &Query, mentions: &[Mention]) -> Option<Conversion> {
     let words = &query.words;
     let asked = asked(words, mentions).or_else(|| implied(query, mentions))?;
     let (target, mut sources) = asked;
+    // Into feet and inches, into hours and minutes.
+    let bare: Vec<_> = mentions.iter().filter(|mention| mention.value.is_none()).collect();
+    let in_two = |pair: &&[&Mention]| pair[0].end + 1 == pair[1].start && words[pair[0].end] == "and";
+    let pair = bare.windows(2).find(in_two).map(|pair| (pair[0].unit, pair[1].unit));
+    let target = pair.map_or(target, |(target, _)| target);
+    let finer = pair.map(|(_, finer)| finer);
+    let finer = finer.filter(|finer| finer.dimension == target.dimension && finer.factor < target.factor);
     sources.retain(|source| source.unit.dimension == sources_dimension(target, source));
     let first = *sources.first()?;
     let mut parts: Vec<_> = sources.iter().map(|source| (source.value.unwrap_or(1.0), source.unit)).collect();
@@ -214,7 +236,12 @@ fn conversion(query: &Query, mentions: &[Mention]) -> Option<Conversion> {
                 unit_named(if target.singular == "degree Celsius" { "degree Fahrenheit" } else { "degree Celsius" })?;
         }
     }
-    parts.iter().all(|(_, unit)| unit.dimension == target.dimension).then_some(Conversion { parts, target })
+    let same = parts.len() == 1 && parts[0].1.singular == target.singular;
+    (!same && parts.iter().all(|(_, unit)| unit.dimension == target.dimension)).then_some(Conversion {
+        parts,
+        target,
+        finer,
+    })
 }
 
 /// The dimension a source must have to go with the target; ounces and degrees are read by their company.
@@ -287,14 +314,19 @@ fn followed_up(query: &Query, mentions: &[Mention], last: Conversion) -> Option<
         return None;
     }
     match mentions {
-        [one] => match one.value.filter(|_| !one_of(&query.words[one.start], "a|an")) {
-            None if one.unit.dimension == last.target.dimension => Some(Conversion { target: one.unit, ..last }),
-            Some(value) if one.unit.dimension == last.target.dimension => {
+        [one] if one.unit.dimension != last.target.dimension => None,
+        [one] => match one.value {
+            // Back to where it came from: the last result is the new quantity.
+            None if one.unit.singular == last.parts[0].1.singular => {
+                let parts = vec![(last.result(), last.target)];
+                Some(Conversion { parts, target: one.unit, finer: None })
+            }
+            None => Some(Conversion { target: one.unit, finer: None, ..last }),
+            Some(value) => {
                 // A quantity in the target's own unit asks for the way back.
                 let target = if one.unit.singular == last.target.singular { last.parts[0].1 } else { last.target };
-                Some(Conversion { parts: vec![(value, one.unit)], target })
+                Some(Conversion { parts: vec![(value, one.unit)], target, finer: None })
             }
-            _ => None,
         },
         [] => {
             let found = numbers::all(&query.words, STRICT);
@@ -302,7 +334,11 @@ fn followed_up(query: &Query, mentions: &[Mention], last: Conversion) -> Option<
             let others = query.words.len() - number.len;
             let only_number = others <= 3
                 && query.words.iter().all(|word| !one_of(word, "plus|minus|times|divided|percent|*|+|-|/|count|power"));
-            only_number.then(|| Conversion { parts: vec![(number.value, last.parts[0].1)], target: last.target })
+            only_number.then(|| Conversion {
+                parts: vec![(number.value, last.parts[0].1)],
+                target: last.target,
+                finer: last.finer,
+            })
         }
         _ => None,
     }
