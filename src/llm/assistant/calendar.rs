@@ -28,8 +28,7 @@ fn is_or_was(date: Date, today: Date) -> &'static str {
 
 /// How far away a day is.
 fn distance(query: &Query, today: Date) -> Option<Reply> {
-    let until =
-        ["until|till|til|before|untill", "to|left|remaining|away|off", "far|long", "days|weeks|months two|too"];
+    let until = ["until|till|til|before|untill", "to|left|remaining|away|off", "far|long", "days|weeks|months two|too"];
     let asks = [
         "how many days|weeks|months|sleeps|nights|more",
         "how long|far|soon",

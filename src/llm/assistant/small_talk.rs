@@ -288,7 +288,8 @@ const TALKS: &[Talk] = &[
         phrases: &[
             "you are stupid|dumb|bad|wrong|useless|terrible|silly|annoying|slow",
             "i hate you",
-            "that is wrong|incorrect|bad|nonsense|false", "that is not right|correct|true",
+            "that is wrong|incorrect|bad|nonsense|false",
+            "that is not right|correct|true",
             "that was wrong",
             "bad answer",
             "wrong answer",
@@ -441,7 +442,8 @@ const TALKS: &[Talk] = &[
         phrases: &[
             "weather|forecast",
             "is it raining|snowing|sunny|cold|hot|warm|windy",
-            "will it rain|snow", "will it be sunny|cold|warm|hot",
+            "will it rain|snow",
+            "will it be sunny|cold|warm|hot",
             "need an umbrella",
             "temperature outside|today|in here",
             "raining|snowing",

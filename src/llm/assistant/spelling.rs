@@ -76,8 +76,9 @@ fn spelled(query: &Query) -> Option<Reply> {
         "spells",
     ];
     let before = ["spelled|spelt|spell|spells|written|spelling", "is spelled|spelt|written"];
-    let asks = query.any(&["spell|spelled|spelt|spelling|spells", "letters make up", "letters are in", "letters spell"])
-        || (query.any(&["how is|do|does", "how is * written"]) && query.has("written"));
+    let asks =
+        query.any(&["spell|spelled|spelt|spelling|spells", "letters make up", "letters are in", "letters spell"])
+            || (query.any(&["how is|do|does", "how is * written"]) && query.has("written"));
     if !asks {
         return None;
     }
