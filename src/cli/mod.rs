@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod ask;
+mod bench;
 mod config;
 mod error;
 mod files;
@@ -30,6 +31,7 @@ Examples:
   antiphon say \"Good morning.\" -o morning.wav     speak a text into a file
   antiphon ask morning.wav -o reply.wav           ask by voice, keep the answer
   antiphon transcribe morning.wav                 write down what is said
+  antiphon bench                                  how fast is it on this machine?
 
 Exit codes:
   0 done   1 failed   2 wrong usage or configuration
@@ -63,6 +65,11 @@ pub enum Command {
     Say(say::SayArgs),
     /// Write down what WAV files say
     Transcribe(transcribe::TranscribeArgs),
+    /// Measure latency, memory and processor time on this machine
+    Bench(bench::BenchArgs),
+    /// The hub that `bench` measures
+    #[command(hide = true)]
+    BenchHub(bench::BenchHubArgs),
     /// Check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -100,6 +107,8 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Ask(args) => ask::run(args).await,
         Command::Say(args) => say::run(args).await,
         Command::Transcribe(args) => transcribe::run(args).await,
+        Command::Bench(args) => bench::run(args).await,
+        Command::BenchHub(args) => bench::run_hub(args).await,
         Command::Config(command) => config::run(&command),
     }
 }

@@ -1,3 +1,5 @@
+//! The guard on synthetic speech: delays, codecs, rooms, double talk.
+
 use super::*;
 
 /// A stand-in for speech, as hard to tell apart: noise in syllables of 60 to 300 ms with pauses, through a resonance that moves.

@@ -17,6 +17,7 @@ mod counting;
 mod days;
 mod fillers;
 mod knowledge;
+mod knowledge_tables;
 mod number_facts;
 mod number_words;
 mod numbers;
@@ -32,6 +33,7 @@ mod talks;
 #[cfg(test)]
 mod testing;
 mod this_period;
+mod unit_mentions;
 mod unit_table;
 mod units_of_measure;
 mod value;

@@ -10,6 +10,8 @@ mod call;
 mod request;
 mod settings;
 #[cfg(test)]
+mod test_server;
+#[cfg(test)]
 mod tests;
 
 use super::{ChatRequest, Llm, LlmConfig, LlmDelta, LlmError};

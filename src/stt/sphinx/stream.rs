@@ -12,8 +12,7 @@ use tokio_util::sync::CancellationToken;
 const COMMON: [(&str, &str); 3] = [("-fwdflat", "no"), ("-bestpath", "no"), ("-remove_silence", "no")];
 
 /// The cepstral mean an utterance starts from while nothing is known of its speaker: the model's own (`feat.params`).
-const MEAN: [f32; N_CEPSTRA] =
-    [41.0, -5.29, -0.12, 5.09, 2.48, -4.07, -1.37, -1.78, -5.08, -2.05, -6.45, -1.42, 1.17];
+const MEAN: [f32; N_CEPSTRA] = [41.0, -5.29, -0.12, 5.09, 2.48, -4.07, -1.37, -1.78, -5.08, -2.05, -6.45, -1.42, 1.17];
 
 /// A replica: its decoders live as long as its lane.
 pub(super) struct SphinxStream {
@@ -42,11 +41,7 @@ fn full_search(api: &'static Api, model: &Model) -> Result<Decoder, SttError> {
     for c in ex.chunks(2) {
         settings.push((c[0], c[1]));
     }
-    settings.extend([
-        ("-hmm", path(&acoustic)?),
-        ("-lm", path(&language)?),
-        ("-dict", path(&dictionary)?),
-    ]);
+    settings.extend([("-hmm", path(&acoustic)?), ("-lm", path(&language)?), ("-dict", path(&dictionary)?)]);
     Decoder::new(api, &settings)
 }
 
