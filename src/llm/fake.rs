@@ -20,6 +20,11 @@ pub struct FakeLlm {
 }
 
 impl FakeLlm {
+    /// The same engine, slower.
+    pub fn delayed(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
     /// An engine that gives these answers, in this order.
     pub fn says<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let fake = Self::default();

@@ -1,7 +1,7 @@
 //! A real server on loopback that splits, stalls, refuses and breaks, for the client's tests.
 
 use super::*;
-use crate::llm::{Finish, Message, Tool, ToolCall, ToolChoice, Usage};
+use crate::llm::Message;
 use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, State};
 use axum::http::StatusCode;

@@ -3,18 +3,7 @@
 use super::test_server::*;
 use super::*;
 use crate::llm::{Finish, Message, Tool, ToolCall, ToolChoice, Usage};
-use axum::body::{Body, Bytes};
-use axum::extract::{ConnectInfo, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
-use futures_util::stream;
-use serde_json::{Value, json};
-use std::collections::VecDeque;
-use std::io;
-use std::net::SocketAddr;
-use std::sync::Mutex;
+use serde_json::json;
 use tokio::sync::mpsc;
 
 #[tokio::test]

@@ -1,3 +1,5 @@
+//! Golden texts and properties of the chunker.
+
 use super::*;
 use proptest::prelude::*;
 

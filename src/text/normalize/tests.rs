@@ -1,3 +1,5 @@
+//! Golden texts and properties of the normalize.
+
 use super::*;
 
 fn check(text: &str, expected: &str) {
