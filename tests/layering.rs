@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 /// The modules of `src` by floor, lowest first.
 const FLOORS: &[&[&str]] = &[
     &["telemetry", "units"],
-    &["audio", "lane", "onnx", "text", "wire"],
+    &["audio", "lane", "onnx", "remote", "text", "wire"],
     &["llm", "stt", "tts", "turn", "vad"],
     &["dialog"],
     &["session"],

@@ -38,8 +38,7 @@ pub fn vad(config: &VadConfig) -> Result<Arc<dyn Vad>, StageFailure> {
 pub fn stt(config: &SttConfig) -> Result<Arc<dyn Stt>, StageFailure> {
     let made: Result<Arc<dyn Stt>, SttError> = match config.engine.as_str() {
         "sphinx" => crate::stt::sphinx::open(config).map(|engine| Arc::new(engine) as _),
-        // MERGE(sphinx): crate::stt::openai::OpenAiStt::new(config).map(|engine| Arc::new(engine) as _)
-        "openai" => Err(SttError::Unavailable("this build does not have it yet".into())),
+        "openai" => crate::stt::openai::OpenAiStt::new(config).map(|engine| Arc::new(engine) as _),
         _ => Err(SttError::Unavailable(NO_SUCH.into())),
     };
     made.map_err(|error| StageFailure::new("stt", &config.engine, error))

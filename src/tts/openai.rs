@@ -8,13 +8,14 @@
 mod pcm;
 
 use super::{SpeechRequest, Tts, TtsConfig, TtsError, Voice};
+use crate::remote::Server;
 use crate::units::Pcm;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::BoxStream;
 use pcm::PcmDecoder;
-use reqwest::{Client, Response, StatusCode, Url};
+use reqwest::{Response, StatusCode};
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -24,19 +25,11 @@ const KNOWN_VOICES: [&str; 11] =
 
 /// Sound that stops in mid-chunk for this long is a failure.
 const STALL: Duration = Duration::from_secs(5);
-/// How long an unused connection is kept.
-const IDLE: Duration = Duration::from_secs(90);
-/// Connections kept for later, more than sessions usually speak at once.
-const MAX_IDLE: usize = 32;
-/// How much of a server's error message is read.
-const MAX_ERROR_BYTES: usize = 4_096;
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub struct OpenAiTts {
-    client: Client,
-    url: Url,
-    key: Option<String>,
+    server: Server,
     model: String,
     voices: Vec<Voice>,
     deadlines: Deadlines,
@@ -55,66 +48,27 @@ impl OpenAiTts {
     /// Checks the settings and reads the key; connects to nothing. [`TtsError::Unavailable`] says which setting is
     /// wrong and what would be right.
     pub fn new(config: &TtsConfig) -> Result<Self, TtsError> {
-        let wrong = |why: String| TtsError::Unavailable(format!("tts.base_url \"{}\" {why}", config.base_url));
-        let base = config.base_url.trim_end_matches('/');
-        let url =
-            Url::parse(&format!("{base}/audio/speech")).map_err(|error| wrong(format!("is no address: {error}")))?;
-        let Some(host) = url.host_str().filter(|_| matches!(url.scheme(), "http" | "https")) else {
-            return Err(wrong("must begin with http:// or https://, such as https://api.openai.com/v1".into()));
-        };
-        let key = read_key(&config.api_key_env, host)?;
-        // The first installation wins; a second is no failure.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = Client::builder()
-            .tcp_nodelay(true)
-            .tcp_keepalive(Duration::from_secs(30))
-            .connect_timeout(Duration::from_millis(config.timeout_ms))
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(MAX_IDLE);
-        if is_loopback(host) {
-            builder = builder.no_proxy();
-        }
-        let client = builder.build().map_err(|error| TtsError::Unavailable(format!("no HTTPS client: {error}")))?;
+        let connect = Duration::from_millis(config.timeout_ms);
+        let server =
+            Server::new("tts", &config.base_url, &config.api_key_env, connect).map_err(TtsError::Unavailable)?;
         let deadlines = Deadlines { first_byte: Duration::from_millis(config.timeout_ms), between_bytes: STALL };
-        Ok(Self { client, url, key, model: config.model.clone(), voices: list_voices(&config.voice), deadlines })
+        Ok(Self { server, model: config.model.clone(), voices: list_voices(&config.voice), deadlines })
     }
 
     /// Opens a connection, so that the first chunk does not pay for it. What the server answers does not matter.
     pub async fn warm(&self) -> Result<(), TtsError> {
-        let mut root = self.url.clone();
-        root.set_path("/");
-        let answer = timeout(self.deadlines.first_byte, self.client.head(root).send()).await;
+        let answer = timeout(self.deadlines.first_byte, self.server.warm()).await;
         match answer {
-            Ok(Ok(_)) => Ok(()),
+            Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err(self.transport("cannot be reached", error)),
             Err(_) => Err(TtsError::Timeout(self.deadlines.first_byte)),
         }
     }
 
     fn transport(&self, what: &str, error: reqwest::Error) -> TtsError {
-        let host = self.url.host_str().unwrap_or_default();
-        TtsError::Engine { message: format!("the server {host} {what}"), source: Some(Box::new(error.without_url())) }
+        let message = format!("the server {} {what}", self.server.host());
+        TtsError::Engine { message, source: Some(Box::new(error.without_url())) }
     }
-}
-
-/// The key in the environment. Only OpenAI itself is known to need one.
-fn read_key(variable: &str, host: &str) -> Result<Option<String>, TtsError> {
-    if variable.is_empty() {
-        return Ok(None);
-    }
-    match std::env::var(variable).ok().filter(|key| !key.trim().is_empty()) {
-        Some(key) => Ok(Some(key.trim().to_owned())),
-        None if host == "api.openai.com" => Err(TtsError::Unavailable(format!(
-            "{host} needs a key: set the environment variable {variable}, or tts.base_url to a server without one"
-        ))),
-        None => Ok(None),
-    }
-}
-
-/// Whether `host` is this machine, which no proxy reaches.
-fn is_loopback(host: &str) -> bool {
-    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
-    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
 /// The configured voice first, then OpenAI's.
@@ -217,16 +171,13 @@ impl OpenAiTts {
 
     fn attempt<'a>(&'a self, request: &'a SpeechRequest) -> BoxFuture<'a, Result<Sound, Failure>> {
         async move {
-            let mut post = self.client.post(self.url.clone()).json(&self.body(request));
-            if let Some(key) = &self.key {
-                post = post.bearer_auth(key);
-            }
+            let post = self.server.post("audio/speech").json(&self.body(request));
             let again = |error: TtsError| Failure { error, again: true };
             let never = |error: TtsError| Failure { error, again: false };
             let mut response = post.send().await.map_err(|error| again(self.transport("cannot be reached", error)))?;
             let status = response.status();
             if !status.is_success() {
-                let error = failed(self.refusal(status, response).await);
+                let error = failed(self.server.refusal(response).await);
                 let again = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
                 return Err(Failure { error, again });
             }
@@ -261,31 +212,6 @@ impl OpenAiTts {
             body["speed"] = request.speed.clamp(0.25, 4.0).into();
         }
         body
-    }
-
-    /// What the server says is wrong.
-    async fn refusal(&self, status: StatusCode, mut response: Response) -> String {
-        let mut body = Vec::new();
-        while let Ok(Some(bytes)) = response.chunk().await {
-            let room = MAX_ERROR_BYTES - body.len();
-            body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            if body.len() == MAX_ERROR_BYTES {
-                break;
-            }
-        }
-        let said = serde_json::from_slice::<serde_json::Value>(&body).ok();
-        let said = said.as_ref().and_then(|json| {
-            let error = json.get("error").unwrap_or(json);
-            [error.get("message"), error.get("detail"), Some(error)]
-                .into_iter()
-                .flatten()
-                .find_map(|text| text.as_str())
-        });
-        let text = said.map_or_else(|| String::from_utf8_lossy(&body).into_owned(), str::to_owned);
-        let short: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(300).collect();
-        let host = self.url.host_str().unwrap_or_default();
-        let separator = if short.is_empty() { "" } else { ": " };
-        format!("the server {host} answered {status}{separator}{short}")
     }
 }
 
