@@ -4,12 +4,17 @@ use crate::hub::{Hub, Socket, engines, hub, loud, quiet};
 use antiphon::audio::codec::OpusOut;
 use antiphon::config::Config;
 use antiphon::llm::fake::FakeLlm;
+use antiphon::session::Engines;
 use antiphon::stt::fake::FakeStt;
 use antiphon::tts::fake::FakeTts;
-use antiphon::units::Samples;
+use antiphon::units::{SampleRate, Samples};
+use antiphon::vad::Earshot;
 use antiphon::wire::frame::{Frame, FrameKind};
 use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
 use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
 
 /// Sends microphone frames of 20 ms.
@@ -114,7 +119,7 @@ async fn sounding() -> (Hub, Socket, FakeLlm, u32) {
 impl Socket {
     async fn until_frames(&mut self, n: usize) {
         while self.frames.len() < n {
-            match futures_util::StreamExt::next(&mut self.stream).await.expect("more").expect("whole") {
+            match self.stream.next().await.expect("more").expect("whole") {
                 Message::Binary(bytes) => self.frames.push(bytes),
                 Message::Close(frame) => panic!("closed: {frame:?}"),
                 _ => {}
@@ -159,4 +164,72 @@ async fn a_foreign_format_is_refused_in_frames() {
     socket.send(json!({"type": "session.update", "session": {"type": "realtime", "audio": audio}})).await;
     assert_eq!(socket.next().await["error"]["code"], "invalid_value");
     assert_eq!(hub.open("?audio=mp3").await.err(), Some(400));
+}
+
+/// Real voices and ears: flite speaks, earshot listens.
+async fn speaking_for_real() -> (Hub, Socket, Vec<i16>) {
+    use antiphon::tts::{SpeechRequest, TtsConfig};
+    let flite = antiphon::engines::tts(&TtsConfig::default()).expect("flite is installed");
+    let request = SpeechRequest { text: "Stop that, please stop now.".into(), voice: "rms".into(), speed: 1.0 };
+    let pieces: Vec<_> = flite.speak(request).map(|pcm| pcm.expect("spoken").samples).collect().await;
+    let interruption = antiphon::audio::convert(&pieces.concat(), SampleRate::HZ_16000, SampleRate::HZ_24000);
+    let story = "Once upon a time there was a little fox who lived at the edge of a large and quiet forest, \
+                 and every morning it walked down to the river to see what the water had brought.";
+    let engines = Engines {
+        vad: Arc::new(Earshot),
+        stt: Arc::new(FakeStt::default()),
+        llm: Arc::new(FakeLlm::says([story])),
+        tts: flite,
+    };
+    let hub = Hub::start(engines, Config::default()).await;
+    let mut socket = hub.connect("?audio=pcm16").await;
+    speak(&mut socket, &mut 0, &quiet(100)).await;
+    let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Tell me"}]});
+    socket.send(json!({"type": "conversation.item.create", "item": item})).await;
+    socket.send(json!({"type": "response.create"})).await;
+    socket.until_frames(1).await;
+    (hub, socket, interruption)
+}
+
+/// Lets the microphone hear `person` over the reply, which comes back `delay` frames late and at `gain`; gives the
+/// events of the time.
+async fn listen(socket: &mut Socket, delay: usize, gain: f32, n_frames: usize, person: &[i16]) -> Vec<String> {
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    let (mut events, mut sequence) = (Vec::new(), 5);
+    for n in 0..n_frames {
+        tick.tick().await;
+        while let Some(Some(Ok(message))) = socket.stream.next().now_or_never() {
+            match message {
+                Message::Binary(bytes) => socket.frames.push(bytes),
+                Message::Text(text) => events.push(text.to_string()),
+                _ => {}
+            }
+        }
+        let sounding = n.checked_sub(delay).and_then(|n| socket.frames.get(n));
+        let echo = sounding.map(|bytes| Frame::parse(bytes).expect("a frame").payload).unwrap_or_default();
+        let mut echo = echo.chunks(2).map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) * gain);
+        let voices =
+            (0..480).map(|i| echo.next().unwrap_or(0.0) as i16 + person.get(n * 480 + i).copied().unwrap_or(0));
+        frame(socket, &mut sequence, voices.flat_map(i16::to_le_bytes).collect()).await;
+    }
+    events
+}
+
+/// What the listener would notice.
+fn disturbances(events: &[String]) -> Vec<&str> {
+    let kinds = ["output_audio_buffer.held", "output_audio_buffer.cleared", "input_audio_buffer.speech_started"];
+    kinds.into_iter().filter(|kind| events.iter().any(|event| event.contains(kind))).collect()
+}
+
+#[tokio::test]
+async fn the_hubs_own_reply_at_minus_12_db_neither_holds_nor_stops_it() {
+    for delay in [1, 8] {
+        let (_hub, mut socket, interruption) = speaking_for_real().await;
+        let events = listen(&mut socket, delay, 0.25, 100, &[]).await;
+        assert_eq!(disturbances(&events), [""; 0], "the hub hears itself {delay} frames late");
+        assert!(socket.frames.len() > 80, "the reply went on");
+        // The same microphone still hears a person over the reply.
+        let events = listen(&mut socket, delay, 0.0, 60, &interruption).await;
+        assert!(disturbances(&events).contains(&"input_audio_buffer.speech_started"));
+    }
 }

@@ -40,6 +40,7 @@ impl Actor {
                 Action::Release => {
                     self.egress.release();
                     if self.is_framed() {
+                        self.playback.delayed(self.ingress.position().saturating_sub(self.held_at));
                         self.ingress.reply_resumed(self.held_at);
                     }
                 }
@@ -105,6 +106,7 @@ impl Actor {
     /// Audio of `response` that waits is dropped, and a client that plays from frames stops at once.
     fn flush(&mut self, response: Option<ResponseId>) {
         self.ingress.reply_stopped();
+        self.playback.stopped(self.ingress.position());
         let Some(response) = response else { return };
         self.drop_audio(&response);
         if self.is_framed() {

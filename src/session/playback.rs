@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Frames that wait for their time: 4 s at 20 ms. More is not pulled from the voice.
 const MAX_WAITING: usize = 200;
 
+/// An estimate of when audio sounds is this coarse, in samples at 16 kHz: 300 ms of frames, windows and wall time.
+const SEAM: Samples = Samples(4_800);
+
 /// A frame of the binary mode.
 const FRAME: Duration = Duration::from_millis(20);
 
@@ -22,6 +25,8 @@ pub(super) struct Playback {
     pacer: Pacer,
     waiting: VecDeque<Waiting>,
     sequence: u32,
+    /// Turn time at which the reply made so far will have sounded, as the echo guard was told.
+    sounded_by: Samples,
 }
 
 struct Waiting {
@@ -38,7 +43,7 @@ enum Piece {
 
 impl Playback {
     pub(super) fn new(lead: Duration) -> Self {
-        Self { pacer: Pacer::new(lead, FRAME), waiting: VecDeque::new(), sequence: 0 }
+        Self { pacer: Pacer::new(lead, FRAME), waiting: VecDeque::new(), sequence: 0, sounded_by: Samples::ZERO }
     }
 
     pub(super) fn has_room(&self) -> bool {
@@ -71,6 +76,16 @@ impl Playback {
         }
         self.waiting.push_back(Waiting { response, item, what: Piece::End(event) });
         None
+    }
+
+    /// Playback stood still for `by`.
+    pub(super) fn delayed(&mut self, by: Samples) {
+        self.sounded_by += by;
+    }
+
+    /// Playback stopped at `at`.
+    pub(super) fn stopped(&mut self, at: Samples) {
+        self.sounded_by = at;
     }
 
     /// When the next frame may leave.
@@ -107,6 +122,7 @@ impl Actor {
         let made = voice.push(pcm);
         if let Some(reference) = reference {
             self.ingress.played(at, &reference);
+            self.playback.sounded_by = at + reference.len();
         }
         self.packed(response, item, index, made);
     }
@@ -193,11 +209,14 @@ impl Actor {
         }
     }
 
-    /// Turn time at which audio of `item` that is made now will sound.
+    /// Turn time at which audio of `item` that is made now will sound. Where the estimate is near the end of the audio
+    /// before, that end is meant: a listener hears no seam, and the echo guard must see none.
     fn sounds_at(&self, item: &ItemId, now: Timestamp) -> Samples {
         let ahead = self.dialog.history().spoken(item).map_or(Duration::ZERO, |spoken| {
             spoken.generated().saturating_sub(spoken.heard(now)).duration(spoken.rate())
         });
-        self.ingress.position() + SampleRate::HZ_16000.samples_in(ahead)
+        let estimate = self.ingress.position() + SampleRate::HZ_16000.samples_in(ahead);
+        let end = self.playback.sounded_by;
+        if estimate.0.abs_diff(end.0) < SEAM.0 { end } else { estimate }
     }
 }
