@@ -9,6 +9,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// What the hub leaves around speech: 300 ms of pre-roll, 200 ms of silence.
+const PRE_ROLL: usize = 4_800;
+const SILENCE: usize = 3_200;
+
+/// The guess comes 100 ms before the end.
+const GUESS: usize = 1_600;
+
 /// Samples of a piece as a session pushes them, 20 ms.
 const PIECE: usize = 320;
 
@@ -78,12 +85,16 @@ async fn measure(engine: &dyn Stt, folder: &Path, verbose: bool) -> anyhow::Resu
 
 async fn clip(engine: &dyn Stt, line: &Line, pcm: &[i16], tally: &mut Tally, verbose: bool) -> anyhow::Result<()> {
     let mut utterance = engine.open(SttOptions::default()).await?;
-    let end = pcm.len().saturating_sub(PIECE);
+    let pcm = [vec![0; PRE_ROLL].as_slice(), pcm, &[0; SILENCE]].concat();
+    let end = pcm.len() - GUESS;
     for piece in pcm[..end].chunks(PIECE) {
         utterance.push(piece.to_vec()).await?;
     }
     let guess = utterance.guess().await?;
-    utterance.push(pcm[end..].to_vec()).await?;
+    for piece in pcm[end..].chunks(PIECE) {
+        utterance.push(piece.to_vec()).await?;
+    }
+    utterance.partial().await?;
     let began = Instant::now();
     let heard = utterance.finish().await?;
     tally.finish.push(began.elapsed());

@@ -2,13 +2,16 @@
 //! it. It chooses nothing and cleans no text; it makes sure that an utterance finds no trace of the one before.
 #![allow(unsafe_code)]
 
-use super::library::{Api, CmdLn, PsDecoder, PsSeg};
+use super::library::{Api, CmdLn, Cmn, PsDecoder, PsSeg};
 use crate::stt::SttError;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr::{self, NonNull};
 
 /// Coefficients of a cepstral vector (`-ceplen`, 13 in the en-us model).
-pub(super) const N_CEPSTRA: usize = 13;
+const N_CEPSTRA: usize = 13;
+
+/// A cepstral vector.
+pub(super) type Cepstra = [f32; N_CEPSTRA];
 
 /// A decoder of its own: PocketSphinx shares nothing but mapped model files between decoders.
 pub(super) struct Decoder {
@@ -20,17 +23,8 @@ pub(super) struct Decoder {
 // SAFETY: a decoder holds no thread-local state and is used by its owner only, through `&mut self`.
 unsafe impl Send for Decoder {}
 
-/// The best path through an utterance so far.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Hypothesis {
-    /// In order, fillers such as `<sil>` among them.
-    pub(super) words: Vec<Word>,
-    /// Frames of 10 ms searched.
-    pub(super) n_frames: usize,
-}
-
 /// One word of a path.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Word {
     /// As the dictionary writes it, `(2)` for its second pronunciation.
     pub(super) text: String,
@@ -38,6 +32,8 @@ pub(super) struct Word {
     pub(super) acoustic: i32,
     /// Log probability of the word in its place, weighted.
     pub(super) language: i32,
+    /// How long it lasts, in frames of 10 ms.
+    pub(super) n_frames: i32,
 }
 
 impl Decoder {
@@ -68,25 +64,18 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// Searches by this JSGF grammar from now on.
-    pub(super) fn set_grammar(&mut self, jsgf: &str) -> Result<(), SttError> {
-        let jsgf = c_string(jsgf)?;
-        // SAFETY: both strings are valid for the calls, which copy what they keep.
-        let status = unsafe {
-            match (self.api.ps_set_jsgf_string)(self.ps.as_ptr(), c"grammar".as_ptr(), jsgf.as_ptr()) {
-                0 => (self.api.ps_set_search)(self.ps.as_ptr(), c"grammar".as_ptr()),
-                status => status,
-            }
-        };
-        self.check(status, "it refused its grammar")
-    }
-
-    /// Begins an utterance, whatever state the last one left: noise estimate, cepstral mean and search start anew.
-    pub(super) fn begin(&mut self, mean: &[f32; N_CEPSTRA]) -> Result<(), SttError> {
+    /// Begins an utterance, whatever state the last one left: noise estimate, cepstral mean and search start anew. The
+    /// mean begins as `prior`, which counts as `n_frames` frames of 10 ms when the utterance's own are added.
+    pub(super) fn begin(&mut self, prior: &Cepstra, n_frames: u16) -> Result<(), SttError> {
         self.end()?;
-        // SAFETY: the decoder is valid, and `mean` has the model's vector length, which `cmn` checks.
+        let cmn = self.cmn()?;
+        // SAFETY: `cmn` checked that the vectors have N_CEPSTRA places, and nothing else uses them meanwhile.
         let status = unsafe {
-            (self.api.cmn_live_set)(self.cmn()?, mean.as_ptr());
+            for (i, value) in prior.iter().enumerate() {
+                *(*cmn).mean.add(i) = *value;
+                *(*cmn).sum.add(i) = *value * f32::from(n_frames);
+            }
+            (*cmn).n_frames = i32::from(n_frames);
             match (self.api.ps_start_stream)(self.ps.as_ptr()) {
                 0 => (self.api.ps_start_utt)(self.ps.as_ptr()),
                 status => status,
@@ -95,6 +84,28 @@ impl Decoder {
         self.check(status, "it could not begin an utterance")?;
         self.in_utterance = true;
         Ok(())
+    }
+
+    /// Takes the mean of the prior and all frames so far from the next frames. PocketSphinx itself would go on with the
+    /// prior for 8 s.
+    pub(super) fn adapt(&mut self) -> Result<(), SttError> {
+        let mean = self.mean()?;
+        let cmn = self.cmn()?;
+        for (i, value) in mean.iter().enumerate() {
+            // SAFETY: `cmn` checked that the vector has N_CEPSTRA places.
+            unsafe { *(*cmn).mean.add(i) = *value };
+        }
+        Ok(())
+    }
+
+    /// The cepstral mean of the prior and all frames so far.
+    pub(super) fn mean(&mut self) -> Result<Cepstra, SttError> {
+        let cmn = self.cmn()?;
+        // SAFETY: `cmn` checked that the vector has N_CEPSTRA places.
+        unsafe {
+            let n_frames = (*cmn).n_frames.max(1) as f32;
+            Ok(std::array::from_fn(|i| *(*cmn).sum.add(i) / n_frames))
+        }
     }
 
     /// Decodes the next mono PCM at 16 kHz. Blocks meanwhile, about a tenth of the audio's length.
@@ -114,8 +125,8 @@ impl Decoder {
         self.check(status, "it could not end an utterance")
     }
 
-    /// The best path so far, or the final one after `end`.
-    pub(super) fn hypothesis(&mut self) -> Hypothesis {
+    /// The words of the best path so far, or of the final one after `end`, fillers such as `<sil>` among them.
+    pub(super) fn words(&mut self) -> Vec<Word> {
         let mut words = Vec::new();
         // SAFETY: the iterator is valid until it is null, and is freed by the library then.
         unsafe {
@@ -125,32 +136,24 @@ impl Decoder {
                 segment = (self.api.ps_seg_next)(segment);
             }
         }
-        // SAFETY: the decoder is valid.
-        let n_frames = unsafe { (self.api.ps_get_n_frames)(self.ps.as_ptr()) };
-        Hypothesis { words, n_frames: usize::try_from(n_frames).unwrap_or(0) }
-    }
-
-    /// The running cepstral mean.
-    pub(super) fn mean(&mut self) -> Result<[f32; N_CEPSTRA], SttError> {
-        let mut mean = [0.0; N_CEPSTRA];
-        // SAFETY: the array has the model's vector length, which `cmn` checks.
-        unsafe { (self.api.cmn_live_get)(self.cmn()?, mean.as_mut_ptr()) };
-        Ok(mean)
+        words
     }
 
     /// SAFETY: `segment` is a valid iterator.
     unsafe fn word(&self, segment: *mut PsSeg) -> Word {
         let (mut acoustic, mut language, mut back_off) = (0, 0, 0);
-        // SAFETY: the three results are valid places; the word is a valid string until the iterator moves on.
+        let (mut first, mut last) = (0, 0);
+        // SAFETY: the results are valid places; the word is a valid string until the iterator moves on.
         let text = unsafe {
+            (self.api.ps_seg_frames)(segment, &mut first, &mut last);
             (self.api.ps_seg_prob)(segment, &mut acoustic, &mut language, &mut back_off);
             CStr::from_ptr((self.api.ps_seg_word)(segment)).to_string_lossy().into_owned()
         };
-        Word { text, acoustic, language }
+        Word { text, acoustic, language, n_frames: last - first + 1 }
     }
 
     /// The cepstral mean's structure, once its vector length is known to be ours.
-    fn cmn(&mut self) -> Result<*mut super::library::Cmn, SttError> {
+    fn cmn(&mut self) -> Result<*mut Cmn, SttError> {
         // SAFETY: the decoder is valid; the layout is that of the SONAME that `library` opens.
         unsafe {
             let features = (self.api.ps_get_feat)(self.ps.as_ptr());

@@ -49,10 +49,13 @@ pub(super) struct FeatHead {
 /// `cmn_t`.
 #[repr(C)]
 pub(super) struct Cmn {
-    cmn_mean: *mut f32,
+    /// What is taken from each vector, `[veclen]`.
+    pub(super) mean: *mut f32,
     cmn_var: *mut f32,
-    sum: *mut f32,
-    n_frames: i32,
+    /// Of the vectors so far, `[veclen]`.
+    pub(super) sum: *mut f32,
+    /// How many vectors the sum holds.
+    pub(super) n_frames: i32,
     /// Length of a cepstral vector.
     pub(super) veclen: i32,
 }
@@ -61,22 +64,18 @@ pub(super) struct Cmn {
 pub(super) struct Api {
     pub(super) cmd_ln_parse_r: unsafe extern "C" fn(*mut CmdLn, *const Arg, i32, *mut *mut c_char, i32) -> *mut CmdLn,
     pub(super) cmd_ln_free_r: unsafe extern "C" fn(*mut CmdLn) -> c_int,
-    pub(super) cmn_live_get: unsafe extern "C" fn(*mut Cmn, *mut f32),
-    pub(super) cmn_live_set: unsafe extern "C" fn(*mut Cmn, *const f32),
     pub(super) err_set_logfp: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
     pub(super) ps_args: unsafe extern "C" fn() -> *const Arg,
     pub(super) ps_end_utt: unsafe extern "C" fn(*mut PsDecoder) -> c_int,
     pub(super) ps_free: unsafe extern "C" fn(*mut PsDecoder) -> c_int,
     pub(super) ps_get_feat: unsafe extern "C" fn(*mut PsDecoder) -> *mut FeatHead,
-    pub(super) ps_get_n_frames: unsafe extern "C" fn(*mut PsDecoder) -> c_int,
     pub(super) ps_init: unsafe extern "C" fn(*mut CmdLn) -> *mut PsDecoder,
     pub(super) ps_process_raw: unsafe extern "C" fn(*mut PsDecoder, *const i16, usize, c_int, c_int) -> c_int,
+    pub(super) ps_seg_frames: unsafe extern "C" fn(*mut PsSeg, *mut c_int, *mut c_int),
     pub(super) ps_seg_iter: unsafe extern "C" fn(*mut PsDecoder) -> *mut PsSeg,
     pub(super) ps_seg_next: unsafe extern "C" fn(*mut PsSeg) -> *mut PsSeg,
     pub(super) ps_seg_prob: unsafe extern "C" fn(*mut PsSeg, *mut i32, *mut i32, *mut i32) -> i32,
     pub(super) ps_seg_word: unsafe extern "C" fn(*mut PsSeg) -> *const c_char,
-    pub(super) ps_set_jsgf_string: unsafe extern "C" fn(*mut PsDecoder, *const c_char, *const c_char) -> c_int,
-    pub(super) ps_set_search: unsafe extern "C" fn(*mut PsDecoder, *const c_char) -> c_int,
     pub(super) ps_start_stream: unsafe extern "C" fn(*mut PsDecoder) -> c_int,
     pub(super) ps_start_utt: unsafe extern "C" fn(*mut PsDecoder) -> c_int,
 }
@@ -98,9 +97,9 @@ fn load(soname: &str) -> Result<Api, String> {
         ($($name:ident),+ $(,)?) => { Api { $($name: symbol(library, soname, stringify!($name))?),+ } };
     }
     let api = functions! {
-        cmd_ln_parse_r, cmd_ln_free_r, cmn_live_get, cmn_live_set, err_set_logfp, ps_args, ps_end_utt, ps_free, ps_get_feat,
-        ps_get_n_frames, ps_init, ps_process_raw, ps_seg_iter, ps_seg_next, ps_seg_prob, ps_seg_word,
-        ps_set_jsgf_string, ps_set_search, ps_start_stream, ps_start_utt,
+        cmd_ln_parse_r, cmd_ln_free_r, err_set_logfp, ps_args, ps_end_utt, ps_free, ps_get_feat,
+        ps_init, ps_process_raw, ps_seg_frames, ps_seg_iter, ps_seg_next, ps_seg_prob, ps_seg_word,
+        ps_start_stream, ps_start_utt,
     };
     let err_set_callback: unsafe extern "C" fn(*mut c_void, *mut c_void) = symbol(library, soname, "err_set_callback")?;
     // SAFETY: err.h: a null callback is no callback. The library's own messages, hypotheses among them, go nowhere.

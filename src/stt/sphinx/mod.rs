@@ -5,14 +5,20 @@
 //! grammar is far surer in its field and forces everything else into it, so that the scores decide which one is
 //! believed. The engine never decides when speech ends and keeps nothing of an utterance.
 
+mod choice;
 mod decoder;
+mod field;
+mod grammar;
 mod library;
 mod model;
+mod ngram;
+mod search;
 mod stream;
 mod words;
 
 use super::local::Local;
 use super::{SttConfig, SttError};
+use field::Field;
 use model::Model;
 use stream::SphinxStream;
 
@@ -22,5 +28,6 @@ use stream::SphinxStream;
 pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, SttError> {
     library::open()?;
     let model = Model::check(&config.model_dir)?;
-    Local::start("sphinx", config.decoders, move || SphinxStream::new(&model))
+    let field = Field::make(&model)?;
+    Local::start("sphinx", config.decoders, move || SphinxStream::new(&model, &field))
 }

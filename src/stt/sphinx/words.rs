@@ -34,7 +34,7 @@ mod tests {
     #[test]
     fn fillers_and_numbers_of_pronunciations_are_dropped() {
         let words = ["<s>", "I", "[NOISE]", "read(2)", "<sil>", "it's", "(NULL)", "+SPN+", "", "</s>"];
-        let words = words.map(|text| Word { text: text.into(), acoustic: 0, language: 0 });
+        let words = words.map(|text| Word { text: text.into(), ..Word::default() });
         assert_eq!(text(&words), "i read it's");
         assert_eq!(text(&words[4..5]), "");
     }
