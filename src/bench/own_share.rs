@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_completing_frame_is_the_first_that_fills_the_window() {
-        let clock = WindowClock { produced: vec![300, 620, 940, 1260, 1580, 1900, 4000], window: 256 };
+        let clock = WindowClock { produced: vec![300, 620, 940, 1260, 1580, 1900, 3584], window: 256 };
         let start = Instant::now();
         let sent: Vec<_> = (0..7).map(|i| start + Duration::from_millis(20 * i)).collect();
         // Voice to 16 ms, then 13 windows: 3584 samples.

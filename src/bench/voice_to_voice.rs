@@ -24,14 +24,30 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const P50_MS: f64 = 450.0;
 const P95_MS: f64 = 800.0;
 
-/// The hub's marks, in the order of time.
-const MARKS: [&str; 6] =
-    ["end_confirmed", "stt_final", "llm_first_token", "first_chunk", "tts_first_audio", "first_audio_sent"];
+const STOPPED: &str = "speech_stopped";
+const QUIET_LEAD: &str = "quiet_lead";
+
+/// Where the time went: what the clients saw, and the hub's marks (`antiphon.timeline`), which count from the end of
+/// the last voiced window, later than the last loud sample by what the voice activity detector holds on.
+const PARTS: [(&str, &str); 8] = [
+    (STOPPED, "last loud sample to speech_stopped"),
+    ("end_confirmed", "hub: speech end to its confirmation"),
+    ("stt_final", "hub: speech end to transcript"),
+    ("llm_first_token", "hub: speech end to first token"),
+    ("first_chunk", "hub: speech end to first chunk"),
+    ("tts_first_audio", "hub: speech end to first speech"),
+    ("first_audio_sent", "hub: speech end to first audio sent"),
+    (QUIET_LEAD, "first reply sample to audible one"),
+];
 
 /// What came of one question.
 #[derive(Default)]
 struct Outcome {
     wait: Option<Duration>,
+    /// From the last loud sample sent to the event that says that the turn is over.
+    stopped: Option<Duration>,
+    /// From the first reply sample sounding to the first one above -50 dBFS.
+    quiet_lead: Option<Duration>,
     text: String,
     transcript: String,
     marks: BTreeMap<String, f64>,
@@ -42,28 +58,24 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     progress("voice-to-voice: speaking the questions");
     let questions = questions(n).await?;
     let hub = Hub::start(&plan.hub, Engines::Offline).await?;
-    let (mut waits, mut n_right, mut wrong) = (Waits::default(), 0, Vec::new());
-    let mut marks: BTreeMap<String, Waits> = BTreeMap::new();
+    let mut asked = Asked::default();
     for (i, (question, expect)) in questions.iter().enumerate() {
         progress(&format!("voice-to-voice: question {} of {n}", i + 1));
-        let outcome = ask(&hub.url, &question.samples).await?;
-        match outcome.wait {
-            Some(wait) => waits.push(wait),
-            None => waits.push_endless(),
-        }
-        if outcome.text.to_lowercase().contains(expect) {
-            n_right += 1;
-        } else {
-            wrong.push(format!("{}, {:?}: heard {:?}", question.voice, question.text, outcome.transcript));
-        }
-        for (mark, ms) in outcome.marks {
-            marks.entry(mark).or_default().push_ms(ms);
-        }
+        asked.take(question, expect, ask(&hub.url, &question.samples).await?);
     }
     let hub_cpu_s = hub.cpu_s()?;
     hub.stop().await;
-    let section = section(&waits, n_right, wrong, &marks);
-    Ok(Taken { section, hub_cpu_s })
+    Ok(Taken { section: asked.section(), hub_cpu_s })
+}
+
+/// What came of all of them.
+#[derive(Default)]
+struct Asked {
+    waits: Waits,
+    n_right: usize,
+    wrong: Vec<String>,
+    /// Where the time went, by name.
+    parts: BTreeMap<String, Waits>,
 }
 
 async fn questions(n: usize) -> Result<Vec<(Spoken, &'static str)>, BenchError> {
@@ -78,22 +90,42 @@ async fn questions(n: usize) -> Result<Vec<(Spoken, &'static str)>, BenchError> 
     Ok(spoken)
 }
 
-fn section(waits: &Waits, n_right: usize, wrong: Vec<String>, marks: &BTreeMap<String, Waits>) -> Section {
-    let how = format!("offline engines, flite-spoken questions at real time, {SILENCE_MS} ms of silence end a turn");
-    let mut section = Section::new(Measure::VoiceToVoice.name(), how);
-    section.percentile("", waits, 50.0, Some(P50_MS));
-    section.percentile("", waits, 95.0, Some(P95_MS));
-    section.percentile("", waits, 100.0, None);
-    let count = |name: &str, n: usize| Figure::new(name, Unit::Count, n as f64, waits.len());
-    section.figures.push(count("turns answered", waits.n_ended()));
-    section.figures.push(count("answered as expected", n_right));
-    for mark in MARKS {
-        if let Some(waits) = marks.get(mark) {
-            section.percentile(&format!("hub: speech end to {mark}"), waits, 50.0, None);
+impl Asked {
+    fn take(&mut self, question: &Spoken, expect: &str, outcome: Outcome) {
+        match outcome.wait {
+            Some(wait) => self.waits.push(wait),
+            None => self.waits.push_endless(),
+        }
+        if outcome.text.to_lowercase().contains(expect) {
+            self.n_right += 1;
+        } else {
+            self.wrong.push(format!("{}, {:?}: heard {:?}", question.voice, question.text, outcome.transcript));
+        }
+        let seen = [(STOPPED, outcome.stopped), (QUIET_LEAD, outcome.quiet_lead)];
+        let seen = seen.into_iter().filter_map(|(name, wait)| Some((name.to_owned(), wait?.as_secs_f64() * 1e3)));
+        for (part, ms) in outcome.marks.into_iter().chain(seen) {
+            self.parts.entry(part).or_default().push_ms(ms);
         }
     }
-    section.notes = wrong.into_iter().map(|wrong| format!("not as expected: {wrong}")).collect();
-    section
+
+    fn section(self) -> Section {
+        let how =
+            format!("offline engines, flite-spoken questions at real time, {SILENCE_MS} ms of silence end a turn");
+        let mut section = Section::new(Measure::VoiceToVoice.name(), how);
+        section.percentile("", &self.waits, 50.0, Some(P50_MS));
+        section.percentile("", &self.waits, 95.0, Some(P95_MS));
+        section.percentile("", &self.waits, 100.0, None);
+        let count = |name: &str, n: usize| Figure::new(name, Unit::Count, n as f64, self.waits.len());
+        section.figures.push(count("turns answered", self.waits.n_ended()));
+        section.figures.push(count("answered as expected", self.n_right));
+        for (part, name) in PARTS {
+            if let Some(waits) = self.parts.get(part) {
+                section.percentile(name, waits, 50.0, None);
+            }
+        }
+        section.notes = self.wrong.into_iter().map(|wrong| format!("not as expected: {wrong}")).collect();
+        section
+    }
 }
 
 /// A session's settings: what the measures need, the rest as it is.
@@ -145,7 +177,10 @@ async fn ask(url: &str, question: &[i16]) -> Result<Outcome, ClientError> {
     let spoken = microphone.loud_sent();
     let audible = turn.reply.audible();
     // A reply that sounded before the question was over answers only a piece of it: that is no answer.
-    turn.outcome.wait = audible.zip(spoken).and_then(|(audible, spoken)| audible.checked_duration_since(spoken));
+    let since = |at: Option<Instant>, from: Option<Instant>| at?.checked_duration_since(from?);
+    turn.outcome.wait = since(audible, spoken);
+    turn.outcome.stopped = since(turn.stopped, spoken);
+    turn.outcome.quiet_lead = since(audible, turn.reply.first());
     Ok(turn.outcome)
 }
 
@@ -154,6 +189,7 @@ async fn ask(url: &str, question: &[i16]) -> Result<Outcome, ClientError> {
 struct Turn {
     reply: Reply,
     done: bool,
+    stopped: Option<Instant>,
     outcome: Outcome,
 }
 
@@ -169,6 +205,7 @@ impl Turn {
                 self.outcome.text.clear();
                 self.outcome.marks.clear();
             }
+            Received::Event(Event::SpeechStopped { .. }) => self.stopped = Some(now),
             Received::Event(Event::TranscriptDelta { delta, .. }) => self.outcome.text.push_str(&delta),
             Received::Event(Event::TranscriptionCompleted { transcript, .. }) => {
                 self.outcome.transcript = format!("{} {transcript}", self.outcome.transcript).trim().to_owned();
