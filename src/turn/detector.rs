@@ -20,6 +20,12 @@ impl Thresholds {
         Self { voiced: threshold, min_speech: samples(min_speech_ms), silence: samples(silence_duration_ms) }
     }
 
+    /// From this on a window may be the beginning of speech: a syllable's first windows rise through it. Only a hold
+    /// hangs on it; speech needs [`Thresholds::voiced`] besides.
+    fn onset(&self) -> f32 {
+        (self.voiced - 0.1).max(0.01)
+    }
+
     /// Once voiced, a window stays voiced down to this. The gap of 0.15 is Silero's (`get_speech_timestamps`,
     /// `neg_threshold`): it bridges unvoiced consonants.
     fn unvoiced(&self) -> f32 {
@@ -81,6 +87,8 @@ enum State {
         last_voiced: Samples,
         n_windows: u32,
         voiced: Samples,
+        /// A window reached the threshold itself.
+        is_sure: bool,
     },
     Speaking {
         last_voiced: Samples,
@@ -105,7 +113,12 @@ impl TurnDetector {
 
     /// Takes P(speech) and the loudest sample of the window that spans `start..end` in sample time.
     pub fn window(&mut self, probability: f32, peak: u16, start: Samples, end: Samples) -> Option<Edge> {
-        let bound = if self.voiced { self.thresholds.unvoiced() } else { self.thresholds.voiced };
+        let bound = match (self.voiced, self.state) {
+            (true, _) => self.thresholds.unvoiced(),
+            (false, State::Speaking { .. }) => self.thresholds.voiced,
+            (false, _) => self.thresholds.onset(),
+        };
+        let sure = probability >= self.thresholds.voiced;
         if self.state == State::Silent {
             self.loudest = 0;
         }
@@ -115,13 +128,14 @@ impl TurnDetector {
         }
         match self.state {
             State::Silent if self.voiced => {
-                self.state = State::Candidate { since: start, last_voiced: end, n_windows: 1, voiced: end - start };
+                let voiced = end - start;
+                self.state = State::Candidate { since: start, last_voiced: end, n_windows: 1, voiced, is_sure: sure };
                 self.promote(false)
             }
             State::Silent => None,
-            State::Candidate { since, n_windows, voiced, .. } if self.voiced => {
-                let (n_windows, voiced) = (n_windows + 1, voiced + (end - start));
-                self.state = State::Candidate { since, last_voiced: end, n_windows, voiced };
+            State::Candidate { since, n_windows, voiced, is_sure, .. } if self.voiced => {
+                let (n_windows, voiced, is_sure) = (n_windows + 1, voiced + (end - start), is_sure || sure);
+                self.state = State::Candidate { since, last_voiced: end, n_windows, voiced, is_sure };
                 self.promote(n_windows == ONSET_WINDOWS)
             }
             State::Candidate { last_voiced, n_windows, .. } => {
@@ -156,8 +170,8 @@ impl TurnDetector {
 
     /// Speech, if the candidate has enough voiced time; an onset, if it just got its second window.
     fn promote(&mut self, is_onset: bool) -> Option<Edge> {
-        let State::Candidate { since, last_voiced, voiced, .. } = self.state else { return None };
-        if voiced >= self.thresholds.min_speech {
+        let State::Candidate { since, last_voiced, voiced, is_sure, .. } = self.state else { return None };
+        if is_sure && voiced >= self.thresholds.min_speech {
             self.state = State::Speaking { last_voiced };
             return Some(Edge::Started { at: since });
         }
@@ -225,9 +239,10 @@ mod tests {
     }
 
     #[test]
-    fn a_dip_within_the_hysteresis_stays_voiced() {
+    fn what_is_near_the_threshold_may_begin_speech_and_goes_on_with_it() {
         check("###~~~~", "1:onset@0 6:started@0");
-        check("~~~~~~~", "");
+        check("~~~~~~~", "1:onset@0");
+        check("~~#####", "1:onset@0 6:started@0");
     }
 
     #[test]

@@ -282,7 +282,9 @@ impl State {
             self.leak = ((1.0 - pace) * self.leak + pace * seen).max(LEAK_AT_BEST);
         }
         let leaked = (LEAK_MARGIN * self.leak).min(LEAK_AT_WORST) * echo;
-        let own = (1.0 - leaked / left).max(0.0).sqrt().max(GAIN_FLOOR);
+        // A lag that was found once may be chance. What it does not explain is the user's then, and not its leak.
+        let is_chance = self.n_confirmed < CONFIRMED && explained < LIKELY;
+        let own = if is_chance { 1.0 } else { (1.0 - leaked / left).max(0.0).sqrt().max(GAIN_FLOOR) };
         let step = (own - self.gain) / WINDOW as f32;
         for (i, (pcm, &sample)) in out.iter_mut().zip(&self.residual).enumerate() {
             // An echo that begins must be down at once; a user who begins comes up within a window.

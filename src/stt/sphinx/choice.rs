@@ -15,20 +15,12 @@ const STEP: f64 = 5.0;
 
 /// The words believed. The confidence is that of the field; the full search tells none.
 pub(super) fn transcript(full: &[Word], field: &[Word]) -> Transcript {
-    if std::env::var("PSV").is_ok() {
-        eprintln!("H\t{}\t{}\t{}\t{:?}\t{:?}", score(full, field), words::text(full), words::text(field), sums(full), sums(field));
-    }
     let score = score(full, field);
     if score < THRESHOLD {
         return Transcript { text: words::text(full), confidence: None, speaker: None };
     }
     let confidence = 1.0 / (1.0 + ((THRESHOLD - score) / STEP).exp());
     Transcript { text: words::text(field), confidence: Some(confidence as f32), speaker: None }
-}
-
-fn sums(words: &[Word]) -> (i64, i64, i64, i64, usize) {
-    let sil = words.iter().filter(|w| words::is_filler(&w.text)).map(|w| w.n_frames as i64).sum::<i64>();
-    (words.iter().map(|w| w.acoustic as i64).sum(), words.iter().map(|w| w.language as i64).sum(), words.iter().map(|w| w.n_frames as i64).sum(), sil, words.iter().filter(|w| !words::is_filler(&w.text)).count())
 }
 
 /// How much of the field an utterance sounds: the difference of the acoustic scores and twice the field's language
