@@ -8,6 +8,7 @@ mod config;
 mod error;
 pub mod fake;
 pub mod local;
+pub mod openai;
 pub mod sphinx;
 
 pub use config::SttConfig;

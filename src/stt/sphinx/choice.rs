@@ -7,17 +7,18 @@ use super::decoder::Word;
 use super::words;
 use crate::stt::Transcript;
 
-/// The score at which an utterance is taken to be of the field, in units of the decoders' scores a frame of speech.
-const THRESHOLD: f64 = -20.0;
+/// The score at which an utterance is taken to be of the field. Measured on 165 sentences of the field (96 % are above),
+/// 100 others (6 %), both by flite's voices and espeak-ng, and 45 read by a person (2 %).
+const THRESHOLD: f64 = -41.5;
+
+/// The weight of the language score against the acoustic one; from 2 to 4 it separates about as well.
+const LANGUAGE: f64 = 3.0;
 
 /// The score's step that multiplies the odds by e.
 const STEP: f64 = 5.0;
 
 /// The words believed. The confidence is that of the field; the full search tells none.
 pub(super) fn transcript(full: &[Word], field: &[Word]) -> Transcript {
-    if std::env::var("PSV").is_ok() {
-        eprintln!("H\t{}\t{}\t{}\t{:?}\t{:?}", score(full, field), words::text(full), words::text(field), sums(full), sums(field));
-    }
     let score = score(full, field);
     if score < THRESHOLD {
         return Transcript { text: words::text(full), confidence: None, speaker: None };
@@ -26,16 +27,37 @@ pub(super) fn transcript(full: &[Word], field: &[Word]) -> Transcript {
     Transcript { text: words::text(field), confidence: Some(confidence as f32), speaker: None }
 }
 
-fn sums(words: &[Word]) -> (i64, i64, i64, i64, usize) {
-    let sil = words.iter().filter(|w| words::is_filler(&w.text)).map(|w| w.n_frames as i64).sum::<i64>();
-    (words.iter().map(|w| w.acoustic as i64).sum(), words.iter().map(|w| w.language as i64).sum(), words.iter().map(|w| w.n_frames as i64).sum(), sil, words.iter().filter(|w| !words::is_filler(&w.text)).count())
-}
-
-/// How much of the field an utterance sounds: the difference of the acoustic scores and twice the field's language
-/// score, a frame of speech. Never above zero by much; 0 where nothing was said.
+/// How much of the field an utterance sounds: the difference of the acoustic scores and LANGUAGE times the field's
+/// language score, in units of the decoders' scores a frame of speech. 0 where nothing was said.
 fn score(full: &[Word], field: &[Word]) -> f64 {
     let acoustic = |words: &[Word]| words.iter().map(|word| f64::from(word.acoustic)).sum::<f64>();
     let language = field.iter().map(|word| f64::from(word.language)).sum::<f64>();
     let n_frames: i32 = field.iter().filter(|word| !words::is_filler(&word.text)).map(|word| word.n_frames).sum();
-    if n_frames == 0 { 0.0 } else { (acoustic(field) - acoustic(full) + 2.0 * language) / f64::from(n_frames) }
+    if n_frames == 0 { 0.0 } else { (acoustic(field) - acoustic(full) + LANGUAGE * language) / f64::from(n_frames) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A word of 30 frames and a silence.
+    fn path(text: &str, acoustic: i32, language: i32) -> [Word; 2] {
+        let word = Word { text: text.into(), acoustic, language, n_frames: 30 };
+        [word, Word { text: "<sil>".into(), n_frames: 90, ..Word::default() }]
+    }
+
+    #[test]
+    fn the_field_is_believed_until_its_words_are_too_unlikely() {
+        let heard = |language| transcript(&path("full", -900, -500), &path("field", -900, language));
+        let (likely, unlikely) = (heard(-100), heard(-600));
+        assert_eq!((likely.text.as_str(), unlikely.text.as_str()), ("field", "full"));
+        assert!(likely.confidence.is_some_and(|sure| sure > 0.9) && unlikely.confidence.is_none());
+        let badly_sounding = transcript(&path("full", -900, -500), &path("field", -1900, -150));
+        assert_eq!(badly_sounding.text, "full");
+    }
+
+    #[test]
+    fn nothing_said_is_empty() {
+        assert_eq!(transcript(&[], &[]).text, "");
+    }
 }
