@@ -1,1 +1,12 @@
+//! The scenarios: one file each, all in one binary.
 
+mod cli;
+mod configs;
+mod dialog;
+mod echo;
+mod framed;
+mod hub;
+mod layering;
+mod pressure;
+mod server;
+mod session;

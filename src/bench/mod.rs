@@ -1,1 +1,107 @@
-//! (in work)
+//! The numbers this hub promises, measured: what `antiphon bench` runs.
+//!
+//! `cli` calls [`run`] with a [`Plan`] and the program that starts a hub. Each measure is one file and gives a
+//! [`Section`] of the [`Report`]. A hub under measurement is a process of its own ([`hub`]), so that its memory and its
+//! processor time are counted without those of the clients; the clients here are those of [`crate::client`]. Nothing
+//! here prints, and no figure is filled in: what could not be measured says why instead.
+//!
+//! How each figure is taken stands at the head of its file. All of them share the machine with the clients that take
+//! them and with whatever else runs, so each section says how much of the processors other programs used meanwhile.
+
+mod barge_in;
+mod error;
+mod hub;
+mod machine;
+mod memory;
+mod own_share;
+mod percentiles;
+mod questions;
+mod report;
+mod talker;
+mod voice_to_voice;
+
+pub use error::BenchError;
+pub use hub::{Engines, HubCommand};
+pub use percentiles::Waits;
+pub use report::{Figure, Gate, Report, Section, Unit};
+
+use machine::Machine;
+
+/// What can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// From the last word of a question to the first sound of the answer, with the offline engines.
+    VoiceToVoice,
+    /// What the hub adds by itself, with engines that take no time.
+    OwnShare,
+    /// How fast a reply stops when somebody speaks.
+    BargeIn,
+    /// Memory of sessions and of idle connections.
+    Memory,
+}
+
+impl Measure {
+    /// All of them, in the order in which they are run.
+    pub const ALL: [Self; 4] = [Self::VoiceToVoice, Self::OwnShare, Self::BargeIn, Self::Memory];
+
+    /// What it is called: on the command line, in the table, in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::VoiceToVoice => "voice-to-voice",
+            Self::OwnShare => "own-share",
+            Self::BargeIn => "barge-in",
+            Self::Memory => "memory",
+        }
+    }
+}
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// In this order.
+    pub measures: Vec<Measure>,
+    /// Fewer turns: a look, not a result.
+    pub quick: bool,
+    /// Starts a hub to measure.
+    pub hub: HubCommand,
+}
+
+impl Plan {
+    /// `full` turns, or a third of them in a quick run.
+    fn turns(&self, full: usize) -> usize {
+        if self.quick { full.div_ceil(3) } else { full }
+    }
+}
+
+/// Where progress is told: one short line that replaces the last one.
+pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
+
+/// Takes the measures one after the other, about half a minute each. Dropping the future ends the hubs it started.
+///
+/// A measure that fails is in the report with its reason, and the others are still taken.
+pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
+    let mut report = Report::new(plan.quick);
+    for measure in &plan.measures {
+        let before = Machine::now();
+        let taken = match measure {
+            Measure::VoiceToVoice => voice_to_voice::measure(plan, progress).await,
+            Measure::OwnShare => own_share::measure(plan, progress).await,
+            Measure::BargeIn => barge_in::measure(plan, progress).await,
+            Measure::Memory => memory::measure(plan, progress).await,
+        };
+        let (mut section, children_s) = match taken {
+            Ok(taken) => (taken.section, taken.hub_cpu_s),
+            Err(error) => (Section::failed(measure.name(), &error), 0.0),
+        };
+        section.others = before.zip(Machine::now()).map(|(before, after)| after.others_since(&before, children_s));
+        report.sections.push(section);
+    }
+    report
+}
+
+/// A section, and what its hubs cost.
+struct Taken {
+    section: Section,
+    /// Processor seconds of the hubs it started.
+    hub_cpu_s: f64,
+}

@@ -1,1 +1,137 @@
-//! (in work)
+//! The command line: one file a subcommand.
+//!
+//! `main` parses [`Cli`], starts logging with [`logging`], and runs [`run`] on the runtime. What people ask for goes to
+//! stdout, everything else to stderr. This is the only place that prints and that knows exit codes.
+#![allow(clippy::print_stdout)]
+
+mod ask;
+mod bench;
+mod config;
+mod error;
+mod files;
+pub mod logging;
+mod print;
+mod say;
+mod serve;
+mod transcribe;
+
+pub use error::{CliError, with_causes};
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+
+const ABOUT: &str = "A real-time voice hub: speech in, an answer in speech out";
+
+const EXAMPLES: &str = "\
+Examples:
+  antiphon serve                                  start, then open http://127.0.0.1:8080
+  antiphon serve --config my.toml --listen 127.0.0.1:9000
+  ANTIPHON_LLM__ENGINE=openai ANTIPHON_LLM__BASE_URL=http://127.0.0.1:11434/v1 \\
+    ANTIPHON_LLM__MODEL=llama3.2 ANTIPHON_LLM__API_KEY_ENV= antiphon serve
+  antiphon say \"Good morning.\" -o morning.wav     speak a text into a file
+  antiphon ask morning.wav -o reply.wav           ask by voice, keep the answer
+  antiphon transcribe morning.wav                 write down what is said
+  antiphon bench                                  how fast is it on this machine?
+
+Exit codes:
+  0 done   1 failed   2 wrong usage or configuration
+  3 an engine, library or model is missing   4 cannot listen, or cannot reach the server
+  130 interrupted
+
+Environment:
+  ANTIPHON_<SECTION>__<KEY>   any setting, e.g. ANTIPHON_TURN__SILENCE_DURATION_MS=300
+  ANTIPHON_LOG, RUST_LOG      what is logged, e.g. debug, or antiphon::session=debug";
+
+/// The arguments.
+#[derive(Debug, Parser)]
+#[command(name = "antiphon", version, about = ABOUT, after_help = EXAMPLES, arg_required_else_help = true)]
+pub struct Cli {
+    /// Write the log as JSON, one object a line
+    #[arg(long, global = true)]
+    pub log_json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start the hub
+    Serve(serve::ServeArgs),
+    /// Speak a WAV file to a server and hear its answer
+    Ask(ask::AskArgs),
+    /// Speak a text into a WAV file
+    Say(say::SayArgs),
+    /// Write down what WAV files say
+    Transcribe(transcribe::TranscribeArgs),
+    /// Measure latency, memory and processor time on this machine
+    Bench(bench::BenchArgs),
+    /// The hub that `bench` measures
+    #[command(hide = true)]
+    BenchHub(bench::BenchHubArgs),
+    /// Check settings
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+}
+
+/// Where settings come from, for every command that has engines.
+#[derive(Debug, Args)]
+pub struct Settings {
+    /// Settings that differ from the defaults (see `antiphon config default`)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+impl Settings {
+    fn load(&self) -> Result<crate::config::Config, CliError> {
+        let sources = crate::config::Sources::of_process(self.config.as_deref());
+        Ok(crate::config::load(&sources)?)
+    }
+}
+
+impl Command {
+    /// Whether it runs until it is told to stop: then its log says more.
+    pub fn stays(&self) -> bool {
+        matches!(self, Self::Serve(_))
+    }
+}
+
+/// Does it.
+///
+/// # Errors
+/// Whatever kept it from being done; [`CliError::exit_code`] says with which code to end.
+pub async fn run(command: Command) -> Result<(), CliError> {
+    match command {
+        Command::Serve(args) => serve::run(args).await,
+        Command::Ask(args) => ask::run(args).await,
+        Command::Say(args) => say::run(args).await,
+        Command::Transcribe(args) => transcribe::run(args).await,
+        Command::Bench(args) => bench::run(args).await,
+        Command::BenchHub(args) => bench::run_hub(args).await,
+        Command::Config(command) => config::run(&command),
+    }
+}
+
+/// Runs what blocks, such as loading engines, beside the runtime.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, CliError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| CliError::Failed(format!("it broke off: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn help_names_every_exit_code() {
+        for error in error::one_of_each() {
+            assert!(EXAMPLES.contains(&format!("  {} ", error.exit_code())), "{error:?}");
+        }
+    }
+}

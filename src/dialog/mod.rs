@@ -1,1 +1,28 @@
-//! (in work)
+//! The dialog: a pure reducer that decides what a conversation does next.
+//!
+//! `session` feeds [`Dialog::step`] with [`Event`]s and performs the [`Action`]s; replay does the same on a virtual
+//! clock. No IO, no clock, no runtime, no samples and no protocol are known here. Events of asynchronous work carry the
+//! item or the response they belong to, and `step` drops what is not current: stale work is harmless by construction.
+
+mod action;
+mod captions;
+mod commands;
+mod event;
+mod history;
+mod item;
+mod listening;
+mod responding;
+mod settings;
+mod spoken;
+mod state;
+
+pub use action::{
+    Action, IncompleteReason, Notice, OutputChange, Refusal, ResponseStatus, ResponseUsage, ResponseView, ResponseWork,
+    StopReason,
+};
+pub use event::{Command, Event, Place, ToolCallDelta};
+pub use history::History;
+pub use item::{Content, Item, ItemKind, ItemStatus, Role};
+pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, Settings, TurnDetection};
+pub use spoken::Spoken;
+pub use state::{Dialog, Listener};

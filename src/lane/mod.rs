@@ -148,6 +148,7 @@ impl<E: 'static> Lease<E> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
     use std::convert::Infallible;

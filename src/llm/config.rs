@@ -1,9 +1,9 @@
 //! The `[llm]` section.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Settings of the language model. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LlmConfig {
     /// `assistant` or `openai`.

@@ -21,8 +21,8 @@ pub enum LlmError {
         /// The server's message, shortened.
         message: String,
     },
-    /// The server could not be reached, or the connection broke.
-    #[error("the language model's server cannot be reached")]
+    /// The server could not be reached, or the connection broke; the text says which and what to look at.
+    #[error("the language model's server is out of reach: {0}")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The server sent what is no chat completion.
     #[error("the language model's answer cannot be read: {0}")]

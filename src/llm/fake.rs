@@ -7,16 +7,24 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// One scripted answer: its deltas, or the failure that ends it.
+type Answer = Vec<Result<LlmDelta, String>>;
+
 /// Gives the scripted answers in order, each word a delta; with an empty script it repeats the last user message.
 #[derive(Clone, Default)]
 pub struct FakeLlm {
-    script: Arc<Mutex<VecDeque<Vec<Result<LlmDelta, String>>>>>,
+    script: Arc<Mutex<VecDeque<Answer>>>,
     requests: Arc<Mutex<Vec<ChatRequest>>>,
     /// The wait before each delta.
     pub delay: Duration,
 }
 
 impl FakeLlm {
+    /// The same engine, slower.
+    pub fn delayed(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
     /// An engine that gives these answers, in this order.
     pub fn says<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let fake = Self::default();

@@ -3,9 +3,11 @@
 //! [`Llm`] is the port as a session sees it; `engines` makes it. An engine keeps no conversation: each request carries
 //! all the model is to know. It never speaks, and never runs a tool.
 
+pub mod assistant;
 mod config;
 mod error;
 pub mod fake;
+pub mod openai;
 
 pub use config::LlmConfig;
 pub use error::LlmError;

@@ -1,1 +1,65 @@
-//! (in work)
+//! The server: routes, admission, who may connect, and shutdown.
+//!
+//! `cli` calls [`serve`] with a bound listener and loaded engines; tests and benchmarks call it with fakes. A WebSocket
+//! connection becomes a [`crate::session`]; this module moves bytes between the two and decides nothing about the
+//! dialog.
+
+mod app;
+mod assets;
+mod guard;
+mod health;
+mod pages;
+mod realtime;
+
+pub use app::Parts;
+
+use app::App;
+use axum::Router;
+use axum::routing::get;
+use axum::serve::ListenerExt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// How long closing handshakes and cancelled tasks may take once the time to drain is over.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// Serves until `stop` is cancelled, then stops accepting, lets the sessions finish what they say for as long as the
+/// configuration allows, closes the rest with 1001 and returns once every task has ended.
+pub async fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken) -> std::io::Result<()> {
+    let address = listener.local_addr()?;
+    let app = Arc::new(App::new(parts));
+    tracing::info!("listening on http://{address}");
+    // Small messages must not wait for an acknowledgement of the last one (Nagle).
+    let listener = listener.tap_io(|stream| {
+        if let Err(error) = stream.set_nodelay(true) {
+            tracing::debug!(%error, "a connection without TCP_NODELAY");
+        }
+    });
+    let stopping = stop.clone();
+    let served = axum::serve(listener, router(app.clone())).with_graceful_shutdown(stopping.cancelled_owned());
+    let drained = async {
+        stop.cancelled().await;
+        app.drain().await;
+    };
+    tokio::select! {
+        result = async { tokio::join!(served.into_future(), drained).0 } => result,
+        () = async { stop.cancelled().await; tokio::time::sleep(app.drain_time() + 2 * LAST_WORDS).await } => {
+            tracing::warn!("some connections did not end in time");
+            Ok(())
+        }
+    }
+}
+
+fn router(app: Arc<App>) -> Router {
+    Router::new()
+        .route("/v1/realtime", get(realtime::upgrade))
+        .route("/v1/audio/voices", get(health::voices))
+        .route("/healthz", get(health::alive))
+        .route("/readyz", get(health::ready))
+        .route("/metrics", get(health::metrics))
+        .fallback(pages::page)
+        .layer(axum::middleware::from_fn_with_state(app.clone(), guard::check))
+        .with_state(app)
+}

@@ -1,1 +1,28 @@
-//! (in work)
+//! One conversation: an actor that owns the clock and the tasks, and the parts it works with.
+//!
+//! `server` calls [`Setup::open`] for each connection and gets a [`Handle`]: messages in, an [`Egress`] log out. The
+//! actor feeds the pure [`crate::dialog`] and performs its actions; `ingress` is the way of the microphone's audio,
+//! `responding` and `voice` the way of the reply's. Only this module and `server` spawn tasks or read a clock. No
+//! decision about the dialog is made here.
+
+mod actor;
+mod config;
+mod egress;
+mod engines;
+mod hearing;
+mod inbound;
+mod ingress;
+mod perform;
+mod playback;
+mod project;
+mod responding;
+mod setup;
+mod timeline;
+mod translate;
+mod voice;
+
+pub use config::SessionConfig;
+pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
+pub use engines::Engines;
+pub use inbound::Inbound;
+pub use setup::{AudioMode, Handle, Setup};

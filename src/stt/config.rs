@@ -1,9 +1,9 @@
 //! The `[stt]` section.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Settings of speech to text. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SttConfig {
     /// `sphinx` or `openai`.

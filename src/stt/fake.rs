@@ -16,6 +16,11 @@ pub struct FakeStt {
 }
 
 impl FakeStt {
+    /// The same engine, slower.
+    pub fn delayed(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
     /// An engine that hears these texts, in this order.
     pub fn hears<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let script = texts.into_iter().map(|text| Ok(text.to_owned())).collect();

@@ -27,6 +27,18 @@ impl Default for FakeTts {
     }
 }
 
+impl FakeTts {
+    /// The same engine, slower.
+    pub fn delayed(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// The same engine, failing on chunks that contain `text`.
+    pub fn failing_on(self, text: &str) -> Self {
+        Self { fails_on: Some(text.to_owned()), ..self }
+    }
+}
+
 impl Tts for FakeTts {
     fn name(&self) -> &str {
         "fake"

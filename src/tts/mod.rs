@@ -6,6 +6,9 @@
 mod config;
 mod error;
 pub mod fake;
+pub mod flite;
+pub mod local;
+pub mod openai;
 
 pub use config::TtsConfig;
 pub use error::TtsError;

@@ -1,9 +1,9 @@
 //! The `[vad]` section.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Settings of voice activity detection. Each key is documented in `configs/default.toml`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VadConfig {
     /// `earshot`.

@@ -1,1 +1,36 @@
-//! (in work)
+//! The protocols' messages in and out: the OpenAI Realtime GA shape, the extension's events and its binary frame.
+//!
+//! [`parse`] reads what a client sent, [`encode`] writes what the hub answers, [`frame`] is the header of binary audio.
+//! `server` parses, `session::project` builds the answers, `client` speaks the other side. This module holds no state
+//! and knows no session: whether an event makes sense now is decided above. To complete the protocol, add a row: a
+//! variant and its line in `client_event::EVENTS`, or a variant of [`ServerEvent`].
+
+mod client_event;
+mod error;
+pub mod frame;
+mod item;
+mod read;
+mod response;
+mod server_event;
+mod session;
+mod session_update;
+mod setting;
+
+pub use client_event::{ClientEvent, Incoming, Position, parse, parse_with};
+pub use error::{ErrorKind, ItemUse, WireError};
+pub use item::{Content, InputItem, Item, ItemBody, ItemStatus, Role};
+pub use read::{Patch, UnknownFields};
+pub use response::{
+    InputTokens, OutputTokens, Response, ResponseAudio, ResponseAudioOutput, ResponseParams, ResponseStatus,
+    StatusDetails, StatusReason, Usage,
+};
+pub use server_event::{ItemAt, Marks, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode};
+pub use session::{
+    Audio, AudioInput, AudioOutput, Eagerness, NoiseReduction, SemanticVad, ServerVad, Session, Transcription,
+    TurnDetection,
+};
+pub use session_update::{
+    AudioInputUpdate, AudioOutputUpdate, MAX_PREFIX_PADDING_MS, MAX_SILENCE_DURATION_MS, SemanticVadUpdate,
+    ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate,
+};
+pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality, Tool, ToolChoice};

@@ -86,7 +86,8 @@ impl Drop for Files {
 
 /// The lines of the model's dictionary whose word is in the vocabulary, second pronunciations with it, and our own.
 fn dictionary(words: &[String], path: &Path) -> Result<String, SttError> {
-    let all = fs::read(path).map_err(|cause: io::Error| failure(format!("{} cannot be read: {cause}", path.display())))?;
+    let all =
+        fs::read(path).map_err(|cause: io::Error| failure(format!("{} cannot be read: {cause}", path.display())))?;
     let all = String::from_utf8_lossy(&all);
     let wanted: HashSet<&str> = words.iter().map(String::as_str).collect();
     let word_of = |line: &str| line.split([' ', '(']).next().unwrap_or_default().to_owned();

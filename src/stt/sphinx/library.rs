@@ -62,8 +62,7 @@ pub(super) struct Cmn {
 
 /// The functions, by their C names. Valid for the life of the process: the library is never closed.
 pub(super) struct Api {
-    pub(super) cmd_ln_parse_r:
-        unsafe extern "C" fn(*mut CmdLn, *const Arg, i32, *mut *mut c_char, i32) -> *mut CmdLn,
+    pub(super) cmd_ln_parse_r: unsafe extern "C" fn(*mut CmdLn, *const Arg, i32, *mut *mut c_char, i32) -> *mut CmdLn,
     pub(super) cmd_ln_free_r: unsafe extern "C" fn(*mut CmdLn) -> c_int,
     pub(super) err_set_logfp: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
     pub(super) ps_args: unsafe extern "C" fn() -> *const Arg,
@@ -102,8 +101,7 @@ fn load(soname: &str) -> Result<Api, String> {
         ps_init, ps_process_raw, ps_seg_frames, ps_seg_iter, ps_seg_next, ps_seg_prob, ps_seg_word,
         ps_start_stream, ps_start_utt,
     };
-    let err_set_callback: unsafe extern "C" fn(*mut c_void, *mut c_void) =
-        symbol(library, soname, "err_set_callback")?;
+    let err_set_callback: unsafe extern "C" fn(*mut c_void, *mut c_void) = symbol(library, soname, "err_set_callback")?;
     // SAFETY: err.h: a null callback is no callback. The library's own messages, hypotheses among them, go nowhere.
     unsafe { err_set_callback(std::ptr::null_mut(), std::ptr::null_mut()) };
     Ok(api)
@@ -112,7 +110,9 @@ fn load(soname: &str) -> Result<Api, String> {
 fn symbol<F: Copy>(library: &Library, soname: &str, name: &str) -> Result<F, String> {
     // SAFETY: the type at each use is the function's declaration in the headers named above.
     unsafe { library.get::<F>(name.as_bytes()) }.map(|symbol| *symbol).map_err(|_| {
-        format!("{soname} is not the PocketSphinx 5prealpha this hub knows: {name} is missing; install it with {INSTALL}")
+        format!(
+            "{soname} is not the PocketSphinx 5prealpha this hub knows: {name} is missing; install it with {INSTALL}"
+        )
     })
 }
 
@@ -123,7 +123,9 @@ mod tests {
     #[test]
     fn a_missing_library_is_named_with_the_way_to_get_it() {
         let message = load("libpocketsphinx-absent.so.3").err().expect("there is no such library");
-        assert!(message.contains("libpocketsphinx-absent.so.3") && message.contains("apt-get install libpocketsphinx3"));
+        assert!(
+            message.contains("libpocketsphinx-absent.so.3") && message.contains("apt-get install libpocketsphinx3")
+        );
     }
 
     #[test]

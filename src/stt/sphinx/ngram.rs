@@ -55,7 +55,8 @@ impl Counts {
         let mut below: HashMap<&[WordId], f64> = HashMap::new();
         for (i, grams) in self.grams.iter().enumerate() {
             let _ = writeln!(text, "\n\\{}-grams:", i + 1);
-            let back_off = |gram: &[WordId]| contexts.get(i + 1).and_then(|next| next.get(gram)).map(|context| context.left());
+            let back_off =
+                |gram: &[WordId]| contexts.get(i + 1).and_then(|next| next.get(gram)).map(|context| context.left());
             if i == 0 {
                 let _ = writeln!(text, "-99 <s> {:.4}", back_off(&[BEGIN]).unwrap_or(1.0).log10());
             }

@@ -1,0 +1,84 @@
+# Two commands: `make run` starts the hub, `make test` runs all tests. Both install what is missing first, and can be
+# run as often as you like.
+
+# rustup puts cargo where a fresh shell does not look yet.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+SHELL := /bin/sh
+.DELETE_ON_ERROR:
+.PHONY: help run build deps web test test-deps lint test-rust test-web test-browser test-clients bench clean
+
+help:
+	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
+	@echo 'make build   the web page and the binary: target/release/antiphon'
+	@echo 'make test    install what tests need, run all of them'
+	@echo 'make bench   measure, and print the numbers'
+	@echo 'make clean   remove what was built'
+
+run: build
+	exec target/release/antiphon serve $(ARGS)
+
+build: deps web
+	cargo build --release --locked
+
+deps:
+	@.ci/deps build
+
+bench: build
+	target/release/antiphon bench $(ARGS)
+
+# The web page. `npm ci` runs when the lock changed, the build when a source did.
+WEB_SOURCES := $(shell find web -type d \( -name node_modules -o -name dist \) -prune -o -type f -print 2>/dev/null)
+
+web: web/dist/index.html
+
+web/node_modules/.installed: web/package-lock.json
+	cd web && npm ci --no-audit --no-fund
+	touch $@
+
+web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
+	cd web && npm run build
+	touch $@
+
+web/node_modules/.installed: | deps
+tests/browser/node_modules/.installed .venv/.installed: | test-deps
+
+# The tests. The browser and the SDKs talk to target/debug/antiphon, which cargo nextest builds on its way. They follow
+# one another in any case: two of them at once would measure each other.
+export ANTIPHON := $(CURDIR)/target/debug/antiphon
+
+test: lint test-rust test-web test-browser test-clients
+	@echo 'All tests passed.'
+
+test-deps: deps
+	@.ci/deps test
+	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
+
+lint: test-deps web
+	cargo fmt --check
+	cargo clippy --locked --all-targets -- -D warnings
+
+test-rust: lint
+	cargo nextest run --locked
+
+test-web: test-rust
+	cd web && npm run check
+	cd web && npm test
+
+tests/browser/node_modules/.installed: tests/browser/package-lock.json
+	cd tests/browser && npm ci --no-audit --no-fund
+	touch $@
+
+test-browser: test-web tests/browser/node_modules/.installed
+	.ci/with-hub npm --prefix tests/browser test
+
+.venv/.installed: tests/clients/requirements.txt
+	python3 -m venv .venv
+	.venv/bin/python -m pip install --quiet --requirement tests/clients/requirements.txt
+	touch $@
+
+test-clients: test-browser .venv/.installed
+	.venv/bin/python tests/clients/run.py
+
+clean:
+	cargo clean
+	rm -rf web/dist web/node_modules tests/browser/node_modules .venv

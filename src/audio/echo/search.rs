@@ -1,0 +1,186 @@
+//! Finds the lag: normalised cross-correlation at 4 kHz by FFT, the best places then at 16 kHz.
+
+use super::reference::Reference;
+use super::{HISTORY, MAX_LAG, MAX_LEAD, dot};
+use realfft::num_complex::Complex32;
+use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+/// The coarse search runs at a quarter of the rate.
+const DECIMATION: usize = 4;
+/// Low-pass before decimation: 33 taps, cut at 1.6 kHz.
+const TAPS: usize = 33;
+/// Coarse microphone samples.
+const N_MIC: usize = HISTORY / DECIMATION;
+/// Coarse lags.
+const N_LAGS: usize = (MAX_LAG + MAX_LEAD) / DECIMATION;
+/// Coarse reference samples.
+const N_REF: usize = N_LAGS + N_MIC;
+/// The transform; nothing wraps into the lags.
+const N_FFT: usize = 8_192;
+/// How many coarse peaks are looked at closely: pitch makes several.
+const N_PEAKS: usize = 6;
+/// How far around a coarse peak, in samples at 16 kHz.
+const NEAR: i32 = 5;
+
+const _: () = assert!(N_FFT >= N_REF + N_MIC);
+
+type Plans = (Arc<dyn RealToComplex<f32>>, Arc<dyn ComplexToReal<f32>>);
+
+/// The plans are the same for all sessions.
+static PLANS: LazyLock<Plans> = LazyLock::new(|| {
+    let mut planner = RealFftPlanner::new();
+    (planner.plan_fft_forward(N_FFT), planner.plan_fft_inverse(N_FFT))
+});
+
+/// Hamming-windowed sinc at 0.1 of the rate.
+static LOW_PASS: LazyLock<[f32; TAPS]> = LazyLock::new(|| {
+    let middle = (TAPS / 2) as f32;
+    let mut taps: [f32; TAPS] = std::array::from_fn(|i| {
+        let x = std::f32::consts::PI * 0.2 * (i as f32 - middle);
+        let sinc = if x == 0.0 { 1.0 } else { x.sin() / x };
+        sinc * (0.54 + 0.46 * (std::f32::consts::PI * (i as f32 - middle) / middle).cos())
+    });
+    let sum: f32 = taps.iter().sum();
+    taps.iter_mut().for_each(|tap| *tap /= sum);
+    taps
+});
+
+/// The best place of a search.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    /// How much later than its reference position the echo is heard, in samples at 16 kHz.
+    pub(super) lag: i32,
+    /// The part of the microphone's energy that the reference explains there with one gain.
+    pub(super) explained: f32,
+}
+
+/// Scratch of the search, made at the first.
+#[derive(Default)]
+pub(super) struct LagSearch {
+    wide: Vec<f32>,
+    reference: Vec<f32>,
+    mic: Vec<f32>,
+    reference_spectrum: Vec<Complex32>,
+    mic_spectrum: Vec<Complex32>,
+    scratch: Vec<Complex32>,
+    energies: Vec<f32>,
+}
+
+impl LagSearch {
+    /// Looks for `mic` ([`HISTORY`] samples from turn time `mic_start` on) in the reference; none when that is silent.
+    pub(super) fn run(&mut self, reference: &Reference, mic: &[f32], mic_start: i64) -> Option<Found> {
+        let first = mic_start - MAX_LAG as i64;
+        self.wide.resize(N_REF * DECIMATION + TAPS, 0.0);
+        reference.read(first - (TAPS / 2) as i64, &mut self.wide);
+        decimate(&self.wide, N_REF, &mut self.reference);
+        // The microphone's history ends where it ends; half a filter of silence around it changes nothing but its edges.
+        self.wide.clear();
+        self.wide.resize(HISTORY + TAPS, 0.0);
+        self.wide[TAPS / 2..TAPS / 2 + HISTORY].copy_from_slice(mic);
+        decimate(&self.wide, N_MIC, &mut self.mic);
+        self.correlate();
+        let peaks = self.peaks()?;
+        peaks
+            .into_iter()
+            .flatten()
+            .map(|place| self.refine(reference, mic, mic_start, place))
+            .max_by(|a, b| a.explained.total_cmp(&b.explained))
+    }
+
+    /// Leaves the correlation for each coarse place in `self.mic` and the energies of the reference there in `self.energies`.
+    fn correlate(&mut self) {
+        let (forward, inverse) = &*PLANS;
+        self.energies.clear();
+        let n = N_MIC;
+        let mut energy = dot(&self.reference[..n], &self.reference[..n]);
+        for i in 0..N_LAGS {
+            self.energies.push(energy);
+            energy = (energy + self.reference[i + n].powi(2) - self.reference[i].powi(2)).max(0.0);
+        }
+        self.reference.resize(N_FFT, 0.0);
+        self.mic.resize(N_FFT, 0.0);
+        self.reference_spectrum.resize(N_FFT / 2 + 1, Complex32::default());
+        self.mic_spectrum.resize(N_FFT / 2 + 1, Complex32::default());
+        self.scratch.resize(forward.get_scratch_len().max(inverse.get_scratch_len()), Complex32::default());
+        forward
+            .process_with_scratch(&mut self.reference, &mut self.reference_spectrum, &mut self.scratch)
+            .expect("the buffers have the plan's lengths");
+        forward
+            .process_with_scratch(&mut self.mic, &mut self.mic_spectrum, &mut self.scratch)
+            .expect("the buffers have the plan's lengths");
+        for (product, mic) in self.reference_spectrum.iter_mut().zip(&self.mic_spectrum) {
+            *product *= mic.conj();
+        }
+        // The ends of a real signal's spectrum are real; rounding must not say otherwise.
+        self.reference_spectrum[0].im = 0.0;
+        self.reference_spectrum[N_FFT / 2].im = 0.0;
+        inverse
+            .process_with_scratch(&mut self.reference_spectrum, &mut self.mic, &mut self.scratch)
+            .expect("the buffers have the plan's lengths");
+    }
+
+    /// The best local maxima.
+    fn peaks(&mut self) -> Option<[Option<usize>; N_PEAKS]> {
+        let loudest = self.energies.iter().copied().fold(0.0, f32::max);
+        if loudest < 1e-6 * N_MIC as f32 {
+            return None;
+        }
+        // A place far quieter than the loudest correlates by chance.
+        let floor = loudest * 1e-3;
+        let score = |i: usize| if self.energies[i] > floor { self.mic[i].powi(2) / self.energies[i] } else { 0.0 };
+        let mut best = [(0.0, None); N_PEAKS];
+        for i in 1..N_LAGS - 1 {
+            let here = score(i);
+            if here > best[N_PEAKS - 1].0 && here >= score(i - 1) && here >= score(i + 1) {
+                best[N_PEAKS - 1] = (here, Some(i));
+                best.sort_by(|a, b| b.0.total_cmp(&a.0));
+            }
+        }
+        Some(best.map(|(_, place)| place))
+    }
+
+    /// The best lag near a coarse place, at 16 kHz.
+    fn refine(&mut self, reference: &Reference, mic: &[f32], mic_start: i64, place: usize) -> Found {
+        let lag = MAX_LAG as i32 - (place * DECIMATION) as i32;
+        let span = HISTORY + 2 * NEAR as usize;
+        self.wide.resize(span, 0.0);
+        reference.read(mic_start - i64::from(lag + NEAR), &mut self.wide);
+        let mic_energy = dot(mic, mic).max(1e-9);
+        let mut found = Found { lag, explained: 0.0 };
+        for step in 0..=2 * NEAR {
+            let here = &self.wide[step as usize..step as usize + HISTORY];
+            let explained = dot(mic, here).powi(2) / (mic_energy * dot(here, here).max(1e-9));
+            if explained > found.explained {
+                found = Found { lag: lag + NEAR - step, explained };
+            }
+        }
+        found
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        4 * (self.wide.capacity() + self.reference.capacity() + self.mic.capacity() + self.energies.capacity())
+            + 8 * (self.reference_spectrum.capacity() + self.mic_spectrum.capacity() + self.scratch.capacity())
+    }
+}
+
+impl fmt::Debug for LagSearch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LagSearch").finish_non_exhaustive()
+    }
+}
+
+/// Low-passes and takes every fourth; `wide` begins half a filter early. Low frequencies, which are alike in all voices, are weakened.
+fn decimate(wide: &[f32], n: usize, out: &mut Vec<f32>) {
+    out.clear();
+    let mut last = 0.0;
+    for i in 0..n {
+        let low = dot(&wide[i * DECIMATION..i * DECIMATION + TAPS], &*LOW_PASS);
+        out.push(low - PRE_EMPHASIS * last);
+        last = low;
+    }
+}
+
+/// At 4 kHz it flattens the slope of voiced speech.
+const PRE_EMPHASIS: f32 = 0.9;

@@ -1,0 +1,44 @@
+//! What keeps a figure from being measured.
+
+use crate::client::ClientError;
+use crate::engines::EnginesError;
+use std::io;
+
+/// Why a measure could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// The hub to measure did not start, or broke off.
+    #[error("the hub under measurement {what}")]
+    Hub {
+        /// What went wrong.
+        what: &'static str,
+        /// Why, where the system says.
+        #[source]
+        source: Option<io::Error>,
+    },
+    /// Its memory or processor time cannot be read.
+    #[error("the figures of the hub's process cannot be read: {0}")]
+    Proc(String),
+    /// A client of the measure failed.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The voice engine that speaks the questions cannot start.
+    #[error(transparent)]
+    Engines(#[from] EnginesError),
+    /// It could not speak one.
+    #[error("the questions could not be spoken")]
+    Speech(#[source] crate::tts::TtsError),
+    /// What the hub did contradicts how the figure is computed.
+    #[error("the measurement is wrong: {0}")]
+    Method(String),
+    /// A client of the measure broke off.
+    #[error("a client broke off")]
+    Join(#[from] tokio::task::JoinError),
+}
+
+impl BenchError {
+    /// A hub's failure the system has no word for.
+    pub(super) fn hub(what: &'static str) -> Self {
+        Self::Hub { what, source: None }
+    }
+}

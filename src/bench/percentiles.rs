@@ -1,0 +1,96 @@
+//! Waits and their percentiles.
+
+use std::time::Duration;
+
+/// Waits in milliseconds, and how many never ended. One that never ended is longer than every other: it pushes the
+/// percentiles up instead of leaving them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Waits {
+    ms: Vec<f64>,
+    endless: usize,
+}
+
+impl Waits {
+    /// One that ended after `wait`.
+    pub fn push(&mut self, wait: Duration) {
+        self.push_ms(wait.as_secs_f64() * 1e3);
+    }
+
+    /// One that ended after so many milliseconds; negative where what was awaited came too early.
+    pub fn push_ms(&mut self, ms: f64) {
+        self.ms.push(ms);
+    }
+
+    /// One that never ended.
+    pub fn push_endless(&mut self) {
+        self.endless += 1;
+    }
+
+    /// Those of `other` too.
+    pub fn extend(&mut self, other: Self) {
+        self.ms.extend(other.ms);
+        self.endless += other.endless;
+    }
+
+    /// How many there are, endless ones included.
+    pub fn len(&self) -> usize {
+        self.ms.len() + self.endless
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many ended.
+    pub fn n_ended(&self) -> usize {
+        self.ms.len()
+    }
+
+    /// The nearest-rank percentile in milliseconds: the smallest wait that at least `percent` of all do not exceed. So
+    /// 100 is the longest. Infinite where that one never ended, `None` without any.
+    pub fn percentile(&self, percent: f64) -> Option<f64> {
+        if self.is_empty() {
+            return None;
+        }
+        let rank = (percent / 100.0 * self.len() as f64).ceil().max(1.0) as usize;
+        let mut sorted = self.ms.clone();
+        sorted.sort_by(f64::total_cmp);
+        Some(sorted.get(rank - 1).copied().unwrap_or(f64::INFINITY))
+    }
+}
+
+impl FromIterator<f64> for Waits {
+    fn from_iter<I: IntoIterator<Item = f64>>(ms: I) -> Self {
+        Self { ms: ms.into_iter().collect(), endless: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_waits_that_happened() {
+        let waits: Waits = (1..=20).rev().map(f64::from).collect();
+        let at = |percent| waits.percentile(percent);
+        assert_eq!((at(50.0), at(95.0), at(96.0), at(100.0)), (Some(10.0), Some(19.0), Some(20.0), Some(20.0)));
+        assert_eq!((at(0.0), at(1.0)), (Some(1.0), Some(1.0)));
+        assert_eq!(Waits::default().percentile(50.0), None);
+        let one: Waits = [7.5].into_iter().collect();
+        assert_eq!((one.percentile(50.0), one.percentile(95.0)), (Some(7.5), Some(7.5)));
+    }
+
+    #[test]
+    fn a_wait_that_never_ended_is_the_longest() {
+        let mut waits: Waits = (1..=18).map(f64::from).collect();
+        waits.push_endless();
+        let mut more = Waits::default();
+        more.push_endless();
+        more.push(Duration::from_micros(500));
+        waits.extend(more);
+        assert_eq!((waits.len(), waits.n_ended()), (21, 19));
+        assert_eq!((waits.percentile(1.0), waits.percentile(90.0)), (Some(0.5), Some(18.0)));
+        assert_eq!(waits.percentile(95.0), Some(f64::INFINITY));
+    }
+}

@@ -1,0 +1,240 @@
+//! `antiphon ask`: speaks a file to a server in real time and hears its answer.
+
+use super::{CliError, Settings, blocking, files, print};
+use crate::client::{self, Answer, AskOptions, AudioMode, ClientError, ConnectOptions};
+use crate::config::Config;
+use crate::server::{self, Parts};
+use crate::telemetry::Metrics;
+use crate::units::Pcm;
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+use std::path::PathBuf;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// What to ask.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon ask question.wav                         of a server this command starts itself
+  antiphon ask question.wav -o reply.wav --url http://127.0.0.1:8080
+  antiphon ask question.wav --json | jq .voice_to_voice_ms
+
+The file is sent as fast as it sounds, as a microphone would send it. Printed are what was understood, what was
+answered, and where each millisecond went.")]
+pub struct AskArgs {
+    /// The question: a WAV file of any rate; `-` is stdin
+    wav: PathBuf,
+    /// Write the spoken answer to this WAV file; `-` is stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// A running server; without it, one is started for this question
+    #[arg(long)]
+    url: Option<String>,
+    /// How audio travels; servers other than this hub know only `ga`
+    #[arg(long, value_enum, default_value_t = Mode::Pcm16)]
+    audio: Mode,
+    /// The voice of the answer
+    #[arg(long)]
+    voice: Option<String>,
+    /// The environment variable that holds the server's key
+    #[arg(long, value_name = "NAME")]
+    key_env: Option<String>,
+    /// The model, for servers that want one
+    #[arg(long)]
+    model: Option<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// How audio travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Base64 in JSON events
+    Ga,
+    /// Binary frames of PCM
+    Pcm16,
+    /// Binary frames of Opus
+    Opus,
+}
+
+pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
+    if args.json && args.output.as_ref().is_some_and(|path| path.as_os_str() == "-") {
+        return Err(CliError::Usage("--json and the WAV file cannot both go to stdout: name a file with -o".into()));
+    }
+    let question = files::speech(&args.wav, client::RATE)?;
+    let answer = match &args.url {
+        Some(url) => ask(&args, url.clone(), &question).await?,
+        None => ask_own(&args, &question).await?,
+    };
+    if let Some(path) = &args.output {
+        files::write(path, &answer.reply)?;
+    }
+    match &args.output {
+        _ if args.json => print::json(&report(&answer)),
+        Some(path) if path.as_os_str() == "-" => Ok(()),
+        _ => print::line(&told(&answer)),
+    }
+}
+
+async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Answer, CliError> {
+    let mut options = ConnectOptions::new(url);
+    options.mode = match args.audio {
+        Mode::Ga => AudioMode::Ga,
+        Mode::Pcm16 => AudioMode::Pcm16,
+        Mode::Opus => AudioMode::Opus,
+    };
+    options.model = args.model.clone();
+    options.key = args.key_env.as_deref().map(key).transpose()?;
+    let connection = client::connect(&options).await.map_err(failure)?;
+    let options = AskOptions { session: session(args), ..AskOptions::default() };
+    client::ask(connection, question, &options).await.map_err(failure)
+}
+
+/// Starts a server on a free port of this machine, asks it, and ends it.
+async fn ask_own(args: &AskArgs, question: &Pcm) -> Result<Answer, CliError> {
+    let mut config: Config = args.settings.load()?;
+    config.stt.decoders = 1;
+    config.server.listen = "127.0.0.1:0".into();
+    let listener = TcpListener::bind(&config.server.listen)
+        .await
+        .map_err(|source| CliError::Listen { address: config.server.listen.clone(), source })?;
+    let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
+    let wanted = config.clone();
+    let engines = blocking(move || crate::engines::build(&wanted)).await??;
+    let stop = CancellationToken::new();
+    let serving = server::serve(listener, Parts { config, engines, metrics: Metrics::new() }, stop.clone());
+    tokio::pin!(serving);
+    let answer = tokio::select! {
+        ended = &mut serving => {
+            let why = ended.err().map_or("without a word".into(), |error| error.to_string());
+            return Err(CliError::Failed(format!("the server ended: {why}")));
+        }
+        answer = ask(args, format!("http://{address}"), question) => answer,
+    };
+    stop.cancel();
+    serving.await.map_err(|error| CliError::failed(&error))?;
+    answer
+}
+
+fn key(variable: &str) -> Result<String, CliError> {
+    let key = std::env::var(variable).ok().filter(|key| !key.is_empty());
+    key.ok_or_else(|| CliError::Usage(format!("the environment variable {variable} holds no key")))
+}
+
+/// The `session.update` to begin with, where there is something to say.
+fn session(args: &AskArgs) -> Option<Value> {
+    let mut audio = Map::new();
+    if args.audio == Mode::Ga {
+        // Other servers transcribe only when asked to; the hub takes any name.
+        audio.insert("input".into(), json!({ "transcription": { "model": "whisper-1" } }));
+    }
+    if let Some(voice) = &args.voice {
+        audio.insert("output".into(), json!({ "voice": voice }));
+    }
+    (!audio.is_empty()).then(|| json!({ "type": "realtime", "audio": audio }))
+}
+
+fn failure(error: ClientError) -> CliError {
+    let text = super::with_causes(&error);
+    match error {
+        ClientError::BadUrl { .. } => CliError::Usage(text),
+        ClientError::CannotConnect { .. } | ClientError::Full { .. } | ClientError::Refused { .. } => {
+            CliError::Unreachable(text)
+        }
+        ClientError::TimedOut { what: "connecting", .. } => CliError::Unreachable(text),
+        _ => CliError::Failed(text),
+    }
+}
+
+fn report(answer: &Answer) -> Value {
+    let seen: Map<String, Value> = answer.seen.iter().map(|(name, ms)| ((*name).into(), json!(tenths(*ms)))).collect();
+    json!({
+        "transcript": answer.transcript,
+        "text": answer.text,
+        "status": answer.status,
+        "reply_ms": answer.reply.duration().as_millis() as u64,
+        "voice_to_voice_ms": answer.voice_to_voice.map(|wait| tenths(wait.as_secs_f64() * 1_000.0)),
+        "server_ms": answer.marks,
+        "seen_ms": seen,
+    })
+}
+
+fn tenths(ms: f64) -> f64 {
+    (ms * 10.0).round() / 10.0
+}
+
+fn told(answer: &Answer) -> String {
+    let mut text = format!("heard:    {}\nanswered: {}\n", answer.transcript, answer.text);
+    if answer.status != "completed" {
+        text += &format!("it ended {}\n", answer.status);
+    }
+    if let Some(wait) = answer.voice_to_voice {
+        text +=
+            &format!("\n{:.0} ms from your last word to the first sound of the answer\n", wait.as_secs_f64() * 1_000.0);
+    }
+    // In the order of time, not of names.
+    let mut marks: Vec<_> = answer.marks.iter().collect();
+    marks.sort_by(|a, b| a.1.total_cmp(b.1));
+    if !marks.is_empty() {
+        text += "\nin the server, ms from the end of your speech:\n";
+    }
+    for (name, ms) in marks {
+        text += &format!("  {name:<18} {ms:>7.0}\n");
+    }
+    text += "\nseen here, ms from your last word:\n";
+    for (name, ms) in &answer.seen {
+        text += &format!("  {name:<18} {ms:>7.0}\n");
+    }
+    text.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn answer() -> Answer {
+        Answer {
+            transcript: "what time is it".into(),
+            text: "It is noon.".into(),
+            status: "completed".into(),
+            reply: Pcm { rate: client::RATE, samples: vec![0; 24_000] },
+            voice_to_voice: Some(Duration::from_micros(312_440)),
+            seen: vec![("speech_stopped", 210.26)],
+            marks: [("stt_final".to_owned(), 215.0), ("end_confirmed".to_owned(), 200.0)].into(),
+        }
+    }
+
+    #[test]
+    fn an_answer_is_told_to_people_and_to_programs() {
+        let expect = "\
+heard:    what time is it
+answered: It is noon.
+
+312 ms from your last word to the first sound of the answer
+
+in the server, ms from the end of your speech:
+  end_confirmed          200
+  stt_final              215
+
+seen here, ms from your last word:
+  speech_stopped         210";
+        assert_eq!(told(&answer()), expect);
+        let report = report(&answer());
+        assert_eq!(report["voice_to_voice_ms"], 312.4);
+        assert_eq!(report["seen_ms"]["speech_stopped"], 210.3);
+        assert_eq!(report["reply_ms"], 1_000);
+    }
+
+    #[test]
+    fn a_server_out_of_reach_and_a_wrong_address_have_their_own_codes() {
+        assert_eq!(failure(ClientError::Full { retry_after: None }).exit_code(), 4);
+        let bad = ClientError::BadUrl { url: "x".into(), reason: "it names no host".into() };
+        assert_eq!(failure(bad).exit_code(), 2);
+        assert_eq!(failure(ClientError::Silent).exit_code(), 1);
+    }
+}

@@ -1,0 +1,115 @@
+//! What ends a command, and with which exit code.
+
+use crate::config::ConfigError;
+use crate::engines::EnginesError;
+use std::error::Error;
+use std::io;
+
+/// Why a command was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// It was tried and failed; the text says what and why.
+    #[error("{0}")]
+    Failed(String),
+    /// The arguments do not go together.
+    #[error("{0}")]
+    Usage(String),
+    /// The configuration is wrong.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An engine, library or model is missing.
+    #[error("{0}")]
+    Engines(#[from] EnginesError),
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}{}", hint(source))]
+    Listen {
+        /// As configured.
+        address: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A server cannot be reached; the text says which.
+    #[error("{0}")]
+    Unreachable(String),
+    /// A signal ended it before it was done.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => ": another program does already; stop it, or choose another port with --listen",
+        io::ErrorKind::PermissionDenied => ": ports below 1024 need a privilege; choose a higher one with --listen",
+        io::ErrorKind::AddrNotAvailable => ": this machine does not have that address",
+        _ => "",
+    }
+}
+
+impl CliError {
+    /// The process' exit code. `antiphon --help` and the README list them; 2 is also clap's.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Failed(_) => 1,
+            Self::Usage(_) | Self::Config(_) => 2,
+            Self::Engines(_) => 3,
+            Self::Listen { .. } | Self::Unreachable(_) => 4,
+            Self::Interrupted => 130,
+        }
+    }
+
+    /// A file that cannot be read or written.
+    pub(super) fn file(what: &str, path: &std::path::Path, error: &io::Error) -> Self {
+        Self::Failed(format!("{}: cannot be {what}: {error}", path.display()))
+    }
+
+    /// An error of the library with its causes, in one line.
+    pub(super) fn failed(error: &dyn Error) -> Self {
+        Self::Failed(with_causes(error))
+    }
+}
+
+/// The error and its causes, each once: some messages tell their cause themselves.
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+pub(super) fn one_of_each() -> Vec<CliError> {
+    let source = io::Error::from(io::ErrorKind::AddrInUse);
+    vec![
+        CliError::Failed(String::new()),
+        CliError::Usage(String::new()),
+        CliError::Config(ConfigError::Invalid(Vec::new())),
+        CliError::Engines(EnginesError(Vec::new())),
+        CliError::Listen { address: String::new(), source },
+        CliError::Unreachable(String::new()),
+        CliError::Interrupted,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_taken_port_is_said_in_plain_words_and_causes_come_once() {
+        let source = io::Error::from(io::ErrorKind::AddrInUse);
+        let error = CliError::Listen { address: "127.0.0.1:8080".into(), source };
+        let said = with_causes(&error);
+        assert!(said.starts_with("cannot listen on 127.0.0.1:8080: another program does already"), "{said}");
+        let config = CliError::Config(ConfigError::Unreadable {
+            path: "my.toml".into(),
+            source: io::Error::other("no such file"),
+        });
+        assert_eq!(with_causes(&config), "my.toml: cannot be read: no such file");
+    }
+}

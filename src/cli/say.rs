@@ -1,0 +1,168 @@
+//! `antiphon say`: speaks a text into a WAV file, by the configured voice engine alone.
+
+use super::{CliError, Settings, blocking, files, print};
+use crate::text::{Chunker, Language};
+use crate::tts::{SpeechRequest, Tts};
+use crate::units::{Pcm, SampleRate};
+use clap::Args;
+use futures_util::StreamExt;
+use serde_json::json;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// What to say.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon say \"Good morning.\" -o morning.wav
+  antiphon say --voice rms --speed 1.2 \"Good morning.\" -o - | aplay
+  echo \"From a pipe.\" | antiphon say - -o pipe.wav")]
+pub struct SayArgs {
+    /// The text; `-` reads it from stdin
+    text: String,
+    /// Where the WAV file goes; `-` is stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// The voice [default: as configured]
+    #[arg(long)]
+    voice: Option<String>,
+    /// Rate of speech, 0.25 to 4.0 [default: as configured]
+    #[arg(long, value_parser = speed)]
+    speed: Option<f32>,
+    /// Print one JSON object about the file
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+fn speed(text: &str) -> Result<f32, String> {
+    let speed = text.parse().ok().filter(|speed| (0.25..=4.0).contains(speed));
+    speed.ok_or_else(|| "write a number from 0.25 to 4.0".into())
+}
+
+pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
+    let to_stdout = args.output == Path::new("-");
+    if to_stdout && args.json {
+        return Err(CliError::Usage("--json and the WAV file cannot both go to stdout: name a file with -o".into()));
+    }
+    let mut config = args.settings.load()?.tts;
+    // One chunk after the other.
+    config.lanes = 1;
+    let text = text(&args.text)?;
+    let voice = args.voice.unwrap_or_else(|| config.voice.clone());
+    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(config.speed) };
+    let wait = Duration::from_millis(config.timeout_ms);
+    let engine = blocking(move || crate::engines::tts(&config)).await?.map_err(crate::engines::EnginesError::from)?;
+    known_voice(engine.as_ref(), &request.voice)?;
+    let pcm = speak(engine.as_ref(), &request, wait).await?;
+    files::write(&args.output, &pcm)?;
+    let ms = pcm.duration().as_millis();
+    if args.json {
+        return print::json(&json!({
+            "file": args.output, "voice": request.voice, "engine": engine.name(), "audio_ms": ms as u64, "rate_hz": pcm.rate.hz(),
+        }));
+    }
+    if !to_stdout {
+        print::line(&format!(
+            "{}: {:.1} s of speech, voice {}",
+            args.output.display(),
+            ms as f64 / 1_000.0,
+            request.voice
+        ))?;
+    }
+    Ok(())
+}
+
+fn text(argument: &str) -> Result<String, CliError> {
+    let mut text = argument.to_owned();
+    if argument == "-" {
+        text.clear();
+        std::io::stdin()
+            .lock()
+            .read_to_string(&mut text)
+            .map_err(|error| CliError::file("read", Path::new("stdin"), &error))?;
+    }
+    let text = text.trim().to_owned();
+    if text.is_empty() { Err(CliError::Usage("there is nothing to say: the text is empty".into())) } else { Ok(text) }
+}
+
+/// An engine speaks with its default voice where it does not know one; a person who typed a name wants to know.
+fn known_voice(engine: &dyn Tts, voice: &str) -> Result<(), CliError> {
+    let voices: Vec<_> = engine.voices().iter().map(|voice| voice.id.as_str()).collect();
+    if voices.contains(&voice) {
+        return Ok(());
+    }
+    Err(CliError::Usage(format!("there is no voice {voice:?}; {} has {}", engine.name(), voices.join(", "))))
+}
+
+/// All of the text, in one piece of audio. The first sound may take `wait`, and each further piece again.
+async fn speak(engine: &dyn Tts, request: &SpeechRequest, wait: Duration) -> Result<Pcm, CliError> {
+    let mut whole = Pcm { rate: SampleRate::HZ_16000, samples: Vec::new() };
+    for chunk in chunks(&request.text) {
+        let mut pieces = engine.speak(SpeechRequest { text: chunk, ..request.clone() });
+        loop {
+            let late = || CliError::Failed(format!("the voice engine gave no sound within {wait:?}"));
+            let Some(piece) = tokio::time::timeout(wait, pieces.next()).await.map_err(|_| late())? else { break };
+            let piece = piece.map_err(|error| CliError::failed(&error))?;
+            whole.rate = piece.rate;
+            whole.samples.extend(piece.samples);
+        }
+    }
+    if whole.is_empty() {
+        return Err(CliError::Failed("the voice engine made no sound of this text".into()));
+    }
+    Ok(whole)
+}
+
+/// What the engine is given at a time: as a session cuts and words an answer.
+fn chunks(text: &str) -> Vec<String> {
+    let mut chunker = Chunker::new(Language::English);
+    let mut chunks = chunker.push(text);
+    chunks.extend(chunker.finish());
+    chunks.into_iter().map(|chunk| chunk.spoken).filter(|spoken| !spoken.is_empty()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tts::fake::FakeTts;
+
+    fn request(text: &str) -> SpeechRequest {
+        SpeechRequest { text: text.into(), voice: "tone".into(), speed: 1.0 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_of_the_text_is_spoken_at_the_engines_rate() {
+        let pcm = speak(&FakeTts::default(), &request("hello there"), Duration::from_secs(1)).await.expect("spoken");
+        assert_eq!((pcm.rate, pcm.duration()), (SampleRate::HZ_24000, Duration::from_millis(550)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_or_failing_engine_is_an_error() {
+        let mut engine = FakeTts::default();
+        engine.delay = Duration::from_secs(5);
+        let error = speak(&engine, &request("hello"), Duration::from_secs(1)).await.expect_err("late");
+        assert_eq!(error.to_string(), "the voice engine gave no sound within 1s");
+        let mut engine = FakeTts::default();
+        engine.fails_on = Some("hello".into());
+        let error = speak(&engine, &request("hello"), Duration::from_secs(1)).await.expect_err("fails");
+        assert_eq!(error.to_string(), "the voice engine failed: told to fail");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_and_worded_as_an_answer_is() {
+        let chunks = chunks("Well, **this** is 5 % of it. And here is one more sentence of several words.");
+        assert!(chunks.len() > 1, "{chunks:?}");
+        assert!(chunks.concat().contains("5 percent") && !chunks.concat().contains('*'), "{chunks:?}");
+    }
+
+    #[test]
+    fn wrong_arguments_are_refused() {
+        assert!(speed("0.2").is_err() && speed("NaN").is_err() && speed("1.5") == Ok(1.5));
+        assert!(matches!(text("  "), Err(CliError::Usage(_))));
+        let error = known_voice(&FakeTts::default(), "bob").expect_err("unknown").to_string();
+        assert_eq!(error, "there is no voice \"bob\"; fake has tone");
+    }
+}

@@ -1,0 +1,118 @@
+//! `antiphon serve`: the hub.
+
+use super::config::engines;
+use super::{CliError, blocking, print};
+use crate::config::{Sources, load};
+use crate::server::{self, Parts};
+use crate::telemetry::Metrics;
+use clap::Args;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// How to serve.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon serve                           this machine only, engines that need no download
+  antiphon serve --config my.toml          with your settings (see `antiphon config default`)
+  antiphon serve --listen 127.0.0.1:0      on any free port; the first lines say which
+
+Ctrl-C ends running sessions in peace; a second Ctrl-C ends at once.")]
+pub struct ServeArgs {
+    /// Settings that differ from the defaults
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address and port to listen on [default: 127.0.0.1:8080, or as configured]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+}
+
+pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
+    let mut sources = Sources::of_process(args.config.as_deref());
+    sources.options.extend(args.listen.map(|address| ("server", "listen", address)));
+    let config = load(&sources)?;
+
+    // The port first: a taken one is said before models have loaded for seconds.
+    let listener = listen(&config.server.listen).await?;
+    let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
+    let stop = CancellationToken::new();
+    let signals = watch_signals(stop.clone());
+    let engines_of = config.clone();
+    let loaded = tokio::select! {
+        loaded = blocking(move || crate::engines::build(&engines_of)) => loaded,
+        () = stop.cancelled() => return Err(CliError::Interrupted),
+    }??;
+    let voices: Vec<_> = loaded.tts.voices().iter().map(|voice| voice.id.as_str()).collect();
+    print::line(&format!(
+        "Antiphon {} is listening on {}: open it in a browser\n\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
+        env!("CARGO_PKG_VERSION"),
+        page(address),
+        engines(&config),
+        "voices",
+        voices.join(", "),
+    ))?;
+    let parts = Parts { config, engines: loaded, metrics: Metrics::new() };
+    let served = server::serve(listener, parts, stop).await;
+    signals.abort();
+    served.map_err(|error| CliError::failed(&error))
+}
+
+async fn listen(address: &str) -> Result<TcpListener, CliError> {
+    TcpListener::bind(address).await.map_err(|source| CliError::Listen { address: address.into(), source })
+}
+
+/// The address to open on this machine. A page may use the microphone only at a loopback address or by https.
+fn page(address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        format!("http://localhost:{}", address.port())
+    } else {
+        format!("http://{address}")
+    }
+}
+
+/// Cancels `stop` at the first SIGINT or SIGTERM and ends the process at the second.
+fn watch_signals(stop: CancellationToken) -> tokio::task::JoinHandle<()> {
+    // The one task that outlives nothing: it belongs to the process, and ends with it.
+    #[allow(clippy::disallowed_methods)]
+    tokio::spawn(async move {
+        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            tracing::warn!("signals cannot be watched: the hub will end without draining");
+            return;
+        };
+        for n_signals in 1.. {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if n_signals > 1 {
+                std::process::exit(130);
+            }
+            tracing::info!("stopping; once more ends at once");
+            stop.cancel();
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_named_by_an_address_browsers_trust() {
+        let page = |text: &str| page(text.parse().expect("an address"));
+        assert_eq!(page("0.0.0.0:8080"), "http://localhost:8080");
+        assert_eq!(page("[::1]:81"), "http://[::1]:81");
+        assert_eq!(page("127.0.0.1:8080"), "http://127.0.0.1:8080");
+    }
+
+    #[tokio::test]
+    async fn a_taken_port_is_its_own_error() {
+        let first = listen("127.0.0.1:0").await.expect("a free port");
+        let again = listen(&first.local_addr().expect("bound").to_string()).await.expect_err("taken");
+        assert_eq!(again.exit_code(), 4);
+    }
+}

@@ -1,0 +1,94 @@
+//! `antiphon transcribe`: writes down what WAV files say, by the configured speech engine alone.
+
+use super::{CliError, Settings, blocking, files, print};
+use crate::engines::EnginesError;
+use crate::stt::{RATE, Stt, SttError, SttOptions, Transcript};
+use crate::units::Pcm;
+use clap::Args;
+use serde_json::json;
+use std::future::Future;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What to write down.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon transcribe memo.wav
+  antiphon transcribe *.wav --json
+  antiphon say \"hello\" -o - | antiphon transcribe -")]
+pub struct TranscribeArgs {
+    /// WAV files of any rate; `-` is stdin
+    #[arg(required = true)]
+    wav: Vec<PathBuf>,
+    /// Language spoken, two letters [default: as configured]
+    #[arg(long)]
+    language: Option<String>,
+    /// Print one JSON object a file
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// How much audio the engine is given at a time: a tenth of a second.
+const PIECE: usize = RATE.hz() as usize / 10;
+
+pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
+    let mut config = args.settings.load()?.stt;
+    // Files come one after the other: more decoders would only load for longer.
+    config.decoders = 1;
+    // All files first: a wrong name at the end is not to be found after minutes of work.
+    let speech = args.wav.iter().map(|path| files::speech(path, RATE)).collect::<Result<Vec<_>, _>>()?;
+    let wait = Duration::from_millis(config.timeout_ms);
+    let language = args.language.or_else(|| Some(config.language.clone())).filter(|code| !code.is_empty());
+    let engine = blocking(move || crate::engines::stt(&config)).await?.map_err(EnginesError::from)?;
+    for (path, pcm) in args.wav.iter().zip(speech) {
+        let options = SttOptions { language: language.clone(), ..SttOptions::default() };
+        let audio_ms = pcm.duration().as_millis() as u64;
+        let heard = transcribe(engine.as_ref(), options, pcm, wait)
+            .await
+            .map_err(|error| CliError::Failed(format!("{}: {}", path.display(), super::error::with_causes(&error))))?;
+        if args.json {
+            print::json(&json!({
+                "file": path, "text": heard.text, "confidence": heard.confidence, "audio_ms": audio_ms, "engine": engine.name(),
+            }))?;
+        } else if args.wav.len() > 1 {
+            print::line(&format!("{}: {}", path.display(), heard.text))?;
+        } else {
+            print::line(&heard.text)?;
+        }
+    }
+    Ok(())
+}
+
+/// One file as one utterance. No single step may take longer than `wait`.
+async fn transcribe(engine: &dyn Stt, options: SttOptions, pcm: Pcm, wait: Duration) -> Result<Transcript, SttError> {
+    let mut utterance = within(wait, engine.open(options)).await?;
+    for piece in pcm.samples.chunks(PIECE) {
+        within(wait, utterance.push(piece.to_vec())).await?;
+    }
+    within(wait, utterance.finish()).await
+}
+
+async fn within<T>(wait: Duration, work: impl Future<Output = Result<T, SttError>>) -> Result<T, SttError> {
+    tokio::time::timeout(wait, work).await.unwrap_or(Err(SttError::Timeout(wait)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stt::fake::FakeStt;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_whole_file_is_one_utterance_and_waits_end() {
+        let pcm = Pcm { rate: RATE, samples: vec![0; 2 * PIECE + 7] };
+        let wait = Duration::from_secs(1);
+        let heard = transcribe(&FakeStt::default(), SttOptions::default(), pcm.clone(), wait).await.expect("heard");
+        assert_eq!(heard.text, format!("utterance of {} samples", 2 * PIECE + 7));
+        let mut slow = FakeStt::default();
+        slow.delay = Duration::from_secs(5);
+        let error = transcribe(&slow, SttOptions::default(), pcm, wait).await.expect_err("late");
+        assert!(matches!(error, SttError::Timeout(after) if after == wait), "{error}");
+    }
+}

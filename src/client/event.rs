@@ -1,0 +1,106 @@
+//! What a server sends, as far as a client here looks at it. Tolerant: servers other than this hub are spoken to as well.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// One thing received.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Received {
+    /// A JSON event, audio deltas excepted.
+    Event(Event),
+    /// Reply audio, however it travelled.
+    Audio {
+        /// Of which item.
+        item_id: String,
+        /// Mono PCM at [`super::RATE`].
+        samples: Vec<i16>,
+    },
+}
+
+/// A JSON event. Fields are those the protocol requires.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "type")]
+#[allow(missing_docs, reason = "the variants and fields are named as on the wire")]
+pub enum Event {
+    #[serde(rename = "session.created")]
+    SessionCreated {},
+    #[serde(rename = "session.updated")]
+    SessionUpdated {},
+    #[serde(rename = "input_audio_buffer.speech_started")]
+    SpeechStarted { item_id: String, audio_start_ms: u64 },
+    #[serde(rename = "input_audio_buffer.speech_stopped")]
+    SpeechStopped { item_id: String, audio_end_ms: u64 },
+    #[serde(rename = "input_audio_buffer.committed")]
+    Committed { item_id: String },
+    #[serde(rename = "conversation.item.input_audio_transcription.delta")]
+    TranscriptionDelta {
+        item_id: String,
+        #[serde(default)]
+        delta: String,
+    },
+    #[serde(rename = "conversation.item.input_audio_transcription.completed")]
+    TranscriptionCompleted { item_id: String, transcript: String },
+    #[serde(rename = "conversation.item.input_audio_transcription.failed")]
+    TranscriptionFailed { item_id: String, error: Problem },
+    #[serde(rename = "response.created")]
+    ResponseCreated { response: ResponseInfo },
+    #[serde(rename = "response.done")]
+    ResponseDone { response: ResponseInfo },
+    #[serde(rename = "response.output_audio.delta")]
+    AudioDelta { item_id: String, delta: String },
+    #[serde(rename = "response.output_audio.done")]
+    AudioDone { item_id: String },
+    #[serde(rename = "response.output_audio_transcript.delta")]
+    TranscriptDelta { item_id: String, delta: String },
+    #[serde(rename = "response.output_text.delta")]
+    TextDelta { item_id: String, delta: String },
+    #[serde(rename = "output_audio_buffer.held")]
+    Held { item_id: String },
+    #[serde(rename = "output_audio_buffer.resumed")]
+    Resumed { item_id: String },
+    #[serde(rename = "output_audio_buffer.cleared")]
+    Cleared {},
+    #[serde(rename = "antiphon.timeline")]
+    Timeline { marks: BTreeMap<String, f64> },
+    #[serde(rename = "error")]
+    Error { error: Problem },
+    /// Everything else.
+    #[serde(other)]
+    Other,
+}
+
+/// `error` of an event, or of a failed response.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Problem {
+    /// Machine-readable.
+    #[serde(default)]
+    pub code: Option<String>,
+    /// For people.
+    #[serde(default)]
+    pub message: Option<String>,
+}
+
+/// A response, as far as a client here looks at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct ResponseInfo {
+    /// `resp_...`
+    #[serde(default)]
+    pub id: String,
+    /// `in_progress`, `completed`, `cancelled`, `incomplete` or `failed`.
+    #[serde(default)]
+    pub status: String,
+    /// Why it ended.
+    #[serde(default)]
+    pub status_details: Option<StatusInfo>,
+}
+
+/// Why a response ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct StatusInfo {
+    /// Of a cancelled or incomplete one.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// Of a failed one.
+    #[serde(default)]
+    pub error: Option<Problem>,
+}

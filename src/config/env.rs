@@ -1,0 +1,77 @@
+//! Reads `ANTIPHON_<SECTION>__<KEY>`.
+
+use super::file::{unknown_key, unknown_section, wrong_value};
+use super::rules::{self, Key, Rule};
+use super::suggest::nearest;
+use super::{Layers, Origin, Problem};
+use toml::Value;
+
+/// What all variables of the hub begin with.
+const PREFIX: &str = "ANTIPHON_";
+
+/// Puts the environment's settings, or what is wrong with them, into `layers`.
+pub(super) fn read(env: &[(String, String)], layers: &mut Layers) {
+    let mut ours: Vec<_> = env.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
+    // The environment has no order of its own; messages are to have one.
+    ours.sort();
+    for (name, text) in ours {
+        match setting(name, text) {
+            Ok(Some((key, value))) => layers.set(key, value),
+            Ok(None) => {}
+            Err(message) => layers.problems.push(Problem { origin: Origin::Variable(name.clone()), message }),
+        }
+    }
+}
+
+/// The setting a variable makes; `None` for a variable that is none of the configuration's, such as `ANTIPHON_LOG`.
+fn setting(name: &str, text: &str) -> Result<Option<(&'static Key, Value)>, String> {
+    let Some((section, key)) = name[PREFIX.len()..].split_once("__") else {
+        return match meant(name) {
+            Some(key) => Err(format!("did you mean {}?", variable(key))),
+            None => Ok(None),
+        };
+    };
+    let (section, key) = (section.to_lowercase(), key.to_lowercase());
+    if !rules::sections().contains(&section.as_str()) {
+        return Err(unknown_section(&section));
+    }
+    let Some(known) = rules::find(&section, &key) else {
+        let near = nearest(&key, rules::names(&section)).and_then(|near| rules::find(&section, near));
+        return Err(match near {
+            Some(near) => format!("there is no such key; did you mean {}?", variable(near)),
+            None => unknown_key(&section, &key),
+        });
+    };
+    let value = parse(&known.rule, text).map_err(|written| wrong_value(known, &written))?;
+    Ok(Some((known, value)))
+}
+
+/// The key that was meant by a name that has one underscore where two belong.
+fn meant(name: &str) -> Option<&'static Key> {
+    rules::KEYS.iter().find(|key| variable(key).replacen("__", "_", 1) == name.to_uppercase())
+}
+
+fn variable(key: &Key) -> String {
+    format!("{PREFIX}{}__{}", key.section.to_uppercase(), key.name.to_uppercase())
+}
+
+/// The value a text stands for where `rule` holds. Lists are separated by commas or written as in a file. The error is the text in quotes.
+pub(super) fn parse(rule: &Rule, text: &str) -> Result<Value, String> {
+    let trimmed = text.trim();
+    let value = match rule {
+        Rule::Switch => trimmed.parse().ok().map(Value::Boolean),
+        Rule::Whole(..) => trimmed.parse().ok().map(Value::Integer),
+        Rule::Number(..) => trimmed.parse().ok().map(Value::Float),
+        Rule::Origins | Rule::Hosts if trimmed.starts_with('[') => toml_value(trimmed),
+        Rule::Origins | Rule::Hosts => {
+            let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
+            Some(Value::Array(items.map(|item| Value::String(item.into())).collect()))
+        }
+        _ => Some(Value::String(text.into())),
+    };
+    value.filter(|value| rule.allows(value)).ok_or_else(|| format!("{text:?}"))
+}
+
+fn toml_value(text: &str) -> Option<Value> {
+    toml::from_str::<toml::Table>(&format!("value = {text}")).ok()?.remove("value")
+}

@@ -1,0 +1,134 @@
+//! Reads a file, key by key, so that every problem is found and has its line.
+
+use super::rules::{self, Key, Rule};
+use super::suggest::nearest;
+use super::{Layers, Origin, Problem};
+use std::path::Path;
+use toml::Spanned;
+use toml::Value;
+use toml::de::{DeTable, DeValue};
+
+/// Puts the file's settings, or what is wrong with them, into `layers`.
+pub(super) fn read(path: &Path, text: &str, layers: &mut Layers) {
+    let mut file = File { path, text, layers };
+    match DeTable::parse(text) {
+        Ok(table) => file.sections(table.get_ref()),
+        Err(error) => {
+            let at = error.span().map_or(0, |span| span.start);
+            file.problem(at, format!("this is no TOML: {}", one_line(error.message())));
+        }
+    }
+}
+
+struct File<'a> {
+    path: &'a Path,
+    text: &'a str,
+    layers: &'a mut Layers,
+}
+
+impl File<'_> {
+    fn sections(&mut self, table: &DeTable<'_>) {
+        for (name, value) in in_order(table) {
+            let at = name.span().start;
+            let name = name.get_ref().as_ref();
+            match value.get_ref() {
+                DeValue::Table(keys) if rules::sections().contains(&name) => self.keys(name, keys),
+                DeValue::Table(_) => self.problem(at, unknown_section(name)),
+                _ if rules::sections().contains(&name) => {
+                    self.problem(at, format!("{name} is a section: write [{name}] and its keys below it"));
+                }
+                _ => self.problem(at, stray_key(name)),
+            }
+        }
+    }
+
+    fn keys(&mut self, section: &str, table: &DeTable<'_>) {
+        for (name, value) in in_order(table) {
+            match rules::find(section, name.get_ref()) {
+                Some(key) => self.value(key, value),
+                None => self.problem(name.span().start, unknown_key(section, name.get_ref())),
+            }
+        }
+    }
+
+    fn value(&mut self, key: &Key, value: &Spanned<DeValue<'_>>) {
+        let written = self.text.get(value.span()).unwrap_or_default();
+        match plain(value.get_ref()) {
+            Some(value) if key.rule.allows(&value) => self.layers.set(key, value),
+            _ => self.problem(value.span().start, wrong_value(key, &one_line(written))),
+        }
+    }
+
+    fn problem(&mut self, at: usize, message: String) {
+        let line = self.text.as_bytes()[..at.min(self.text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
+        self.layers.problems.push(Problem { origin: Origin::File { path: self.path.into(), line }, message });
+    }
+}
+
+/// A value that stands at `key` and must not.
+pub(super) fn wrong_value(key: &Key, written: &str) -> String {
+    let nearest = match key.rule {
+        Rule::OneOf(words) => nearest(written.trim_matches('"'), words.iter().copied()),
+        _ => None,
+    };
+    let hint = nearest.map(|word| format!("; did you mean {word:?}?")).unwrap_or_default();
+    // People put the key itself where its variable's name belongs, or a password into an address: neither is repeated.
+    let secret = matches!(key.rule, Rule::Variable) || matches!(key.rule, Rule::Url) && written.contains('@');
+    let written = if secret { "(not shown)" } else { written };
+    format!("{}.{} = {written}: write {}{hint}", key.section, key.name, key.rule.expects())
+}
+
+/// A section that does not exist.
+pub(super) fn unknown_section(name: &str) -> String {
+    match nearest(name, rules::sections()) {
+        Some(near) => format!("there is no section [{name}]; did you mean [{near}]?"),
+        None => format!("there is no section [{name}]; the sections are {}", rules::sections().join(", ")),
+    }
+}
+
+/// A key its section does not have.
+pub(super) fn unknown_key(section: &str, name: &str) -> String {
+    if let Some(near) = nearest(name, rules::names(section)) {
+        return format!("there is no key {name} in [{section}]; did you mean {near}?");
+    }
+    if let Some(other) = rules::KEYS.iter().find(|key| key.name == name) {
+        return format!("there is no key {name} in [{section}]; it belongs into [{}]", other.section);
+    }
+    let names: Vec<_> = rules::names(section).collect();
+    format!("there is no key {name} in [{section}]; its keys are {}", names.join(", "))
+}
+
+fn stray_key(name: &str) -> String {
+    match rules::KEYS.iter().find(|key| key.name == name) {
+        Some(key) => format!("{name} stands outside a section; write it below [{}]", key.section),
+        None => format!("{name} stands outside a section; the sections are {}", rules::sections().join(", ")),
+    }
+}
+
+/// The table's entries as the file has them: problems are read from top to bottom.
+fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<(&'a Spanned<toml::de::DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
+    let mut entries: Vec<_> = table.iter().collect();
+    entries.sort_by_key(|(name, _)| name.span().start);
+    entries
+}
+
+/// The value without its spans; `None` for what no key can hold.
+fn plain(value: &DeValue<'_>) -> Option<Value> {
+    Some(match value {
+        DeValue::String(text) => Value::String(text.as_ref().to_owned()),
+        DeValue::Integer(n) => Value::Integer(i64::from_str_radix(n.as_str(), n.radix()).ok()?),
+        DeValue::Float(n) => Value::Float(n.as_str().parse().ok()?),
+        DeValue::Boolean(yes) => Value::Boolean(*yes),
+        DeValue::Array(items) => Value::Array(items.iter().map(|item| plain(item.get_ref())).collect::<Option<_>>()?),
+        DeValue::Datetime(_) | DeValue::Table(_) => return None,
+    })
+}
+
+/// At most 60 characters on one line: a message is one line, whatever the file holds.
+fn one_line(text: &str) -> String {
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match words.char_indices().nth(60) {
+        Some((end, _)) => format!("{}...", &words[..end]),
+        None => words,
+    }
+}

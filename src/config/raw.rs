@@ -1,0 +1,31 @@
+//! All sections together, as serde reads them.
+
+use super::ServerConfig;
+use crate::llm::LlmConfig;
+use crate::session::SessionConfig;
+use crate::stt::SttConfig;
+use crate::tts::TtsConfig;
+use crate::turn::TurnConfig;
+use crate::vad::VadConfig;
+use serde::{Deserialize, Serialize};
+
+/// The whole configuration. Each section belongs to the module it is named after. It holds no secrets, only the names
+/// of the variables that do.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Voice activity detection.
+    pub vad: VadConfig,
+    /// Turn-taking.
+    pub turn: TurnConfig,
+    /// Speech to text.
+    pub stt: SttConfig,
+    /// The language model.
+    pub llm: LlmConfig,
+    /// Text to speech.
+    pub tts: TtsConfig,
+    /// One conversation.
+    pub session: SessionConfig,
+    /// The server.
+    pub server: ServerConfig,
+}

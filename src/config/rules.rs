@@ -1,0 +1,204 @@
+//! Which keys there are and what each may hold.
+
+use std::net::SocketAddr;
+use toml::Value;
+
+/// A key of a section.
+#[derive(Clone, Copy, Debug)]
+pub struct Key {
+    /// The section it stands in.
+    pub section: &'static str,
+    /// Its name there.
+    pub name: &'static str,
+    /// What it may hold.
+    pub rule: Rule,
+}
+
+/// What a key may hold.
+#[derive(Clone, Copy, Debug)]
+pub enum Rule {
+    /// `true` or `false`.
+    Switch,
+    /// A whole number, both ends included; then its unit.
+    Whole(i64, i64, &'static str),
+    /// A number, both ends included.
+    Number(f64, f64),
+    /// One of these words.
+    OneOf(&'static [&'static str]),
+    /// Any text.
+    Text,
+    /// Any text but none.
+    Name,
+    /// A name of an environment variable, or empty.
+    Variable,
+    /// Two letters, or empty.
+    Language,
+    /// `http://` or `https://`, a host, and no `?` or `#`.
+    Url,
+    /// An address and a port to listen on.
+    Listen,
+    /// A list of web origins: scheme and host, nothing after it.
+    Origins,
+    /// A list of host names, without scheme and port.
+    Hosts,
+}
+
+const fn key(section: &'static str, name: &'static str, rule: Rule) -> Key {
+    Key { section, name, rule }
+}
+
+/// An hour: no wait of a conversation is longer.
+const HOUR_MS: i64 = 3_600_000;
+
+/// Every key, in the order of `configs/default.toml`.
+pub const KEYS: &[Key] = &[
+    key("vad", "engine", Rule::OneOf(&["earshot"])),
+    key("turn", "threshold", Rule::Number(0.0, 1.0)),
+    key("turn", "prefix_padding_ms", Rule::Whole(0, 5_000, "milliseconds")),
+    key("turn", "silence_duration_ms", Rule::Whole(50, 10_000, "milliseconds")),
+    key("turn", "min_speech_ms", Rule::Whole(0, 2_000, "milliseconds")),
+    key("stt", "engine", Rule::OneOf(&["sphinx", "openai"])),
+    key("stt", "decoders", Rule::Whole(1, 64, "decoders")),
+    key("stt", "model_dir", Rule::Text),
+    key("stt", "base_url", Rule::Url),
+    key("stt", "model", Rule::Name),
+    key("stt", "api_key_env", Rule::Variable),
+    key("stt", "language", Rule::Language),
+    key("stt", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("llm", "engine", Rule::OneOf(&["assistant", "openai"])),
+    key("llm", "base_url", Rule::Url),
+    key("llm", "model", Rule::Name),
+    key("llm", "api_key_env", Rule::Variable),
+    key("llm", "system_prompt", Rule::Text),
+    key("llm", "temperature", Rule::Number(0.0, 2.0)),
+    key("llm", "max_tokens", Rule::Whole(1, 1_000_000, "tokens")),
+    key("llm", "first_token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("llm", "token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("tts", "engine", Rule::OneOf(&["flite", "openai"])),
+    key("tts", "voice", Rule::Name),
+    key("tts", "speed", Rule::Number(0.25, 4.0)),
+    key("tts", "lanes", Rule::Whole(1, 64, "lanes")),
+    key("tts", "base_url", Rule::Url),
+    key("tts", "model", Rule::Name),
+    key("tts", "api_key_env", Rule::Variable),
+    key("tts", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("session", "max_minutes", Rule::Whole(1, 1_440, "minutes")),
+    key("session", "lead_ms", Rule::Whole(40, 5_000, "milliseconds")),
+    key("session", "create_response", Rule::Switch),
+    key("session", "interrupt_response", Rule::Switch),
+    key("server", "listen", Rule::Listen),
+    key("server", "max_sessions", Rule::Whole(1, 1_000_000, "sessions")),
+    key("server", "allowed_origins", Rule::Origins),
+    key("server", "allowed_hosts", Rule::Hosts),
+    key("server", "drain_seconds", Rule::Whole(0, 3_600, "seconds")),
+];
+
+/// The key of that name, if there is one.
+pub(super) fn find(section: &str, name: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.section == section && key.name == name)
+}
+
+/// The sections, each once, in order.
+pub(super) fn sections() -> Vec<&'static str> {
+    let mut sections: Vec<_> = KEYS.iter().map(|key| key.section).collect();
+    sections.dedup();
+    sections
+}
+
+/// The names of a section's keys, in order.
+pub(super) fn names(section: &str) -> impl Iterator<Item = &'static str> {
+    KEYS.iter().filter(move |key| key.section == section).map(|key| key.name)
+}
+
+impl Rule {
+    /// Whether `value` is right.
+    pub(super) fn allows(&self, value: &Value) -> bool {
+        match self {
+            Self::Switch => value.is_bool(),
+            Self::Whole(min, max, _) => value.as_integer().is_some_and(|n| (*min..=*max).contains(&n)),
+            Self::Number(min, max) => number(value).is_some_and(|n| (*min..=*max).contains(&n)),
+            Self::Origins => list(value, origin),
+            Self::Hosts => list(value, host),
+            _ => value.as_str().is_some_and(|text| self.allows_text(text)),
+        }
+    }
+
+    fn allows_text(&self, text: &str) -> bool {
+        match self {
+            Self::OneOf(words) => words.contains(&text),
+            Self::Text => true,
+            Self::Name => !text.trim().is_empty(),
+            Self::Variable => !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(word),
+            Self::Language => text.is_empty() || text.len() == 2 && text.chars().all(|c| c.is_ascii_lowercase()),
+            Self::Url => after_scheme(text).is_some_and(url_rest),
+            Self::Listen => text.parse::<SocketAddr>().is_ok() || named_listen(text),
+            _ => false,
+        }
+    }
+
+    /// What would be right, to follow "write".
+    pub(super) fn expects(&self) -> String {
+        match self {
+            Self::Switch => "true or false".into(),
+            Self::Whole(min, max, unit) => format!("a whole number from {min} to {max} ({unit})"),
+            Self::Number(min, max) => format!("a number from {min} to {max}"),
+            Self::OneOf(words) => words.iter().map(|word| format!("{word:?}")).collect::<Vec<_>>().join(" or "),
+            Self::Text => "text in quotes".into(),
+            Self::Name => "text in quotes, not empty".into(),
+            Self::Variable => {
+                "the name of the environment variable that holds the key, such as \"OPENAI_API_KEY\", or \"\" for no key"
+                    .into()
+            }
+            Self::Language => "a language's two letters, such as \"en\", or \"\" for the engine's own choice".into(),
+            Self::Url => "an address such as \"http://127.0.0.1:11434/v1\"".into(),
+            Self::Listen => "an address and a port, such as \"127.0.0.1:8080\"".into(),
+            Self::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
+            Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
+        }
+    }
+}
+
+fn number(value: &Value) -> Option<f64> {
+    value.as_float().or_else(|| value.as_integer().map(|n| n as f64))
+}
+
+fn list(value: &Value, right: fn(&str) -> bool) -> bool {
+    value.as_array().is_some_and(|items| items.iter().all(|item| item.as_str().is_some_and(right)))
+}
+
+fn word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn after_scheme(url: &str) -> Option<&str> {
+    url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"))
+}
+
+fn url_rest(rest: &str) -> bool {
+    let authority = rest.split('/').next().unwrap_or_default();
+    authority_is_right(authority) && !rest.contains(['?', '#', ' '])
+}
+
+fn origin(text: &str) -> bool {
+    after_scheme(text).is_some_and(authority_is_right)
+}
+
+/// `host` or `host:port`; a password in an address would end up in logs, so `@` is refused.
+fn authority_is_right(authority: &str) -> bool {
+    match authority.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => host(name) && port.parse::<u16>().is_ok_and(|port| port > 0),
+        _ => host(authority),
+    }
+}
+
+fn host(text: &str) -> bool {
+    if let Some(inner) = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return inner.parse::<std::net::Ipv6Addr>().is_ok();
+    }
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.' || c == '_')
+}
+
+/// `localhost:8080`. Other names would have to be looked up; an address says what is meant.
+fn named_listen(text: &str) -> bool {
+    text.strip_prefix("localhost:").is_some_and(|port| port.parse::<u16>().is_ok())
+}

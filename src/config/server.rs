@@ -1,0 +1,31 @@
+//! The `[server]` section.
+
+use serde::{Deserialize, Serialize};
+
+/// Settings of the server. Each key is documented in `configs/default.toml`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ServerConfig {
+    /// Address and port to listen on; port 0 takes a free one.
+    pub listen: String,
+    /// Sessions at once; one more is answered 503.
+    pub max_sessions: usize,
+    /// Web origins besides the server's own whose pages may connect.
+    pub allowed_origins: Vec<String>,
+    /// Host names besides loopback under which the server may be addressed.
+    pub allowed_hosts: Vec<String>,
+    /// How long running sessions may go on after the server was told to stop.
+    pub drain_seconds: u32,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8080".into(),
+            max_sessions: 100,
+            allowed_origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            drain_seconds: 10,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a client may ask, and when it is refused.
+
+use super::{
+    Action, Command, Content, Dialog, InputEntry, Item, ItemKind, Listener, Notice, Place, Refusal, ResponseRequest,
+    Settings, StopReason,
+};
+use crate::units::{ItemId, ResponseId, Samples};
+
+/// The least audio a commit takes: 100 ms at 16 kHz, as the protocol has it.
+const MIN_COMMIT: Samples = Samples(1_600);
+
+impl Dialog {
+    pub(super) fn command(&mut self, event_id: Option<String>, command: Command) {
+        let result = match command {
+            Command::Update(settings) => self.update(*settings),
+            Command::Commit { buffered } if buffered < MIN_COMMIT => Err(Refusal::BufferTooSmall { buffered }),
+            Command::Commit { buffered } => {
+                self.commit_buffer(buffered);
+                Ok(())
+            }
+            Command::ClearInput => {
+                self.clear_input();
+                Ok(())
+            }
+            Command::ClearOutput => {
+                self.clear_output();
+                Ok(())
+            }
+            Command::Played { item, audio_end_ms } => {
+                self.played(&item, audio_end_ms);
+                Ok(())
+            }
+            Command::CreateItem { item, place } => self.create_item(item, &place),
+            Command::DeleteItem(id) => self.delete_item(id),
+            Command::RetrieveItem(id) => self.retrieve_item(id),
+            Command::Truncate { item, content_index, audio_end_ms } => self.truncate(item, content_index, audio_end_ms),
+            Command::Respond(request) => self.respond_on_request(&request),
+            Command::Cancel(response) => self.cancel(response),
+        };
+        if let Err(reason) = result {
+            self.notify(Notice::Refused { event_id, reason });
+        }
+    }
+
+    fn update(&mut self, settings: Settings) -> Result<(), Refusal> {
+        if settings.voice != self.settings.voice && self.history.has_speech() {
+            return Err(Refusal::VoiceFixed);
+        }
+        self.settings = settings;
+        self.notify(Notice::SettingsUpdated);
+        Ok(())
+    }
+
+    /// The listener wants no more of what is being said.
+    fn clear_output(&mut self) {
+        let unheard = self.history.unheard(self.now);
+        let sounding = unheard.first().and_then(|id| self.history.spoken(id)).map(|spoken| spoken.response().clone());
+        if let Some(active) = self.active.clone() {
+            self.stop(&active, StopReason::ClientCancelled);
+        }
+        for id in &unheard {
+            let now = self.now;
+            if let Some(spoken) = self.history.spoken_mut(id) {
+                spoken.cut(spoken.heard(now));
+            }
+        }
+        self.actions.push(Action::Flush(sounding));
+        self.respond_if_due();
+    }
+
+    fn played(&mut self, item: &ItemId, audio_end_ms: u64) {
+        let now = self.now;
+        if let Some(spoken) = self.history.spoken_mut(item) {
+            spoken.reported(now, Samples::from_ms(audio_end_ms, spoken.rate()));
+        }
+    }
+
+    fn create_item(&mut self, mut item: Item, place: &Place) -> Result<(), Refusal> {
+        if item.id.as_str().is_empty() {
+            item.id = self.mint_item();
+        } else if self.history.item(&item.id).is_some() {
+            return Err(Refusal::DuplicateItem(item.id));
+        }
+        let previous = self.history.insert(item.clone(), place).map_err(Refusal::NoItemBefore)?;
+        self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone() });
+        self.notify(Notice::ItemDone { item, previous });
+        Ok(())
+    }
+
+    fn delete_item(&mut self, id: ItemId) -> Result<(), Refusal> {
+        self.history.remove(&id).ok_or_else(|| Refusal::NoItemToDelete(id.clone()))?;
+        self.notify(Notice::ItemDeleted(id));
+        Ok(())
+    }
+
+    fn retrieve_item(&mut self, id: ItemId) -> Result<(), Refusal> {
+        let item = self.history.item(&id).cloned().ok_or(Refusal::NoItemToRetrieve(id))?;
+        self.notify(Notice::ItemRetrieved(item));
+        Ok(())
+    }
+
+    fn truncate(&mut self, id: ItemId, content_index: u32, audio_end_ms: u64) -> Result<(), Refusal> {
+        let item = self.history.item(&id).ok_or_else(|| Refusal::NoItemToTruncate(id.clone()))?;
+        let is_speech = matches!(&item.kind, ItemKind::Message { content, .. }
+            if matches!(content.get(content_index as usize), Some(Content::OutputAudio { .. })));
+        let spoken = self.history.spoken_mut(&id).filter(|_| is_speech).ok_or(Refusal::NotTruncatable)?;
+        let length_ms = spoken.generated().as_ms_ceil(spoken.rate());
+        if audio_end_ms > length_ms {
+            return Err(Refusal::TruncateBeyondEnd { length_ms, asked_ms: audio_end_ms });
+        }
+        let end =
+            if audio_end_ms == length_ms { spoken.generated() } else { Samples::from_ms(audio_end_ms, spoken.rate()) };
+        spoken.cut(end);
+        self.history.drop_transcript(&id);
+        self.notify(Notice::ItemTruncated { item: id, content_index, audio_end_ms });
+        Ok(())
+    }
+
+    fn respond_on_request(&mut self, request: &ResponseRequest) -> Result<(), Refusal> {
+        if let Some(active) = self.active.clone().filter(|_| !request.out_of_band) {
+            return Err(Refusal::ResponseActive(active));
+        }
+        for entry in request.input.iter().flatten() {
+            if let InputEntry::Reference(id) = entry
+                && self.history.item(id).is_none()
+            {
+                return Err(Refusal::NoItemToRead(id.clone()));
+            }
+        }
+        self.respond(request);
+        Ok(())
+    }
+
+    fn cancel(&mut self, response: Option<ResponseId>) -> Result<(), Refusal> {
+        let wanted = response.or_else(|| self.active.clone());
+        let id = wanted.filter(|id| self.responses.contains_key(id)).ok_or(Refusal::NoActiveResponse)?;
+        self.stop(&id, StopReason::ClientCancelled);
+        if self.listener == Listener::Obeys {
+            self.actions.push(Action::Flush(Some(id)));
+        }
+        self.respond_if_due();
+        Ok(())
+    }
+}

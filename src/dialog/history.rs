@@ -1,0 +1,146 @@
+//! The conversation: its items in order, and what was heard of the spoken ones.
+
+use super::{Content, Item, ItemKind, ItemStatus, Place, Role, Spoken};
+use crate::llm::{Message, ToolCall};
+use crate::units::{ItemId, Timestamp};
+use std::collections::HashMap;
+
+/// The items of a conversation.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    items: Vec<Item>,
+    spoken: HashMap<ItemId, Spoken>,
+}
+
+impl History {
+    /// The items in order.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// One item.
+    pub fn item(&self, id: &ItemId) -> Option<&Item> {
+        self.items.iter().find(|item| item.id == *id)
+    }
+
+    pub(super) fn item_mut(&mut self, id: &ItemId) -> Option<&mut Item> {
+        self.items.iter_mut().find(|item| item.id == *id)
+    }
+
+    /// The speech of a reply item.
+    pub fn spoken(&self, id: &ItemId) -> Option<&Spoken> {
+        self.spoken.get(id)
+    }
+
+    pub(super) fn spoken_mut(&mut self, id: &ItemId) -> Option<&mut Spoken> {
+        self.spoken.get_mut(id)
+    }
+
+    pub(super) fn speak(&mut self, id: ItemId, spoken: Spoken) {
+        self.spoken.insert(id, spoken);
+    }
+
+    /// Puts an item in its place and gives the id of the item before it; `Err` when the place does not exist.
+    pub(super) fn insert(&mut self, item: Item, place: &Place) -> Result<Option<ItemId>, ItemId> {
+        let at = match place {
+            Place::Last => self.items.len(),
+            Place::First => 0,
+            Place::After(id) => 1 + self.items.iter().position(|item| item.id == *id).ok_or_else(|| id.clone())?,
+        };
+        self.items.insert(at, item);
+        Ok(self.before(at))
+    }
+
+    /// The id of the item before an item.
+    pub(super) fn previous(&self, id: &ItemId) -> Option<ItemId> {
+        let at = self.items.iter().position(|item| item.id == *id)?;
+        self.before(at)
+    }
+
+    fn before(&self, at: usize) -> Option<ItemId> {
+        at.checked_sub(1).map(|before| self.items[before].id.clone())
+    }
+
+    pub(super) fn remove(&mut self, id: &ItemId) -> Option<Item> {
+        let at = self.items.iter().position(|item| item.id == *id)?;
+        self.spoken.remove(id);
+        Some(self.items.remove(at))
+    }
+
+    /// Whether the assistant has spoken.
+    pub(super) fn has_speech(&self) -> bool {
+        self.spoken.values().any(|spoken| spoken.generated().0 > 0)
+    }
+
+    /// The reply items that the listener has not heard to their end, in order.
+    pub(super) fn unheard(&self, now: Timestamp) -> Vec<ItemId> {
+        let unheard = |item: &&Item| self.spoken.get(&item.id).is_some_and(|spoken| spoken.is_unheard(now));
+        self.items.iter().filter(unheard).map(|item| item.id.clone()).collect()
+    }
+
+    /// When all that was sent will have sounded.
+    pub(super) fn dry_at(&self, now: Timestamp) -> Timestamp {
+        let unheard = self.unheard(now);
+        let dry = unheard.iter().filter_map(|id| self.spoken.get(id)?.playhead().dry_at(now));
+        dry.max().unwrap_or(Timestamp::ZERO)
+    }
+
+    /// What the model reads: `instructions`, then the conversation as it was heard.
+    pub(super) fn messages(&self, instructions: &str) -> Vec<Message> {
+        self.messages_of(instructions, self.items.iter())
+    }
+
+    /// The same over other items.
+    pub(super) fn messages_of<'a>(&self, instructions: &str, items: impl Iterator<Item = &'a Item>) -> Vec<Message> {
+        let mut messages = Vec::new();
+        if !instructions.is_empty() {
+            messages.push(Message::System(instructions.to_owned()));
+        }
+        for item in items {
+            self.read(item, &mut messages);
+        }
+        messages
+    }
+
+    fn read(&self, item: &Item, messages: &mut Vec<Message>) {
+        match &item.kind {
+            ItemKind::Message { role, .. } => {
+                let heard = self.spoken.get(&item.id).map(|spoken| spoken.history().to_owned());
+                let text = heard.unwrap_or_else(|| item.text());
+                if text.is_empty() {
+                    return;
+                }
+                messages.push(match role {
+                    Role::System => Message::System(text),
+                    Role::User => Message::User(text),
+                    Role::Assistant => Message::Assistant { text, tool_calls: Vec::new() },
+                });
+            }
+            // A call whose arguments were cut off was never made.
+            ItemKind::FunctionCall { .. } if item.status != ItemStatus::Completed => {}
+            ItemKind::FunctionCall { call_id, name, arguments } => {
+                let call = ToolCall { call_id: call_id.clone(), name: name.clone(), arguments: arguments.clone() };
+                // The words and the calls of one answer are one message to the model.
+                if let Some(Message::Assistant { tool_calls, .. }) = messages.last_mut() {
+                    tool_calls.push(call);
+                } else {
+                    messages.push(Message::Assistant { text: String::new(), tool_calls: vec![call] });
+                }
+            }
+            ItemKind::FunctionOutput { call_id, output } => {
+                messages.push(Message::Tool { call_id: call_id.clone(), output: output.clone() });
+            }
+        }
+    }
+
+    /// Drops the wire transcript of a reply item that the client truncated.
+    pub(super) fn drop_transcript(&mut self, id: &ItemId) {
+        if let Some(Item { kind: ItemKind::Message { content, .. }, .. }) = self.item_mut(id) {
+            for part in content {
+                if let Content::OutputAudio { transcript } = part {
+                    *transcript = None;
+                }
+            }
+        }
+    }
+}

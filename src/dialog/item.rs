@@ -1,0 +1,101 @@
+//! Items of the conversation.
+
+use crate::units::ItemId;
+
+/// One item.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Item {
+    /// Unique in the conversation.
+    pub id: ItemId,
+    /// How far it is.
+    pub status: ItemStatus,
+    /// What it is.
+    pub kind: ItemKind,
+}
+
+/// How far an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemStatus {
+    /// Being made.
+    InProgress,
+    /// Whole.
+    Completed,
+    /// Stopped before its end.
+    Incomplete,
+}
+
+/// What an item is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ItemKind {
+    /// Something said or written.
+    Message {
+        /// By whom.
+        role: Role,
+        /// Its parts, in order.
+        content: Vec<Content>,
+    },
+    /// A call the model made.
+    FunctionCall {
+        /// The call's identifier.
+        call_id: String,
+        /// The function.
+        name: String,
+        /// JSON text.
+        arguments: String,
+    },
+    /// A tool's result.
+    FunctionOutput {
+        /// The call it answers.
+        call_id: String,
+        /// The result, any text.
+        output: String,
+    },
+}
+
+/// Who said it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Whoever runs the conversation.
+    System,
+    /// The person.
+    User,
+    /// The model.
+    Assistant,
+}
+
+/// One part of a message.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Content {
+    /// Written by the client.
+    InputText(String),
+    /// Spoken by the person; the transcript once there is one.
+    InputAudio {
+        /// The words.
+        transcript: Option<String>,
+    },
+    /// Written by the model.
+    OutputText(String),
+    /// Spoken by the model.
+    OutputAudio {
+        /// The words; `None` once the item was truncated by the client.
+        transcript: Option<String>,
+    },
+}
+
+impl Item {
+    /// A spoken message of the person, not transcribed yet.
+    pub(super) fn spoken_by_user(id: ItemId) -> Self {
+        let content = vec![Content::InputAudio { transcript: None }];
+        Self { id, status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
+    }
+
+    /// All the words of a message's parts.
+    pub(super) fn text(&self) -> String {
+        let ItemKind::Message { content, .. } = &self.kind else { return String::new() };
+        let parts = content.iter().filter_map(|part| match part {
+            Content::InputText(text) | Content::OutputText(text) => Some(text.as_str()),
+            Content::InputAudio { transcript } | Content::OutputAudio { transcript } => transcript.as_deref(),
+        });
+        parts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+}

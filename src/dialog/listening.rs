@@ -1,0 +1,214 @@
+//! The listening half of the reducer: utterances, their transcripts, and when it is our turn.
+
+use super::captions::{Captions, is_echo};
+use super::{Action, Content, Dialog, Item, ItemKind, Notice, Place, StopReason};
+use crate::dialog::ResponseRequest;
+use crate::units::{ItemId, Samples, TurnId};
+
+/// What is being heard.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Listening {
+    /// The user's move under way, or the last one.
+    pub(super) turn: TurnId,
+    /// The utterance whose audio still comes.
+    pub(super) speaking: Option<Utterance>,
+    /// Utterances whose transcripts are not there yet, in order.
+    pub(super) awaiting: Vec<Utterance>,
+    /// The turn's end asks for a response, as soon as its transcripts are there.
+    pub(super) wants_response: bool,
+    /// The turn's utterances held words.
+    has_words: bool,
+    /// Why a transcript of the turn is missing.
+    pub(super) failure: Option<String>,
+    /// The utterance under way whose engine has failed already.
+    early_failure: Option<(ItemId, String)>,
+}
+
+/// One utterance. Samples at 16 kHz.
+#[derive(Clone, Debug)]
+pub(super) struct Utterance {
+    pub(super) item: ItemId,
+    audio_start: Samples,
+    length: Samples,
+    captions: Captions,
+    /// The reply that was sounding when it began.
+    over: Option<String>,
+}
+
+impl Dialog {
+    pub(super) fn speech_started(&mut self, audio_start: Samples) {
+        if self.listening.speaking.is_some() {
+            return;
+        }
+        let item = self.mint_item();
+        let over = self.sounding();
+        let captions = Captions::default();
+        let utterance = Utterance { item: item.clone(), audio_start, length: Samples::ZERO, captions, over };
+        self.begin_turn();
+        self.listening.speaking = Some(utterance);
+        let Some(detection) = self.settings.turn_detection else {
+            self.actions.push(Action::OpenUtterance(item));
+            return;
+        };
+        if detection.interrupt_response {
+            self.interrupt();
+        } else {
+            self.release();
+        }
+        self.actions.push(Action::OpenUtterance(item.clone()));
+        self.notify(Notice::SpeechStarted { item, audio_start });
+    }
+
+    pub(super) fn speech_stopped(&mut self, audio_end: Samples) {
+        let Some(detection) = self.settings.turn_detection else { return };
+        let Some(mut utterance) = self.listening.speaking.take() else { return };
+        utterance.length = audio_end.saturating_sub(utterance.audio_start);
+        let item = utterance.item.clone();
+        self.actions.push(Action::CloseUtterance(item.clone()));
+        self.notify(Notice::SpeechStopped { item, audio_end });
+        self.listening.wants_response |= detection.create_response;
+        self.commit(utterance);
+    }
+
+    /// The client commits: what is being heard ends here, or the buffer as it is becomes an utterance.
+    pub(super) fn commit_buffer(&mut self, buffered: Samples) {
+        let mut utterance = self.listening.speaking.take().unwrap_or_else(|| {
+            self.begin_turn();
+            let item = self.mint_item();
+            self.actions.push(Action::OpenUtterance(item.clone()));
+            let captions = Captions::default();
+            Utterance { item, audio_start: Samples::ZERO, length: Samples::ZERO, captions, over: None }
+        });
+        utterance.length = buffered;
+        self.actions.push(Action::CloseUtterance(utterance.item.clone()));
+        self.commit(utterance);
+    }
+
+    pub(super) fn clear_input(&mut self) {
+        if let Some(utterance) = self.listening.speaking.take() {
+            self.actions.push(Action::DropUtterance(utterance.item));
+        }
+        self.actions.push(Action::ClearInput);
+        self.notify(Notice::InputCleared);
+        self.respond_if_due();
+    }
+
+    fn commit(&mut self, utterance: Utterance) {
+        let item = Item::spoken_by_user(utterance.item.clone());
+        let previous = self.history.insert(item.clone(), &Place::Last).expect("there is always an end");
+        self.notify(Notice::Committed { item: utterance.item.clone(), previous: previous.clone() });
+        self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone() });
+        self.notify(Notice::ItemDone { item, previous });
+        let item = utterance.item.clone();
+        self.listening.awaiting.push(utterance);
+        if let Some((failed, message)) = self.listening.early_failure.take()
+            && failed == item
+        {
+            self.transcribed(&item, Err(message));
+        }
+    }
+
+    /// Speech before the answer has begun belongs to the same move of the user's.
+    fn begin_turn(&mut self) {
+        let listening = &mut self.listening;
+        if listening.wants_response || !listening.awaiting.is_empty() {
+            return;
+        }
+        listening.turn = TurnId(listening.turn.0 + 1);
+        listening.has_words = false;
+        listening.failure = None;
+    }
+
+    /// Speech stops what is being said, and the history keeps what was heard of it.
+    fn interrupt(&mut self) {
+        let unheard = self.history.unheard(self.now);
+        let sounding = unheard.first().and_then(|id| self.history.spoken(id)).map(|spoken| spoken.response().clone());
+        for id in &unheard {
+            let heard = self.history.spoken(id).expect("unheard items are spoken").heard(self.now);
+            self.history.spoken_mut(id).expect("unheard items are spoken").cut(heard);
+        }
+        if let Some(active) = self.active.clone() {
+            self.stop(&active, StopReason::TurnDetected);
+        }
+        if sounding.is_some() {
+            self.actions.push(Action::Flush(sounding));
+        }
+        if self.held_since.take().is_some() {
+            self.actions.push(Action::Release);
+        }
+    }
+
+    /// The text of the reply that sounds now.
+    fn sounding(&self) -> Option<String> {
+        let id = self.history.unheard(self.now).into_iter().next()?;
+        Some(self.history.spoken(&id)?.text().to_owned())
+    }
+
+    pub(super) fn partial(&mut self, item: ItemId, text: &str) {
+        let listening = &mut self.listening;
+        let mut under_way = listening.speaking.iter_mut().chain(listening.awaiting.iter_mut());
+        let Some(utterance) = under_way.find(|utterance| utterance.item == item) else { return };
+        if let Some(delta) = utterance.captions.partial(text)
+            && self.settings.transcripts
+        {
+            self.notify(Notice::TranscriptDelta { item, delta });
+        }
+    }
+
+    pub(super) fn transcribed(&mut self, item: &ItemId, result: Result<String, String>) {
+        let Some(at) = self.listening.awaiting.iter().position(|utterance| utterance.item == *item) else {
+            return self.failed_early(item, result);
+        };
+        let utterance = self.listening.awaiting.remove(at);
+        match result {
+            Ok(text) => self.heard(utterance, text),
+            Err(message) => self.not_heard(utterance.item, message),
+        }
+        self.start_waiting();
+        self.respond_if_due();
+    }
+
+    /// An engine that fails while the person still speaks: the utterance goes on without it, and is told at its end.
+    fn failed_early(&mut self, item: &ItemId, result: Result<String, String>) {
+        let speaks = self.listening.speaking.as_ref().is_some_and(|utterance| utterance.item == *item);
+        if let (true, Err(message)) = (speaks, result) {
+            self.listening.early_failure = Some((item.clone(), message));
+        }
+    }
+
+    fn heard(&mut self, utterance: Utterance, text: String) {
+        let Utterance { item, length, over, .. } = utterance;
+        if let Some(Item { kind: ItemKind::Message { content, .. }, .. }) = self.history.item_mut(&item) {
+            *content = vec![Content::InputAudio { transcript: Some(text.clone()) }];
+        }
+        if self.settings.transcripts {
+            self.notify(Notice::Transcript { item: item.clone(), text: text.clone(), audio: length });
+        }
+        if over.is_some_and(|reply| is_echo(&text, &reply)) {
+            self.history.remove(&item);
+            self.notify(Notice::ItemDeleted(item));
+        } else if !text.is_empty() {
+            self.listening.has_words = true;
+        }
+    }
+
+    fn not_heard(&mut self, item: ItemId, message: String) {
+        self.listening.failure = Some(message.clone());
+        self.notify(Notice::TranscriptFailed { item, message });
+    }
+
+    /// Answers the turn once it is over, its words are known and nothing else is being said. A turn without words
+    /// (noise, a cough that lasted, the hub's own voice) is not answered.
+    pub(super) fn respond_if_due(&mut self) {
+        let listening = &self.listening;
+        let busy = listening.speaking.is_some() || !listening.awaiting.is_empty() || self.active.is_some();
+        if !listening.wants_response || busy {
+            return;
+        }
+        self.listening.wants_response = false;
+        if self.listening.has_words {
+            self.listening.has_words = false;
+            self.respond(&ResponseRequest::default());
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What a session is set to, in domain terms. The wire's session object is kept and merged by `session`.
+
+use crate::audio::codec::Format;
+use crate::llm::{Tool, ToolChoice};
+use std::collections::BTreeMap;
+
+/// The settings that decide how the dialog goes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The system prompt.
+    pub instructions: String,
+    /// What responses consist of.
+    pub modality: Modality,
+    /// The voice's id.
+    pub voice: String,
+    /// Rate of speech, 1.0 is the voice's own.
+    pub speed: f32,
+    /// How reply audio is encoded.
+    pub output_format: Format,
+    /// `None`: no limit but the engine's.
+    pub max_output_tokens: Option<u32>,
+    /// What the model may call.
+    pub tools: Vec<Tool>,
+    /// Whether it must.
+    pub tool_choice: ToolChoice,
+    /// `None`: the client commits the buffer and asks for responses itself.
+    pub turn_detection: Option<TurnDetection>,
+    /// Whether transcripts of the input are told to the client.
+    pub transcripts: bool,
+}
+
+/// Server-side turn detection, as far as the dialog goes by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnDetection {
+    /// A turn's end starts a response.
+    pub create_response: bool,
+    /// Speech stops the response under way.
+    pub interrupt_response: bool,
+}
+
+/// What a response consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Modality {
+    /// Speech and its transcript.
+    Audio,
+    /// Text only.
+    Text,
+}
+
+/// What a client may set for one response; `None` is the session's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResponseRequest {
+    /// Replaces the session's instructions.
+    pub instructions: Option<String>,
+    /// Replaces the session's modality.
+    pub modality: Option<Modality>,
+    /// Replaces the session's voice.
+    pub voice: Option<String>,
+    /// Replaces the session's output format.
+    pub output_format: Option<Format>,
+    /// Replaces the session's limit; the inner `None` lifts it.
+    pub max_output_tokens: Option<Option<u32>>,
+    /// Replaces the session's tools.
+    pub tools: Option<Vec<Tool>>,
+    /// Replaces the session's choice.
+    pub tool_choice: Option<ToolChoice>,
+    /// The response stands beside the conversation: it neither reads it (when `input` is given) nor adds to it.
+    pub out_of_band: bool,
+    /// What the model reads instead of the conversation.
+    pub input: Option<Vec<InputEntry>>,
+    /// Opaque to the hub; echoed.
+    pub metadata: Option<BTreeMap<String, String>>,
+}
+
+/// One entry of a response's own input.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InputEntry {
+    /// An item of the conversation, by its id.
+    Reference(crate::units::ItemId),
+    /// An item of its own.
+    Item(super::Item),
+}
+
+/// The settings one response goes by, resolved when it is created.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResponseSettings {
+    /// The system prompt.
+    pub instructions: String,
+    /// What it consists of.
+    pub modality: Modality,
+    /// The voice's id.
+    pub voice: String,
+    /// Rate of speech.
+    pub speed: f32,
+    /// How its audio is encoded; its samples are counted at this format's rate.
+    pub output_format: Format,
+    /// `None`: no limit but the engine's.
+    pub max_output_tokens: Option<u32>,
+    /// What the model may call.
+    pub tools: Vec<Tool>,
+    /// Whether it must.
+    pub tool_choice: ToolChoice,
+    /// Whether its items join the conversation.
+    pub in_conversation: bool,
+    /// Echoed.
+    pub metadata: Option<BTreeMap<String, String>>,
+}
+
+impl ResponseSettings {
+    /// `request` over `session`.
+    pub fn resolve(session: &Settings, request: &ResponseRequest) -> Self {
+        let request = request.clone();
+        Self {
+            instructions: request.instructions.unwrap_or_else(|| session.instructions.clone()),
+            modality: request.modality.unwrap_or(session.modality),
+            voice: request.voice.unwrap_or_else(|| session.voice.clone()),
+            speed: session.speed,
+            output_format: request.output_format.unwrap_or(session.output_format),
+            max_output_tokens: request.max_output_tokens.unwrap_or(session.max_output_tokens),
+            tools: request.tools.unwrap_or_else(|| session.tools.clone()),
+            tool_choice: request.tool_choice.unwrap_or_else(|| session.tool_choice.clone()),
+            in_conversation: !request.out_of_band,
+            metadata: request.metadata,
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! One function a stage: the engine's name to the engine. A new engine is a name and an arm here.
+
+use super::StageFailure;
+use crate::llm::{Llm, LlmConfig, LlmError};
+use crate::stt::{Stt, SttConfig, SttError};
+use crate::tts::flite::Flite;
+use crate::tts::local::{Lanes, LocalTts};
+use crate::tts::openai::OpenAiTts;
+use crate::tts::{Tts, TtsConfig, TtsError};
+use crate::vad::{Earshot, Vad, VadConfig};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What to say of a name that is none; the configuration refuses it earlier, with its line.
+const NO_SUCH: &str = "there is no such engine";
+
+/// The engines of a stage, as the configuration names them.
+#[cfg(test)]
+pub(super) fn names(stage: &str) -> &'static [&'static str] {
+    match stage {
+        "vad" => &["earshot"],
+        "stt" => &["sphinx", "openai"],
+        "llm" => &["assistant", "openai"],
+        "tts" => &["flite", "openai"],
+        _ => &[],
+    }
+}
+
+/// Voice activity. Does not block.
+pub fn vad(config: &VadConfig) -> Result<Arc<dyn Vad>, StageFailure> {
+    match config.engine.as_str() {
+        "earshot" => Ok(Arc::new(Earshot)),
+        other => Err(StageFailure::new("vad", other, NO_SUCH)),
+    }
+}
+
+/// Speech to text. Blocks while models load.
+pub fn stt(config: &SttConfig) -> Result<Arc<dyn Stt>, StageFailure> {
+    let made: Result<Arc<dyn Stt>, SttError> = match config.engine.as_str() {
+        "sphinx" => crate::stt::sphinx::open(config).map(|engine| Arc::new(engine) as _),
+        "openai" => crate::stt::openai::OpenAiStt::new(config).map(|engine| Arc::new(engine) as _),
+        _ => Err(SttError::Unavailable(NO_SUCH.into())),
+    };
+    made.map_err(|error| StageFailure::new("stt", &config.engine, error))
+}
+
+/// The language model. Does not block, reaches for nothing.
+pub fn llm(config: &LlmConfig) -> Result<Arc<dyn Llm>, StageFailure> {
+    let made: Result<Arc<dyn Llm>, LlmError> = match config.engine.as_str() {
+        "assistant" => Ok(Arc::new(crate::llm::assistant::Assistant::new())),
+        "openai" => crate::llm::openai::OpenAi::new(config).map(|engine| Arc::new(engine) as _),
+        _ => Err(LlmError::Unavailable(NO_SUCH.into())),
+    };
+    made.map_err(|error| StageFailure::new("llm", &config.engine, error))
+}
+
+/// Text to speech. Blocks while voices load.
+pub fn tts(config: &TtsConfig) -> Result<Arc<dyn Tts>, StageFailure> {
+    let made: Result<Arc<dyn Tts>, TtsError> = match config.engine.as_str() {
+        "flite" => flite(config).map(|engine| Arc::new(engine) as _),
+        "openai" => OpenAiTts::new(config).map(|engine| Arc::new(engine) as _),
+        _ => Err(TtsError::Unavailable(NO_SUCH.into())),
+    };
+    made.map_err(|error| StageFailure::new("tts", &config.engine, error))
+}
+
+fn flite(config: &TtsConfig) -> Result<LocalTts<Flite>, TtsError> {
+    let lanes = Lanes { n_lanes: config.lanes, patience: Duration::from_millis(config.timeout_ms) };
+    let voice = config.voice.clone();
+    LocalTts::start("flite", lanes, move || Flite::open(&voice))
+}

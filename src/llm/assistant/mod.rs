@@ -1,0 +1,223 @@
+//! The offline assistant: a few dozen things it really can do, and an honest word about the rest.
+//!
+//! `engines` makes it when no language model is configured. It reads the conversation's messages, so that "another one"
+//! and "and times two" are understood, and keeps nothing itself. It reaches for no network and no file; its clock is
+//! the system's, unless a test gives another.
+//!
+//! A request goes through `query` (words, without politeness) and `router` (which asks every field and takes the
+//! answer most likely meant). Each field is a file with one function `answer(scene, query) -> Option<Reply>`; a new
+//! field is a file and a row in the router's table.
+
+mod arithmetic;
+mod calendar;
+mod calendar_facts;
+mod chance;
+mod clock;
+mod counting;
+mod days;
+mod fillers;
+mod knowledge;
+mod knowledge_tables;
+mod number_facts;
+mod number_words;
+mod numbers;
+mod query;
+mod repair;
+mod repeating;
+mod router;
+mod small_talk;
+mod spelling;
+mod stories;
+mod sums;
+mod talks;
+#[cfg(test)]
+mod testing;
+mod this_period;
+mod unit_mentions;
+mod unit_table;
+mod units_of_measure;
+mod value;
+
+use super::{ChatRequest, Finish, Llm, LlmDelta, LlmError, Message, Usage};
+use futures_util::stream::{self, BoxStream, StreamExt};
+use jiff::Zoned;
+use std::sync::Arc;
+
+/// The engine. Cheap to clone; answers at once, word by word.
+#[derive(Clone)]
+pub struct Assistant {
+    clock: Arc<dyn Fn() -> Zoned + Send + Sync>,
+    /// A random number below its argument.
+    dice: Arc<dyn Fn(u32) -> u32 + Send + Sync>,
+}
+
+/// What an answer may depend on besides the request.
+struct Scene<'a> {
+    now: &'a Zoned,
+    dice: &'a (dyn Fn(u32) -> u32 + Send + Sync),
+    /// The conversation before, the oldest first.
+    past: &'a [Exchange],
+    /// How many questions back one may go on resolving follow-ups of follow-ups.
+    depth: usize,
+}
+
+impl<'a> Scene<'a> {
+    /// The last exchange, and the scene as it was before it. `None` too where that was resolved far enough back.
+    fn before_last(&self) -> Option<(&'a Exchange, Self)> {
+        let (last, before) = self.past.split_last()?;
+        Some((last, Self { past: before, depth: self.depth.checked_sub(1)?, ..*self }))
+    }
+}
+
+impl Clone for Scene<'_> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl Copy for Scene<'_> {}
+
+/// What was asked and what was answered, as far as it was heard.
+#[derive(Clone, Debug, Default)]
+struct Exchange {
+    question: String,
+    answer: String,
+}
+
+/// A field's answer.
+#[derive(Clone, Debug, PartialEq)]
+struct Reply {
+    /// How likely it was meant, up to 100.
+    score: u8,
+    text: String,
+}
+
+/// A chain of follow-ups is followed so far back: each step reads a request anew.
+const DEPTH: usize = 6;
+
+/// So much of the conversation is looked at.
+const REMEMBERED: usize = 50;
+
+/// A longer request is no request to this assistant; it is cut before it is looked at.
+const LONGEST_REQUEST: usize = 2_000;
+
+impl Default for Assistant {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Assistant {
+    /// The assistant with the system's clock and time zone.
+    pub fn new() -> Self {
+        Self { clock: Arc::new(Zoned::now), dice: Arc::new(|n| rand::random_range(0..n.max(1))) }
+    }
+
+    /// The same with another clock; tests and replays use it.
+    pub fn with_clock(clock: impl Fn() -> Zoned + Send + Sync + 'static) -> Self {
+        Self { clock: Arc::new(clock), ..Self::new() }
+    }
+
+    /// The answer to the last user message.
+    pub fn answer(&self, messages: &[Message]) -> String {
+        let (request, past) = conversation(messages);
+        let now = (self.clock)();
+        let scene =
+            Scene { now: &now, dice: &*self.dice, past: &past[past.len().saturating_sub(REMEMBERED)..], depth: DEPTH };
+        router::answer(&scene, &request)
+    }
+}
+
+impl Llm for Assistant {
+    fn name(&self) -> &str {
+        "assistant"
+    }
+
+    fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
+        let answer = self.answer(&request.messages);
+        let words: Vec<String> = answer.split_inclusive(' ').map(str::to_owned).collect();
+        let usage = Some(Usage { input_tokens: 0, output_tokens: words.len() as u64 });
+        let deltas = words.into_iter().map(LlmDelta::Text).chain([LlmDelta::Done { finish: Finish::Stop, usage }]);
+        stream::iter(deltas.map(Ok)).boxed()
+    }
+}
+
+/// The last user message, and what was said before it. Messages in a row from the same side belong together.
+fn conversation(messages: &[Message]) -> (String, Vec<Exchange>) {
+    let mut past: Vec<Exchange> = Vec::new();
+    for message in messages {
+        match message {
+            Message::User(text) => match past.last_mut().filter(|last| last.answer.is_empty()) {
+                // Nothing was answered yet: the person went on speaking.
+                Some(last) => last.question = format!("{} {text}", last.question).trim().to_owned(),
+                None => past.push(Exchange { question: text.clone(), answer: String::new() }),
+            },
+            Message::Assistant { text, .. } if !text.is_empty() => match past.last_mut() {
+                Some(last) => last.answer = format!("{} {text}", last.answer).trim().to_owned(),
+                None => past.push(Exchange { question: String::new(), answer: text.clone() }),
+            },
+            _ => {}
+        }
+    }
+    let open = past.last().is_some_and(|last| last.answer.is_empty());
+    let request = if open { past.pop().map(|last| last.question) } else { None };
+    let request = request.unwrap_or_default();
+    (request.chars().take(LONGEST_REQUEST).collect(), past)
+}
+
+/// With a capital at the beginning and a mark at the end.
+fn sentence(text: &str) -> String {
+    let text = text.trim();
+    let mut text = days::capital(text);
+    if !text.ends_with(['.', '!', '?', '…']) && !text.is_empty() {
+        text.push('.');
+    }
+    text
+}
+
+/// `one, two and three`.
+fn and_list(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_stream_word_by_word_and_end() {
+        let assistant = Assistant::with_clock(testing::now);
+        let request =
+            ChatRequest { messages: vec![Message::User("what is two plus two".into())], ..Default::default() };
+        let deltas: Vec<_> = assistant.stream(request).map(|delta| delta.unwrap()).collect().await;
+        let words: Vec<_> = deltas
+            .iter()
+            .filter_map(|delta| if let LlmDelta::Text(text) = delta { Some(text.as_str()) } else { None })
+            .collect();
+        assert_eq!(words, ["2 ", "plus ", "2 ", "is ", "4."]);
+        assert!(matches!(deltas.last(), Some(LlmDelta::Done { finish: Finish::Stop, .. })));
+    }
+
+    #[test]
+    fn the_conversation_is_read_as_it_was_spoken() {
+        let said = |text: &str| Message::Assistant { text: text.into(), tool_calls: vec![] };
+        let user = |text: &str| Message::User(text.into());
+        let (request, past) = conversation(&[
+            Message::System("x".into()),
+            said("Welcome."),
+            user("a"),
+            said("A."),
+            said("B."),
+            user("what is"),
+            user("two plus two"),
+        ]);
+        assert_eq!(request, "what is two plus two");
+        let past: Vec<_> = past.iter().map(|exchange| (exchange.question.as_str(), exchange.answer.as_str())).collect();
+        assert_eq!(past, [("", "Welcome."), ("a", "A. B.")]);
+        assert_eq!(conversation(&[]).0, "");
+    }
+}

@@ -1,0 +1,105 @@
+//! What the server's handlers share.
+
+use super::LAST_WORDS;
+use crate::config::{Config, ServerConfig};
+use crate::session::{AudioMode, Engines, Setup};
+use crate::telemetry::Metrics;
+use crate::units::SessionId;
+use dashmap::DashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// What a server is made of.
+pub struct Parts {
+    /// The settings.
+    pub config: Config,
+    /// The engines, loaded.
+    pub engines: Engines,
+    /// Where everything is counted.
+    pub metrics: Metrics,
+}
+
+/// Inbound messages of all clients together that wait to be worked on. Beyond it sockets are not read.
+const INBOUND_BUDGET_BYTES: usize = 256 * 1024 * 1024;
+
+/// A share of the inbound budget is counted in units of this.
+pub(super) const BUDGET_UNIT: usize = 1024;
+
+/// The handlers' state.
+pub(super) struct App {
+    pub(super) config: ServerConfig,
+    pub(super) setup: Arc<Setup>,
+    /// The sessions that live now.
+    pub(super) sessions: DashMap<SessionId, AudioMode>,
+    permits: Arc<Semaphore>,
+    budget: Arc<Semaphore>,
+    /// Cancelled when even the time to drain is over.
+    pub(super) kill: CancellationToken,
+}
+
+impl App {
+    pub(super) fn new(parts: Parts) -> Self {
+        let Parts { config, engines, metrics } = parts;
+        let setup = Setup {
+            engines,
+            turn: config.turn,
+            session: config.session,
+            voice: config.tts.voice,
+            speed: config.tts.speed,
+            instructions: config.llm.system_prompt,
+            model: "antiphon".into(),
+            language: Some(config.stt.language).filter(|language| !language.is_empty()),
+            stt_timeout: Duration::from_millis(config.stt.timeout_ms),
+            metrics,
+            tasks: TaskTracker::new(),
+            drain: CancellationToken::new(),
+        };
+        Self {
+            permits: Arc::new(Semaphore::new(config.server.max_sessions)),
+            budget: Arc::new(Semaphore::new(INBOUND_BUDGET_BYTES / BUDGET_UNIT)),
+            config: config.server,
+            setup: Arc::new(setup),
+            sessions: DashMap::new(),
+            kill: CancellationToken::new(),
+        }
+    }
+
+    /// A place for one more session, if there is one and the server is not stopping.
+    pub(super) fn admit(&self) -> Option<OwnedSemaphorePermit> {
+        if self.setup.drain.is_cancelled() {
+            return None;
+        }
+        self.permits.clone().try_acquire_owned().ok()
+    }
+
+    /// Whether one more session would be admitted.
+    pub(super) fn has_place(&self) -> bool {
+        !self.setup.drain.is_cancelled() && self.permits.available_permits() > 0
+    }
+
+    /// Waits for a message's share of the inbound budget.
+    pub(super) async fn budget(&self, bytes: usize) -> OwnedSemaphorePermit {
+        let units = bytes.div_ceil(BUDGET_UNIT).clamp(1, INBOUND_BUDGET_BYTES / BUDGET_UNIT) as u32;
+        self.budget.clone().acquire_many_owned(units).await.expect("the budget is never closed")
+    }
+
+    pub(super) fn drain_time(&self) -> Duration {
+        Duration::from_secs(u64::from(self.config.drain_seconds))
+    }
+
+    /// Lets sessions finish, then ends them.
+    pub(super) async fn drain(&self) {
+        let tasks = &self.setup.tasks;
+        self.setup.drain.cancel();
+        tasks.close();
+        tracing::info!(sessions = self.sessions.len(), "draining");
+        if tokio::time::timeout(self.drain_time(), tasks.wait()).await.is_err() {
+            tracing::info!(sessions = self.sessions.len(), "the time to drain is over");
+            self.kill.cancel();
+            let _ = tokio::time::timeout(LAST_WORDS, tasks.wait()).await;
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! The web page, embedded: what `build.rs` chose, `web/dist` or the page that says how to build it.
+//!
+//! The router calls [`asset`]. This module reads no file when it runs and knows no HTTP.
+
+use rust_embed::RustEmbed;
+use std::borrow::Cow;
+
+#[derive(RustEmbed)]
+#[folder = "$ANTIPHON_WEB_DIR"]
+struct Web;
+
+/// The file at `path`, relative and without a leading slash, and its media type; the empty path is `index.html`.
+/// `None` when there is no such file. Does not block, copies nothing.
+pub fn asset(path: &str) -> Option<(Cow<'static, [u8]>, &'static str)> {
+    let path = if path.is_empty() { "index.html" } else { path };
+    let data = Web::get(path)?.data;
+    Some((data, media_type(path)))
+}
+
+fn media_type(path: &str) -> &'static str {
+    // Browsers refuse a worklet, a module or a page of the wrong type; the rest may be plain bytes.
+    match mime_guess::from_path(path).first_raw() {
+        Some("text/html") => "text/html; charset=utf-8",
+        Some(other) => other,
+        None => "application/octet-stream",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_there_and_nothing_outside_it() {
+        let (page, media) = asset("").expect("a page, built or not");
+        assert_eq!(media, "text/html; charset=utf-8");
+        assert!(String::from_utf8_lossy(&page).to_lowercase().starts_with("<!doctype html>"));
+        assert!(asset("../Cargo.toml").is_none());
+        assert!(asset("no-such-file.js").is_none());
+    }
+
+    #[test]
+    fn scripts_and_modules_have_types_browsers_take() {
+        assert_eq!(media_type("assets/app-1.js"), "text/javascript");
+        assert_eq!(media_type("a.wasm"), "application/wasm");
+        assert_eq!(media_type("a.unknown"), "application/octet-stream");
+    }
+}

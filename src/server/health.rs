@@ -1,0 +1,45 @@
+//! What operators and pages ask before they connect.
+
+use super::app::App;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+use std::sync::Arc;
+
+/// `GET /healthz`: the process is alive.
+pub(super) async fn alive() -> &'static str {
+    "ok\n"
+}
+
+/// `GET /readyz`: whether one more session would be admitted, and which engine serves each stage. The engines are loaded
+/// before the server listens.
+pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
+    let engines = &app.setup.engines;
+    let ready = app.has_place();
+    let body = json!({
+        "ready": ready,
+        "sessions": app.sessions.len(),
+        "max_sessions": app.config.max_sessions,
+        "engines": {
+            "vad": engines.vad.name(),
+            "stt": engines.stt.name(),
+            "llm": engines.llm.name(),
+            "tts": engines.tts.name(),
+        },
+    });
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(body)).into_response()
+}
+
+/// `GET /metrics`, for Prometheus.
+pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.setup.metrics.render()).into_response()
+}
+
+/// `GET /v1/audio/voices`: what a session may choose from, and what it begins with.
+pub(super) async fn voices(State(app): State<Arc<App>>) -> Response {
+    let voices = app.setup.engines.tts.voices();
+    Json(json!({"voices": voices, "default": app.setup.voice})).into_response()
+}

@@ -1,0 +1,183 @@
+//! `WS /v1/realtime`: one connection, one session.
+//!
+//! The reader parses and hands over, the writer takes from the egress log; both end with the connection, and the
+//! session with them. Nothing is dropped: while a session is behind, its socket is not read.
+
+use super::app::App;
+use super::guard::refused;
+use crate::session::{AudioMode, Close, Egress, Handle, Inbound, Message};
+use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket, WebSocketUpgrade};
+use axum::extract::{Query, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use serde::Deserialize;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Error as WsError;
+
+/// The longest message of a client.
+const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
+/// Read at once from a socket, and kept for each connection (the library's default is 128 KiB).
+const READ_BUFFER_BYTES: usize = 4 * 1024;
+/// Written at once to a socket; every message is flushed anyway.
+const WRITE_BUFFER_BYTES: usize = 4 * 1024;
+/// A bound on what the library may buffer for a socket that takes nothing: one message of the largest kind.
+const MAX_WRITE_BUFFER_BYTES: usize = MAX_MESSAGE_BYTES + 1024 * 1024;
+/// A session that takes nothing for this long is not going to.
+const STUCK: Duration = Duration::from_secs(10);
+/// How long a client may take to answer a close.
+const CLOSING: Duration = Duration::from_secs(1);
+/// How long what was said before a close may take to leave.
+const LAST_MESSAGES: Duration = Duration::from_secs(2);
+/// When a refused client may try again.
+const RETRY_AFTER_SECONDS: &str = "5";
+
+/// The query of the address. What is unknown is left alone: SDKs add their own.
+#[derive(Debug, Deserialize)]
+pub(super) struct Params {
+    model: Option<String>,
+    audio: Option<String>,
+    intent: Option<String>,
+}
+
+/// The handler: admission, then the upgrade.
+pub(super) async fn upgrade(
+    State(app): State<Arc<App>>,
+    Query(params): Query<Params>,
+    ws: WebSocketUpgrade,
+) -> Response {
+    let mode = match params.audio.as_deref() {
+        None => AudioMode::Events,
+        Some("pcm16") => AudioMode::Pcm16,
+        Some("opus") => AudioMode::Opus,
+        Some(other) => {
+            let message = format!("Invalid value: '{other}' for 'audio'. Supported values are: 'opus' and 'pcm16'.");
+            return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+        }
+    };
+    if params.intent.as_deref().is_some_and(|intent| intent != "realtime") {
+        let message = "This server does not serve transcription sessions yet; leave 'intent' out.";
+        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+    }
+    let Some(permit) = app.admit() else {
+        app.setup.metrics.session_rejected();
+        let message = "Every session of this server is taken. Try again soon.";
+        let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_full", message);
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+        return response;
+    };
+    let tasks = app.setup.tasks.clone();
+    ws.protocols(["realtime"])
+        .read_buffer_size(READ_BUFFER_BYTES)
+        .write_buffer_size(WRITE_BUFFER_BYTES)
+        .max_write_buffer_size(MAX_WRITE_BUFFER_BYTES)
+        .max_message_size(MAX_MESSAGE_BYTES)
+        .max_frame_size(MAX_MESSAGE_BYTES)
+        .on_upgrade(move |socket| tasks.track_future(connection(app, socket, mode, params.model, permit)))
+}
+
+async fn connection(
+    app: Arc<App>,
+    socket: WebSocket,
+    mode: AudioMode,
+    model: Option<String>,
+    _permit: OwnedSemaphorePermit,
+) {
+    let _counted = app.setup.metrics.session();
+    let life = Duration::from_secs(60 * u64::from(app.setup.session.max_minutes));
+    let expires_at = (SystemTime::now() + life).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let handle = app.setup.open(mode, model, expires_at);
+    let id = handle.id.clone();
+    app.sessions.insert(id.clone(), mode);
+    tracing::info!(session = %id, ?mode, "connected");
+    let (sink, stream) = socket.split();
+    let (mut sink, mut stream) = (sink, stream);
+    tokio::select! {
+        () = read(&app, &mut stream, &handle) => {}
+        () = write(&mut sink, &handle.egress) => {}
+        () = async { handle.egress.closed().await; tokio::time::sleep(LAST_MESSAGES).await } => {}
+        () = app.kill.cancelled() => {
+            let _ = timeout(CLOSING, sink.send(going_away())).await;
+        }
+    }
+    drop(handle);
+    app.sessions.remove(&id);
+    // The library answers and awaits the other side's close while it is read.
+    let _ = timeout(CLOSING, async { while let Some(Ok(_)) = stream.next().await {} }).await;
+    tracing::info!(session = %id, "disconnected");
+}
+
+/// Hands messages over until the client is gone. A client that breaks the protocol is told so by the writer.
+async fn read(app: &App, stream: &mut SplitStream<WebSocket>, handle: &Handle) {
+    while let Some(message) = stream.next().await {
+        let inbound = match message {
+            Ok(WsMessage::Text(text)) => {
+                let budget = app.budget(text.len()).await;
+                Inbound::text(text.as_str(), Some(budget))
+            }
+            Ok(WsMessage::Binary(bytes)) => {
+                let budget = app.budget(bytes.len()).await;
+                Inbound::binary(bytes, Some(budget))
+            }
+            Ok(WsMessage::Ping(_) | WsMessage::Pong(_)) => continue,
+            Ok(WsMessage::Close(_)) => return,
+            Err(error) => {
+                let Some(close) = close_for(error) else { return };
+                handle.egress.close(close);
+                return std::future::pending().await;
+            }
+        };
+        match timeout(STUCK, handle.inbound.send(inbound)).await {
+            Ok(Ok(())) => {}
+            // The session is over; the writer has its last words.
+            Ok(Err(_)) => return std::future::pending().await,
+            Err(_) => {
+                handle.egress.close(Close { code: 1013, reason: "the session cannot keep up" });
+                return std::future::pending().await;
+            }
+        }
+    }
+}
+
+/// The close of a client's mistake; `None` when the connection itself is gone.
+fn close_for(error: axum::Error) -> Option<Close> {
+    match error.into_inner().downcast_ref::<WsError>()? {
+        WsError::Capacity(_) => Some(Close { code: 1009, reason: "a message holds at most 16 MiB" }),
+        WsError::Utf8(_) => Some(Close { code: 1007, reason: "a text message must be UTF-8" }),
+        WsError::Protocol(error) if !is_gone(error) => {
+            Some(Close { code: 1002, reason: "this breaks the WebSocket protocol" })
+        }
+        _ => None,
+    }
+}
+
+fn is_gone(error: &tokio_tungstenite::tungstenite::error::ProtocolError) -> bool {
+    use tokio_tungstenite::tungstenite::error::ProtocolError;
+    matches!(error, ProtocolError::ResetWithoutClosingHandshake | ProtocolError::SendAfterClosing)
+}
+
+/// Sends what the session gives until it closes or the client takes nothing more.
+async fn write(sink: &mut SplitSink<WebSocket, WsMessage>, egress: &Egress) {
+    loop {
+        let sent = match egress.next().await {
+            Ok(Message::Text(text)) => sink.send(WsMessage::Text(text.into())).await,
+            Ok(Message::Binary(bytes)) => sink.send(WsMessage::Binary(bytes)).await,
+            Err(Close { code, reason }) => {
+                let frame = CloseFrame { code, reason: reason.into() };
+                let _ = timeout(CLOSING, sink.send(WsMessage::Close(Some(frame)))).await;
+                return;
+            }
+        };
+        if sent.is_err() {
+            return;
+        }
+    }
+}
+
+fn going_away() -> WsMessage {
+    WsMessage::Close(Some(CloseFrame { code: 1001, reason: "the server is going away".into() }))
+}

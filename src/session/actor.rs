@@ -1,0 +1,334 @@
+//! The actor: one loop that waits for whatever comes next and feeds the reducer.
+
+use super::egress::{Close, Message};
+use super::hearing::Report;
+use super::ingress::{Ingress, Turns};
+use super::playback::Playback;
+use super::project::Projector;
+use super::responding::{Milestone, Product};
+use super::timeline::Timeline;
+use super::voice::Voice;
+use super::{AudioMode, Egress, Inbound, Setup, translate};
+use crate::dialog::{Dialog, Event, Listener};
+use crate::stt::SpeakerState;
+use crate::turn::{Edge, Thresholds};
+use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
+use crate::wire::{self, ServerEvent, ServerVad, WireError};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::DropGuard;
+
+/// Products of responses that wait for the actor: a voice that is this far ahead waits.
+const PRODUCTS: usize = 8;
+/// Reports of transcriptions that wait for the actor.
+const REPORTS: usize = 16;
+/// Utterances of one session that are transcribed at once: more only when audio comes much faster than real time, and
+/// then the client is read slower.
+const MAX_HEARINGS: usize = 4;
+/// Windows judged before other events get their turn: about 1 s of audio, 0.5 ms of work.
+const WINDOWS_AT_ONCE: usize = 64;
+/// A client that takes nothing for this long while something waits for it is closed.
+const STUCK: Duration = Duration::from_secs(10);
+/// Silence of the wire that counts as silence of the speaker, beyond the silence that ends a turn.
+const STALL_MARGIN: Duration = Duration::from_millis(500);
+
+/// One session.
+pub(super) struct Actor {
+    pub(super) setup: Arc<Setup>,
+    pub(super) mode: AudioMode,
+    clock: Instant,
+    pub(super) dialog: Dialog,
+    pub(super) ingress: Ingress,
+    pub(super) egress: Arc<Egress>,
+    pub(super) projector: Projector,
+    /// The whole session object, as the client last saw it.
+    pub(super) session: wire::Session,
+    event_ids: IdMint,
+    /// Transcriptions under way; dropping a guard cancels one.
+    pub(super) hearings: HashMap<ItemId, DropGuard>,
+    /// Responses under way.
+    pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
+    pub(super) playback: Playback,
+    pub(super) reports: mpsc::Sender<Report>,
+    pub(super) products: mpsc::Sender<Product>,
+    inboxes: Option<(mpsc::Receiver<Report>, mpsc::Receiver<Product>)>,
+    pub(super) timeline: Timeline,
+    pub(super) speaker: Option<SpeakerState>,
+    pub(super) last_audio: Timestamp,
+    /// Where the next utterance's audio begins.
+    pub(super) opening_at: Samples,
+    /// Turn time at which the reply was held.
+    pub(super) held_at: Samples,
+    /// The utterance that closes was committed by the client.
+    pub(super) committing: bool,
+    expires: Instant,
+}
+
+impl Actor {
+    pub(super) fn new(
+        setup: Arc<Setup>,
+        id: &SessionId,
+        seed: u64,
+        mode: AudioMode,
+        model: Option<String>,
+        expires_at: u64,
+        egress: Arc<Egress>,
+    ) -> Self {
+        let session = setup.session_object(id.clone(), model, expires_at);
+        let listener = if mode == AudioMode::Events { Listener::Buffers } else { Listener::Obeys };
+        let (reports, report_inbox) = mpsc::channel(REPORTS);
+        let (products, product_inbox) = mpsc::channel(PRODUCTS);
+        let format = translate::format(session.audio.input.format);
+        let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
+        let clock = Instant::now();
+        let life = Duration::from_secs(60 * u64::from(setup.session.max_minutes));
+        Self {
+            mode,
+            clock,
+            dialog: Dialog::new(translate::settings(&session), listener, seed),
+            ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
+            egress,
+            projector: Projector { conversation_id: event_ids.next("conv") },
+            session,
+            event_ids,
+            hearings: HashMap::new(),
+            speaking: HashMap::new(),
+            playback: Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms))),
+            reports,
+            products,
+            inboxes: Some((report_inbox, product_inbox)),
+            timeline: Timeline::default(),
+            speaker: None,
+            last_audio: Timestamp::ZERO,
+            opening_at: Samples::ZERO,
+            held_at: Samples::ZERO,
+            committing: false,
+            expires: clock + life,
+            setup,
+        }
+    }
+
+    /// Runs until the client is gone, is closed, or the session's time is up.
+    pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
+        let (mut reports, mut products) = self.inboxes.take().expect("an actor runs once");
+        self.send(None, &ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
+        loop {
+            let more = self.judge_windows();
+            let blocked = self.ingress.blocked_on();
+            if self.has_drained() {
+                return self.egress.close(Close { code: 1001, reason: "the server is going away" });
+            }
+            let listens = !more && blocked.is_none() && self.hearings.len() < MAX_HEARINGS;
+            let room = self.egress.has_room() && self.playback.has_room();
+            tokio::select! {
+                message = inbound.recv(), if listens => match message {
+                    Some(message) => self.inbound(message),
+                    None => return,
+                },
+                Some(report) = reports.recv() => self.report(report),
+                Some(product) = products.recv(), if room => self.product(product),
+                () = self.egress.moved() => self.audio_left(),
+                () = until_free(blocked), if !more => {}
+                () = self.setup.drain.cancelled(), if !self.setup.drain.is_cancelled() => {}
+                () = tokio::time::sleep_until(self.next_deadline()) => {
+                    if self.is_over() {
+                        return;
+                    }
+                }
+                () = tokio::task::yield_now(), if more => {}
+            }
+        }
+    }
+
+    /// Judges the windows at hand and lets the reducer decide after each edge. Says whether there are more.
+    fn judge_windows(&mut self) -> bool {
+        for _ in 0..WINDOWS_AT_ONCE {
+            match self.ingress.advance() {
+                None => return false,
+                Some(None) => {}
+                Some(Some(edge)) => self.edge(edge),
+            }
+        }
+        true
+    }
+
+    fn edge(&mut self, edge: Edge) {
+        match edge {
+            Edge::Onset { .. } => self.step(Event::VoiceOnset),
+            Edge::Retracted => self.step(Event::VoiceRetracted),
+            Edge::Started { at } => {
+                self.opening_at = self.ingress.audio_start(at);
+                self.step(Event::SpeechStarted { audio_start: self.opening_at });
+            }
+            Edge::Stopped { at } => self.step(Event::SpeechStopped { audio_end: at }),
+        }
+    }
+
+    /// Gives an event to the reducer and does what it decides.
+    pub(super) fn step(&mut self, event: Event) {
+        let now = self.now();
+        let actions = self.dialog.step(now, event);
+        self.perform(actions);
+    }
+
+    fn report(&mut self, report: Report) {
+        match report {
+            Report::Partial(item, text) => self.step(Event::Partial { item, text }),
+            Report::Final(item, result) => {
+                self.hearings.remove(&item);
+                let now = self.now();
+                self.timeline.transcribed(now);
+                let result = result.map(|transcript| {
+                    self.speaker = transcript.speaker.or(self.speaker.take());
+                    transcript.text
+                });
+                let result = result.map_err(|error| {
+                    tracing::warn!(%error, "an utterance could not be transcribed");
+                    error.to_string()
+                });
+                self.step(Event::Transcribed { item, result });
+            }
+        }
+    }
+
+    fn product(&mut self, product: Product) {
+        let now = self.now();
+        match product {
+            Product::Mark(response, Milestone::FirstToken) => self.timeline.first_token(&response, now),
+            Product::Mark(response, Milestone::FirstChunk) => self.timeline.first_chunk(&response, now),
+            Product::Audio(response, pcm) => self.speech(&response, &pcm),
+            Product::Event(event) => {
+                if let Event::Finished { response, .. } = &event {
+                    let response = response.clone();
+                    self.finish_speech(&response);
+                }
+                self.step(event);
+            }
+        }
+    }
+
+    /// The next moment at which something is due by the clock.
+    fn next_deadline(&self) -> Instant {
+        let now = self.now();
+        let at = |timestamp: Timestamp| self.clock + timestamp.since_start();
+        let stall = self.ingress.is_listening().then(|| at(self.last_audio) + self.silence() + STALL_MARGIN);
+        let hold = self.dialog.next_deadline().map(at);
+        let frame = self.playback.next_due(&self.dialog, now).map(at);
+        let stuck = self.egress.stuck_since().map(|since| since + STUCK);
+        [stall, hold, frame, stuck].into_iter().flatten().fold(self.expires, Instant::min)
+    }
+
+    /// Does what the clock demands; says whether the session is over.
+    fn is_over(&mut self) -> bool {
+        let (now, instant) = (self.now(), Instant::now());
+        if self.egress.stuck_since().is_some_and(|since| instant >= since + STUCK) {
+            tracing::info!("the client takes nothing; closed");
+            self.egress.close(Close { code: 1013, reason: "the client reads too slowly" });
+            return true;
+        }
+        if instant >= self.expires {
+            let error = WireError::invalid("session_expired", "Your session hit the maximum duration.", None);
+            self.send(None, &ServerEvent::Error { error });
+            self.egress.close(Close { code: 1001, reason: "the session's time is up" });
+            return true;
+        }
+        let stalled = now.since(self.last_audio) >= self.silence() + STALL_MARGIN;
+        if stalled
+            && self.ingress.is_listening()
+            && let Some(edge) = self.ingress.stall()
+        {
+            self.edge(edge);
+        }
+        if self.dialog.next_deadline().is_some_and(|due| now >= due) {
+            self.step(Event::Tick);
+        }
+        self.release_frames();
+        false
+    }
+
+    /// Whether the server stops and nothing is being heard or said any more.
+    fn has_drained(&self) -> bool {
+        self.setup.drain.is_cancelled()
+            && self.hearings.is_empty()
+            && self.dialog.active().is_none()
+            && self.playback.is_empty()
+    }
+
+    fn silence(&self) -> Duration {
+        let vad = match &self.session.audio.input.turn_detection {
+            Some(wire::TurnDetection::ServerVad(vad)) => vad.silence_duration_ms,
+            _ => self.setup.turn.silence_duration_ms,
+        };
+        Duration::from_millis(u64::from(vad))
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::new(self.clock.elapsed())
+    }
+
+    /// Whether audio travels in binary frames.
+    pub(super) fn is_framed(&self) -> bool {
+        self.mode != AudioMode::Events
+    }
+
+    /// Sends an event, in order with the response it belongs to.
+    pub(super) fn send(&mut self, response: Option<ResponseId>, event: &ServerEvent) {
+        let text = self.encode(event);
+        self.setup.metrics.bytes_out(text.len() as u64);
+        self.egress.push(Message::Text(text), response);
+    }
+
+    pub(super) fn encode(&mut self, event: &ServerEvent) -> String {
+        wire::encode(event, &self.event_ids.next("event"))
+    }
+}
+
+/// Resolves when the feed takes more, or is gone; never without one.
+async fn until_free(feed: Option<mpsc::Sender<super::hearing::Feed>>) {
+    match feed {
+        Some(feed) => drop(feed.reserve().await),
+        None => std::future::pending().await,
+    }
+}
+
+impl Setup {
+    /// The session object a session begins with.
+    fn session_object(&self, id: SessionId, model: Option<String>, expires_at: u64) -> wire::Session {
+        let vad = ServerVad {
+            threshold: f64::from(self.turn.threshold),
+            prefix_padding_ms: self.turn.prefix_padding_ms,
+            silence_duration_ms: self.turn.silence_duration_ms,
+            create_response: self.session.create_response,
+            interrupt_response: self.session.interrupt_response,
+            idle_timeout_ms: None,
+        };
+        let model = model.unwrap_or_else(|| self.model.clone());
+        let mut session = wire::Session::new(id, model, self.voice.clone(), vad);
+        session.instructions.clone_from(&self.instructions);
+        session.audio.output.speed = f64::from(self.speed);
+        session.expires_at = expires_at;
+        session
+    }
+
+    /// How turns are found in a session.
+    pub(super) fn turns(&self, session: &wire::Session) -> Turns {
+        let turn = &self.turn;
+        let samples = |ms: u32| Samples::from_ms(u64::from(ms), SampleRate::HZ_16000);
+        let thresholds =
+            |threshold: f32, silence_ms: u32| Thresholds::from_ms(threshold, turn.min_speech_ms, silence_ms);
+        match &session.audio.input.turn_detection {
+            None => Turns::Manual { thresholds: thresholds(turn.threshold, turn.silence_duration_ms) },
+            Some(wire::TurnDetection::ServerVad(vad)) => Turns::Detected {
+                thresholds: thresholds(vad.threshold as f32, vad.silence_duration_ms),
+                padding: samples(vad.prefix_padding_ms),
+            },
+            Some(wire::TurnDetection::SemanticVad(_)) => Turns::Detected {
+                thresholds: thresholds(turn.threshold, turn.silence_duration_ms),
+                padding: samples(turn.prefix_padding_ms),
+            },
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! The `[session]` section.
+
+use serde::{Deserialize, Serialize};
+
+/// Settings of a conversation. Each key is documented in `configs/default.toml`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionConfig {
+    /// The longest a session may live.
+    pub max_minutes: u32,
+    /// Binary audio: how far ahead of the playhead reply audio is sent.
+    pub lead_ms: u32,
+    /// Whether the end of a turn starts an answer.
+    pub create_response: bool,
+    /// Whether speech stops the reply that plays.
+    pub interrupt_response: bool,
+}
+
+impl Default for SessionConfig {
+    fn default() -> Self {
+        Self { max_minutes: 60, lead_ms: 300, create_response: true, interrupt_response: true }
+    }
+}

@@ -1,0 +1,20 @@
+//! What a session works with: one handle a stage, shared by all sessions.
+
+use crate::llm::Llm;
+use crate::stt::Stt;
+use crate::tts::Tts;
+use crate::vad::Vad;
+use std::sync::Arc;
+
+/// The engines, made by `engines::build` or from the stages' fakes. Cheap to clone.
+#[derive(Clone)]
+pub struct Engines {
+    /// Voice activity.
+    pub vad: Arc<dyn Vad>,
+    /// Speech to text.
+    pub stt: Arc<dyn Stt>,
+    /// The language model.
+    pub llm: Arc<dyn Llm>,
+    /// Text to speech.
+    pub tts: Arc<dyn Tts>,
+}

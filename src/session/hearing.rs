@@ -1,0 +1,83 @@
+//! One utterance's transcription: a task that feeds the STT port and reports back.
+//!
+//! The actor starts one for each utterance and sends it PCM. Its feed is bounded: when the engine is behind or every
+//! decoder is taken, the feed fills up, and the actor stops reading the client. Nothing is dropped.
+
+use crate::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
+use crate::units::ItemId;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Pieces a feed holds: 30 s of audio, 960 KB at most.
+pub(super) const FEED_PIECES: usize = 30_000 / PIECE_MS;
+/// Samples of a piece at 16 kHz: four VAD windows. Shorter pieces cost a thread hop each, longer ones leave more to
+/// decode once the end of the turn is known.
+pub(super) const PIECE_SAMPLES: usize = 1_024;
+const PIECE_MS: usize = PIECE_SAMPLES / 16;
+
+/// New audio after which the partial transcript is asked for: often enough for live captions.
+const PARTIAL_EVERY_SAMPLES: usize = 16_000 / 4;
+
+/// The longest wait for a decoder or for its taking a piece: what a feed holds.
+const BEHIND: Duration = Duration::from_secs(30);
+
+/// What the actor sends.
+pub(super) enum Feed {
+    /// Mono PCM at 16 kHz.
+    Pcm(Vec<i16>),
+    /// The utterance is complete.
+    Finish,
+}
+
+/// What comes back.
+pub(super) enum Report {
+    /// The words so far. May be dropped when the actor is busy: the next one holds them too.
+    Partial(ItemId, String),
+    /// The end; always the last.
+    Final(ItemId, Result<Transcript, SttError>),
+}
+
+/// What a hearing needs.
+pub(super) struct Hearing {
+    pub(super) item: ItemId,
+    pub(super) stt: Arc<dyn Stt>,
+    pub(super) options: SttOptions,
+    /// From the end of the utterance to the final transcript.
+    pub(super) timeout: Duration,
+    pub(super) feed: mpsc::Receiver<Feed>,
+    pub(super) reports: mpsc::Sender<Report>,
+}
+
+impl Hearing {
+    /// Runs to the final transcript. Dropping the future cancels the work and frees the decoder.
+    pub(super) async fn run(mut self) {
+        let result = self.transcribe().await;
+        // The actor is gone only when the session is.
+        let _ = self.reports.send(Report::Final(self.item, result)).await;
+    }
+
+    async fn transcribe(&mut self) -> Result<Transcript, SttError> {
+        let open = self.stt.open(self.options.clone());
+        let mut utterance = timeout(BEHIND, open).await.map_err(|_| SttError::Timeout(BEHIND))??;
+        let mut n_unseen = 0;
+        while let Some(Feed::Pcm(pcm)) = self.feed.recv().await {
+            n_unseen += pcm.len();
+            timeout(BEHIND, utterance.push(pcm)).await.map_err(|_| SttError::Timeout(BEHIND))??;
+            if n_unseen >= PARTIAL_EVERY_SAMPLES && self.feed.is_empty() {
+                n_unseen = 0;
+                self.partial(&mut *utterance).await?;
+            }
+        }
+        timeout(self.timeout, utterance.finish()).await.map_err(|_| SttError::Timeout(self.timeout))?
+    }
+
+    async fn partial(&self, utterance: &mut dyn SttUtterance) -> Result<(), SttError> {
+        let partial = timeout(BEHIND, utterance.partial()).await.map_err(|_| SttError::Timeout(BEHIND))??;
+        if let Some(transcript) = partial.filter(|transcript| !transcript.text.is_empty()) {
+            let _ = self.reports.try_send(Report::Partial(self.item.clone(), transcript.text));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! What a client says, on its way to the reducer.
+
+use super::actor::Actor;
+use super::{AudioMode, translate};
+use crate::audio::codec::CodecError;
+use crate::dialog::{Action, Command, Event, Notice};
+use crate::wire::frame::{Frame, FrameKind};
+use crate::wire::{self, AudioFormat, ClientEvent, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError};
+use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// One message of a client.
+pub struct Inbound {
+    /// What it says.
+    pub message: Said,
+    /// Its share of the process-wide budget of inbound bytes, given back when it has been worked on.
+    pub budget: Option<OwnedSemaphorePermit>,
+}
+
+/// What a message says.
+pub enum Said {
+    /// A JSON event, or why it is none.
+    Event(Box<Result<Incoming, WireError>>),
+    /// A binary message.
+    Binary(Bytes),
+}
+
+impl Inbound {
+    /// A text message.
+    pub fn text(text: &str, budget: Option<OwnedSemaphorePermit>) -> Self {
+        Self { message: Said::Event(Box::new(wire::parse(text))), budget }
+    }
+
+    /// A binary message.
+    pub fn binary(bytes: Bytes, budget: Option<OwnedSemaphorePermit>) -> Self {
+        Self { message: Said::Binary(bytes), budget }
+    }
+}
+
+impl Actor {
+    pub(super) fn inbound(&mut self, inbound: Inbound) {
+        match inbound.message {
+            Said::Binary(bytes) => {
+                self.setup.metrics.bytes_in(bytes.len() as u64);
+                if let Err(error) = self.frame(&bytes) {
+                    self.refuse(error);
+                }
+            }
+            Said::Event(event) => match *event {
+                Err(error) => self.refuse(error),
+                Ok(Incoming { event_id, event }) => {
+                    if let Err(error) = self.event(event_id.clone(), event) {
+                        self.refuse(error.answering(event_id.as_deref()));
+                    }
+                }
+            },
+        }
+    }
+
+    fn refuse(&mut self, error: WireError) {
+        self.setup.metrics.error(error.code.unwrap_or("other"));
+        self.send(None, &ServerEvent::Error { error });
+    }
+
+    fn frame(&mut self, bytes: &Bytes) -> Result<(), WireError> {
+        if self.mode == AudioMode::Events {
+            return Err(WireError::binary_frame());
+        }
+        let frame =
+            Frame::parse(bytes).map_err(|error| WireError::invalid("invalid_value", error.to_string(), None))?;
+        if frame.kind != FrameKind::Microphone {
+            return Err(WireError::invalid("invalid_value", "A client sends microphone frames (kind 1) only.", None));
+        }
+        self.heard_audio();
+        let opus = self.mode == AudioMode::Opus;
+        let result = self.ingress.push_frame(frame.sequence, frame.offset, frame.payload, opus);
+        result.map_err(|error| bad_audio(&error))
+    }
+
+    fn event(&mut self, event_id: Option<String>, event: ClientEvent) -> Result<(), WireError> {
+        match event {
+            ClientEvent::InputAudioAppend { audio } => {
+                self.setup.metrics.bytes_in(audio.len() as u64);
+                self.heard_audio();
+                self.ingress.push(&audio).map_err(|error| bad_audio(&error))
+            }
+            ClientEvent::InputAudioCommit => {
+                self.commit(event_id);
+                Ok(())
+            }
+            ClientEvent::SessionUpdate(update) => self.update(event_id, *update),
+            ClientEvent::ResponseCreate(params) if self.is_framed() && is_foreign(params.format) => {
+                Err(framed_format())
+            }
+            other => {
+                let command = translate::command(other).expect("the other events are handled above");
+                self.step(Event::Client { event_id, command });
+                Ok(())
+            }
+        }
+    }
+
+    fn heard_audio(&mut self) {
+        self.last_audio = self.now();
+    }
+
+    fn commit(&mut self, event_id: Option<String>) {
+        let command = Command::Commit { buffered: self.ingress.buffered() };
+        let now = self.now();
+        let actions = self.dialog.step(now, Event::Client { event_id, command });
+        let accepted = !is_refused(&actions);
+        self.opening_at = self.ingress.buffer_start();
+        self.committing = true;
+        self.perform(actions);
+        self.committing = false;
+        if accepted {
+            self.ingress.restart_buffer();
+        }
+    }
+
+    fn update(&mut self, event_id: Option<String>, update: SessionUpdate) -> Result<(), WireError> {
+        if update.kind != SessionKind::Realtime {
+            return Err(WireError::wrong_session_kind());
+        }
+        if self.is_framed() && (is_foreign(update.input.format) || is_foreign(update.output.format)) {
+            return Err(framed_format());
+        }
+        let mut next = self.session.clone();
+        next.apply(update);
+        let command = Command::Update(Box::new(translate::settings(&next)));
+        let now = self.now();
+        let actions = self.dialog.step(now, Event::Client { event_id, command });
+        if !is_refused(&actions) {
+            self.ingress.set(translate::format(next.audio.input.format), self.setup.turns(&next));
+            self.session = next;
+        }
+        self.perform(actions);
+        Ok(())
+    }
+}
+
+fn is_refused(actions: &[Action]) -> bool {
+    actions.iter().any(|action| matches!(action, Action::Notify(Notice::Refused { .. })))
+}
+
+fn is_foreign(format: Option<AudioFormat>) -> bool {
+    format.is_some_and(|format| format != AudioFormat::Pcm)
+}
+
+fn framed_format() -> WireError {
+    let message = "Binary audio frames carry 'audio/pcm' or Opus, as the connection asked; G.711 needs a connection without '?audio='.";
+    WireError::invalid("invalid_value", message, Some("session.audio.output.format"))
+}
+
+fn bad_audio(error: &CodecError) -> WireError {
+    WireError::invalid("invalid_value", format!("Invalid 'audio': {error}."), Some("audio"))
+}

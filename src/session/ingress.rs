@@ -1,0 +1,357 @@
+//! The way in: wire audio to windows, to edges of the turn, to the utterance's transcription.
+//!
+//! The actor pushes what came and then asks for one window after the other, so that the reducer decides between two
+//! windows whatever the size of a message. Owns VAD, turn detector, echo guard and pre-roll. Never waits: when the
+//! transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
+
+use super::hearing::{Feed, PIECE_SAMPLES};
+use crate::audio::codec::{self, CodecError, Format, OpusIn};
+use crate::audio::{EchoGuard, Jitter, PreRoll, Resampler, Slot};
+use crate::turn::{Edge, Thresholds, TurnDetector};
+use crate::units::{ItemId, Pcm, SampleRate, Samples};
+use crate::vad::{Vad, VadStream};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+const RATE: SampleRate = SampleRate::HZ_16000;
+
+/// Audio kept before an utterance beyond its padding: what the detector needs to be sure that it is speech, and more.
+const ONSET_MARGIN: Samples = Samples(16_000);
+
+/// Leading silence kept for a client that commits by hand: longer silence before the first word is forgotten.
+const MANUAL_PREROLL: Samples = Samples(30 * 16_000);
+
+/// How turns are found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Turns {
+    /// By the detector; `padding` of audio before the speech belongs to the utterance.
+    Detected { thresholds: Thresholds, padding: Samples },
+    /// By the client's commits; the detector only says when there is speech to transcribe.
+    Manual { thresholds: Thresholds },
+}
+
+/// One microphone.
+pub(super) struct Ingress {
+    format: Format,
+    turns: Turns,
+    engine: Arc<dyn Vad>,
+    /// Made on the first audio, since many connections never send any.
+    ears: Option<Ears>,
+    opus: Option<OpusIn>,
+    jitter: Jitter,
+    detector: TurnDetector,
+    echo: EchoGuard,
+    preroll: PreRoll,
+    /// Turn time at which the pre-roll began.
+    preroll_base: Samples,
+    /// Samples at 16 kHz that wait for a window.
+    pending: Vec<i16>,
+    taken: usize,
+    /// Turn time up to which windows were judged.
+    position: Samples,
+    /// Turn time of the last commit or clear.
+    buffer_start: Samples,
+    utterance: Option<Utterance>,
+    /// Complete utterances whose feed is full.
+    closing: Vec<Utterance>,
+    scratch: Vec<i16>,
+}
+
+struct Ears {
+    resampler: Resampler,
+    vad: Box<dyn VadStream>,
+}
+
+/// The utterance whose audio still comes.
+struct Utterance {
+    item: ItemId,
+    feed: mpsc::Sender<Feed>,
+    piece: Vec<i16>,
+    /// What the feed has no room for yet.
+    queue: VecDeque<Feed>,
+}
+
+impl Ingress {
+    pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns) -> Self {
+        Self {
+            format,
+            detector: TurnDetector::new(thresholds(&turns)),
+            preroll: PreRoll::new(capacity(&turns)),
+            turns,
+            engine,
+            ears: None,
+            opus: None,
+            jitter: Jitter::new(),
+            echo: EchoGuard::new(),
+            preroll_base: Samples::ZERO,
+            pending: Vec::new(),
+            taken: 0,
+            position: Samples::ZERO,
+            buffer_start: Samples::ZERO,
+            utterance: None,
+            closing: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// New settings; audio that is under way goes on.
+    pub(super) fn set(&mut self, format: Format, turns: Turns) {
+        if format != self.format {
+            self.format = format;
+            if let Some(ears) = &mut self.ears {
+                ears.resampler = Resampler::new(format.rate(), RATE);
+            }
+        }
+        if turns == self.turns {
+            return;
+        }
+        if capacity(&turns) != capacity(&self.turns) {
+            let mut kept = Vec::new();
+            let start = self.preroll.copy_from(Samples::ZERO, &mut kept) + self.preroll_base;
+            self.preroll = PreRoll::new(capacity(&turns));
+            self.preroll.push(&kept);
+            self.preroll_base = start;
+        }
+        self.turns = turns;
+        self.detector.set(thresholds(&turns));
+    }
+
+    /// Takes audio in the session's format; any length of whole samples.
+    pub(super) fn push(&mut self, audio: &[u8]) -> Result<(), CodecError> {
+        let mut samples = std::mem::take(&mut self.scratch);
+        samples.clear();
+        let decoded = codec::decode(self.format, audio, &mut samples);
+        if decoded.is_ok() {
+            let rate = self.format.rate();
+            let engine = &self.engine;
+            let ears =
+                self.ears.get_or_insert_with(|| Ears { resampler: Resampler::new(rate, RATE), vad: engine.open() });
+            ears.resampler.process(&samples, &mut self.pending);
+        }
+        self.scratch = samples;
+        decoded
+    }
+
+    /// Takes a binary frame's payload: one Opus packet, or PCM16.
+    pub(super) fn push_frame(
+        &mut self,
+        sequence: u32,
+        offset: Samples,
+        payload: Bytes,
+        opus: bool,
+    ) -> Result<(), CodecError> {
+        self.jitter.push(sequence, offset.0, payload);
+        let mut worst = Ok(());
+        while let Some(slot) = self.jitter.pop() {
+            let result = match slot {
+                Slot::Frame(frame) if opus => self.push_opus(|decoder, out| decoder.decode(&frame.payload, out)),
+                Slot::Frame(frame) => self.push(&frame.payload),
+                Slot::Lost { next, .. } if opus => self.push_opus(|decoder, out| decoder.conceal(next.as_deref(), out)),
+                // A lost PCM frame is silence of its length, so that turn time stays true.
+                Slot::Lost { next, .. } => self.push(&vec![0; next.map_or(960, |next| next.len() & !1)]),
+            };
+            worst = worst.and(result);
+        }
+        worst
+    }
+
+    fn push_opus(
+        &mut self,
+        decode: impl FnOnce(&mut OpusIn, &mut Vec<i16>) -> Result<(), CodecError>,
+    ) -> Result<(), CodecError> {
+        let engine = &self.engine;
+        self.ears.get_or_insert_with(|| Ears { resampler: Resampler::new(RATE, RATE), vad: engine.open() });
+        if self.opus.is_none() {
+            self.opus = Some(OpusIn::new()?);
+        }
+        decode(self.opus.as_mut().expect("made just now"), &mut self.pending)
+    }
+
+    /// Judges the next window. `None` when there is no whole one, or when the transcription is behind.
+    pub(super) fn advance(&mut self) -> Option<Option<Edge>> {
+        let window = self.engine.window();
+        if self.is_blocked() || self.pending.len() - self.taken < window {
+            self.forget_taken();
+            return None;
+        }
+        let (from, to) = (self.taken, self.taken + window);
+        self.taken = to;
+        let (start, end) = (self.position, self.position + Samples(window as u64));
+        self.position = end;
+        self.scratch.clear();
+        self.scratch.resize(window, 0);
+        self.echo.residual(&self.pending[from..to], &mut self.scratch);
+        let ears = self.ears.as_mut().expect("audio came through the ears");
+        let probability = ears.vad.probability(&self.scratch).unwrap_or_else(|error| {
+            tracing::error!(%error, "the voice activity detector failed on a window");
+            0.0
+        });
+        let peak = self.scratch.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
+        let (pending, preroll, utterance) = (&self.pending[from..to], &mut self.preroll, &mut self.utterance);
+        preroll.push(pending);
+        if let Some(utterance) = utterance {
+            utterance.push(pending);
+        }
+        Some(self.detector.window(probability, peak, start, end))
+    }
+
+    fn forget_taken(&mut self) {
+        if self.taken == self.pending.len() {
+            self.pending.clear();
+            self.taken = 0;
+        } else if self.taken > 0 && self.pending.len() - self.taken < self.engine.window() {
+            self.pending.drain(..self.taken);
+            self.taken = 0;
+        }
+        // A long message may have blown it up.
+        if self.pending.is_empty() && self.pending.capacity() > 64 * 1024 {
+            self.pending.shrink_to(4 * 1024);
+        }
+    }
+
+    /// Where an utterance begins whose first voiced window is at `voiced`.
+    pub(super) fn audio_start(&self, voiced: Samples) -> Samples {
+        match self.turns {
+            Turns::Detected { padding, .. } => voiced.saturating_sub(padding).max(self.buffer_start),
+            Turns::Manual { .. } => self.buffer_start,
+        }
+    }
+
+    /// Opens an utterance whose audio goes to `feed`, from `start` in turn time on, as far as the pre-roll reaches.
+    pub(super) fn open(&mut self, item: ItemId, start: Samples, feed: mpsc::Sender<Feed>) {
+        let mut utterance = Utterance { item, feed, piece: Vec::with_capacity(PIECE_SAMPLES), queue: VecDeque::new() };
+        let mut audio = Vec::new();
+        self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio);
+        utterance.push(&audio);
+        self.utterance = Some(utterance);
+    }
+
+    /// Completes the utterance `item`. With `rest`, audio that has not filled a window belongs to it.
+    pub(super) fn close(&mut self, item: &ItemId, rest: bool) {
+        let Some(mut utterance) = self.utterance.take_if(|utterance| utterance.item == *item) else { return };
+        if rest {
+            utterance.push(&self.pending[self.taken..]);
+        }
+        utterance.flush();
+        utterance.queue.push_back(Feed::Finish);
+        if !utterance.drain() {
+            self.closing.push(utterance);
+        }
+    }
+
+    /// Gives the utterance up.
+    pub(super) fn drop_utterance(&mut self, item: &ItemId) {
+        self.utterance.take_if(|utterance| utterance.item == *item);
+    }
+
+    /// The buffer begins anew here: after a commit or a clear.
+    pub(super) fn restart_buffer(&mut self) {
+        self.pending.clear();
+        self.taken = 0;
+        self.mark_buffer();
+        // The edge is the client's own doing and already known.
+        let _ = self.detector.end();
+    }
+
+    /// The next utterance holds nothing of what came before here.
+    pub(super) fn mark_buffer(&mut self) {
+        self.buffer_start = self.position;
+    }
+
+    /// Turn time at which the buffer begins.
+    pub(super) fn buffer_start(&self) -> Samples {
+        self.buffer_start
+    }
+
+    /// What was appended since the last commit or clear.
+    pub(super) fn buffered(&self) -> Samples {
+        self.position - self.buffer_start + Samples((self.pending.len() - self.taken) as u64)
+    }
+
+    /// Turn time.
+    pub(super) fn position(&self) -> Samples {
+        self.position
+    }
+
+    /// Whether the detector is in the middle of speech or of what may become it.
+    pub(super) fn is_listening(&self) -> bool {
+        matches!(self.turns, Turns::Detected { .. }) && self.detector.is_active()
+    }
+
+    /// The audio stopped coming: ends what is under way.
+    pub(super) fn stall(&mut self) -> Option<Edge> {
+        self.detector.end()
+    }
+
+    /// Reply audio at 16 kHz that will sound from `at` on.
+    pub(super) fn played(&mut self, at: Samples, reply: &Pcm) {
+        self.echo.played(at, &reply.samples);
+    }
+
+    /// The reply stops sounding now.
+    pub(super) fn reply_stopped(&mut self) {
+        self.echo.stopped(self.position);
+    }
+
+    /// Playback stood still from `since` in turn time until now.
+    pub(super) fn reply_resumed(&mut self, since: Samples) {
+        self.echo.delayed(since, self.position.saturating_sub(since));
+    }
+
+    fn is_blocked(&mut self) -> bool {
+        self.closing.retain_mut(|utterance| !utterance.drain());
+        !self.closing.is_empty() || self.utterance.as_mut().is_some_and(|utterance| !utterance.drain())
+    }
+
+    /// The feed to wait for before [`Ingress::advance`] goes on.
+    pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<Feed>> {
+        let mut utterances = self.closing.iter().chain(&self.utterance);
+        utterances.find(|utterance| !utterance.queue.is_empty()).map(|utterance| utterance.feed.clone())
+    }
+}
+
+impl Utterance {
+    fn push(&mut self, samples: &[i16]) {
+        for part in samples.chunks(PIECE_SAMPLES) {
+            self.piece.extend_from_slice(part);
+            if self.piece.len() >= PIECE_SAMPLES {
+                self.flush();
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.piece.is_empty() {
+            let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_SAMPLES));
+            self.queue.push_back(Feed::Pcm(piece));
+            self.drain();
+        }
+    }
+
+    /// Whether nothing waits any more. A feed that is gone takes everything: its failure is reported by its task.
+    fn drain(&mut self) -> bool {
+        while let Some(feed) = self.queue.pop_front() {
+            if let Err(mpsc::error::TrySendError::Full(feed)) = self.feed.try_send(feed) {
+                self.queue.push_front(feed);
+                return false;
+            }
+        }
+        true
+    }
+}
+
+fn thresholds(turns: &Turns) -> Thresholds {
+    match turns {
+        Turns::Detected { thresholds, .. } => *thresholds,
+        Turns::Manual { thresholds } => Thresholds { silence: Samples(u64::MAX), ..*thresholds },
+    }
+}
+
+fn capacity(turns: &Turns) -> Samples {
+    match turns {
+        Turns::Detected { padding, .. } => *padding + ONSET_MARGIN,
+        Turns::Manual { .. } => MANUAL_PREROLL,
+    }
+}

@@ -1,0 +1,173 @@
+//! Does what the reducer decides.
+
+use super::AudioMode;
+use super::actor::Actor;
+use super::hearing::{FEED_PIECES, Hearing};
+use super::responding::Responding;
+use super::voice::{Packing, Voice};
+use crate::dialog::{Action, Modality, Notice, ResponseStatus, ResponseWork, StopReason};
+use crate::stt::SttOptions;
+use crate::telemetry::{Outcome, span};
+use crate::units::{ItemId, ResponseId, SampleRate};
+use crate::wire::ServerEvent;
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::Instrument;
+
+impl Actor {
+    pub(super) fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::OpenUtterance(item) => self.open_utterance(item),
+                Action::CloseUtterance(item) => {
+                    self.ingress.close(&item, self.committing);
+                    if !self.committing {
+                        self.ingress.mark_buffer();
+                    }
+                }
+                Action::DropUtterance(item) => {
+                    self.ingress.drop_utterance(&item);
+                    self.hearings.remove(&item);
+                }
+                Action::ClearInput => self.ingress.restart_buffer(),
+                Action::StartResponse(work) => self.start_response(*work),
+                Action::StopResponse(id) => self.stop_response(&id),
+                Action::Hold => {
+                    self.setup.metrics.held();
+                    self.egress.hold();
+                    self.held_at = self.ingress.position();
+                }
+                Action::Release => {
+                    self.egress.release();
+                    if self.is_framed() {
+                        self.playback.delayed(self.ingress.position().saturating_sub(self.held_at));
+                        self.ingress.reply_resumed(self.held_at);
+                    }
+                }
+                Action::Flush(response) => self.flush(response),
+                Action::Notify(notice) => self.notify(notice),
+            }
+        }
+    }
+
+    fn open_utterance(&mut self, item: ItemId) {
+        let (sender, feed) = mpsc::channel(FEED_PIECES);
+        let transcription = self.session.audio.input.transcription.as_ref();
+        let hearing = Hearing {
+            item: item.clone(),
+            stt: self.setup.engines.stt.clone(),
+            options: SttOptions {
+                language: transcription.and_then(|t| t.language.clone()).or_else(|| self.setup.language.clone()),
+                prompt: transcription.and_then(|t| t.prompt.clone()),
+                speaker: self.speaker.clone(),
+            },
+            timeout: self.setup.stt_timeout,
+            feed,
+            reports: self.reports.clone(),
+        };
+        let guard = self.spawn(hearing.run().instrument(span::turn(&item)));
+        self.hearings.insert(item.clone(), guard);
+        self.ingress.open(item, self.opening_at, sender);
+    }
+
+    fn start_response(&mut self, work: ResponseWork) {
+        let packing = match self.mode {
+            AudioMode::Events => Packing::Delta,
+            AudioMode::Pcm16 => Packing::PcmFrames,
+            AudioMode::Opus => Packing::OpusFrames,
+        };
+        let id = work.response.clone();
+        let voice = Voice::new(work.settings.output_format, packing);
+        let span = span::response(&id);
+        tracing::debug!(turn = %work.turn, response = %id, audio = work.settings.modality == Modality::Audio, "answering");
+        let responding = Responding { work, engines: self.setup.engines.clone(), products: self.products.clone() };
+        let guard = self.spawn(responding.run().instrument(span));
+        self.speaking.insert(id, (guard, voice));
+    }
+
+    /// Spawns a task that ends when its guard is dropped.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> DropGuard {
+        let cancel = CancellationToken::new();
+        let guard = cancel.clone().drop_guard();
+        self.setup.tasks.spawn(async move {
+            tokio::select! {
+                () = cancel.cancelled() => {}
+                () = work => {}
+            }
+        });
+        guard
+    }
+
+    fn stop_response(&mut self, id: &ResponseId) {
+        self.speaking.remove(id);
+        self.drop_audio(id);
+    }
+
+    /// Audio of `response` that waits is dropped, and a client that plays from frames stops at once.
+    fn flush(&mut self, response: Option<ResponseId>) {
+        self.ingress.reply_stopped();
+        self.playback.stopped(self.ingress.position());
+        let Some(response) = response else { return };
+        self.drop_audio(&response);
+        if self.is_framed() {
+            self.send(None, &ServerEvent::OutputCleared { response_id: response });
+        }
+    }
+
+    fn drop_audio(&mut self, response: &ResponseId) {
+        self.egress.drop_audio(response);
+        for event in self.playback.drop_audio(response) {
+            self.send(Some(response.clone()), &event);
+        }
+    }
+
+    fn notify(&mut self, notice: Notice) {
+        self.observe(&notice);
+        let extension = matches!(notice, Notice::Held { .. } | Notice::Released { .. });
+        if extension && !self.is_framed() {
+            return;
+        }
+        let (response, events) = self.projector.project(notice, &self.session);
+        for event in events {
+            // In frames, audio is complete when its last frame has left, which is later than when it was made.
+            if let Some(event) = self.playback.after_audio(event) {
+                self.send(response.clone(), &event);
+            }
+        }
+    }
+
+    /// Counts and times what happens.
+    fn observe(&mut self, notice: &Notice) {
+        let now = self.now();
+        let metrics = &self.setup.metrics;
+        match notice {
+            Notice::SpeechStopped { item, audio_end } => {
+                let waited = self.ingress.position().saturating_sub(*audio_end).duration(SampleRate::HZ_16000);
+                let speech_end = now.since_start().saturating_sub(waited);
+                self.timeline.utterance_ended(item.clone(), crate::units::Timestamp::new(speech_end), now);
+            }
+            Notice::Committed { item, .. } => {
+                metrics.turn();
+                if self.committing {
+                    self.timeline.utterance_ended(item.clone(), now, now);
+                }
+            }
+            Notice::ResponseCreated(view) => self.timeline.response_started(view.id.clone(), now),
+            Notice::ResponseDone(view) => {
+                let outcome = match &view.status {
+                    ResponseStatus::InProgress | ResponseStatus::Completed => Outcome::Completed,
+                    ResponseStatus::Cancelled(_) => Outcome::Cancelled,
+                    ResponseStatus::Incomplete(_) => Outcome::Incomplete,
+                    ResponseStatus::Failed(_) => Outcome::Failed,
+                };
+                metrics.response(outcome);
+                if view.status == ResponseStatus::Cancelled(StopReason::TurnDetected) {
+                    metrics.barge_in();
+                }
+                self.speaking.remove(&view.id);
+            }
+            Notice::TranscriptFailed { .. } => metrics.error("transcription_failed"),
+            _ => {}
+        }
+    }
+}

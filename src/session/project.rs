@@ -1,0 +1,253 @@
+//! From the dialog's notices to the events of the Realtime protocol (GA).
+//!
+//! The one place that puts domain news into the protocol's words and order; another protocol is a sibling of this file.
+//! It keeps nothing but the conversation's id.
+
+use crate::audio::codec::Format;
+use crate::dialog::{
+    Content, IncompleteReason, Item, ItemKind, ItemStatus, Modality, Notice, OutputChange, Refusal, ResponseStatus,
+    ResponseView, Role, StopReason,
+};
+use crate::units::{ItemId, ResponseId, SampleRate, Samples};
+use crate::wire::{self, ItemAt, ItemUse, PartAt, ResponsePart, ServerEvent, TranscriptionUsage, WireError};
+
+/// The only part of the hub's messages.
+const PART: u32 = 0;
+
+const TURN_RATE: SampleRate = SampleRate::HZ_16000;
+
+/// Puts notices into the protocol's words.
+pub(super) struct Projector {
+    pub(super) conversation_id: String,
+}
+
+/// The events of a notice in order, with the response they belong to.
+pub(super) type Projection = (Option<ResponseId>, Vec<ServerEvent>);
+
+impl Projector {
+    /// `session` is the whole session object, for the notices that show it.
+    pub(super) fn project(&self, notice: Notice, session: &wire::Session) -> Projection {
+        let events = match notice {
+            Notice::ResponseCreated(view) => {
+                let id = view.id.clone();
+                return (Some(id), vec![ServerEvent::ResponseCreated { response: Box::new(self.response(view)) }]);
+            }
+            Notice::ResponseDone(view) => {
+                let id = view.id.clone();
+                return (Some(id), vec![ServerEvent::ResponseDone { response: Box::new(self.response(view)) }]);
+            }
+            Notice::Output { response, index, item, change } => {
+                return (Some(response.clone()), output(response, index, item, change));
+            }
+            Notice::SettingsUpdated => ServerEvent::SessionUpdated { session: Box::new(session.clone()) },
+            Notice::Refused { event_id, reason } => {
+                ServerEvent::Error { error: refusal(&reason).answering(event_id.as_deref()) }
+            }
+            Notice::Held { item, response } => ServerEvent::OutputHeld { response_id: response, item_id: item },
+            Notice::Released { item, response } => ServerEvent::OutputResumed { response_id: response, item_id: item },
+            other => conversation(other),
+        };
+        (None, vec![events])
+    }
+
+    fn response(&self, view: ResponseView) -> wire::Response {
+        let settings = view.settings;
+        let conversation_id = settings.in_conversation.then(|| self.conversation_id.clone());
+        let mut response = wire::Response::new(view.id, conversation_id);
+        (response.status, response.status_details) = status(view.status);
+        response.output = view.output.into_iter().map(item).collect();
+        response.output_modalities = modality(settings.modality);
+        response.max_output_tokens = settings.max_output_tokens.map_or(wire::MaxTokens::Inf, wire::MaxTokens::Limit);
+        let format = audio_format(settings.output_format);
+        response.audio =
+            wire::ResponseAudio { output: Some(wire::ResponseAudioOutput { format, voice: settings.voice }) };
+        response.usage = view.usage.map(|usage| {
+            let tokens = usage.tokens.unwrap_or_default();
+            wire::Usage::text(tokens.input_tokens, tokens.output_tokens)
+        });
+        response.metadata = settings.metadata;
+        response
+    }
+}
+
+/// News of the conversation itself.
+fn conversation(notice: Notice) -> ServerEvent {
+    match notice {
+        Notice::SpeechStarted { item, audio_start } => {
+            ServerEvent::SpeechStarted { audio_start_ms: audio_start.as_ms(TURN_RATE), item_id: item }
+        }
+        Notice::SpeechStopped { item, audio_end } => {
+            ServerEvent::SpeechStopped { audio_end_ms: audio_end.as_ms(TURN_RATE), item_id: item }
+        }
+        Notice::Committed { item, previous } => {
+            ServerEvent::InputAudioCommitted { previous_item_id: previous, item_id: item }
+        }
+        Notice::InputCleared => ServerEvent::InputAudioCleared {},
+        Notice::ItemAdded { item: added, previous } => {
+            ServerEvent::ItemAdded { previous_item_id: previous, item: item(added) }
+        }
+        Notice::ItemDone { item: done, previous } => {
+            ServerEvent::ItemDone { previous_item_id: previous, item: item(done) }
+        }
+        Notice::ItemDeleted(item_id) => ServerEvent::ItemDeleted { item_id },
+        Notice::ItemRetrieved(asked) => ServerEvent::ItemRetrieved { item: item(asked) },
+        Notice::ItemTruncated { item, content_index, audio_end_ms } => {
+            ServerEvent::ItemTruncated { item_id: item, content_index, audio_end_ms }
+        }
+        Notice::TranscriptDelta { item, delta } => {
+            ServerEvent::TranscriptionDelta { item_id: item, content_index: PART, delta }
+        }
+        Notice::Transcript { item, text, audio } => ServerEvent::TranscriptionCompleted {
+            item_id: item,
+            content_index: PART,
+            transcript: text,
+            usage: TranscriptionUsage::Duration { seconds: seconds(audio) },
+        },
+        Notice::TranscriptFailed { item, message } => ServerEvent::TranscriptionFailed {
+            item_id: item,
+            content_index: PART,
+            error: WireError::server("transcription_failed", message),
+        },
+        Notice::SettingsUpdated
+        | Notice::ResponseCreated(_)
+        | Notice::ResponseDone(_)
+        | Notice::Output { .. }
+        | Notice::Held { .. }
+        | Notice::Released { .. }
+        | Notice::Refused { .. } => unreachable!("projected by the caller"),
+    }
+}
+
+/// How an output of a response moves, in the protocol's words.
+fn output(response: ResponseId, index: u32, item_id: ItemId, change: OutputChange) -> Vec<ServerEvent> {
+    let at = || PartAt::new(response.clone(), item_id.clone(), index, PART);
+    let call = || ItemAt { response_id: response.clone(), item_id: item_id.clone(), output_index: index };
+    let part = |audio: bool, text: String| {
+        if audio { ResponsePart::Audio { transcript: text } } else { ResponsePart::Text { text } }
+    };
+    vec![match change {
+        OutputChange::Added(added) => {
+            ServerEvent::OutputItemAdded { response_id: response, output_index: index, item: item(added) }
+        }
+        OutputChange::PartAdded { audio } => {
+            ServerEvent::ContentPartAdded { at: at(), part: part(audio, String::new()) }
+        }
+        OutputChange::TextDelta(delta) => ServerEvent::OutputTextDelta { at: at(), delta },
+        OutputChange::TranscriptDelta(delta) => ServerEvent::OutputTranscriptDelta { at: at(), delta },
+        OutputChange::ArgumentsDelta { call_id, delta } => {
+            ServerEvent::FunctionArgumentsDelta { at: call(), call_id, delta }
+        }
+        OutputChange::PartDone { audio: true, text } => {
+            return vec![
+                ServerEvent::OutputAudioDone { at: at() },
+                ServerEvent::OutputTranscriptDone { at: at(), transcript: text.clone() },
+                ServerEvent::ContentPartDone { at: at(), part: part(true, text) },
+            ];
+        }
+        OutputChange::PartDone { audio: false, text } => {
+            return vec![
+                ServerEvent::OutputTextDone { at: at(), text: text.clone() },
+                ServerEvent::ContentPartDone { at: at(), part: part(false, text) },
+            ];
+        }
+        OutputChange::ArgumentsDone { call_id, name, arguments } => {
+            ServerEvent::FunctionArgumentsDone { at: call(), call_id, name, arguments }
+        }
+        OutputChange::Done(done) => {
+            ServerEvent::OutputItemDone { response_id: response, output_index: index, item: item(done) }
+        }
+    }]
+}
+
+fn item(item: Item) -> wire::Item {
+    let status = match item.status {
+        ItemStatus::InProgress => wire::ItemStatus::InProgress,
+        ItemStatus::Completed => wire::ItemStatus::Completed,
+        ItemStatus::Incomplete => wire::ItemStatus::Incomplete,
+    };
+    let body = match item.kind {
+        ItemKind::Message { role, content } => {
+            let role = match role {
+                Role::System => wire::Role::System,
+                Role::User => wire::Role::User,
+                Role::Assistant => wire::Role::Assistant,
+            };
+            wire::ItemBody::Message { role, content: content.into_iter().map(part).collect() }
+        }
+        ItemKind::FunctionCall { call_id, name, arguments } => {
+            // The arguments come as deltas; a call under way shows none.
+            let arguments = if status == wire::ItemStatus::InProgress { String::new() } else { arguments };
+            wire::ItemBody::FunctionCall { call_id, name, arguments }
+        }
+        ItemKind::FunctionOutput { call_id, output } => wire::ItemBody::FunctionCallOutput { call_id, output },
+    };
+    wire::Item::new(item.id, status, body)
+}
+
+fn part(content: Content) -> wire::Content {
+    match content {
+        Content::InputText(text) => wire::Content::InputText { text },
+        Content::InputAudio { transcript } => wire::Content::InputAudio { audio: None, transcript },
+        Content::OutputText(text) => wire::Content::OutputText { text },
+        Content::OutputAudio { transcript } => wire::Content::OutputAudio { transcript },
+    }
+}
+
+fn status(status: ResponseStatus) -> (wire::ResponseStatus, Option<wire::StatusDetails>) {
+    use wire::{ResponseStatus as Wire, StatusDetails, StatusReason};
+    match status {
+        ResponseStatus::InProgress => (Wire::InProgress, None),
+        ResponseStatus::Completed => (Wire::Completed, None),
+        ResponseStatus::Cancelled(reason) => {
+            let reason = match reason {
+                StopReason::TurnDetected => StatusReason::TurnDetected,
+                StopReason::ClientCancelled => StatusReason::ClientCancelled,
+            };
+            (Wire::Cancelled, Some(StatusDetails::cancelled(reason)))
+        }
+        ResponseStatus::Incomplete(reason) => {
+            let reason = match reason {
+                IncompleteReason::MaxOutputTokens => StatusReason::MaxOutputTokens,
+                IncompleteReason::ContentFilter => StatusReason::ContentFilter,
+            };
+            (Wire::Incomplete, Some(StatusDetails::incomplete(reason)))
+        }
+        ResponseStatus::Failed(message) => (Wire::Failed, Some(StatusDetails::failed("response_failed", message))),
+    }
+}
+
+fn refusal(reason: &Refusal) -> WireError {
+    match reason {
+        Refusal::BufferTooSmall { buffered } => WireError::commit_too_small(seconds(*buffered) * 1e3),
+        Refusal::NoActiveResponse => WireError::nothing_to_cancel(),
+        Refusal::ResponseActive(id) => WireError::already_responding(id),
+        Refusal::VoiceFixed => WireError::cannot_update_voice(),
+        Refusal::NoItemToDelete(id) => WireError::unknown_item(ItemUse::Delete, id),
+        Refusal::NoItemToRetrieve(id) => WireError::unknown_item(ItemUse::Retrieve, id),
+        Refusal::NoItemToTruncate(id) => WireError::unknown_item(ItemUse::Truncate, id),
+        Refusal::NoItemBefore(id) => WireError::unknown_item(ItemUse::CreateAfter, id),
+        Refusal::NoItemToRead(id) => WireError::unknown_item(ItemUse::Reference, id),
+        Refusal::DuplicateItem(id) => WireError::duplicate_item(id),
+        Refusal::NotTruncatable => WireError::not_truncatable(),
+        Refusal::TruncateBeyondEnd { length_ms, asked_ms } => WireError::truncate_beyond(*length_ms, *asked_ms),
+    }
+}
+
+fn seconds(samples: Samples) -> f64 {
+    samples.duration(TURN_RATE).as_secs_f64()
+}
+
+fn modality(modality: Modality) -> wire::Modality {
+    match modality {
+        Modality::Audio => wire::Modality::Audio,
+        Modality::Text => wire::Modality::Text,
+    }
+}
+
+fn audio_format(format: Format) -> wire::AudioFormat {
+    match format {
+        Format::Pcm16 => wire::AudioFormat::Pcm,
+        Format::Ulaw => wire::AudioFormat::Pcmu,
+        Format::Alaw => wire::AudioFormat::Pcma,
+    }
+}

@@ -1,0 +1,184 @@
+//! One response's work: the language model's stream, cut into chunks, spoken chunk by chunk.
+//!
+//! The actor starts one task for each response and pulls its products. The model runs at most two chunks ahead of the
+//! voice, and the voice at most a few pieces ahead of the actor, so a listener who is behind slows the model down.
+//! Dropping the future drops the model's stream and the synthesis with it.
+
+use super::Engines;
+use crate::dialog::{Event, Modality, ResponseWork, ToolCallDelta};
+use crate::llm::{Finish, LlmDelta, Usage};
+use crate::text::{Chunk, Chunker, Language};
+use crate::tts::SpeechRequest;
+use crate::units::{Pcm, ResponseId};
+use futures_util::StreamExt;
+use tokio::sync::mpsc;
+
+/// Chunks the model may be ahead of the voice.
+const CHUNKS_AHEAD: usize = 2;
+
+/// What a response makes, in order.
+pub(super) enum Product {
+    /// For the reducer.
+    Event(Event),
+    /// Speech of the chunk whose text came last.
+    Audio(ResponseId, Pcm),
+    /// A moment of the timeline.
+    Mark(ResponseId, Milestone),
+}
+
+/// A response's moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Milestone {
+    /// The model's first token.
+    FirstToken,
+    /// The first chunk was handed to the voice.
+    FirstChunk,
+}
+
+/// The actor has gone, or the work failed in these words.
+enum Stop {
+    Gone,
+    Failed(String),
+}
+
+/// What a response needs.
+pub(super) struct Responding {
+    pub(super) work: ResponseWork,
+    pub(super) engines: Engines,
+    pub(super) products: mpsc::Sender<Product>,
+}
+
+impl Responding {
+    /// Runs to the end of the answer.
+    pub(super) async fn run(mut self) {
+        let result = match self.work.settings.modality {
+            Modality::Audio => {
+                let (chunks, speak) = mpsc::channel(CHUNKS_AHEAD);
+                let chat = std::mem::take(&mut self.work.chat);
+                tokio::try_join!(self.think(chat, Some(chunks)), self.speak(speak)).map(|(end, ())| end)
+            }
+            Modality::Text => {
+                let chat = std::mem::take(&mut self.work.chat);
+                self.think(chat, None).await
+            }
+        };
+        let outcome = match result {
+            Ok(end) => Ok(end),
+            Err(Stop::Failed(message)) => Err(message),
+            Err(Stop::Gone) => return,
+        };
+        let _ = self.send(Event::Finished { response: self.id(), outcome }).await;
+    }
+
+    /// Streams the model's answer: text to the voice, or to the reducer when there is none.
+    async fn think(
+        &self,
+        chat: crate::llm::ChatRequest,
+        voice: Option<mpsc::Sender<Chunk>>,
+    ) -> Result<(Finish, Option<Usage>), Stop> {
+        let mut stream = self.engines.llm.stream(chat);
+        let mut chunker = Chunker::new(self.language());
+        let mut milestones = Milestones { first_token: true, first_chunk: true };
+        while let Some(delta) = stream.next().await {
+            let delta = delta.map_err(|error| failed("language model", &error))?;
+            if std::mem::take(&mut milestones.first_token) {
+                self.mark(Milestone::FirstToken).await?;
+            }
+            match delta {
+                LlmDelta::Text(text) => match &voice {
+                    None => self.send(Event::Text { response: self.id(), text }).await?,
+                    Some(voice) => self.hand_over(voice, chunker.push(&text), &mut milestones).await?,
+                },
+                LlmDelta::ToolCall { index, call_id, name, arguments } => {
+                    let response = self.id();
+                    let delta = ToolCallDelta { response, index, call_id, name, arguments };
+                    self.send(Event::ToolCall(delta)).await?;
+                }
+                LlmDelta::Done { finish, usage } => {
+                    if let Some(voice) = &voice {
+                        self.hand_over(voice, chunker.finish(), &mut milestones).await?;
+                    }
+                    return Ok((finish, usage));
+                }
+            }
+        }
+        Err(Stop::Failed("the language model stopped in the middle of its answer".into()))
+    }
+
+    async fn hand_over(
+        &self,
+        voice: &mpsc::Sender<Chunk>,
+        chunks: Vec<Chunk>,
+        milestones: &mut Milestones,
+    ) -> Result<(), Stop> {
+        for chunk in chunks {
+            if std::mem::take(&mut milestones.first_chunk) {
+                self.mark(Milestone::FirstChunk).await?;
+            }
+            voice.send(chunk).await.map_err(|_| Stop::Gone)?;
+        }
+        Ok(())
+    }
+
+    /// Speaks the chunks in order. A chunk's text goes out with its first sound, so that what is shown is spoken.
+    async fn speak(&self, mut chunks: mpsc::Receiver<Chunk>) -> Result<(), Stop> {
+        let settings = &self.work.settings;
+        while let Some(chunk) = chunks.recv().await {
+            let mut text = Some(chunk.raw);
+            if !chunk.spoken.is_empty() {
+                let request =
+                    SpeechRequest { text: chunk.spoken, voice: settings.voice.clone(), speed: settings.speed };
+                let mut stream = self.engines.tts.speak(request);
+                while let Some(pcm) = stream.next().await {
+                    let pcm = pcm.map_err(|error| failed("voice engine", &error))?;
+                    if let Some(text) = text.take() {
+                        self.send(Event::Text { response: self.id(), text }).await?;
+                    }
+                    self.product(Product::Audio(self.id(), pcm)).await?;
+                }
+            }
+            if let Some(text) = text {
+                self.send(Event::Text { response: self.id(), text }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The language of the voice that will speak; an unknown voice falls to the first one.
+    fn language(&self) -> Language {
+        let voices = self.engines.tts.voices();
+        let voice = voices.iter().find(|voice| voice.id == self.work.settings.voice).or(voices.first());
+        let english = voice.is_none_or(|voice| voice.language.starts_with("en"));
+        if english { Language::English } else { Language::Other }
+    }
+
+    fn id(&self) -> ResponseId {
+        self.work.response.clone()
+    }
+
+    async fn mark(&self, milestone: Milestone) -> Result<(), Stop> {
+        self.product(Product::Mark(self.id(), milestone)).await
+    }
+
+    async fn send(&self, event: Event) -> Result<(), Stop> {
+        self.product(Product::Event(event)).await
+    }
+
+    async fn product(&self, product: Product) -> Result<(), Stop> {
+        self.products.send(product).await.map_err(|_| Stop::Gone)
+    }
+}
+
+/// Which moments are still to come.
+struct Milestones {
+    first_token: bool,
+    first_chunk: bool,
+}
+
+/// Logs an engine's failure with its causes, once, and gives the words for the client.
+fn failed(stage: &'static str, error: &dyn std::error::Error) -> Stop {
+    let causes: Vec<String> =
+        std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string).collect();
+    tracing::warn!(stage, %error, ?causes, "a response failed");
+    Stop::Failed(error.to_string())
+}

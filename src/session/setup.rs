@@ -1,0 +1,97 @@
+//! What all sessions begin with, and the opening of one.
+
+use super::actor::Actor;
+use super::{Close, Egress, Engines, Inbound, SessionConfig};
+use crate::telemetry::{Metrics, span};
+use crate::turn::TurnConfig;
+use crate::units::{IdMint, SessionId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+
+/// How audio travels on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AudioMode {
+    /// Base64 in JSON events, as the GA protocol has it; sent as produced.
+    Events,
+    /// Binary frames of PCM16 at 24 kHz, paced.
+    Pcm16,
+    /// Binary frames of one Opus packet, paced.
+    Opus,
+}
+
+/// Messages of a client that wait for its actor. Each holds its share of the process-wide budget.
+const INBOUND_MESSAGES: usize = 8;
+
+/// What all sessions share and begin with.
+pub struct Setup {
+    /// The engines.
+    pub engines: Engines,
+    /// How turns are found.
+    pub turn: TurnConfig,
+    /// The rest of a session's settings.
+    pub session: SessionConfig,
+    /// The voice's id.
+    pub voice: String,
+    /// Rate of speech.
+    pub speed: f32,
+    /// The system prompt.
+    pub instructions: String,
+    /// The model's name where a client gives none.
+    pub model: String,
+    /// ISO-639-1; `None`: the recognizer's own choice.
+    pub language: Option<String>,
+    /// From the end of an utterance to its transcript.
+    pub stt_timeout: Duration,
+    /// Where everything is counted.
+    pub metrics: Metrics,
+    /// Owner of every task of every session.
+    pub tasks: TaskTracker,
+    /// Cancelled when the server stops: sessions finish what they say, then close with 1001.
+    pub drain: CancellationToken,
+}
+
+/// A running session, as its connection sees it. Dropping it ends the session and everything it started.
+pub struct Handle {
+    /// Its id.
+    pub id: SessionId,
+    /// What the client says, in order. Waits while the session is behind.
+    pub inbound: mpsc::Sender<Inbound>,
+    /// What the client gets.
+    pub egress: Arc<Egress>,
+    cancel: CancellationToken,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+impl Setup {
+    /// Starts a session's actor. `model` is what the client asked for; `expires_at` is told to it, in Unix seconds.
+    pub fn open(self: &Arc<Self>, mode: AudioMode, model: Option<String>, expires_at: u64) -> Handle {
+        let seed = rand::random::<u64>();
+        let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
+        let (sender, inbound) = mpsc::channel(INBOUND_MESSAGES);
+        let egress = Arc::new(Egress::new());
+        let cancel = CancellationToken::new();
+        let actor = Actor::new(self.clone(), &id, seed, mode, model, expires_at, egress.clone());
+        let run = {
+            let (cancel, egress) = (cancel.clone(), egress.clone());
+            async move {
+                // Dropping the actor drops its tasks' guards, and with them all work of the session.
+                tokio::select! {
+                    () = cancel.cancelled() => {}
+                    () = actor.run(inbound) => {}
+                }
+                egress.close(Close { code: 1001, reason: "the session has ended" });
+            }
+        };
+        self.tasks.spawn(run.instrument(span::session(&id)));
+        Handle { id, inbound: sender, egress, cancel }
+    }
+}

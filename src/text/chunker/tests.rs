@@ -1,0 +1,169 @@
+//! Golden texts and properties of the chunker.
+
+use super::*;
+use proptest::prelude::*;
+
+fn cut(pieces: &[&str]) -> Vec<Chunk> {
+    let mut chunker = Chunker::new(Language::English);
+    let mut chunks: Vec<Chunk> = pieces.iter().flat_map(|piece| chunker.push(piece)).collect();
+    chunks.extend(chunker.finish());
+    chunks
+}
+
+/// The spoken chunks of a text, those with nothing to say left out.
+fn check(text: &str, expected: &[&str]) {
+    let chunks = cut(&[text]);
+    let spoken: Vec<&str> = chunks.iter().map(|chunk| chunk.spoken.as_str()).filter(|text| !text.is_empty()).collect();
+    assert_eq!(spoken, expected, "{text:?}");
+    assert_eq!(chunks.iter().map(|chunk| chunk.raw.as_str()).collect::<String>(), text);
+}
+
+#[test]
+fn the_first_clause_comes_early_and_later_chunks_are_sentences() {
+    check(
+        "Well of course, I can tell you that. The answer is here, I think. It is short.",
+        &["Well of course,", "I can tell you that.", "The answer is here, I think.", "It is short."],
+    );
+    check("Sure! I can help you.", &["Sure!", "I can help you."]);
+    check("Yes, I can help you with that today.", &["Yes, I can help you with that today."]);
+    check("Hi. Yes. No. I do not know that. Ok.", &["Hi.", "Yes. No. I do not know that.", "Ok."]);
+}
+
+#[test]
+fn a_first_clause_does_not_wait_for_the_blank() {
+    let mut chunker = Chunker::new(Language::English);
+    assert_eq!(chunker.push("Well of course"), []);
+    assert_eq!(chunker.push(",").len(), 1);
+}
+
+#[test]
+fn text_without_punctuation_flows() {
+    check(
+        "this is a text that was written by somebody who never uses any marks at all",
+        &["this is a text that was written", "by somebody who never uses any marks at all"],
+    );
+    check("one two three four five six seven eight nine ten", &["one two three four five six seven eight", "nine ten"]);
+    let long = "word ".repeat(200);
+    let chunks = cut(&[&long]);
+    assert!(chunks.len() >= 4);
+    assert!(chunks.iter().all(|chunk| chunk.raw.chars().count() <= 301 && !chunk.raw.ends_with("wor")));
+}
+
+#[test]
+fn numbers_stay_whole() {
+    check(
+        "It is about 3.14 or 1,000 or so at 10:30, they say.",
+        &["It is about 3.14 or 1,000", "or so at 10 30, they say."],
+    );
+    check("In 1999. Then 5.", &["In 1999.", "Then 5."]);
+    check("a b c d e f g 5 km away", &["a b c d e f g", "5 kilometers away"]);
+}
+
+#[test]
+fn abbreviations_end_nothing() {
+    check("Ask Dr. Smith e.g. today.", &["Ask Dr. Smith for example today."]);
+    check("The U.S. Army is big. Yes.", &["The U.S. Army is big.", "Yes."]);
+    check("Say J. R. Tolkien. Now.", &["Say J. R. Tolkien.", "Now."]);
+    check("At 5 p.m. we go. At 5 p.m. They go home.", &["At 5 p.m. we go.", "At 5 p.m. They go home."]);
+    check("No. I do not.", &["No.", "I do not."]);
+    check("Take No. 5 now.", &["Take number 5 now."]);
+}
+
+#[test]
+fn addresses_and_links_stay_whole() {
+    check("Go to https://a.example.com/x,y?z=1!b now.", &["Go to a dot example dot com now."]);
+    check("See [this page, please](https://e.com/a b) now.", &["See this page, please now."]);
+    check("Or mail me.too@example.com, please.", &["Or mail me dot too at example dot com,", "please."]);
+}
+
+#[test]
+fn lines_and_lists_are_spoken_apart() {
+    check(
+        "# Soup\n\nYou need:\n- 2 onions\n- salt\n\n1. Cut them.\n2. Cook",
+        &["Soup.", "You need:", "2 onions.", "salt.", "1. Cut them.", "2. Cook"],
+    );
+    check("This line goes\non here.", &["This line goes on here."]);
+    check("A paragraph\n\nAnother one", &["A paragraph.", "Another one"]);
+}
+
+#[test]
+fn code_is_shown_and_not_spoken() {
+    check("Like this:\n```rust\nlet a = 1;\n\nfn f() {}\n```\nIs that clear?", &["Like this:", "Is that clear?"]);
+    check("```\nnever closed. So it is", &[]);
+    check("Use `let x` here.", &["Use let x here."]);
+}
+
+#[test]
+fn bold_is_cut_like_plain_text() {
+    check("**Of course, I** can *do* that.", &["Of course,", "I can do that."]);
+}
+
+#[test]
+fn scripts_without_blanks_are_cut() {
+    check(
+        "你好，我很高兴认识你。今天天气很好，我们出去走走吧。",
+        &["你好，我很高兴认识你。", "今天天气很好，我们出去走走吧。"],
+    );
+    check("¿Qué tal? Muy bien, gracias a todos.", &["Qué tal?", "Muy bien, gracias a todos."]);
+    let long = "字".repeat(1_000);
+    assert!(cut(&[&long]).iter().all(|chunk| chunk.raw.chars().count() <= 301));
+}
+
+#[test]
+fn odd_input_is_bounded() {
+    for text in ["a".repeat(5_000), " ".repeat(5_000), "\n".repeat(5_000), "`".repeat(5_000), "[".repeat(5_000)] {
+        let chunks = cut(&[&text]);
+        assert!(chunks.iter().all(|chunk| chunk.raw.chars().count() <= 301));
+        assert_eq!(chunks.iter().map(|chunk| chunk.raw.as_str()).collect::<String>(), text);
+    }
+    assert_eq!(cut(&[]), []);
+    check("😀 😀", &[]);
+    check("...", &[]);
+}
+
+#[test]
+fn a_finished_chunker_begins_anew() {
+    let mut chunker = Chunker::new(Language::English);
+    chunker.push("```\ncode");
+    chunker.finish();
+    assert_eq!(chunker.push("Well of course, yes.")[0].spoken, "Well of course,");
+}
+
+/// Text of the kinds that matter, in any order.
+fn any_text() -> impl Strategy<Value = String> {
+    let piece = prop_oneof![
+        8 => "[a-zA-Z]{1,8}",
+        4 => Just(" ".to_owned()),
+        2 => prop::sample::select(vec![
+            ". ", ", ", "! ", "\n", "\n\n", "3.14", "1,000", "Dr. ", "e.g. ", "U.S. ", "**", "`", "```\n", "[", "](",
+            ")", "- ", "# ", "—", " - ", "。", "，", "字字", "😀", "👨‍👩‍👧", "a@b.c", "https://x.y/z", "No. ", "5 km ", "$5.50",
+            "|", "<b>", "&amp;", "\\", "_", "p.m. ", "½", "²", "…", "\u{0}", "\r\n",
+        ]).prop_map(str::to_owned),
+        1 => any::<char>().prop_map(String::from),
+    ];
+    prop::collection::vec(piece, 0..120).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn deltas_do_not_matter_and_nothing_is_lost(text in any_text(), sizes in prop::collection::vec(1usize..9, 1..12)) {
+        let whole = cut(&[&text]);
+        let mut pieces = Vec::new();
+        let mut rest = text.as_str();
+        for size in sizes.iter().cycle() {
+            if rest.is_empty() {
+                break;
+            }
+            let end = rest.char_indices().nth(*size).map_or(rest.len(), |(at, _)| at);
+            pieces.push(&rest[..end]);
+            rest = &rest[end..];
+        }
+        prop_assert_eq!(&cut(&pieces), &whole);
+        prop_assert_eq!(whole.iter().map(|chunk| chunk.raw.as_str()).collect::<String>(), text);
+        for chunk in &whole {
+            prop_assert!(!chunk.raw.is_empty());
+            prop_assert!(chunk.raw.chars().count() <= boundary::MAX_CHARS + 1);
+            prop_assert!(!chunk.spoken.contains(['\n', '`', '😀']) && !chunk.spoken.starts_with(' '));
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Takes markup and pictographs out of a text and leaves its words.
+
+use unicode_properties::{EmojiStatus, GeneralCategory, UnicodeEmoji, UnicodeGeneralCategory};
+
+/// Plain text on one line. `line_start` says whether `text` begins a line, where headings and list items are marked.
+/// Rules are local, so that a text cut into chunks (in the middle of a bold phrase, say) loses the same marks.
+pub(super) fn strip(text: &str, line_start: bool) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (n, line) in text.split('\n').enumerate() {
+        if !out.is_empty() && !out.ends_with(' ') {
+            out.push(' ');
+        }
+        let line = if n > 0 || line_start { strip_line_marks(line) } else { line };
+        strip_inline(line, &mut out);
+    }
+    out
+}
+
+/// Takes away what marks a line: quotes, headings, bullets, boxes; all of a rule or a table's separator.
+fn strip_line_marks(line: &str) -> &str {
+    let mut rest = line.trim();
+    if rest.len() >= 3 && rest.chars().all(|c| "-=*_|: ".contains(c)) {
+        return "";
+    }
+    while let Some(quoted) = rest.strip_prefix('>') {
+        rest = quoted.trim_start();
+    }
+    let level = rest.bytes().take_while(|b| *b == b'#').count();
+    if (1..=6).contains(&level) && rest[level..].starts_with(' ') {
+        return rest[level..].trim().trim_end_matches('#');
+    }
+    for bullet in ["- ", "* ", "+ ", "• ", "– "] {
+        rest = rest.strip_prefix(bullet).map_or(rest, str::trim_start);
+    }
+    for ticked in ["[ ] ", "[x] ", "[X] "] {
+        rest = rest.strip_prefix(ticked).unwrap_or(rest);
+    }
+    rest.trim_matches('|')
+}
+
+/// Takes away the marks inside a line.
+fn strip_inline(line: &str, out: &mut String) {
+    let mut rest = line;
+    while let Some(c) = rest.chars().next() {
+        let before = out.chars().next_back();
+        let after = &rest[c.len_utf8()..];
+        rest = match c {
+            '\\' if after.starts_with(|c: char| c.is_ascii_punctuation()) => {
+                out.push_str(&after[..1]);
+                &after[1..]
+            }
+            '`' => after,
+            '*' => strip_star(before, after, out),
+            '_' => strip_underscore(before, after, out),
+            '~' if after.starts_with('~') => &after[1..],
+            '!' if after.starts_with('[') => after,
+            '[' if after.starts_with('^') => after.find(']').map_or(after, |end| &after[end + 1..]),
+            '[' => after,
+            ']' if after.starts_with('(') => after.find(')').map_or("", |end| &after[end + 1..]),
+            ']' => after,
+            '<' => strip_tag(after, out),
+            '|' => {
+                out.push_str(", ");
+                after.trim_start()
+            }
+            '&' => strip_entity(after, out),
+            _ => {
+                if !is_pictograph(c) {
+                    out.push(c);
+                }
+                after
+            }
+        };
+    }
+}
+
+/// A star between figures multiplies; any other one marks emphasis.
+fn strip_star<'a>(before: Option<char>, after: &'a str, out: &mut String) -> &'a str {
+    let next = after.chars().next();
+    let tight = before.is_some_and(|c| c.is_ascii_digit()) && next.is_some_and(|c| c.is_ascii_digit());
+    let loose = before == Some(' ') && next == Some(' ') && !out.trim_end().is_empty();
+    if tight || loose {
+        out.push('×');
+    }
+    after
+}
+
+/// An underscore inside a word stands for a blank; any other one marks emphasis.
+fn strip_underscore<'a>(before: Option<char>, after: &'a str, out: &mut String) -> &'a str {
+    let joins = before.is_some_and(char::is_alphanumeric) && after.starts_with(char::is_alphanumeric);
+    let address = joins && after.split(char::is_whitespace).next().is_some_and(|word| word.contains(['@', '/']));
+    if address {
+        out.push('_');
+    } else if joins {
+        out.push(' ');
+    }
+    after
+}
+
+/// An address in angle brackets is kept, a tag is not; `<` alone is a sign.
+fn strip_tag<'a>(after: &'a str, out: &mut String) -> &'a str {
+    let is_tag = after.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '!');
+    match after.find('>').filter(|_| is_tag) {
+        Some(end) => {
+            let inside = &after[..end];
+            if inside.contains("://") || inside.contains('@') {
+                out.push_str(inside)
+            } else {
+                out.push(' ')
+            }
+            &after[end + 1..]
+        }
+        None => {
+            out.push('<');
+            after
+        }
+    }
+}
+
+fn strip_entity<'a>(after: &'a str, out: &mut String) -> &'a str {
+    const ENTITIES: [(&str, char); 7] =
+        [("amp;", '&'), ("lt;", '<'), ("gt;", '>'), ("nbsp;", ' '), ("quot;", '"'), ("#39;", '\''), ("apos;", '\'')];
+    for (name, c) in ENTITIES {
+        if let Some(rest) = after.strip_prefix(name) {
+            out.push(c);
+            return rest;
+        }
+    }
+    out.push('&');
+    after
+}
+
+/// Emoji and pictographs, the invisible characters that join and colour them, and control characters.
+fn is_pictograph(c: char) -> bool {
+    if c.is_ascii() {
+        return c.is_ascii_control() && c != '\t';
+    }
+    let emoji = match c.emoji_status() {
+        EmojiStatus::NonEmoji | EmojiStatus::NonEmojiButEmojiComponent => false,
+        // Digits and the like are emoji by the table, arrows and signs too; those that figures use stay.
+        EmojiStatus::EmojiOther | EmojiStatus::EmojiOtherAndEmojiComponent => !"↔↕↖↗↘↙".contains(c),
+        _ => true,
+    };
+    let invisible = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2060}' | '\u{feff}' | '\u{fe00}'..='\u{fe0f}'
+        | '\u{20e3}' | '\u{ad}' | '\u{e0000}'..='\u{e007f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let regional = matches!(c, '\u{1f1e6}'..='\u{1f1ff}' | '\u{1f3fb}'..='\u{1f3ff}');
+    let other = matches!(c.general_category(), GeneralCategory::OtherSymbol) && !"°℃℉№§".contains(c);
+    emoji || invisible || regional || other || c.is_control()
+}

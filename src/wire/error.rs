@@ -1,0 +1,144 @@
+//! The one error of the wire, with the codes, texts and parameters of the protocol's error table.
+//!
+//! Parsing makes most of them; the constructors at the end are for what only a session can know (nothing to cancel,
+//! no such item). An error is an answer, never the end of a session.
+
+use crate::units::{ItemId, ResponseId};
+use serde::Serialize;
+
+/// What is sent as `error` inside an `error` event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{message}")]
+pub struct WireError {
+    /// Whose fault it is.
+    #[serde(rename = "type")]
+    pub kind: ErrorKind,
+    /// The machine-readable code; some rows of the table have none.
+    pub code: Option<&'static str>,
+    /// Plain words for the client's developer.
+    pub message: String,
+    /// The dotted path of the parameter, as `session.audio.input.format.rate`.
+    pub param: Option<String>,
+    /// The client event's own `event_id`.
+    pub event_id: Option<String>,
+}
+
+/// Whose fault an error is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum ErrorKind {
+    /// The client sent what cannot be done.
+    #[serde(rename = "invalid_request_error")]
+    InvalidRequest,
+    /// A stage of the hub failed.
+    #[serde(rename = "server_error")]
+    Server,
+}
+
+/// What a client wanted with an item that does not exist; it chooses code and message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemUse {
+    /// `conversation.item.truncate`
+    Truncate,
+    /// `conversation.item.delete`
+    Delete,
+    /// `conversation.item.retrieve`
+    Retrieve,
+    /// `previous_item_id` of `conversation.item.create`
+    CreateAfter,
+    /// `item_reference` in the input of `response.create`
+    Reference,
+}
+
+impl WireError {
+    /// An error of the client's.
+    pub fn invalid(code: impl Into<Option<&'static str>>, message: impl Into<String>, param: Option<&str>) -> Self {
+        Self {
+            kind: ErrorKind::InvalidRequest,
+            code: code.into(),
+            message: message.into(),
+            param: param.map(str::to_owned),
+            event_id: None,
+        }
+    }
+
+    /// A failure of a stage: `code` names it, `message` is fit for the client (no secrets, no paths).
+    pub fn server(code: &'static str, message: impl Into<String>) -> Self {
+        Self { kind: ErrorKind::Server, code: Some(code), message: message.into(), param: None, event_id: None }
+    }
+
+    /// The same error, answering the client event of this id.
+    pub fn answering(mut self, event_id: Option<&str>) -> Self {
+        self.event_id = event_id.map(str::to_owned);
+        self
+    }
+
+    /// A binary frame on a socket that did not opt into them.
+    pub fn binary_frame() -> Self {
+        let message = "Expected a text WebSocket message; binary frames are not supported.";
+        Self::invalid("invalid_event", message, None)
+    }
+
+    /// `input_audio_buffer.commit` of less than 100 ms.
+    pub fn commit_too_small(has_ms: f64) -> Self {
+        let message = format!(
+            "Error committing input audio buffer: buffer too small. Expected at least 100ms of audio, but buffer only \
+             has {has_ms:.2}ms of audio."
+        );
+        Self::invalid("input_audio_buffer_commit_empty", message, None)
+    }
+
+    /// `response.cancel` while nothing is being said.
+    pub fn nothing_to_cancel() -> Self {
+        Self::invalid("response_cancel_not_active", "Cancellation failed: no active response found", None)
+    }
+
+    /// `response.create` into the conversation while one is under way there.
+    pub fn already_responding(active: &ResponseId) -> Self {
+        let message = format!(
+            "Conversation already has an active response in progress: {active}. Wait until the response is finished \
+             before creating a new one."
+        );
+        Self::invalid("conversation_already_has_active_response", message, None)
+    }
+
+    /// `conversation.item.truncate` beyond the audio there is.
+    pub fn truncate_beyond(has_ms: u64, asked_ms: u64) -> Self {
+        let message = format!("Audio content of {has_ms}ms is already shorter than {asked_ms}ms");
+        Self::invalid("invalid_value", message, Some("audio_end_ms"))
+    }
+
+    /// `conversation.item.truncate` of anything but a reply's audio.
+    pub fn not_truncatable() -> Self {
+        Self::invalid(None, "Only model output audio messages can be truncated", None)
+    }
+
+    /// An item id nobody knows.
+    pub fn unknown_item(wanted: ItemUse, id: &ItemId) -> Self {
+        let (code, doing, param) = match wanted {
+            ItemUse::Truncate => ("item_truncate_invalid_item_id", "truncating", "item_id"),
+            ItemUse::Delete => ("item_delete_invalid_item_id", "deleting", "item_id"),
+            ItemUse::Retrieve => ("item_retrieve_invalid_item_id", "retrieving", "item_id"),
+            ItemUse::CreateAfter => ("item_create_invalid_previous_item_id", "creating", "previous_item_id"),
+            ItemUse::Reference => ("response_create_invalid_item_reference", "referencing", "response.input"),
+        };
+        Self::invalid(code, format!("Error {doing} item: the item with id '{id}' does not exist."), Some(param))
+    }
+
+    /// `conversation.item.create` with an id that is taken.
+    pub fn duplicate_item(id: &ItemId) -> Self {
+        let message = format!("Error creating item: an item with id '{id}' already exists.");
+        Self::invalid("item_create_duplicate_item_id", message, Some("item.id"))
+    }
+
+    /// Another voice after the first audio of the assistant.
+    pub fn cannot_update_voice() -> Self {
+        let message = "Cannot update a conversation's voice if assistant audio is present.";
+        Self::invalid("cannot_update_voice", message, Some("session.audio.output.voice"))
+    }
+
+    /// A `session.update` of the other kind of session.
+    pub fn wrong_session_kind() -> Self {
+        let message = "Passing a transcription session update event to a realtime session is not allowed.";
+        Self::invalid(None, message, Some("session.type"))
+    }
+}

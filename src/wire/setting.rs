@@ -1,0 +1,215 @@
+//! Settings that sessions and responses share: modality, audio format, tools, token limit, voice.
+
+use super::read::{Fields, Node, Read, bad, not_among, wrong_type};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// The longest identifier or name a client may choose, in bytes. A binary frame carries an item id of at most 255.
+pub const MAX_NAME_BYTES: usize = 128;
+
+/// What a response is made of; on the wire a list of exactly one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Modality {
+    /// `["audio"]`: speech and its transcript.
+    Audio,
+    /// `["text"]`
+    Text,
+}
+
+impl Serialize for Modality {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Audio => ["audio"].serialize(to),
+            Self::Text => ["text"].serialize(to),
+        }
+    }
+}
+
+impl Modality {
+    pub(super) fn read(node: Node) -> Read<Self> {
+        let path = node.path().to_owned();
+        let names = node.list(Node::text)?;
+        match names.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+            ["audio"] => Ok(Self::Audio),
+            ["text"] => Ok(Self::Text),
+            _ => {
+                let problem = "unsupported combination. Supported combinations are: ['text'] and ['audio']";
+                Err(bad(&path, "invalid_value", problem))
+            }
+        }
+    }
+}
+
+/// How audio travels inside JSON events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AudioFormat {
+    /// `audio/pcm`: 16-bit little endian, mono, 24 kHz.
+    Pcm,
+    /// `audio/pcmu`: G.711 u-law, 8 kHz.
+    Pcmu,
+    /// `audio/pcma`: G.711 A-law, 8 kHz.
+    Pcma,
+}
+
+impl Serialize for AudioFormat {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Shape {
+            r#type: &'static str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            rate: Option<u32>,
+        }
+        let (r#type, rate) = match self {
+            Self::Pcm => ("audio/pcm", Some(24_000)),
+            Self::Pcmu => ("audio/pcmu", None),
+            Self::Pcma => ("audio/pcma", None),
+        };
+        Shape { r#type, rate }.serialize(to)
+    }
+}
+
+impl AudioFormat {
+    pub(super) fn read(node: Node) -> Read<Self> {
+        let mut fields = node.object()?;
+        let names = [("audio/pcm", Self::Pcm), ("audio/pcmu", Self::Pcmu), ("audio/pcma", Self::Pcma)];
+        let format = fields.required("type", |node| node.one_of(&names))?;
+        let rate = if format == Self::Pcm { 24_000 } else { 8_000 };
+        fields.optional("rate", |node| node.integer(rate..=rate))?;
+        fields.finish()?;
+        Ok(format)
+    }
+}
+
+/// The most tokens of one response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MaxTokens {
+    /// 1 to 4096.
+    Limit(u32),
+    /// `"inf"`: as many as the model gives.
+    Inf,
+}
+
+impl Serialize for MaxTokens {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Limit(n) => to.serialize_u32(*n),
+            Self::Inf => to.serialize_str("inf"),
+        }
+    }
+}
+
+impl MaxTokens {
+    pub(super) fn read(node: Node) -> Read<Self> {
+        if node.is_string() {
+            return node.one_of(&[("inf", Self::Inf)]);
+        }
+        node.integer(1..=4096).map(Self::Limit)
+    }
+}
+
+/// A tool the model may call.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Tool {
+    /// A function of the client's.
+    Function {
+        /// What the model calls it.
+        name: String,
+        /// What it is for.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        description: Option<String>,
+        /// JSON Schema of the arguments.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        parameters: Option<Value>,
+    },
+}
+
+impl Tool {
+    pub(super) fn read(node: Node) -> Read<Self> {
+        let mut fields = node.object()?;
+        fields.required("type", |node| node.one_of(&[("function", ())]))?;
+        let tool = Self::Function {
+            name: fields.required("name", |node| node.name(MAX_NAME_BYTES))?,
+            description: fields.optional("description", Node::text)?,
+            parameters: fields.optional("parameters", |node| Ok(Value::Object(node.object()?.rest())))?,
+        };
+        fields.pass_over(&["strict"]);
+        fields.finish()?;
+        Ok(tool)
+    }
+
+    pub(super) fn read_list(node: Node) -> Read<Vec<Self>> {
+        node.list(Self::read)
+    }
+}
+
+/// How the model chooses among the tools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// As it sees fit.
+    Auto,
+    /// No call.
+    None,
+    /// At least one call.
+    Required,
+    /// This function.
+    Function(String),
+}
+
+impl Serialize for ToolChoice {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Auto => to.serialize_str("auto"),
+            Self::None => to.serialize_str("none"),
+            Self::Required => to.serialize_str("required"),
+            Self::Function(name) => BTreeMap::from([("type", "function"), ("name", name)]).serialize(to),
+        }
+    }
+}
+
+impl ToolChoice {
+    pub(super) fn read(node: Node) -> Read<Self> {
+        if node.is_string() {
+            return node.one_of(&[("auto", Self::Auto), ("none", Self::None), ("required", Self::Required)]);
+        }
+        let mut fields = node.object()?;
+        fields.required("type", |node| node.one_of(&[("function", ())]))?;
+        let name = fields.required("name", |node| node.name(MAX_NAME_BYTES))?;
+        fields.finish()?;
+        Ok(Self::Function(name))
+    }
+}
+
+/// A voice: its name, or an object with its id.
+pub(super) fn read_voice(node: Node) -> Read<String> {
+    if node.is_string() {
+        return node.name(MAX_NAME_BYTES);
+    }
+    let mut fields = node.object()?;
+    let id = fields.required("id", |node| node.name(MAX_NAME_BYTES))?;
+    fields.finish()?;
+    Ok(id)
+}
+
+/// Labels a client attaches: at most 16 pairs of strings.
+pub(super) fn read_metadata(node: Node) -> Read<BTreeMap<String, String>> {
+    let path = node.path().to_owned();
+    let pairs = node.object()?.rest();
+    if pairs.len() > 16 {
+        let problem = format!("too many pairs. Expected at most 16, but got {} instead", pairs.len());
+        return Err(bad(&path, "object_above_max_properties", &problem));
+    }
+    let read = |(key, value)| match value {
+        Value::String(text) => Ok((key, text)),
+        other => Err(wrong_type(&format!("{path}.{key}"), "a string", &other)),
+    };
+    pairs.into_iter().map(read).collect()
+}
+
+/// The `type` of an object whose shape hangs on it, refused by name when it is none of `names`.
+pub(super) fn read_type(fields: &mut Fields, names: &[&'static str]) -> Read<&'static str> {
+    let path = fields.path_of("type");
+    let text = fields.required("type", Node::text)?;
+    names.iter().find(|name| **name == text).copied().ok_or_else(|| not_among(&path, &text, names.iter().copied()))
+}

@@ -1,0 +1,67 @@
+// One Chromium with a WAV file as its microphone, and a page of the hub in it.
+
+import assert from 'node:assert/strict';
+import { setTimeout as pause } from 'node:timers/promises';
+import { chromium } from 'playwright-core';
+
+const EXECUTABLE = process.env.CHROMIUM ?? '/usr/bin/chromium';
+/** A hub on a busy machine may be slow; no test is about speed. It bounds each wait. */
+const PATIENCE_MS = Number(process.env.PATIENCE_S ?? 30) * 1000;
+export const TEST_TIMEOUT_MS = PATIENCE_MS * 6;
+
+/**
+ * The browser ends with the test, also with one that fails; `close` ends it early and fails where the page threw.
+ * @param {{ microphone?: string, url: string, codec?: string, refuse?: boolean, context?: object }} options
+ *   microphone: the WAV it hears, once; refuse: the user says no to the microphone; context: playwright's context options
+ */
+export async function openPage(t, { microphone, url, codec, refuse = false, context = {} }) {
+  const browser = await chromium.launch({
+    executablePath: EXECUTABLE,
+    args: [
+      '--no-sandbox',
+      '--use-fake-device-for-media-stream',
+      refuse ? '--deny-permission-prompts' : '--use-fake-ui-for-media-stream',
+      ...(microphone ? [`--use-file-for-fake-audio-capture=${microphone}%noloop`] : []),
+      '--disable-background-networking',
+      '--autoplay-policy=no-user-gesture-required',
+      // There is no graphics card to help; imitating one takes the processor from the audio.
+      '--disable-gpu',
+    ],
+  });
+  t.after(() => browser.close());
+  const page = await (await browser.newContext(context)).newPage();
+  page.setDefaultTimeout(PATIENCE_MS);
+  const faults = [];
+  page.on('pageerror', (error) => faults.push(error.message));
+  await page.goto(new URL(codec ? `/?audio=${codec}` : '/', url).href);
+  await page.waitForSelector('#talk');
+  const close = async () => {
+    await browser.close();
+    assert.deepEqual(faults, [], 'the page threw');
+  };
+  return { page, close };
+}
+
+/** What the page's test hooks say now. */
+export const hooks = (page) =>
+  page.evaluate(() => {
+    const { phase, link, playback, codec, levels, audibleSamples, renderedSamples, lastAudibleMs, captions } = window.__antiphon;
+    return { phase, link, playback, codec, levels, audibleSamples, renderedSamples, lastAudibleMs, captions };
+  });
+
+/**
+ * Waits until `condition` of the hooks is true; fails with what the page shows. It asks from outside:
+ * waiting inside the page would need eval, which a content security policy rightly forbids.
+ */
+export async function until(page, what, condition) {
+  await poll(
+    async () => condition(await hooks(page)),
+    async () => `waited in vain for ${what}. The page: ${JSON.stringify(await hooks(page))}; notice: ${await page.locator('#notice').allInnerTexts()}`,
+  );
+}
+
+/** Asks until `answer` is true; `complaint` makes the message when it never is. */
+export async function poll(answer, complaint) {
+  for (const end = Date.now() + PATIENCE_MS; Date.now() < end; await pause(20)) if (await answer()) return;
+  throw new Error(await complaint());
+}

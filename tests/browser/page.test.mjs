@@ -1,0 +1,217 @@
+// The voice chat page in a real Chromium against a running hub. See `run.mjs` for what it needs.
+
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test as nodeTest } from 'node:test';
+import { TEST_TIMEOUT_MS, hooks, openPage, poll, until } from './browser.mjs';
+import { Cable } from './cable.mjs';
+import { composeWav } from './wav.mjs';
+
+const HUB_URL = needed('HUB_URL');
+const QUESTION_WAV = needed('QUESTION_WAV');
+const STORY_WAV = process.env.STORY_WAV ?? QUESTION_WAV;
+/** From the end of the story's request to the interruption: the answer plays by then, and for longer. */
+const UNTIL_BARGE_IN_S = Number(process.env.UNTIL_BARGE_IN_S ?? 3);
+
+const folder = mkdtempSync(join(tmpdir(), 'antiphon-browser-'));
+after(() => rmSync(folder, { recursive: true }));
+
+const questionMic = join(folder, 'question.wav');
+composeWav(questionMic, [1.5, QUESTION_WAV, 20]);
+const bargeInMic = join(folder, 'barge-in.wav');
+composeWav(bargeInMic, [1.5, STORY_WAV, UNTIL_BARGE_IN_S, QUESTION_WAV, 20]);
+
+const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
+const isAnswer = (caption) => caption.role === 'assistant';
+
+for (const codec of ['opus', 'pcm16']) {
+  test(`a spoken question is captioned, answered aloud and timed (${codec})`, async (t) => {
+    const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic, codec });
+    await page.click('#talk');
+    await until(page, 'a loud microphone', (hub) => hub.levels.microphone > 0.05);
+    await until(page, 'the final words of the user', (hub) => hub.captions.some((c) => c.role === 'user' && c.final && c.text !== ''));
+    await until(page, 'half a second of audible answer', (hub) => hub.audibleSamples > 10_000);
+    await until(page, 'an answer that was played whole', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.status === 'done'));
+    const seen = await hooks(page);
+    assert.equal(seen.codec, codec);
+    const answer = seen.captions.find(isAnswer);
+    assert.ok(answer.text.length > 0 && answer.revealed === answer.text.length, 'all words are shown');
+    assert.ok(answer.playedMs > 200, `only ${answer.playedMs} ms were played`);
+    assert.ok(answer.latencyMs > 0 && answer.latencyMs < 15_000, `latency ${answer.latencyMs}`);
+    assert.match(await page.locator('.reply .latency-total').first().innerText(), /^\d+ ms$/);
+    assert.ok((await page.locator('.reply .bar rect').count()) > 0, 'the bar has parts');
+    assert.equal(await page.locator('.user .words').first().isVisible(), true);
+    await close();
+  });
+}
+
+test('speech over the answer stops it at once, and what was not heard is shown as cut', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, microphone: bargeInMic });
+  await page.click('#talk');
+  await until(page, 'a sounding answer', (hub) => hub.phase === 'speaking' && hub.audibleSamples > 4_000);
+  await until(page, 'an answer that was cut', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.status === 'cut'));
+  const atCut = await hooks(page);
+  const cut = atCut.captions.find((caption) => isAnswer(caption) && caption.status === 'cut');
+  assert.ok(cut.revealed < cut.text.length, 'some words were not spoken');
+  assert.equal(await page.locator('.reply.cut .unspoken').count(), 1);
+  // What was queued at the cut, up to 300 ms, must not sound while the user goes on talking. Up to
+  // 50 ms may: the report of a sample comes after it, and the stop fades out over a millisecond.
+  let talking = atCut;
+  await until(page, 'the end of the interruption', (hub) => {
+    if (hub.phase === 'hearing') talking = hub;
+    return hub.phase !== 'hearing';
+  });
+  assert.ok(talking.renderedSamples > atCut.renderedSamples + 10_000, 'the interruption was watched');
+  const sounded = talking.audibleSamples - atCut.audibleSamples;
+  assert.ok(sounded < 2_400, `${sounded} audible samples after the cut`);
+  await until(page, 'an answer to the interruption', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.id !== cut.id && c.playedMs > 200));
+  await close();
+});
+
+test('typed text is answered aloud without a microphone', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
+  await page.fill('#text', 'What can you do?');
+  await page.press('#text', 'Enter');
+  await until(page, 'an audible answer', (hub) => hub.audibleSamples > 4_000);
+  await until(page, 'its words', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.revealed > 0 && c.latencyMs !== null));
+  const seen = await hooks(page);
+  assert.equal(seen.levels.microphone, 0);
+  assert.equal(seen.captions[0].text, 'What can you do?');
+  // A question typed meanwhile ends the answer; Escape ends the next one, and it is quiet.
+  await page.fill('#text', 'Tell me a story');
+  await page.press('#text', 'Enter');
+  await until(page, 'a second answer', (hub) => hub.captions.filter((c) => c.role === 'assistant').length === 2 && hub.playback === 'playing');
+  await page.keyboard.press('Escape');
+  await until(page, 'silence', (hub) => hub.playback === 'idle' && hub.levels.reply === 0);
+  await close();
+});
+
+test('a refused microphone is told in plain words, and typing still works', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, refuse: true });
+  await page.click('#talk');
+  await page.waitForSelector('#notice[data-kind=microphone]');
+  assert.match(await page.innerText('#notice'), /microphone/i);
+  await page.fill('#text', 'What time is it?');
+  await page.press('#text', 'Enter');
+  await until(page, 'an audible answer', (hub) => hub.audibleSamples > 2_000);
+  await close();
+});
+
+test('another voice can be chosen before and after the answer began, and is remembered', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL });
+  const offered = await page.locator('#voice option').evaluateAll((options) => options.map(({ value }) => value).filter(Boolean));
+  assert.ok(offered.length > 1, 'the hub offers voices');
+  const ask = async (nAnswers) => {
+    await page.fill('#text', 'What can you do?');
+    await page.press('#text', 'Enter');
+    await until(page, `answer ${nAnswers}`, (hub) => hub.captions.filter((c) => c.role === 'assistant' && c.playedMs > 100).length === nAnswers);
+  };
+  await page.selectOption('#voice', offered.at(-1));
+  await ask(1);
+  await page.selectOption('#voice', offered[0]);
+  await until(page, 'a new session', (hub) => hub.link === 'live' && hub.captions.every((c) => c.role === 'user' || c.id.startsWith('past/')));
+  await ask(2);
+  assert.equal(await page.locator('#notice').count(), 0);
+  await page.reload();
+  await page.waitForSelector('#voice');
+  assert.equal(await page.inputValue('#voice'), offered[0]);
+  await close();
+});
+
+test('a full hub says so before it asks for the microphone', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic });
+  const { max_sessions: seats } = await page.evaluate(async () => (await fetch('readyz')).json());
+  assert.ok(seats <= 200, `start the hub with at most 200 sessions for this test, not ${seats}`);
+  const holder = await page.context().newPage();
+  await holder.goto(HUB_URL);
+  await holder.evaluate(async (n) => {
+    const url = new URL('v1/realtime', location.href);
+    url.protocol = 'ws:';
+    window.held = Array.from({ length: n }, () => new WebSocket(url));
+    await Promise.all(window.held.map((socket) => new Promise((done) => (socket.onopen = socket.onerror = done))));
+  }, seats);
+  await page.click('#talk');
+  await page.waitForSelector('#notice[data-kind=link]');
+  assert.match(await page.innerText('#notice'), /seats are taken/i);
+  assert.equal((await hooks(page)).link, 'off');
+  // A seat becomes free: the message's own button gets it.
+  await holder.close();
+  const taken = () => page.evaluate(async () => (await (await fetch('readyz')).json()).sessions);
+  await poll(async () => (await taken()) < seats, async () => `the seats stay taken: ${await taken()}`);
+  await page.click('#notice .pill');
+  await until(page, 'a conversation', (hub) => hub.link === 'live');
+  assert.equal(await page.locator('#notice').count(), 0);
+  await close();
+});
+
+test('a lost connection is told and taken up again, with the captions kept', async (t) => {
+  const cable = new Cable(HUB_URL);
+  await cable.plug();
+  t.after(() => cable.unplug());
+  const { page, close } = await openPage(t, { url: cable.url, microphone: questionMic });
+  await page.click('#talk');
+  await until(page, 'an answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.playedMs > 100));
+  const before = (await hooks(page)).captions.length;
+  await cable.unplug();
+  await until(page, 'the loss', (hub) => hub.link === 'waiting' && hub.playback === 'idle');
+  await page.waitForSelector('#notice[data-kind=link]');
+  assert.match(await page.innerText('#notice'), /lost|does not answer/i);
+  assert.equal((await hooks(page)).captions.length, before);
+  await cable.plug();
+  await until(page, 'the way back', (hub) => hub.link === 'live' && hub.phase === 'listening');
+  assert.equal(await page.locator('#notice').count(), 0);
+  assert.ok((await hooks(page)).captions.length >= before);
+  await page.fill('#text', 'What time is it?');
+  await page.press('#text', 'Enter');
+  const sounded = (await hooks(page)).audibleSamples;
+  await until(page, 'an answer after it', (hub) => hub.audibleSamples > sounded + 4_000);
+  await close();
+});
+
+test('the keyboard alone starts, mutes and stops a conversation', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, microphone: questionMic });
+  await page.keyboard.press('Space');
+  await until(page, 'the start', (hub) => hub.phase === 'listening' || hub.phase === 'hearing');
+  await page.keyboard.press('m');
+  await until(page, 'mute', (hub) => hub.phase === 'muted' && hub.levels.microphone === 0);
+  await page.keyboard.press('m');
+  await until(page, 'the end of mute', (hub) => hub.phase !== 'muted');
+  await page.focus('#talk');
+  await page.keyboard.press('Enter');
+  await until(page, 'the end', (hub) => hub.link === 'off');
+  await page.keyboard.press('Enter');
+  await until(page, 'another start', (hub) => hub.link === 'live');
+  assert.equal(await page.getAttribute('#talk', 'aria-pressed'), 'true');
+  await close();
+});
+
+for (const [width, height] of [[320, 568], [390, 844], [844, 390]]) {
+  test(`nothing runs over the edge of a screen of ${width} by ${height}`, async (t) => {
+    const { page, close } = await openPage(t, { url: HUB_URL, context: { viewport: { width, height }, hasTouch: true, isMobile: true } });
+    // Compared with the screen, not with innerWidth: a phone's page that is too wide makes that wider too.
+    const overflow = () =>
+      page.evaluate(([screenWidth, screenHeight]) => {
+        const outside = [...document.querySelectorAll('button, input, select, .status')]
+          .filter((element) => !element.closest('.captions, .invitation'))
+          .filter((element) => {
+            const { left, right, top, bottom } = element.getBoundingClientRect();
+            return left < -1 || right > screenWidth + 1 || top < -1 || bottom > screenHeight + 1;
+          });
+        return { wide: document.documentElement.scrollWidth - screenWidth, outside: outside.map(({ id, className }) => id || className) };
+      }, [width, height]);
+    assert.deepEqual(await overflow(), { wide: 0, outside: [] });
+    await page.tap('.example');
+    await until(page, 'an answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.revealed > 0));
+    assert.deepEqual(await overflow(), { wide: 0, outside: [] });
+    assert.equal(await page.locator('#captions').getAttribute('aria-live'), 'polite');
+    await close();
+  });
+}
+
+function needed(name) {
+  const value = process.env[name];
+  if (!value) throw new Error(`${name} is not set; see the head of run.mjs`);
+  return value;
+}

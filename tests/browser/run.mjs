@@ -1,0 +1,37 @@
+// Runs the browser tests and prints TAP; the exit status is 0 when all passed.
+//
+//   HUB_URL=http://127.0.0.1:8080 QUESTION_WAV=question.wav STORY_WAV=story.wav node run.mjs [name pattern]
+//
+// HUB_URL       a running hub that serves the built page; at most 200 sessions (one test fills it),
+//               and nobody else in it meanwhile
+// QUESTION_WAV  a short question that the hub's engines understand, PCM16 WAV:
+//               antiphon say "What time is it?" -o question.wav
+// STORY_WAV     a request whose answer lasts over five seconds, at the same rate; it is interrupted
+//               with the question: antiphon say "Tell me a story." -o story.wav
+//               (default: QUESTION_WAV, which then must have such an answer)
+// UNTIL_BARGE_IN_S  seconds between the two, default 3
+// PATIENCE_S    longest wait for anything, default 30; more on a very busy machine
+// CHROMIUM      the browser, default /usr/bin/chromium
+
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const here = dirname(fileURLToPath(import.meta.url));
+const missing = ['HUB_URL', 'QUESTION_WAV'].filter((name) => !process.env[name]);
+const browser = process.env.CHROMIUM ?? '/usr/bin/chromium';
+if (missing.length > 0) stop(`set ${missing.join(' and ')}; the head of this file tells how`);
+if (!existsSync(browser)) stop(`there is no browser at ${browser}; install chromium or set CHROMIUM`);
+if (!existsSync(join(here, 'node_modules'))) stop(`run "npm ci" in ${here} first`);
+
+const [pattern] = process.argv.slice(2);
+const options = ['--test', '--test-reporter=tap', '--test-concurrency=1'];
+if (pattern) options.push(`--test-name-pattern=${pattern}`);
+const { status } = spawnSync(process.execPath, [...options, join(here, 'page.test.mjs')], { stdio: 'inherit' });
+process.exit(status ?? 1);
+
+function stop(message) {
+  console.error(message);
+  process.exit(2);
+}

@@ -1,0 +1,94 @@
+//! The binary as people and scripts meet it: exit codes, what goes to stdout and what to stderr.
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::{Command, Output, Stdio};
+
+/// Runs the binary with nothing of this process' environment but PATH, and `env`.
+fn antiphon(args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_antiphon"))
+        .args(args)
+        .env_clear()
+        .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+        .envs(env.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    // A command that ends without reading has closed the pipe: no failure of the test's.
+    let _ = child.stdin.take().expect("piped").write_all(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
+/// Ends with `code`, says `expect` on stderr, nothing on stdout, and no word of a crash.
+fn check(args: &[&str], env: &[(&str, &str)], code: i32, expect: &str) {
+    let output = antiphon(args, env, b"");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    assert!(said.contains(expect), "{args:?}: {expect:?} is not in {said:?}");
+    assert!(!said.contains("panicked"), "{said}");
+    assert!(output.stdout.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn wrong_usage_and_wrong_settings_end_with_2() {
+    check(&["speak"], &[], 2, "unrecognized subcommand 'speak'");
+    check(&["say", "hello"], &[], 2, "--output <FILE>");
+    check(&["say", "hello", "-o", "x.wav", "--speed", "9"], &[], 2, "write a number from 0.25 to 4.0");
+    check(&["say", " ", "-o", "x.wav"], &[], 2, "there is nothing to say");
+    check(&["serve"], &[("ANTIPHON_LLM__ENGNIE", "openai")], 2, "did you mean ANTIPHON_LLM__ENGINE?");
+    check(&["serve", "--listen", "8080"], &[], 2, "option --listen");
+    check(&["config", "check", "nowhere.toml"], &[], 2, "nowhere.toml: cannot be read");
+    check(&["config", "check"], &[("ANTIPHON_LOG", "a=b=c")], 2, "is no log filter");
+}
+
+#[test]
+fn what_fails_ends_with_1() {
+    check(&["transcribe", "nowhere.wav"], &[], 1, "nowhere.wav: cannot be read");
+    check(&["transcribe", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], &[], 1, "not a readable WAV file");
+}
+
+#[test]
+fn a_missing_model_ends_with_3_and_says_which() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().to_str().expect("Unicode");
+    check(
+        &["serve", "--listen", "127.0.0.1:0"],
+        &[("ANTIPHON_STT__MODEL_DIR", folder)],
+        3,
+        "the engine \"sphinx\" cannot start",
+    );
+    check(&["serve", "--listen", "127.0.0.1:0"], &[("ANTIPHON_STT__MODEL_DIR", folder)], 3, folder);
+}
+
+#[test]
+fn a_taken_port_ends_with_4() {
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = taken.local_addr().expect("bound").to_string();
+    check(&["serve", "--listen", &address], &[], 4, "another program does already");
+}
+
+#[test]
+fn what_was_asked_for_goes_to_stdout_alone() {
+    let output = antiphon(&["config", "default"], &[], b"");
+    assert_eq!(output.stdout, antiphon::config::DEFAULT_TOML.as_bytes());
+    assert!(output.stderr.is_empty());
+    let output = antiphon(&["config", "check", "--json"], &[("ANTIPHON_TURN__THRESHOLD", "7")], b"");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(report["problems"][0]["at"], "environment variable ANTIPHON_TURN__THRESHOLD");
+    assert_eq!(output.status.code(), Some(2));
+}
+
+#[test]
+fn what_is_said_can_be_transcribed_through_a_pipe() {
+    let said = antiphon(&["say", "-", "-o", "-"], &[], b"the weather is very nice today\n");
+    assert!(said.status.success() && said.stderr.is_empty(), "{}", String::from_utf8_lossy(&said.stderr));
+    let output = antiphon(&["transcribe", "-", "--json"], &[], &said.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let heard: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    let text = heard["text"].as_str().expect("text");
+    assert!(text.contains("weather") && text.contains("today"), "{text}");
+    let audio_ms = heard["audio_ms"].as_u64().expect("a length");
+    assert!((1_000..4_000).contains(&audio_ms), "{audio_ms}");
+}

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""Starts the hub on a free port, runs every program here against it, and says how many passed.
+
+    python tests/clients/run.py [PROGRAM ...]
+
+Needs `pip install -r tests/clients/requirements.txt` and `cargo build`. HUB_URL set: that hub is used and none started.
+ANTIPHON names another binary than target/debug/antiphon. Exit code 0: all passed; 1: some failed; 2: nothing could run.
+"""
+
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+
+HERE = pathlib.Path(__file__).parent
+ROOT = HERE.parents[1]
+BINARY = os.environ.get("ANTIPHON", str(ROOT / "target/debug/antiphon"))
+PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "errors"]
+SPEECH = {"sum": "What is twelve plus thirty?", "other_sum": "What is twenty plus seven?"}
+START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 60, 120, 20
+
+
+def speak(folder):
+    for name, text in SPEECH.items():
+        file = pathlib.Path(folder) / f"{name}.wav"
+        subprocess.run([BINARY, "say", text, "-o", str(file)], check=True, timeout=START_DEADLINE_S, cwd=ROOT)
+
+
+class Hub:
+    """The hub as a child process, its output kept for the case of failure."""
+
+    def __init__(self):
+        command = [BINARY, "serve", "--listen", "127.0.0.1:0"]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self.process = subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, **pipes)
+        self.lines, self.url, self.listening = [], None, threading.Event()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        for line in self.process.stdout:
+            self.lines.append(line)
+            if self.url is None and (found := re.search(r"listening on (http://[\d.]+:\d+)", line)):
+                self.url = found[1]
+                self.listening.set()
+        self.listening.set()
+
+    def address(self):
+        self.listening.wait(START_DEADLINE_S)
+        if self.url is None:
+            self.stop()
+            raise OSError(f"it did not say where it listens:\n{''.join(self.lines)}")
+        return self.url
+
+    def stop(self):
+        """Asks it to end; whether it did so by itself, and in time."""
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(STOP_DEADLINE_S) == 0
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return False
+
+
+def passes(program, env):
+    command = [sys.executable, str(HERE / f"{program}.py")]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    try:
+        done = subprocess.run(command, env=env, text=True, timeout=PROGRAM_DEADLINE_S, **pipes)
+        passed, output = done.returncode == 0, done.stdout
+    except subprocess.TimeoutExpired as late:
+        passed, output = False, f"no end after {late.timeout} s"
+    print(f"{'ok' if passed else 'FAILED':7}{program}", flush=True)
+    if not passed:
+        print(output.rstrip(), flush=True)
+    return passed
+
+
+def main():
+    programs = sys.argv[1:] or PROGRAMS
+    hub, started_here = None, "HUB_URL" not in os.environ
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            speak(folder)
+            hub = Hub() if started_here else None
+            url = hub.address() if hub else os.environ["HUB_URL"]
+        except (OSError, subprocess.SubprocessError) as error:
+            print(f"cannot run {BINARY}: {error}", file=sys.stderr)
+            return 2
+        env = {**os.environ, "HUB_URL": url, "SPEECH_DIR": folder}
+        results = [passes(program, env) for program in programs]
+        if hub:
+            results.append(hub.stop())
+            print(f"{'ok' if results[-1] else 'FAILED':7}shutdown", flush=True)
+    if not all(results) and hub:
+        print("the hub's last words:\n" + "".join(hub.lines[-40:]))
+    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
+    return 0 if all(results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+//! The shipped configurations load, default.toml is complete and true, and what is refused is refused in plain words.
+
+use antiphon::config::{self, Config, ConfigError, DEFAULT_TOML, KEYS, Rule, Sources};
+use std::path::Path;
+use toml::{Table, Value};
+
+fn load_text(text: &str, env: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("my.toml");
+    std::fs::write(&path, text).expect("written");
+    let env = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    config::load(&Sources { file: Some(path), env, options: Vec::new() })
+}
+
+/// Golden: what is said of `text` and `env`, line by line, the folder left out.
+fn check(text: &str, env: &[(&str, &str)], expect: &str) {
+    let error = load_text(text, env).expect_err("refused").to_string();
+    let said: Vec<_> = error.lines().map(|line| line.rsplit_once("/my.toml").map_or(line, |(_, rest)| rest)).collect();
+    let said: Vec<_> = said.iter().map(|line| line.strip_prefix(':').unwrap_or(line)).collect();
+    let expect: Vec<_> = expect.trim().lines().map(str::trim).collect();
+    assert_eq!(said, expect, "of {text:?} {env:?}");
+}
+
+fn default_table() -> Table {
+    DEFAULT_TOML.parse().expect("default.toml is TOML")
+}
+
+#[test]
+fn every_shipped_file_loads() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs");
+    let files = std::fs::read_dir(folder).expect("configs/").map(|entry| entry.expect("an entry").path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ext| ext == "toml")).collect();
+    assert!(files.len() >= 3, "{files:?}");
+    for file in files {
+        let sources = Sources { file: Some(file.clone()), ..Sources::default() };
+        config::load(&sources).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    }
+}
+
+#[test]
+fn default_toml_says_what_the_code_does() {
+    assert_eq!(load_text(DEFAULT_TOML, &[]).expect("loads"), Config::default());
+    assert_eq!(config::load(&Sources::default()).expect("loads"), Config::default());
+}
+
+#[test]
+fn structs_rules_and_default_toml_have_the_same_keys() {
+    let of = |table: &Table| -> Vec<String> {
+        let keys = table.iter().flat_map(|(section, keys)| {
+            keys.as_table().expect("a section").keys().map(move |key| format!("{section}.{key}"))
+        });
+        let mut keys: Vec<_> = keys.collect();
+        keys.sort();
+        keys
+    };
+    let structs = of(&Table::try_from(Config::default()).expect("serializes"));
+    let mut rules: Vec<_> = KEYS.iter().map(|key| format!("{}.{}", key.section, key.name)).collect();
+    rules.sort();
+    assert_eq!(structs, rules);
+    assert_eq!(structs, of(&default_table()));
+}
+
+#[test]
+fn every_key_of_default_toml_is_documented_where_it_stands() {
+    let mut above = "";
+    for line in DEFAULT_TOML.lines() {
+        if line.contains(" = ") && !line.starts_with('#') {
+            assert!(above.starts_with("# "), "no comment above {line:?}");
+        }
+        above = line;
+    }
+}
+
+#[test]
+fn the_documented_range_is_the_one_that_is_checked() {
+    for key in KEYS {
+        let (min, max) = match key.rule {
+            Rule::Whole(min, max, _) => (min.to_string(), max.to_string()),
+            Rule::Number(min, max) => (format!("{min:?}"), format!("{max:?}")),
+            _ => continue,
+        };
+        let section = DEFAULT_TOML.split(&format!("[{}]", key.section)).nth(1).expect("the section");
+        let before = section.split(&format!("\n{} = ", key.name)).next().expect("the key");
+        let comment = before.rsplit("\n\n").next().expect("a comment");
+        assert!(
+            comment.contains(&format!("{min} to {max}")),
+            "{}.{}: {min} to {max} is not in {comment:?}",
+            key.section,
+            key.name
+        );
+    }
+}
+
+#[test]
+fn what_a_rule_lets_through_its_struct_takes() {
+    for key in KEYS {
+        let ends = match key.rule {
+            Rule::Whole(min, max, _) => vec![Value::Integer(min), Value::Integer(max)],
+            Rule::Number(min, max) => vec![Value::Float(min), Value::Float(max)],
+            _ => continue,
+        };
+        for end in ends {
+            load_text(&format!("[{}]\n{} = {end}\n", key.section, key.name), &[]).expect("the ends are included");
+        }
+    }
+}
+
+#[test]
+fn wrong_keys_are_named_with_their_line() {
+    check(
+        "[llm]\nengnie = \"openai\"\n\n[turn]\nvoice = \"slt\"\ncolour = 3\n[voice]\nx = 1\n",
+        &[],
+        "2: there is no key engnie in [llm]; did you mean engine?
+         5: there is no key voice in [turn]; it belongs into [tts]
+         6: there is no key colour in [turn]; its keys are threshold, prefix_padding_ms, silence_duration_ms, min_speech_ms
+         7: there is no section [voice]; the sections are vad, turn, stt, llm, tts, session, server",
+    );
+    check(
+        "max_sessions = 3\n[lllm]\n",
+        &[],
+        "1: max_sessions stands outside a section; write it below [server]
+         2: there is no section [lllm]; did you mean [llm]?",
+    );
+    check("llm = 3\n", &[], "1: llm is a section: write [llm] and its keys below it");
+}
+
+#[test]
+fn wrong_values_are_named_with_what_would_be_right() {
+    check(
+        "[turn]\nthreshold = 1.5\nmin_speech_ms = \"100\"\n[tts]\nengine = \"flit\"\nspeed = nan\n[stt]\nbase_url = \"localhost:80\"\n",
+        &[],
+        r#"2: turn.threshold = 1.5: write a number from 0 to 1
+         3: turn.min_speech_ms = "100": write a whole number from 0 to 2000 (milliseconds)
+         5: tts.engine = "flit": write "flite" or "openai"; did you mean "flite"?
+         6: tts.speed = nan: write a number from 0.25 to 4
+         8: stt.base_url = "localhost:80": write an address such as "http://127.0.0.1:11434/v1""#,
+    );
+    check(
+        "[server]\nlisten = \"127.0.0.1\"\nmax_sessions = 99999999999999999999\nallowed_origins = [\"example.org\"]\nallowed_hosts = \"a\"\n[stt]\nlanguage = \"english\"\n",
+        &[],
+        r#"2: server.listen = "127.0.0.1": write an address and a port, such as "127.0.0.1:8080"
+         3: server.max_sessions = 99999999999999999999: write a whole number from 1 to 1000000 (sessions)
+         4: server.allowed_origins = ["example.org"]: write a list of web origins, such as ["https://voice.example.org"]
+         5: server.allowed_hosts = "a": write a list of host names without port, such as ["voice.example.org"]
+         7: stt.language = "english": write a language's two letters, such as "en", or "" for the engine's own choice"#,
+    );
+}
+
+#[test]
+fn what_is_no_toml_is_named_with_its_line() {
+    check("[llm]\nengine = openai\n", &[], "2: this is no TOML: string values must be quoted, expected literal string");
+}
+
+#[test]
+fn a_secret_in_the_wrong_place_is_not_repeated() {
+    let text = "[llm]\napi_key_env = \"sk-very-secret\"\nbase_url = \"http://me:very-secret@host/v1\"\n";
+    let said = load_text(text, &[]).expect_err("refused").to_string();
+    assert!(said.contains("llm.api_key_env") && said.contains("llm.base_url"), "{said}");
+    assert!(!said.contains("very-secret"), "{said}");
+}
+
+#[test]
+fn the_environment_wins_over_the_file_and_options_over_both() {
+    let env = [
+        ("ANTIPHON_LLM__ENGINE", "openai"),
+        ("ANTIPHON_LLM__BASE_URL", "http://127.0.0.1:11434/v1"),
+        ("ANTIPHON_TURN__THRESHOLD", "0.25"),
+        ("ANTIPHON_SERVER__ALLOWED_HOSTS", "a.example, b.example"),
+        ("ANTIPHON_SERVER__ALLOWED_ORIGINS", "[\"https://a.example\"]"),
+        ("ANTIPHON_SESSION__CREATE_RESPONSE", "false"),
+        ("ANTIPHON_LOG", "debug"),
+        ("HOME", "/"),
+    ];
+    let config = load_text("[llm]\nmodel = \"m\"\nengine = \"assistant\"\n", &env).expect("loads");
+    assert_eq!((config.llm.engine.as_str(), config.llm.model.as_str()), ("openai", "m"));
+    assert_eq!(config.turn.threshold, 0.25);
+    assert_eq!(config.server.allowed_hosts, ["a.example", "b.example"]);
+    assert_eq!(config.server.allowed_origins, ["https://a.example"]);
+    assert!(!config.session.create_response);
+
+    let env = vec![("ANTIPHON_SERVER__LISTEN".to_owned(), "127.0.0.1:1".to_owned())];
+    let options = vec![("server", "listen", "127.0.0.1:2".to_owned())];
+    let config = config::load(&Sources { file: None, env, options }).expect("loads");
+    assert_eq!(config.server.listen, "127.0.0.1:2");
+}
+
+#[test]
+fn wrong_variables_are_named() {
+    check(
+        "[turn]\nthreshold = 2\n",
+        &[
+            ("ANTIPHON_LLM__ENGNIE", "openai"),
+            ("ANTIPHON_LLM_ENGINE", "openai"),
+            ("ANTIPHON_LMM__ENGINE", "openai"),
+            ("ANTIPHON_TTS__SPEED", "fast"),
+            ("ANTIPHON_STT__ENGINE", "whisper"),
+        ],
+        r#"2: turn.threshold = 2: write a number from 0 to 1
+         environment variable ANTIPHON_LLM_ENGINE: did you mean ANTIPHON_LLM__ENGINE?
+         environment variable ANTIPHON_LLM__ENGNIE: there is no such key; did you mean ANTIPHON_LLM__ENGINE?
+         environment variable ANTIPHON_LMM__ENGINE: there is no section [lmm]; did you mean [llm]?
+         environment variable ANTIPHON_STT__ENGINE: stt.engine = "whisper": write "sphinx" or "openai"
+         environment variable ANTIPHON_TTS__SPEED: tts.speed = "fast": write a number from 0.25 to 4"#,
+    );
+    let options = vec![("server", "listen", "here".to_owned())];
+    let said = config::load(&Sources { options, ..Sources::default() }).expect_err("refused").to_string();
+    assert!(said.starts_with("option --listen: server.listen = \"here\": write an address"), "{said}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let sources = Sources { file: Some("nowhere/my.toml".into()), ..Sources::default() };
+    let error = config::load(&sources).expect_err("refused");
+    assert_eq!(error.to_string(), "nowhere/my.toml: cannot be read");
+    assert!(std::error::Error::source(&error).is_some());
+}
+
+#[test]
+fn the_readme_lists_every_key_in_its_section() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).expect("README.md");
+    for key in KEYS {
+        let row = readme.lines().find(|line| line.starts_with(&format!("| `[{}]` |", key.section)));
+        assert!(row.is_some_and(|row| row.contains(&format!("`{}`", key.name))), "{}.{}", key.section, key.name);
+    }
+}

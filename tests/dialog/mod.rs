@@ -1,0 +1,5 @@
+//! The reducer's rules, each a named test: golden scripts of events in and actions out.
+
+mod interleavings;
+mod rules;
+mod script;

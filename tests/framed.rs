@@ -1,0 +1,235 @@
+//! The binary audio mode: paced frames, holding, clearing, reports of what was played.
+
+use crate::hub::{Hub, Socket, engines, hub, loud, quiet};
+use antiphon::audio::codec::OpusOut;
+use antiphon::config::Config;
+use antiphon::llm::fake::FakeLlm;
+use antiphon::session::Engines;
+use antiphon::stt::fake::FakeStt;
+use antiphon::tts::fake::FakeTts;
+use antiphon::units::{SampleRate, Samples};
+use antiphon::vad::Earshot;
+use antiphon::wire::frame::{Frame, FrameKind};
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_tungstenite::tungstenite::Message;
+
+/// Sends microphone frames of 20 ms.
+async fn speak(socket: &mut Socket, sequence: &mut u32, pcm: &[i16]) {
+    for chunk in pcm.chunks(480) {
+        let payload: Vec<u8> = chunk.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        frame(socket, sequence, Bytes::from(payload)).await;
+    }
+}
+
+async fn frame(socket: &mut Socket, sequence: &mut u32, payload: Bytes) {
+    let offset = Samples(u64::from(*sequence) * 480);
+    let frame = Frame { kind: FrameKind::Microphone, sequence: *sequence, offset, payload };
+    *sequence += 1;
+    socket.send_raw(Message::Binary(frame.encode().expect("it fits"))).await;
+}
+
+/// The reply frames so far: item, offset, length in bytes.
+fn replies(socket: &Socket) -> Vec<(String, u64, usize)> {
+    let parse = |bytes: &Bytes| Frame::parse(bytes).expect("a frame");
+    let frames = socket.frames.iter().map(parse);
+    frames
+        .map(|frame| match frame.kind {
+            FrameKind::Reply { item_id } => (item_id.to_string(), frame.offset.0, frame.payload.len()),
+            FrameKind::Microphone => panic!("the hub has no microphone"),
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn a_turn_in_frames_is_answered_in_frames() {
+    let hub = hub("what time is it", "Ten.").await;
+    let mut socket = hub.connect("?audio=pcm16").await;
+    let mut sequence = 0;
+    speak(&mut socket, &mut sequence, &loud(500)).await;
+    speak(&mut socket, &mut sequence, &quiet(600)).await;
+    let events = socket.until("antiphon.timeline").await;
+    let marks = &events.last().expect("there")["marks"];
+    let order = [
+        "speech_end",
+        "end_confirmed",
+        "stt_final",
+        "llm_first_token",
+        "first_chunk",
+        "tts_first_audio",
+        "first_audio_sent",
+    ];
+    let times: Vec<f64> =
+        order.iter().map(|name| marks[name].as_f64().unwrap_or_else(|| panic!("{name} in {marks}"))).collect();
+    assert!(times.is_sorted(), "{marks}");
+    socket.until_frames(10).await;
+    let frames = replies(&socket);
+    assert_eq!(frames.len(), 10, "200 ms of tone in frames of 20 ms");
+    for (i, (_, offset, n_bytes)) in frames.iter().enumerate() {
+        assert_eq!((*offset, *n_bytes), (i as u64 * 480, 960));
+    }
+    assert!(!events.iter().any(|event| event["type"] == "response.output_audio.delta"));
+}
+
+#[tokio::test]
+async fn opus_comes_in_and_goes_out() {
+    let hub = hub("hello", "Hello you.").await;
+    let mut socket = hub.connect("?audio=opus").await;
+    let mut encoder = OpusOut::new().expect("an encoder");
+    let mut audio = loud(600);
+    audio.extend(quiet(700));
+    let mut packets = Vec::new();
+    encoder.push(&audio, &mut |packet: &[u8]| packets.push(Bytes::copy_from_slice(packet))).expect("encoded");
+    let mut sequence = 0;
+    for (i, packet) in packets.into_iter().enumerate() {
+        if i == 10 {
+            sequence += 1; // One packet is lost on the way.
+            continue;
+        }
+        frame(&mut socket, &mut sequence, packet).await;
+    }
+    frame(&mut socket, &mut sequence, Bytes::from_static(&[0xff; 3])).await;
+    let events = socket.until("response.done").await;
+    let error = events.iter().find(|event| event["type"] == "error").expect("the corrupt packet is told");
+    assert!(error["error"]["message"].as_str().expect("text").contains("Invalid 'audio'"), "{error}");
+    assert_eq!(events.last().expect("done")["response"]["status"], "completed");
+    socket.until_frames(20).await;
+    assert!(replies(&socket).iter().all(|(_, _, n_bytes)| *n_bytes < 400), "Opus is small");
+}
+
+/// A conversation in frames whose reply of 10 s is sounding.
+async fn sounding() -> (Hub, Socket, FakeLlm, u32) {
+    let llm = FakeLlm::says([&"long ".repeat(40)[..], "Fine."]);
+    let hub =
+        Hub::start(engines(FakeStt::hears(["stop that"]), llm.clone(), FakeTts::default()), Config::default()).await;
+    let mut socket = hub.connect("?audio=pcm16").await;
+    let mut sequence = 0;
+    speak(&mut socket, &mut sequence, &quiet(100)).await;
+    let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Tell me"}]});
+    socket.send(json!({"type": "conversation.item.create", "item": item})).await;
+    socket.send(json!({"type": "response.create"})).await;
+    socket.until("response.output_audio_transcript.delta").await;
+    socket.until_frames(20).await;
+    (hub, socket, llm, sequence)
+}
+
+impl Socket {
+    async fn until_frames(&mut self, n: usize) {
+        while self.frames.len() < n {
+            match self.stream.next().await.expect("more").expect("whole") {
+                Message::Binary(bytes) => self.frames.push(bytes),
+                Message::Close(frame) => panic!("closed: {frame:?}"),
+                _ => {}
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_cough_holds_and_speech_stops_the_reply() {
+    let (_hub, mut socket, llm, mut sequence) = sounding().await;
+    // 60 ms: a cough.
+    speak(&mut socket, &mut sequence, &loud(60)).await;
+    speak(&mut socket, &mut sequence, &quiet(300)).await;
+    let events = socket.until("output_audio_buffer.resumed").await;
+    assert!(events.iter().any(|event| event["type"] == "output_audio_buffer.held"), "{events:?}");
+    assert!(!events.iter().any(|event| event["type"] == "input_audio_buffer.speech_started"));
+    let heard_ms = 500;
+    let (item, ..) = replies(&socket)[0].clone();
+    socket.send(json!({"type": "output_audio_buffer.played", "item_id": item, "audio_end_ms": heard_ms})).await;
+    speak(&mut socket, &mut sequence, &loud(300)).await;
+    let events = socket.until("output_audio_buffer.cleared").await;
+    assert!(events.iter().any(|event| event["type"] == "output_audio_buffer.held"));
+    let done = events.iter().find(|event| event["type"] == "response.done").expect("the response ends");
+    assert_eq!(done["response"]["status_details"]["reason"], "turn_detected");
+    let n_frames = socket.frames.len();
+    speak(&mut socket, &mut sequence, &quiet(600)).await;
+    socket.until("response.created").await;
+    assert_eq!(socket.frames.len(), n_frames, "nothing is sent after the stop");
+    socket.until("response.done").await;
+    let history = format!("{:?}", llm.requests()[1].messages);
+    // 500 ms and the moments since: two or three words of "long long long ...", not the 1 s that was sent.
+    let n_words = history.matches("long").count();
+    assert!((1..=4).contains(&n_words), "{n_words} words: {history}");
+}
+
+#[tokio::test]
+async fn a_foreign_format_is_refused_in_frames() {
+    let hub = hub("", "x").await;
+    let mut socket = hub.connect("?audio=pcm16").await;
+    let audio = json!({"output": {"format": {"type": "audio/pcmu"}}});
+    socket.send(json!({"type": "session.update", "session": {"type": "realtime", "audio": audio}})).await;
+    assert_eq!(socket.next().await["error"]["code"], "invalid_value");
+    assert_eq!(hub.open("?audio=mp3").await.err(), Some(400));
+}
+
+/// Real voices and ears: flite speaks, earshot listens.
+async fn speaking_for_real() -> (Hub, Socket, Vec<i16>) {
+    use antiphon::tts::{SpeechRequest, TtsConfig};
+    let flite = antiphon::engines::tts(&TtsConfig::default()).expect("flite is installed");
+    let request = SpeechRequest { text: "Stop that, please stop now.".into(), voice: "rms".into(), speed: 1.0 };
+    let pieces: Vec<_> = flite.speak(request).map(|pcm| pcm.expect("spoken").samples).collect().await;
+    let interruption = antiphon::audio::convert(&pieces.concat(), SampleRate::HZ_16000, SampleRate::HZ_24000);
+    let story = "Once upon a time there was a little fox who lived at the edge of a large and quiet forest, \
+                 and every morning it walked down to the river to see what the water had brought.";
+    let engines = Engines {
+        vad: Arc::new(Earshot),
+        stt: Arc::new(FakeStt::default()),
+        llm: Arc::new(FakeLlm::says([story])),
+        tts: flite,
+    };
+    let hub = Hub::start(engines, Config::default()).await;
+    let mut socket = hub.connect("?audio=pcm16").await;
+    speak(&mut socket, &mut 0, &quiet(100)).await;
+    let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Tell me"}]});
+    socket.send(json!({"type": "conversation.item.create", "item": item})).await;
+    socket.send(json!({"type": "response.create"})).await;
+    socket.until_frames(1).await;
+    (hub, socket, interruption)
+}
+
+/// Lets the microphone hear `person` over the reply, which comes back `delay` frames late and at `gain`; gives the
+/// events of the time.
+async fn listen(socket: &mut Socket, delay: usize, gain: f32, n_frames: usize, person: &[i16]) -> Vec<String> {
+    let mut tick = tokio::time::interval(Duration::from_millis(20));
+    let (mut events, mut sequence) = (Vec::new(), 5);
+    for n in 0..n_frames {
+        tick.tick().await;
+        while let Some(Some(Ok(message))) = socket.stream.next().now_or_never() {
+            match message {
+                Message::Binary(bytes) => socket.frames.push(bytes),
+                Message::Text(text) => events.push(text.to_string()),
+                _ => {}
+            }
+        }
+        let sounding = n.checked_sub(delay).and_then(|n| socket.frames.get(n));
+        let echo = sounding.map(|bytes| Frame::parse(bytes).expect("a frame").payload).unwrap_or_default();
+        let mut echo = echo.chunks(2).map(|pair| f32::from(i16::from_le_bytes([pair[0], pair[1]])) * gain);
+        let voices =
+            (0..480).map(|i| echo.next().unwrap_or(0.0) as i16 + person.get(n * 480 + i).copied().unwrap_or(0));
+        frame(socket, &mut sequence, voices.flat_map(i16::to_le_bytes).collect()).await;
+    }
+    events
+}
+
+/// What the listener would notice.
+fn disturbances(events: &[String]) -> Vec<&str> {
+    let kinds = ["output_audio_buffer.held", "output_audio_buffer.cleared", "input_audio_buffer.speech_started"];
+    kinds.into_iter().filter(|kind| events.iter().any(|event| event.contains(kind))).collect()
+}
+
+#[tokio::test]
+async fn the_hubs_own_reply_at_minus_12_db_neither_holds_nor_stops_it() {
+    for delay in [1, 8] {
+        let (_hub, mut socket, interruption) = speaking_for_real().await;
+        let events = listen(&mut socket, delay, 0.25, 100, &[]).await;
+        assert_eq!(disturbances(&events), [""; 0], "the hub hears itself {delay} frames late");
+        assert!(socket.frames.len() > 80, "the reply went on");
+        // The same microphone still hears a person over the reply.
+        let events = listen(&mut socket, delay, 0.0, 60, &interruption).await;
+        assert!(disturbances(&events).contains(&"input_audio_buffer.speech_started"));
+    }
+}

@@ -1,0 +1,201 @@
+//! A real hub with fake engines on a real socket, and a plain WebSocket client, for the scenarios.
+
+use antiphon::config::Config;
+use antiphon::llm::fake::FakeLlm;
+use antiphon::server::{self, Parts};
+use antiphon::session::Engines;
+use antiphon::stt::fake::FakeStt;
+use antiphon::telemetry::Metrics;
+use antiphon::tts::fake::FakeTts;
+use antiphon::vad::fake::FakeVad;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+use tokio_util::sync::CancellationToken;
+
+/// Longer than anything here takes, so that a test that waits in vain ends.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Fake engines: what is heard, what is answered, a tone for a voice.
+pub fn engines(stt: FakeStt, llm: FakeLlm, tts: FakeTts) -> Engines {
+    Engines { vad: Arc::new(FakeVad), stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
+}
+
+/// A hub that hears and answers this.
+pub async fn hub(heard: &str, answer: &str) -> Hub {
+    Hub::start(engines(FakeStt::hears([heard]), FakeLlm::says([answer]), FakeTts::default()), Config::default()).await
+}
+
+/// A hub in this process.
+pub struct Hub {
+    pub address: SocketAddr,
+    pub metrics: Metrics,
+    stop: CancellationToken,
+    served: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+impl Hub {
+    #[allow(clippy::disallowed_methods)]
+    pub async fn start(engines: Engines, config: Config) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let (stop, metrics) = (CancellationToken::new(), Metrics::new());
+        let parts = Parts { config, engines, metrics: metrics.clone() };
+        let served = tokio::spawn(server::serve(listener, parts, stop.clone()));
+        Self { address, metrics, stop, served: Some(served) }
+    }
+
+    /// Opens a session and takes its session.created.
+    pub async fn connect(&self, query: &str) -> Socket {
+        let mut socket = self.open(query).await.expect("the upgrade is accepted");
+        assert_eq!(socket.next().await["type"], "session.created");
+        socket
+    }
+
+    /// The upgrade as it comes; `Err` is the HTTP status of a refusal.
+    pub async fn open(&self, query: &str) -> Result<Socket, u16> {
+        use tokio_tungstenite::tungstenite::Error;
+        let url = format!("ws://{}/v1/realtime{query}", self.address);
+        match tokio_tungstenite::connect_async(url).await {
+            Ok((stream, _)) => Ok(Socket { stream, frames: Vec::new() }),
+            Err(Error::Http(response)) => Err(response.status().as_u16()),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// The value of a line of `/metrics`.
+    pub fn metric(&self, series: &str) -> f64 {
+        let text = self.metrics.render();
+        let line = text.lines().find_map(|line| line.strip_prefix(series));
+        line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("{series} in {text}"))
+    }
+
+    /// Waits for a metric to reach a value.
+    pub async fn until(&self, series: &str, value: f64) {
+        let reached = async {
+            while self.metric(series) != value {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{series} is {}", self.metric(series)));
+    }
+
+    /// Tells the hub to stop; resolves when everything has ended.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        let served = self.served.take().expect("stopped once");
+        timeout(PATIENCE, served).await.expect("the hub ends").expect("no panic").expect("no error");
+    }
+
+    /// Tells the hub to stop.
+    pub fn begin_to_stop(&self) {
+        self.stop.cancel();
+    }
+}
+
+/// One client.
+pub struct Socket {
+    pub stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    /// Binary messages that came while events were awaited.
+    pub frames: Vec<bytes::Bytes>,
+}
+
+impl Socket {
+    pub async fn send(&mut self, event: Value) {
+        self.send_raw(Message::text(event.to_string())).await;
+    }
+
+    pub async fn send_raw(&mut self, message: Message) {
+        self.stream.send(message).await.expect("the hub listens");
+    }
+
+    /// The next event.
+    pub async fn next(&mut self) -> Value {
+        loop {
+            match self.message().await {
+                Message::Text(text) => return serde_json::from_str(&text).expect("JSON"),
+                Message::Binary(bytes) => self.frames.push(bytes),
+                Message::Close(frame) => panic!("closed: {frame:?}"),
+                _ => {}
+            }
+        }
+    }
+
+    async fn message(&mut self) -> Message {
+        let next = timeout(PATIENCE, self.stream.next()).await.expect("something comes");
+        next.expect("the connection stands").expect("a whole message")
+    }
+
+    /// All events up to the first of this type.
+    pub async fn until(&mut self, kind: &str) -> Vec<Value> {
+        let mut events = Vec::new();
+        loop {
+            let event = self.next().await;
+            let done = event["type"] == kind;
+            events.push(event);
+            if done {
+                return events;
+            }
+        }
+    }
+
+    /// The close the hub ends with.
+    pub async fn close(&mut self) -> Option<CloseFrame> {
+        loop {
+            if let Message::Close(frame) = self.message().await {
+                return frame;
+            }
+        }
+    }
+
+    /// A typed question; the events of its answer.
+    pub async fn ask(&mut self, text: &str) -> Vec<Value> {
+        let content = json!([{"type": "input_text", "text": text}]);
+        let item = json!({"type": "message", "role": "user", "content": content});
+        self.send(json!({"type": "conversation.item.create", "item": item})).await;
+        self.send(json!({"type": "response.create"})).await;
+        self.until("response.done").await
+    }
+
+    pub async fn append(&mut self, pcm: &[i16]) {
+        self.send(json!({"type": "input_audio_buffer.append", "audio": base64(pcm)})).await;
+    }
+}
+
+/// PCM16 as events carry it.
+pub fn base64(pcm: &[i16]) -> String {
+    BASE64.encode(pcm.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<u8>>())
+}
+
+/// `ms` of a loud tone at 24 kHz: speech to the fake detector.
+pub fn loud(ms: usize) -> Vec<i16> {
+    (0..ms * 24).map(|i| (8_000.0 * (i as f32 * 0.1).sin()) as i16).collect()
+}
+
+/// `ms` of silence at 24 kHz.
+pub fn quiet(ms: usize) -> Vec<i16> {
+    vec![0; ms * 24]
+}
+
+/// The types of events in order, runs of the same one as one.
+pub fn types(events: &[Value]) -> Vec<&str> {
+    let mut types: Vec<&str> = events.iter().map(|event| event["type"].as_str().expect("a type")).collect();
+    types.dedup();
+    types
+}
+
+/// The audio of an answer in samples.
+pub fn n_audio_samples(events: &[Value]) -> usize {
+    let deltas = events.iter().filter(|event| event["type"] == "response.output_audio.delta");
+    deltas.map(|event| BASE64.decode(event["delta"].as_str().expect("text")).expect("base64").len() / 2).sum()
+}

@@ -1,0 +1,133 @@
+//! The server around the sessions: admission, who may connect, limits, and what is left when a client goes.
+
+use crate::hub::{Hub, engines, hub, loud, quiet};
+use antiphon::config::Config;
+use antiphon::llm::fake::FakeLlm;
+use antiphon::stt::fake::FakeStt;
+use antiphon::tts::fake::FakeTts;
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+
+async fn get(hub: &Hub, path: &str) -> (u16, String) {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let response = reqwest::get(format!("http://{}{path}", hub.address)).await.expect("an answer");
+    (response.status().as_u16(), response.text().await.expect("a body"))
+}
+
+#[tokio::test]
+async fn a_full_server_says_so_before_the_upgrade() {
+    let mut config = Config::default();
+    config.server.max_sessions = 1;
+    let hub = Hub::start(engines(FakeStt::default(), FakeLlm::default(), FakeTts::default()), config).await;
+    assert_eq!(get(&hub, "/readyz").await.0, 200);
+    let socket = hub.connect("").await;
+    assert_eq!(hub.open("").await.err(), Some(503));
+    let (status, body) = get(&hub, "/readyz").await;
+    let body: Value = serde_json::from_str(&body).expect("JSON");
+    assert_eq!((status, &body["ready"], &body["sessions"]), (503, &json!(false), &json!(1)));
+    drop(socket);
+    hub.until("antiphon_sessions_active ", 0.0).await;
+    hub.connect("").await;
+    assert_eq!(hub.metric("antiphon_sessions_rejected_total "), 1.0);
+}
+
+#[tokio::test]
+async fn foreign_pages_cannot_connect() {
+    let hub = hub("", "x").await;
+    let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("a request");
+    request.headers_mut().insert("origin", "https://evil.example".parse().expect("a header"));
+    let refused = tokio_tungstenite::connect_async(request).await.expect_err("refused");
+    assert!(refused.to_string().contains("403"), "{refused}");
+    let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("a request");
+    request.headers_mut().insert("origin", format!("http://{}", hub.address).parse().expect("a header"));
+    request
+        .headers_mut()
+        .insert("sec-websocket-protocol", "realtime, openai-insecure-api-key.x".parse().expect("a header"));
+    let (_socket, response) = tokio_tungstenite::connect_async(request).await.expect("the own page may");
+    assert_eq!(response.headers()["sec-websocket-protocol"], "realtime");
+}
+
+#[tokio::test]
+async fn pages_and_health_are_served() {
+    let hub = hub("", "x").await;
+    let (status, page) = get(&hub, "/").await;
+    assert_eq!(status, 200);
+    assert!(page.to_lowercase().contains("<!doctype html>"));
+    assert_eq!(get(&hub, "/healthz").await, (200, "ok\n".into()));
+    assert_eq!(get(&hub, "/no/such").await.0, 404);
+    let (_, voices) = get(&hub, "/v1/audio/voices").await;
+    assert_eq!(serde_json::from_str::<Value>(&voices).expect("JSON")["voices"][0]["id"], "tone");
+    assert!(get(&hub, "/metrics").await.1.contains("antiphon_sessions_active 0"));
+}
+
+#[tokio::test]
+async fn a_message_over_the_limit_closes_with_1009() {
+    let hub = hub("", "x").await;
+    let mut socket = hub.connect("").await;
+    let huge = Message::text("x".repeat(17 * 1024 * 1024));
+    // The hub may close before it has taken everything.
+    let _ = futures_util::SinkExt::send(&mut socket.stream, huge).await;
+    assert_eq!(socket.close().await.map(|frame| u16::from(frame.code)), Some(1009));
+    hub.until("antiphon_sessions_active ", 0.0).await;
+}
+
+#[tokio::test]
+async fn text_that_is_not_utf8_closes_with_1007() {
+    use tokio_tungstenite::tungstenite::protocol::frame::{
+        Frame,
+        coding::{Data, OpCode},
+    };
+    let hub = hub("", "x").await;
+    let mut socket = hub.connect("").await;
+    let frame = Frame::message(vec![0xff, 0xfe], OpCode::Data(Data::Text), true);
+    socket.send_raw(Message::Frame(frame)).await;
+    assert_eq!(socket.close().await.map(|frame| u16::from(frame.code)), Some(1007));
+}
+
+#[tokio::test]
+async fn a_client_that_vanishes_at_any_moment_leaves_nothing() {
+    let llm = FakeLlm::default().delayed(Duration::from_millis(20));
+    let tts = FakeTts::default().delayed(Duration::from_millis(20));
+    let stt = FakeStt::default().delayed(Duration::from_millis(50));
+    let hub = Hub::start(engines(stt, llm, tts), Config::default()).await;
+    let moments = [
+        "session.created",
+        "input_audio_buffer.speech_started",
+        "input_audio_buffer.speech_stopped",
+        "conversation.item.done",
+        "response.created",
+        "response.output_audio.delta",
+        "response.output_audio.done",
+    ];
+    for moment in moments {
+        let mut socket = hub.open("").await.expect("accepted");
+        socket.append(&loud(400)).await;
+        socket.append(&quiet(600)).await;
+        socket.until(moment).await;
+        // No close frame: the connection is just gone.
+        drop(socket);
+        hub.until("antiphon_sessions_active ", 0.0).await;
+    }
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_lets_a_reply_finish_and_says_goodbye() {
+    let tts = FakeTts::default().delayed(Duration::from_millis(10));
+    let llm = FakeLlm::says(["A reply of some length."]);
+    let hub = Hub::start(engines(FakeStt::default(), llm, tts), Config::default()).await;
+    let mut idle = hub.connect("").await;
+    let mut busy = hub.connect("").await;
+    let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Go"}]});
+    busy.send(json!({"type": "conversation.item.create", "item": item})).await;
+    busy.send(json!({"type": "response.create"})).await;
+    busy.until("response.output_audio.delta").await;
+    hub.begin_to_stop();
+    assert_eq!(idle.close().await.map(|frame| u16::from(frame.code)), Some(1001));
+    let events = busy.until("response.done").await;
+    assert_eq!(events.last().expect("done")["response"]["status"], "completed");
+    assert_eq!(busy.close().await.map(|frame| u16::from(frame.code)), Some(1001));
+    hub.stop().await;
+}

@@ -1,0 +1,247 @@
+// What the playback worklet plays: chunks per reply item, in order, at the context's rate.
+// It plays the first chunk at once (time to first sound is the product) and waits a little
+// longer only after the network has made it run dry. It knows no messages and no clock: time
+// is the samples rendered. `playback.worklet.ts` drives it.
+
+import { Resampler } from './resample';
+
+/** Wire rate of all positions reported. */
+const POSITION_HZ = 24_000;
+/** At most this much may wait; a hub that paces stays near 0.3 s. What is over it is refused and counted. */
+const MAX_QUEUED_S = 120;
+/** Wait after the first dry spell within an item, and the longest one after more of them. */
+const FIRST_REFILL_S = 0.04;
+const MAX_REFILL_S = 0.16;
+/** Ramp after a start or a resume, so that a cut in mid-wave does not click. */
+const RAMP_S = 0.002;
+/** -50 dBFS: quieter samples do not count as sound. */
+export const AUDIBLE = 0.00316;
+
+export interface Chunk {
+  itemId: string;
+  /** Position of the first sample within the item, in 24 kHz samples. */
+  offset: number;
+  rateHz: number;
+  samples: Float32Array;
+}
+
+interface Queued {
+  itemId: string;
+  offset: number;
+  /** Length on the wire, in 24 kHz samples. */
+  wireSamples: number;
+  samples: Float32Array;
+}
+
+export type QueueState = 'empty' | 'filling' | 'playing' | 'paused';
+
+/** What happened since the last report. */
+export interface QueueReport {
+  state: QueueState;
+  /** The item at the playhead, or the last one that was. */
+  itemId: string | null;
+  /** Playhead within that item, in 24 kHz samples. */
+  playedSamples: number;
+  queuedMs: number;
+  /** Largest absolute sample rendered since the last report. */
+  peak: number;
+  /** Items that played to their end. */
+  finished: string[];
+  /** Items whose first audible sample was rendered, with its index in the stream of rendered samples. */
+  firstSounds: { itemId: string; atSample: number }[];
+  /** Samples rendered above -50 dBFS, since the beginning. */
+  audibleSamples: number;
+  refused: number;
+}
+
+export class PlaybackQueue {
+  readonly #rateHz: number;
+  #chunks: Queued[] = [];
+  #read = 0;
+  #queued = 0;
+  #paused = false;
+  #filling = false;
+  #resampler: { itemId: string; inner: Resampler } | null = null;
+  #refillS = 0;
+  #waited = 0;
+  #itemId: string | null = null;
+  #played = 0;
+  #ended = new Set<string>();
+  /** The item whose end was told, and the one whose first sound was. */
+  #over: string | null = null;
+  #sounded: string | null = null;
+  #gain = 0;
+  #tail = 0;
+  #rendered = 0;
+  #peak = 0;
+  #audible = 0;
+  #refused = 0;
+  #finished: string[] = [];
+  #firstSounds: { itemId: string; atSample: number }[] = [];
+
+  constructor(rateHz: number) {
+    this.#rateHz = rateHz;
+  }
+
+  push(chunk: Chunk): void {
+    if (this.#queued > MAX_QUEUED_S * this.#rateHz) {
+      this.#refused++;
+      return;
+    }
+    if (this.#over === chunk.itemId) this.#over = null;
+    const ranDry = this.#chunks.length === 0 && this.#itemId === chunk.itemId && this.#played > 0;
+    if (ranDry) {
+      this.#refillS = Math.min(MAX_REFILL_S, Math.max(FIRST_REFILL_S, this.#refillS * 2));
+      this.#filling = true;
+      this.#waited = 0;
+    }
+    const samples = this.#resamplerFor(chunk).process(chunk.samples);
+    const wireSamples = Math.round((chunk.samples.length * POSITION_HZ) / chunk.rateHz);
+    this.#chunks.push({ itemId: chunk.itemId, offset: chunk.offset, wireSamples, samples });
+    this.#queued += samples.length;
+  }
+
+  /** No more chunks of this item are expected; ones that come all the same are played. */
+  end(itemId: string): void {
+    this.#ended.add(itemId);
+    if (this.#chunks.length === 0 && this.#itemId === itemId) this.#finish();
+  }
+
+  pause(): void {
+    this.#paused = true;
+  }
+
+  resume(): void {
+    this.#paused = false;
+  }
+
+  /** Forgets everything that waits, at once, and is ready for the next reply. */
+  flush(): void {
+    this.#chunks = [];
+    this.#read = 0;
+    this.#queued = 0;
+    this.#paused = false;
+    this.#filling = false;
+    this.#resampler = null;
+    this.#itemId = null;
+    this.#played = 0;
+    this.#ended.clear();
+  }
+
+  render(out: Float32Array): void {
+    let n = 0;
+    if (this.#mayPlay(out.length)) {
+      while (n < out.length && this.#chunks.length > 0) n = this.#copy(out, n);
+    }
+    if (n < out.length) this.#fade(out, n);
+    this.#measure(out);
+    this.#rendered += out.length;
+  }
+
+  report(): QueueReport {
+    const report: QueueReport = {
+      state: this.#state(),
+      itemId: this.#itemId,
+      playedSamples: Math.floor(this.#played),
+      queuedMs: Math.round((this.#queued * 1000) / this.#rateHz),
+      peak: this.#peak,
+      finished: this.#finished,
+      firstSounds: this.#firstSounds,
+      audibleSamples: this.#audible,
+      refused: this.#refused,
+    };
+    this.#peak = 0;
+    this.#finished = [];
+    this.#firstSounds = [];
+    return report;
+  }
+
+  #resamplerFor(chunk: Chunk): Resampler {
+    const known = this.#resampler;
+    if (known?.itemId === chunk.itemId && known.inner.fromHz === chunk.rateHz) return known.inner;
+    const inner = new Resampler(chunk.rateHz, this.#rateHz);
+    this.#resampler = { itemId: chunk.itemId, inner };
+    return inner;
+  }
+
+  #state(): QueueState {
+    if (this.#paused) return 'paused';
+    if (this.#chunks.length === 0) return 'empty';
+    return this.#filling ? 'filling' : 'playing';
+  }
+
+  #mayPlay(blockLength: number): boolean {
+    if (this.#paused || this.#chunks.length === 0) return false;
+    if (!this.#filling) return true;
+    this.#waited += blockLength;
+    const target = this.#refillS * this.#rateHz;
+    const first = this.#chunks[0];
+    const enough = this.#queued >= target || (first !== undefined && this.#ended.has(first.itemId));
+    // A hub that sends less than the wait asks for must not silence the page for good.
+    if (enough || this.#waited >= 2 * target) this.#filling = false;
+    return !this.#filling;
+  }
+
+  /** Copies from the first chunk to `out` from `n` on; the new fill of `out`. */
+  #copy(out: Float32Array, n: number): number {
+    const chunk = this.#chunks[0];
+    if (!chunk) return n;
+    if (this.#itemId !== chunk.itemId) {
+      this.#finish();
+      if (this.#itemId !== null) this.#ended.delete(this.#itemId);
+      this.#itemId = chunk.itemId;
+    }
+    const count = Math.min(out.length - n, chunk.samples.length - this.#read);
+    const rise = 1 / (RAMP_S * this.#rateHz);
+    for (let i = 0; i < count; i++) {
+      if (this.#gain < 1) this.#gain = Math.min(1, this.#gain + rise);
+      const sample = (chunk.samples[this.#read + i] ?? 0) * this.#gain;
+      if (Math.abs(sample) > AUDIBLE) this.#hearFirst(chunk.itemId, n + i);
+      out[n + i] = sample;
+    }
+    this.#read += count;
+    this.#queued -= count;
+    const part = chunk.samples.length === 0 ? 1 : this.#read / chunk.samples.length;
+    this.#played = chunk.offset + chunk.wireSamples * part;
+    if (this.#read >= chunk.samples.length) this.#dropFirst();
+    this.#tail = out[n + count - 1] ?? 0;
+    return n + count;
+  }
+
+  #dropFirst(): void {
+    this.#chunks.shift();
+    this.#read = 0;
+    if (this.#chunks.length === 0 && this.#itemId !== null && this.#ended.has(this.#itemId)) this.#finish();
+  }
+
+  #hearFirst(itemId: string, index: number): void {
+    if (this.#sounded === itemId) return;
+    this.#sounded = itemId;
+    this.#firstSounds.push({ itemId, atSample: this.#rendered + index });
+  }
+
+  /** The item at the playhead is over: say so once. */
+  #finish(): void {
+    if (this.#itemId === null || this.#over === this.#itemId) return;
+    this.#over = this.#itemId;
+    this.#finished.push(this.#itemId);
+    this.#refillS /= 2;
+  }
+
+  /** Silence, entered over about a millisecond from where the wave was. */
+  #fade(out: Float32Array, from: number): void {
+    for (let i = from; i < out.length; i++) {
+      this.#tail = Math.abs(this.#tail) < 1e-4 ? 0 : this.#tail * 0.94;
+      out[i] = this.#tail;
+    }
+    this.#gain = 0;
+  }
+
+  #measure(out: Float32Array): void {
+    for (const sample of out) {
+      const size = Math.abs(sample);
+      if (size > this.#peak) this.#peak = size;
+      if (size > AUDIBLE) this.#audible++;
+    }
+  }
+}

@@ -1,0 +1,51 @@
+// The reply's way out: the playback worklet behind a few calls. It is opened once a page and
+// kept, since browsers start an AudioContext only from a click or a key.
+
+import playbackUrl from './playback.worklet.ts?worker&url';
+import { PLAYBACK, type PlaybackReport, type ToPlayback } from './messages';
+import type { Chunk } from './queue';
+
+export class Speaker {
+  readonly #node: AudioWorkletNode;
+
+  static async open(context: AudioContext, report: (report: PlaybackReport) => void): Promise<Speaker> {
+    await context.audioWorklet.addModule(playbackUrl);
+    return new Speaker(context, report);
+  }
+
+  private constructor(context: AudioContext, report: (report: PlaybackReport) => void) {
+    this.#node = new AudioWorkletNode(context, PLAYBACK, {
+      numberOfInputs: 0,
+      numberOfOutputs: 1,
+      outputChannelCount: [2],
+    });
+    this.#node.port.onmessage = (message: MessageEvent<PlaybackReport>) => report(message.data);
+    this.#node.connect(context.destination);
+  }
+
+  /** Takes the samples over; the caller must not use them again. */
+  play(chunk: Chunk): void {
+    const message: ToPlayback = { kind: 'chunk', chunk };
+    this.#node.port.postMessage(message, [chunk.samples.buffer as ArrayBuffer]);
+  }
+
+  end(itemId: string): void {
+    this.#post({ kind: 'end', itemId });
+  }
+
+  pause(): void {
+    this.#post({ kind: 'pause' });
+  }
+
+  resume(): void {
+    this.#post({ kind: 'resume' });
+  }
+
+  flush(): void {
+    this.#post({ kind: 'flush' });
+  }
+
+  #post(message: ToPlayback): void {
+    this.#node.port.postMessage(message);
+  }
+}

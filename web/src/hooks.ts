@@ -1,0 +1,65 @@
+// `window.__antiphon`: what the browser test reads to know what really sounded. Read-only, and
+// nothing in the page depends on it.
+
+import type { Conversation } from './session/conversation';
+import { levels } from './session/levels';
+import type { Store } from './session/store';
+import { type Caption, phaseOf } from './state/model';
+
+export interface Hooks {
+  /** What the orb shows: idle, connecting, listening, hearing, thinking, speaking ... */
+  readonly phase: string;
+  /** off, checking, connecting, live, waiting. */
+  readonly link: string;
+  /** `idle`, `playing` or `held`. */
+  readonly playback: string;
+  /** `opus` or `pcm16`, null until a conversation began. */
+  readonly codec: string | null;
+  /** Peaks of the last 20 ms, 0 to 1. */
+  readonly levels: { microphone: number; reply: number };
+  /** Samples above -50 dBFS that left the playback worklet since the page was opened, at the context's rate. */
+  readonly audibleSamples: number;
+  /** All samples that left it, silence too. */
+  readonly renderedSamples: number;
+  /** `performance.now()` of the last 20 ms that were audible; 0 before any. */
+  readonly lastAudibleMs: number;
+  readonly captions: readonly Caption[];
+}
+
+declare global {
+  interface Window {
+    __antiphon?: Hooks;
+  }
+}
+
+export function exposeHooks(store: Store, conversation: Conversation): void {
+  window.__antiphon = {
+    get phase() {
+      return phaseOf(store.state);
+    },
+    get link() {
+      return store.state.link;
+    },
+    get playback() {
+      return store.state.playback;
+    },
+    get codec() {
+      return conversation.codec;
+    },
+    get levels() {
+      return { ...levels };
+    },
+    get audibleSamples() {
+      return conversation.sound.audibleSamples;
+    },
+    get renderedSamples() {
+      return conversation.sound.renderedSamples;
+    },
+    get lastAudibleMs() {
+      return conversation.sound.lastAudibleMs;
+    },
+    get captions() {
+      return store.state.captions;
+    },
+  };
+}

@@ -1,0 +1,156 @@
+// The JSON events this page sends and takes: OpenAI Realtime, GA shape, with the extension socket's own.
+// `parseEvent` is the only door for text from the server; what the page does not use passes as `other`.
+
+/** Milliseconds since the end of the user's speech; a mark that did not happen is absent. */
+export interface TimelineMarks {
+  speech_end?: number;
+  end_confirmed?: number;
+  stt_final?: number;
+  llm_first_token?: number;
+  first_chunk?: number;
+  tts_first_audio?: number;
+  first_audio_sent?: number;
+}
+
+export interface ContentPart {
+  type: string;
+  text?: string | null;
+  transcript?: string | null;
+}
+
+export interface Item {
+  id: string;
+  type: string;
+  role?: 'user' | 'assistant' | 'system';
+  status?: string;
+  content?: ContentPart[];
+}
+
+export interface ResponseObject {
+  id: string;
+  status?: string;
+  status_details?: { type?: string; reason?: string; error?: { message?: string; code?: string } | null } | null;
+}
+
+interface InResponse {
+  response_id: string;
+  item_id: string;
+}
+
+/** The server events the page acts on. */
+export type ServerEvent =
+  | { type: 'session.created' | 'session.updated'; session: { id?: string } }
+  | { type: 'error'; error: { message: string; code?: string | null; event_id?: string | null } }
+  | { type: 'input_audio_buffer.speech_started'; item_id: string; audio_start_ms: number }
+  | { type: 'input_audio_buffer.speech_stopped'; item_id: string; audio_end_ms: number }
+  | { type: 'input_audio_buffer.committed'; item_id: string }
+  | { type: 'conversation.item.added' | 'conversation.item.done'; item: Item; previous_item_id?: string | null }
+  | { type: 'conversation.item.deleted'; item_id: string }
+  | { type: 'conversation.item.truncated'; item_id: string; audio_end_ms: number }
+  | { type: 'conversation.item.input_audio_transcription.delta'; item_id: string; delta: string }
+  | { type: 'conversation.item.input_audio_transcription.completed'; item_id: string; transcript: string }
+  | { type: 'conversation.item.input_audio_transcription.failed'; item_id: string; error: { message?: string } }
+  | { type: 'response.created' | 'response.done'; response: ResponseObject }
+  | ({ type: 'response.output_item.added' | 'response.output_item.done'; item: Item } & { response_id: string })
+  | ({ type: 'response.output_audio_transcript.delta' | 'response.output_text.delta'; delta: string } & InResponse)
+  | ({ type: 'response.output_audio_transcript.done'; transcript: string } & InResponse)
+  | ({ type: 'response.output_text.done'; text: string } & InResponse)
+  | ({ type: 'response.output_audio.done' } & InResponse)
+  | { type: 'output_audio_buffer.held' | 'output_audio_buffer.resumed'; response_id: string; item_id?: string }
+  | { type: 'output_audio_buffer.cleared'; response_id: string }
+  | { type: 'antiphon.timeline'; item_id: string; response_id: string; marks: TimelineMarks }
+  | { type: 'other'; name: string };
+
+/** The fields without which an event of the type cannot be used; types not named here pass as `other`. */
+const NEEDED: Record<string, string[]> = {
+  'session.created': ['session'],
+  'session.updated': ['session'],
+  error: ['error'],
+  'input_audio_buffer.speech_started': ['item_id', 'audio_start_ms'],
+  'input_audio_buffer.speech_stopped': ['item_id', 'audio_end_ms'],
+  'input_audio_buffer.committed': ['item_id'],
+  'conversation.item.added': ['item'],
+  'conversation.item.done': ['item'],
+  'conversation.item.deleted': ['item_id'],
+  'conversation.item.truncated': ['item_id', 'audio_end_ms'],
+  'conversation.item.input_audio_transcription.delta': ['item_id', 'delta'],
+  'conversation.item.input_audio_transcription.completed': ['item_id', 'transcript'],
+  'conversation.item.input_audio_transcription.failed': ['item_id', 'error'],
+  'response.created': ['response'],
+  'response.done': ['response'],
+  'response.output_item.added': ['item', 'response_id'],
+  'response.output_item.done': ['item', 'response_id'],
+  'response.output_audio_transcript.delta': ['delta', 'response_id', 'item_id'],
+  'response.output_audio_transcript.done': ['transcript', 'response_id', 'item_id'],
+  'response.output_text.delta': ['delta', 'response_id', 'item_id'],
+  'response.output_text.done': ['text', 'response_id', 'item_id'],
+  'response.output_audio.done': ['response_id', 'item_id'],
+  'output_audio_buffer.held': ['response_id'],
+  'output_audio_buffer.resumed': ['response_id'],
+  'output_audio_buffer.cleared': ['response_id'],
+  'antiphon.timeline': ['response_id', 'marks'],
+};
+
+/** An event that cannot be read; the message says what was wrong with it. */
+export class EventError extends Error {
+  override name = 'EventError';
+}
+
+export function parseEvent(text: string): ServerEvent {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (cause) {
+    throw new EventError('not JSON', { cause });
+  }
+  if (typeof value !== 'object' || value === null) throw new EventError('not an object');
+  const event = value as Record<string, unknown>;
+  const { type } = event;
+  if (typeof type !== 'string') throw new EventError('no type');
+  const needed = NEEDED[type];
+  if (!needed) return { type: 'other', name: type };
+  for (const field of needed) {
+    if (event[field] === undefined || event[field] === null) throw new EventError(`${type} without ${field}`);
+  }
+  return value as ServerEvent;
+}
+
+export interface SessionWish {
+  /** Null leaves the hub's default voice. */
+  voice: string | null;
+  /** False where the page cannot play sound: the hub then answers in text alone. */
+  sound: boolean;
+}
+
+/** Settings not named here (the wait at the end of speech, the threshold) stay as the hub's operator set them. */
+export function sessionUpdate(wish: SessionWish): object {
+  return {
+    type: 'session.update',
+    session: {
+      type: 'realtime',
+      output_modalities: [wish.sound ? 'audio' : 'text'],
+      audio: {
+        input: {
+          turn_detection: { type: 'server_vad', create_response: true, interrupt_response: true },
+          transcription: { model: 'whisper-1' },
+        },
+        ...(wish.voice && wish.sound ? { output: { voice: wish.voice } } : {}),
+      },
+    },
+  };
+}
+
+/** A message that becomes part of the conversation; assistant messages carry what was said before a reconnection. */
+export function messageItem(id: string, role: 'user' | 'assistant', text: string): object {
+  const part = { type: role === 'user' ? 'input_text' : 'output_text', text };
+  return { type: 'conversation.item.create', item: { id, type: 'message', role, content: [part] } };
+}
+
+export const responseCreate = (): object => ({ type: 'response.create' });
+export const responseCancel = (): object => ({ type: 'response.cancel' });
+export const outputClear = (): object => ({ type: 'output_audio_buffer.clear' });
+export const played = (itemId: string, audioEndMs: number): object => ({
+  type: 'output_audio_buffer.played',
+  item_id: itemId,
+  audio_end_ms: Math.floor(audioEndMs),
+});

@@ -1,0 +1,19 @@
+// PCM16 little endian to float and back. Floats are in [-1, 1]; what lies outside is clipped, NaN is silence.
+
+export function pcm16FromFloat(samples: Float32Array): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(samples.length * 2);
+  const view = new DataView(bytes.buffer);
+  for (let i = 0; i < samples.length; i++) {
+    const sample = samples[i] || 0;
+    view.setInt16(i * 2, Math.round(Math.max(-1, Math.min(1, sample)) * 32767), true);
+  }
+  return bytes;
+}
+
+/** A trailing odd byte is not a sample and is left out. */
+export function floatFromPcm16(bytes: Uint8Array): Float32Array<ArrayBuffer> {
+  const samples = new Float32Array(bytes.length >> 1);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  for (let i = 0; i < samples.length; i++) samples[i] = view.getInt16(i * 2, true) / 32768;
+  return samples;
+}

@@ -1,0 +1,348 @@
+// The conversation: what the buttons do, and what ties connection, microphone, loudspeaker and
+// state together. One exists for the page's life. It decides nothing that the reducer or
+// `effects.ts` can decide; it performs.
+
+import { type Codec, bestCodec } from '../audio/codec';
+import type { PlaybackReport } from '../audio/messages';
+import { MicrophoneError } from '../audio/microphone';
+import { AUDIBLE } from '../audio/queue';
+import { Speaker } from '../audio/speaker';
+import * as wire from '../protocol/events';
+import type { Frame } from '../protocol/frame';
+import { type Effect, effectsOf, isWanted } from '../state/effects';
+import { history } from '../state/history';
+import { TurnClock } from '../state/latency';
+import type { Notice } from '../state/model';
+import * as plain from '../state/plain';
+import { MAX_ATTEMPTS, backoffMs } from './backoff';
+import { Connection } from './connection';
+import { readiness, socketUrl, voices } from './hub';
+import { levels } from './levels';
+import { ReplyAudio } from './reply_audio';
+import { codecAsked, loadSettings, saveSettings } from './settings';
+import type { Store } from './store';
+import { UserAudio } from './user_audio';
+
+/** After speech began over a reply, the hub decides within about 100 ms; without a word by now the reply is dropped. */
+const DECIDE_MS = 1_000;
+
+export class Conversation {
+  readonly #store: Store;
+  settings = loadSettings();
+  /** What the loudspeaker did, for the test hooks. */
+  readonly sound = { audibleSamples: 0, renderedSamples: 0, lastAudibleMs: 0 };
+  codec: Codec | null = codecAsked(location.search);
+  #context: AudioContext | null = null;
+  #speaker: Speaker | null = null;
+  #connection: Connection | null = null;
+  #user: UserAudio | null = null;
+  #reply: ReplyAudio | null = null;
+  #clock = new TurnClock();
+  #wantsMicrophone = false;
+  /** Typed and not yet sent, because the connection is being made. */
+  #pending: { id: string; text: string }[] = [];
+  #attempt = 0;
+  #wasLive = false;
+  #retryTimer = 0;
+  #dropTimer = 0;
+  /** Counts starts and stops: what was awaited under an older number is not wanted any more. */
+  #epoch = 0;
+
+  constructor(store: Store) {
+    this.#store = store;
+    window.addEventListener('online', () => this.#store.state.link === 'waiting' && this.retry());
+    window.addEventListener('pagehide', () => this.stop());
+  }
+
+  /** Fills in engines and voices without taking a seat. */
+  async look(): Promise<void> {
+    const [state, offered] = await Promise.all([readiness(), voices()]);
+    if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', engines: state.engines });
+    this.#store.dispatch({ kind: 'hub', voices: offered.voices });
+    if (this.#store.state.link === 'off') this.#notice(plain.notReady(state));
+  }
+
+  /** The big button. */
+  async talk(): Promise<void> {
+    if (this.#wantsMicrophone || this.#store.state.link === 'waiting') return this.stop();
+    this.#wantsMicrophone = true;
+    this.#notice(null);
+    this.#wake();
+    if (this.#store.state.link === 'live') return void (await this.#openMicrophone(this.#epoch));
+    if (this.#store.state.link === 'off') return this.#start();
+  }
+
+  stop(): void {
+    this.#epoch++;
+    clearTimeout(this.#retryTimer);
+    clearTimeout(this.#dropTimer);
+    this.#wantsMicrophone = false;
+    this.#wasLive = false;
+    this.#pending = [];
+    this.#disconnect();
+    this.#closeMicrophone();
+    this.#store.dispatch({ kind: 'link', link: 'off' });
+    if (this.#store.state.notice?.kind === 'link') this.#notice(null);
+    void this.#context?.suspend();
+  }
+
+  mute(): void {
+    if (!this.#user) return;
+    const muted = !this.#store.state.muted;
+    this.#user.mute(muted);
+    this.#store.dispatch({ kind: 'mute', muted });
+  }
+
+  /** Ends the reply that plays, and keeps the conversation. */
+  hush(): void {
+    const { playback, responseId } = this.#store.state;
+    if (playback === 'idle' && responseId === null) return;
+    if (responseId !== null) this.#connection?.send(wire.responseCancel());
+    this.#connection?.send(wire.outputClear());
+    this.#reply?.flush();
+    this.#store.dispatch({ kind: 'stopped' });
+  }
+
+  async type(text: string): Promise<void> {
+    const id = `item_${crypto.getRandomValues(new Uint32Array(2)).join('')}`;
+    this.#wake();
+    if (this.#store.state.playback !== 'idle' || this.#store.state.responseId !== null) this.hush();
+    this.#store.dispatch({ kind: 'typed', id, text });
+    this.#pending.push({ id, text });
+    if (this.#store.state.link === 'live') this.#sendPending();
+    else if (this.#store.state.link === 'off') await this.#start();
+    else if (this.#store.state.link === 'waiting') this.retry();
+  }
+
+  chooseVoice(voice: string | null): void {
+    this.keep({ voice });
+    if (this.#store.state.link !== 'live') return;
+    if (this.#store.state.audioMade || voice === null) this.#reopen();
+    else this.#connection?.send(wire.sessionUpdate(this.#wish()));
+  }
+
+  keep(change: Partial<Conversation['settings']>): void {
+    this.settings = { ...this.settings, ...change };
+    saveSettings(this.settings);
+  }
+
+  /** The notice's button: now, instead of after the wait. */
+  retry(): void {
+    clearTimeout(this.#retryTimer);
+    this.#wake();
+    if (this.#store.state.link === 'waiting') void this.#connect(this.#epoch);
+    else if (this.#pending.length > 0 && this.#store.state.link === 'off') void this.#start();
+    else void this.talk();
+  }
+
+  async #start(): Promise<void> {
+    this.#attempt = 0;
+    await this.#connect(++this.#epoch);
+  }
+
+  /** Browsers let sound begin only in answer to a click or a key, so this runs first in each of them. */
+  #wake(): void {
+    if (!window.isSecureContext || typeof AudioWorkletNode === 'undefined') return;
+    this.#context ??= new AudioContext({ latencyHint: 'interactive' });
+    void this.#context.resume();
+  }
+
+  async #connect(epoch: number): Promise<void> {
+    this.#store.dispatch({ kind: 'link', link: 'checking' });
+    const state = await readiness();
+    if (epoch !== this.#epoch) return;
+    if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', engines: state.engines });
+    const obstacle = plain.notReady(state);
+    if (obstacle) return this.#failed(obstacle);
+
+    this.codec ??= await bestCodec();
+    if (!(await this.#openSpeaker(epoch))) return;
+    if (this.#wantsMicrophone && !this.#user && !(await this.#openMicrophone(epoch))) return;
+    if (epoch !== this.#epoch) return;
+    this.#store.dispatch({ kind: 'link', link: 'connecting' });
+    this.#disconnect();
+    if (this.#speaker) this.#reply = this.#replyAudio(this.#speaker, this.codec);
+    this.#connection = new Connection(socketUrl(this.codec, document.baseURI), {
+      event: (event) => this.#event(event),
+      audio: (frame) => this.#audio(frame),
+      unreadable: (message) => this.#notice(plain.hubReported(`It sent something this page cannot read: ${message}.`)),
+      lost: (opened) => void this.#lost(epoch, opened),
+    });
+  }
+
+  /** False when the conversation was stopped meanwhile. A page without sound goes on in text. */
+  async #openSpeaker(epoch: number): Promise<boolean> {
+    if (this.#context && !this.#speaker) {
+      this.#speaker = await Speaker.open(this.#context, (report) => this.#playback(report));
+    }
+    if (!this.#context && this.#store.state.notice === null) this.#notice(plain.noSound);
+    return epoch === this.#epoch;
+  }
+
+  /** False when there is no microphone; then a conversation that needs it does not begin. */
+  async #openMicrophone(epoch: number): Promise<boolean> {
+    this.#store.dispatch({ kind: 'microphone', microphone: 'asking' });
+    try {
+      if (!this.#context) throw new MicrophoneError(window.isSecureContext ? 'unsupported' : 'insecure');
+      this.codec ??= await bestCodec();
+      const user = await UserAudio.open(this.#context, this.codec, {
+        payload: (payload) => this.#store.state.link === 'live' && this.#connection?.sendAudio(payload),
+        lost: () => this.#microphoneLost(),
+        failed: () => this.#withoutOpus(),
+      });
+      if (epoch !== this.#epoch) return user.close(), false;
+      this.#user = user;
+      this.#store.dispatch({ kind: 'microphone', microphone: 'on' });
+      return true;
+    } catch (cause) {
+      if (epoch !== this.#epoch) return false;
+      this.#wantsMicrophone = false;
+      this.#store.dispatch({ kind: 'microphone', microphone: 'off' });
+      if (this.#store.state.link !== 'live') this.#store.dispatch({ kind: 'link', link: 'off' });
+      this.#notice(plain.microphoneFault(cause instanceof MicrophoneError ? cause.fault : 'busy'));
+      return false;
+    }
+  }
+
+  #event(event: wire.ServerEvent): void {
+    // The speaker first: a stop must not wait for the page to be drawn.
+    for (const effect of effectsOf(this.#store.state, event)) this.#perform(effect);
+    if (event.type === 'session.created') this.#begin();
+    if (this.#context) this.#clock.heard(event, this.#context.currentTime, this.#user?.streamStartS(this.#connection?.nFrames ?? 0) ?? null);
+    if (event.type === 'error' && event.error.code === 'cannot_update_voice') return this.#reopen();
+    this.#store.dispatch({ kind: 'server', event });
+  }
+
+  #perform(effect: Effect): void {
+    if (effect.kind !== 'pause' && effect.kind !== 'end') clearTimeout(this.#dropTimer);
+    switch (effect.kind) {
+      case 'end':
+        return this.#reply?.end(effect.itemId);
+      case 'pause-or-drop':
+        this.#reply?.pause();
+        this.#dropTimer = window.setTimeout(() => this.hush(), DECIDE_MS);
+        return;
+      default:
+        this.#reply?.[effect.kind]();
+    }
+  }
+
+  /** The hub greeted: say what we want, bring the past back, and send what waits. */
+  #begin(): void {
+    this.#connection?.send(wire.sessionUpdate(this.#wish()));
+    const waiting = new Set(this.#pending.map(({ id }) => id));
+    for (const { id, role, text } of history(this.#store.state.captions, waiting, this.#store.state.nSessions)) {
+      this.#connection?.send(wire.messageItem(id, role, text));
+    }
+    this.#attempt = 0;
+    this.#wasLive = true;
+    this.#store.dispatch({ kind: 'link', link: 'live' });
+    this.#sendPending();
+    // The button may have been pressed while a typed conversation was being connected.
+    if (this.#wantsMicrophone && !this.#user) void this.#openMicrophone(this.#epoch);
+  }
+
+  #wish(): wire.SessionWish {
+    const known = this.#store.state.voices.some((voice) => voice.id === this.settings.voice);
+    return { voice: known ? this.settings.voice : null, sound: this.#speaker !== null };
+  }
+
+  #sendPending(): void {
+    const messages = this.#pending.splice(0);
+    if (messages.length === 0) return;
+    for (const { id, text } of messages) this.#connection?.send(wire.messageItem(id, 'user', text));
+    this.#connection?.send(wire.responseCreate());
+    if (this.#context) this.#clock.typed(this.#context.currentTime);
+  }
+
+  #replyAudio(speaker: Speaker, codec: Codec): ReplyAudio {
+    return new ReplyAudio(speaker, codec, {
+      played: (itemId, ms) => this.#connection?.send(wire.played(itemId, ms)),
+      received: (itemId, endMs) => this.#store.dispatch({ kind: 'received', itemId, endMs }),
+      failed: () => this.#withoutOpus(),
+    });
+  }
+
+  #audio(frame: Frame): void {
+    if (isWanted(this.#store.state, frame.itemId)) this.#reply?.frame(frame);
+  }
+
+  #playback(report: PlaybackReport): void {
+    levels.reply = report.peak;
+    this.sound.audibleSamples = report.audibleSamples;
+    this.sound.renderedSamples = report.renderedSamples;
+    if (report.peak > AUDIBLE) this.sound.lastAudibleMs = performance.now();
+    this.#reply?.report(report);
+    for (const { itemId, atS } of report.firstSoundTimes) {
+      const ms = this.#clock.sounded(atS, (span) => this.#user?.lastLoud(span) ?? null);
+      if (ms !== null) this.#store.dispatch({ kind: 'latency', itemId, ms });
+    }
+    const playedMs = report.playedSamples / 24;
+    const idle = report.state === 'empty' && this.#store.state.playback === 'idle' && report.finished.length === 0;
+    if (!idle) this.#store.dispatch({ kind: 'playback', state: report.state, itemId: report.itemId, playedMs, finished: report.finished });
+  }
+
+  async #lost(epoch: number, opened: boolean): Promise<void> {
+    if (epoch !== this.#epoch) return;
+    this.#connection = null;
+    this.#reply?.close();
+    this.#reply = null;
+    // A refusal has a reason that only /readyz tells.
+    const why = opened ? null : plain.notReady(await readiness());
+    if (epoch === this.#epoch) this.#failed(why ?? plain.gaveUp);
+  }
+
+  /** A first attempt that fails is told and ends; a conversation that ran is taken up again. */
+  #failed(notice: Notice): void {
+    if (!this.#wasLive || this.#attempt >= MAX_ATTEMPTS) {
+      const pending = this.#pending;
+      this.stop();
+      this.#pending = pending;
+      return this.#notice(notice);
+    }
+    const delayMs = backoffMs(this.#attempt++, Math.random());
+    this.#store.dispatch({ kind: 'link', link: 'waiting' });
+    this.#notice(plain.reconnecting(notice === plain.gaveUp ? null : notice, delayMs));
+    const epoch = this.#epoch;
+    this.#retryTimer = window.setTimeout(() => void this.#connect(epoch), delayMs);
+  }
+
+  /** A new session with the same conversation, for what cannot change within one. */
+  #reopen(): void {
+    this.#disconnect();
+    this.#store.dispatch({ kind: 'stopped' });
+    this.#store.dispatch({ kind: 'link', link: 'connecting' });
+    void this.#connect(++this.#epoch);
+  }
+
+  #withoutOpus(): void {
+    if (this.codec === 'pcm16') return;
+    this.codec = 'pcm16';
+    this.#closeMicrophone();
+    this.#notice(plain.opusFailed);
+    this.#reopen();
+  }
+
+  #disconnect(): void {
+    this.#connection?.close();
+    this.#connection = null;
+    this.#reply?.close();
+    this.#reply = null;
+  }
+
+  #closeMicrophone(): void {
+    this.#user?.close();
+    this.#user = null;
+    this.#store.dispatch({ kind: 'microphone', microphone: 'off' });
+  }
+
+  #microphoneLost(): void {
+    this.#wantsMicrophone = false;
+    this.#closeMicrophone();
+    this.#notice(plain.microphoneLost);
+  }
+
+  #notice(notice: Notice | null): void {
+    this.#store.dispatch({ kind: 'notice', notice });
+  }
+}

@@ -1,0 +1,63 @@
+// The hub's HTTP side: is it ready, and which voices has it? Addresses are relative to the page,
+// so that it works below any path.
+
+import type { Engines, Voice } from '../state/model';
+
+const TIMEOUT_MS = 4_000;
+
+export type Readiness =
+  | { kind: 'ready'; engines: Engines }
+  | { kind: 'full'; sessions: number; engines: Engines }
+  | { kind: 'loading'; engines: Engines }
+  | { kind: 'unreachable' };
+
+/** The place of the extension socket; `codec` is `opus` or `pcm16`. */
+export function socketUrl(codec: string, base: string): string {
+  const url = new URL('v1/realtime', base);
+  url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+  url.search = `?audio=${codec}`;
+  return url.href;
+}
+
+/** Browsers do not show why a WebSocket was refused, so this is asked before and after. */
+export async function readiness(): Promise<Readiness> {
+  try {
+    const answer = await fetch(new URL('readyz', document.baseURI), { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) });
+    return readinessFrom(answer.status, await answer.json());
+  } catch {
+    return { kind: 'unreachable' };
+  }
+}
+
+export function readinessFrom(status: number, body: unknown): Readiness {
+  if (typeof body !== 'object' || body === null) return { kind: 'unreachable' };
+  const { ready, sessions, max_sessions, engines } = body as Record<string, unknown>;
+  const named = (typeof engines === 'object' && engines !== null ? engines : {}) as Engines;
+  if (typeof sessions === 'number' && typeof max_sessions === 'number' && sessions >= max_sessions) {
+    return { kind: 'full', sessions, engines: named };
+  }
+  return status === 200 && ready === true ? { kind: 'ready', engines: named } : { kind: 'loading', engines: named };
+}
+
+/** Empty where the hub does not say; then there is nothing to choose. */
+export async function voices(): Promise<{ voices: Voice[]; default: string | null }> {
+  try {
+    const answer = await fetch(new URL('v1/audio/voices', document.baseURI), { signal: AbortSignal.timeout(TIMEOUT_MS) });
+    return answer.ok ? voicesFrom(await answer.json()) : { voices: [], default: null };
+  } catch {
+    return { voices: [], default: null };
+  }
+}
+
+export function voicesFrom(body: unknown): { voices: Voice[]; default: string | null } {
+  const { voices: list, default: chosen } = (body ?? {}) as Record<string, unknown>;
+  const entries = Array.isArray(list) ? (list as Record<string, unknown>[]) : [];
+  return {
+    voices: entries.flatMap((entry) => {
+      const { id, name, language } = entry ?? {};
+      if (typeof id !== 'string' || id === '') return [];
+      return [{ id, name: typeof name === 'string' && name ? name : id, language: typeof language === 'string' ? language : null }];
+    }),
+    default: typeof chosen === 'string' ? chosen : null,
+  };
+}

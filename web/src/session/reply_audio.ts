@@ -1,0 +1,91 @@
+// Reply audio from the wire to the loudspeaker: decoder, playback worklet, and the played-position
+// reports that the hub's pacing and its cut of the history rest on.
+
+import { type Codec, type ReplyDecoder, replyDecoder } from '../audio/codec';
+import type { PlaybackReport } from '../audio/messages';
+import type { Speaker } from '../audio/speaker';
+import type { Frame } from '../protocol/frame';
+
+/** How often the hub is told where the playhead is. */
+const REPORT_EVERY_S = 0.1;
+const SAMPLES_PER_MS = 24;
+
+export interface ReplyAudioHandlers {
+  /** The position to tell the hub. */
+  played: (itemId: string, audioEndMs: number) => void;
+  /** Audio decoded up to here, in ms of the item. */
+  received: (itemId: string, endMs: number) => void;
+  failed: (cause: Error) => void;
+}
+
+export class ReplyAudio {
+  readonly #speaker: Speaker;
+  readonly #handlers: ReplyAudioHandlers;
+  readonly #decoder: ReplyDecoder;
+  /** End of each unfinished item's audio, in ms. */
+  #endMs = new Map<string, number>();
+  #toldS = 0;
+  #told = '';
+
+  constructor(speaker: Speaker, codec: Codec, handlers: ReplyAudioHandlers) {
+    this.#speaker = speaker;
+    this.#handlers = handlers;
+    this.#decoder = replyDecoder(codec, (chunk) => this.#play(chunk), handlers.failed);
+  }
+
+  frame(frame: Frame): void {
+    this.#decoder.decode(frame.itemId, frame.sampleOffset, frame.payload);
+  }
+
+  /** No more audio of this item is coming. */
+  end(itemId: string): void {
+    this.#decoder.afterAll(() => this.#speaker.end(itemId));
+  }
+
+  pause(): void {
+    this.#speaker.pause();
+  }
+
+  resume(): void {
+    this.#speaker.resume();
+  }
+
+  flush(): void {
+    this.#decoder.reset();
+    this.#speaker.flush();
+    this.#endMs.clear();
+  }
+
+  close(): void {
+    this.flush();
+    this.#decoder.close();
+  }
+
+  /** The worklet's report, every 20 ms: passes on to the hub what is due. */
+  report(report: PlaybackReport): void {
+    for (const itemId of report.finished) {
+      const endMs = this.#endMs.get(itemId);
+      if (endMs !== undefined) this.#tell(itemId, endMs, report.atS);
+      this.#endMs.delete(itemId);
+    }
+    if (report.itemId === null || !this.#endMs.has(report.itemId)) return;
+    const due = report.state === 'paused' || report.atS - this.#toldS >= REPORT_EVERY_S;
+    if (due) this.#tell(report.itemId, report.playedSamples / SAMPLES_PER_MS, report.atS);
+  }
+
+  #play(chunk: Parameters<Speaker['play']>[0]): void {
+    const endMs = chunk.offset / SAMPLES_PER_MS + (chunk.samples.length * 1000) / chunk.rateHz;
+    this.#endMs.set(chunk.itemId, Math.max(this.#endMs.get(chunk.itemId) ?? 0, endMs));
+    this.#handlers.received(chunk.itemId, endMs);
+    this.#speaker.play(chunk);
+  }
+
+  /** A position is told once: a paused or dry playhead does not repeat itself. */
+  #tell(itemId: string, ms: number, atS: number): void {
+    const position = `${itemId} ${Math.floor(ms)}`;
+    if (position === this.#told) return;
+    this.#told = position;
+    this.#toldS = atS;
+    this.#handlers.played(itemId, ms);
+  }
+}

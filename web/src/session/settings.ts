@@ -1,0 +1,53 @@
+// What the page remembers between visits, in localStorage. A browser that keeps nothing (private
+// windows) gives the defaults each time.
+
+import type { Codec } from '../audio/codec';
+
+const KEY = 'antiphon.settings';
+
+export interface Settings {
+  /** Null is the hub's own choice. */
+  voice: string | null;
+  showTimings: boolean;
+}
+
+export const defaultSettings: Settings = { voice: null, showTimings: true };
+
+/** What is missing or of the wrong kind takes its default. */
+export function settingsFrom(text: string | null): Settings {
+  let value: Record<string, unknown> = {};
+  try {
+    const parsed: unknown = JSON.parse(text ?? '{}');
+    if (typeof parsed === 'object' && parsed !== null) value = parsed as Record<string, unknown>;
+  } catch {
+    return defaultSettings;
+  }
+  const { voice, showTimings } = value;
+  return {
+    voice: typeof voice === 'string' ? voice : defaultSettings.voice,
+    showTimings: typeof showTimings === 'boolean' ? showTimings : defaultSettings.showTimings,
+  };
+}
+
+export function loadSettings(): Settings {
+  try {
+    return settingsFrom(localStorage.getItem(KEY));
+  } catch {
+    // Storage is switched off.
+    return defaultSettings;
+  }
+}
+
+/** `?audio=opus` or `?audio=pcm16` in the page's address; null is the best the browser can do. */
+export function codecAsked(search: string): Codec | null {
+  const asked = new URLSearchParams(search).get('audio');
+  return asked === 'opus' || asked === 'pcm16' ? asked : null;
+}
+
+export function saveSettings(settings: Settings): void {
+  try {
+    localStorage.setItem(KEY, JSON.stringify(settings));
+  } catch {
+    // Storage is switched off or full: the choice lasts for this visit.
+  }
+}

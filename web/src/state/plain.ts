@@ -1,0 +1,97 @@
+// What the page says when something is in the way: what happened and what to do, in plain words.
+
+import type { MicrophoneFault } from '../audio/microphone';
+import type { Readiness } from '../session/hub';
+import type { Notice, Phase } from './model';
+
+const MICROPHONE: Record<MicrophoneFault, [string, string]> = {
+  insecure: [
+    'This address cannot use a microphone',
+    'Browsers allow it on https:// and on http://localhost only. Open the page there, or type your question below.',
+  ],
+  unsupported: ['This browser gives no microphone', 'Try a current Chrome, Edge, Firefox or Safari, or type your question below.'],
+  missing: ['No microphone found', 'Plug one in or switch it on, then press the button again. You can also type below.'],
+  refused: [
+    'The microphone is not allowed',
+    'Allow it for this page (the icon beside the address), then press the button again. You can also type below.',
+  ],
+  busy: ['The microphone does not start', 'Another program may be using it. Close that and press the button again, or type below.'],
+};
+
+export function microphoneFault(fault: MicrophoneFault): Notice {
+  const [title, text] = MICROPHONE[fault];
+  return { kind: 'microphone', tone: 'warning', title, text, action: fault === 'insecure' || fault === 'unsupported' ? null : 'retry' };
+}
+
+export const microphoneLost: Notice = {
+  kind: 'microphone',
+  tone: 'warning',
+  title: 'The microphone went away',
+  text: 'It was unplugged or switched off. Press the button to go on, or type below.',
+  action: 'retry',
+};
+
+export const noSound: Notice = {
+  kind: 'info',
+  tone: 'info',
+  title: 'Answers in writing only',
+  text: 'Browsers play live audio on https:// and on http://localhost only. Here you can type and read.',
+  action: null,
+};
+
+/** Null when there is nothing in the way. */
+export function notReady(readiness: Readiness): Notice | null {
+  switch (readiness.kind) {
+    case 'ready':
+      return null;
+    case 'full':
+      return {
+        kind: 'link', tone: 'warning', title: 'All seats are taken',
+        text: `The hub is in conversation with ${readiness.sessions} people, as many as it can serve. Try again in a moment.`, action: 'retry',
+      };
+    case 'loading':
+      return { kind: 'link', tone: 'warning', title: 'The hub is getting ready', text: 'Its engines are still loading. Try again in a moment.', action: 'retry' };
+    case 'unreachable':
+      return {
+        kind: 'link', tone: 'warning', title: 'The hub does not answer',
+        text: 'It may be switched off, or the network is down. Your conversation is kept on this page.', action: 'retry',
+      };
+  }
+}
+
+export function reconnecting(why: Notice | null, delayMs: number): Notice {
+  const seconds = Math.max(1, Math.round(delayMs / 1000));
+  return {
+    kind: 'link', tone: 'warning', title: why?.title ?? 'The connection was lost',
+    text: `Trying again in ${seconds} s. What was said stays here.`, action: 'reconnect',
+  };
+}
+
+export const opusFailed: Notice = {
+  kind: 'info', tone: 'info', title: 'Plain audio is used', text: 'This browser could not go on with compressed audio; the conversation continues without it.', action: null,
+};
+
+export const gaveUp: Notice = {
+  kind: 'link', tone: 'warning', title: 'The connection could not be restored',
+  text: 'What was said stays here. Try again when the hub is back.', action: 'retry',
+};
+
+export function hubReported(message: string): Notice {
+  return { kind: 'hub', tone: 'warning', title: 'The hub reports a problem', text: message, action: null };
+}
+
+export function replyFailed(message?: string): Notice {
+  return { kind: 'hub', tone: 'warning', title: 'The answer failed', text: message ?? 'The hub could not finish it. Please ask again.', action: null };
+}
+
+export const STATUS: Record<Phase, string> = {
+  idle: 'Press to talk',
+  connecting: 'Connecting',
+  reconnecting: 'Reconnecting',
+  ready: 'Press to talk',
+  listening: 'Listening',
+  muted: 'Muted',
+  hearing: 'Hearing you',
+  thinking: 'Thinking',
+  speaking: 'Speaking',
+};

@@ -1,0 +1,271 @@
+// The page's reducer: pure, no clock, no network. The session feeds it what happened; effects on
+// the speaker that the same events ask for are in `effects.ts`.
+
+import type { QueueState } from '../audio/queue';
+import type { Item, ServerEvent, TimelineMarks } from '../protocol/events';
+import { learnRate, revealedChars } from './captions';
+import type { Caption, Engines, Link, Notice, ReplyCaption, State, UserCaption, Voice } from './model';
+import { hubReported, replyFailed } from './plain';
+
+export type Action =
+  | { kind: 'server'; event: ServerEvent }
+  | { kind: 'link'; link: Link }
+  | { kind: 'microphone'; microphone: State['microphone'] }
+  | { kind: 'mute'; muted: boolean }
+  | { kind: 'notice'; notice: Notice | null }
+  | { kind: 'hub'; engines?: Engines; voices?: Voice[] }
+  | { kind: 'typed'; id: string; text: string }
+  /** Reply audio came in; `endMs` is where it ends within its item. */
+  | { kind: 'received'; itemId: string; endMs: number }
+  | { kind: 'playback'; state: QueueState; itemId: string | null; playedMs: number; finished: string[] }
+  | { kind: 'latency'; itemId: string; ms: number }
+  /** The user stopped the reply, or the page gave up waiting for it. */
+  | { kind: 'stopped' };
+
+/** Older captions are let go, so that a page left open for a day stays small. */
+const MAX_CAPTIONS = 200;
+
+export function reduce(state: State, action: Action): State {
+  switch (action.kind) {
+    case 'server':
+      return onServer(state, action.event);
+    case 'link':
+      return onLink(state, action.link);
+    case 'microphone':
+      return { ...state, microphone: action.microphone, muted: action.microphone === 'on' ? state.muted : false };
+    case 'mute':
+      return { ...state, muted: action.muted };
+    case 'notice':
+      return { ...state, notice: action.notice };
+    case 'hub':
+      return { ...state, engines: action.engines ?? state.engines, voices: action.voices ?? state.voices };
+    case 'typed':
+      return { ...append(state, typedCaption(action.id, action.text)), awaiting: true };
+    case 'received':
+      return onReceived(state, action.itemId, action.endMs);
+    case 'playback':
+      return onPlayback(state, action);
+    case 'latency':
+      return withReply(state, action.itemId, (reply) => ({ ...reply, latencyMs: reply.latencyMs ?? action.ms }));
+    case 'stopped':
+      return { ...cutAll(state, () => true), playback: 'idle', awaiting: false };
+  }
+}
+
+function onServer(state: State, event: ServerEvent): State {
+  switch (event.type) {
+    case 'session.created':
+      return beginSession(state);
+    case 'error':
+      // A response may end by itself in the moment it is cancelled: that is what was wanted.
+      if (event.error.code === 'response_cancel_not_active') return state;
+      return { ...state, awaiting: state.responseId !== null && state.awaiting, notice: hubReported(event.error.message) };
+    case 'input_audio_buffer.speech_started':
+      return { ...ensureUser(withoutEmptyUser(state), event.item_id), userSpeaking: true, awaiting: false };
+    case 'input_audio_buffer.speech_stopped':
+      return { ...state, userSpeaking: false, awaiting: true };
+    case 'input_audio_buffer.committed': {
+      const next = withUser(ensureUser(state, event.item_id), event.item_id, (user) => ({ ...user, committed: true }));
+      return { ...next, userSpeaking: false, awaiting: true };
+    }
+    case 'conversation.item.added':
+      return isSpoken(event.item) ? ensureUser(state, event.item.id) : state;
+    case 'conversation.item.deleted':
+      return { ...state, captions: state.captions.filter((caption) => caption.id !== event.item_id) };
+    case 'conversation.item.input_audio_transcription.delta':
+      return withUser(ensureUser(state, event.item_id), event.item_id, (user) =>
+        user.final ? user : { ...user, text: user.text + event.delta },
+      );
+    case 'conversation.item.input_audio_transcription.completed':
+      return onTranscript(state, event.item_id, event.transcript);
+    case 'conversation.item.input_audio_transcription.failed':
+      return withUser(state, event.item_id, (user) => ({ ...user, final: true, unclear: true }));
+    default:
+      return onResponse(state, event);
+  }
+}
+
+function onResponse(state: State, event: ServerEvent): State {
+  switch (event.type) {
+    case 'response.created':
+      return { ...state, responseId: event.response.id, awaiting: true };
+    case 'response.output_item.added':
+      return event.item.type === 'message' ? ensureReply(state, event.item.id, event.response_id) : state;
+    case 'response.output_text.delta':
+      return withReply(ensureReply(state, event.item_id, event.response_id), event.item_id, (reply) =>
+        reply.status === 'coming' ? shown({ ...reply, text: reply.text + event.delta }) : reply,
+      );
+    case 'response.output_audio_transcript.delta':
+      return withReply(ensureReply(state, event.item_id, event.response_id), event.item_id, (reply) =>
+        reply.status === 'coming' ? reveal(state, { ...reply, text: reply.text + event.delta }) : reply,
+      );
+    case 'response.output_audio_transcript.done':
+      return withReply(state, event.item_id, (reply) => finishText(state, reply, event.transcript));
+    case 'response.output_text.done':
+      return withReply(state, event.item_id, (reply) =>
+        reply.status === 'coming' ? shown({ ...reply, text: event.text, textDone: true }) : reply,
+      );
+    case 'response.output_audio.done':
+      return withReply(state, event.item_id, (reply) => ({ ...reply, audioDone: true }));
+    case 'response.done':
+      return onResponseDone(state, event.response.id, event.response.status, event.response.status_details?.error?.message);
+    case 'output_audio_buffer.cleared':
+      return { ...cutAll(state, (reply) => reply.responseId === event.response_id), playback: 'idle' };
+    case 'conversation.item.truncated':
+      return withReply(state, event.item_id, (reply) => cut({ ...reply, playedMs: Math.min(reply.playedMs, event.audio_end_ms) }));
+    case 'antiphon.timeline':
+      return onTimeline(state, event.response_id, event.marks);
+    default:
+      return state;
+  }
+}
+
+function onLink(state: State, link: Link): State {
+  const live = link === 'live';
+  const gone = link === 'off' || link === 'waiting';
+  const notice = live && state.notice?.kind === 'link' ? null : state.notice;
+  if (!gone) return { ...state, link, notice };
+  return {
+    ...cutAll(state, () => true),
+    link,
+    notice,
+    userSpeaking: false,
+    awaiting: false,
+    playback: 'idle',
+    responseId: null,
+    captions: cutAll(withoutEmptyUser(state), () => true).captions,
+  };
+}
+
+/** A hub may number its items anew in each session, so those of the last one get ids of their own. */
+function beginSession(state: State): State {
+  const past = (caption: Caption): Caption =>
+    caption.id.startsWith('past/') || isFresh(caption) ? caption : { ...caption, id: `past/${state.nSessions}/${caption.id}` };
+  return { ...state, captions: state.captions.map(past), audioMade: false, nSessions: state.nSessions + 1 };
+}
+
+/** Text typed while the connection was being made belongs to the new session. */
+function isFresh(caption: Caption): boolean {
+  return caption.role === 'user' && caption.typed;
+}
+
+function onTranscript(state: State, id: string, transcript: string): State {
+  const text = transcript.trim();
+  return withUser(ensureUser(state, id), id, (user) => ({ ...user, text, final: true, unclear: text === '' }));
+}
+
+function onReceived(state: State, itemId: string, endMs: number): State {
+  const next = withReply(state, itemId, (reply) => ({ ...reply, sound: true, receivedMs: Math.max(reply.receivedMs, endMs) }));
+  return next.audioMade ? next : { ...next, audioMade: true };
+}
+
+function onPlayback(state: State, action: Extract<Action, { kind: 'playback' }>): State {
+  let next: State = { ...state, playback: playbackOf(state, action.state, action.itemId) };
+  if (action.state === 'playing') next.awaiting = false;
+  if (action.itemId !== null) {
+    next = withReply(next, action.itemId, (reply) =>
+      reply.status === 'coming' ? reveal(state, { ...reply, playedMs: Math.max(reply.playedMs, action.playedMs) }) : reply,
+    );
+  }
+  for (const id of action.finished) {
+    const reply = next.captions.find((caption): caption is ReplyCaption => caption.role === 'assistant' && caption.id === id);
+    if (!reply || reply.status !== 'coming') continue;
+    next = { ...next, charsPerSecond: learnRate(next.charsPerSecond, reply) };
+    next = withReply(next, id, (r) => ({ ...shown(r), status: 'done' }));
+  }
+  return next;
+}
+
+/** A queue that ran dry in the middle of an item still speaks; the network only stumbled. */
+function playbackOf(state: State, queue: QueueState, itemId: string | null): State['playback'] {
+  if (queue === 'paused') return 'held';
+  if (queue !== 'empty') return 'playing';
+  const stumbled = state.captions.some((c) => c.role === 'assistant' && c.id === itemId && c.status === 'coming' && !c.audioDone);
+  return stumbled ? state.playback : 'idle';
+}
+
+function onResponseDone(state: State, id: string, status?: string, message?: string): State {
+  const next: State = { ...state, responseId: state.responseId === id ? null : state.responseId };
+  const mine = (reply: ReplyCaption) => reply.responseId === id;
+  if (status === 'cancelled') return { ...cutAll(next, mine), awaiting: false };
+  if (status === 'failed') {
+    const captions = mapReplies(next.captions, (reply) =>
+      mine(reply) && reply.status === 'coming' ? { ...reply, status: 'failed' } : reply,
+    );
+    return { ...next, captions, awaiting: false, notice: replyFailed(message) };
+  }
+  const silent = (reply: ReplyCaption) => mine(reply) && !reply.sound && reply.status === 'coming';
+  const captions = mapReplies(next.captions, (reply) => (silent(reply) ? { ...shown(reply), status: 'done' } : reply));
+  // Audio of a paced reply is still on its way when its response is done; without any the wait is over.
+  const sounding = captions.some((caption) => caption.role === 'assistant' && mine(caption) && caption.status === 'coming');
+  return { ...next, captions, awaiting: sounding && next.awaiting };
+}
+
+function onTimeline(state: State, responseId: string, marks: TimelineMarks): State {
+  return { ...state, captions: mapReplies(state.captions, (reply) => (reply.responseId === responseId ? { ...reply, marks } : reply)) };
+}
+
+function finishText(state: State, reply: ReplyCaption, text: string): ReplyCaption {
+  return reply.status === 'coming' ? reveal(state, { ...reply, text, textDone: true }) : reply;
+}
+
+function reveal(state: State, reply: ReplyCaption): ReplyCaption {
+  return { ...reply, revealed: Math.min(reply.text.length, revealedChars(reply, state.charsPerSecond)) };
+}
+
+function cut(reply: ReplyCaption): ReplyCaption {
+  return reply.status === 'coming' ? { ...reply, status: 'cut' } : reply;
+}
+
+/** A reply in text alone, or one whose sound is over: all of it is shown. */
+function shown(reply: ReplyCaption): ReplyCaption {
+  return { ...reply, revealed: reply.text.length };
+}
+
+function cutAll(state: State, which: (reply: ReplyCaption) => boolean): State {
+  return { ...state, captions: mapReplies(state.captions, (reply) => (which(reply) ? cut(reply) : reply)) };
+}
+
+function mapReplies(captions: Caption[], change: (reply: ReplyCaption) => ReplyCaption): Caption[] {
+  return captions.map((caption) => (caption.role === 'assistant' ? change(caption) : caption));
+}
+
+function withReply(state: State, id: string, change: (reply: ReplyCaption) => ReplyCaption): State {
+  return { ...state, captions: mapReplies(state.captions, (reply) => (reply.id === id ? change(reply) : reply)) };
+}
+
+function withUser(state: State, id: string, change: (user: UserCaption) => UserCaption): State {
+  const captions = state.captions.map((caption) => (caption.role === 'user' && caption.id === id ? change(caption) : caption));
+  return { ...state, captions };
+}
+
+function ensureUser(state: State, id: string): State {
+  if (state.captions.some((caption) => caption.id === id)) return state;
+  return append(state, { role: 'user', id, text: '', final: false, committed: false, typed: false, unclear: false });
+}
+
+function ensureReply(state: State, id: string, responseId: string): State {
+  if (state.captions.some((caption) => caption.id === id)) return state;
+  return append(state, {
+    role: 'assistant', id, responseId, text: '', textDone: false, sound: false, receivedMs: 0, playedMs: 0,
+    audioDone: false, revealed: 0, status: 'coming', latencyMs: null, marks: null,
+  });
+}
+
+/** Speech that came to nothing (a cough) leaves no line behind. */
+function withoutEmptyUser(state: State): State {
+  const empty = (caption: Caption) => caption.role === 'user' && !caption.committed && caption.text === '';
+  return { ...state, captions: state.captions.filter((caption) => !empty(caption)) };
+}
+
+function append(state: State, caption: Caption): State {
+  return { ...state, captions: [...state.captions, caption].slice(-MAX_CAPTIONS) };
+}
+
+function typedCaption(id: string, text: string): UserCaption {
+  return { role: 'user', id, text, final: true, committed: true, typed: true, unclear: false };
+}
+
+function isSpoken(item: Item): boolean {
+  return item.role === 'user' && (item.content ?? []).some((part) => part.type === 'input_audio');
+}

@@ -1,0 +1,72 @@
+// The whole page: who is speaking on one side, what was said on the other.
+
+import { useEffect, useState } from 'preact/hooks';
+import type { Conversation } from '../session/conversation';
+import type { Store } from '../session/store';
+import type { State } from '../state/model';
+import { Captions } from './Captions';
+import { Composer } from './Composer';
+import { Footer } from './Footer';
+import { Header } from './Header';
+import { NoticeBar } from './NoticeBar';
+import { Stage } from './Stage';
+import { useShortcuts } from './shortcuts';
+
+interface Props {
+  store: Store;
+  conversation: Conversation;
+}
+
+export function App({ store, conversation }: Props) {
+  const state = useStore(store);
+  const [settings, setSettings] = useState(conversation.settings);
+  useShortcuts(conversation);
+  return (
+    <div class={`page ${state.captions.length > 0 ? 'has-captions' : ''}`}>
+      <Header
+        state={state}
+        voice={settings.voice}
+        showTimings={settings.showTimings}
+        onVoice={(voice) => {
+          conversation.chooseVoice(voice);
+          setSettings(conversation.settings);
+        }}
+        onTimings={(showTimings) => {
+          conversation.keep({ showTimings });
+          setSettings(conversation.settings);
+        }}
+      />
+      <main class="main">
+        <Stage state={state} conversation={conversation} />
+        <section class="talk" aria-label="Conversation">
+          <NoticeBar notice={state.notice} onAction={() => conversation.retry()} onClose={() => store.dispatch({ kind: 'notice', notice: null })} />
+          <Captions captions={state.captions} showTimings={settings.showTimings} onExample={(text) => void conversation.type(text)} />
+          <Composer onSend={(text) => void conversation.type(text)} />
+        </section>
+      </main>
+      <Footer engines={state.engines} codec={conversation.codec} />
+    </div>
+  );
+}
+
+/** Draws at most once an animation frame, however many events came. */
+function useStore(store: Store): State {
+  const [state, setState] = useState(store.state);
+  useEffect(() => {
+    let frame = 0;
+    const draw = () => {
+      frame = 0;
+      setState(store.state);
+    };
+    const stop = store.subscribe(() => {
+      // A hidden page has no animation frames; its title and captions still go on.
+      if (document.hidden) setState(store.state);
+      else frame ||= requestAnimationFrame(draw);
+    });
+    return () => {
+      stop();
+      cancelAnimationFrame(frame);
+    };
+  }, [store]);
+  return state;
+}

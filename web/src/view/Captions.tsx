@@ -1,0 +1,129 @@
+// What was said, as it is said: the user's words as they are recognised, the reply's as they sound.
+
+import { useLayoutEffect, useRef } from 'preact/hooks';
+import { parts } from '../state/captions';
+import type { Caption, ReplyCaption, UserCaption } from '../state/model';
+import { CallSign, ResponseSign } from './icons';
+import { Latency } from './Latency';
+
+const EXAMPLES = ['What time is it?', 'How many miles are ten kilometres?', 'Tell me a story', 'What can you do?'];
+/** Within this distance of the end, the list follows what is said. */
+const FOLLOW_PX = 80;
+
+interface Props {
+  captions: Caption[];
+  showTimings: boolean;
+  onExample: (text: string) => void;
+}
+
+export function Captions({ captions, showTimings, onExample }: Props) {
+  const list = useRef<HTMLDivElement>(null);
+  const follows = useRef(true);
+  useLayoutEffect(() => {
+    if (follows.current && list.current) list.current.scrollTop = list.current.scrollHeight;
+  }, [captions]);
+  if (captions.length === 0) return <Invitation onExample={onExample} />;
+  return (
+    <div
+      id="captions"
+      class="captions"
+      role="log"
+      aria-live="polite"
+      aria-label="Captions"
+      tabIndex={0}
+      ref={list}
+      onScroll={({ currentTarget: box }) => {
+        follows.current = box.scrollHeight - box.scrollTop - box.clientHeight < FOLLOW_PX;
+      }}
+    >
+      <ol>
+        {captions.map((caption) =>
+          caption.role === 'user' ? (
+            <UserLine key={caption.id} caption={caption} />
+          ) : (
+            <ReplyLine key={caption.id} caption={caption} showTimings={showTimings} />
+          ),
+        )}
+      </ol>
+    </div>
+  );
+}
+
+function UserLine({ caption }: { caption: UserCaption }) {
+  return (
+    <li class={`line user ${caption.final ? 'final' : 'partial'}`} data-id={caption.id} aria-busy={!caption.final}>
+      <CallSign />
+      <div class="words">
+        <span class="who">You: </span>
+        {caption.unclear ? <em class="unclear">could not make that out</em> : caption.text}
+        {!caption.final && <Dots />}
+      </div>
+    </li>
+  );
+}
+
+function ReplyLine({ caption, showTimings }: { caption: ReplyCaption; showTimings: boolean }) {
+  const { spoken, unspoken } = parts(caption);
+  const over = caption.status === 'cut' || caption.status === 'failed';
+  return (
+    <li class={`line reply ${caption.status}`} data-id={caption.id} aria-busy={caption.status === 'coming'}>
+      <ResponseSign />
+      <div class="words">
+        <span class="who">Antiphon: </span>
+        <Words text={spoken} fresh={caption.status === 'coming'} />
+        {caption.status === 'coming' && spoken === '' && <Dots />}
+        {over && unspoken !== '' && (
+          <span class="unspoken" title="Not spoken: you interrupted">
+            {unspoken}
+          </span>
+        )}
+        {caption.status === 'cut' && <span class="tag">interrupted</span>}
+        {caption.status === 'failed' && <span class="tag">failed</span>}
+        {showTimings && <Latency caption={caption} />}
+      </div>
+    </li>
+  );
+}
+
+/** Words fade in one by one while they are spoken; afterwards they are plain text again. */
+function Words({ text, fresh }: { text: string; fresh: boolean }) {
+  if (!fresh) return <span class="spoken">{text}</span>;
+  const words = text.match(/\S+\s*/g) ?? [];
+  return (
+    <span class="spoken">
+      {words.map((word, i) => (
+        <span key={i} class="word">
+          {word}
+        </span>
+      ))}
+    </span>
+  );
+}
+
+function Dots() {
+  return (
+    <span class="dots" aria-hidden="true">
+      <i />
+      <i />
+      <i />
+    </span>
+  );
+}
+
+function Invitation({ onExample }: { onExample: (text: string) => void }) {
+  return (
+    <div class="invitation">
+      <p class="invitation-lead">You call, it responds.</p>
+      <p class="invitation-more">Press the orb and ask something aloud; speak over the answer whenever you like. Or begin with one of these:</p>
+      <ul class="examples">
+        {EXAMPLES.map((text) => (
+          <li key={text}>
+            <button type="button" class="example" onClick={() => onExample(text)}>
+              {text}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}

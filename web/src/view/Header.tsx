@@ -1,0 +1,42 @@
+// The page's name and the two things one may choose: the voice, and whether timings are shown.
+
+import type { State } from '../state/model';
+import { Mark } from './icons';
+
+interface Props {
+  state: State;
+  voice: string | null;
+  showTimings: boolean;
+  onVoice: (voice: string | null) => void;
+  onTimings: (show: boolean) => void;
+}
+
+export function Header({ state, voice, showTimings, onVoice, onTimings }: Props) {
+  const known = state.voices.some(({ id }) => id === voice);
+  return (
+    <header class="header">
+      <h1 class="name">
+        <Mark /> Antiphon
+      </h1>
+      <div class="choices">
+        <label class="toggle">
+          <input type="checkbox" checked={showTimings} onChange={(event) => onTimings(event.currentTarget.checked)} />
+          <span>Timings</span>
+        </label>
+        {state.voices.length > 0 && (
+          <label class="choice">
+            <span class="choice-name">Voice</span>
+            <select id="voice" value={known ? (voice ?? '') : ''} onChange={(event) => onVoice(event.currentTarget.value || null)}>
+              <option value="">Default</option>
+              {state.voices.map(({ id, name, language }) => (
+                <option key={id} value={id}>
+                  {language ? `${name} (${language})` : name}
+                </option>
+              ))}
+            </select>
+          </label>
+        )}
+      </div>
+    </header>
+  );
+}

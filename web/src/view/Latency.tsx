@@ -1,0 +1,43 @@
+// How long a turn's answer took to sound, and a bar of where the milliseconds went.
+
+import { segments, shownLatency } from '../state/latency';
+import type { ReplyCaption } from '../state/model';
+
+const ms = (value: number) => `${Math.round(value)} ms`;
+
+export function Latency({ caption }: { caption: ReplyCaption }) {
+  const total = shownLatency(caption.marks, caption.latencyMs);
+  if (total === null) return null;
+  const stages = segments(caption.marks, caption.latencyMs);
+  const sum = stages.reduce((all, { ms: part }) => all + part, 0);
+  return (
+    <details class="latency">
+      <summary aria-label={`First sound after ${ms(total)}; details`}>
+        <span class="latency-total">{ms(total)}</span>
+        {sum > 0 && (
+          <svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">
+            {stages.map(({ key, ms: part }, i) => {
+              const before = stages.slice(0, i).reduce((all, stage) => all + stage.ms, 0);
+              return <rect key={key} class={`stage-${key}`} x={(before / sum) * 100} width={(part / sum) * 100} height="4" />;
+            })}
+          </svg>
+        )}
+      </summary>
+      <dl class="stages">
+        {stages.map(({ key, label, ms: part }) => (
+          <div key={key}>
+            <dt>
+              <i class={`dot stage-${key}`} />
+              {label}
+            </dt>
+            <dd>{ms(part)}</dd>
+          </div>
+        ))}
+        <div class="stages-sum">
+          <dt>{caption.latencyMs === null ? 'until the first audio was sent' : 'your last sound to the first of the answer'}</dt>
+          <dd>{ms(total)}</dd>
+        </div>
+      </dl>
+    </details>
+  );
+}

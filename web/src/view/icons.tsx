@@ -1,0 +1,66 @@
+// The few pictures of the page, drawn here: nothing is fetched.
+
+const line = { fill: 'none', stroke: 'currentColor', 'stroke-width': 1.8, 'stroke-linecap': 'round', 'stroke-linejoin': 'round' } as const;
+
+/** Five strokes, two voices around a middle. */
+export function Mark() {
+  return (
+    <svg class="mark" viewBox="0 0 24 24" aria-hidden="true">
+      <g fill="none" stroke-width="2" stroke-linecap="round">
+        <path class="mark-you" d="M3.5 10v4M7.5 7v10" />
+        <path class="mark-mid" d="M12 3.5v17" />
+        <path class="mark-hub" d="M16.5 7v10M20.5 10v4" />
+      </g>
+    </svg>
+  );
+}
+
+export function MicrophoneIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <rect x="9" y="3" width="6" height="11" rx="3" />
+      <path d="M5.5 11.5a6.5 6.5 0 0 0 13 0M12 18v3" />
+    </svg>
+  );
+}
+
+export function MutedIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M15 9.5V6a3 3 0 0 0-6 0v5a3 3 0 0 0 4.5 2.6M5.5 11.5a6.5 6.5 0 0 0 10.4 5.2M18.5 11.5a6.6 6.6 0 0 1-.6 2.7M12 18v3M4 3.5l16 17" />
+    </svg>
+  );
+}
+
+export function StopIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true">
+      <rect x="6.5" y="6.5" width="11" height="11" rx="2.5" fill="currentColor" />
+    </svg>
+  );
+}
+
+export function SendIcon() {
+  return (
+    <svg class="icon" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M12 19V5M6 11l6-6 6 6" />
+    </svg>
+  );
+}
+
+/** Versicle and response, the old signs of call and answer: a letter with a stroke through it. */
+export function CallSign() {
+  return (
+    <svg class="sign" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M5 5l7 15 7-15M13.5 8l6 5" />
+    </svg>
+  );
+}
+
+export function ResponseSign() {
+  return (
+    <svg class="sign" viewBox="0 0 24 24" aria-hidden="true" {...line}>
+      <path d="M7 20V5h5.5a4 4 0 0 1 0 8.2H7M12 13.2l6.5 6.8M19 14.5l-6 5" />
+    </svg>
+  );
+}

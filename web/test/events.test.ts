@@ -1,0 +1,38 @@
+// The JSON events: what comes in is checked, what goes out has the GA shape.
+import { describe, expect, it } from 'vitest';
+import { EventError, messageItem, parseEvent, played, sessionUpdate } from '../src/protocol/events';
+
+describe('parseEvent', () => {
+  it('takes known events as they are and passes unknown ones by name', () => {
+    expect(parseEvent('{"type":"input_audio_buffer.committed","item_id":"a","event_id":"e"}')).toMatchObject({ item_id: 'a' });
+    expect(parseEvent('{"type":"rate_limits.updated","rate_limits":[]}')).toEqual({ type: 'other', name: 'rate_limits.updated' });
+  });
+
+  it.each(['{', '7', 'null', '{}', '{"type":5}', '{"type":"error"}', '{"type":"response.done","response":null}'])('refuses %s', (text) => {
+    expect(() => parseEvent(text)).toThrow(EventError);
+  });
+});
+
+describe('client events', () => {
+  it('asks for server_vad, transcription and the voice, and leaves the rest to the hub', () => {
+    expect(sessionUpdate({ voice: 'rms', sound: true })).toMatchObject({
+      type: 'session.update',
+      session: {
+        type: 'realtime',
+        output_modalities: ['audio'],
+        audio: { input: { turn_detection: { type: 'server_vad', create_response: true, interrupt_response: true } }, output: { voice: 'rms' } },
+      },
+    });
+    expect(JSON.stringify(sessionUpdate({ voice: null, sound: true }))).not.toContain('voice');
+    expect(sessionUpdate({ voice: 'rms', sound: false })).toMatchObject({ session: { output_modalities: ['text'] } });
+  });
+
+  it('writes messages with the part type of their role', () => {
+    expect(messageItem('i', 'user', 'hi')).toMatchObject({ item: { content: [{ type: 'input_text', text: 'hi' }] } });
+    expect(messageItem('i', 'assistant', 'hi')).toMatchObject({ item: { content: [{ type: 'output_text' }] } });
+  });
+
+  it('reports whole milliseconds, never more than was played', () => {
+    expect(played('i', 99.97)).toEqual({ type: 'output_audio_buffer.played', item_id: 'i', audio_end_ms: 99 });
+  });
+});

@@ -1,0 +1,62 @@
+// What the page decides about hub, waiting times and settings.
+import { describe, expect, it } from 'vitest';
+import { backoffMs } from '../src/session/backoff';
+import { readinessFrom, socketUrl, voicesFrom } from '../src/session/hub';
+import { codecAsked, defaultSettings, settingsFrom } from '../src/session/settings';
+import { microphoneFault, notReady, reconnecting } from '../src/state/plain';
+
+describe('readiness', () => {
+  const engines = { stt: 'sphinx' };
+  it('tells ready, full, loading and unreachable apart', () => {
+    expect(readinessFrom(200, { ready: true, sessions: 1, max_sessions: 2, engines })).toEqual({ kind: 'ready', engines });
+    expect(readinessFrom(200, { ready: true, sessions: 2, max_sessions: 2, engines })).toMatchObject({ kind: 'full', sessions: 2 });
+    expect(readinessFrom(503, { ready: false, sessions: 2, max_sessions: 2, engines })).toMatchObject({ kind: 'full' });
+    expect(readinessFrom(503, { ready: false, sessions: 0, max_sessions: 2, engines })).toMatchObject({ kind: 'loading' });
+    expect(readinessFrom(200, 'hello')).toEqual({ kind: 'unreachable' });
+  });
+
+  it('has a plain message for each', () => {
+    expect(notReady({ kind: 'ready', engines })).toBeNull();
+    for (const state of [{ kind: 'full', sessions: 3, engines }, { kind: 'loading', engines }, { kind: 'unreachable' }] as const) {
+      expect(notReady(state)?.title).toBeTruthy();
+    }
+    expect(reconnecting(null, 400).text).toContain('1 s');
+    expect(microphoneFault('insecure').action).toBeNull();
+    expect(microphoneFault('refused').action).toBe('retry');
+  });
+});
+
+describe('addresses', () => {
+  it('follow the page, below any path and under https', () => {
+    expect(socketUrl('opus', 'http://127.0.0.1:8080/?audio=opus')).toBe('ws://127.0.0.1:8080/v1/realtime?audio=opus');
+    expect(socketUrl('pcm16', 'https://example.org/voice/#x')).toBe('wss://example.org/voice/v1/realtime?audio=pcm16');
+  });
+});
+
+describe('voices', () => {
+  it('takes what has an id and names the rest by it', () => {
+    const body = { voices: [{ id: 'slt', name: 'Anna', language: 'en' }, { id: 'rms' }, { name: 'x' }, null], default: 'slt' };
+    expect(voicesFrom(body)).toEqual({ voices: [{ id: 'slt', name: 'Anna', language: 'en' }, { id: 'rms', name: 'rms', language: null }], default: 'slt' });
+    expect(voicesFrom(null)).toEqual({ voices: [], default: null });
+  });
+});
+
+describe('settings', () => {
+  it('survive what is broken in storage', () => {
+    for (const text of [null, '{', '7', 'null', '{"voice":5,"showTimings":"yes"}']) expect(settingsFrom(text)).toEqual(defaultSettings);
+    expect(settingsFrom('{"voice":"rms","showTimings":false}')).toEqual({ voice: 'rms', showTimings: false });
+  });
+
+  it('take the codec from the address', () => {
+    expect(codecAsked('?audio=pcm16')).toBe('pcm16');
+    expect(codecAsked('?audio=mp3')).toBeNull();
+  });
+});
+
+describe('backoff', () => {
+  it('doubles to a limit and spreads', () => {
+    expect([0, 1, 2, 9].map((attempt) => backoffMs(attempt, 0.5))).toEqual([500, 1000, 2000, 8000]);
+    expect(backoffMs(0, 0)).toBe(400);
+    expect(backoffMs(3, 0.999)).toBeLessThanOrEqual(4800);
+  });
+});

@@ -1,0 +1,27 @@
+// How the page is built: relative addresses, nothing inlined into the HTML, so that
+// the hub can serve it from any path under a strict content security policy.
+import { env } from 'node:process';
+import { defineConfig } from 'vite';
+
+const hub = env['HUB_URL'] ?? 'http://127.0.0.1:8080';
+const toHub = { target: hub, changeOrigin: true };
+
+export default defineConfig({
+  base: './',
+  build: {
+    outDir: 'dist',
+    emptyOutDir: true,
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    target: 'es2022',
+  },
+  worker: { format: 'es' },
+  server: {
+    host: '127.0.0.1',
+    // The hub checks Origin, so the development server speaks to it as the hub's own page would.
+    proxy: {
+      '/v1': { ...toHub, ws: true, rewriteWsOrigin: true },
+      '/readyz': toHub,
+    },
+  },
+});
