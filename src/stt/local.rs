@@ -193,3 +193,6 @@ impl<S: SttStream + 'static> SttUtterance for Utterance<S> {
         async move { self.ask(Ask::Finish).await }.boxed()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,8 +7,12 @@ use super::decoder::Word;
 use super::words;
 use crate::stt::Transcript;
 
-/// The score at which an utterance is taken to be of the field, in units of the decoders' scores a frame of speech.
-const THRESHOLD: f64 = -20.0;
+/// The score at which an utterance is taken to be of the field. Measured on 165 sentences of the field (97 % are above),
+/// 100 others (9 %), both by flite's voices and espeak-ng, and 45 read by a person (2 %).
+const THRESHOLD: f64 = -49.0;
+
+/// The weight of the language score against the acoustic one; from 2 to 4 it separates about as well.
+const LANGUAGE: f64 = 3.0;
 
 /// The score's step that multiplies the odds by e.
 const STEP: f64 = 5.0;
@@ -23,11 +27,37 @@ pub(super) fn transcript(full: &[Word], field: &[Word]) -> Transcript {
     Transcript { text: words::text(field), confidence: Some(confidence as f32), speaker: None }
 }
 
-/// How much of the field an utterance sounds: the difference of the acoustic scores and twice the field's language
-/// score, a frame of speech. Never above zero by much; 0 where nothing was said.
+/// How much of the field an utterance sounds: the difference of the acoustic scores and LANGUAGE times the field's
+/// language score, in units of the decoders' scores a frame of speech. 0 where nothing was said.
 fn score(full: &[Word], field: &[Word]) -> f64 {
     let acoustic = |words: &[Word]| words.iter().map(|word| f64::from(word.acoustic)).sum::<f64>();
     let language = field.iter().map(|word| f64::from(word.language)).sum::<f64>();
     let n_frames: i32 = field.iter().filter(|word| !words::is_filler(&word.text)).map(|word| word.n_frames).sum();
-    if n_frames == 0 { 0.0 } else { (acoustic(field) - acoustic(full) + 2.0 * language) / f64::from(n_frames) }
+    if n_frames == 0 { 0.0 } else { (acoustic(field) - acoustic(full) + LANGUAGE * language) / f64::from(n_frames) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A word of 30 frames and a silence.
+    fn path(text: &str, acoustic: i32, language: i32) -> [Word; 2] {
+        let word = Word { text: text.into(), acoustic, language, n_frames: 30 };
+        [word, Word { text: "<sil>".into(), n_frames: 90, ..Word::default() }]
+    }
+
+    #[test]
+    fn the_field_is_believed_until_its_words_are_too_unlikely() {
+        let heard = |language| transcript(&path("full", -900, -500), &path("field", -900, language));
+        let (likely, unlikely) = (heard(-100), heard(-600));
+        assert_eq!((likely.text.as_str(), unlikely.text.as_str()), ("field", "full"));
+        assert!(likely.confidence.is_some_and(|sure| sure > 0.9) && unlikely.confidence.is_none());
+        let badly_sounding = transcript(&path("full", -900, -500), &path("field", -1900, -150));
+        assert_eq!(badly_sounding.text, "full");
+    }
+
+    #[test]
+    fn nothing_said_is_empty() {
+        assert_eq!(transcript(&[], &[]).text, "");
+    }
 }

@@ -14,6 +14,14 @@ use tokio_util::sync::CancellationToken;
 /// PocketSphinx's own silence removal is off, because the hub cuts utterances itself.
 const SETTINGS: [(&str, &str); 3] = [("-fwdflat", "no"), ("-bestpath", "no"), ("-remove_silence", "no")];
 
+/// A bound on the states searched at a time halves the full search's work and costs it no word (WER 0.500 on people
+/// reading, 0.503 without).
+const FULL_SETTINGS: (&str, &str) = ("-maxhmmpf", "3000");
+
+/// The weight of the field's language model: its sentences are surer than general English, for which 6.5 is made
+/// (WER 0.062, 0.076 with that).
+const FIELD_SETTINGS: (&str, &str) = ("-lw", "8");
+
 /// The cepstral means that utterances start from while nothing is known of the speaker, measured: people reading for the
 /// full search, halfway between people and synthetic voices for the field, which adds noise. 1 s of speech outweighs
 /// them; what a session's last utterance left counts for 2 s.
@@ -36,9 +44,9 @@ pub(super) struct SphinxStream {
 impl SphinxStream {
     /// Loads the decoders. Blocks for about a second.
     pub(super) fn new(model: &Model, field: &Field) -> Result<Self, SttError> {
-        let full = load(model, &model.language(), &model.dictionary())?;
+        let full = load(model, &model.language(), &model.dictionary(), FULL_SETTINGS)?;
         let files = field.write()?;
-        let field = load(model, &files.language(), &files.dictionary())?;
+        let field = load(model, &files.language(), &files.dictionary(), FIELD_SETTINGS)?;
         Ok(Self { full: Search::new(full, None), field: Search::new(field, Some(Noise::new(NOISE.0, NOISE.1))) })
     }
 
@@ -47,9 +55,9 @@ impl SphinxStream {
     }
 }
 
-fn load(model: &Model, language: &Path, dictionary: &Path) -> Result<Decoder, SttError> {
+fn load(model: &Model, language: &Path, dictionary: &Path, own: (&str, &str)) -> Result<Decoder, SttError> {
     let acoustic = model.acoustic();
-    let paths = [("-hmm", utf8(&acoustic)?), ("-lm", utf8(language)?), ("-dict", utf8(dictionary)?)];
+    let paths = [("-hmm", utf8(&acoustic)?), ("-lm", utf8(language)?), ("-dict", utf8(dictionary)?), own];
     Decoder::new(library::open()?, &[&SETTINGS[..], &paths].concat())
 }
 
