@@ -52,7 +52,7 @@ mod tests {
         let (likely, unlikely) = (heard(-100), heard(-600));
         assert_eq!((likely.text.as_str(), unlikely.text.as_str()), ("field", "full"));
         assert!(likely.confidence.is_some_and(|sure| sure > 0.9) && unlikely.confidence.is_none());
-        let badly_sounding = transcript(&path("full", -900, -500), &path("field", -1900, -150));
+        let badly_sounding = transcript(&path("full", -900, -500), &path("field", -2900, -150));
         assert_eq!(badly_sounding.text, "full");
     }
 
