@@ -6,6 +6,7 @@ mod dialog;
 mod echo;
 mod framed;
 mod hub;
+mod keys;
 mod layering;
 mod pressure;
 mod server;

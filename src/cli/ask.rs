@@ -3,7 +3,7 @@
 use super::{CliError, Settings, blocking, files, print};
 use crate::client::{self, Answer, AskOptions, AudioMode, ClientError, ConnectOptions};
 use crate::config::Config;
-use crate::server::{self, Parts};
+use crate::server::{self, Keys, Parts};
 use crate::telemetry::Metrics;
 use crate::units::Pcm;
 use clap::{Args, ValueEnum};
@@ -37,8 +37,11 @@ pub struct AskArgs {
     /// The voice of the answer
     #[arg(long)]
     voice: Option<String>,
-    /// The environment variable that holds the server's key
-    #[arg(long, value_name = "NAME")]
+    /// The server's key; better in the environment, where other users of this machine do not see it
+    #[arg(long, env = "ANTIPHON_API_KEY", hide_env_values = true, value_name = "KEY")]
+    key: Option<String>,
+    /// Another environment variable that holds the key
+    #[arg(long, value_name = "NAME", conflicts_with = "key")]
     key_env: Option<String>,
     /// The model, for servers that want one
     #[arg(long)]
@@ -88,7 +91,10 @@ async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Answer, CliE
         Mode::Opus => AudioMode::Opus,
     };
     options.model = args.model.clone();
-    options.key = args.key_env.as_deref().map(key).transpose()?;
+    options.key = match &args.key_env {
+        Some(variable) => Some(key(variable)?),
+        None => args.key.clone().filter(|key| !key.is_empty()),
+    };
     let connection = client::connect(&options).await.map_err(failure)?;
     let options = AskOptions { session: session(args), ..AskOptions::default() };
     client::ask(connection, question, &options).await.map_err(failure)
@@ -106,7 +112,11 @@ async fn ask_own(args: &AskArgs, question: &Pcm) -> Result<Answer, CliError> {
     let wanted = config.clone();
     let engines = blocking(move || crate::engines::build(&wanted)).await??;
     let stop = CancellationToken::new();
-    let serving = server::serve(listener, Parts { config, engines, metrics: Metrics::new() }, stop.clone());
+    let serving = server::serve(
+        listener,
+        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default() },
+        stop.clone(),
+    );
     tokio::pin!(serving);
     let answer = tokio::select! {
         ended = &mut serving => {

@@ -3,7 +3,7 @@
 use super::config::engines;
 use super::{CliError, blocking, print};
 use crate::config::{Sources, load};
-use crate::server::{self, Parts};
+use crate::server::{self, Keys, Parts};
 use crate::telemetry::Metrics;
 use clap::Args;
 use std::net::SocketAddr;
@@ -35,6 +35,11 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     sources.options.extend(args.listen.map(|address| ("server", "listen", address)));
     let config = load(&sources)?;
 
+    let keys = Keys::load(&config.server)?;
+    let address = config.server.listen.clone();
+    if let Some(address) = tokio::net::lookup_host(&address).await.ok().and_then(|mut found| found.next()) {
+        keys.allow_listening(address)?;
+    }
     // The port first: a taken one is said before models have loaded for seconds.
     let listener = listen(&config.server.listen).await?;
     let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
@@ -54,7 +59,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         "voices",
         voices.join(", "),
     ))?;
-    let parts = Parts { config, engines: loaded, metrics: Metrics::new() };
+    let parts = Parts { config, engines: loaded, metrics: Metrics::new(), keys };
     let served = server::serve(listener, parts, stop).await;
     signals.abort();
     served.map_err(|error| CliError::failed(&error))

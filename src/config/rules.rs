@@ -90,6 +90,8 @@ pub const KEYS: &[Key] = &[
     key("server", "max_sessions", Rule::Whole(1, 1_000_000, "sessions")),
     key("server", "allowed_origins", Rule::Origins),
     key("server", "allowed_hosts", Rule::Hosts),
+    key("server", "api_keys_env", Rule::Variable),
+    key("server", "api_keys_file", Rule::Text),
     key("server", "drain_seconds", Rule::Whole(0, 3_600, "seconds")),
 ];
 

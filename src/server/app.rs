@@ -1,6 +1,8 @@
 //! What the server's handlers share.
 
 use super::LAST_WORDS;
+use super::keys::Keys;
+use super::secrets::Secrets;
 use crate::config::{Config, ServerConfig};
 use crate::session::{AudioMode, Engines, Setup};
 use crate::telemetry::Metrics;
@@ -20,6 +22,8 @@ pub struct Parts {
     pub engines: Engines,
     /// Where everything is counted.
     pub metrics: Metrics,
+    /// Who may use it.
+    pub keys: Keys,
 }
 
 /// Inbound messages of all clients together that wait to be worked on. Beyond it sockets are not read.
@@ -28,13 +32,20 @@ const INBOUND_BUDGET_BYTES: usize = 256 * 1024 * 1024;
 /// A share of the inbound budget is counted in units of this.
 pub(super) const BUDGET_UNIT: usize = 1024;
 
+/// Clients that are told at once, after the upgrade, that their key is wrong; more are refused before it.
+const MAX_TURNED_AWAY: usize = 64;
+
 /// The handlers' state.
 pub(super) struct App {
     pub(super) config: ServerConfig,
     pub(super) setup: Arc<Setup>,
     /// The sessions that live now.
     pub(super) sessions: DashMap<SessionId, AudioMode>,
+    pub(super) keys: Keys,
+    pub(super) secrets: Secrets,
     permits: Arc<Semaphore>,
+    /// Clients that are being told that their key is wrong.
+    turning_away: Arc<Semaphore>,
     budget: Arc<Semaphore>,
     /// Cancelled when even the time to drain is over.
     pub(super) kill: CancellationToken,
@@ -42,7 +53,7 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { config, engines, metrics } = parts;
+        let Parts { config, engines, metrics, keys } = parts;
         let setup = Setup {
             engines,
             turn: config.turn,
@@ -60,6 +71,9 @@ impl App {
         Self {
             permits: Arc::new(Semaphore::new(config.server.max_sessions)),
             budget: Arc::new(Semaphore::new(INBOUND_BUDGET_BYTES / BUDGET_UNIT)),
+            turning_away: Arc::new(Semaphore::new(MAX_TURNED_AWAY)),
+            keys,
+            secrets: Secrets::default(),
             config: config.server,
             setup: Arc::new(setup),
             sessions: DashMap::new(),
@@ -73,6 +87,11 @@ impl App {
             return None;
         }
         self.permits.clone().try_acquire_owned().ok()
+    }
+
+    /// A place to tell a client after the upgrade that its key is wrong.
+    pub(super) fn turn_away(&self) -> Option<OwnedSemaphorePermit> {
+        self.turning_away.clone().try_acquire_owned().ok()
     }
 
     /// Whether one more session would be admitted.

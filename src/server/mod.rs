@@ -6,16 +6,21 @@
 
 mod app;
 mod assets;
+mod auth;
 mod guard;
 mod health;
+mod keys;
 mod pages;
 mod realtime;
+mod secrets;
 
 pub use app::Parts;
+pub use keys::{Keys, KeysError};
 
 use app::App;
 use axum::Router;
-use axum::routing::get;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post};
 use axum::serve::ListenerExt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,9 +31,11 @@ use tokio_util::sync::CancellationToken;
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Serves until `stop` is cancelled, then stops accepting, lets the sessions finish what they say for as long as the
-/// configuration allows, closes the rest with 1001 and returns once every task has ended.
+/// configuration allows, closes the rest with 1001 and returns once every task has ended. Without keys it serves loopback
+/// addresses only; another is an error.
 pub async fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken) -> std::io::Result<()> {
     let address = listener.local_addr()?;
+    parts.keys.allow_listening(address).map_err(std::io::Error::other)?;
     let app = Arc::new(App::new(parts));
     tracing::info!("listening on http://{address}");
     // Small messages must not wait for an acknowledgement of the last one (Nagle).
@@ -55,11 +62,17 @@ pub async fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken)
 fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v1/realtime", get(realtime::upgrade))
+        .route(
+            "/v1/realtime/client_secrets",
+            post(secrets::create).layer(DefaultBodyLimit::max(secrets::MAX_BODY_BYTES)),
+        )
         .route("/v1/audio/voices", get(health::voices))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
         .fallback(pages::page)
+        // The last layer is the first to see a request.
+        .layer(axum::middleware::from_fn_with_state(app.clone(), auth::check))
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard::check))
         .with_state(app)
 }

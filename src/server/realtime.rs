@@ -4,17 +4,18 @@
 //! session with them. Nothing is dropped: while a session is behind, its socket is not read.
 
 use super::app::App;
+use super::auth::{self, Caller, Refusal};
 use super::guard::refused;
-use crate::session::{AudioMode, Close, Egress, Handle, Inbound, Message};
+use crate::session::{AudioMode, Close, Egress, Handle, Inbound, Message, Opening};
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Error as WsError;
@@ -48,8 +49,13 @@ pub(super) struct Params {
 pub(super) async fn upgrade(
     State(app): State<Arc<App>>,
     Query(params): Query<Params>,
+    headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
+    let caller = match auth::caller(&app, &headers) {
+        Ok(caller) => caller,
+        Err(refusal) => return turn_away(&app, ws, refusal),
+    };
     let mode = match params.audio.as_deref() {
         None => AudioMode::Events,
         Some("pcm16") => AudioMode::Pcm16,
@@ -70,27 +76,43 @@ pub(super) async fn upgrade(
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         return response;
     };
+    let settings = match caller {
+        Caller::Trusted => None,
+        Caller::Guest(settings) => settings,
+    };
+    let opening = Opening { mode, model: params.model, settings };
     let tasks = app.setup.tasks.clone();
+    bounded(ws).on_upgrade(move |socket| tasks.track_future(connection(app, socket, opening, permit)))
+}
+
+/// The library's defaults are not made for strangers.
+fn bounded(ws: WebSocketUpgrade) -> WebSocketUpgrade {
     ws.protocols(["realtime"])
         .read_buffer_size(READ_BUFFER_BYTES)
         .write_buffer_size(WRITE_BUFFER_BYTES)
         .max_write_buffer_size(MAX_WRITE_BUFFER_BYTES)
         .max_message_size(MAX_MESSAGE_BYTES)
         .max_frame_size(MAX_MESSAGE_BYTES)
-        .on_upgrade(move |socket| tasks.track_future(connection(app, socket, mode, params.model, permit)))
 }
 
-async fn connection(
-    app: Arc<App>,
-    socket: WebSocket,
-    mode: AudioMode,
-    model: Option<String>,
-    _permit: OwnedSemaphorePermit,
-) {
+/// A bad key is answered after the upgrade, where clients look for it; a crowd of them before it.
+fn turn_away(app: &Arc<App>, ws: WebSocketUpgrade, refusal: Refusal) -> Response {
+    let Some(place) = app.turn_away() else {
+        return refused(StatusCode::UNAUTHORIZED, "invalid_api_key", "Incorrect API key provided.");
+    };
+    let tasks = app.setup.tasks.clone();
+    bounded(ws).on_upgrade(move |socket| {
+        tasks.track_future(async move {
+            auth::turn_away(socket, refusal).await;
+            drop(place);
+        })
+    })
+}
+
+async fn connection(app: Arc<App>, socket: WebSocket, opening: Opening, _permit: OwnedSemaphorePermit) {
     let _counted = app.setup.metrics.session();
-    let life = Duration::from_secs(60 * u64::from(app.setup.session.max_minutes));
-    let expires_at = (SystemTime::now() + life).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let handle = app.setup.open(mode, model, expires_at);
+    let mode = opening.mode;
+    let handle = app.setup.open(opening);
     let id = handle.id.clone();
     app.sessions.insert(id.clone(), mode);
     tracing::info!(session = %id, ?mode, "connected");

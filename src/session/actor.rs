@@ -8,12 +8,12 @@ use super::project::Projector;
 use super::responding::{Milestone, Product};
 use super::timeline::Timeline;
 use super::voice::Voice;
-use super::{AudioMode, Egress, Inbound, Setup, translate};
+use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
 use crate::dialog::{Dialog, Event, Listener};
 use crate::stt::SpeakerState;
 use crate::turn::{Edge, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
-use crate::wire::{self, ServerEvent, ServerVad, WireError};
+use crate::wire::{self, ServerEvent, WireError};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,23 +68,16 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    pub(super) fn new(
-        setup: Arc<Setup>,
-        id: &SessionId,
-        seed: u64,
-        mode: AudioMode,
-        model: Option<String>,
-        expires_at: u64,
-        egress: Arc<Egress>,
-    ) -> Self {
-        let session = setup.session_object(id.clone(), model, expires_at);
+    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, opening: Opening, egress: Arc<Egress>) -> Self {
+        let mode = opening.mode;
+        let session = setup.session_object(id.clone(), opening);
         let listener = if mode == AudioMode::Events { Listener::Buffers } else { Listener::Obeys };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
         let format = translate::format(session.audio.input.format);
         let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
-        let life = Duration::from_secs(60 * u64::from(setup.session.max_minutes));
+        let life = setup.life();
         Self {
             mode,
             clock,
@@ -306,24 +299,6 @@ async fn until_free(feed: Option<mpsc::Sender<super::hearing::Feed>>) {
 }
 
 impl Setup {
-    /// The session object a session begins with.
-    fn session_object(&self, id: SessionId, model: Option<String>, expires_at: u64) -> wire::Session {
-        let vad = ServerVad {
-            threshold: f64::from(self.turn.threshold),
-            prefix_padding_ms: self.turn.prefix_padding_ms,
-            silence_duration_ms: self.turn.silence_duration_ms,
-            create_response: self.session.create_response,
-            interrupt_response: self.session.interrupt_response,
-            idle_timeout_ms: None,
-        };
-        let model = model.unwrap_or_else(|| self.model.clone());
-        let mut session = wire::Session::new(id, model, self.voice.clone(), vad);
-        session.instructions.clone_from(&self.instructions);
-        session.audio.output.speed = f64::from(self.speed);
-        session.expires_at = expires_at;
-        session
-    }
-
     /// How turns are found in a session.
     pub(super) fn turns(&self, session: &wire::Session) -> Turns {
         let turn = &self.turn;

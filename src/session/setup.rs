@@ -5,6 +5,7 @@ use super::{Close, Egress, Engines, Inbound, SessionConfig};
 use crate::telemetry::{Metrics, span};
 use crate::turn::TurnConfig;
 use crate::units::{IdMint, SessionId};
+use crate::wire::SessionUpdate;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -13,14 +14,26 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 /// How audio travels on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AudioMode {
     /// Base64 in JSON events, as the GA protocol has it; sent as produced.
+    #[default]
     Events,
     /// Binary frames of PCM16 at 24 kHz, paced.
     Pcm16,
     /// Binary frames of one Opus packet, paced.
     Opus,
+}
+
+/// What a connection asks of its session.
+#[derive(Clone, Debug, Default)]
+pub struct Opening {
+    /// How audio travels.
+    pub mode: AudioMode,
+    /// The model's name, as the client asked for it.
+    pub model: Option<String>,
+    /// Settings to begin with over the hub's own: those a client's key is bound to.
+    pub settings: Option<Arc<SessionUpdate>>,
 }
 
 /// Messages of a client that wait for its actor. Each holds its share of the process-wide budget.
@@ -81,14 +94,14 @@ impl Drop for Handle {
 }
 
 impl Setup {
-    /// Starts a session's actor. `model` is what the client asked for; `expires_at` is told to it, in Unix seconds.
-    pub fn open(self: &Arc<Self>, mode: AudioMode, model: Option<String>, expires_at: u64) -> Handle {
+    /// Starts a session's actor.
+    pub fn open(self: &Arc<Self>, opening: Opening) -> Handle {
         let seed = rand::random::<u64>();
         let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
         let (sender, inbound) = mpsc::channel(INBOUND_MESSAGES);
         let egress = Arc::new(Egress::new());
         let cancel = CancellationToken::new();
-        let actor = Actor::new(self.clone(), &id, seed, mode, model, expires_at, egress.clone());
+        let actor = Actor::new(self.clone(), &id, seed, opening, egress.clone());
         let run = {
             let (cancel, closing) = (cancel.clone(), CloseAtEnd(egress.clone()));
             async move {
