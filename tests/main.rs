@@ -8,6 +8,8 @@ mod framed;
 mod hub;
 mod keys;
 mod layering;
+mod life;
 mod pressure;
+mod resume;
 mod server;
 mod session;

@@ -18,6 +18,8 @@ pub struct ServerConfig {
     pub api_keys_env: String,
     /// A file of keys, one a line, plain or hashed; empty: there is none.
     pub api_keys_file: String,
+    /// How often a connection is asked whether it still stands.
+    pub ping_seconds: u32,
     /// How long running sessions may go on after the server was told to stop.
     pub drain_seconds: u32,
 }
@@ -31,6 +33,7 @@ impl Default for ServerConfig {
             allowed_hosts: Vec::new(),
             api_keys_env: "ANTIPHON_API_KEYS".into(),
             api_keys_file: String::new(),
+            ping_seconds: 20,
             drain_seconds: 10,
         }
     }

@@ -2,6 +2,7 @@
 
 use super::LAST_WORDS;
 use super::keys::Keys;
+use super::resume::Resumables;
 use super::secrets::Secrets;
 use crate::config::{Config, ServerConfig};
 use crate::session::{AudioMode, Engines, Setup};
@@ -43,6 +44,7 @@ pub(super) struct App {
     pub(super) sessions: DashMap<SessionId, AudioMode>,
     pub(super) keys: Keys,
     pub(super) secrets: Secrets,
+    pub(super) resumables: Resumables,
     permits: Arc<Semaphore>,
     /// Clients that are being told that their key is wrong.
     turning_away: Arc<Semaphore>,
@@ -74,6 +76,7 @@ impl App {
             turning_away: Arc::new(Semaphore::new(MAX_TURNED_AWAY)),
             keys,
             secrets: Secrets::default(),
+            resumables: Resumables::default(),
             config: config.server,
             setup: Arc::new(setup),
             sessions: DashMap::new(),

@@ -69,6 +69,23 @@ impl Refusal {
     }
 }
 
+/// What a connected client is told before it is closed.
+pub(super) struct TurnedAway {
+    /// The one event it gets.
+    pub(super) error: WireError,
+    /// The close code.
+    pub(super) close: u16,
+    /// And its reason.
+    pub(super) reason: &'static str,
+}
+
+impl From<Refusal> for TurnedAway {
+    fn from(refusal: Refusal) -> Self {
+        let error = WireError::invalid(refusal.code(), refusal.message(), None);
+        Self { error, close: 3000, reason: refusal.reason() }
+    }
+}
+
 /// The middleware: a 401 in the shape of the OpenAI API, or on with it.
 pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     if !app.keys.are_on() || is_open(request.method(), request.uri().path()) {
@@ -90,8 +107,7 @@ pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: N
 
 /// Whom the key of a WebSocket's request stands for.
 pub(super) fn caller(app: &App, headers: &HeaderMap) -> Result<Caller, Refusal> {
-    let key = bearer(headers).or_else(|| subprotocol(headers));
-    match key {
+    match presented(headers) {
         // A short-lived key means its settings, so it must be right where others need not be.
         Some(key) if key.starts_with(PREFIX) => app.secrets.find(&key).map(Caller::Guest).ok_or(Refusal::Wrong),
         _ if !app.keys.are_on() => Ok(Caller::Trusted),
@@ -101,11 +117,15 @@ pub(super) fn caller(app: &App, headers: &HeaderMap) -> Result<Caller, Refusal> 
     }
 }
 
-/// Tells a connected client what is wrong with its key and closes, as the protocol does: one error event, then 3000.
-pub(super) async fn turn_away(mut socket: WebSocket, refusal: Refusal) {
-    let error = WireError::invalid(refusal.code(), refusal.message(), None);
-    let event = wire::encode(&ServerEvent::Error { error }, &IdMint::new(rand::random()).next("event"));
-    let close = CloseFrame { code: 3000, reason: refusal.reason().into() };
+/// The key a WebSocket's request carries.
+pub(super) fn presented(headers: &HeaderMap) -> Option<String> {
+    bearer(headers).or_else(|| subprotocol(headers))
+}
+
+/// Tells a connected client what is wrong and closes, as the protocol does with a bad key: one error event, then the close.
+pub(super) async fn turn_away(mut socket: WebSocket, why: TurnedAway) {
+    let event = wire::encode(&ServerEvent::Error { error: why.error }, &IdMint::new(rand::random()).next("event"));
+    let close = CloseFrame { code: why.close, reason: why.reason.into() };
     let words = async {
         socket.send(Message::Text(event.into())).await.ok()?;
         socket.send(Message::Close(Some(close))).await.ok()?;

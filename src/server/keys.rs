@@ -141,6 +141,11 @@ fn read(entry: &str) -> Result<Digest, &'static str> {
     Ok(digest)
 }
 
+/// A new key: 256 bits of the thread's generator, which is cryptographically secure, in hex behind `prefix`.
+pub(super) fn make(prefix: &str) -> String {
+    format!("{prefix}{}", rand::random::<[u8; 32]>().map(|byte| format!("{byte:02x}")).concat())
+}
+
 /// What is kept of a key.
 pub(super) fn digest(key: &str) -> Digest {
     Sha256::digest(key.as_bytes()).into()

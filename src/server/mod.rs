@@ -11,8 +11,12 @@ mod guard;
 mod health;
 mod keys;
 mod pages;
+mod pulse;
 mod realtime;
+mod resume;
+mod seat;
 mod secrets;
+mod socket;
 
 pub use app::Parts;
 pub use keys::{Keys, KeysError};

@@ -49,8 +49,7 @@ impl Secrets {
     /// Makes a key that opens sessions with these settings for `life`.
     fn make(&self, settings: Option<SessionUpdate>, life: Duration) -> Result<String, Full> {
         let now = Instant::now();
-        // 256 bits of the thread's generator, which is cryptographically secure.
-        let key = format!("{PREFIX}{}", rand::random::<[u8; 32]>().map(|byte| format!("{byte:02x}")).concat());
+        let key = keys::make(PREFIX);
         let mut secrets = self.0.lock().expect("no panic while locked");
         secrets.retain(|secret| secret.expires > now);
         if secrets.len() >= MAX_SECRETS {

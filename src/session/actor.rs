@@ -3,6 +3,7 @@
 use super::egress::{Close, Message};
 use super::hearing::Report;
 use super::ingress::{Ingress, Turns};
+use super::life::Life;
 use super::playback::Playback;
 use super::project::Projector;
 use super::responding::{Milestone, Product};
@@ -13,7 +14,7 @@ use crate::dialog::{Dialog, Event, Listener};
 use crate::stt::SpeakerState;
 use crate::turn::{Edge, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
-use crate::wire::{self, ServerEvent, WireError};
+use crate::wire::{self, ServerEvent};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +47,7 @@ pub(super) struct Actor {
     pub(super) projector: Projector,
     /// The whole session object, as the client last saw it.
     pub(super) session: wire::Session,
-    event_ids: IdMint,
+    pub(super) event_ids: IdMint,
     /// Transcriptions under way; dropping a guard cancels one.
     pub(super) hearings: HashMap<ItemId, DropGuard>,
     /// Responses under way.
@@ -64,12 +65,14 @@ pub(super) struct Actor {
     pub(super) held_at: Samples,
     /// The utterance that closes was committed by the client.
     pub(super) committing: bool,
-    expires: Instant,
+    pub(super) life: Life,
+    /// Told to the client at the start.
+    pub(super) resume_key: Option<String>,
 }
 
 impl Actor {
-    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, opening: Opening, egress: Arc<Egress>) -> Self {
-        let mode = opening.mode;
+    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, mut opening: Opening, egress: Arc<Egress>) -> Self {
+        let (mode, resume_key) = (opening.mode, opening.resume_key.take());
         let session = setup.session_object(id.clone(), opening);
         let listener = if mode == AudioMode::Events { Listener::Buffers } else { Listener::Obeys };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
@@ -77,7 +80,7 @@ impl Actor {
         let format = translate::format(session.audio.input.format);
         let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
-        let life = setup.life();
+        let life = Life::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
         Self {
             mode,
             clock,
@@ -99,7 +102,8 @@ impl Actor {
             opening_at: Samples::ZERO,
             held_at: Samples::ZERO,
             committing: false,
-            expires: clock + life,
+            life,
+            resume_key,
             setup,
         }
     }
@@ -107,7 +111,7 @@ impl Actor {
     /// Runs until the client is gone, is closed, or the session's time is up.
     pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
         let (mut reports, mut products) = self.inboxes.take().expect("an actor runs once");
-        self.send(None, &ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
+        self.greet();
         loop {
             let more = self.judge_windows();
             let blocked = self.ingress.blocked_on();
@@ -116,8 +120,8 @@ impl Actor {
             }
             let hears = !more && blocked.is_none() && self.hearings.len() < MAX_HEARINGS;
             let listens = hears && self.egress.takes_requests();
-            if !listens {
-                // While the hub is behind, the client's silence is the hub's own doing.
+            if !listens || !self.egress.is_attached() {
+                // While the hub is behind, or the connection is gone, silence is not the speaker's.
                 self.last_audio = self.now();
             }
             let room = self.egress.has_room() && self.playback.has_room();
@@ -220,23 +224,24 @@ impl Actor {
         let at = |timestamp: Timestamp| self.clock + timestamp.since_start();
         let stall = self.ingress.is_listening().then(|| at(self.last_audio) + self.silence() + STALL_MARGIN);
         let hold = self.dialog.next_deadline().map(at);
-        let frame = self.playback.next_due(&self.dialog, now).map(at);
+        let frame = self.egress.is_attached().then(|| self.playback.next_due(&self.dialog, now)).flatten().map(at);
         let stuck = self.egress.stuck_since().map(|since| since + STUCK);
-        [stall, hold, frame, stuck].into_iter().flatten().fold(self.expires, Instant::min)
+        [stall, hold, frame, stuck].into_iter().flatten().fold(self.life.next_due(), Instant::min)
     }
 
     /// Does what the clock demands; says whether the session is over.
     fn is_over(&mut self) -> bool {
         let (now, instant) = (self.now(), Instant::now());
         if self.egress.stuck_since().is_some_and(|since| instant >= since + STUCK) {
-            tracing::info!("the client takes nothing; closed");
+            tracing::info!("the client takes nothing; its connection is given up");
+            if self.egress.lose() {
+                self.egress.detach();
+                return false;
+            }
             self.egress.close(Close { code: 1013, reason: "the client reads too slowly" });
             return true;
         }
-        if instant >= self.expires {
-            let error = WireError::invalid("session_expired", "Your session hit the maximum duration.", None);
-            self.send(None, &ServerEvent::Error { error });
-            self.egress.close(Close { code: 1001, reason: "the session's time is up" });
+        if self.has_expired(instant) {
             return true;
         }
         let stalled = now.since(self.last_audio) >= self.silence() + STALL_MARGIN;
@@ -253,12 +258,10 @@ impl Actor {
         false
     }
 
-    /// Whether the server stops and nothing is being heard or said any more.
+    /// Whether the server stops, and nothing is being heard or said any more or nobody is there to hear it.
     fn has_drained(&self) -> bool {
-        self.setup.drain.is_cancelled()
-            && self.hearings.is_empty()
-            && self.dialog.active().is_none()
-            && self.playback.is_empty()
+        let is_done = || self.hearings.is_empty() && self.dialog.active().is_none() && self.playback.is_empty();
+        self.setup.drain.is_cancelled() && (!self.egress.is_attached() || is_done())
     }
 
     fn silence(&self) -> Duration {
@@ -281,6 +284,10 @@ impl Actor {
     /// Sends an event, in order with the response it belongs to.
     pub(super) fn send(&mut self, response: Option<ResponseId>, event: &ServerEvent) {
         let text = self.encode(event);
+        self.push(response, text);
+    }
+
+    pub(super) fn push(&mut self, response: Option<ResponseId>, text: String) {
         self.setup.metrics.bytes_out(text.len() as u64);
         self.egress.push(Message::Text(text), response);
     }

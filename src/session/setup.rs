@@ -26,7 +26,7 @@ pub enum AudioMode {
 }
 
 /// What a connection asks of its session.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Opening {
     /// How audio travels.
     pub mode: AudioMode,
@@ -34,6 +34,8 @@ pub struct Opening {
     pub model: Option<String>,
     /// Settings to begin with over the hub's own: those a client's key is bound to.
     pub settings: Option<Arc<SessionUpdate>>,
+    /// The key by which the client can take the session up again after its connection broke; `None`: it did not ask.
+    pub resume_key: Option<String>,
 }
 
 /// Messages of a client that wait for its actor. Each holds its share of the process-wide budget.
@@ -99,7 +101,7 @@ impl Setup {
         let seed = rand::random::<u64>();
         let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
         let (sender, inbound) = mpsc::channel(INBOUND_MESSAGES);
-        let egress = Arc::new(Egress::new());
+        let egress = Arc::new(Egress::new(opening.resume_key.is_some()));
         let cancel = CancellationToken::new();
         let actor = Actor::new(self.clone(), &id, seed, opening, egress.clone());
         let run = {
