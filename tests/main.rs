@@ -13,3 +13,4 @@ mod pressure;
 mod resume;
 mod server;
 mod session;
+mod tls;

@@ -1,7 +1,7 @@
 //! `antiphon ask`: speaks a file to a server in real time and hears its answer.
 
 use super::{CliError, Settings, blocking, files, print};
-use crate::client::{self, Answer, AskOptions, AudioMode, ClientError, ConnectOptions};
+use crate::client::{self, Answer, AskOptions, AudioMode, ClientError, ConnectOptions, Trust};
 use crate::config::Config;
 use crate::server::{self, Keys, Parts};
 use crate::telemetry::Metrics;
@@ -43,6 +43,12 @@ pub struct AskArgs {
     /// Another environment variable that holds the key
     #[arg(long, value_name = "NAME", conflicts_with = "key")]
     key_env: Option<String>,
+    /// Trust the certificates in this PEM file, and no others
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    ca_file: Option<PathBuf>,
+    /// Trust any certificate: whoever stands in between can listen
+    #[arg(long)]
+    insecure: bool,
     /// The model, for servers that want one
     #[arg(long)]
     model: Option<String>,
@@ -91,6 +97,11 @@ async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Answer, CliE
         Mode::Opus => AudioMode::Opus,
     };
     options.model = args.model.clone();
+    options.trust = match &args.ca_file {
+        Some(path) => Trust::File(path.clone()),
+        None if args.insecure => Trust::Anyone,
+        None => Trust::System,
+    };
     options.key = match &args.key_env {
         Some(variable) => Some(key(variable)?),
         None => args.key.clone().filter(|key| !key.is_empty()),
@@ -114,7 +125,7 @@ async fn ask_own(args: &AskArgs, question: &Pcm) -> Result<Answer, CliError> {
     let stop = CancellationToken::new();
     let serving = server::serve(
         listener,
-        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default() },
+        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None },
         stop.clone(),
     );
     tokio::pin!(serving);
@@ -151,7 +162,7 @@ fn session(args: &AskArgs) -> Option<Value> {
 fn failure(error: ClientError) -> CliError {
     let text = super::with_causes(&error);
     match error {
-        ClientError::BadUrl { .. } => CliError::Usage(text),
+        ClientError::BadUrl { .. } | ClientError::BadCertificates { .. } => CliError::Usage(text),
         ClientError::CannotConnect { .. } | ClientError::Full { .. } | ClientError::Refused { .. } => {
             CliError::Unreachable(text)
         }

@@ -145,7 +145,7 @@ pub(super) async fn run_hub(args: BenchHubArgs) -> Result<(), CliError> {
     let stop = CancellationToken::new();
     let serving = server::serve(
         listener,
-        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default() },
+        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None },
         stop.clone(),
     );
     tokio::pin!(serving);

@@ -2,6 +2,7 @@
 
 use super::error::ClientError;
 use super::event::{Event, Received};
+use super::trust::Trust;
 use crate::audio::codec::OpusOut;
 use crate::units::{ItemId, Samples};
 use crate::wire::frame::{Frame, FrameKind};
@@ -20,7 +21,7 @@ use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, Uri};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
-use tokio_tungstenite::{WebSocketStream, connect_async_with_config};
+use tokio_tungstenite::{WebSocketStream, connect_async_tls_with_config};
 
 /// The longest wait for the socket to take one message: a server that does not read for so long is gone.
 const SEND_DEADLINE: Duration = Duration::from_secs(10);
@@ -50,6 +51,8 @@ pub struct ConnectOptions {
     pub model: Option<String>,
     /// How audio travels.
     pub mode: AudioMode,
+    /// Whose certificate is taken for the server's.
+    pub trust: Trust,
     /// For the whole of connecting.
     pub deadline: Duration,
 }
@@ -57,7 +60,14 @@ pub struct ConnectOptions {
 impl ConnectOptions {
     /// To `url` in the GA mode, without key and model, within 10 s.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), key: None, model: None, mode: AudioMode::Ga, deadline: Duration::from_secs(10) }
+        Self {
+            url: url.into(),
+            key: None,
+            model: None,
+            mode: AudioMode::Ga,
+            trust: Trust::System,
+            deadline: Duration::from_secs(10),
+        }
     }
 
     fn request(&self) -> Result<Request, ClientError> {
@@ -98,7 +108,9 @@ pub async fn connect(options: &ConnectOptions) -> Result<Connection, ClientError
         .write_buffer_size(0)
         .max_write_buffer_size(MAX_MESSAGE_BYTES)
         .max_message_size(Some(MAX_MESSAGE_BYTES));
-    let connecting = timeout(options.deadline, connect_async_with_config(request, Some(config), true)).await;
+    let connector = options.trust.connector()?;
+    let connecting = connect_async_tls_with_config(request, Some(config), true, connector);
+    let connecting = timeout(options.deadline, connecting).await;
     match connecting {
         Ok(Ok((socket, _))) => Connection::new(socket, options.mode),
         Ok(Err(error)) => Err(not_connected(url, error)),

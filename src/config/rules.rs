@@ -93,6 +93,8 @@ pub const KEYS: &[Key] = &[
     key("server", "allowed_hosts", Rule::Hosts),
     key("server", "api_keys_env", Rule::Variable),
     key("server", "api_keys_file", Rule::Text),
+    key("server", "tls_cert", Rule::Text),
+    key("server", "tls_key", Rule::Text),
     key("server", "ping_seconds", Rule::Whole(1, 3_600, "seconds")),
     key("server", "drain_seconds", Rule::Whole(0, 3_600, "seconds")),
 ];

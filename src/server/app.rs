@@ -4,6 +4,7 @@ use super::LAST_WORDS;
 use super::keys::Keys;
 use super::resume::Resumables;
 use super::secrets::Secrets;
+use super::tls::Tls;
 use crate::config::{Config, ServerConfig};
 use crate::session::{AudioMode, Engines, Setup};
 use crate::telemetry::Metrics;
@@ -25,6 +26,8 @@ pub struct Parts {
     pub metrics: Metrics,
     /// Who may use it.
     pub keys: Keys,
+    /// `None`: plain HTTP.
+    pub tls: Option<Tls>,
 }
 
 /// Inbound messages of all clients together that wait to be worked on. Beyond it sockets are not read.
@@ -55,7 +58,7 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { config, engines, metrics, keys } = parts;
+        let Parts { config, engines, metrics, keys, tls: _ } = parts;
         let setup = Setup {
             engines,
             turn: config.turn,
