@@ -11,6 +11,7 @@ mod layering;
 mod life;
 mod pressure;
 mod resume;
+mod rfc6455;
 mod server;
 mod session;
 mod tls;

@@ -18,6 +18,7 @@ mod seat;
 mod secrets;
 mod socket;
 mod tls;
+pub mod websocket;
 
 pub use app::Parts;
 pub use keys::{Keys, KeysError};
@@ -85,7 +86,7 @@ where
 
 fn router(app: Arc<App>) -> Router {
     Router::new()
-        .route("/v1/realtime", get(realtime::upgrade))
+        .route("/v1/realtime", get(realtime::upgrade).layer(axum::middleware::map_response(websocket::with_version)))
         .route(
             "/v1/realtime/client_secrets",
             post(secrets::create).layer(DefaultBodyLimit::max(secrets::MAX_BODY_BYTES)),

@@ -8,6 +8,7 @@ use super::auth::{self, Caller, TurnedAway};
 use super::guard::refused;
 use super::resume::{self, Return};
 use super::seat::Seat;
+use super::websocket;
 use crate::session::{AudioMode, Opening};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Query, State};
@@ -16,14 +17,6 @@ use axum::response::Response;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// The longest message of a client.
-const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
-/// Read at once from a socket, and kept for each connection (the library's default is 128 KiB).
-const READ_BUFFER_BYTES: usize = 4 * 1024;
-/// Written at once to a socket; every message is flushed anyway.
-const WRITE_BUFFER_BYTES: usize = 4 * 1024;
-/// A bound on what the library may buffer for a socket that takes nothing: one message of the largest kind.
-const MAX_WRITE_BUFFER_BYTES: usize = MAX_MESSAGE_BYTES + 1024 * 1024;
 /// When a refused client may try again.
 const RETRY_AFTER_SECONDS: &str = "5";
 
@@ -84,7 +77,7 @@ pub(super) async fn upgrade(
         registered
     });
     let tasks = app.setup.tasks.clone();
-    bounded(ws).on_upgrade(move |socket| {
+    upgrade_of(ws).on_upgrade(move |socket| {
         tasks.track_future(async move { Seat::new(app, opening, permit, registered).run(socket).await })
     })
 }
@@ -100,7 +93,7 @@ fn take_up(app: &Arc<App>, headers: &HeaderMap, ws: WebSocketUpgrade, key: &str,
         Err(why) => return turn_away(app, ws, why),
     };
     let tasks = app.setup.tasks.clone();
-    bounded(ws).on_upgrade(move |socket| {
+    upgrade_of(ws).on_upgrade(move |socket| {
         tasks.track_future(async move {
             // A second one that comes while the first is being taken in is dropped, and may try again.
             let _ = way.try_send(Return { socket, after });
@@ -108,14 +101,8 @@ fn take_up(app: &Arc<App>, headers: &HeaderMap, ws: WebSocketUpgrade, key: &str,
     })
 }
 
-/// The library's defaults are not made for strangers.
-fn bounded(ws: WebSocketUpgrade) -> WebSocketUpgrade {
-    ws.protocols(["realtime"])
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(WRITE_BUFFER_BYTES)
-        .max_write_buffer_size(MAX_WRITE_BUFFER_BYTES)
-        .max_message_size(MAX_MESSAGE_BYTES)
-        .max_frame_size(MAX_MESSAGE_BYTES)
+fn upgrade_of(ws: WebSocketUpgrade) -> WebSocketUpgrade {
+    websocket::configured(ws).protocols(["realtime"])
 }
 
 /// A bad key is told after the upgrade, where clients look for it; a crowd of them before it.
@@ -124,7 +111,7 @@ fn turn_away(app: &Arc<App>, ws: WebSocketUpgrade, why: TurnedAway) -> Response 
         return refused(StatusCode::UNAUTHORIZED, "invalid_api_key", "Incorrect API key provided.");
     };
     let tasks = app.setup.tasks.clone();
-    bounded(ws).on_upgrade(move |socket| {
+    upgrade_of(ws).on_upgrade(move |socket| {
         tasks.track_future(async move {
             auth::turn_away(socket, why).await;
             drop(place);

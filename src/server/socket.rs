@@ -6,6 +6,7 @@
 
 use super::app::App;
 use super::pulse::{Beat, Heard, Pulse};
+use super::websocket::close_for;
 use crate::session::{Close, Egress, Handle, Inbound, Message};
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket};
 use bytes::Bytes;
@@ -15,7 +16,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Error as WsError;
 
 /// A session that takes nothing for this long is not going to.
 const STUCK: Duration = Duration::from_secs(10);
@@ -63,8 +63,8 @@ impl Reader<'_> {
                 Ok(WsMessage::Ping(_)) => continue,
                 Ok(WsMessage::Close(frame)) => return said_goodbye(frame.as_ref()),
                 Err(error) => {
-                    let Some(close) = close_for(error) else { return End::Lost };
-                    self.handle.egress.close(close);
+                    let Some((code, reason)) = close_for(error) else { return End::Lost };
+                    self.handle.egress.close(Close { code, reason });
                     return std::future::pending().await;
                 }
             };
@@ -103,23 +103,6 @@ fn said_goodbye(frame: Option<&CloseFrame>) -> End {
         Some(frame) if !matches!(frame.code, 1000 | 1001 | 1005) => End::Lost,
         _ => End::Over,
     }
-}
-
-/// The close of a client's mistake; `None` when the connection itself is gone.
-fn close_for(error: axum::Error) -> Option<Close> {
-    match error.into_inner().downcast_ref::<WsError>()? {
-        WsError::Capacity(_) => Some(Close { code: 1009, reason: "a message holds at most 16 MiB" }),
-        WsError::Utf8(_) => Some(Close { code: 1007, reason: "a text message must be UTF-8" }),
-        WsError::Protocol(error) if !is_gone(error) => {
-            Some(Close { code: 1002, reason: "this breaks the WebSocket protocol" })
-        }
-        _ => None,
-    }
-}
-
-fn is_gone(error: &tokio_tungstenite::tungstenite::error::ProtocolError) -> bool {
-    use tokio_tungstenite::tungstenite::error::ProtocolError;
-    matches!(error, ProtocolError::ResetWithoutClosingHandshake | ProtocolError::SendAfterClosing)
 }
 
 /// Sends what the session gives until it closes, the client takes nothing more, or it is dead. Pings carry how far the
