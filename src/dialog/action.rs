@@ -114,6 +114,8 @@ pub enum Notice {
         item: ItemId,
         /// All of them.
         text: String,
+        /// Those that no [`Notice::TranscriptDelta`] has told.
+        rest: Option<String>,
         /// How long the utterance was, at 16 kHz.
         audio: Samples,
     },

@@ -180,12 +180,13 @@ impl Dialog {
     }
 
     fn heard(&mut self, utterance: Utterance, text: String) {
-        let Utterance { item, length, over, .. } = utterance;
+        let Utterance { item, length, over, captions, .. } = utterance;
         if let Some(Item { kind: ItemKind::Message { content, .. }, .. }) = self.history.item_mut(&item) {
             *content = vec![Content::InputAudio { transcript: Some(text.clone()) }];
         }
         if self.settings.transcripts {
-            self.notify(Notice::Transcript { item: item.clone(), text: text.clone(), audio: length });
+            let rest = captions.rest(&text);
+            self.notify(Notice::Transcript { item: item.clone(), text: text.clone(), rest, audio: length });
         }
         if over.is_some_and(|reply| is_echo(&text, &reply)) {
             self.history.remove(&item);

@@ -8,12 +8,12 @@ use super::project::Projector;
 use super::responding::{Milestone, Product};
 use super::timeline::Timeline;
 use super::voice::Voice;
-use super::{AudioMode, Egress, Inbound, Setup, translate};
+use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
 use crate::dialog::{Dialog, Event, Listener};
 use crate::stt::SpeakerState;
 use crate::turn::{Edge, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
-use crate::wire::{self, ServerEvent, ServerVad, WireError};
+use crate::wire::{self, ServerEvent, ServerVad, SessionKind, WireError};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub(super) struct Actor {
     pub(super) projector: Projector,
     /// The whole session object, as the client last saw it.
     pub(super) session: wire::Session,
+    /// What the session is for does not change any more: it was said at the beginning, by an update or by a response.
+    pub(super) kind_is_fixed: bool,
     event_ids: IdMint,
     /// Transcriptions under way; dropping a guard cancels one.
     pub(super) hearings: HashMap<ItemId, DropGuard>,
@@ -68,16 +70,9 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    pub(super) fn new(
-        setup: Arc<Setup>,
-        id: &SessionId,
-        seed: u64,
-        mode: AudioMode,
-        model: Option<String>,
-        expires_at: u64,
-        egress: Arc<Egress>,
-    ) -> Self {
-        let session = setup.session_object(id.clone(), model, expires_at);
+    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, opening: Opening, egress: Arc<Egress>) -> Self {
+        let session = setup.session_object(id.clone(), &opening);
+        let mode = opening.mode;
         let listener = if mode == AudioMode::Events { Listener::Buffers } else { Listener::Obeys };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
@@ -91,8 +86,9 @@ impl Actor {
             dialog: Dialog::new(translate::settings(&session), listener, seed),
             ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
             egress,
-            projector: Projector { conversation_id: event_ids.next("conv") },
+            projector: Projector::new(event_ids.next("conv")),
             session,
+            kind_is_fixed: opening.intent.is_some(),
             event_ids,
             hearings: HashMap::new(),
             speaking: HashMap::new(),
@@ -193,6 +189,7 @@ impl Actor {
                 let now = self.now();
                 self.timeline.transcribed(now);
                 let result = result.map(|transcript| {
+                    self.projector.learnt(&item, transcript.logprobs);
                     self.speaker = transcript.speaker.or(self.speaker.take());
                     transcript.text
                 });
@@ -307,7 +304,7 @@ async fn until_free(feed: Option<mpsc::Sender<super::hearing::Feed>>) {
 
 impl Setup {
     /// The session object a session begins with.
-    fn session_object(&self, id: SessionId, model: Option<String>, expires_at: u64) -> wire::Session {
+    fn session_object(&self, id: SessionId, opening: &Opening) -> wire::Session {
         let vad = ServerVad {
             threshold: f64::from(self.turn.threshold),
             prefix_padding_ms: self.turn.prefix_padding_ms,
@@ -316,11 +313,17 @@ impl Setup {
             interrupt_response: self.session.interrupt_response,
             idle_timeout_ms: None,
         };
-        let model = model.unwrap_or_else(|| self.model.clone());
+        let transcribes = opening.intent == Some(SessionKind::Transcription);
+        let model = opening.model.clone().filter(|_| !transcribes).unwrap_or_else(|| self.model.clone());
         let mut session = wire::Session::new(id, model, self.voice.clone(), vad);
         session.instructions.clone_from(&self.instructions);
         session.audio.output.speed = f64::from(self.speed);
-        session.expires_at = expires_at;
+        session.expires_at = opening.expires_at;
+        if transcribes {
+            session.kind = SessionKind::Transcription;
+            let model = opening.model.clone();
+            session.audio.input.transcription = Some(wire::Transcription { model, ..Default::default() });
+        }
         session
     }
 

@@ -6,7 +6,7 @@ use crate::audio::codec::CodecError;
 use crate::dialog::{Action, Command, Event, Notice};
 use crate::turn::Edge;
 use crate::wire::frame::{Frame, FrameKind};
-use crate::wire::{self, AudioFormat, ClientEvent, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError};
+use crate::wire::{AudioFormat, ClientEvent, Dialect, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError};
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -27,9 +27,9 @@ pub enum Said {
 }
 
 impl Inbound {
-    /// A text message.
-    pub fn text(text: &str, budget: Option<OwnedSemaphorePermit>) -> Self {
-        Self { message: Said::Event(Box::new(wire::parse(text))), budget }
+    /// A text message in the connection's dialect.
+    pub fn text(text: &str, dialect: Dialect, budget: Option<OwnedSemaphorePermit>) -> Self {
+        Self { message: Said::Event(Box::new(dialect.parse(text))), budget }
     }
 
     /// A binary message.
@@ -90,6 +90,9 @@ impl Actor {
                 Ok(())
             }
             ClientEvent::SessionUpdate(update) => self.update(event_id, *update),
+            ClientEvent::ResponseCreate(_) if self.session.kind == SessionKind::Transcription => {
+                Err(WireError::only_transcribes())
+            }
             ClientEvent::ResponseCreate(params) if self.is_framed() && is_foreign(params.format) => {
                 Err(framed_format())
             }
@@ -127,8 +130,8 @@ impl Actor {
     }
 
     fn update(&mut self, event_id: Option<String>, update: SessionUpdate) -> Result<(), WireError> {
-        if update.kind != SessionKind::Realtime {
-            return Err(WireError::wrong_session_kind());
+        if update.kind != self.session.kind && self.kind_is_fixed {
+            return Err(WireError::wrong_session_kind(self.session.kind));
         }
         if self.is_framed() && (is_foreign(update.input.format) || is_foreign(update.output.format)) {
             return Err(framed_format());
@@ -141,6 +144,7 @@ impl Actor {
         if !is_refused(&actions) {
             self.ingress.set(translate::format(next.audio.input.format), self.setup.turns(&next));
             self.session = next;
+            self.kind_is_fixed = true;
         }
         self.perform(actions);
         Ok(())

@@ -8,8 +8,9 @@ use crate::dialog::{
     Content, IncompleteReason, Item, ItemKind, ItemStatus, Modality, Notice, OutputChange, Refusal, ResponseStatus,
     ResponseView, Role, StopReason,
 };
+use crate::stt::TokenLogprob;
 use crate::units::{ItemId, ResponseId, SampleRate, Samples};
-use crate::wire::{self, ItemAt, ItemUse, PartAt, ResponsePart, ServerEvent, TranscriptionUsage, WireError};
+use crate::wire::{self, ItemAt, ItemUse, Logprob, PartAt, ResponsePart, ServerEvent, TranscriptionUsage, WireError};
 
 /// The only part of the hub's messages.
 const PART: u32 = 0;
@@ -18,15 +19,27 @@ const TURN_RATE: SampleRate = SampleRate::HZ_16000;
 
 /// Puts notices into the protocol's words.
 pub(super) struct Projector {
-    pub(super) conversation_id: String,
+    conversation_id: String,
+    /// What the recognizer said of the last transcript's tokens, where the client wants it.
+    logprobs: Option<(ItemId, Vec<Logprob>)>,
 }
 
 /// The events of a notice in order, with the response they belong to.
 pub(super) type Projection = (Option<ResponseId>, Vec<ServerEvent>);
 
 impl Projector {
+    pub(super) fn new(conversation_id: String) -> Self {
+        Self { conversation_id, logprobs: None }
+    }
+
+    /// The tokens of the transcript whose notice follows.
+    pub(super) fn learnt(&mut self, item: &ItemId, tokens: Option<Vec<TokenLogprob>>) {
+        let logprob = |TokenLogprob { token, logprob }| Logprob { bytes: token.clone().into_bytes(), token, logprob };
+        self.logprobs = tokens.map(|tokens| (item.clone(), tokens.into_iter().map(logprob).collect()));
+    }
+
     /// `session` is the whole session object, for the notices that show it.
-    pub(super) fn project(&self, notice: Notice, session: &wire::Session) -> Projection {
+    pub(super) fn project(&mut self, notice: Notice, session: &wire::Session) -> Projection {
         let events = match notice {
             Notice::ResponseCreated(view) => {
                 let id = view.id.clone();
@@ -34,8 +47,11 @@ impl Projector {
             }
             Notice::ResponseDone(view) => {
                 let id = view.id.clone();
-                return (Some(id), vec![ServerEvent::ResponseDone { response: Box::new(self.response(view)) }]);
+                let done = ServerEvent::ResponseDone { response: Box::new(self.response(view)) };
+                // The hub meters nobody, so there is no limit to tell; clients wait for the event all the same.
+                return (Some(id), vec![done, ServerEvent::RateLimitsUpdated { rate_limits: Vec::new() }]);
             }
+            Notice::Transcript { item, text, rest, audio } => return (None, self.transcript(item, text, rest, audio)),
             Notice::Output { response, index, item, change } => {
                 return (Some(response.clone()), output(response, index, item, change));
             }
@@ -54,6 +70,21 @@ impl Projector {
             other => conversation(other),
         };
         (None, vec![events])
+    }
+
+    /// The end of a transcription. The deltas together are the transcript, as long as nothing was taken back.
+    fn transcript(&mut self, item: ItemId, text: String, rest: Option<String>, audio: Samples) -> Vec<ServerEvent> {
+        let delta = |delta| ServerEvent::TranscriptionDelta { item_id: item.clone(), content_index: PART, delta };
+        let mut events: Vec<ServerEvent> = rest.map(delta).into_iter().collect();
+        let logprobs = self.logprobs.take().filter(|(of, _)| *of == item).map(|(_, tokens)| tokens);
+        events.push(ServerEvent::TranscriptionCompleted {
+            item_id: item,
+            content_index: PART,
+            transcript: text,
+            usage: TranscriptionUsage::Duration { seconds: seconds(audio) },
+            logprobs,
+        });
+        events
     }
 
     fn response(&self, view: ResponseView) -> wire::Response {
@@ -97,12 +128,6 @@ fn conversation(notice: Notice) -> ServerEvent {
         Notice::TranscriptDelta { item, delta } => {
             ServerEvent::TranscriptionDelta { item_id: item, content_index: PART, delta }
         }
-        Notice::Transcript { item, text, audio } => ServerEvent::TranscriptionCompleted {
-            item_id: item,
-            content_index: PART,
-            transcript: text,
-            usage: TranscriptionUsage::Duration { seconds: seconds(audio) },
-        },
         Notice::TranscriptFailed { item, message } => ServerEvent::TranscriptionFailed {
             item_id: item,
             content_index: PART,
@@ -113,6 +138,7 @@ fn conversation(notice: Notice) -> ServerEvent {
         | Notice::ItemDone { .. }
         | Notice::ResponseCreated(_)
         | Notice::ResponseDone(_)
+        | Notice::Transcript { .. }
         | Notice::Output { .. }
         | Notice::Held { .. }
         | Notice::Released { .. }

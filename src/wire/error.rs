@@ -3,6 +3,7 @@
 //! Parsing makes most of them; the constructors at the end are for what only a session can know (nothing to cancel,
 //! no such item). An error is an answer, never the end of a session.
 
+use super::session_update::SessionKind;
 use crate::units::{ItemId, ResponseId};
 use serde::Serialize;
 
@@ -136,9 +137,19 @@ impl WireError {
         Self::invalid("cannot_update_voice", message, Some("session.audio.output.voice"))
     }
 
-    /// A `session.update` of the other kind of session.
-    pub fn wrong_session_kind() -> Self {
-        let message = "Passing a transcription session update event to a realtime session is not allowed.";
+    /// A `session.update` of the other kind of session than this one is.
+    pub fn wrong_session_kind(is: SessionKind) -> Self {
+        let (update, is) = match is {
+            SessionKind::Realtime => ("transcription", "realtime"),
+            SessionKind::Transcription => ("realtime", "transcription"),
+        };
+        let message = format!("Passing a {update} session update event to a {is} session is not allowed.");
         Self::invalid(None, message, Some("session.type"))
+    }
+
+    /// `response.create` in a session that only transcribes.
+    pub fn only_transcribes() -> Self {
+        let message = "A transcription session makes no responses: 'response.create' is not allowed.";
+        Self::invalid("invalid_event", message, Some("type"))
     }
 }

@@ -70,6 +70,7 @@ fn input_events() -> Vec<ServerEvent> {
             content_index: 0,
             transcript: "what time is it".into(),
             usage: TranscriptionUsage::Duration { seconds: 1.25 },
+            logprobs: None,
         },
         ServerEvent::TranscriptionFailed {
             item_id: item_id(),
