@@ -107,6 +107,11 @@ async fn a_manual_turn_is_committed_by_the_client() {
     let error = socket.next().await;
     assert_eq!(error["error"]["code"], "input_audio_buffer_commit_empty");
     assert_eq!(error["error"]["event_id"], "mine");
+    socket.append(&loud(50)).await;
+    socket.send(json!({"type": "input_audio_buffer.commit"})).await;
+    let events = socket.until("conversation.item.done").await;
+    assert_eq!(events[0]["type"], "input_audio_buffer.committed", "100 ms are enough");
+    socket.until("conversation.item.input_audio_transcription.completed").await;
     socket.append(&loud(700)).await;
     socket.send(json!({"type": "input_audio_buffer.commit"})).await;
     let events = socket.until("conversation.item.done").await;

@@ -158,6 +158,13 @@ impl Actor {
                 Some(None) => {}
                 Some(Some(edge)) => self.edge(edge),
             }
+            // Noise without an end is cut into turns.
+            if self.ingress.n_hearing() >= self.max_utterance()
+                && self.ingress.is_listening()
+                && let Some(edge) = self.ingress.stall()
+            {
+                self.edge(edge);
+            }
         }
         true
     }
@@ -263,6 +270,11 @@ impl Actor {
             && self.hearings.is_empty()
             && self.dialog.active().is_none()
             && self.playback.is_empty()
+    }
+
+    /// The longest utterance.
+    pub(super) fn max_utterance(&self) -> Samples {
+        Samples::from_ms(1_000 * u64::from(self.setup.session.max_utterance_seconds), SampleRate::HZ_16000)
     }
 
     fn silence(&self) -> Duration {

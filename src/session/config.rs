@@ -14,6 +14,8 @@ pub struct SessionConfig {
     pub create_response: bool,
     /// Whether speech stops the reply that plays.
     pub interrupt_response: bool,
+    /// The longest utterance, in seconds.
+    pub max_utterance_seconds: u32,
     /// Whether fields the protocol does not know are refused.
     pub refuse_unknown_fields: bool,
 }
@@ -25,6 +27,7 @@ impl Default for SessionConfig {
             lead_ms: 300,
             create_response: true,
             interrupt_response: true,
+            max_utterance_seconds: 300,
             refuse_unknown_fields: true,
         }
     }

@@ -5,6 +5,7 @@ use super::{AudioMode, translate};
 use crate::audio::codec::CodecError;
 use crate::dialog::{Action, Command, Event, Notice};
 use crate::turn::Edge;
+use crate::units::SampleRate;
 use crate::wire::frame::{Frame, FrameKind};
 use crate::wire::{AudioFormat, ClientEvent, Dialect, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError};
 use bytes::Bytes;
@@ -73,6 +74,7 @@ impl Actor {
             return Err(WireError::invalid("invalid_value", "A client sends microphone frames (kind 1) only.", None));
         }
         self.heard_audio();
+        self.check_room()?;
         let opus = self.mode == AudioMode::Opus;
         let result = self.ingress.push_frame(frame.sequence, frame.offset, frame.payload, opus);
         result.map_err(|error| bad_audio(&error))
@@ -83,6 +85,7 @@ impl Actor {
             ClientEvent::InputAudioAppend { audio } => {
                 self.setup.metrics.bytes_in(audio.len() as u64);
                 self.heard_audio();
+                self.check_room()?;
                 self.ingress.push(&audio).map_err(|error| bad_audio(&error))
             }
             ClientEvent::InputAudioCommit => {
@@ -102,6 +105,15 @@ impl Actor {
                 Ok(())
             }
         }
+    }
+
+    /// Where the client commits, the speech it may leave uncommitted is bounded.
+    fn check_room(&self) -> Result<(), WireError> {
+        let limit = self.max_utterance();
+        if self.ingress.is_manual() && self.ingress.n_hearing() >= limit {
+            return Err(WireError::buffer_full(limit.duration(SampleRate::HZ_16000)));
+        }
+        Ok(())
     }
 
     fn heard_audio(&mut self) {

@@ -6,7 +6,7 @@
 use crate::audio::codec::Format;
 use crate::dialog::{
     Content, IncompleteReason, Item, ItemKind, ItemStatus, Modality, Notice, OutputChange, Refusal, ResponseStatus,
-    ResponseView, Role, StopReason,
+    ResponseUsage, ResponseView, Role, StopReason,
 };
 use crate::stt::TokenLogprob;
 use crate::units::{ItemId, ResponseId, SampleRate, Samples};
@@ -98,10 +98,7 @@ impl Projector {
         let format = audio_format(settings.output_format);
         response.audio =
             wire::ResponseAudio { output: Some(wire::ResponseAudioOutput { format, voice: settings.voice }) };
-        response.usage = view.usage.map(|usage| {
-            let tokens = usage.tokens.unwrap_or_default();
-            wire::Usage::text(tokens.input_tokens, tokens.output_tokens)
-        });
+        response.usage = view.usage.map(usage);
         response.metadata = settings.metadata;
         response
     }
@@ -249,6 +246,8 @@ fn refusal(reason: &Refusal) -> WireError {
         Refusal::BufferTooSmall { buffered } => WireError::commit_too_small(seconds(*buffered) * 1e3),
         Refusal::NoActiveResponse => WireError::nothing_to_cancel(),
         Refusal::ResponseActive(id) => WireError::already_responding(id),
+        Refusal::TooManyResponses(limit) => WireError::too_many_responses(*limit),
+        Refusal::ItemTooLarge { bytes, limit } => WireError::item_too_large(*bytes, *limit),
         Refusal::VoiceFixed => WireError::cannot_update_voice(),
         Refusal::NoItemToDelete(id) => WireError::unknown_item(ItemUse::Delete, id),
         Refusal::NoItemToRetrieve(id) => WireError::unknown_item(ItemUse::Retrieve, id),
@@ -259,6 +258,17 @@ fn refusal(reason: &Refusal) -> WireError {
         Refusal::NotTruncatable => WireError::not_truncatable(),
         Refusal::TruncateBeyondEnd { length_ms, asked_ms } => WireError::truncate_beyond(*length_ms, *asked_ms),
     }
+}
+
+/// Audio counts as the protocol counts it: a token for each 100 ms heard and each 50 ms spoken.
+fn usage(used: ResponseUsage) -> wire::Usage {
+    let input = wire::InputTokens {
+        text_tokens: used.text.input_tokens,
+        audio_tokens: used.heard.as_ms_ceil(TURN_RATE).div_ceil(100),
+        ..Default::default()
+    };
+    let audio_tokens = used.spoken_ms.div_ceil(50);
+    wire::Usage::new(input, wire::OutputTokens { text_tokens: used.text.output_tokens, audio_tokens })
 }
 
 fn seconds(samples: Samples) -> f64 {

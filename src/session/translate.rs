@@ -77,6 +77,7 @@ fn request(params: wire::ResponseParams) -> ResponseRequest {
         instructions: params.instructions,
         modality: params.output_modalities.map(modality),
         voice: params.voice,
+        speed: params.speed.map(|speed| speed as f32),
         output_format: params.format.map(format),
         max_output_tokens: params.max_output_tokens.map(max_tokens),
         tools: params.tools.map(|tools| tools.iter().map(tool).collect()),

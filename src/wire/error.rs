@@ -6,6 +6,7 @@
 use super::session_update::SessionKind;
 use crate::units::{ItemId, ResponseId};
 use serde::Serialize;
+use std::time::Duration;
 
 /// What is sent as `error` inside an `error` event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -100,6 +101,29 @@ impl WireError {
              before creating a new one."
         );
         Self::invalid("conversation_already_has_active_response", message, None)
+    }
+
+    /// `response.create` beside so many others.
+    pub fn too_many_responses(limit: usize) -> Self {
+        let message = format!("This session already has {limit} responses in progress. Wait until one is finished.");
+        Self::invalid("too_many_active_responses", message, None)
+    }
+
+    /// `conversation.item.create` of an item that would fill the conversation alone.
+    pub fn item_too_large(bytes: usize, limit: usize) -> Self {
+        let message =
+            format!("Error creating item: its text has {bytes} bytes. A conversation keeps at most {limit} bytes.");
+        Self::invalid("string_above_max_length", message, Some("item"))
+    }
+
+    /// The input buffer holds an utterance of the greatest length.
+    pub fn buffer_full(limit: Duration) -> Self {
+        let message = format!(
+            "Error appending to the input audio buffer: it holds {} s of speech, the most there may be. Commit or clear \
+             it; this audio was not taken.",
+            limit.as_secs()
+        );
+        Self::invalid("input_audio_buffer_full", message, Some("audio"))
     }
 
     /// `conversation.item.truncate` beyond the audio there is.
