@@ -10,6 +10,7 @@ mod hub;
 mod layering;
 mod pressure;
 mod responses;
+mod rfc6455;
 mod server;
 mod session;
 mod transcription;
