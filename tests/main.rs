@@ -1,5 +1,6 @@
 //! The scenarios: one file each, all in one binary.
 
+mod beta;
 mod cli;
 mod configs;
 mod dialog;

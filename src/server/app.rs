@@ -71,7 +71,7 @@ impl App {
     /// How clients' JSON is read.
     pub(super) fn dialect(&self) -> Dialect {
         let strict = self.setup.session.refuse_unknown_fields;
-        Dialect { unknown: if strict { UnknownFields::Refuse } else { UnknownFields::Ignore } }
+        Dialect { unknown: if strict { UnknownFields::Refuse } else { UnknownFields::Ignore }, beta: false }
     }
 
     /// A place for one more session, if there is one and the server is not stopping.

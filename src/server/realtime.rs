@@ -10,7 +10,7 @@ use crate::session::{AudioMode, Close, Egress, Handle, Inbound, Message, Opening
 use crate::wire::{Dialect, SessionKind};
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -41,6 +41,7 @@ pub(super) struct Params {
 pub(super) async fn upgrade(
     State(app): State<Arc<App>>,
     Query(params): Query<Params>,
+    headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
     let mode = match params.audio.as_deref() {
@@ -62,7 +63,13 @@ pub(super) async fn upgrade(
             return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
         }
     };
-    let opening = Opening { mode, dialect: app.dialect(), model: params.model, intent, expires_at: 0 };
+    let opening = Opening {
+        mode,
+        dialect: Dialect { beta: asks_for_beta(&headers), ..app.dialect() },
+        model: params.model,
+        intent,
+        expires_at: 0,
+    };
     let Some(permit) = app.admit() else {
         app.setup.metrics.session_rejected();
         let message = "Every session of this server is taken. Try again soon.";
@@ -74,6 +81,15 @@ pub(super) async fn upgrade(
     websocket::configured(ws)
         .protocols(["realtime"])
         .on_upgrade(move |socket| tasks.track_future(connection(app, socket, opening, permit)))
+}
+
+/// Whether the client speaks the names before GA: it says so in a header, or, a browser, by a subprotocol.
+fn asks_for_beta(headers: &HeaderMap) -> bool {
+    let any = |name: &str, wanted: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|value| value.trim() == wanted)
+    };
+    any("openai-beta", "realtime=v1") || any("sec-websocket-protocol", "openai-beta.realtime-v1")
 }
 
 async fn connection(app: Arc<App>, socket: WebSocket, opening: Opening, _permit: OwnedSemaphorePermit) {

@@ -13,7 +13,7 @@ use crate::dialog::{Dialog, Event, Listener};
 use crate::stt::SpeakerState;
 use crate::turn::{Edge, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
-use crate::wire::{self, ServerEvent, ServerVad, SessionKind, WireError};
+use crate::wire::{self, Dialect, ServerEvent, ServerVad, SessionKind, WireError};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,6 +39,7 @@ const STALL_MARGIN: Duration = Duration::from_millis(500);
 pub(super) struct Actor {
     pub(super) setup: Arc<Setup>,
     pub(super) mode: AudioMode,
+    dialect: Dialect,
     clock: Instant,
     pub(super) dialog: Dialog,
     pub(super) ingress: Ingress,
@@ -82,6 +83,7 @@ impl Actor {
         let life = Duration::from_secs(60 * u64::from(setup.session.max_minutes));
         Self {
             mode,
+            dialect: opening.dialect,
             clock,
             dialog: Dialog::new(translate::settings(&session), listener, seed),
             ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
@@ -111,6 +113,10 @@ impl Actor {
     pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
         let (mut reports, mut products) = self.inboxes.take().expect("an actor runs once");
         self.send(None, &ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
+        if self.dialect.beta && self.session.kind == SessionKind::Realtime {
+            let conversation = wire::Conversation::new(self.projector.conversation_id.clone());
+            self.send(None, &ServerEvent::ConversationCreated { conversation });
+        }
         loop {
             let more = self.judge_windows();
             let blocked = self.ingress.blocked_on();
@@ -296,13 +302,14 @@ impl Actor {
 
     /// Sends an event, in order with the response it belongs to.
     pub(super) fn send(&mut self, response: Option<ResponseId>, event: &ServerEvent) {
-        let text = self.encode(event);
+        let Some(text) = self.encode(event) else { return };
         self.setup.metrics.bytes_out(text.len() as u64);
         self.egress.push(Message::Text(text), response);
     }
 
-    pub(super) fn encode(&mut self, event: &ServerEvent) -> String {
-        wire::encode(event, &self.event_ids.next("event"))
+    /// `None` for an event that the client's dialect does not have.
+    pub(super) fn encode(&mut self, event: &ServerEvent) -> Option<String> {
+        self.dialect.encode(event, &self.event_ids.next("event"))
     }
 }
 

@@ -19,7 +19,7 @@ const TURN_RATE: SampleRate = SampleRate::HZ_16000;
 
 /// Puts notices into the protocol's words.
 pub(super) struct Projector {
-    conversation_id: String,
+    pub(super) conversation_id: String,
     /// What the recognizer said of the last transcript's tokens, where the client wants it.
     logprobs: Option<(ItemId, Vec<Logprob>)>,
 }

@@ -5,6 +5,7 @@
 //! and knows no session: whether an event makes sense now is decided above. To complete the protocol, add a row: a
 //! variant and its line in `client_event::EVENTS`, or a variant of [`ServerEvent`].
 
+mod beta;
 mod client_event;
 mod dialect;
 mod error;
@@ -27,7 +28,7 @@ pub use response::{
     StatusDetails, StatusReason, Usage,
 };
 pub use server_event::{
-    ItemAt, Logprob, Marks, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode,
+    Conversation, ItemAt, Logprob, Marks, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode,
 };
 pub use session::{
     Audio, AudioInput, AudioOutput, Eagerness, NoiseReduction, SemanticVad, ServerVad, Session, Transcription,

@@ -29,6 +29,10 @@ pub enum ServerEvent {
         session: Box<Session>,
     },
 
+    /// Of the names before GA.
+    #[serde(rename = "conversation.created")]
+    ConversationCreated { conversation: Conversation },
+
     /// The user's audio became an item.
     #[serde(rename = "input_audio_buffer.committed")]
     InputAudioCommitted { previous_item_id: Option<ItemId>, item_id: ItemId },
@@ -170,6 +174,20 @@ pub enum ServerEvent {
     /// Extension: where the time of a turn went.
     #[serde(rename = "antiphon.timeline")]
     Timeline { item_id: ItemId, response_id: ResponseId, marks: Marks },
+}
+
+/// A conversation as clients of the names before GA are shown it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Conversation {
+    id: String,
+    object: &'static str,
+}
+
+impl Conversation {
+    /// The conversation of this id.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self { id: id.into(), object: "realtime.conversation" }
+    }
 }
 
 /// Where in a response an item stands.
