@@ -136,6 +136,19 @@ async fn a_short_lived_key_opens_the_session_it_is_bound_to() {
 }
 
 #[tokio::test]
+async fn a_key_may_be_bound_to_transcription() {
+    let hub = guarded().await;
+    let session = json!({"type": "transcription", "audio": {"input": {"transcription": {"language": "en"}}}});
+    let made = secret(&hub, json!({"session": session})).await;
+    assert_eq!(made["session"]["object"], "realtime.transcription_session");
+    let mut socket = bearer(&hub, made["value"].as_str().expect("a key")).await;
+    let begun = socket.next().await["session"].clone();
+    assert_eq!((&begun["type"], &begun["audio"]), (&json!("transcription"), &made["session"]["audio"]));
+    socket.send(json!({"type": "session.update", "session": {"type": "realtime"}})).await;
+    assert_eq!(socket.next().await["type"], "error", "what it is for is fixed");
+}
+
+#[tokio::test]
 async fn bad_wishes_for_a_key_are_refused_with_their_parameter() {
     let hub = guarded().await;
     let auth = format!("Bearer {KEY}");

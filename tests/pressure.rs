@@ -9,6 +9,7 @@ use antiphon::stt::fake::FakeStt;
 use antiphon::telemetry::Metrics;
 use antiphon::tts::fake::FakeTts;
 use antiphon::turn::TurnConfig;
+use antiphon::wire::Dialect;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +35,7 @@ pub fn setup(engines: Engines) -> Arc<Setup> {
 }
 
 pub async fn say(session: &Handle, event: Value) {
-    let inbound = Inbound::text(&event.to_string(), None);
+    let inbound = Inbound::text(&event.to_string(), Dialect::default(), None);
     assert!(session.inbound.send(inbound).await.is_ok(), "the session lives");
 }
 

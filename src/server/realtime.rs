@@ -10,6 +10,7 @@ use super::resume::{self, Return};
 use super::seat::Seat;
 use super::websocket;
 use crate::session::{AudioMode, Opening};
+use crate::wire::{Dialect, SessionKind};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -55,10 +56,28 @@ pub(super) async fn upgrade(
             return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
         }
     };
-    if params.intent.as_deref().is_some_and(|intent| intent != "realtime") {
-        let message = "This server does not serve transcription sessions yet; leave 'intent' out.";
-        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
-    }
+    let intent = match params.intent.as_deref() {
+        None => None,
+        Some("realtime") => Some(SessionKind::Realtime),
+        Some("transcription") => Some(SessionKind::Transcription),
+        Some(other) => {
+            let message =
+                format!("Invalid value: '{other}' for 'intent'. Supported values are: 'realtime' and 'transcription'.");
+            return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+        }
+    };
+    let settings = match caller {
+        Caller::Trusted => None,
+        Caller::Guest(settings) => settings,
+    };
+    let mut opening = Opening {
+        mode,
+        dialect: Dialect { beta: asks_for_beta(&headers), ..app.dialect() },
+        model: params.model,
+        intent,
+        settings,
+        resume_key: None,
+    };
     let Some(permit) = app.admit() else {
         app.setup.metrics.session_rejected();
         let message = "Every session of this server is taken. Try again soon.";
@@ -66,11 +85,6 @@ pub(super) async fn upgrade(
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         return response;
     };
-    let settings = match caller {
-        Caller::Trusted => None,
-        Caller::Guest(settings) => settings,
-    };
-    let mut opening = Opening { mode, model: params.model, settings, resume_key: None };
     let registered = params.resume.is_some().then(|| {
         let (key, registered) = resume::register(&app, &headers);
         opening.resume_key = Some(key);
@@ -103,6 +117,15 @@ fn take_up(app: &Arc<App>, headers: &HeaderMap, ws: WebSocketUpgrade, key: &str,
 
 fn upgrade_of(ws: WebSocketUpgrade) -> WebSocketUpgrade {
     websocket::configured(ws).protocols(["realtime"])
+}
+
+/// Whether the client speaks the names before GA: it says so in a header, or, a browser, by a subprotocol.
+fn asks_for_beta(headers: &HeaderMap) -> bool {
+    let any = |name: &str, wanted: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|value| value.trim() == wanted)
+    };
+    any("openai-beta", "realtime=v1") || any("sec-websocket-protocol", "openai-beta.realtime-v1")
 }
 
 /// A bad key is told after the upgrade, where clients look for it; a crowd of them before it.

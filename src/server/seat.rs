@@ -12,7 +12,7 @@ use super::socket::{CLOSING, End, Reader, close, write};
 use crate::session::{AudioMode, Handle, Opening};
 use crate::telemetry::ActiveSession;
 use crate::units::IdMint;
-use crate::wire::{SessionNotice, encode_notice};
+use crate::wire::{Dialect, SessionNotice, encode_notice};
 use axum::extract::ws::{Message as WsMessage, WebSocket};
 use futures_util::stream::SplitStream;
 use futures_util::{SinkExt, StreamExt};
@@ -30,6 +30,7 @@ pub(super) struct Seat {
     app: Arc<App>,
     handle: Handle,
     mode: AudioMode,
+    dialect: Dialect,
     /// Where the next connection comes from; `None`: this one is the only one.
     registered: Option<Registered>,
     received: AtomicU64,
@@ -54,10 +55,10 @@ impl Seat {
         registered: Option<Registered>,
     ) -> Self {
         let counted = app.setup.metrics.session();
-        let mode = opening.mode;
+        let (mode, dialect) = (opening.mode, opening.dialect);
         let handle = app.setup.open(opening);
         app.sessions.insert(handle.id.clone(), mode);
-        Self { app, handle, mode, registered, received: AtomicU64::new(0), _permit: permit, _counted: counted }
+        Self { app, handle, mode, dialect, registered, received: AtomicU64::new(0), _permit: permit, _counted: counted }
     }
 
     /// Serves the session to its end.
@@ -112,7 +113,7 @@ impl Seat {
     /// Serves one connection. `after`: it goes on behind the message of this number.
     async fn serve(&mut self, socket: WebSocket, after: Option<u64>) -> Ended {
         let (mut sink, mut stream) = socket.split();
-        let Self { app, handle, registered, received, .. } = self;
+        let Self { app, handle, dialect, registered, received, .. } = self;
         if let Some(after) = after {
             let notice = SessionNotice::Resumed { after, received: received.load(Ordering::Relaxed) };
             let text = encode_notice(&notice, &IdMint::new(rand::random()).next("event"));
@@ -121,7 +122,7 @@ impl Seat {
             }
         }
         let (heard, pulse) = Pulse::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
-        let reader = Reader { app, handle, heard, received };
+        let reader = Reader { app, handle, dialect: *dialect, heard, received };
         let end = tokio::select! {
             end = reader.run(&mut stream) => end,
             end = write(&mut sink, &handle.egress, pulse) => end,

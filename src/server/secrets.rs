@@ -7,7 +7,7 @@
 use super::app::App;
 use super::guard::refused;
 use super::keys::{self, Digest};
-use crate::wire::{self, ClientEvent, SessionKind, SessionUpdate, WireError};
+use crate::wire::{self, ClientEvent, SessionUpdate, WireError};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -140,11 +140,7 @@ fn read(body: &[u8]) -> Result<(u64, Option<SessionUpdate>), WireError> {
 fn settings(session: &str) -> Result<SessionUpdate, WireError> {
     let update = format!(r#"{{"type":"session.update","session":{session}}}"#);
     match wire::parse(&update)?.event {
-        ClientEvent::SessionUpdate(update) if update.kind == SessionKind::Realtime => Ok(*update),
-        ClientEvent::SessionUpdate(_) => {
-            let message = "This server does not serve transcription sessions yet.";
-            Err(WireError::invalid("invalid_value", message, Some("session.type")))
-        }
+        ClientEvent::SessionUpdate(update) => Ok(*update),
         _ => Err(WireError::invalid("invalid_value", "Invalid 'session'.", Some("session"))),
     }
 }

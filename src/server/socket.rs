@@ -8,6 +8,7 @@ use super::app::App;
 use super::pulse::{Beat, Heard, Pulse};
 use super::websocket::close_for;
 use crate::session::{Close, Egress, Handle, Inbound, Message};
+use crate::wire::Dialect;
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket};
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
@@ -35,6 +36,8 @@ pub(super) enum End {
 pub(super) struct Reader<'a> {
     pub(super) app: &'a App,
     pub(super) handle: &'a Handle,
+    /// How the client's JSON is read.
+    pub(super) dialect: Dialect,
     pub(super) heard: Heard,
     /// Messages the session has got, over all its connections.
     pub(super) received: &'a AtomicU64,
@@ -48,7 +51,7 @@ impl Reader<'_> {
             let inbound = match message {
                 Ok(WsMessage::Text(text)) => {
                     let Some(budget) = self.share(text.len()).await else { return std::future::pending().await };
-                    Inbound::text(text.as_str(), Some(budget))
+                    Inbound::text(text.as_str(), self.dialect, Some(budget))
                 }
                 Ok(WsMessage::Binary(bytes)) => {
                     let Some(budget) = self.share(bytes.len()).await else { return std::future::pending().await };

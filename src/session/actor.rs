@@ -14,7 +14,7 @@ use crate::dialog::{Dialog, Event, Listener};
 use crate::stt::SpeakerState;
 use crate::turn::{Edge, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
-use crate::wire::{self, ServerEvent};
+use crate::wire::{self, Dialect, ServerEvent};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,7 @@ const STALL_MARGIN: Duration = Duration::from_millis(500);
 pub(super) struct Actor {
     pub(super) setup: Arc<Setup>,
     pub(super) mode: AudioMode,
+    pub(super) dialect: Dialect,
     clock: Instant,
     pub(super) dialog: Dialog,
     pub(super) ingress: Ingress,
@@ -47,6 +48,8 @@ pub(super) struct Actor {
     pub(super) projector: Projector,
     /// The whole session object, as the client last saw it.
     pub(super) session: wire::Session,
+    /// What the session is for does not change any more: it was said at the beginning, by an update or by a response.
+    pub(super) kind_is_fixed: bool,
     pub(super) event_ids: IdMint,
     /// Transcriptions under way; dropping a guard cancels one.
     pub(super) hearings: HashMap<ItemId, DropGuard>,
@@ -73,7 +76,7 @@ pub(super) struct Actor {
 impl Actor {
     pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, mut opening: Opening, egress: Arc<Egress>) -> Self {
         let (mode, resume_key) = (opening.mode, opening.resume_key.take());
-        let session = setup.session_object(id.clone(), opening);
+        let session = setup.session_object(id.clone(), &opening);
         let listener = if mode == AudioMode::Events { Listener::Buffers } else { Listener::Obeys };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
@@ -83,12 +86,14 @@ impl Actor {
         let life = Life::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
         Self {
             mode,
+            dialect: opening.dialect,
             clock,
             dialog: Dialog::new(translate::settings(&session), listener, seed),
             ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
             egress,
-            projector: Projector { conversation_id: event_ids.next("conv") },
+            projector: Projector::new(event_ids.next("conv")),
             session,
+            kind_is_fixed: opening.intent.is_some() || opening.settings.is_some(),
             event_ids,
             hearings: HashMap::new(),
             speaking: HashMap::new(),
@@ -159,6 +164,13 @@ impl Actor {
                 Some(None) => {}
                 Some(Some(edge)) => self.edge(edge),
             }
+            // Noise without an end is cut into turns.
+            if self.ingress.n_hearing() >= self.max_utterance()
+                && self.ingress.is_listening()
+                && let Some(edge) = self.ingress.stall()
+            {
+                self.edge(edge);
+            }
         }
         true
     }
@@ -190,6 +202,7 @@ impl Actor {
                 let now = self.now();
                 self.timeline.transcribed(now);
                 let result = result.map(|transcript| {
+                    self.projector.learnt(&item, transcript.logprobs);
                     self.speaker = transcript.speaker.or(self.speaker.take());
                     transcript.text
                 });
@@ -264,6 +277,11 @@ impl Actor {
         self.setup.drain.is_cancelled() && (!self.egress.is_attached() || is_done())
     }
 
+    /// The longest utterance.
+    pub(super) fn max_utterance(&self) -> Samples {
+        Samples::from_ms(1_000 * u64::from(self.setup.session.max_utterance_seconds), SampleRate::HZ_16000)
+    }
+
     fn silence(&self) -> Duration {
         let vad = match &self.session.audio.input.turn_detection {
             Some(wire::TurnDetection::ServerVad(vad)) => vad.silence_duration_ms,
@@ -283,7 +301,7 @@ impl Actor {
 
     /// Sends an event, in order with the response it belongs to.
     pub(super) fn send(&mut self, response: Option<ResponseId>, event: &ServerEvent) {
-        let text = self.encode(event);
+        let Some(text) = self.encode(event) else { return };
         self.push(response, text);
     }
 
@@ -292,8 +310,9 @@ impl Actor {
         self.egress.push(Message::Text(text), response);
     }
 
-    pub(super) fn encode(&mut self, event: &ServerEvent) -> String {
-        wire::encode(event, &self.event_ids.next("event"))
+    /// `None` for an event that the client's dialect does not have.
+    pub(super) fn encode(&mut self, event: &ServerEvent) -> Option<String> {
+        self.dialect.encode(event, &self.event_ids.next("event"))
     }
 }
 

@@ -4,7 +4,7 @@
 
 use super::{AudioMode, Opening, Setup};
 use crate::units::{IdMint, SessionId};
-use crate::wire::{self, AudioFormat, ServerVad, SessionUpdate};
+use crate::wire::{self, AudioFormat, ServerVad, SessionKind, SessionUpdate};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 impl Setup {
@@ -22,13 +22,17 @@ impl Setup {
     }
 
     /// The session object a session begins with.
-    pub(super) fn session_object(&self, id: SessionId, opening: Opening) -> wire::Session {
+    pub(super) fn session_object(&self, id: SessionId, opening: &Opening) -> wire::Session {
         let mut session = self.plain_object(id);
-        if let Some(model) = opening.model {
+        let model = opening.model.clone();
+        if opening.intent == Some(SessionKind::Transcription) {
+            session.kind = SessionKind::Transcription;
+            session.audio.input.transcription = Some(wire::Transcription { model, ..Default::default() });
+        } else if let Some(model) = model {
             session.model = model;
         }
-        if let Some(settings) = opening.settings {
-            session.apply(SessionUpdate::clone(&settings));
+        if let Some(settings) = &opening.settings {
+            session.apply(SessionUpdate::clone(settings));
         }
         if opening.mode != AudioMode::Events {
             // Frames carry this format whatever the key is bound to.

@@ -2,7 +2,7 @@
 
 use super::actor::Actor;
 use super::egress::Close;
-use crate::wire::{ServerEvent, SessionNotice, WireError, encode_notice};
+use crate::wire::{Conversation, ServerEvent, SessionKind, SessionNotice, WireError, encode_notice};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -33,6 +33,10 @@ impl Actor {
     /// Says what begins: the session, and for a client that asked, how it comes back to it.
     pub(super) fn greet(&mut self) {
         self.send(None, &ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
+        if self.dialect.beta && self.session.kind == SessionKind::Realtime {
+            let conversation = Conversation::new(self.projector.conversation_id.clone());
+            self.send(None, &ServerEvent::ConversationCreated { conversation });
+        }
         if let Some(key) = self.resume_key.take() {
             let within_s = u64::from(self.setup.session.resume_seconds);
             self.tell(&SessionNotice::Resumable { key, within_s });

@@ -5,7 +5,7 @@ use super::{Close, Egress, Engines, Inbound, SessionConfig};
 use crate::telemetry::{Metrics, span};
 use crate::turn::TurnConfig;
 use crate::units::{IdMint, SessionId};
-use crate::wire::SessionUpdate;
+use crate::wire::{Dialect, SessionKind, SessionUpdate};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -25,13 +25,17 @@ pub enum AudioMode {
     Opus,
 }
 
-/// What a connection asks of its session.
+/// What a connection asked for before it said anything: by its address, its headers and its key.
 #[derive(Clone, Default)]
 pub struct Opening {
     /// How audio travels.
     pub mode: AudioMode,
-    /// The model's name, as the client asked for it.
+    /// How JSON is read and written.
+    pub dialect: Dialect,
+    /// The model it named.
     pub model: Option<String>,
+    /// What the session is for, where the address says so. Otherwise the first update or response decides.
+    pub intent: Option<SessionKind>,
     /// Settings to begin with over the hub's own: those a client's key is bound to.
     pub settings: Option<Arc<SessionUpdate>>,
     /// The key by which the client can take the session up again after its connection broke; `None`: it did not ask.
