@@ -137,12 +137,11 @@ impl Seat {
                 return Ended::Replaced(next);
             }
         };
+        // A close frame is answered, whatever it says.
+        let_close(&mut stream).await;
         match end {
             End::Lost => Ended::Lost,
-            End::Over => {
-                let_close(&mut stream).await;
-                Ended::Over
-            }
+            End::Over => Ended::Over,
         }
     }
 }
