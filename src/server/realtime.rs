@@ -5,10 +5,12 @@
 
 use super::app::App;
 use super::guard::refused;
-use crate::session::{AudioMode, Close, Egress, Handle, Inbound, Message};
+use super::websocket;
+use crate::session::{AudioMode, Close, Egress, Handle, Inbound, Message, Opening};
+use crate::wire::{Dialect, SessionKind};
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -17,16 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Error as WsError;
 
-/// The longest message of a client.
-const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
-/// Read at once from a socket, and kept for each connection (the library's default is 128 KiB).
-const READ_BUFFER_BYTES: usize = 4 * 1024;
-/// Written at once to a socket; every message is flushed anyway.
-const WRITE_BUFFER_BYTES: usize = 4 * 1024;
-/// A bound on what the library may buffer for a socket that takes nothing: one message of the largest kind.
-const MAX_WRITE_BUFFER_BYTES: usize = MAX_MESSAGE_BYTES + 1024 * 1024;
 /// A session that takes nothing for this long is not going to.
 const STUCK: Duration = Duration::from_secs(10);
 /// How long a client may take to answer a close.
@@ -48,6 +41,7 @@ pub(super) struct Params {
 pub(super) async fn upgrade(
     State(app): State<Arc<App>>,
     Query(params): Query<Params>,
+    headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
     let mode = match params.audio.as_deref() {
@@ -59,10 +53,23 @@ pub(super) async fn upgrade(
             return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
         }
     };
-    if params.intent.as_deref().is_some_and(|intent| intent != "realtime") {
-        let message = "This server does not serve transcription sessions yet; leave 'intent' out.";
-        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
-    }
+    let intent = match params.intent.as_deref() {
+        None => None,
+        Some("realtime") => Some(SessionKind::Realtime),
+        Some("transcription") => Some(SessionKind::Transcription),
+        Some(other) => {
+            let message =
+                format!("Invalid value: '{other}' for 'intent'. Supported values are: 'realtime' and 'transcription'.");
+            return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+        }
+    };
+    let opening = Opening {
+        mode,
+        dialect: Dialect { beta: asks_for_beta(&headers), ..app.dialect() },
+        model: params.model,
+        intent,
+        expires_at: 0,
+    };
     let Some(permit) = app.admit() else {
         app.setup.metrics.session_rejected();
         let message = "Every session of this server is taken. Try again soon.";
@@ -71,33 +78,33 @@ pub(super) async fn upgrade(
         return response;
     };
     let tasks = app.setup.tasks.clone();
-    ws.protocols(["realtime"])
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(WRITE_BUFFER_BYTES)
-        .max_write_buffer_size(MAX_WRITE_BUFFER_BYTES)
-        .max_message_size(MAX_MESSAGE_BYTES)
-        .max_frame_size(MAX_MESSAGE_BYTES)
-        .on_upgrade(move |socket| tasks.track_future(connection(app, socket, mode, params.model, permit)))
+    websocket::configured(ws)
+        .protocols(["realtime"])
+        .on_upgrade(move |socket| tasks.track_future(connection(app, socket, opening, permit)))
 }
 
-async fn connection(
-    app: Arc<App>,
-    socket: WebSocket,
-    mode: AudioMode,
-    model: Option<String>,
-    _permit: OwnedSemaphorePermit,
-) {
+/// Whether the client speaks the names before GA: it says so in a header, or, a browser, by a subprotocol.
+fn asks_for_beta(headers: &HeaderMap) -> bool {
+    let any = |name: &str, wanted: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|value| value.trim() == wanted)
+    };
+    any("openai-beta", "realtime=v1") || any("sec-websocket-protocol", "openai-beta.realtime-v1")
+}
+
+async fn connection(app: Arc<App>, socket: WebSocket, opening: Opening, _permit: OwnedSemaphorePermit) {
+    let (mode, dialect) = (opening.mode, opening.dialect);
     let _counted = app.setup.metrics.session();
     let life = Duration::from_secs(60 * u64::from(app.setup.session.max_minutes));
     let expires_at = (SystemTime::now() + life).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let handle = app.setup.open(mode, model, expires_at);
+    let handle = app.setup.open(Opening { expires_at, ..opening });
     let id = handle.id.clone();
     app.sessions.insert(id.clone(), mode);
     tracing::info!(session = %id, ?mode, "connected");
     let (sink, stream) = socket.split();
     let (mut sink, mut stream) = (sink, stream);
     tokio::select! {
-        () = read(&app, &mut stream, &handle) => {}
+        () = read(&app, &mut stream, &handle, dialect) => {}
         () = write(&mut sink, &handle.egress) => {}
         () = async { handle.egress.closed().await; tokio::time::sleep(LAST_MESSAGES).await } => {}
         () = app.kill.cancelled() => {
@@ -112,12 +119,12 @@ async fn connection(
 }
 
 /// Hands messages over until the client is gone. A client that breaks the protocol is told so by the writer.
-async fn read(app: &App, stream: &mut SplitStream<WebSocket>, handle: &Handle) {
+async fn read(app: &App, stream: &mut SplitStream<WebSocket>, handle: &Handle, dialect: Dialect) {
     while let Some(message) = stream.next().await {
         let inbound = match message {
             Ok(WsMessage::Text(text)) => {
                 let Some(budget) = share(app, handle, text.len()).await else { return std::future::pending().await };
-                Inbound::text(text.as_str(), Some(budget))
+                Inbound::text(text.as_str(), dialect, Some(budget))
             }
             Ok(WsMessage::Binary(bytes)) => {
                 let Some(budget) = share(app, handle, bytes.len()).await else { return std::future::pending().await };
@@ -126,8 +133,8 @@ async fn read(app: &App, stream: &mut SplitStream<WebSocket>, handle: &Handle) {
             Ok(WsMessage::Ping(_) | WsMessage::Pong(_)) => continue,
             Ok(WsMessage::Close(_)) => return,
             Err(error) => {
-                let Some(close) = close_for(error) else { return };
-                handle.egress.close(close);
+                let Some((code, reason)) = websocket::close_for(error) else { return };
+                handle.egress.close(Close { code, reason });
                 return std::future::pending().await;
             }
         };
@@ -150,23 +157,6 @@ async fn share(app: &App, handle: &Handle, bytes: usize) -> Option<OwnedSemaphor
         handle.egress.close(Close { code: 1013, reason: "the server cannot keep up" });
     }
     share
-}
-
-/// The close of a client's mistake; `None` when the connection itself is gone.
-fn close_for(error: axum::Error) -> Option<Close> {
-    match error.into_inner().downcast_ref::<WsError>()? {
-        WsError::Capacity(_) => Some(Close { code: 1009, reason: "a message holds at most 16 MiB" }),
-        WsError::Utf8(_) => Some(Close { code: 1007, reason: "a text message must be UTF-8" }),
-        WsError::Protocol(error) if !is_gone(error) => {
-            Some(Close { code: 1002, reason: "this breaks the WebSocket protocol" })
-        }
-        _ => None,
-    }
-}
-
-fn is_gone(error: &tokio_tungstenite::tungstenite::error::ProtocolError) -> bool {
-    use tokio_tungstenite::tungstenite::error::ProtocolError;
-    matches!(error, ProtocolError::ResetWithoutClosingHandshake | ProtocolError::SendAfterClosing)
 }
 
 /// Sends what the session gives until it closes or the client takes nothing more.

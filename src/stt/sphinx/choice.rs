@@ -21,10 +21,10 @@ const STEP: f64 = 5.0;
 pub(super) fn transcript(full: &[Word], field: &[Word]) -> Transcript {
     let score = score(full, field);
     if score < THRESHOLD {
-        return Transcript { text: words::text(full), confidence: None, speaker: None };
+        return Transcript { text: words::text(full), ..Transcript::default() };
     }
     let confidence = 1.0 / (1.0 + ((THRESHOLD - score) / STEP).exp());
-    Transcript { text: words::text(field), confidence: Some(confidence as f32), speaker: None }
+    Transcript { text: words::text(field), confidence: Some(confidence as f32), ..Transcript::default() }
 }
 
 /// How much of the field an utterance sounds: the difference of the acoustic scores and LANGUAGE times the field's
