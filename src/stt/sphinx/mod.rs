@@ -31,3 +31,6 @@ pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, 
     let field = Field::make(&model)?;
     Local::start("sphinx", config.decoders, move || SphinxStream::new(&model, &field))
 }
+
+#[cfg(test)]
+mod tests;
