@@ -25,8 +25,8 @@ pub enum Action {
     Hold,
     /// Let it out again.
     Release,
-    /// Drop the reply audio that has not left yet, of every response, and tell a client that plays from a queue.
-    Flush(Option<ResponseId>),
+    /// Drop a response's audio that has not left yet, and tell a client that plays from a queue.
+    Flush(ResponseId),
     /// Tell the client.
     Notify(Notice),
 }
@@ -76,6 +76,8 @@ pub enum Notice {
         item: Item,
         /// The item before it.
         previous: Option<ItemId>,
+        /// The response that makes it.
+        response: Option<ResponseId>,
     },
     /// An item is as it will stay.
     ItemDone {
@@ -83,6 +85,8 @@ pub enum Notice {
         item: Item,
         /// The item before it.
         previous: Option<ItemId>,
+        /// The response that makes it.
+        response: Option<ResponseId>,
     },
     /// An item left the conversation.
     ItemDeleted(ItemId),

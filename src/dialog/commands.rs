@@ -54,7 +54,7 @@ impl Dialog {
     /// The listener wants no more of what is being said.
     fn clear_output(&mut self) {
         let unheard = self.history.unheard(self.now);
-        let sounding = unheard.first().and_then(|id| self.history.spoken(id)).map(|spoken| spoken.response().clone());
+        let sounding = self.history.responses_of(&unheard);
         if let Some(active) = self.active.clone() {
             self.stop(&active, StopReason::ClientCancelled);
         }
@@ -64,7 +64,8 @@ impl Dialog {
                 spoken.cut(spoken.heard(now));
             }
         }
-        self.actions.push(Action::Flush(sounding));
+        self.actions.extend(sounding.into_iter().map(Action::Flush));
+        self.end_hold();
         self.respond_if_due();
     }
 
@@ -82,8 +83,8 @@ impl Dialog {
             return Err(Refusal::DuplicateItem(item.id));
         }
         let previous = self.history.insert(item.clone(), place).map_err(Refusal::NoItemBefore)?;
-        self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone() });
-        self.notify(Notice::ItemDone { item, previous });
+        self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
+        self.notify(Notice::ItemDone { item, previous, response: None });
         Ok(())
     }
 
@@ -136,7 +137,7 @@ impl Dialog {
         let id = wanted.filter(|id| self.responses.contains_key(id)).ok_or(Refusal::NoActiveResponse)?;
         self.stop(&id, StopReason::ClientCancelled);
         if self.listener == Listener::Obeys {
-            self.actions.push(Action::Flush(Some(id)));
+            self.actions.push(Action::Flush(id));
         }
         self.respond_if_due();
         Ok(())

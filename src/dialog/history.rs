@@ -2,7 +2,7 @@
 
 use super::{Content, Item, ItemKind, ItemStatus, Place, Role, Spoken};
 use crate::llm::{Message, ToolCall};
-use crate::units::{ItemId, Timestamp};
+use crate::units::{ItemId, ResponseId, Timestamp};
 use std::collections::HashMap;
 
 /// The items of a conversation.
@@ -76,6 +76,19 @@ impl History {
     pub(super) fn unheard(&self, now: Timestamp) -> Vec<ItemId> {
         let unheard = |item: &&Item| self.spoken.get(&item.id).is_some_and(|spoken| spoken.is_unheard(now));
         self.items.iter().filter(unheard).map(|item| item.id.clone()).collect()
+    }
+
+    /// The responses that these items belong to, each once, in order.
+    pub(super) fn responses_of(&self, items: &[ItemId]) -> Vec<ResponseId> {
+        let mut responses: Vec<_> =
+            items.iter().filter_map(|id| Some(self.spoken.get(id)?.response().clone())).collect();
+        responses.dedup();
+        responses
+    }
+
+    /// Lets every playhead go on, those of items that were cut meanwhile too.
+    pub(super) fn resume(&mut self, now: Timestamp) {
+        self.spoken.values_mut().for_each(|spoken| spoken.resume(now));
     }
 
     /// When all that was sent will have sounded.

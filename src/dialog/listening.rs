@@ -42,21 +42,21 @@ impl Dialog {
         }
         let item = self.mint_item();
         let over = self.sounding();
+        let unanswered = self.is_unanswered();
         let captions = Captions::default();
         let utterance = Utterance { item: item.clone(), audio_start, length: Samples::ZERO, captions, over };
         self.begin_turn();
         self.listening.speaking = Some(utterance);
-        let Some(detection) = self.settings.turn_detection else {
-            self.actions.push(Action::OpenUtterance(item));
-            return;
-        };
+        self.actions.push(Action::OpenUtterance(item.clone()));
+        let Some(detection) = self.settings.turn_detection else { return };
+        self.notify(Notice::SpeechStarted { item, audio_start });
         if detection.interrupt_response {
             self.interrupt();
+            // What was asked and not answered yet is still asked, even if this is no more than a noise.
+            self.listening.has_words |= unanswered;
         } else {
             self.release();
         }
-        self.actions.push(Action::OpenUtterance(item.clone()));
-        self.notify(Notice::SpeechStarted { item, audio_start });
     }
 
     pub(super) fn speech_stopped(&mut self, audio_end: Samples) {
@@ -97,8 +97,8 @@ impl Dialog {
         let item = Item::spoken_by_user(utterance.item.clone());
         let previous = self.history.insert(item.clone(), &Place::Last).expect("there is always an end");
         self.notify(Notice::Committed { item: utterance.item.clone(), previous: previous.clone() });
-        self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone() });
-        self.notify(Notice::ItemDone { item, previous });
+        self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
+        self.notify(Notice::ItemDone { item, previous, response: None });
         let item = utterance.item.clone();
         self.listening.awaiting.push(utterance);
         if let Some((failed, message)) = self.listening.early_failure.take()
@@ -119,10 +119,17 @@ impl Dialog {
         listening.failure = None;
     }
 
+    /// Whether a response is under way of which nothing has left yet.
+    fn is_unanswered(&self) -> bool {
+        let spoken =
+            self.active.as_ref().and_then(|id| self.speaking_item(id)).and_then(|(id, _)| self.history.spoken(&id));
+        self.active.is_some() && spoken.is_none_or(|spoken| spoken.playhead().n_sent() == Samples::ZERO)
+    }
+
     /// Speech stops what is being said, and the history keeps what was heard of it.
     fn interrupt(&mut self) {
         let unheard = self.history.unheard(self.now);
-        let sounding = unheard.first().and_then(|id| self.history.spoken(id)).map(|spoken| spoken.response().clone());
+        let sounding = self.history.responses_of(&unheard);
         for id in &unheard {
             let heard = self.history.spoken(id).expect("unheard items are spoken").heard(self.now);
             self.history.spoken_mut(id).expect("unheard items are spoken").cut(heard);
@@ -130,12 +137,8 @@ impl Dialog {
         if let Some(active) = self.active.clone() {
             self.stop(&active, StopReason::TurnDetected);
         }
-        if sounding.is_some() {
-            self.actions.push(Action::Flush(sounding));
-        }
-        if self.held_since.take().is_some() {
-            self.actions.push(Action::Release);
-        }
+        self.actions.extend(sounding.into_iter().map(Action::Flush));
+        self.end_hold();
     }
 
     /// The text of the reply that sounds now.

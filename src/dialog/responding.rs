@@ -218,24 +218,28 @@ impl Dialog {
     fn close_output(&mut self, id: &ResponseId, index: u32, item: &Item, in_conversation: bool) {
         let change = match &item.kind {
             ItemKind::Message { content, .. } => match &content[..] {
-                [Content::OutputText(text)] => OutputChange::PartDone { audio: false, text: text.clone() },
+                [Content::OutputText(text)] => Some(OutputChange::PartDone { audio: false, text: text.clone() }),
                 [Content::OutputAudio { transcript }] => {
-                    OutputChange::PartDone { audio: true, text: transcript.clone().unwrap_or_default() }
+                    Some(OutputChange::PartDone { audio: true, text: transcript.clone().unwrap_or_default() })
                 }
                 _ => unreachable!("a reply message has one part"),
             },
-            ItemKind::FunctionCall { call_id, name, arguments } => OutputChange::ArgumentsDone {
+            // A call that was cut off is not to be run: its arguments are never done.
+            ItemKind::FunctionCall { .. } if item.status != ItemStatus::Completed => None,
+            ItemKind::FunctionCall { call_id, name, arguments } => Some(OutputChange::ArgumentsDone {
                 call_id: call_id.clone(),
                 name: name.clone(),
                 arguments: arguments.clone(),
-            },
+            }),
             ItemKind::FunctionOutput { .. } => unreachable!("a response holds no results"),
         };
-        self.output(id, index, item.id.clone(), change);
+        if let Some(change) = change {
+            self.output(id, index, item.id.clone(), change);
+        }
         if let Some(kept) = self.history.item_mut(&item.id).filter(|_| in_conversation) {
             *kept = item.clone();
             let previous = self.history.previous(&item.id);
-            self.notify(Notice::ItemDone { item: item.clone(), previous });
+            self.notify(Notice::ItemDone { item: item.clone(), previous, response: Some(id.clone()) });
         }
         self.output(id, index, item.id.clone(), OutputChange::Done(item.clone()));
     }
@@ -258,7 +262,11 @@ impl Dialog {
         let item = response.outputs[index].item.id.clone();
         if audio && response.settings.in_conversation {
             let not_before = self.history.dry_at(self.now);
-            self.history.speak(item.clone(), Spoken::new(id.clone(), rate, not_before));
+            let mut spoken = Spoken::new(id.clone(), rate, not_before);
+            if self.held.is_some() && self.listener == Listener::Obeys {
+                spoken.hold(self.now);
+            }
+            self.history.speak(item.clone(), spoken);
         }
         self.output(id, index as u32, item.clone(), OutputChange::PartAdded { audio });
         Some((index as u32, item))
@@ -278,7 +286,7 @@ impl Dialog {
         self.output(id, index as u32, item.id.clone(), OutputChange::Added(shown.clone()));
         if in_conversation {
             let previous = self.history.insert(item, &Place::Last).expect("there is always an end");
-            self.notify(Notice::ItemAdded { item: shown, previous });
+            self.notify(Notice::ItemAdded { item: shown, previous, response: Some(id.clone()) });
         }
         index
     }

@@ -11,6 +11,14 @@ use std::time::Duration;
 /// audio; this is for a microphone that falls silent altogether.
 const MAX_HOLD: Duration = Duration::from_secs(1);
 
+/// A hold under way.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    since: Timestamp,
+    /// What the client was told to stop.
+    sounding: Option<(ItemId, ResponseId)>,
+}
+
 /// How the client plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listener {
@@ -32,7 +40,7 @@ pub struct Dialog {
     pub(super) responses: BTreeMap<ResponseId, Response>,
     /// The one of the conversation.
     pub(super) active: Option<ResponseId>,
-    pub(super) held_since: Option<Timestamp>,
+    pub(super) held: Option<Held>,
     pub(super) now: Timestamp,
     pub(super) actions: Vec<Action>,
 }
@@ -48,7 +56,7 @@ impl Dialog {
             listening: Listening::default(),
             responses: BTreeMap::new(),
             active: None,
-            held_since: None,
+            held: None,
             now: Timestamp::ZERO,
             actions: Vec::new(),
         }
@@ -81,7 +89,7 @@ impl Dialog {
 
     /// When [`Event::Tick`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        self.held_since.map(|since| since + MAX_HOLD)
+        self.held.as_ref().map(|held| held.since + MAX_HOLD)
     }
 
     /// The settings in force.
@@ -114,10 +122,11 @@ impl Dialog {
     fn voice_onset(&mut self) {
         let interrupts = self.settings.turn_detection.is_some_and(|detection| detection.interrupt_response);
         let unheard = self.history.unheard(self.now);
-        if !interrupts || self.held_since.is_some() || (unheard.is_empty() && self.active.is_none()) {
+        if !interrupts || self.held.is_some() || (unheard.is_empty() && self.active.is_none()) {
             return;
         }
-        self.held_since = Some(self.now);
+        let sounding = self.first_of(&unheard);
+        self.held = Some(Held { since: self.now, sounding: sounding.clone() });
         self.actions.push(Action::Hold);
         if self.listener == Listener::Obeys {
             for id in &unheard {
@@ -125,25 +134,27 @@ impl Dialog {
                 self.history.spoken_mut(id).expect("unheard items are spoken").hold(now);
             }
         }
-        if let Some((item, response)) = self.first_of(&unheard) {
+        if let Some((item, response)) = sounding {
             self.notify(Notice::Held { item, response });
         }
     }
 
     /// Lets the reply go on.
     pub(super) fn release(&mut self) {
-        if self.held_since.take().is_none() {
-            return;
-        }
-        let unheard = self.history.unheard(self.now);
-        for id in &unheard {
-            let now = self.now;
-            self.history.spoken_mut(id).expect("unheard items are spoken").resume(now);
-        }
-        if let Some((item, response)) = self.first_of(&unheard) {
+        let Some(held) = self.held.take() else { return };
+        self.history.resume(self.now);
+        if let Some((item, response)) = held.sounding {
             self.notify(Notice::Released { item, response });
         }
         self.actions.push(Action::Release);
+    }
+
+    /// Ends a hold because what was held is dropped.
+    pub(super) fn end_hold(&mut self) {
+        if self.held.take().is_some() {
+            self.history.resume(self.now);
+            self.actions.push(Action::Release);
+        }
     }
 
     fn first_of(&self, unheard: &[ItemId]) -> Option<(ItemId, ResponseId)> {

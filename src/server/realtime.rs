@@ -116,11 +116,11 @@ async fn read(app: &App, stream: &mut SplitStream<WebSocket>, handle: &Handle) {
     while let Some(message) = stream.next().await {
         let inbound = match message {
             Ok(WsMessage::Text(text)) => {
-                let budget = app.budget(text.len()).await;
+                let Some(budget) = share(app, handle, text.len()).await else { return std::future::pending().await };
                 Inbound::text(text.as_str(), Some(budget))
             }
             Ok(WsMessage::Binary(bytes)) => {
-                let budget = app.budget(bytes.len()).await;
+                let Some(budget) = share(app, handle, bytes.len()).await else { return std::future::pending().await };
                 Inbound::binary(bytes, Some(budget))
             }
             Ok(WsMessage::Ping(_) | WsMessage::Pong(_)) => continue,
@@ -141,6 +141,15 @@ async fn read(app: &App, stream: &mut SplitStream<WebSocket>, handle: &Handle) {
             }
         }
     }
+}
+
+/// Waits for a message's share of the inbound budget; closes the session when none comes.
+async fn share(app: &App, handle: &Handle, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    let share = timeout(STUCK, app.budget(bytes)).await.ok();
+    if share.is_none() {
+        handle.egress.close(Close { code: 1013, reason: "the server cannot keep up" });
+    }
+    share
 }
 
 /// The close of a client's mistake; `None` when the connection itself is gone.

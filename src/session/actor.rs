@@ -121,7 +121,12 @@ impl Actor {
             if self.has_drained() {
                 return self.egress.close(Close { code: 1001, reason: "the server is going away" });
             }
-            let listens = !more && blocked.is_none() && self.hearings.len() < MAX_HEARINGS;
+            let hears = !more && blocked.is_none() && self.hearings.len() < MAX_HEARINGS;
+            let listens = hears && self.egress.takes_requests();
+            if !listens {
+                // While the hub is behind, the client's silence is the hub's own doing.
+                self.last_audio = self.now();
+            }
             let room = self.egress.has_room() && self.playback.has_room();
             tokio::select! {
                 message = inbound.recv(), if listens => match message {
@@ -134,6 +139,9 @@ impl Actor {
                 () = until_free(blocked), if !more => {}
                 () = self.setup.drain.cancelled(), if !self.setup.drain.is_cancelled() => {}
                 () = tokio::time::sleep_until(self.next_deadline()) => {
+                    if !inbound.is_empty() {
+                        self.last_audio = self.now();
+                    }
                     if self.is_over() {
                         return;
                     }
@@ -146,6 +154,9 @@ impl Actor {
     /// Judges the windows at hand and lets the reducer decide after each edge. Says whether there are more.
     fn judge_windows(&mut self) -> bool {
         for _ in 0..WINDOWS_AT_ONCE {
+            if self.hearings.len() >= MAX_HEARINGS && !self.ingress.is_hearing() {
+                return false;
+            }
             match self.ingress.advance() {
                 None => return false,
                 Some(None) => {}

@@ -137,6 +137,11 @@ impl Egress {
         self.lock().unsent_bytes < MAX_UNSENT_BYTES
     }
 
+    /// Whether the client may be heard: its requests make events, and those are held to a bound as well.
+    pub(super) fn takes_requests(&self) -> bool {
+        self.lock().unsent_bytes < 4 * MAX_UNSENT_BYTES
+    }
+
     /// Since when the client has taken nothing although something waits for it.
     pub(super) fn stuck_since(&self) -> Option<Instant> {
         let log = self.lock();

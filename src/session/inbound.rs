@@ -4,6 +4,7 @@ use super::actor::Actor;
 use super::{AudioMode, translate};
 use crate::audio::codec::CodecError;
 use crate::dialog::{Action, Command, Event, Notice};
+use crate::turn::Edge;
 use crate::wire::frame::{Frame, FrameKind};
 use crate::wire::{self, AudioFormat, ClientEvent, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError};
 use bytes::Bytes;
@@ -114,7 +115,14 @@ impl Actor {
         self.perform(actions);
         self.committing = false;
         if accepted {
-            self.ingress.restart_buffer();
+            self.restart_buffer();
+        }
+    }
+
+    /// The buffer begins anew. What the detector had begun to hear is the client's business now.
+    pub(super) fn restart_buffer(&mut self) {
+        if let Some(Edge::Retracted) = self.ingress.restart_buffer() {
+            self.step(Event::VoiceRetracted);
         }
     }
 

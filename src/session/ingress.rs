@@ -162,7 +162,8 @@ impl Ingress {
         decode: impl FnOnce(&mut OpusIn, &mut Vec<i16>) -> Result<(), CodecError>,
     ) -> Result<(), CodecError> {
         let engine = &self.engine;
-        self.ears.get_or_insert_with(|| Ears { resampler: Resampler::new(RATE, RATE), vad: engine.open() });
+        let rate = self.format.rate();
+        self.ears.get_or_insert_with(|| Ears { resampler: Resampler::new(rate, RATE), vad: engine.open() });
         if self.opus.is_none() {
             self.opus = Some(OpusIn::new()?);
         }
@@ -247,12 +248,11 @@ impl Ingress {
     }
 
     /// The buffer begins anew here: after a commit or a clear.
-    pub(super) fn restart_buffer(&mut self) {
+    pub(super) fn restart_buffer(&mut self) -> Option<Edge> {
         self.pending.clear();
         self.taken = 0;
         self.mark_buffer();
-        // The edge is the client's own doing and already known.
-        let _ = self.detector.end();
+        self.detector.end()
     }
 
     /// The next utterance holds nothing of what came before here.
@@ -268,6 +268,11 @@ impl Ingress {
     /// What was appended since the last commit or clear.
     pub(super) fn buffered(&self) -> Samples {
         self.position - self.buffer_start + Samples((self.pending.len() - self.taken) as u64)
+    }
+
+    /// Whether an utterance's audio still comes.
+    pub(super) fn is_hearing(&self) -> bool {
+        self.utterance.is_some()
     }
 
     /// Turn time.

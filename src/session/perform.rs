@@ -29,7 +29,7 @@ impl Actor {
                     self.ingress.drop_utterance(&item);
                     self.hearings.remove(&item);
                 }
-                Action::ClearInput => self.ingress.restart_buffer(),
+                Action::ClearInput => self.restart_buffer(),
                 Action::StartResponse(work) => self.start_response(*work),
                 Action::StopResponse(id) => self.stop_response(&id),
                 Action::Hold => {
@@ -104,10 +104,9 @@ impl Actor {
     }
 
     /// Audio of `response` that waits is dropped, and a client that plays from frames stops at once.
-    fn flush(&mut self, response: Option<ResponseId>) {
+    fn flush(&mut self, response: ResponseId) {
         self.ingress.reply_stopped();
         self.playback.stopped(self.ingress.position());
-        let Some(response) = response else { return };
         self.drop_audio(&response);
         if self.is_framed() {
             self.send(None, &ServerEvent::OutputCleared { response_id: response });

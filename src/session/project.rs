@@ -43,6 +43,12 @@ impl Projector {
             Notice::Refused { event_id, reason } => {
                 ServerEvent::Error { error: refusal(&reason).answering(event_id.as_deref()) }
             }
+            Notice::ItemAdded { item: added, previous, response } => {
+                return (response, vec![ServerEvent::ItemAdded { previous_item_id: previous, item: item(added) }]);
+            }
+            Notice::ItemDone { item: done, previous, response } => {
+                return (response, vec![ServerEvent::ItemDone { previous_item_id: previous, item: item(done) }]);
+            }
             Notice::Held { item, response } => ServerEvent::OutputHeld { response_id: response, item_id: item },
             Notice::Released { item, response } => ServerEvent::OutputResumed { response_id: response, item_id: item },
             other => conversation(other),
@@ -83,12 +89,6 @@ fn conversation(notice: Notice) -> ServerEvent {
             ServerEvent::InputAudioCommitted { previous_item_id: previous, item_id: item }
         }
         Notice::InputCleared => ServerEvent::InputAudioCleared {},
-        Notice::ItemAdded { item: added, previous } => {
-            ServerEvent::ItemAdded { previous_item_id: previous, item: item(added) }
-        }
-        Notice::ItemDone { item: done, previous } => {
-            ServerEvent::ItemDone { previous_item_id: previous, item: item(done) }
-        }
         Notice::ItemDeleted(item_id) => ServerEvent::ItemDeleted { item_id },
         Notice::ItemRetrieved(asked) => ServerEvent::ItemRetrieved { item: item(asked) },
         Notice::ItemTruncated { item, content_index, audio_end_ms } => {
@@ -109,6 +109,8 @@ fn conversation(notice: Notice) -> ServerEvent {
             error: WireError::server("transcription_failed", message),
         },
         Notice::SettingsUpdated
+        | Notice::ItemAdded { .. }
+        | Notice::ItemDone { .. }
         | Notice::ResponseCreated(_)
         | Notice::ResponseDone(_)
         | Notice::Output { .. }

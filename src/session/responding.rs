@@ -53,9 +53,9 @@ impl Responding {
     pub(super) async fn run(mut self) {
         let result = match self.work.settings.modality {
             Modality::Audio => {
-                let (chunks, speak) = mpsc::channel(CHUNKS_AHEAD);
+                let (pieces, speak) = mpsc::channel(CHUNKS_AHEAD);
                 let chat = std::mem::take(&mut self.work.chat);
-                tokio::try_join!(self.think(chat, Some(chunks)), self.speak(speak)).map(|(end, ())| end)
+                tokio::try_join!(self.think(chat, Some(pieces)), self.speak(speak)).map(|(end, ())| end)
             }
             Modality::Text => {
                 let chat = std::mem::take(&mut self.work.chat);
@@ -74,7 +74,7 @@ impl Responding {
     async fn think(
         &self,
         chat: crate::llm::ChatRequest,
-        voice: Option<mpsc::Sender<Chunk>>,
+        voice: Option<mpsc::Sender<Piece>>,
     ) -> Result<(Finish, Option<Usage>), Stop> {
         let mut stream = self.engines.llm.stream(chat);
         let mut chunker = Chunker::new(self.language());
@@ -92,7 +92,14 @@ impl Responding {
                 LlmDelta::ToolCall { index, call_id, name, arguments } => {
                     let response = self.id();
                     let delta = ToolCallDelta { response, index, call_id, name, arguments };
-                    self.send(Event::ToolCall(delta)).await?;
+                    match &voice {
+                        None => self.send(Event::ToolCall(delta)).await?,
+                        Some(voice) => {
+                            // The words before a call come before it, spoken.
+                            self.hand_over(voice, chunker.finish(), &mut milestones).await?;
+                            voice.send(Piece::Call(delta)).await.map_err(|_| Stop::Gone)?;
+                        }
+                    }
                 }
                 LlmDelta::Done { finish, usage } => {
                     if let Some(voice) = &voice {
@@ -107,7 +114,7 @@ impl Responding {
 
     async fn hand_over(
         &self,
-        voice: &mpsc::Sender<Chunk>,
+        voice: &mpsc::Sender<Piece>,
         chunks: Vec<Chunk>,
         milestones: &mut Milestones,
     ) -> Result<(), Stop> {
@@ -115,15 +122,22 @@ impl Responding {
             if std::mem::take(&mut milestones.first_chunk) {
                 self.mark(Milestone::FirstChunk).await?;
             }
-            voice.send(chunk).await.map_err(|_| Stop::Gone)?;
+            voice.send(Piece::Chunk(chunk)).await.map_err(|_| Stop::Gone)?;
         }
         Ok(())
     }
 
     /// Speaks the chunks in order. A chunk's text goes out with its first sound, so that what is shown is spoken.
-    async fn speak(&self, mut chunks: mpsc::Receiver<Chunk>) -> Result<(), Stop> {
+    async fn speak(&self, mut pieces: mpsc::Receiver<Piece>) -> Result<(), Stop> {
         let settings = &self.work.settings;
-        while let Some(chunk) = chunks.recv().await {
+        while let Some(piece) = pieces.recv().await {
+            let chunk = match piece {
+                Piece::Chunk(chunk) => chunk,
+                Piece::Call(delta) => {
+                    self.send(Event::ToolCall(delta)).await?;
+                    continue;
+                }
+            };
             let mut text = Some(chunk.raw);
             if !chunk.spoken.is_empty() {
                 let request =
@@ -167,6 +181,14 @@ impl Responding {
     async fn product(&self, product: Product) -> Result<(), Stop> {
         self.products.send(product).await.map_err(|_| Stop::Gone)
     }
+}
+
+/// What goes from the model to the voice, in order.
+enum Piece {
+    /// To be spoken.
+    Chunk(Chunk),
+    /// To be passed on behind the words before it.
+    Call(ToolCallDelta),
 }
 
 /// Which moments are still to come.

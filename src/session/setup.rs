@@ -65,6 +65,15 @@ pub struct Handle {
     cancel: CancellationToken,
 }
 
+/// Closes the log however the actor ends, by a panic too: the connection must not wait for ever.
+struct CloseAtEnd(Arc<Egress>);
+
+impl Drop for CloseAtEnd {
+    fn drop(&mut self) {
+        self.0.close(Close { code: 1001, reason: "the session has ended" });
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
         self.cancel.cancel();
@@ -81,14 +90,14 @@ impl Setup {
         let cancel = CancellationToken::new();
         let actor = Actor::new(self.clone(), &id, seed, mode, model, expires_at, egress.clone());
         let run = {
-            let (cancel, egress) = (cancel.clone(), egress.clone());
+            let (cancel, closing) = (cancel.clone(), CloseAtEnd(egress.clone()));
             async move {
+                let _closing = closing;
                 // Dropping the actor drops its tasks' guards, and with them all work of the session.
                 tokio::select! {
                     () = cancel.cancelled() => {}
                     () = actor.run(inbound) => {}
                 }
-                egress.close(Close { code: 1001, reason: "the session has ended" });
             }
         };
         self.tasks.spawn(run.instrument(span::session(&id)));

@@ -103,34 +103,37 @@ impl Voice {
             let offset = self.packed;
             let n = Samples(frame.len() as u64);
             self.packed += n;
-            let payload = match self.packing {
-                Packing::OpusFrames => encode_opus(&mut self.opus, frame, size)?,
-                Packing::Delta | Packing::PcmFrames => {
-                    let mut bytes = Vec::with_capacity(frame.len() * self.format.bytes_per_sample());
-                    codec::encode(self.format, frame, &mut bytes);
-                    Bytes::from(bytes)
-                }
-            };
-            packets.push(Packet { payload, offset, n });
+            if self.packing == Packing::OpusFrames {
+                encode_opus(&mut self.opus, frame, size, |payload| packets.push(Packet { payload, offset, n }))?;
+                continue;
+            }
+            let mut bytes = Vec::with_capacity(frame.len() * self.format.bytes_per_sample());
+            codec::encode(self.format, frame, &mut bytes);
+            packets.push(Packet { payload: Bytes::from(bytes), offset, n });
         }
         self.pending.drain(..taken);
         Ok(packets)
     }
 }
 
-/// One packet for one frame; the last frame of a response is padded with silence.
-fn encode_opus(opus: &mut Option<OpusOut>, frame: &[i16], size: Samples) -> Result<Bytes, CodecError> {
+/// One packet for one frame; the last frame of a response is padded with silence, and what the encoder still holds of it
+/// may take a packet more.
+fn encode_opus(
+    opus: &mut Option<OpusOut>,
+    frame: &[i16],
+    size: Samples,
+    mut keep: impl FnMut(Bytes),
+) -> Result<(), CodecError> {
     let opus = match opus {
         Some(opus) => opus,
         None => opus.insert(OpusOut::new()?),
     };
-    let mut packet = Bytes::new();
-    let mut keep = |bytes: &[u8]| packet = Bytes::copy_from_slice(bytes);
-    opus.push(frame, &mut keep)?;
+    let mut sink = |bytes: &[u8]| keep(Bytes::copy_from_slice(bytes));
+    opus.push(frame, &mut sink)?;
     if frame.len() < size.0 as usize {
-        opus.flush(&mut keep)?;
+        opus.flush(&mut sink)?;
     }
-    Ok(packet)
+    Ok(())
 }
 
 /// The resampler for `from`, made anew when an engine changes its rate.

@@ -97,6 +97,8 @@ fn a_barge_in_cuts_the_history_at_what_was_heard() {
             hold
             < held i2
         1800 started 1700
+            open i3
+            < speech_started i3 1700
             stop r1
             < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
             < item_done i2 Incomplete
@@ -104,8 +106,6 @@ fn a_barge_in_cuts_the_history_at_what_was_heard() {
             < response_done r1 Cancelled(TurnDetected)
             flush r1
             release
-            open i3
-            < speech_started i3 1700
         1900 history
             user: tell me | assistant: One two. Three",
     );
@@ -118,9 +118,9 @@ fn speech_after_response_done_is_still_a_barge_in() {
     check_with(
         runner,
         "600 started 500
-            flush r1
             open i3
             < speech_started i3 500
+            flush r1
         700 history
             user: tell me | assistant: One",
     );
@@ -139,14 +139,14 @@ fn a_cough_only_holds_the_reply() {
         1310 text r1 Five.
             < r1 i2 TranscriptDelta(\"Five. \")
         2000 started 2000
+            open i3
+            < speech_started i3 2000
             stop r1
             < r1 i2 PartDone { audio: true, text: \"One two. Three four. Five. \" }
             < item_done i2 Incomplete
             < output_done r1 i2
             < response_done r1 Cancelled(TurnDetected)
             flush r1
-            open i3
-            < speech_started i3 2000
         2100 history
             user: tell me | assistant: One two. Three",
     );
@@ -380,7 +380,6 @@ fn a_tool_call_is_an_item_and_an_unfinished_one_is_not_history() {
             < r2 i3 ArgumentsDelta { call_id: \"call_0\", delta: \"{\\\"ci\" }
         8 cancel
             stop r2
-            < arguments_done r2 i3 weather({\"ci)
             < item_done i3 Incomplete
             < output_done r2 i3
             < response_done r2 Cancelled(ClientCancelled)
@@ -407,5 +406,80 @@ fn an_out_of_band_response_stands_beside_the_conversation() {
             < response_done r2 Completed
         3000 history
             user: tell me | assistant: One two. Three four.",
+    );
+}
+
+#[test]
+fn a_noise_after_the_question_does_not_lose_it() {
+    check(
+        "0 started 0
+            open i1
+            < speech_started i1 0
+        500 stopped 400
+            close i1
+            < speech_stopped i1 400
+            < committed i1
+            < item_added i1
+            < item_done i1 Completed
+        510 heard i1 what time is it
+            < transcript i1 \"what time is it\"
+            < response_created r1
+            start r1 turn_1
+        600 started 600
+            open i2
+            < speech_started i2 600
+            stop r1
+            < response_done r1 Cancelled(TurnDetected)
+        900 stopped 800
+            close i2
+            < speech_stopped i2 800
+            < committed i2 after i1
+            < item_added i2
+            < item_done i2 Completed
+        910 heard i2
+            < transcript i2 \"\"
+            < response_created r2
+            start r2 turn_2
+        920 history
+            user: what time is it",
+    );
+}
+
+#[test]
+fn a_barge_in_drops_every_reply_that_waits_and_the_next_one_sounds() {
+    let mut runner = speaking(Listener::Obeys);
+    for line in ["110 finished r1", "120 respond", "130 text r2 Five six.", "130 made r2 1000", "130 sent i3 100"] {
+        runner.run(line);
+    }
+    check_with(
+        runner,
+        "200 onset
+            hold
+            < held i2
+        300 started 300
+            open i4
+            < speech_started i4 300
+            stop r2
+            < r2 i3 PartDone { audio: true, text: \"Five six. \" }
+            < item_done i3 Incomplete
+            < output_done r2 i3
+            < response_done r2 Cancelled(TurnDetected)
+            flush r1
+            flush r2
+            release",
+    );
+}
+
+#[test]
+fn a_hold_ends_also_for_what_was_truncated_meanwhile() {
+    let mut runner = speaking(Listener::Obeys);
+    runner.run("200 onset");
+    check_with(
+        runner,
+        "250 truncate i2 150
+            < truncated i2 150
+        300 retracted
+            < released i2
+            release",
     );
 }

@@ -159,7 +159,7 @@ impl Runner {
             Action::StopResponse(id) => format!("stop {}", self.r(id)),
             Action::Hold => "hold".into(),
             Action::Release => "release".into(),
-            Action::Flush(id) => format!("flush {}", id.as_ref().map(|id| self.r(id)).unwrap_or_default()),
+            Action::Flush(id) => format!("flush {}", self.r(id)),
             Action::Notify(notice) => format!("< {}", self.notice(notice)),
         }
     }

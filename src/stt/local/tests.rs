@@ -135,7 +135,8 @@ async fn a_failed_utterance_stays_failed_and_the_next_one_is_well() {
     let bench = bench(1);
     for first in [-2, -3] {
         let mut utterance = bench.open().await;
-        utterance.push(vec![first; 320]).await.unwrap();
+        // A quick lane shows the failure at the push already; the guess shows it at the latest.
+        let _ = utterance.push(vec![first; 320]).await;
         assert!(utterance.guess().await.is_err(), "{first}");
         assert!(utterance.push(vec![0; 320]).await.is_err(), "{first}");
         assert!(utterance.finish().await.unwrap_err().to_string().contains("failed before"), "{first}");
