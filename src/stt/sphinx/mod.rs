@@ -31,6 +31,3 @@ pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, 
     let field = Field::make(&model)?;
     Local::start("sphinx", config.decoders, move || SphinxStream::new(&model, &field))
 }
-
-#[cfg(test)]
-mod tests;

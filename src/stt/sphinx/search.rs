@@ -12,9 +12,9 @@ const FRAME: usize = 160;
 /// Frames between two looks at the cepstral mean, 100 ms.
 const ADAPT_EVERY: usize = 10;
 
-/// Frames that are given together at the beginning. A first piece too short for one window of 410 samples makes
-/// PocketSphinx take the end of the last utterance for the beginning of this one.
-const FIRST_FRAMES: usize = 4;
+/// Frames that are given together at the beginning. PocketSphinx holds the first 10 back; a first piece from which it
+/// gets no frame makes it take the end of the last utterance for what was before this one (with 8 it still did).
+const FIRST_FRAMES: usize = 20;
 
 /// What a search starts from.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +84,7 @@ impl Search {
     /// Decodes what is left.
     pub(super) fn end(&mut self) -> Result<(), SttError> {
         if !self.rest.is_empty() {
+            self.rest.resize(self.n_wanted().max(self.rest.len()), 0);
             self.decode()?;
         }
         self.decoder.end()

@@ -99,3 +99,6 @@ impl SttStream for SphinxStream {
         Ok(Transcript { speaker: Some(speaker), ..self.transcript() })
     }
 }
+
+#[cfg(test)]
+mod tests;
