@@ -8,5 +8,6 @@ mod framed;
 mod hub;
 mod layering;
 mod pressure;
+mod rfc6455;
 mod server;
 mod session;
