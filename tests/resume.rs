@@ -1,16 +1,23 @@
 //! Sessions taken up again after their connection broke: each event once, in order, and nothing left behind.
 
-use crate::hub::{Hub, Socket, engines, n_audio_samples, types};
+use crate::hub::{Hub, Socket, engines, loud, n_audio_samples, quiet, types};
+use antiphon::client;
 use antiphon::config::Config;
 use antiphon::llm::fake::FakeLlm;
 use antiphon::server::Keys;
 use antiphon::stt::fake::FakeStt;
 use antiphon::tts::fake::FakeTts;
+use antiphon::units::Pcm;
 use antiphon::wire::frame::{Frame, FrameKind};
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
@@ -258,4 +265,62 @@ async fn keys_are_asked_for_again() {
     assert_eq!(socket.next().await["type"], "antiphon.session.resumed");
     socket.stream.send(Message::text(r#"{"type":"input_audio_buffer.clear"}"#)).await.expect("sent");
     assert_eq!(socket.next().await["type"], "input_audio_buffer.cleared");
+}
+
+/// A way to the hub that can be cut.
+struct Cable {
+    address: SocketAddr,
+    cut: Arc<Notify>,
+    _relay: JoinSet<()>,
+}
+
+impl Cable {
+    async fn to(hub: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let cut = Arc::new(Notify::new());
+        let (mut relay, cutting) = (JoinSet::new(), cut.clone());
+        relay.spawn(async move {
+            loop {
+                let (mut near, _) = listener.accept().await.expect("accepted");
+                let mut far = TcpStream::connect(hub).await.expect("the hub listens");
+                // One connection at a time, as one client has.
+                tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                    () = cutting.notified() => {}
+                }
+            }
+        });
+        Self { address, cut, _relay: relay }
+    }
+}
+
+#[tokio::test]
+async fn the_client_library_goes_on_with_a_question_whose_connection_was_cut() {
+    const ANSWER: &str = "An answer that is long enough to be cut in its middle.";
+    let engines = engines(FakeStt::hears(["hello"]), FakeLlm::says([ANSWER]), FakeTts::default());
+    let hub = Hub::start(engines, Config::default()).await;
+    let cable = Cable::to(hub.address).await;
+    let mut options = client::ConnectOptions::new(format!("http://{}", cable.address));
+    options.mode = client::AudioMode::Pcm16;
+    options.resume = true;
+    let connection = client::connect(&options).await.expect("connected");
+    let question = Pcm { rate: client::RATE, samples: [loud(600), quiet(100)].concat() };
+    let asking = client::AskOptions { reconnect: Some(options), ..client::AskOptions::default() };
+    let cutting = async {
+        // Ten frames of the question have come.
+        while hub.metric("antiphon_bytes_in_total ") < 10_000.0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        cable.cut.notify_one();
+        hub.until("antiphon_turns_total ", 1.0).await;
+        hub.until("antiphon_responses_total{outcome=\"completed\"} ", 1.0).await;
+        cable.cut.notify_one();
+    };
+    let (answer, ()) = tokio::join!(client::ask(connection, &question, &asking), cutting);
+    let answer = answer.expect("answered");
+    assert_eq!((answer.transcript.split(' ').next(), &answer.text[..]), (Some("hello"), ANSWER));
+    let ms = answer.reply.duration().as_millis() as usize;
+    let whole = ANSWER.len() * antiphon::tts::fake::MS_PER_CHAR as usize;
+    assert!(ms.abs_diff(whole) <= 20, "{ms} ms of {whole}");
 }

@@ -106,8 +106,10 @@ async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Answer, CliE
         Some(variable) => Some(key(variable)?),
         None => args.key.clone().filter(|key| !key.is_empty()),
     };
+    // Other servers know no way back.
+    options.resume = args.audio != Mode::Ga;
     let connection = client::connect(&options).await.map_err(failure)?;
-    let options = AskOptions { session: session(args), ..AskOptions::default() };
+    let options = AskOptions { session: session(args), reconnect: Some(options), ..AskOptions::default() };
     client::ask(connection, question, &options).await.map_err(failure)
 }
 
