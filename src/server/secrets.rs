@@ -7,7 +7,7 @@
 use super::app::App;
 use super::guard::refused;
 use super::keys::{self, Digest};
-use crate::wire::{self, ClientEvent, SessionUpdate, WireError};
+use crate::wire::{self, ClientEvent, ServerEvent, SessionUpdate, WireError};
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::State;
@@ -96,7 +96,9 @@ pub(super) async fn create(State(app): State<Arc<App>>, body: Bytes) -> Response
         Ok(read) => read,
         Err(error) => return (StatusCode::BAD_REQUEST, Json(json!({"error": without_event(&error)}))).into_response(),
     };
-    let session = app.setup.describe(settings.as_ref());
+    // In the shape that the session's own first event will have.
+    let created = ServerEvent::SessionCreated { session: Box::new(app.setup.describe(settings.as_ref())) };
+    let session = json!(created)["session"].take();
     let Ok(value) = app.secrets.make(settings, Duration::from_secs(seconds)) else {
         let message = "There are too many client secrets alive. Try again when some have expired.";
         return refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
