@@ -282,7 +282,7 @@ impl Receiver {
     pub async fn next(&mut self) -> Result<Received, ClientError> {
         let received = self.message().await?;
         self.n_received += 1;
-        if let Received::Event(Event::Resumable { key, within_s }) = &received {
+        if let Received::Event(Event::SessionResumable { key, within_s }) = &received {
             let within = Duration::from_secs(*within_s);
             self.ticket = Some(Ticket { key: key.clone(), within, received: 0 });
         }

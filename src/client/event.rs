@@ -63,9 +63,9 @@ pub enum Event {
     #[serde(rename = "antiphon.timeline")]
     Timeline { marks: BTreeMap<String, f64> },
     #[serde(rename = "antiphon.session.resumable")]
-    Resumable { key: String, within_s: u64 },
+    SessionResumable { key: String, within_s: u64 },
     #[serde(rename = "antiphon.session.resumed")]
-    Resumed { received: u64 },
+    SessionResumed { received: u64 },
     #[serde(rename = "error")]
     Error { error: Problem },
     /// Everything else.

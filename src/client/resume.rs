@@ -28,7 +28,7 @@ impl Connection {
         let late = ClientError::TimedOut { what: "taking the session up", after: options.deadline };
         let greeting = timeout(options.deadline, self.receiver.greeting()).await.unwrap_or(Err(late))?;
         match greeting {
-            Received::Event(Event::Resumed { received }) => Ok(received),
+            Received::Event(Event::SessionResumed { received }) => Ok(received),
             Received::Event(Event::Error { error }) => {
                 Err(ClientError::Server { code: error.code, message: error.message.unwrap_or_default() })
             }
