@@ -43,7 +43,7 @@ enum Ended {
     Over,
     Lost,
     /// The client is back on another connection before this one was known to be dead.
-    Replaced(Return),
+    Replaced(Box<Return>),
 }
 
 impl Seat {
@@ -69,7 +69,7 @@ impl Seat {
         while let Some((socket, greeting)) = connection.take() {
             let mut next = match self.serve(socket, greeting).await {
                 Ended::Over => None,
-                Ended::Replaced(next) => Some(next),
+                Ended::Replaced(next) => Some(*next),
                 Ended::Lost if self.registered.is_none() => None,
                 Ended::Lost => {
                     tracing::info!(session = %id, "disconnected; waiting for the client to come back");
@@ -134,7 +134,7 @@ impl Seat {
             }
             next = come_back(registered) => {
                 let _ = timeout(CLOSING, sink.send(close(1001, "the session goes on on another connection"))).await;
-                return Ended::Replaced(next);
+                return Ended::Replaced(Box::new(next));
             }
         };
         // A close frame is answered, whatever it says.
