@@ -10,3 +10,4 @@ mod layering;
 mod pressure;
 mod server;
 mod session;
+mod tools;

@@ -11,6 +11,7 @@ mod event;
 mod history;
 mod item;
 mod listening;
+mod reading;
 mod responding;
 mod settings;
 mod spoken;

@@ -157,6 +157,9 @@ impl Dialog {
         let Some(response) = self.responses.get(&id).filter(|response| response.started) else { return };
         let known = response.outputs.iter().position(|output| output.call == Some(call));
         let index = known.unwrap_or_else(|| {
+            // Some models count their calls anew in each answer; results are told apart by these ids.
+            let is_taken = call_id.is_empty() || self.history.has_call(&call_id);
+            let call_id = if is_taken { self.ids.next("call") } else { call_id };
             let kind = ItemKind::FunctionCall { call_id, name, arguments: String::new() };
             self.begin_output(&id, kind, Some(call))
         });
