@@ -8,6 +8,7 @@ mod framed;
 mod hub;
 mod layering;
 mod pressure;
+mod rfc6455;
 mod server;
 mod session;
 mod tools;
