@@ -19,7 +19,7 @@ import threading
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 BINARY = os.environ.get("ANTIPHON", str(ROOT / "target/debug/antiphon"))
-PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "errors"]
+PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "tool_call", "errors"]
 SPEECH = {"sum": "What is twelve plus thirty?", "other_sum": "What is twenty plus seven?"}
 START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 60, 120, 20
 
