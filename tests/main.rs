@@ -7,6 +7,7 @@ mod echo;
 mod framed;
 mod hub;
 mod layering;
+mod mcp;
 mod pressure;
 mod rfc6455;
 mod server;

@@ -1,5 +1,6 @@
 //! Items of the conversation.
 
+use crate::mcp::{CallError, RemoteTool};
 use crate::units::ItemId;
 
 /// One item.
@@ -50,6 +51,48 @@ pub enum ItemKind {
         /// The result, any text.
         output: String,
     },
+    /// The tools of a remote server, once they are known.
+    RemoteTools {
+        /// Which server.
+        label: String,
+        /// Those the model may call.
+        tools: Vec<RemoteTool>,
+    },
+    /// A call of a remote server's tool.
+    RemoteCall {
+        /// The call.
+        call: RemoteCall,
+        /// The request for consent it comes of.
+        request: Option<ItemId>,
+        /// The result, once it is there.
+        outcome: Option<Result<String, CallError>>,
+    },
+    /// A call that waits for the client's consent.
+    RemoteRequest(RemoteCall),
+    /// The client's consent, or that there is none.
+    RemoteConsent {
+        /// To which request.
+        request: ItemId,
+        /// Yes or no.
+        approve: bool,
+        /// Why.
+        reason: Option<String>,
+    },
+}
+
+/// A call of a remote server's tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteCall {
+    /// The model's identifier of the call.
+    pub call_id: String,
+    /// The name the model knows the tool by.
+    pub exposed: String,
+    /// Which server.
+    pub label: String,
+    /// The tool, as its server calls it.
+    pub name: String,
+    /// JSON text.
+    pub arguments: String,
 }
 
 /// Who said it.

@@ -2,6 +2,7 @@
 
 use super::LAST_WORDS;
 use crate::config::{Config, ServerConfig};
+use crate::mcp::Mcp;
 use crate::session::{AudioMode, Engines, Setup};
 use crate::telemetry::Metrics;
 use crate::units::SessionId;
@@ -43,6 +44,7 @@ pub(super) struct App {
 impl App {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { config, engines, metrics } = parts;
+        let mcp: Arc<dyn Mcp> = Arc::new(crate::mcp::http::Http::new(&config.mcp));
         let setup = Setup {
             engines,
             turn: config.turn,
@@ -53,6 +55,8 @@ impl App {
             model: "antiphon".into(),
             language: Some(config.stt.language).filter(|language| !language.is_empty()),
             stt_timeout: Duration::from_millis(config.stt.timeout_ms),
+            mcp,
+            mcp_config: config.mcp,
             metrics,
             tasks: TaskTracker::new(),
             drain: CancellationToken::new(),

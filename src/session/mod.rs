@@ -15,6 +15,7 @@ mod ingress;
 mod perform;
 mod playback;
 mod project;
+mod remote;
 mod responding;
 mod setup;
 mod timeline;

@@ -9,6 +9,7 @@ mod client_event;
 mod error;
 pub mod frame;
 mod item;
+mod mcp;
 mod read;
 mod response;
 mod server_event;
@@ -20,6 +21,7 @@ mod tool;
 pub use client_event::{ClientEvent, Incoming, Position, parse, parse_with};
 pub use error::{ErrorKind, ItemUse, WireError};
 pub use item::{Content, InputItem, Item, ItemBody, ItemStatus, Role};
+pub use mcp::{Approval, ApprovalWord, McpApproval, McpCallError, McpServer, McpTool, ToolFilter};
 pub use read::{Patch, UnknownFields};
 pub use response::{
     InputTokens, OutputTokens, Response, ResponseAudio, ResponseAudioOutput, ResponseParams, ResponseStatus,
