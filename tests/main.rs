@@ -1,15 +1,19 @@
 //! The scenarios: one file each, all in one binary.
 
+mod beta;
 mod cli;
 mod configs;
 mod dialog;
 mod echo;
+mod error_table;
 mod framed;
 mod hub;
 mod layering;
 mod mcp;
 mod pressure;
+mod responses;
 mod rfc6455;
 mod server;
 mod session;
 mod tools;
+mod transcription;

@@ -229,7 +229,7 @@ async fn a_call_waits_for_consent() {
             assert!(types(&events).contains(&"response.mcp_call.completed"));
             // A second answer to the same request is none.
             socket.send(json!({"type": "conversation.item.create", "item": answer})).await;
-            let error = socket.next().await;
+            let error = socket.news().await;
             assert_eq!(error["error"]["param"], "item.approval_request_id", "{error}");
         } else {
             assert!(!types(&events).contains(&"response.mcp_call.in_progress"));
@@ -299,14 +299,14 @@ async fn servers_that_are_not_allowed_or_not_there_are_told() {
         ),
     ] {
         declare(&mut socket, json!([tool])).await;
-        let error = socket.next().await;
+        let error = socket.news().await;
         assert_eq!(error["error"]["code"], code, "{error}");
         assert_eq!(error["error"]["param"], format!("session.tools[0].{param}"));
         assert_eq!(error["error"]["event_id"], "mine");
     }
     let twice = server(&served.url, json!({}));
     declare(&mut socket, json!([twice, twice])).await;
-    assert_eq!(socket.next().await["error"]["param"], "session.tools[1].server_label");
+    assert_eq!(socket.news().await["error"]["param"], "session.tools[1].server_label");
 
     // Allowed, but not there: its tools are missing, and the session goes on.
     declare(&mut socket, json!([server(NOBODY, json!({}))])).await;
@@ -334,5 +334,5 @@ async fn a_tool_of_a_server_can_be_demanded() {
     assert_eq!((requests[1].tools.len(), format!("{:?}", requests[1].tool_choice)), (3, "Required".into()));
     let choice = json!({"type": "mcp", "server_label": "elsewhere"});
     socket.send(json!({"type": "response.create", "response": {"tool_choice": choice}})).await;
-    assert_eq!(socket.next().await["error"]["param"], "response.tool_choice");
+    assert_eq!(socket.news().await["error"]["param"], "response.tool_choice");
 }

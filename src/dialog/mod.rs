@@ -18,10 +18,11 @@ mod responding;
 mod settings;
 mod spoken;
 mod state;
+mod usage;
 
 pub use action::{
-    Action, IncompleteReason, Notice, OutputChange, Progress, Refusal, ResponseStatus, ResponseUsage, ResponseView,
-    ResponseWork, StopReason,
+    Action, IncompleteReason, Notice, OutputChange, Progress, Refusal, ResponseStatus, ResponseView, ResponseWork,
+    StopReason,
 };
 pub use event::{Command, Event, Place, ToolCallDelta};
 pub use history::History;
@@ -29,3 +30,4 @@ pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
 pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, Settings, TurnDetection};
 pub use spoken::Spoken;
 pub use state::{Dialog, Listener};
+pub use usage::ResponseUsage;

@@ -39,7 +39,7 @@ mod unit_table;
 mod units_of_measure;
 mod value;
 
-use super::{ChatRequest, Finish, Llm, LlmDelta, LlmError, Message, Usage};
+use super::{ChatRequest, Finish, Llm, LlmDelta, LlmError, Message};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use jiff::Zoned;
 use serde_json::{Map, Value};
@@ -154,23 +154,24 @@ impl Llm for Assistant {
             Some(tools::Move::Say(text)) => text,
             None => self.answer(&request.messages),
         };
-        let words: Vec<String> = answer.split_inclusive(' ').map(str::to_owned).collect();
-        let usage = Some(Usage { input_tokens: 0, output_tokens: words.len() as u64 });
-        let deltas = words.into_iter().map(LlmDelta::Text).chain([LlmDelta::Done { finish: Finish::Stop, usage }]);
+        // A word is a token here.
+        let limit = request.max_tokens.map_or(usize::MAX, |limit| limit as usize);
+        let finish = if answer.split_inclusive(' ').count() > limit { Finish::Length } else { Finish::Stop };
+        let words: Vec<String> = answer.split_inclusive(' ').take(limit).map(str::to_owned).collect();
+        let deltas = words.into_iter().map(LlmDelta::Text).chain([LlmDelta::Done { finish, usage: None }]);
         stream::iter(deltas.map(Ok)).boxed()
     }
 }
 
 /// Each call whole, and the end.
 fn call_deltas(calls: Vec<(String, Map<String, Value>)>) -> impl Iterator<Item = LlmDelta> {
-    let usage = Some(Usage { input_tokens: 0, output_tokens: calls.len() as u64 });
     let deltas = calls.into_iter().enumerate().map(|(index, (name, arguments))| LlmDelta::ToolCall {
         index,
         call_id: format!("call_{:016x}", rand::random::<u64>()),
         name,
         arguments: Value::Object(arguments).to_string(),
     });
-    deltas.chain([LlmDelta::Done { finish: Finish::ToolCalls, usage }])
+    deltas.chain([LlmDelta::Done { finish: Finish::ToolCalls, usage: None }])
 }
 
 /// The last user message, and what was said before it. Messages in a row from the same side belong together.
