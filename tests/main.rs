@@ -6,6 +6,7 @@ mod dialog;
 mod echo;
 mod framed;
 mod hub;
+mod judged;
 mod layering;
 mod pressure;
 mod rfc6455;

@@ -53,6 +53,8 @@ pub(super) struct Ingress {
     position: Samples,
     /// Turn time of the last commit or clear.
     buffer_start: Samples,
+    /// What the resampler held back then: it came out later and was none of the buffer.
+    held_at_start: Samples,
     utterance: Option<Utterance>,
     /// Complete utterances whose feed is full.
     closing: Vec<Utterance>,
@@ -90,6 +92,7 @@ impl Ingress {
             taken: 0,
             position: Samples::ZERO,
             buffer_start: Samples::ZERO,
+            held_at_start: Samples::ZERO,
             utterance: None,
             closing: Vec::new(),
             scratch: Vec::new(),
@@ -102,6 +105,7 @@ impl Ingress {
             self.format = format;
             if let Some(ears) = &mut self.ears {
                 ears.resampler = Resampler::new(format.rate(), RATE);
+                self.held_at_start = Samples::ZERO;
             }
         }
         if turns == self.turns {
@@ -258,6 +262,12 @@ impl Ingress {
     /// The next utterance holds nothing of what came before here.
     pub(super) fn mark_buffer(&mut self) {
         self.buffer_start = self.position;
+        self.held_at_start = self.held();
+    }
+
+    /// What the resampler holds back.
+    fn held(&self) -> Samples {
+        self.ears.as_ref().map_or(Samples::ZERO, |ears| ears.resampler.held())
     }
 
     /// Turn time at which the buffer begins.
@@ -265,9 +275,10 @@ impl Ingress {
         self.buffer_start
     }
 
-    /// What was appended since the last commit or clear.
+    /// What was appended since the last commit or clear, to the sample.
     pub(super) fn buffered(&self) -> Samples {
-        self.position - self.buffer_start + Samples((self.pending.len() - self.taken) as u64)
+        let waiting = Samples((self.pending.len() - self.taken) as u64);
+        (self.position - self.buffer_start + waiting + self.held()).saturating_sub(self.held_at_start)
     }
 
     /// Whether an utterance's audio still comes.
