@@ -95,8 +95,8 @@ fuzz: deps
 	@for target in $(FUZZ_TARGETS); do \
 		mkdir -p fuzz/corpus/$$target; \
 		leaks=1; [ $$target != session ] || leaks=0; \
-		RUSTC_BOOTSTRAP=1 cargo fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
-			-max_total_time=$(FUZZ_SECONDS) -timeout=30 -max_len=4096 -detect_leaks=$$leaks -verbosity=0 -print_final_stats=1 || exit 1; \
+		ASAN_OPTIONS=detect_leaks=$$leaks RUSTC_BOOTSTRAP=1 cargo fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -timeout=30 -max_len=4096 -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
 
 clean:
