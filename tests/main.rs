@@ -1,14 +1,18 @@
 //! The scenarios: one file each, all in one binary.
 
+mod beta;
 mod cli;
 mod configs;
 mod dialog;
 mod echo;
+mod error_table;
 mod framed;
 mod hub;
 mod judged;
 mod layering;
 mod pressure;
+mod responses;
 mod rfc6455;
 mod server;
 mod session;
+mod transcription;

@@ -51,16 +51,6 @@ impl Resampler {
         Samples(taps).duration(self.from)
     }
 
-    /// Output that went in already and has not come out, at the rate that comes out.
-    pub fn held(&self) -> Samples {
-        Samples(self.whole().saturating_sub(self.n_out))
-    }
-
-    /// All output of the input so far.
-    fn whole(&self) -> u64 {
-        (u128::from(self.n_in) * u128::from(self.to.hz())).div_ceil(u128::from(self.from.hz())) as u64
-    }
-
     /// Takes any number of samples and appends to `out` what is ready.
     pub fn process(&mut self, samples: &[i16], out: &mut Vec<i16>) {
         let before = out.len();
@@ -75,9 +65,9 @@ impl Resampler {
     /// Ends the stream: appends what is still inside, so that all output together is as long as the input, to the sample.
     /// The next call begins a new stream.
     pub fn flush(&mut self, out: &mut Vec<i16>) {
-        let held = self.held().0 as usize;
         if let Some(sinc) = &mut self.sinc {
-            let end = out.len() + held;
+            let whole = (u128::from(self.n_in) * u128::from(self.to.hz())).div_ceil(u128::from(self.from.hz())) as u64;
+            let end = out.len() + whole.saturating_sub(self.n_out) as usize;
             while out.len() < end {
                 sinc.process(&[0; 64], out);
             }

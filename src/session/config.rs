@@ -14,10 +14,21 @@ pub struct SessionConfig {
     pub create_response: bool,
     /// Whether speech stops the reply that plays.
     pub interrupt_response: bool,
+    /// The longest utterance, in seconds.
+    pub max_utterance_seconds: u32,
+    /// Whether fields the protocol does not know are refused.
+    pub refuse_unknown_fields: bool,
 }
 
 impl Default for SessionConfig {
     fn default() -> Self {
-        Self { max_minutes: 60, lead_ms: 300, create_response: true, interrupt_response: true }
+        Self {
+            max_minutes: 60,
+            lead_ms: 300,
+            create_response: true,
+            interrupt_response: true,
+            max_utterance_seconds: 300,
+            refuse_unknown_fields: true,
+        }
     }
 }

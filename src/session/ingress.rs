@@ -53,8 +53,9 @@ pub(super) struct Ingress {
     position: Samples,
     /// Turn time of the last commit or clear.
     buffer_start: Samples,
-    /// What the resampler held back then: it came out later and was none of the buffer.
-    held_at_start: Samples,
+    /// Samples at 16 kHz that the resampler holds back, and held back at the last commit or clear.
+    lag: f64,
+    lag_at_start: f64,
     utterance: Option<Utterance>,
     /// Complete utterances whose feed is full.
     closing: Vec<Utterance>,
@@ -71,6 +72,7 @@ struct Utterance {
     item: ItemId,
     feed: mpsc::Sender<Feed>,
     piece: Vec<i16>,
+    n_samples: usize,
     /// What the feed has no room for yet.
     queue: VecDeque<Feed>,
 }
@@ -92,7 +94,8 @@ impl Ingress {
             taken: 0,
             position: Samples::ZERO,
             buffer_start: Samples::ZERO,
-            held_at_start: Samples::ZERO,
+            lag: 0.0,
+            lag_at_start: 0.0,
             utterance: None,
             closing: Vec::new(),
             scratch: Vec::new(),
@@ -105,7 +108,7 @@ impl Ingress {
             self.format = format;
             if let Some(ears) = &mut self.ears {
                 ears.resampler = Resampler::new(format.rate(), RATE);
-                self.held_at_start = Samples::ZERO;
+                (self.lag, self.lag_at_start) = (0.0, 0.0);
             }
         }
         if turns == self.turns {
@@ -132,7 +135,10 @@ impl Ingress {
             let engine = &self.engine;
             let ears =
                 self.ears.get_or_insert_with(|| Ears { resampler: Resampler::new(rate, RATE), vad: engine.open() });
+            let before = self.pending.len();
             ears.resampler.process(&samples, &mut self.pending);
+            let given = samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz());
+            self.lag += given - (self.pending.len() - before) as f64;
         }
         self.scratch = samples;
         decoded
@@ -226,7 +232,8 @@ impl Ingress {
 
     /// Opens an utterance whose audio goes to `feed`, from `start` in turn time on, as far as the pre-roll reaches.
     pub(super) fn open(&mut self, item: ItemId, start: Samples, feed: mpsc::Sender<Feed>) {
-        let mut utterance = Utterance { item, feed, piece: Vec::with_capacity(PIECE_SAMPLES), queue: VecDeque::new() };
+        let mut utterance =
+            Utterance { item, feed, piece: Vec::with_capacity(PIECE_SAMPLES), n_samples: 0, queue: VecDeque::new() };
         let mut audio = Vec::new();
         self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio);
         utterance.push(&audio);
@@ -262,12 +269,7 @@ impl Ingress {
     /// The next utterance holds nothing of what came before here.
     pub(super) fn mark_buffer(&mut self) {
         self.buffer_start = self.position;
-        self.held_at_start = self.held();
-    }
-
-    /// What the resampler holds back.
-    fn held(&self) -> Samples {
-        self.ears.as_ref().map_or(Samples::ZERO, |ears| ears.resampler.held())
+        self.lag_at_start = self.lag;
     }
 
     /// Turn time at which the buffer begins.
@@ -275,15 +277,25 @@ impl Ingress {
         self.buffer_start
     }
 
-    /// What was appended since the last commit or clear, to the sample.
+    /// What was appended since the last commit or clear, to the sample: a client that counts may not be refused.
     pub(super) fn buffered(&self) -> Samples {
-        let waiting = Samples((self.pending.len() - self.taken) as u64);
-        (self.position - self.buffer_start + waiting + self.held()).saturating_sub(self.held_at_start)
+        let held_back = (self.lag - self.lag_at_start).round().max(0.0) as u64;
+        self.position - self.buffer_start + Samples((self.pending.len() - self.taken) as u64 + held_back)
     }
 
     /// Whether an utterance's audio still comes.
     pub(super) fn is_hearing(&self) -> bool {
         self.utterance.is_some()
+    }
+
+    /// The length of the utterance under way, at 16 kHz.
+    pub(super) fn n_hearing(&self) -> Samples {
+        self.utterance.as_ref().map_or(Samples::ZERO, |utterance| Samples(utterance.n_samples as u64))
+    }
+
+    /// Whether the client commits.
+    pub(super) fn is_manual(&self) -> bool {
+        matches!(self.turns, Turns::Manual { .. })
     }
 
     /// Turn time.
@@ -330,6 +342,7 @@ impl Ingress {
 
 impl Utterance {
     fn push(&mut self, samples: &[i16]) {
+        self.n_samples += samples.len();
         for part in samples.chunks(PIECE_SAMPLES) {
             self.piece.extend_from_slice(part);
             if self.piece.len() >= PIECE_SAMPLES {
