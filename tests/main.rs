@@ -8,6 +8,7 @@ mod echo;
 mod error_table;
 mod framed;
 mod hub;
+mod judged;
 mod keys;
 mod layering;
 mod life;
