@@ -174,3 +174,14 @@ async fn a_hub_without_keys_takes_any_but_a_dead_short_lived_one() {
     let made = http(&hub, Method::POST, "/v1/realtime/client_secrets", None, "").await.2;
     assert_eq!(bearer(&hub, made["value"].as_str().expect("a key")).await.next().await["type"], "session.created");
 }
+
+#[tokio::test]
+async fn a_key_bound_to_a_server_that_is_not_allowed_opens_no_way_there() {
+    let hub = guarded().await;
+    let tool = json!({"type": "mcp", "server_label": "x", "server_url": "http://127.0.0.1:9/mcp"});
+    let made = secret(&hub, json!({"session": {"type": "realtime", "tools": [tool]}})).await;
+    let mut socket = bearer(&hub, made["value"].as_str().expect("a key")).await;
+    assert_eq!(socket.next().await["type"], "session.created");
+    assert_eq!(socket.next().await["error"]["code"], "mcp_server_not_allowed");
+    assert_eq!(socket.ask("Hello").await.last().expect("done")["response"]["status"], "completed");
+}

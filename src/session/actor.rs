@@ -121,6 +121,7 @@ impl Actor {
     pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
         let (mut reports, mut products) = self.inboxes.take().expect("an actor runs once");
         self.greet();
+        self.begin_servers();
         loop {
             let more = self.judge_windows();
             let blocked = self.ingress.blocked_on();

@@ -59,7 +59,7 @@ impl Actor {
         }
     }
 
-    fn refuse(&mut self, error: WireError) {
+    pub(super) fn refuse(&mut self, error: WireError) {
         self.setup.metrics.error(error.code.unwrap_or("other"));
         self.send(None, &ServerEvent::Error { error });
     }

@@ -3,7 +3,7 @@
 use super::actor::Actor;
 use super::hearing::Report;
 use super::setup::Setup;
-use crate::dialog::{Event, ItemKind, Progress, RemoteCall, ServerChoice};
+use crate::dialog::{Action, Command, Event, ItemKind, Notice, Progress, RemoteCall, ServerChoice};
 use crate::mcp::{CallError, Connected, Connection, Consent, Declared, Filter, RemoteTool, Server};
 use crate::units::ItemId;
 use crate::wire::{self, McpCallError, McpServer, McpTool, ResponseParams, ServerEvent, WireError};
@@ -64,6 +64,22 @@ impl Actor {
             let _ = reports.send(Report::Called(called, result)).await;
         });
         self.links.work.insert(item, (label, guard));
+    }
+
+    /// A session may begin with servers, where its key is bound to them: they are asked as if declared now.
+    pub(super) fn begin_servers(&mut self) {
+        if self.dialog.settings().servers.is_empty() {
+            return;
+        }
+        let mut session = self.session.clone();
+        if let Err(error) = self.resolve_servers(&mut session) {
+            return self.refuse(error);
+        }
+        let command = Command::Update(Box::new(self.dialog.settings().clone()));
+        let now = self.now();
+        let mut actions = self.dialog.step(now, Event::Client { event_id: None, command });
+        actions.retain(|action| !matches!(action, Action::Notify(Notice::SettingsUpdated)));
+        self.perform(actions);
     }
 
     /// Completes servers that a client names by their label only, and refuses those that are not allowed.
