@@ -1,4 +1,4 @@
-//! Audio mechanisms: codecs, resampling, reordering, pre-roll, playhead and pacing, WAV, and the guard against the hub's own echo.
+//! Audio mechanisms: codecs, resampling, reordering, pre-roll, playhead and pacing, pitch, WAV, and the guard against the hub's own echo.
 //!
 //! `session` calls them from its ingress and egress; `cli` and the speech endpoints use [`wav`] and [`Resampler`]. Everything
 //! here is plain state: no clock (time is an argument), no IO, no task, no lock. Nothing here decides anything about turns.
@@ -7,6 +7,7 @@ pub mod codec;
 pub mod echo;
 mod jitter;
 mod pacer;
+mod pitch;
 mod playhead;
 mod resample;
 mod ring;
@@ -15,6 +16,7 @@ pub mod wav;
 pub use echo::{EchoGuard, EchoVerdict};
 pub use jitter::{Frame, Jitter, Slot};
 pub use pacer::Pacer;
+pub use pitch::{Pitch, Tone};
 pub use playhead::Playhead;
 pub use resample::{Resampler, convert};
 pub use ring::PreRoll;

@@ -11,7 +11,7 @@ use super::voice::Voice;
 use super::{AudioMode, Egress, Inbound, Setup, translate};
 use crate::dialog::{Dialog, Event, Listener};
 use crate::stt::SpeakerState;
-use crate::turn::{Edge, Thresholds};
+use crate::turn::{Edge, Ending, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
 use crate::wire::{self, ServerEvent, ServerVad, WireError};
 use std::collections::HashMap;
@@ -187,7 +187,10 @@ impl Actor {
 
     fn report(&mut self, report: Report) {
         match report {
-            Report::Partial(item, text) => self.step(Event::Partial { item, text }),
+            Report::Partial { item, text, n_heard } => {
+                self.ingress.partial(&item, &text, n_heard);
+                self.step(Event::Partial { item, text });
+            }
             Report::Final(item, result) => {
                 self.hearings.remove(&item);
                 let now = self.now();
@@ -268,12 +271,9 @@ impl Actor {
             && self.playback.is_empty()
     }
 
+    /// The silence that would end the turn now.
     fn silence(&self) -> Duration {
-        let vad = match &self.session.audio.input.turn_detection {
-            Some(wire::TurnDetection::ServerVad(vad)) => vad.silence_duration_ms,
-            _ => self.setup.turn.silence_duration_ms,
-        };
-        Duration::from_millis(u64::from(vad))
+        self.ingress.wait().duration(SampleRate::HZ_16000)
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -335,10 +335,12 @@ impl Setup {
             Some(wire::TurnDetection::ServerVad(vad)) => Turns::Detected {
                 thresholds: thresholds(vad.threshold as f32, vad.silence_duration_ms),
                 padding: samples(vad.prefix_padding_ms),
+                ending: Ending::Silence,
             },
-            Some(wire::TurnDetection::SemanticVad(_)) => Turns::Detected {
+            Some(wire::TurnDetection::SemanticVad(vad)) => Turns::Detected {
                 thresholds: thresholds(turn.threshold, turn.silence_duration_ms),
                 padding: samples(turn.prefix_padding_ms),
+                ending: Ending::Adaptive(translate::eagerness(vad.eagerness)),
             },
         }
     }

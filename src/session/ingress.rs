@@ -4,14 +4,14 @@
 //! windows whatever the size of a message. Owns VAD, turn detector, echo guard and pre-roll. Never waits: when the
 //! transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
 
-use super::hearing::{Feed, PIECE_SAMPLES};
+use super::hearing::Feed;
+use super::utterance::Utterance;
 use crate::audio::codec::{self, CodecError, Format, OpusIn};
-use crate::audio::{EchoGuard, Jitter, PreRoll, Resampler, Slot};
-use crate::turn::{Edge, Thresholds, TurnDetector};
+use crate::audio::{EchoGuard, Jitter, Pitch, PreRoll, Resampler, Slot};
+use crate::turn::{Decision, Edge, Ending, Heard, Thresholds, TurnTaker};
 use crate::units::{ItemId, Pcm, SampleRate, Samples};
 use crate::vad::{Vad, VadStream};
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
@@ -27,7 +27,7 @@ const MANUAL_PREROLL: Samples = Samples(30 * 16_000);
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Turns {
     /// By the detector; `padding` of audio before the speech belongs to the utterance.
-    Detected { thresholds: Thresholds, padding: Samples },
+    Detected { thresholds: Thresholds, padding: Samples, ending: Ending },
     /// By the client's commits; the detector only says when there is speech to transcribe.
     Manual { thresholds: Thresholds },
 }
@@ -41,7 +41,8 @@ pub(super) struct Ingress {
     ears: Option<Ears>,
     opus: Option<OpusIn>,
     jitter: Jitter,
-    detector: TurnDetector,
+    turn: TurnTaker,
+    pitch: Pitch,
     echo: EchoGuard,
     preroll: PreRoll,
     /// Turn time at which the pre-roll began.
@@ -64,20 +65,12 @@ struct Ears {
     vad: Box<dyn VadStream>,
 }
 
-/// The utterance whose audio still comes.
-struct Utterance {
-    item: ItemId,
-    feed: mpsc::Sender<Feed>,
-    piece: Vec<i16>,
-    /// What the feed has no room for yet.
-    queue: VecDeque<Feed>,
-}
-
 impl Ingress {
     pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns) -> Self {
         Self {
             format,
-            detector: TurnDetector::new(thresholds(&turns)),
+            turn: TurnTaker::new(thresholds(&turns), ending(&turns)),
+            pitch: Pitch::default(),
             preroll: PreRoll::new(capacity(&turns)),
             turns,
             engine,
@@ -115,7 +108,7 @@ impl Ingress {
             self.preroll_base = start;
         }
         self.turns = turns;
-        self.detector.set(thresholds(&turns));
+        self.turn.set(thresholds(&turns), ending(&turns));
     }
 
     /// Takes audio in the session's format; any length of whole samples.
@@ -195,7 +188,35 @@ impl Ingress {
         if let Some(utterance) = utterance {
             utterance.push(pending);
         }
-        Some(self.detector.window(probability, peak, start, end))
+        let (level_db, pitch_hz) = self
+            .turn
+            .listens_to_the_voice()
+            .then(|| self.pitch.window(pending))
+            .map_or((0.0, None), |tone| (tone.level_db, tone.pitch_hz));
+        let edge = self.turn.window(Heard { probability, peak, level_db, pitch_hz, start, end });
+        if self.turn.asks_for_words(end)
+            && let Some(utterance) = &mut self.utterance
+        {
+            utterance.ask();
+        }
+        Some(edge)
+    }
+
+    /// What was understood of the first `n_heard` samples of the utterance `item`.
+    pub(super) fn partial(&mut self, item: &ItemId, text: &str, n_heard: Samples) {
+        if let Some(utterance) = self.utterance.as_ref().filter(|utterance| utterance.item == *item) {
+            self.turn.partial(text, utterance.start + n_heard);
+        }
+    }
+
+    /// Why the last utterance ended when it did, where the wait adapts.
+    pub(super) fn decision(&self) -> Option<&Decision> {
+        self.turn.decision()
+    }
+
+    /// The silence that would end the turn now.
+    pub(super) fn wait(&self) -> Samples {
+        self.turn.wait()
     }
 
     fn forget_taken(&mut self) {
@@ -222,9 +243,9 @@ impl Ingress {
 
     /// Opens an utterance whose audio goes to `feed`, from `start` in turn time on, as far as the pre-roll reaches.
     pub(super) fn open(&mut self, item: ItemId, start: Samples, feed: mpsc::Sender<Feed>) {
-        let mut utterance = Utterance { item, feed, piece: Vec::with_capacity(PIECE_SAMPLES), queue: VecDeque::new() };
         let mut audio = Vec::new();
-        self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio);
+        let start = self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio) + self.preroll_base;
+        let mut utterance = Utterance::new(item, start, feed);
         utterance.push(&audio);
         self.utterance = Some(utterance);
     }
@@ -235,9 +256,7 @@ impl Ingress {
         if rest {
             utterance.push(&self.pending[self.taken..]);
         }
-        utterance.flush();
-        utterance.queue.push_back(Feed::Finish);
-        if !utterance.drain() {
+        if !utterance.finish() {
             self.closing.push(utterance);
         }
     }
@@ -252,7 +271,7 @@ impl Ingress {
         self.pending.clear();
         self.taken = 0;
         self.mark_buffer();
-        self.detector.end()
+        self.turn.end()
     }
 
     /// The next utterance holds nothing of what came before here.
@@ -282,12 +301,12 @@ impl Ingress {
 
     /// Whether the detector is in the middle of speech or of what may become it.
     pub(super) fn is_listening(&self) -> bool {
-        matches!(self.turns, Turns::Detected { .. }) && self.detector.is_active()
+        matches!(self.turns, Turns::Detected { .. }) && self.turn.is_active()
     }
 
     /// The audio stopped coming: ends what is under way.
     pub(super) fn stall(&mut self) -> Option<Edge> {
-        self.detector.end()
+        self.turn.end()
     }
 
     /// Reply audio at 16 kHz that will sound from `at` on.
@@ -313,37 +332,7 @@ impl Ingress {
     /// The feed to wait for before [`Ingress::advance`] goes on.
     pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<Feed>> {
         let mut utterances = self.closing.iter().chain(&self.utterance);
-        utterances.find(|utterance| !utterance.queue.is_empty()).map(|utterance| utterance.feed.clone())
-    }
-}
-
-impl Utterance {
-    fn push(&mut self, samples: &[i16]) {
-        for part in samples.chunks(PIECE_SAMPLES) {
-            self.piece.extend_from_slice(part);
-            if self.piece.len() >= PIECE_SAMPLES {
-                self.flush();
-            }
-        }
-    }
-
-    fn flush(&mut self) {
-        if !self.piece.is_empty() {
-            let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_SAMPLES));
-            self.queue.push_back(Feed::Pcm(piece));
-            self.drain();
-        }
-    }
-
-    /// Whether nothing waits any more. A feed that is gone takes everything: its failure is reported by its task.
-    fn drain(&mut self) -> bool {
-        while let Some(feed) = self.queue.pop_front() {
-            if let Err(mpsc::error::TrySendError::Full(feed)) = self.feed.try_send(feed) {
-                self.queue.push_front(feed);
-                return false;
-            }
-        }
-        true
+        utterances.find_map(|utterance| utterance.blocked_on())
     }
 }
 
@@ -351,6 +340,13 @@ fn thresholds(turns: &Turns) -> Thresholds {
     match turns {
         Turns::Detected { thresholds, .. } => *thresholds,
         Turns::Manual { thresholds } => Thresholds { silence: Samples(u64::MAX), ..*thresholds },
+    }
+}
+
+fn ending(turns: &Turns) -> Ending {
+    match turns {
+        Turns::Detected { ending, .. } => *ending,
+        Turns::Manual { .. } => Ending::Silence,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::dialog::{
     TurnDetection,
 };
 use crate::llm::{Tool, ToolChoice};
+use crate::turn::Eagerness;
 use crate::wire::{self, ClientEvent};
 use serde_json::json;
 
@@ -64,6 +65,15 @@ pub(super) fn format(format: wire::AudioFormat) -> Format {
         wire::AudioFormat::Pcm => Format::Pcm16,
         wire::AudioFormat::Pcmu => Format::Ulaw,
         wire::AudioFormat::Pcma => Format::Alaw,
+    }
+}
+
+/// The protocol's `auto` is its `medium`.
+pub(super) fn eagerness(eagerness: wire::Eagerness) -> Eagerness {
+    match eagerness {
+        wire::Eagerness::Low => Eagerness::Low,
+        wire::Eagerness::Medium | wire::Eagerness::Auto => Eagerness::Medium,
+        wire::Eagerness::High => Eagerness::High,
     }
 }
 

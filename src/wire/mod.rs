@@ -24,7 +24,9 @@ pub use response::{
     InputTokens, OutputTokens, Response, ResponseAudio, ResponseAudioOutput, ResponseParams, ResponseStatus,
     StatusDetails, StatusReason, Usage,
 };
-pub use server_event::{ItemAt, Marks, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode};
+pub use server_event::{
+    Endpointing, ItemAt, Marks, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode,
+};
 pub use session::{
     Audio, AudioInput, AudioOutput, Eagerness, NoiseReduction, SemanticVad, ServerVad, Session, Transcription,
     TurnDetection,
