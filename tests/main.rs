@@ -9,6 +9,8 @@ mod framed;
 mod hub;
 mod layering;
 mod pressure;
+mod rfc6455;
 mod semantic_vad;
 mod server;
 mod session;
+mod tools;

@@ -86,6 +86,7 @@ pub const KEYS: &[Key] = &[
     key("session", "lead_ms", Rule::Whole(40, 5_000, "milliseconds")),
     key("session", "create_response", Rule::Switch),
     key("session", "interrupt_response", Rule::Switch),
+    key("session", "history_tokens", Rule::Whole(200, 10_000_000, "tokens")),
     key("server", "listen", Rule::Listen),
     key("server", "max_sessions", Rule::Whole(1, 1_000_000, "sessions")),
     key("server", "allowed_origins", Rule::Origins),

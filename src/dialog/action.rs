@@ -288,6 +288,8 @@ pub enum Refusal {
     NoItemToRead(ItemId),
     /// The id is taken.
     DuplicateItem(ItemId),
+    /// A result answers no call of the conversation.
+    NoSuchCall(String),
     /// Only the model's speech can be truncated.
     NotTruncatable,
     /// The audio is shorter than that.

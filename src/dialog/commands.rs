@@ -82,6 +82,13 @@ impl Dialog {
         } else if self.history.item(&item.id).is_some() {
             return Err(Refusal::DuplicateItem(item.id));
         }
+        match &mut item.kind {
+            ItemKind::FunctionOutput { call_id, .. } if !self.history.has_call(call_id) => {
+                return Err(Refusal::NoSuchCall(call_id.clone()));
+            }
+            ItemKind::FunctionCall { call_id, .. } if call_id.is_empty() => *call_id = self.ids.next("call"),
+            _ => {}
+        }
         let previous = self.history.insert(item.clone(), place).map_err(Refusal::NoItemBefore)?;
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
         self.notify(Notice::ItemDone { item, previous, response: None });

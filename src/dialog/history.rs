@@ -1,7 +1,6 @@
 //! The conversation: its items in order, and what was heard of the spoken ones.
 
-use super::{Content, Item, ItemKind, ItemStatus, Place, Role, Spoken};
-use crate::llm::{Message, ToolCall};
+use super::{Content, Item, ItemKind, Place, Spoken};
 use crate::units::{ItemId, ResponseId, Timestamp};
 use std::collections::HashMap;
 
@@ -10,6 +9,8 @@ use std::collections::HashMap;
 pub struct History {
     items: Vec<Item>,
     spoken: HashMap<ItemId, Spoken>,
+    /// The model reads from this item on; see `memory`.
+    pub(super) told_from: Option<ItemId>,
 }
 
 impl History {
@@ -67,6 +68,11 @@ impl History {
         Some(self.items.remove(at))
     }
 
+    /// Whether a call of this id was made.
+    pub(super) fn has_call(&self, id: &str) -> bool {
+        self.items.iter().any(|item| matches!(&item.kind, ItemKind::FunctionCall { call_id, .. } if call_id == id))
+    }
+
     /// Whether the assistant has spoken.
     pub(super) fn has_speech(&self) -> bool {
         self.spoken.values().any(|spoken| spoken.generated().0 > 0)
@@ -96,54 +102,6 @@ impl History {
         let unheard = self.unheard(now);
         let dry = unheard.iter().filter_map(|id| self.spoken.get(id)?.playhead().dry_at(now));
         dry.max().unwrap_or(Timestamp::ZERO)
-    }
-
-    /// What the model reads: `instructions`, then the conversation as it was heard.
-    pub(super) fn messages(&self, instructions: &str) -> Vec<Message> {
-        self.messages_of(instructions, self.items.iter())
-    }
-
-    /// The same over other items.
-    pub(super) fn messages_of<'a>(&self, instructions: &str, items: impl Iterator<Item = &'a Item>) -> Vec<Message> {
-        let mut messages = Vec::new();
-        if !instructions.is_empty() {
-            messages.push(Message::System(instructions.to_owned()));
-        }
-        for item in items {
-            self.read(item, &mut messages);
-        }
-        messages
-    }
-
-    fn read(&self, item: &Item, messages: &mut Vec<Message>) {
-        match &item.kind {
-            ItemKind::Message { role, .. } => {
-                let heard = self.spoken.get(&item.id).map(|spoken| spoken.history().to_owned());
-                let text = heard.unwrap_or_else(|| item.text());
-                if text.is_empty() {
-                    return;
-                }
-                messages.push(match role {
-                    Role::System => Message::System(text),
-                    Role::User => Message::User(text),
-                    Role::Assistant => Message::Assistant { text, tool_calls: Vec::new() },
-                });
-            }
-            // A call whose arguments were cut off was never made.
-            ItemKind::FunctionCall { .. } if item.status != ItemStatus::Completed => {}
-            ItemKind::FunctionCall { call_id, name, arguments } => {
-                let call = ToolCall { call_id: call_id.clone(), name: name.clone(), arguments: arguments.clone() };
-                // The words and the calls of one answer are one message to the model.
-                if let Some(Message::Assistant { tool_calls, .. }) = messages.last_mut() {
-                    tool_calls.push(call);
-                } else {
-                    messages.push(Message::Assistant { text: String::new(), tool_calls: vec![call] });
-                }
-            }
-            ItemKind::FunctionOutput { call_id, output } => {
-                messages.push(Message::Tool { call_id: call_id.clone(), output: output.clone() });
-            }
-        }
     }
 
     /// Drops the wire transcript of a reply item that the client truncated.

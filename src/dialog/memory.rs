@@ -33,7 +33,9 @@ pub enum Truncation {
 
 /// The conversation does not fit and may not be cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("The conversation has about {tokens} tokens, more than the {room} there is room for, and truncation is disabled.")]
+#[error(
+    "The conversation has about {tokens} tokens, more than the {room} there is room for, and truncation is disabled."
+)]
 pub(super) struct TooLong {
     tokens: u64,
     room: u64,
@@ -57,32 +59,41 @@ pub(super) fn tool_tokens(tools: &[Tool]) -> u64 {
 }
 
 impl History {
-    /// The items the model reads, when `fixed` tokens go to instructions and tools: items of the system always, and the
-    /// latest turns that fit, the last one even if it alone does not.
-    pub(super) fn recall(&mut self, fixed: u64, memory: &Memory) -> Result<Vec<&Item>, TooLong> {
+    /// Leaves out the oldest turns that do not fit when `fixed` tokens go to instructions and tools. The last turn stays
+    /// even if it alone does not fit.
+    pub(super) fn forget(&mut self, fixed: u64, memory: &Memory) -> Result<(), TooLong> {
         let room = memory.budget.saturating_sub(fixed);
         let room = memory.conversation.map_or(room, |limit| room.min(limit));
-        let told_from = self.told_from().and_then(|id| self.items().iter().position(|item| item.id == *id)).unwrap_or(0);
-        let turns = turns(self.items(), told_from);
-        let cost = |range: Range<usize>| self.items()[range].iter().map(|item| self.cost(item)).sum::<u64>();
-        let system: u64 = self.items()[..told_from].iter().filter(|item| is_system(item)).map(|item| self.cost(item)).sum();
-        let mut total = system + cost(told_from..self.items().len());
-        let mut from = told_from;
-        if total > room {
-            let Truncation::Oldest { keep } = memory.truncation else { return Err(TooLong { tokens: total, room }) };
-            let goal = (room as f64 * keep) as u64;
-            for turn in turns.iter().take(turns.len().saturating_sub(1)) {
-                if total <= goal {
-                    break;
-                }
-                let dropped = self.items()[turn.clone()].iter().filter(|item| !is_system(item));
-                total -= dropped.map(|item| self.cost(item)).sum::<u64>();
-                from = turn.end;
-            }
-            self.tell_from(from);
+        let mut total: u64 = self.recalled().map(|item| self.cost(item)).sum();
+        if total <= room {
+            return Ok(());
         }
-        let kept = self.items().iter().enumerate().filter(|(at, item)| *at >= from || is_system(item));
-        Ok(kept.map(|(_, item)| item).collect())
+        let Truncation::Oldest { keep } = memory.truncation else { return Err(TooLong { tokens: total, room }) };
+        let goal = (room as f64 * keep) as u64;
+        let (mut from, mut turns) = (self.told_at(), turns(self.items(), self.told_at()));
+        turns.pop();
+        for turn in turns {
+            if total <= goal {
+                break;
+            }
+            from = turn.end;
+            let dropped = self.items()[turn].iter().filter(|item| !is_system(item));
+            total -= dropped.map(|item| self.cost(item)).sum::<u64>();
+        }
+        self.told_from = self.items().get(from).map(|item| item.id.clone());
+        Ok(())
+    }
+
+    /// The items the model reads: those of the system, and the turns that were not left out.
+    pub(super) fn recalled(&self) -> impl Iterator<Item = &Item> {
+        let from = self.told_at();
+        let recalled = move |(at, item): &(usize, &Item)| *at >= from || is_system(item);
+        self.items().iter().enumerate().filter(recalled).map(|(_, item)| item)
+    }
+
+    fn told_at(&self) -> usize {
+        let at = self.told_from.as_ref().and_then(|id| self.items().iter().position(|item| item.id == *id));
+        at.unwrap_or(0)
     }
 
     fn cost(&self, item: &Item) -> u64 {
@@ -92,7 +103,9 @@ impl History {
                     Some(spoken) => tokens(spoken.history()),
                     None => tokens(&item.text()),
                 },
-                ItemKind::FunctionCall { call_id, name, arguments } => tokens(call_id) + tokens(name) + tokens(arguments),
+                ItemKind::FunctionCall { call_id, name, arguments } => {
+                    tokens(call_id) + tokens(name) + tokens(arguments)
+                }
                 ItemKind::FunctionOutput { call_id, output } => tokens(call_id) + tokens(output),
             }
     }

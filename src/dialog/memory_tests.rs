@@ -32,8 +32,8 @@ fn history(script: &str) -> History {
 }
 
 fn ids(history: &mut History, memory: &Memory) -> String {
-    let items = history.recall(10, memory).unwrap();
-    items.iter().map(|item| item.id.as_str()).collect::<Vec<_>>().join(" ")
+    history.forget(10, memory).unwrap();
+    history.recalled().map(|item| item.id.as_str()).collect::<Vec<_>>().join(" ")
 }
 
 #[track_caller]
@@ -84,8 +84,8 @@ fn what_was_left_out_stays_out_and_a_deleted_beginning_does_no_harm() {
 #[test]
 fn disabled_fails_instead() {
     let memory = Memory { truncation: Truncation::Disabled, ..memory(49, 1.0) };
-    assert!(history("u6 a6 u6 a6").recall(9, &memory).is_ok());
-    let error = history("u6 a6 u6 a6").recall(10, &memory).unwrap_err();
+    assert!(history("u6 a6 u6 a6").forget(9, &memory).is_ok());
+    let error = history("u6 a6 u6 a6").forget(10, &memory).unwrap_err();
     assert_eq!(error, TooLong { tokens: 40, room: 39 });
 }
 
@@ -109,7 +109,8 @@ proptest! {
         }).collect();
         let mut history = history(&script.join(" "));
         let all: Vec<Item> = history.items().to_vec();
-        let kept: Vec<Item> = history.recall(10, &memory(budget, keep)).unwrap().into_iter().cloned().collect();
+        history.forget(10, &memory(budget, keep)).unwrap();
+        let kept: Vec<Item> = history.recalled().cloned().collect();
 
         let cost: u64 = kept.iter().map(|item| history.cost(item)).sum();
         let last_turn = turns(&all, 0).pop().unwrap();

@@ -11,6 +11,8 @@ mod event;
 mod history;
 mod item;
 mod listening;
+mod memory;
+mod reading;
 mod responding;
 mod settings;
 mod spoken;
@@ -23,6 +25,7 @@ pub use action::{
 pub use event::{Command, Event, Place, ToolCallDelta};
 pub use history::History;
 pub use item::{Content, Item, ItemKind, ItemStatus, Role};
+pub use memory::{Memory, Truncation};
 pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, Settings, TurnDetection};
 pub use spoken::Spoken;
 pub use state::{Dialog, Listener};

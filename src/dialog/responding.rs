@@ -3,7 +3,7 @@
 use super::{
     Action, Content, Dialog, IncompleteReason, InputEntry, Item, ItemKind, ItemStatus, Listener, Modality, Notice,
     OutputChange, Place, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage, ResponseView, ResponseWork,
-    Role, Spoken, StopReason, ToolCallDelta,
+    Role, Spoken, StopReason, ToolCallDelta, memory,
 };
 use crate::llm::{ChatRequest, Finish, Usage};
 use crate::units::{ItemId, ResponseId, SampleRate, Samples, TurnId};
@@ -86,7 +86,13 @@ impl Dialog {
                 self.end(&id, ResponseStatus::Failed(message), None);
                 continue;
             }
-            let chat = self.chat(&id);
+            let chat = match self.chat(&id) {
+                Ok(chat) => chat,
+                Err(error) => {
+                    self.end(&id, ResponseStatus::Failed(error.to_string()), None);
+                    continue;
+                }
+            };
             let response = self.responses.get_mut(&id).expect("listed just now");
             response.started = true;
             let (turn, settings) = (response.turn, response.settings.clone());
@@ -103,11 +109,15 @@ impl Dialog {
         self.listening.failure.take()
     }
 
-    fn chat(&self, id: &ResponseId) -> ChatRequest {
+    fn chat(&mut self, id: &ResponseId) -> Result<ChatRequest, memory::TooLong> {
         let response = &self.responses[id];
         let settings = &response.settings;
         let messages = match &response.input {
-            None => self.history.messages(&settings.instructions),
+            None => {
+                let fixed = memory::tokens(&settings.instructions) + memory::tool_tokens(&settings.tools);
+                self.history.forget(fixed, &self.settings.memory)?;
+                self.history.messages_of(&settings.instructions, self.history.recalled())
+            }
             Some(entries) => {
                 let items = entries.iter().filter_map(|entry| match entry {
                     InputEntry::Reference(id) => self.history.item(id),
@@ -116,13 +126,13 @@ impl Dialog {
                 self.history.messages_of(&settings.instructions, items)
             }
         };
-        ChatRequest {
+        Ok(ChatRequest {
             messages,
             tools: settings.tools.clone(),
             tool_choice: settings.tool_choice.clone(),
             max_tokens: settings.max_output_tokens,
             user: None,
-        }
+        })
     }
 
     pub(super) fn text(&mut self, id: &ResponseId, text: &str) {
@@ -157,6 +167,9 @@ impl Dialog {
         let Some(response) = self.responses.get(&id).filter(|response| response.started) else { return };
         let known = response.outputs.iter().position(|output| output.call == Some(call));
         let index = known.unwrap_or_else(|| {
+            // Some models count their calls anew in each answer; results are told apart by these ids.
+            let is_taken = call_id.is_empty() || self.history.has_call(&call_id);
+            let call_id = if is_taken { self.ids.next("call") } else { call_id };
             let kind = ItemKind::FunctionCall { call_id, name, arguments: String::new() };
             self.begin_output(&id, kind, Some(call))
         });

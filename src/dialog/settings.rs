@@ -1,5 +1,6 @@
 //! What a session is set to, in domain terms. The wire's session object is kept and merged by `session`.
 
+use super::Memory;
 use crate::audio::codec::Format;
 use crate::llm::{Tool, ToolChoice};
 use std::collections::BTreeMap;
@@ -27,6 +28,8 @@ pub struct Settings {
     pub turn_detection: Option<TurnDetection>,
     /// Whether transcripts of the input are told to the client.
     pub transcripts: bool,
+    /// How much of the conversation the model reads.
+    pub memory: Memory,
 }
 
 /// Server-side turn detection, as far as the dialog goes by it.

@@ -88,7 +88,7 @@ impl Actor {
         Self {
             mode,
             clock,
-            dialog: Dialog::new(translate::settings(&session), listener, seed),
+            dialog: Dialog::new(translate::settings(&session, setup.session.history_tokens), listener, seed),
             ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
             egress,
             projector: Projector { conversation_id: event_ids.next("conv") },

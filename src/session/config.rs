@@ -14,10 +14,12 @@ pub struct SessionConfig {
     pub create_response: bool,
     /// Whether speech stops the reply that plays.
     pub interrupt_response: bool,
+    /// Tokens the model reads at most: instructions, tools and the latest turns.
+    pub history_tokens: u32,
 }
 
 impl Default for SessionConfig {
     fn default() -> Self {
-        Self { max_minutes: 60, lead_ms: 300, create_response: true, interrupt_response: true }
+        Self { max_minutes: 60, lead_ms: 300, create_response: true, interrupt_response: true, history_tokens: 8_000 }
     }
 }

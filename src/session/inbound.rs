@@ -93,12 +93,23 @@ impl Actor {
             ClientEvent::ResponseCreate(params) if self.is_framed() && is_foreign(params.format) => {
                 Err(framed_format())
             }
+            ClientEvent::ResponseCreate(params) => {
+                let tools = params.tools.as_ref().unwrap_or(&self.session.tools);
+                let choice = params.tool_choice.as_ref().unwrap_or(&self.session.tool_choice);
+                choice.check(tools, "response.tool_choice")?;
+                self.command(event_id, ClientEvent::ResponseCreate(params));
+                Ok(())
+            }
             other => {
-                let command = translate::command(other).expect("the other events are handled above");
-                self.step(Event::Client { event_id, command });
+                self.command(event_id, other);
                 Ok(())
             }
         }
+    }
+
+    fn command(&mut self, event_id: Option<String>, event: ClientEvent) {
+        let command = translate::command(event).expect("the other events are handled by the caller");
+        self.step(Event::Client { event_id, command });
     }
 
     fn heard_audio(&mut self) {
@@ -135,7 +146,8 @@ impl Actor {
         }
         let mut next = self.session.clone();
         next.apply(update);
-        let command = Command::Update(Box::new(translate::settings(&next)));
+        next.tool_choice.check(&next.tools, "session.tool_choice")?;
+        let command = Command::Update(Box::new(translate::settings(&next, self.setup.session.history_tokens)));
         let now = self.now();
         let actions = self.dialog.step(now, Event::Client { event_id, command });
         if !is_refused(&actions) {

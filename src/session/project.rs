@@ -230,6 +230,7 @@ fn refusal(reason: &Refusal) -> WireError {
         Refusal::NoItemBefore(id) => WireError::unknown_item(ItemUse::CreateAfter, id),
         Refusal::NoItemToRead(id) => WireError::unknown_item(ItemUse::Reference, id),
         Refusal::DuplicateItem(id) => WireError::duplicate_item(id),
+        Refusal::NoSuchCall(call_id) => WireError::unknown_call(call_id),
         Refusal::NotTruncatable => WireError::not_truncatable(),
         Refusal::TruncateBeyondEnd { length_ms, asked_ms } => WireError::truncate_beyond(*length_ms, *asked_ms),
     }

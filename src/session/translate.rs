@@ -2,8 +2,8 @@
 
 use crate::audio::codec::Format;
 use crate::dialog::{
-    Command, Content, InputEntry, Item, ItemKind, ItemStatus, Modality, Place, ResponseRequest, Role, Settings,
-    TurnDetection,
+    Command, Content, InputEntry, Item, ItemKind, ItemStatus, Memory, Modality, Place, ResponseRequest, Role, Settings,
+    Truncation, TurnDetection,
 };
 use crate::llm::{Tool, ToolChoice};
 use crate::turn::Eagerness;
@@ -39,8 +39,8 @@ pub(super) fn command(event: ClientEvent) -> Option<Command> {
     })
 }
 
-/// The dialog's settings of a session object.
-pub(super) fn settings(session: &wire::Session) -> Settings {
+/// The dialog's settings of a session object; `history_tokens` is the configured budget.
+pub(super) fn settings(session: &wire::Session, history_tokens: u32) -> Settings {
     let input = &session.audio.input;
     Settings {
         instructions: session.instructions.clone(),
@@ -56,7 +56,19 @@ pub(super) fn settings(session: &wire::Session) -> Settings {
             interrupt_response: detection.interrupt_response(),
         }),
         transcripts: input.transcription.is_some(),
+        memory: memory(session.truncation, history_tokens),
     }
+}
+
+fn memory(truncation: wire::Truncation, history_tokens: u32) -> Memory {
+    let (truncation, conversation) = match truncation {
+        wire::Truncation::Auto => (Truncation::Oldest { keep: 1.0 }, None),
+        wire::Truncation::Disabled => (Truncation::Disabled, None),
+        wire::Truncation::RetentionRatio { ratio, post_instructions } => {
+            (Truncation::Oldest { keep: ratio }, post_instructions.map(u64::from))
+        }
+    };
+    Memory { budget: u64::from(history_tokens), conversation, truncation }
 }
 
 /// The codec's name of a wire format.

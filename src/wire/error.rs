@@ -130,6 +130,12 @@ impl WireError {
         Self::invalid("item_create_duplicate_item_id", message, Some("item.id"))
     }
 
+    /// A `function_call_output` that answers no call.
+    pub fn unknown_call(call_id: &str) -> Self {
+        let message = format!("Error creating item: tool call ID '{call_id}' not found in conversation.");
+        Self::invalid("invalid_tool_call_id", message, Some("item.call_id"))
+    }
+
     /// Another voice after the first audio of the assistant.
     pub fn cannot_update_voice() -> Self {
         let message = "Cannot update a conversation's voice if assistant audio is present.";

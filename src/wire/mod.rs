@@ -15,6 +15,8 @@ mod server_event;
 mod session;
 mod session_update;
 mod setting;
+mod tool;
+mod truncation;
 
 pub use client_event::{ClientEvent, Incoming, Position, parse, parse_with};
 pub use error::{ErrorKind, ItemUse, WireError};
@@ -35,4 +37,6 @@ pub use session_update::{
     AudioInputUpdate, AudioOutputUpdate, MAX_PREFIX_PADDING_MS, MAX_SILENCE_DURATION_MS, SemanticVadUpdate,
     ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate,
 };
-pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality, Tool, ToolChoice};
+pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality};
+pub use tool::{Tool, ToolChoice};
+pub use truncation::Truncation;

@@ -5,7 +5,9 @@
 
 use super::read::Patch;
 use super::session_update::{ServerVadUpdate, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate};
-use super::setting::{AudioFormat, MaxTokens, Modality, Tool, ToolChoice};
+use super::setting::{AudioFormat, MaxTokens, Modality};
+use super::tool::{Tool, ToolChoice};
+use super::truncation::Truncation;
 use crate::units::SessionId;
 use serde::Serialize;
 use serde_json::Value;
@@ -38,8 +40,8 @@ pub struct Session {
     pub include: Option<Vec<String>>,
     /// Accepted, echoed, without effect here.
     pub tracing: Option<Value>,
-    /// Accepted, echoed, without effect here.
-    pub truncation: Value,
+    /// What happens to a conversation that is too long.
+    pub truncation: Truncation,
     /// Accepted, echoed, without effect here.
     pub prompt: Option<Value>,
     /// Accepted, echoed, without effect here.
@@ -235,7 +237,7 @@ impl Session {
             expires_at: 0,
             include: None,
             tracing: None,
-            truncation: Value::from("auto"),
+            truncation: Truncation::Auto,
             prompt: None,
             reasoning: None,
             parallel_tool_calls: None,

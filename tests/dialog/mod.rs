@@ -3,3 +3,4 @@
 mod interleavings;
 mod rules;
 mod script;
+mod tools;

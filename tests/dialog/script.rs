@@ -52,6 +52,7 @@ impl Runner {
             tool_choice: Default::default(),
             turn_detection,
             transcripts: true,
+            memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
         };
         Self { dialog: Dialog::new(settings, listener, 1), items: Vec::new(), responses: Vec::new() }
     }
@@ -108,6 +109,7 @@ impl Runner {
             "delete" => client(Command::DeleteItem(self.item(first))),
             "retrieve" => client(Command::RetrieveItem(self.item(first))),
             "say" => client(Command::CreateItem { item: written(argument), place: Place::Last }),
+            "result" => client(Command::CreateItem { item: result(first, rest), place: Place::Last }),
             "respond" => client(Command::Respond(Box::default())),
             "aside" => {
                 let input = Some(vec![InputEntry::Item(written(argument))]);
@@ -233,4 +235,9 @@ impl Runner {
 fn written(text: &str) -> Item {
     let content = vec![Content::InputText(text.into())];
     Item { id: "".into(), status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
+}
+
+fn result(call_id: &str, output: &str) -> Item {
+    let kind = ItemKind::FunctionOutput { call_id: call_id.into(), output: output.into() };
+    Item { id: "".into(), status: ItemStatus::Completed, kind }
 }
