@@ -10,5 +10,6 @@ mod hub;
 mod layering;
 mod pressure;
 mod semantic_vad;
+mod rfc6455;
 mod server;
 mod session;

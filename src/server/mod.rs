@@ -10,6 +10,7 @@ mod guard;
 mod health;
 mod pages;
 mod realtime;
+pub mod websocket;
 
 pub use app::Parts;
 
@@ -54,7 +55,7 @@ pub async fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken)
 
 fn router(app: Arc<App>) -> Router {
     Router::new()
-        .route("/v1/realtime", get(realtime::upgrade))
+        .route("/v1/realtime", get(realtime::upgrade).layer(axum::middleware::map_response(websocket::with_version)))
         .route("/v1/audio/voices", get(health::voices))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))

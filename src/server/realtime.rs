@@ -5,6 +5,7 @@
 
 use super::app::App;
 use super::guard::refused;
+use super::websocket;
 use crate::session::{AudioMode, Close, Egress, Handle, Inbound, Message};
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
@@ -17,16 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Error as WsError;
 
-/// The longest message of a client.
-const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
-/// Read at once from a socket, and kept for each connection (the library's default is 128 KiB).
-const READ_BUFFER_BYTES: usize = 4 * 1024;
-/// Written at once to a socket; every message is flushed anyway.
-const WRITE_BUFFER_BYTES: usize = 4 * 1024;
-/// A bound on what the library may buffer for a socket that takes nothing: one message of the largest kind.
-const MAX_WRITE_BUFFER_BYTES: usize = MAX_MESSAGE_BYTES + 1024 * 1024;
 /// A session that takes nothing for this long is not going to.
 const STUCK: Duration = Duration::from_secs(10);
 /// How long a client may take to answer a close.
@@ -71,12 +63,8 @@ pub(super) async fn upgrade(
         return response;
     };
     let tasks = app.setup.tasks.clone();
-    ws.protocols(["realtime"])
-        .read_buffer_size(READ_BUFFER_BYTES)
-        .write_buffer_size(WRITE_BUFFER_BYTES)
-        .max_write_buffer_size(MAX_WRITE_BUFFER_BYTES)
-        .max_message_size(MAX_MESSAGE_BYTES)
-        .max_frame_size(MAX_MESSAGE_BYTES)
+    websocket::configured(ws)
+        .protocols(["realtime"])
         .on_upgrade(move |socket| tasks.track_future(connection(app, socket, mode, params.model, permit)))
 }
 
@@ -126,8 +114,8 @@ async fn read(app: &App, stream: &mut SplitStream<WebSocket>, handle: &Handle) {
             Ok(WsMessage::Ping(_) | WsMessage::Pong(_)) => continue,
             Ok(WsMessage::Close(_)) => return,
             Err(error) => {
-                let Some(close) = close_for(error) else { return };
-                handle.egress.close(close);
+                let Some((code, reason)) = websocket::close_for(error) else { return };
+                handle.egress.close(Close { code, reason });
                 return std::future::pending().await;
             }
         };
@@ -150,23 +138,6 @@ async fn share(app: &App, handle: &Handle, bytes: usize) -> Option<OwnedSemaphor
         handle.egress.close(Close { code: 1013, reason: "the server cannot keep up" });
     }
     share
-}
-
-/// The close of a client's mistake; `None` when the connection itself is gone.
-fn close_for(error: axum::Error) -> Option<Close> {
-    match error.into_inner().downcast_ref::<WsError>()? {
-        WsError::Capacity(_) => Some(Close { code: 1009, reason: "a message holds at most 16 MiB" }),
-        WsError::Utf8(_) => Some(Close { code: 1007, reason: "a text message must be UTF-8" }),
-        WsError::Protocol(error) if !is_gone(error) => {
-            Some(Close { code: 1002, reason: "this breaks the WebSocket protocol" })
-        }
-        _ => None,
-    }
-}
-
-fn is_gone(error: &tokio_tungstenite::tungstenite::error::ProtocolError) -> bool {
-    use tokio_tungstenite::tungstenite::error::ProtocolError;
-    matches!(error, ProtocolError::ResetWithoutClosingHandshake | ProtocolError::SendAfterClosing)
 }
 
 /// Sends what the session gives until it closes or the client takes nothing more.

@@ -1,0 +1,49 @@
+//! An echo on the hub's own WebSocket: `cargo run --example ws_echo -- 127.0.0.1:9001`.
+//!
+//! For WebSocket test suites. What they find here holds for the hub: limits and answers to mistakes are the hub's own
+//! ([`antiphon::server::websocket`]). Any path will do. `tests/rfc6455/` runs it too.
+
+use antiphon::server::websocket::{close_for, configured};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
+use axum::routing::any;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// How long a client may take to answer a close.
+const CLOSING: Duration = Duration::from_secs(1);
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:9001".into());
+    let listener = TcpListener::bind(&address).await?;
+    #[allow(clippy::print_stdout)]
+    {
+        println!("listening on ws://{}", listener.local_addr()?);
+    }
+    Ok(serve(listener).await?)
+}
+
+/// Serves until it is dropped.
+pub async fn serve(listener: TcpListener) -> std::io::Result<()> {
+    let upgrade = any(|upgrade: WebSocketUpgrade| async { configured(upgrade).on_upgrade(echo) });
+    axum::serve(listener, axum::Router::new().fallback_service(upgrade)).await
+}
+
+async fn echo(mut socket: WebSocket) {
+    while let Some(message) = socket.recv().await {
+        let sent = match message {
+            Ok(message @ (Message::Text(_) | Message::Binary(_))) => socket.send(message).await,
+            // The library answers pings and closes.
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let Some((code, reason)) = close_for(error) else { return };
+                socket.send(Message::Close(Some(CloseFrame { code, reason: reason.into() }))).await
+            }
+        };
+        if sent.is_err() {
+            break;
+        }
+    }
+    let last = async { while let Some(Ok(_)) = socket.recv().await {} };
+    let _ = tokio::time::timeout(CLOSING, last).await;
+}
