@@ -9,7 +9,7 @@ mod framed;
 mod hub;
 mod layering;
 mod pressure;
-mod semantic_vad;
 mod rfc6455;
+mod semantic_vad;
 mod server;
 mod session;
