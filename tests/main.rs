@@ -14,3 +14,4 @@ mod semantic_vad;
 mod server;
 mod session;
 mod tools;
+mod turn_settings;

@@ -97,6 +97,11 @@ impl History {
         self.spoken.values_mut().for_each(|spoken| spoken.resume(now));
     }
 
+    /// When the last sound of a reply has ended, or will have.
+    pub(super) fn last_heard_at(&self) -> Timestamp {
+        self.spoken.values().filter_map(Spoken::sounds_until).max().unwrap_or(Timestamp::ZERO)
+    }
+
     /// When all that was sent will have sounded.
     pub(super) fn dry_at(&self, now: Timestamp) -> Timestamp {
         let unheard = self.unheard(now);

@@ -50,7 +50,7 @@ fn all_is_recalled_while_it_fits() {
 fn the_oldest_turns_go_first_and_whole() {
     check("u6 a6 u6 a6", 49, 1.0, "i2 i3");
     check("u6 c1 r1 a6 u6 c2 r2 a6 u6", 60, 1.0, "i4 i5 i6 i7 i8");
-    check("a6 u6 a6 u6 u6", 49, 1.0, "i1 i2 i3 i4");
+    check("a6 u6 a6 u6 u6", 50, 1.0, "i1 i2 i3 i4");
 }
 
 #[test]

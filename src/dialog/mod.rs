@@ -9,6 +9,7 @@ mod captions;
 mod commands;
 mod event;
 mod history;
+mod idle;
 mod item;
 mod listening;
 mod memory;

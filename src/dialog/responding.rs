@@ -225,6 +225,7 @@ impl Dialog {
         self.notify(Notice::ResponseDone(response.view(id, status, Some(usage))));
         if self.active.as_ref() == Some(id) {
             self.active = None;
+            self.answered = Some(self.now);
         }
     }
 

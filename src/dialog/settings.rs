@@ -4,6 +4,7 @@ use super::Memory;
 use crate::audio::codec::Format;
 use crate::llm::{Tool, ToolChoice};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The settings that decide how the dialog goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +40,8 @@ pub struct TurnDetection {
     pub create_response: bool,
     /// Speech stops the response under way.
     pub interrupt_response: bool,
+    /// Silence after a reply has sounded, at which the user is spoken to.
+    pub idle_timeout: Option<Duration>,
 }
 
 /// What a response consists of.

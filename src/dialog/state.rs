@@ -3,7 +3,7 @@
 use super::listening::Listening;
 use super::responding::Response;
 use super::{Action, Event, History, Notice, Settings};
-use crate::units::{IdMint, ItemId, ResponseId, Timestamp};
+use crate::units::{IdMint, ItemId, ResponseId, Samples, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub struct Dialog {
     /// The one of the conversation.
     pub(super) active: Option<ResponseId>,
     pub(super) held: Option<Held>,
+    /// When the last response of the conversation ended, while nobody has said anything since.
+    pub(super) answered: Option<Timestamp>,
     pub(super) now: Timestamp,
     pub(super) actions: Vec<Action>,
 }
@@ -57,6 +59,7 @@ impl Dialog {
             responses: BTreeMap::new(),
             active: None,
             held: None,
+            answered: None,
             now: Timestamp::ZERO,
             actions: Vec::new(),
         }
@@ -66,7 +69,7 @@ impl Dialog {
     pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Action> {
         self.now = now;
         match event {
-            Event::Tick => self.tick(),
+            Event::Tick { position } => self.tick(position),
             Event::VoiceOnset => self.voice_onset(),
             Event::VoiceRetracted => self.release(),
             Event::SpeechStarted { audio_start } => self.speech_started(audio_start),
@@ -89,7 +92,8 @@ impl Dialog {
 
     /// When [`Event::Tick`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        self.held.as_ref().map(|held| held.since + MAX_HOLD)
+        let hold = self.held.as_ref().map(|held| held.since + MAX_HOLD);
+        hold.into_iter().chain(self.idle_deadline()).min()
     }
 
     /// The settings in force.
@@ -112,9 +116,12 @@ impl Dialog {
         self.responses.get(response)?.speaking_item()
     }
 
-    fn tick(&mut self) {
-        if self.next_deadline().is_some_and(|deadline| self.now >= deadline) {
+    fn tick(&mut self, position: Samples) {
+        if self.held.as_ref().is_some_and(|held| self.now >= held.since + MAX_HOLD) {
             self.release();
+        }
+        if self.idle_deadline().is_some_and(|deadline| self.now >= deadline) {
+            self.prompt_user(position);
         }
     }
 

@@ -257,7 +257,7 @@ impl Actor {
             self.edge(edge);
         }
         if self.dialog.next_deadline().is_some_and(|due| now >= due) {
-            self.step(Event::Tick);
+            self.step(Event::Tick { position: self.ingress.position() });
         }
         self.release_frames();
         false

@@ -9,6 +9,7 @@ use crate::llm::{Tool, ToolChoice};
 use crate::turn::Eagerness;
 use crate::wire::{self, ClientEvent};
 use serde_json::json;
+use std::time::Duration;
 
 /// The command of an event that is neither audio nor a session update.
 pub(super) fn command(event: ClientEvent) -> Option<Command> {
@@ -54,6 +55,10 @@ pub(super) fn settings(session: &wire::Session, history_tokens: u32) -> Settings
         turn_detection: input.turn_detection.as_ref().map(|detection| TurnDetection {
             create_response: detection.create_response(),
             interrupt_response: detection.interrupt_response(),
+            idle_timeout: match detection {
+                wire::TurnDetection::ServerVad(vad) => vad.idle_timeout_ms.map(|ms| Duration::from_millis(ms.into())),
+                wire::TurnDetection::SemanticVad(_) => None,
+            },
         }),
         transcripts: input.transcription.is_some(),
         memory: memory(session.truncation, history_tokens),

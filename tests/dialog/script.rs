@@ -29,7 +29,7 @@ pub fn check_with(mut runner: Runner, script: &str) {
 }
 
 /// Turn detection that answers and interrupts.
-pub const AUTO: TurnDetection = TurnDetection { create_response: true, interrupt_response: true };
+pub const AUTO: TurnDetection = TurnDetection { create_response: true, interrupt_response: true, idle_timeout: None };
 
 /// A conversation under test.
 #[derive(Clone)]
@@ -76,7 +76,7 @@ impl Runner {
         let at24 = |ms: &str| Samples::from_ms(ms.parse().expect("milliseconds"), SampleRate::HZ_24000);
         let client = |command| Event::Client { event_id: Some("evt".into()), command };
         match name {
-            "tick" => Event::Tick,
+            "tick" => Event::Tick { position: at16(if first.is_empty() { "0" } else { first }) },
             "onset" => Event::VoiceOnset,
             "retracted" => Event::VoiceRetracted,
             "started" => Event::SpeechStarted { audio_start: at16(first) },
@@ -176,6 +176,9 @@ impl Runner {
             Notice::Committed { item, previous } => {
                 let previous = previous.as_ref().map(|id| format!(" after {}", self.i(id))).unwrap_or_default();
                 format!("committed {}{previous}", self.i(item))
+            }
+            Notice::IdleTimeout { item, audio_start, audio_end } => {
+                format!("idle {} {} {}", self.i(item), ms16(audio_start), ms16(audio_end))
             }
             Notice::InputCleared => "input_cleared".into(),
             Notice::ItemAdded { item, .. } => format!("item_added {}", self.i(&item.id)),
