@@ -2,11 +2,12 @@
 
 use super::egress::{Close, Message};
 use super::hearing::Report;
-use super::ingress::{Ingress, Turns};
+use super::ingress::Ingress;
 use super::playback::Playback;
 use super::project::Projector;
 use super::responding::{Milestone, Product};
 use super::timeline::Timeline;
+use super::turns::Turns;
 use super::voice::Voice;
 use super::{AudioMode, Egress, Inbound, Setup, translate};
 use crate::dialog::{Dialog, Event, Listener};

@@ -152,6 +152,7 @@ impl Actor {
         let actions = self.dialog.step(now, Event::Client { event_id, command });
         if !is_refused(&actions) {
             self.ingress.set(translate::format(next.audio.input.format), self.setup.turns(&next));
+            self.ingress.reduce_noise(next.audio.input.noise_reduction.as_ref().and_then(translate::noise_reduction));
             self.session = next;
         }
         self.perform(actions);

@@ -5,10 +5,11 @@
 //! transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
 
 use super::hearing::Feed;
+use super::turns::Turns;
 use super::utterance::Utterance;
 use crate::audio::codec::{self, CodecError, Format, OpusIn};
-use crate::audio::{EchoGuard, Jitter, Pitch, PreRoll, Resampler, Slot};
-use crate::turn::{Decision, Edge, Ending, Heard, Thresholds, TurnTaker};
+use crate::audio::{Denoiser, EchoGuard, Jitter, NoiseReduction, Pitch, PreRoll, Resampler, Slot};
+use crate::turn::{Decision, Edge, Heard, TurnTaker};
 use crate::units::{ItemId, Pcm, SampleRate, Samples};
 use crate::vad::{Vad, VadStream};
 use bytes::Bytes;
@@ -17,25 +18,11 @@ use tokio::sync::mpsc;
 
 const RATE: SampleRate = SampleRate::HZ_16000;
 
-/// Audio kept before an utterance beyond its padding: what the detector needs to be sure that it is speech, and more.
-const ONSET_MARGIN: Samples = Samples(16_000);
-
-/// Leading silence kept for a client that commits by hand: longer silence before the first word is forgotten.
-const MANUAL_PREROLL: Samples = Samples(30 * 16_000);
-
-/// How turns are found.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Turns {
-    /// By the detector; `padding` of audio before the speech belongs to the utterance.
-    Detected { thresholds: Thresholds, padding: Samples, ending: Ending },
-    /// By the client's commits; the detector only says when there is speech to transcribe.
-    Manual { thresholds: Thresholds },
-}
-
 /// One microphone.
 pub(super) struct Ingress {
     format: Format,
     turns: Turns,
+    reduction: Option<NoiseReduction>,
     engine: Arc<dyn Vad>,
     /// Made on the first audio, since many connections never send any.
     ears: Option<Ears>,
@@ -63,16 +50,33 @@ pub(super) struct Ingress {
 struct Ears {
     resampler: Resampler,
     vad: Box<dyn VadStream>,
+    denoiser: Option<Denoiser>,
+}
+
+impl Ears {
+    fn new(rate: SampleRate, engine: &dyn Vad, reduction: Option<NoiseReduction>) -> Self {
+        let denoiser = reduction.map(Denoiser::new);
+        Self { resampler: Resampler::new(rate, RATE), vad: engine.open(), denoiser }
+    }
+
+    /// Runs what `pending` holds from `from` on through the noise reduction.
+    fn reduce_noise(&mut self, pending: &mut Vec<i16>, from: usize) {
+        if let Some(denoiser) = &mut self.denoiser {
+            let fresh = pending.split_off(from);
+            denoiser.process(&fresh, pending);
+        }
+    }
 }
 
 impl Ingress {
     pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns) -> Self {
         Self {
             format,
-            turn: TurnTaker::new(thresholds(&turns), ending(&turns)),
+            turn: TurnTaker::new(turns.thresholds(), turns.ending()),
             pitch: Pitch::default(),
-            preroll: PreRoll::new(capacity(&turns)),
+            preroll: PreRoll::new(turns.capacity()),
             turns,
+            reduction: None,
             engine,
             ears: None,
             opus: None,
@@ -100,15 +104,29 @@ impl Ingress {
         if turns == self.turns {
             return;
         }
-        if capacity(&turns) != capacity(&self.turns) {
+        if turns.capacity() != self.turns.capacity() {
             let mut kept = Vec::new();
             let start = self.preroll.copy_from(Samples::ZERO, &mut kept) + self.preroll_base;
-            self.preroll = PreRoll::new(capacity(&turns));
+            self.preroll = PreRoll::new(turns.capacity());
             self.preroll.push(&kept);
             self.preroll_base = start;
         }
         self.turns = turns;
-        self.turn.set(thresholds(&turns), ending(&turns));
+        self.turn.set(turns.thresholds(), turns.ending());
+    }
+
+    /// Reduces noise so from the next audio on, or not any more.
+    pub(super) fn reduce_noise(&mut self, reduction: Option<NoiseReduction>) {
+        self.reduction = reduction;
+        let Some(ears) = &mut self.ears else { return };
+        match (&mut ears.denoiser, reduction) {
+            (Some(denoiser), Some(reduction)) => denoiser.set(reduction),
+            (Some(denoiser), None) => {
+                denoiser.flush(&mut self.pending);
+                ears.denoiser = None;
+            }
+            (none, reduction) => *none = reduction.map(Denoiser::new),
+        }
     }
 
     /// Takes audio in the session's format; any length of whole samples.
@@ -119,9 +137,10 @@ impl Ingress {
         if decoded.is_ok() {
             let rate = self.format.rate();
             let engine = &self.engine;
-            let ears =
-                self.ears.get_or_insert_with(|| Ears { resampler: Resampler::new(rate, RATE), vad: engine.open() });
+            let ears = self.ears.get_or_insert_with(|| Ears::new(rate, &**engine, self.reduction));
+            let before = self.pending.len();
             ears.resampler.process(&samples, &mut self.pending);
+            ears.reduce_noise(&mut self.pending, before);
         }
         self.scratch = samples;
         decoded
@@ -156,11 +175,14 @@ impl Ingress {
     ) -> Result<(), CodecError> {
         let engine = &self.engine;
         let rate = self.format.rate();
-        self.ears.get_or_insert_with(|| Ears { resampler: Resampler::new(rate, RATE), vad: engine.open() });
+        let ears = self.ears.get_or_insert_with(|| Ears::new(rate, &**engine, self.reduction));
         if self.opus.is_none() {
             self.opus = Some(OpusIn::new()?);
         }
-        decode(self.opus.as_mut().expect("made just now"), &mut self.pending)
+        let before = self.pending.len();
+        let decoded = decode(self.opus.as_mut().expect("made just now"), &mut self.pending);
+        ears.reduce_noise(&mut self.pending, before);
+        decoded
     }
 
     /// Judges the next window. `None` when there is no whole one, or when the transcription is behind.
@@ -254,6 +276,9 @@ impl Ingress {
     pub(super) fn close(&mut self, item: &ItemId, rest: bool) {
         let Some(mut utterance) = self.utterance.take_if(|utterance| utterance.item == *item) else { return };
         if rest {
+            if let Some(denoiser) = self.ears.as_mut().and_then(|ears| ears.denoiser.as_mut()) {
+                denoiser.flush(&mut self.pending);
+            }
             utterance.push(&self.pending[self.taken..]);
         }
         if !utterance.finish() {
@@ -333,26 +358,5 @@ impl Ingress {
     pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<Feed>> {
         let mut utterances = self.closing.iter().chain(&self.utterance);
         utterances.find_map(|utterance| utterance.blocked_on())
-    }
-}
-
-fn thresholds(turns: &Turns) -> Thresholds {
-    match turns {
-        Turns::Detected { thresholds, .. } => *thresholds,
-        Turns::Manual { thresholds } => Thresholds { silence: Samples(u64::MAX), ..*thresholds },
-    }
-}
-
-fn ending(turns: &Turns) -> Ending {
-    match turns {
-        Turns::Detected { ending, .. } => *ending,
-        Turns::Manual { .. } => Ending::Silence,
-    }
-}
-
-fn capacity(turns: &Turns) -> Samples {
-    match turns {
-        Turns::Detected { padding, .. } => *padding + ONSET_MARGIN,
-        Turns::Manual { .. } => MANUAL_PREROLL,
     }
 }

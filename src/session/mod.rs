@@ -19,6 +19,7 @@ mod responding;
 mod setup;
 mod timeline;
 mod translate;
+mod turns;
 mod utterance;
 mod voice;
 

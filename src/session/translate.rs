@@ -1,5 +1,6 @@
 //! From the client's events of the Realtime protocol to the dialog's commands and settings. The way back is `project`.
 
+use crate::audio::NoiseReduction;
 use crate::audio::codec::Format;
 use crate::dialog::{
     Command, Content, InputEntry, Item, ItemKind, ItemStatus, Memory, Modality, Place, ResponseRequest, Role, Settings,
@@ -91,6 +92,15 @@ pub(super) fn eagerness(eagerness: wire::Eagerness) -> Eagerness {
         wire::Eagerness::Low => Eagerness::Low,
         wire::Eagerness::Medium | wire::Eagerness::Auto => Eagerness::Medium,
         wire::Eagerness::High => Eagerness::High,
+    }
+}
+
+/// Which noise reduction a session asks for.
+pub(super) fn noise_reduction(asked: &wire::NoiseReduction) -> Option<NoiseReduction> {
+    match asked.kind.as_deref() {
+        Some("near_field") => Some(NoiseReduction::Near),
+        Some("far_field") => Some(NoiseReduction::Far),
+        _ => None,
     }
 }
 

@@ -71,7 +71,7 @@ pub struct AudioInput {
     pub format: AudioFormat,
     /// Null: the client does not want transcription events.
     pub transcription: Option<Transcription>,
-    /// Accepted, echoed, without effect here.
+    /// Null: off.
     pub noise_reduction: Option<NoiseReduction>,
     /// Null: the client commits turns itself.
     pub turn_detection: Option<TurnDetection>,
@@ -111,13 +111,13 @@ pub struct Transcription {
     pub languages: Option<Vec<String>>,
 }
 
-/// Accepted, echoed, without effect here.
+/// Noise reduction of the microphone's audio, before everything else.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NoiseReduction {
     /// `near_field` or `far_field`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// 0 to 1.
+    /// 0 to 1. Accepted, echoed, without effect here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strength: Option<f64>,
 }
