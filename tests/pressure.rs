@@ -2,11 +2,14 @@
 
 use crate::hub::{base64, engines, loud, quiet};
 use antiphon::llm::fake::FakeLlm;
-use antiphon::session::{AudioMode, Engines, Handle, Inbound, MAX_UNSENT_BYTES, Message, SessionConfig, Setup};
+use antiphon::session::{
+    AudioMode, Engines, Handle, Inbound, MAX_UNSENT_BYTES, Message, Opening, SessionConfig, Setup,
+};
 use antiphon::stt::fake::FakeStt;
 use antiphon::telemetry::Metrics;
 use antiphon::tts::fake::FakeTts;
 use antiphon::turn::TurnConfig;
+use antiphon::wire::Dialect;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +35,7 @@ fn setup(engines: Engines) -> Arc<Setup> {
 }
 
 async fn say(session: &Handle, event: Value) {
-    let inbound = Inbound::text(&event.to_string(), None);
+    let inbound = Inbound::text(&event.to_string(), Dialect::default(), None);
     assert!(session.inbound.send(inbound).await.is_ok(), "the session lives");
 }
 
@@ -60,7 +63,7 @@ async fn a_client_that_takes_nothing_is_closed_and_memory_stays_flat() {
     // Over eight minutes of speech: 24 MB.
     let llm = FakeLlm::says([&"long words. ".repeat(800)[..]]);
     let setup = setup(engines(FakeStt::default(), llm, FakeTts::default()));
-    let session = setup.open(AudioMode::Events, None, 0);
+    let session = setup.open(Opening::default());
     ask(&session).await;
     let begun = Instant::now();
     session.egress.closed().await;
@@ -84,7 +87,7 @@ async fn a_client_that_takes_nothing_is_closed_and_memory_stays_flat() {
 async fn a_slow_client_that_reads_on_is_not_closed() {
     let llm = FakeLlm::says([&"long words. ".repeat(100)[..]]);
     let setup = setup(engines(FakeStt::default(), llm, FakeTts::default()));
-    let session = setup.open(AudioMode::Events, None, 0);
+    let session = setup.open(Opening::default());
     ask(&session).await;
     let mut n_taken = 0;
     loop {
@@ -101,7 +104,7 @@ async fn a_slow_client_that_reads_on_is_not_closed() {
 #[tokio::test(start_paused = true)]
 async fn a_microphone_that_stalls_ends_the_utterance() {
     let setup = setup(engines(FakeStt::hears(["hello"]), FakeLlm::says(["Hi."]), FakeTts::default()));
-    let session = setup.open(AudioMode::Events, None, 0);
+    let session = setup.open(Opening::default());
     say(&session, json!({"type": "input_audio_buffer.append", "audio": base64(&loud(800))})).await;
     until(&session, "input_audio_buffer.speech_started").await;
     let begun = Instant::now();
@@ -118,7 +121,7 @@ async fn a_microphone_that_stalls_ends_the_utterance() {
 async fn a_model_that_is_slower_than_the_person_is_interrupted() {
     let llm = FakeLlm::says(["One two three.", "Yes?"]).delayed(Duration::from_millis(400));
     let setup = setup(engines(FakeStt::hears(["first", "second"]), llm.clone(), FakeTts::default()));
-    let session = setup.open(AudioMode::Events, None, 0);
+    let session = setup.open(Opening::default());
     let turn = [loud(400), quiet(600)].concat();
     say(&session, json!({"type": "input_audio_buffer.append", "audio": base64(&turn)})).await;
     until(&session, "response.created").await;
@@ -136,7 +139,7 @@ async fn a_model_that_is_slower_than_the_person_is_interrupted() {
 async fn paced_audio_keeps_its_lead_and_ends_behind_its_last_frame() {
     // 14 characters: 700 ms of tone, of which 300 ms may leave at once.
     let setup = setup(engines(FakeStt::default(), FakeLlm::says(["Seven hundred."]), FakeTts::default()));
-    let session = setup.open(AudioMode::Pcm16, None, 0);
+    let session = setup.open(Opening { mode: AudioMode::Pcm16, ..Opening::default() });
     ask(&session).await;
     let (mut begun, mut n_frames) = (None, 0_u32);
     loop {

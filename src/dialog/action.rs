@@ -1,7 +1,7 @@
 //! What the reducer decides: work for the session, and notices to the client in domain terms.
 
-use super::{Item, ResponseSettings};
-use crate::llm::{ChatRequest, Usage};
+use super::{Item, ResponseSettings, ResponseUsage};
+use crate::llm::ChatRequest;
 use crate::units::{ItemId, ResponseId, Samples, TurnId};
 
 /// Something to do, in the order of the list.
@@ -123,6 +123,8 @@ pub enum Notice {
         item: ItemId,
         /// All of them.
         text: String,
+        /// Those that no [`Notice::TranscriptDelta`] has told.
+        rest: Option<String>,
         /// How long the utterance was, at 16 kHz.
         audio: Samples,
     },
@@ -229,15 +231,6 @@ pub struct ResponseView {
     pub usage: Option<ResponseUsage>,
 }
 
-/// What a response used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ResponseUsage {
-    /// Tokens, where the engine counts them.
-    pub tokens: Option<Usage>,
-    /// Speech made.
-    pub audio_ms: u64,
-}
-
 /// How a response goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResponseStatus {
@@ -283,6 +276,15 @@ pub enum Refusal {
     NoActiveResponse,
     /// One is under way.
     ResponseActive(ResponseId),
+    /// So many are under way beside the conversation.
+    TooManyResponses(usize),
+    /// An item that would fill the conversation alone.
+    ItemTooLarge {
+        /// Bytes of its text.
+        bytes: usize,
+        /// The most there may be.
+        limit: usize,
+    },
     /// Assistant audio is present, so the voice stays.
     VoiceFixed,
     /// There is no such item to delete.

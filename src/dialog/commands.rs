@@ -1,10 +1,14 @@
 //! What a client may ask, and when it is refused.
 
+use super::history::MAX_BYTES;
 use super::{
     Action, Command, Content, Dialog, InputEntry, Item, ItemKind, Listener, Notice, Place, Refusal, ResponseRequest,
     Settings, StopReason,
 };
 use crate::units::{ItemId, ResponseId, Samples};
+
+/// Responses under way at once, the conversation's own among them. Each holds a stream of the model.
+const MAX_RESPONSES: usize = 16;
 
 /// The least audio a commit takes: 100 ms at 16 kHz, as the protocol has it.
 const MIN_COMMIT: Samples = Samples(1_600);
@@ -89,10 +93,21 @@ impl Dialog {
             ItemKind::FunctionCall { call_id, .. } if call_id.is_empty() => *call_id = self.ids.next("call"),
             _ => {}
         }
+        if item.n_bytes() > MAX_BYTES {
+            return Err(Refusal::ItemTooLarge { bytes: item.n_bytes(), limit: MAX_BYTES });
+        }
         let previous = self.history.insert(item.clone(), place).map_err(Refusal::NoItemBefore)?;
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
         self.notify(Notice::ItemDone { item, previous, response: None });
+        self.trim();
         Ok(())
+    }
+
+    /// Keeps the conversation within its bounds: the oldest items go, and the client is told.
+    pub(super) fn trim(&mut self) {
+        for id in self.history.trim() {
+            self.notify(Notice::ItemDeleted(id));
+        }
     }
 
     fn delete_item(&mut self, id: ItemId) -> Result<(), Refusal> {
@@ -116,9 +131,7 @@ impl Dialog {
         if audio_end_ms > length_ms {
             return Err(Refusal::TruncateBeyondEnd { length_ms, asked_ms: audio_end_ms });
         }
-        let end =
-            if audio_end_ms == length_ms { spoken.generated() } else { Samples::from_ms(audio_end_ms, spoken.rate()) };
-        spoken.cut(end);
+        spoken.cut_at_ms(audio_end_ms);
         self.history.drop_transcript(&id);
         self.notify(Notice::ItemTruncated { item: id, content_index, audio_end_ms });
         Ok(())
@@ -127,6 +140,9 @@ impl Dialog {
     fn respond_on_request(&mut self, request: &ResponseRequest) -> Result<(), Refusal> {
         if let Some(active) = self.active.clone().filter(|_| !request.out_of_band) {
             return Err(Refusal::ResponseActive(active));
+        }
+        if request.out_of_band && self.responses.len() >= MAX_RESPONSES {
+            return Err(Refusal::TooManyResponses(MAX_RESPONSES));
         }
         for entry in request.input.iter().flatten() {
             if let InputEntry::Reference(id) = entry

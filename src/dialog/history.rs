@@ -1,8 +1,13 @@
 //! The conversation: its items in order, and what was heard of the spoken ones.
 
-use super::{Content, Item, ItemKind, Place, Spoken};
+use super::{Content, Item, ItemKind, ItemStatus, Place, Spoken};
 use crate::units::{ItemId, ResponseId, Timestamp};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+/// Items a conversation keeps: an hour of a lively one has some 1500.
+const MAX_ITEMS: usize = 4_096;
+/// Text it keeps, in bytes: more than any model reads.
+pub(super) const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// The items of a conversation.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +76,25 @@ impl History {
     /// Whether a call of this id was made.
     pub(super) fn has_call(&self, id: &str) -> bool {
         self.items.iter().any(|item| matches!(&item.kind, ItemKind::FunctionCall { call_id, .. } if call_id == id))
+    }
+
+    /// Drops the oldest items beyond the bounds, up to the first that still grows, and gives their ids. A call and its
+    /// result stay together.
+    pub(super) fn trim(&mut self) -> Vec<ItemId> {
+        let mut n_bytes: usize = self.items.iter().map(Item::n_bytes).sum();
+        let mut n = 0;
+        while self.items.len() - n > MAX_ITEMS || n_bytes > MAX_BYTES {
+            let Some(item) = self.items.get(n).filter(|item| item.status != ItemStatus::InProgress) else { break };
+            n_bytes -= item.n_bytes();
+            n += 1;
+        }
+        let mut dropped: Vec<Item> = self.items.drain(..n).collect();
+        let calls: HashSet<String> = dropped.iter().filter_map(Item::call).map(str::to_owned).collect();
+        let orphan =
+            |item: &mut Item| matches!(&item.kind, ItemKind::FunctionOutput { call_id, .. } if calls.contains(call_id));
+        dropped.extend(self.items.extract_if(.., orphan));
+        dropped.iter().for_each(|item| drop(self.spoken.remove(&item.id)));
+        dropped.into_iter().map(|item| item.id).collect()
     }
 
     /// Whether the assistant has spoken.

@@ -89,13 +89,37 @@ impl Item {
         Self { id, status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
     }
 
+    /// The call this item is, if it is one.
+    pub(super) fn call(&self) -> Option<&str> {
+        match &self.kind {
+            ItemKind::FunctionCall { call_id, .. } => Some(call_id),
+            _ => None,
+        }
+    }
+
+    /// Bytes of its text.
+    pub(super) fn n_bytes(&self) -> usize {
+        match &self.kind {
+            ItemKind::Message { content, .. } => content.iter().map(|part| part.text().map_or(0, str::len)).sum(),
+            ItemKind::FunctionCall { call_id, name, arguments } => call_id.len() + name.len() + arguments.len(),
+            ItemKind::FunctionOutput { call_id, output } => call_id.len() + output.len(),
+        }
+    }
+
     /// All the words of a message's parts.
     pub(super) fn text(&self) -> String {
         let ItemKind::Message { content, .. } = &self.kind else { return String::new() };
-        let parts = content.iter().filter_map(|part| match part {
-            Content::InputText(text) | Content::OutputText(text) => Some(text.as_str()),
-            Content::InputAudio { transcript } | Content::OutputAudio { transcript } => transcript.as_deref(),
-        });
+        let parts = content.iter().filter_map(Content::text);
         parts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Content {
+    /// The words, as far as they are known.
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::InputText(text) | Self::OutputText(text) => Some(text),
+            Self::InputAudio { transcript } | Self::OutputAudio { transcript } => transcript.as_deref(),
+        }
     }
 }

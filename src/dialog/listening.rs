@@ -18,6 +18,8 @@ pub(super) struct Listening {
     pub(super) wants_response: bool,
     /// The turn's utterances held words.
     has_words: bool,
+    /// Speech transcribed since the last response of the conversation began.
+    pub(super) unanswered: Samples,
     /// Why a transcript of the turn is missing.
     pub(super) failure: Option<String>,
     /// The utterance under way whose engine has failed already.
@@ -100,6 +102,7 @@ impl Dialog {
         self.notify(Notice::Committed { item: utterance.item.clone(), previous: previous.clone() });
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
         self.notify(Notice::ItemDone { item, previous, response: None });
+        self.trim();
         let item = utterance.item.clone();
         self.listening.awaiting.push(utterance);
         if let Some((failed, message)) = self.listening.early_failure.take()
@@ -181,12 +184,14 @@ impl Dialog {
     }
 
     fn heard(&mut self, utterance: Utterance, text: String) {
-        let Utterance { item, length, over, .. } = utterance;
+        let Utterance { item, length, over, captions, .. } = utterance;
         if let Some(Item { kind: ItemKind::Message { content, .. }, .. }) = self.history.item_mut(&item) {
             *content = vec![Content::InputAudio { transcript: Some(text.clone()) }];
         }
+        self.listening.unanswered += length;
         if self.settings.transcripts {
-            self.notify(Notice::Transcript { item: item.clone(), text: text.clone(), audio: length });
+            let rest = captions.rest(&text);
+            self.notify(Notice::Transcript { item: item.clone(), text: text.clone(), rest, audio: length });
         }
         if over.is_some_and(|reply| is_echo(&text, &reply)) {
             self.history.remove(&item);

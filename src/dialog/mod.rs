@@ -18,10 +18,10 @@ mod responding;
 mod settings;
 mod spoken;
 mod state;
+mod usage;
 
 pub use action::{
-    Action, IncompleteReason, Notice, OutputChange, Refusal, ResponseStatus, ResponseUsage, ResponseView, ResponseWork,
-    StopReason,
+    Action, IncompleteReason, Notice, OutputChange, Refusal, ResponseStatus, ResponseView, ResponseWork, StopReason,
 };
 pub use event::{Command, Event, Place, ToolCallDelta};
 pub use history::History;
@@ -30,3 +30,4 @@ pub use memory::{Memory, Truncation};
 pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, Settings, TurnDetection};
 pub use spoken::Spoken;
 pub use state::{Dialog, Listener};
+pub use usage::ResponseUsage;

@@ -1,5 +1,6 @@
 //! The speaking half of the reducer: responses, their outputs, and how they end.
 
+use super::usage::{tokens_read, tokens_written};
 use super::{
     Action, Content, Dialog, IncompleteReason, InputEntry, Item, ItemKind, ItemStatus, Listener, Modality, Notice,
     OutputChange, Place, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage, ResponseView, ResponseWork,
@@ -18,6 +19,9 @@ pub(super) struct Response {
     started: bool,
     outputs: Vec<Output>,
     audio: Samples,
+    /// What it has taken in: the estimate for its text, the speech it answers.
+    n_read: u64,
+    heard: Samples,
 }
 
 /// One output of a response.
@@ -46,6 +50,15 @@ impl Response {
         self.settings.modality == Modality::Audio
     }
 
+    /// What it used, by the engine's count of tokens or an estimate.
+    fn usage(&self, tokens: Option<Usage>) -> ResponseUsage {
+        let text = tokens.unwrap_or_else(|| Usage {
+            input_tokens: self.n_read,
+            output_tokens: tokens_written(self.outputs.iter().map(|output| &output.item)),
+        });
+        ResponseUsage { text, heard: self.heard, spoken_ms: self.audio.as_ms_ceil(self.rate()) }
+    }
+
     fn view(&self, id: &ResponseId, status: ResponseStatus, usage: Option<ResponseUsage>) -> ResponseView {
         let output = self.outputs.iter().map(|output| output.item.clone()).collect();
         ResponseView { id: id.clone(), status, settings: self.settings.clone(), output, usage }
@@ -63,6 +76,8 @@ impl Dialog {
             started: false,
             outputs: Vec::new(),
             audio: Samples::ZERO,
+            n_read: 0,
+            heard: Samples::ZERO,
             settings,
         };
         if response.settings.in_conversation {
@@ -95,6 +110,10 @@ impl Dialog {
             };
             let response = self.responses.get_mut(&id).expect("listed just now");
             response.started = true;
+            response.n_read = tokens_read(&chat);
+            if response.settings.in_conversation {
+                response.heard = std::mem::take(&mut self.listening.unanswered);
+            }
             let (turn, settings) = (response.turn, response.settings.clone());
             self.actions.push(Action::StartResponse(Box::new(ResponseWork { response: id, turn, chat, settings })));
         }
@@ -221,7 +240,7 @@ impl Dialog {
             output.item.status = if complete { ItemStatus::Completed } else { ItemStatus::Incomplete };
             self.close_output(id, index as u32, &output.item, response.settings.in_conversation);
         }
-        let usage = ResponseUsage { tokens, audio_ms: response.audio.as_ms_ceil(response.rate()) };
+        let usage = response.usage(tokens);
         self.notify(Notice::ResponseDone(response.view(id, status, Some(usage))));
         if self.active.as_ref() == Some(id) {
             self.active = None;
@@ -301,6 +320,7 @@ impl Dialog {
         if in_conversation {
             let previous = self.history.insert(item, &Place::Last).expect("there is always an end");
             self.notify(Notice::ItemAdded { item: shown, previous, response: Some(id.clone()) });
+            self.trim();
         }
         index
     }

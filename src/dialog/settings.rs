@@ -62,6 +62,8 @@ pub struct ResponseRequest {
     pub modality: Option<Modality>,
     /// Replaces the session's voice.
     pub voice: Option<String>,
+    /// Replaces the session's rate of speech.
+    pub speed: Option<f32>,
     /// Replaces the session's output format.
     pub output_format: Option<Format>,
     /// Replaces the session's limit; the inner `None` lifts it.
@@ -120,7 +122,7 @@ impl ResponseSettings {
             instructions: request.instructions.unwrap_or_else(|| session.instructions.clone()),
             modality: request.modality.unwrap_or(session.modality),
             voice: request.voice.unwrap_or_else(|| session.voice.clone()),
-            speed: session.speed,
+            speed: request.speed.unwrap_or(session.speed),
             output_format: request.output_format.unwrap_or(session.output_format),
             max_output_tokens: request.max_output_tokens.unwrap_or(session.max_output_tokens),
             tools: request.tools.unwrap_or_else(|| session.tools.clone()),

@@ -5,6 +5,7 @@ use crate::config::{Config, ServerConfig};
 use crate::session::{AudioMode, Engines, Setup};
 use crate::telemetry::Metrics;
 use crate::units::SessionId;
+use crate::wire::{Dialect, UnknownFields};
 use dashmap::DashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +66,12 @@ impl App {
             sessions: DashMap::new(),
             kill: CancellationToken::new(),
         }
+    }
+
+    /// How clients' JSON is read.
+    pub(super) fn dialect(&self) -> Dialect {
+        let strict = self.setup.session.refuse_unknown_fields;
+        Dialect { unknown: if strict { UnknownFields::Refuse } else { UnknownFields::Ignore }, beta: false }
     }
 
     /// A place for one more session, if there is one and the server is not stopping.

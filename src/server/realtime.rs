@@ -6,10 +6,11 @@
 use super::app::App;
 use super::guard::refused;
 use super::websocket;
-use crate::session::{AudioMode, Close, Egress, Handle, Inbound, Message};
+use crate::session::{AudioMode, Close, Egress, Handle, Inbound, Message, Opening};
+use crate::wire::{Dialect, SessionKind};
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket, WebSocketUpgrade};
 use axum::extract::{Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -40,6 +41,7 @@ pub(super) struct Params {
 pub(super) async fn upgrade(
     State(app): State<Arc<App>>,
     Query(params): Query<Params>,
+    headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
     let mode = match params.audio.as_deref() {
@@ -51,10 +53,23 @@ pub(super) async fn upgrade(
             return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
         }
     };
-    if params.intent.as_deref().is_some_and(|intent| intent != "realtime") {
-        let message = "This server does not serve transcription sessions yet; leave 'intent' out.";
-        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
-    }
+    let intent = match params.intent.as_deref() {
+        None => None,
+        Some("realtime") => Some(SessionKind::Realtime),
+        Some("transcription") => Some(SessionKind::Transcription),
+        Some(other) => {
+            let message =
+                format!("Invalid value: '{other}' for 'intent'. Supported values are: 'realtime' and 'transcription'.");
+            return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+        }
+    };
+    let opening = Opening {
+        mode,
+        dialect: Dialect { beta: asks_for_beta(&headers), ..app.dialect() },
+        model: params.model,
+        intent,
+        expires_at: 0,
+    };
     let Some(permit) = app.admit() else {
         app.setup.metrics.session_rejected();
         let message = "Every session of this server is taken. Try again soon.";
@@ -65,27 +80,31 @@ pub(super) async fn upgrade(
     let tasks = app.setup.tasks.clone();
     websocket::configured(ws)
         .protocols(["realtime"])
-        .on_upgrade(move |socket| tasks.track_future(connection(app, socket, mode, params.model, permit)))
+        .on_upgrade(move |socket| tasks.track_future(connection(app, socket, opening, permit)))
 }
 
-async fn connection(
-    app: Arc<App>,
-    socket: WebSocket,
-    mode: AudioMode,
-    model: Option<String>,
-    _permit: OwnedSemaphorePermit,
-) {
+/// Whether the client speaks the names before GA: it says so in a header, or, a browser, by a subprotocol.
+fn asks_for_beta(headers: &HeaderMap) -> bool {
+    let any = |name: &str, wanted: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|value| value.trim() == wanted)
+    };
+    any("openai-beta", "realtime=v1") || any("sec-websocket-protocol", "openai-beta.realtime-v1")
+}
+
+async fn connection(app: Arc<App>, socket: WebSocket, opening: Opening, _permit: OwnedSemaphorePermit) {
+    let (mode, dialect) = (opening.mode, opening.dialect);
     let _counted = app.setup.metrics.session();
     let life = Duration::from_secs(60 * u64::from(app.setup.session.max_minutes));
     let expires_at = (SystemTime::now() + life).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let handle = app.setup.open(mode, model, expires_at);
+    let handle = app.setup.open(Opening { expires_at, ..opening });
     let id = handle.id.clone();
     app.sessions.insert(id.clone(), mode);
     tracing::info!(session = %id, ?mode, "connected");
     let (sink, stream) = socket.split();
     let (mut sink, mut stream) = (sink, stream);
     tokio::select! {
-        () = read(&app, &mut stream, &handle) => {}
+        () = read(&app, &mut stream, &handle, dialect) => {}
         () = write(&mut sink, &handle.egress) => {}
         () = async { handle.egress.closed().await; tokio::time::sleep(LAST_MESSAGES).await } => {}
         () = app.kill.cancelled() => {
@@ -100,12 +119,12 @@ async fn connection(
 }
 
 /// Hands messages over until the client is gone. A client that breaks the protocol is told so by the writer.
-async fn read(app: &App, stream: &mut SplitStream<WebSocket>, handle: &Handle) {
+async fn read(app: &App, stream: &mut SplitStream<WebSocket>, handle: &Handle, dialect: Dialect) {
     while let Some(message) = stream.next().await {
         let inbound = match message {
             Ok(WsMessage::Text(text)) => {
                 let Some(budget) = share(app, handle, text.len()).await else { return std::future::pending().await };
-                Inbound::text(text.as_str(), Some(budget))
+                Inbound::text(text.as_str(), dialect, Some(budget))
             }
             Ok(WsMessage::Binary(bytes)) => {
                 let Some(budget) = share(app, handle, bytes.len()).await else { return std::future::pending().await };

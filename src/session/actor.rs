@@ -9,12 +9,12 @@ use super::responding::{Milestone, Product};
 use super::timeline::Timeline;
 use super::turns::Turns;
 use super::voice::Voice;
-use super::{AudioMode, Egress, Inbound, Setup, translate};
+use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
 use crate::dialog::{Dialog, Event, Listener};
 use crate::stt::SpeakerState;
 use crate::turn::{Edge, Ending, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
-use crate::wire::{self, ServerEvent, ServerVad, WireError};
+use crate::wire::{self, Dialect, ServerEvent, ServerVad, SessionKind, WireError};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,7 @@ const STALL_MARGIN: Duration = Duration::from_millis(500);
 pub(super) struct Actor {
     pub(super) setup: Arc<Setup>,
     pub(super) mode: AudioMode,
+    dialect: Dialect,
     clock: Instant,
     pub(super) dialog: Dialog,
     pub(super) ingress: Ingress,
@@ -47,6 +48,8 @@ pub(super) struct Actor {
     pub(super) projector: Projector,
     /// The whole session object, as the client last saw it.
     pub(super) session: wire::Session,
+    /// What the session is for does not change any more: it was said at the beginning, by an update or by a response.
+    pub(super) kind_is_fixed: bool,
     event_ids: IdMint,
     /// Transcriptions under way; dropping a guard cancels one.
     pub(super) hearings: HashMap<ItemId, DropGuard>,
@@ -69,16 +72,9 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    pub(super) fn new(
-        setup: Arc<Setup>,
-        id: &SessionId,
-        seed: u64,
-        mode: AudioMode,
-        model: Option<String>,
-        expires_at: u64,
-        egress: Arc<Egress>,
-    ) -> Self {
-        let session = setup.session_object(id.clone(), model, expires_at);
+    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, opening: Opening, egress: Arc<Egress>) -> Self {
+        let session = setup.session_object(id.clone(), &opening);
+        let mode = opening.mode;
         let listener = if mode == AudioMode::Events { Listener::Buffers } else { Listener::Obeys };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
@@ -88,12 +84,14 @@ impl Actor {
         let life = Duration::from_secs(60 * u64::from(setup.session.max_minutes));
         Self {
             mode,
+            dialect: opening.dialect,
             clock,
             dialog: Dialog::new(translate::settings(&session, setup.session.history_tokens), listener, seed),
             ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
             egress,
-            projector: Projector { conversation_id: event_ids.next("conv") },
+            projector: Projector::new(event_ids.next("conv")),
             session,
+            kind_is_fixed: opening.intent.is_some(),
             event_ids,
             hearings: HashMap::new(),
             speaking: HashMap::new(),
@@ -116,6 +114,10 @@ impl Actor {
     pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
         let (mut reports, mut products) = self.inboxes.take().expect("an actor runs once");
         self.send(None, &ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
+        if self.dialect.beta && self.session.kind == SessionKind::Realtime {
+            let conversation = wire::Conversation::new(self.projector.conversation_id.clone());
+            self.send(None, &ServerEvent::ConversationCreated { conversation });
+        }
         loop {
             let more = self.judge_windows();
             let blocked = self.ingress.blocked_on();
@@ -163,6 +165,13 @@ impl Actor {
                 Some(None) => {}
                 Some(Some(edge)) => self.edge(edge),
             }
+            // Noise without an end is cut into turns.
+            if self.ingress.n_hearing() >= self.max_utterance()
+                && self.ingress.is_listening()
+                && let Some(edge) = self.ingress.stall()
+            {
+                self.edge(edge);
+            }
         }
         true
     }
@@ -197,6 +206,7 @@ impl Actor {
                 let now = self.now();
                 self.timeline.transcribed(now);
                 let result = result.map(|transcript| {
+                    self.projector.learnt(&item, transcript.logprobs);
                     self.speaker = transcript.speaker.or(self.speaker.take());
                     transcript.text
                 });
@@ -272,6 +282,11 @@ impl Actor {
             && self.playback.is_empty()
     }
 
+    /// The longest utterance.
+    pub(super) fn max_utterance(&self) -> Samples {
+        Samples::from_ms(1_000 * u64::from(self.setup.session.max_utterance_seconds), SampleRate::HZ_16000)
+    }
+
     /// The silence that would end the turn now.
     fn silence(&self) -> Duration {
         self.ingress.wait().duration(SampleRate::HZ_16000)
@@ -288,13 +303,14 @@ impl Actor {
 
     /// Sends an event, in order with the response it belongs to.
     pub(super) fn send(&mut self, response: Option<ResponseId>, event: &ServerEvent) {
-        let text = self.encode(event);
+        let Some(text) = self.encode(event) else { return };
         self.setup.metrics.bytes_out(text.len() as u64);
         self.egress.push(Message::Text(text), response);
     }
 
-    pub(super) fn encode(&mut self, event: &ServerEvent) -> String {
-        wire::encode(event, &self.event_ids.next("event"))
+    /// `None` for an event that the client's dialect does not have.
+    pub(super) fn encode(&mut self, event: &ServerEvent) -> Option<String> {
+        self.dialect.encode(event, &self.event_ids.next("event"))
     }
 }
 
@@ -308,7 +324,7 @@ async fn until_free(feed: Option<mpsc::Sender<super::hearing::Feed>>) {
 
 impl Setup {
     /// The session object a session begins with.
-    fn session_object(&self, id: SessionId, model: Option<String>, expires_at: u64) -> wire::Session {
+    fn session_object(&self, id: SessionId, opening: &Opening) -> wire::Session {
         let vad = ServerVad {
             threshold: f64::from(self.turn.threshold),
             prefix_padding_ms: self.turn.prefix_padding_ms,
@@ -317,11 +333,17 @@ impl Setup {
             interrupt_response: self.session.interrupt_response,
             idle_timeout_ms: None,
         };
-        let model = model.unwrap_or_else(|| self.model.clone());
+        let transcribes = opening.intent == Some(SessionKind::Transcription);
+        let model = opening.model.clone().filter(|_| !transcribes).unwrap_or_else(|| self.model.clone());
         let mut session = wire::Session::new(id, model, self.voice.clone(), vad);
         session.instructions.clone_from(&self.instructions);
         session.audio.output.speed = f64::from(self.speed);
-        session.expires_at = expires_at;
+        session.expires_at = opening.expires_at;
+        if transcribes {
+            session.kind = SessionKind::Transcription;
+            let model = opening.model.clone();
+            session.audio.input.transcription = Some(wire::Transcription { model, ..Default::default() });
+        }
         session
     }
 

@@ -16,10 +16,22 @@ pub struct SessionConfig {
     pub interrupt_response: bool,
     /// Tokens the model reads at most: instructions, tools and the latest turns.
     pub history_tokens: u32,
+    /// The longest utterance, in seconds.
+    pub max_utterance_seconds: u32,
+    /// Whether fields the protocol does not know are refused.
+    pub refuse_unknown_fields: bool,
 }
 
 impl Default for SessionConfig {
     fn default() -> Self {
-        Self { max_minutes: 60, lead_ms: 300, create_response: true, interrupt_response: true, history_tokens: 8_000 }
+        Self {
+            max_minutes: 60,
+            lead_ms: 300,
+            create_response: true,
+            interrupt_response: true,
+            history_tokens: 8_000,
+            max_utterance_seconds: 300,
+            refuse_unknown_fields: true,
+        }
     }
 }

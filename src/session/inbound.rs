@@ -5,8 +5,9 @@ use super::{AudioMode, translate};
 use crate::audio::codec::CodecError;
 use crate::dialog::{Action, Command, Event, Notice};
 use crate::turn::Edge;
+use crate::units::SampleRate;
 use crate::wire::frame::{Frame, FrameKind};
-use crate::wire::{self, AudioFormat, ClientEvent, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError};
+use crate::wire::{AudioFormat, ClientEvent, Dialect, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError};
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -27,9 +28,9 @@ pub enum Said {
 }
 
 impl Inbound {
-    /// A text message.
-    pub fn text(text: &str, budget: Option<OwnedSemaphorePermit>) -> Self {
-        Self { message: Said::Event(Box::new(wire::parse(text))), budget }
+    /// A text message in the connection's dialect.
+    pub fn text(text: &str, dialect: Dialect, budget: Option<OwnedSemaphorePermit>) -> Self {
+        Self { message: Said::Event(Box::new(dialect.parse(text))), budget }
     }
 
     /// A binary message.
@@ -73,6 +74,7 @@ impl Actor {
             return Err(WireError::invalid("invalid_value", "A client sends microphone frames (kind 1) only.", None));
         }
         self.heard_audio();
+        self.check_room()?;
         let opus = self.mode == AudioMode::Opus;
         let result = self.ingress.push_frame(frame.sequence, frame.offset, frame.payload, opus);
         result.map_err(|error| bad_audio(&error))
@@ -83,6 +85,7 @@ impl Actor {
             ClientEvent::InputAudioAppend { audio } => {
                 self.setup.metrics.bytes_in(audio.len() as u64);
                 self.heard_audio();
+                self.check_room()?;
                 self.ingress.push(&audio).map_err(|error| bad_audio(&error))
             }
             ClientEvent::InputAudioCommit => {
@@ -90,6 +93,9 @@ impl Actor {
                 Ok(())
             }
             ClientEvent::SessionUpdate(update) => self.update(event_id, *update),
+            ClientEvent::ResponseCreate(_) if self.session.kind == SessionKind::Transcription => {
+                Err(WireError::only_transcribes())
+            }
             ClientEvent::ResponseCreate(params) if self.is_framed() && is_foreign(params.format) => {
                 Err(framed_format())
             }
@@ -110,6 +116,15 @@ impl Actor {
     fn command(&mut self, event_id: Option<String>, event: ClientEvent) {
         let command = translate::command(event).expect("the other events are handled by the caller");
         self.step(Event::Client { event_id, command });
+    }
+
+    /// Where the client commits, the speech it may leave uncommitted is bounded.
+    fn check_room(&self) -> Result<(), WireError> {
+        let limit = self.max_utterance();
+        if self.ingress.is_manual() && self.ingress.n_hearing() >= limit {
+            return Err(WireError::buffer_full(limit.duration(SampleRate::HZ_16000)));
+        }
+        Ok(())
     }
 
     fn heard_audio(&mut self) {
@@ -138,8 +153,8 @@ impl Actor {
     }
 
     fn update(&mut self, event_id: Option<String>, update: SessionUpdate) -> Result<(), WireError> {
-        if update.kind != SessionKind::Realtime {
-            return Err(WireError::wrong_session_kind());
+        if update.kind != self.session.kind && self.kind_is_fixed {
+            return Err(WireError::wrong_session_kind(self.session.kind));
         }
         if self.is_framed() && (is_foreign(update.input.format) || is_foreign(update.output.format)) {
             return Err(framed_format());
@@ -154,6 +169,7 @@ impl Actor {
             self.ingress.set(translate::format(next.audio.input.format), self.setup.turns(&next));
             self.ingress.reduce_noise(next.audio.input.noise_reduction.as_ref().and_then(translate::noise_reduction));
             self.session = next;
+            self.kind_is_fixed = true;
         }
         self.perform(actions);
         Ok(())

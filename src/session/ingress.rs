@@ -41,6 +41,9 @@ pub(super) struct Ingress {
     position: Samples,
     /// Turn time of the last commit or clear.
     buffer_start: Samples,
+    /// Samples at 16 kHz that the resampler holds back, and held back at the last commit or clear.
+    lag: f64,
+    lag_at_start: f64,
     utterance: Option<Utterance>,
     /// Complete utterances whose feed is full.
     closing: Vec<Utterance>,
@@ -87,6 +90,8 @@ impl Ingress {
             taken: 0,
             position: Samples::ZERO,
             buffer_start: Samples::ZERO,
+            lag: 0.0,
+            lag_at_start: 0.0,
             utterance: None,
             closing: Vec::new(),
             scratch: Vec::new(),
@@ -99,6 +104,7 @@ impl Ingress {
             self.format = format;
             if let Some(ears) = &mut self.ears {
                 ears.resampler = Resampler::new(format.rate(), RATE);
+                (self.lag, self.lag_at_start) = (0.0, 0.0);
             }
         }
         if turns == self.turns {
@@ -141,6 +147,8 @@ impl Ingress {
             let before = self.pending.len();
             ears.resampler.process(&samples, &mut self.pending);
             ears.reduce_noise(&mut self.pending, before);
+            let given = samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz());
+            self.lag += given - (self.pending.len() - before) as f64;
         }
         self.scratch = samples;
         decoded
@@ -302,6 +310,7 @@ impl Ingress {
     /// The next utterance holds nothing of what came before here.
     pub(super) fn mark_buffer(&mut self) {
         self.buffer_start = self.position;
+        self.lag_at_start = self.lag;
     }
 
     /// Turn time at which the buffer begins.
@@ -309,14 +318,25 @@ impl Ingress {
         self.buffer_start
     }
 
-    /// What was appended since the last commit or clear.
+    /// What was appended since the last commit or clear, to the sample: a client that counts may not be refused.
     pub(super) fn buffered(&self) -> Samples {
-        self.position - self.buffer_start + Samples((self.pending.len() - self.taken) as u64)
+        let held_back = (self.lag - self.lag_at_start).round().max(0.0) as u64;
+        self.position - self.buffer_start + Samples((self.pending.len() - self.taken) as u64 + held_back)
     }
 
     /// Whether an utterance's audio still comes.
     pub(super) fn is_hearing(&self) -> bool {
         self.utterance.is_some()
+    }
+
+    /// The length of the utterance under way, at 16 kHz.
+    pub(super) fn n_hearing(&self) -> Samples {
+        self.utterance.as_ref().map_or(Samples::ZERO, |utterance| Samples(utterance.n_samples as u64))
+    }
+
+    /// Whether the client commits.
+    pub(super) fn is_manual(&self) -> bool {
+        matches!(self.turns, Turns::Manual { .. })
     }
 
     /// Turn time.

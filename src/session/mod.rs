@@ -27,4 +27,4 @@ pub use config::SessionConfig;
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use engines::Engines;
 pub use inbound::Inbound;
-pub use setup::{AudioMode, Handle, Setup};
+pub use setup::{AudioMode, Handle, Opening, Setup};

@@ -9,7 +9,7 @@ use crate::dialog::{Action, Modality, Notice, ResponseStatus, ResponseWork, Stop
 use crate::stt::SttOptions;
 use crate::telemetry::{Outcome, span};
 use crate::units::{ItemId, ResponseId, SampleRate};
-use crate::wire::ServerEvent;
+use crate::wire::{INCLUDE_LOGPROBS, ServerEvent};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument;
@@ -59,6 +59,7 @@ impl Actor {
             options: SttOptions {
                 language: transcription.and_then(|t| t.language.clone()).or_else(|| self.setup.language.clone()),
                 prompt: transcription.and_then(|t| t.prompt.clone()),
+                logprobs: self.session.include.iter().flatten().any(|name| name == INCLUDE_LOGPROBS),
                 speaker: self.speaker.clone(),
             },
             timeout: self.setup.stt_timeout,
@@ -71,6 +72,7 @@ impl Actor {
     }
 
     fn start_response(&mut self, work: ResponseWork) {
+        self.kind_is_fixed = true;
         let packing = match self.mode {
             AudioMode::Events => Packing::Delta,
             AudioMode::Pcm16 => Packing::PcmFrames,

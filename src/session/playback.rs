@@ -157,7 +157,9 @@ impl Actor {
                 self.playback.waiting.push_back(Waiting { response: response.clone(), item: item.clone(), what });
             } else {
                 let at = PartAt::new(response.clone(), item.clone(), index, 0);
-                let text = self.encode(&ServerEvent::OutputAudioDelta { at, delta: packet.payload });
+                let Some(text) = self.encode(&ServerEvent::OutputAudioDelta { at, delta: packet.payload }) else {
+                    continue;
+                };
                 self.setup.metrics.bytes_out(text.len() as u64);
                 self.egress.push_audio(Message::Text(text), response.clone(), (item.clone(), packet.n));
             }

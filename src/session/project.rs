@@ -6,10 +6,11 @@
 use crate::audio::codec::Format;
 use crate::dialog::{
     Content, IncompleteReason, Item, ItemKind, ItemStatus, Modality, Notice, OutputChange, Refusal, ResponseStatus,
-    ResponseView, Role, StopReason,
+    ResponseUsage, ResponseView, Role, StopReason,
 };
+use crate::stt::TokenLogprob;
 use crate::units::{ItemId, ResponseId, SampleRate, Samples};
-use crate::wire::{self, ItemAt, ItemUse, PartAt, ResponsePart, ServerEvent, TranscriptionUsage, WireError};
+use crate::wire::{self, ItemAt, ItemUse, Logprob, PartAt, ResponsePart, ServerEvent, TranscriptionUsage, WireError};
 
 /// The only part of the hub's messages.
 const PART: u32 = 0;
@@ -19,14 +20,26 @@ const TURN_RATE: SampleRate = SampleRate::HZ_16000;
 /// Puts notices into the protocol's words.
 pub(super) struct Projector {
     pub(super) conversation_id: String,
+    /// What the recognizer said of the last transcript's tokens, where the client wants it.
+    logprobs: Option<(ItemId, Vec<Logprob>)>,
 }
 
 /// The events of a notice in order, with the response they belong to.
 pub(super) type Projection = (Option<ResponseId>, Vec<ServerEvent>);
 
 impl Projector {
+    pub(super) fn new(conversation_id: String) -> Self {
+        Self { conversation_id, logprobs: None }
+    }
+
+    /// The tokens of the transcript whose notice follows.
+    pub(super) fn learnt(&mut self, item: &ItemId, tokens: Option<Vec<TokenLogprob>>) {
+        let logprob = |TokenLogprob { token, logprob }| Logprob { bytes: token.clone().into_bytes(), token, logprob };
+        self.logprobs = tokens.map(|tokens| (item.clone(), tokens.into_iter().map(logprob).collect()));
+    }
+
     /// `session` is the whole session object, for the notices that show it.
-    pub(super) fn project(&self, notice: Notice, session: &wire::Session) -> Projection {
+    pub(super) fn project(&mut self, notice: Notice, session: &wire::Session) -> Projection {
         let events = match notice {
             Notice::ResponseCreated(view) => {
                 let id = view.id.clone();
@@ -34,8 +47,11 @@ impl Projector {
             }
             Notice::ResponseDone(view) => {
                 let id = view.id.clone();
-                return (Some(id), vec![ServerEvent::ResponseDone { response: Box::new(self.response(view)) }]);
+                let done = ServerEvent::ResponseDone { response: Box::new(self.response(view)) };
+                // The hub meters nobody, so there is no limit to tell; clients wait for the event all the same.
+                return (Some(id), vec![done, ServerEvent::RateLimitsUpdated { rate_limits: Vec::new() }]);
             }
+            Notice::Transcript { item, text, rest, audio } => return (None, self.transcript(item, text, rest, audio)),
             Notice::Output { response, index, item, change } => {
                 return (Some(response.clone()), output(response, index, item, change));
             }
@@ -56,6 +72,21 @@ impl Projector {
         (None, vec![events])
     }
 
+    /// The end of a transcription. The deltas together are the transcript, as long as nothing was taken back.
+    fn transcript(&mut self, item: ItemId, text: String, rest: Option<String>, audio: Samples) -> Vec<ServerEvent> {
+        let delta = |delta| ServerEvent::TranscriptionDelta { item_id: item.clone(), content_index: PART, delta };
+        let mut events: Vec<ServerEvent> = rest.map(delta).into_iter().collect();
+        let logprobs = self.logprobs.take().filter(|(of, _)| *of == item).map(|(_, tokens)| tokens);
+        events.push(ServerEvent::TranscriptionCompleted {
+            item_id: item,
+            content_index: PART,
+            transcript: text,
+            usage: TranscriptionUsage::Duration { seconds: seconds(audio) },
+            logprobs,
+        });
+        events
+    }
+
     fn response(&self, view: ResponseView) -> wire::Response {
         let settings = view.settings;
         let conversation_id = settings.in_conversation.then(|| self.conversation_id.clone());
@@ -67,10 +98,7 @@ impl Projector {
         let format = audio_format(settings.output_format);
         response.audio =
             wire::ResponseAudio { output: Some(wire::ResponseAudioOutput { format, voice: settings.voice }) };
-        response.usage = view.usage.map(|usage| {
-            let tokens = usage.tokens.unwrap_or_default();
-            wire::Usage::text(tokens.input_tokens, tokens.output_tokens)
-        });
+        response.usage = view.usage.map(usage);
         response.metadata = settings.metadata;
         response
     }
@@ -102,12 +130,6 @@ fn conversation(notice: Notice) -> ServerEvent {
         Notice::TranscriptDelta { item, delta } => {
             ServerEvent::TranscriptionDelta { item_id: item, content_index: PART, delta }
         }
-        Notice::Transcript { item, text, audio } => ServerEvent::TranscriptionCompleted {
-            item_id: item,
-            content_index: PART,
-            transcript: text,
-            usage: TranscriptionUsage::Duration { seconds: seconds(audio) },
-        },
         Notice::TranscriptFailed { item, message } => ServerEvent::TranscriptionFailed {
             item_id: item,
             content_index: PART,
@@ -118,6 +140,7 @@ fn conversation(notice: Notice) -> ServerEvent {
         | Notice::ItemDone { .. }
         | Notice::ResponseCreated(_)
         | Notice::ResponseDone(_)
+        | Notice::Transcript { .. }
         | Notice::Output { .. }
         | Notice::Held { .. }
         | Notice::Released { .. }
@@ -228,6 +251,8 @@ fn refusal(reason: &Refusal) -> WireError {
         Refusal::BufferTooSmall { buffered } => WireError::commit_too_small(seconds(*buffered) * 1e3),
         Refusal::NoActiveResponse => WireError::nothing_to_cancel(),
         Refusal::ResponseActive(id) => WireError::already_responding(id),
+        Refusal::TooManyResponses(limit) => WireError::too_many_responses(*limit),
+        Refusal::ItemTooLarge { bytes, limit } => WireError::item_too_large(*bytes, *limit),
         Refusal::VoiceFixed => WireError::cannot_update_voice(),
         Refusal::NoItemToDelete(id) => WireError::unknown_item(ItemUse::Delete, id),
         Refusal::NoItemToRetrieve(id) => WireError::unknown_item(ItemUse::Retrieve, id),
@@ -239,6 +264,17 @@ fn refusal(reason: &Refusal) -> WireError {
         Refusal::NotTruncatable => WireError::not_truncatable(),
         Refusal::TruncateBeyondEnd { length_ms, asked_ms } => WireError::truncate_beyond(*length_ms, *asked_ms),
     }
+}
+
+/// Audio counts as the protocol counts it: a token for each 100 ms heard and each 50 ms spoken.
+fn usage(used: ResponseUsage) -> wire::Usage {
+    let input = wire::InputTokens {
+        text_tokens: used.text.input_tokens,
+        audio_tokens: used.heard.as_ms_ceil(TURN_RATE).div_ceil(100),
+        ..Default::default()
+    };
+    let audio_tokens = used.spoken_ms.div_ceil(50);
+    wire::Usage::new(input, wire::OutputTokens { text_tokens: used.text.output_tokens, audio_tokens })
 }
 
 fn seconds(samples: Samples) -> f64 {

@@ -5,6 +5,7 @@ use super::{Close, Egress, Engines, Inbound, SessionConfig};
 use crate::telemetry::{Metrics, span};
 use crate::turn::TurnConfig;
 use crate::units::{IdMint, SessionId};
+use crate::wire::{Dialect, SessionKind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -13,9 +14,10 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 /// How audio travels on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AudioMode {
     /// Base64 in JSON events, as the GA protocol has it; sent as produced.
+    #[default]
     Events,
     /// Binary frames of PCM16 at 24 kHz, paced.
     Pcm16,
@@ -54,6 +56,21 @@ pub struct Setup {
     pub drain: CancellationToken,
 }
 
+/// What a connection asked for before it said anything: its address and its headers.
+#[derive(Clone, Debug, Default)]
+pub struct Opening {
+    /// How audio travels.
+    pub mode: AudioMode,
+    /// How JSON is read and written.
+    pub dialect: Dialect,
+    /// The model it named.
+    pub model: Option<String>,
+    /// What the session is for, where the address says so. Otherwise the first update or response decides.
+    pub intent: Option<SessionKind>,
+    /// Told to the client, in Unix seconds.
+    pub expires_at: u64,
+}
+
 /// A running session, as its connection sees it. Dropping it ends the session and everything it started.
 pub struct Handle {
     /// Its id.
@@ -81,14 +98,14 @@ impl Drop for Handle {
 }
 
 impl Setup {
-    /// Starts a session's actor. `model` is what the client asked for; `expires_at` is told to it, in Unix seconds.
-    pub fn open(self: &Arc<Self>, mode: AudioMode, model: Option<String>, expires_at: u64) -> Handle {
+    /// Starts a session's actor.
+    pub fn open(self: &Arc<Self>, opening: Opening) -> Handle {
         let seed = rand::random::<u64>();
         let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
         let (sender, inbound) = mpsc::channel(INBOUND_MESSAGES);
         let egress = Arc::new(Egress::new());
         let cancel = CancellationToken::new();
-        let actor = Actor::new(self.clone(), &id, seed, mode, model, expires_at, egress.clone());
+        let actor = Actor::new(self.clone(), &id, seed, opening, egress.clone());
         let run = {
             let (cancel, closing) = (cancel.clone(), CloseAtEnd(egress.clone()));
             async move {

@@ -8,7 +8,7 @@ use crate::dialog::{
 };
 use crate::llm::{Tool, ToolChoice};
 use crate::turn::Eagerness;
-use crate::wire::{self, ClientEvent};
+use crate::wire::{self, ClientEvent, SessionKind};
 use serde_json::json;
 use std::time::Duration;
 
@@ -54,7 +54,8 @@ pub(super) fn settings(session: &wire::Session, history_tokens: u32) -> Settings
         tools: session.tools.iter().map(tool).collect(),
         tool_choice: tool_choice(&session.tool_choice),
         turn_detection: input.turn_detection.as_ref().map(|detection| TurnDetection {
-            create_response: detection.create_response(),
+            // A transcription session says nothing.
+            create_response: detection.create_response() && session.kind == SessionKind::Realtime,
             interrupt_response: detection.interrupt_response(),
             idle_timeout: match detection {
                 wire::TurnDetection::ServerVad(vad) => vad.idle_timeout_ms.map(|ms| Duration::from_millis(ms.into())),
@@ -113,6 +114,7 @@ fn request(params: wire::ResponseParams) -> ResponseRequest {
         instructions: params.instructions,
         modality: params.output_modalities.map(modality),
         voice: params.voice,
+        speed: params.speed.map(|speed| speed as f32),
         output_format: params.format.map(format),
         max_output_tokens: params.max_output_tokens.map(max_tokens),
         tools: params.tools.map(|tools| tools.iter().map(tool).collect()),

@@ -12,6 +12,8 @@ pub(super) struct Utterance {
     pub(super) start: Samples,
     feed: mpsc::Sender<Feed>,
     piece: Vec<i16>,
+    /// All of it so far.
+    pub(super) n_samples: usize,
     /// What the feed has no room for yet.
     queue: VecDeque<Feed>,
 }
@@ -19,10 +21,11 @@ pub(super) struct Utterance {
 impl Utterance {
     /// Without audio yet.
     pub(super) fn new(item: ItemId, start: Samples, feed: mpsc::Sender<Feed>) -> Self {
-        Self { item, start, feed, piece: Vec::with_capacity(PIECE_SAMPLES), queue: VecDeque::new() }
+        Self { item, start, feed, piece: Vec::with_capacity(PIECE_SAMPLES), n_samples: 0, queue: VecDeque::new() }
     }
 
     pub(super) fn push(&mut self, samples: &[i16]) {
+        self.n_samples += samples.len();
         for part in samples.chunks(PIECE_SAMPLES) {
             self.piece.extend_from_slice(part);
             if self.piece.len() >= PIECE_SAMPLES {

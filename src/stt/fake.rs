@@ -1,6 +1,6 @@
 //! An engine for tests and benchmarks: it answers at once, from a script, and says how much it heard.
 
-use super::{Stt, SttError, SttOptions, SttUtterance, Transcript};
+use super::{Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::collections::VecDeque;
@@ -45,8 +45,8 @@ impl Stt for FakeStt {
         "fake"
     }
 
-    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0 };
+    fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0, logprobs: options.logprobs };
         ready(Ok(Box::new(utterance) as Box<dyn SttUtterance>)).boxed()
     }
 }
@@ -54,6 +54,7 @@ impl Stt for FakeStt {
 struct FakeUtterance {
     engine: FakeStt,
     n_samples: usize,
+    logprobs: bool,
 }
 
 impl FakeUtterance {
@@ -67,7 +68,10 @@ impl FakeUtterance {
     }
 
     fn transcript(&self, text: String) -> Transcript {
-        Transcript { text, confidence: Some(1.0), speaker: None }
+        // It is sure of each word.
+        let token = |word: &str| TokenLogprob { token: word.to_owned(), logprob: 0.0 };
+        let logprobs = self.logprobs.then(|| text.split_whitespace().map(token).collect());
+        Transcript { text, logprobs, confidence: Some(1.0), ..Transcript::default() }
     }
 }
 

@@ -3,8 +3,10 @@
 //! Parsing makes most of them; the constructors at the end are for what only a session can know (nothing to cancel,
 //! no such item). An error is an answer, never the end of a session.
 
+use super::session_update::SessionKind;
 use crate::units::{ItemId, ResponseId};
 use serde::Serialize;
+use std::time::Duration;
 
 /// What is sent as `error` inside an `error` event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -101,6 +103,29 @@ impl WireError {
         Self::invalid("conversation_already_has_active_response", message, None)
     }
 
+    /// `response.create` beside so many others.
+    pub fn too_many_responses(limit: usize) -> Self {
+        let message = format!("This session already has {limit} responses in progress. Wait until one is finished.");
+        Self::invalid("too_many_active_responses", message, None)
+    }
+
+    /// `conversation.item.create` of an item that would fill the conversation alone.
+    pub fn item_too_large(bytes: usize, limit: usize) -> Self {
+        let message =
+            format!("Error creating item: its text has {bytes} bytes. A conversation keeps at most {limit} bytes.");
+        Self::invalid("string_above_max_length", message, Some("item"))
+    }
+
+    /// The input buffer holds an utterance of the greatest length.
+    pub fn buffer_full(limit: Duration) -> Self {
+        let message = format!(
+            "Error appending to the input audio buffer: it holds {} s of speech, the most there may be. Commit or clear \
+             it; this audio was not taken.",
+            limit.as_secs()
+        );
+        Self::invalid("input_audio_buffer_full", message, Some("audio"))
+    }
+
     /// `conversation.item.truncate` beyond the audio there is.
     pub fn truncate_beyond(has_ms: u64, asked_ms: u64) -> Self {
         let message = format!("Audio content of {has_ms}ms is already shorter than {asked_ms}ms");
@@ -142,9 +167,19 @@ impl WireError {
         Self::invalid("cannot_update_voice", message, Some("session.audio.output.voice"))
     }
 
-    /// A `session.update` of the other kind of session.
-    pub fn wrong_session_kind() -> Self {
-        let message = "Passing a transcription session update event to a realtime session is not allowed.";
+    /// A `session.update` of the other kind of session than this one is.
+    pub fn wrong_session_kind(is: SessionKind) -> Self {
+        let (update, is) = match is {
+            SessionKind::Realtime => ("transcription", "realtime"),
+            SessionKind::Transcription => ("realtime", "transcription"),
+        };
+        let message = format!("Passing a {update} session update event to a {is} session is not allowed.");
         Self::invalid(None, message, Some("session.type"))
+    }
+
+    /// `response.create` in a session that only transcribes.
+    pub fn only_transcribes() -> Self {
+        let message = "A transcription session makes no responses: 'response.create' is not allowed.";
+        Self::invalid("invalid_event", message, Some("type"))
     }
 }

@@ -1,7 +1,7 @@
 //! Conversation items, both ways: what a client creates, and what it is shown.
 
 use super::error::WireError;
-use super::read::{Fields, Node, Read, bad};
+use super::read::{Fields, Node, Read, bad, not_among};
 use super::setting::{MAX_NAME_BYTES, read_type};
 use crate::units::ItemId;
 use base64::Engine;
@@ -185,7 +185,18 @@ impl Content {
             Role::System => &["input_text"],
             Role::Assistant => &["output_text", "output_audio"],
         };
-        let content = match read_type(&mut fields, names)? {
+        let path = fields.path_of("type");
+        let kind = fields.required("type", Node::text)?;
+        if kind == "input_image" {
+            let message = "Invalid value: 'input_image'. This server's models do not see images; describe them in \
+                           'input_text'.";
+            return Err(WireError::invalid("invalid_value", message, Some(&path)));
+        }
+        let content = match names.iter().find(|name| **name == kind).copied() {
+            None => return Err(not_among(&path, &kind, names.iter().copied())),
+            Some(kind) => kind,
+        };
+        let content = match content {
             "input_text" => Self::InputText { text: fields.required("text", Node::text)? },
             "input_audio" => Self::InputAudio {
                 audio: Some(fields.required("audio", |node| {

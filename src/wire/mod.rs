@@ -5,7 +5,9 @@
 //! and knows no session: whether an event makes sense now is decided above. To complete the protocol, add a row: a
 //! variant and its line in `client_event::EVENTS`, or a variant of [`ServerEvent`].
 
+mod beta;
 mod client_event;
+mod dialect;
 mod error;
 pub mod frame;
 mod item;
@@ -19,6 +21,7 @@ mod tool;
 mod truncation;
 
 pub use client_event::{ClientEvent, Incoming, Position, parse, parse_with};
+pub use dialect::Dialect;
 pub use error::{ErrorKind, ItemUse, WireError};
 pub use item::{Content, InputItem, Item, ItemBody, ItemStatus, Role};
 pub use read::{Patch, UnknownFields};
@@ -27,15 +30,16 @@ pub use response::{
     StatusDetails, StatusReason, Usage,
 };
 pub use server_event::{
-    Endpointing, ItemAt, Marks, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode,
+    Conversation, Endpointing, ItemAt, Logprob, Marks, PartAt, RateLimit, ResponsePart, ServerEvent,
+    TranscriptionUsage, encode,
 };
 pub use session::{
     Audio, AudioInput, AudioOutput, Eagerness, NoiseReduction, SemanticVad, ServerVad, Session, Transcription,
     TurnDetection,
 };
 pub use session_update::{
-    AudioInputUpdate, AudioOutputUpdate, MAX_PREFIX_PADDING_MS, MAX_SILENCE_DURATION_MS, SemanticVadUpdate,
-    ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate,
+    AudioInputUpdate, AudioOutputUpdate, INCLUDE_LOGPROBS, MAX_PREFIX_PADDING_MS, MAX_SILENCE_DURATION_MS,
+    SemanticVadUpdate, ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate,
 };
 pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality};
 pub use tool::{Tool, ToolChoice};

@@ -3,7 +3,7 @@
 use super::error::{ErrorKind, WireError};
 use super::item::Item;
 use super::response::Response;
-use super::session::Session;
+use super::session::{Session, shown};
 use crate::units::{ItemId, ResponseId};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,9 +19,19 @@ pub enum ServerEvent {
     Error { error: WireError },
 
     #[serde(rename = "session.created")]
-    SessionCreated { session: Box<Session> },
+    SessionCreated {
+        #[serde(serialize_with = "shown")]
+        session: Box<Session>,
+    },
     #[serde(rename = "session.updated")]
-    SessionUpdated { session: Box<Session> },
+    SessionUpdated {
+        #[serde(serialize_with = "shown")]
+        session: Box<Session>,
+    },
+
+    /// Of the names before GA.
+    #[serde(rename = "conversation.created")]
+    ConversationCreated { conversation: Conversation },
 
     /// The user's audio became an item.
     #[serde(rename = "input_audio_buffer.committed")]
@@ -59,7 +69,15 @@ pub enum ServerEvent {
         end: f64,
     },
     #[serde(rename = "conversation.item.input_audio_transcription.completed")]
-    TranscriptionCompleted { item_id: ItemId, content_index: u32, transcript: String, usage: TranscriptionUsage },
+    TranscriptionCompleted {
+        item_id: ItemId,
+        content_index: u32,
+        transcript: String,
+        usage: TranscriptionUsage,
+        /// Where the client asked for them and the engine has them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        logprobs: Option<Vec<Logprob>>,
+    },
     #[serde(rename = "conversation.item.input_audio_transcription.failed")]
     TranscriptionFailed {
         item_id: ItemId,
@@ -164,6 +182,20 @@ pub enum ServerEvent {
     },
 }
 
+/// A conversation as clients of the names before GA are shown it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Conversation {
+    id: String,
+    object: &'static str,
+}
+
+impl Conversation {
+    /// The conversation of this id.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self { id: id.into(), object: "realtime.conversation" }
+    }
+}
+
 /// Where in a response an item stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ItemAt {
@@ -206,6 +238,17 @@ pub enum ResponsePart {
         /// Empty when it begins.
         transcript: String,
     },
+}
+
+/// How sure the recognizer is of a token.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Logprob {
+    /// The token as text.
+    pub token: String,
+    /// The token as UTF-8.
+    pub bytes: Vec<u8>,
+    /// Natural logarithm of its probability.
+    pub logprob: f64,
 }
 
 /// What a transcription cost.

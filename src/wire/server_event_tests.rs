@@ -4,8 +4,8 @@
 use super::*;
 use crate::units::SessionId;
 use crate::wire::{
-    AudioFormat, Content, ItemBody, ItemStatus, ItemUse, ResponseAudio, ResponseAudioOutput, ResponseStatus, Role,
-    ServerVad, StatusDetails, StatusReason, Usage,
+    AudioFormat, Content, InputTokens, ItemBody, ItemStatus, ItemUse, OutputTokens, ResponseAudio, ResponseAudioOutput,
+    ResponseStatus, Role, ServerVad, StatusDetails, StatusReason, Usage,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -70,6 +70,7 @@ fn input_events() -> Vec<ServerEvent> {
             content_index: 0,
             transcript: "what time is it".into(),
             usage: TranscriptionUsage::Duration { seconds: 1.25 },
+            logprobs: None,
         },
         ServerEvent::TranscriptionFailed {
             item_id: item_id(),
@@ -116,7 +117,10 @@ fn response_events() -> Vec<ServerEvent> {
     cut.status = ResponseStatus::Cancelled;
     cut.status_details = Some(StatusDetails::cancelled(StatusReason::TurnDetected));
     cut.output = vec![spoken(ItemStatus::Incomplete, vec![Content::OutputAudio { transcript: Some("It is".into()) }])];
-    cut.usage = Some(Usage::text(12, 3));
+    cut.usage = Some(Usage::new(
+        InputTokens { text_tokens: 12, audio_tokens: 2, ..Default::default() },
+        OutputTokens { text_tokens: 3, audio_tokens: 4 },
+    ));
     let mut failed = Response::new(response_id(), Some("conv_1".into()));
     failed.status = ResponseStatus::Failed;
     failed.status_details = Some(StatusDetails::failed("llm_failed", "The model did not answer in time."));

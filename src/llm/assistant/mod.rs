@@ -38,7 +38,7 @@ mod unit_table;
 mod units_of_measure;
 mod value;
 
-use super::{ChatRequest, Finish, Llm, LlmDelta, LlmError, Message, Usage};
+use super::{ChatRequest, Finish, Llm, LlmDelta, LlmError, Message};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use jiff::Zoned;
 use std::sync::Arc;
@@ -135,9 +135,11 @@ impl Llm for Assistant {
 
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
         let answer = self.answer(&request.messages);
-        let words: Vec<String> = answer.split_inclusive(' ').map(str::to_owned).collect();
-        let usage = Some(Usage { input_tokens: 0, output_tokens: words.len() as u64 });
-        let deltas = words.into_iter().map(LlmDelta::Text).chain([LlmDelta::Done { finish: Finish::Stop, usage }]);
+        // A word is a token here.
+        let limit = request.max_tokens.map_or(usize::MAX, |limit| limit as usize);
+        let finish = if answer.split_inclusive(' ').count() > limit { Finish::Length } else { Finish::Stop };
+        let words: Vec<String> = answer.split_inclusive(' ').take(limit).map(str::to_owned).collect();
+        let deltas = words.into_iter().map(LlmDelta::Text).chain([LlmDelta::Done { finish, usage: None }]);
         stream::iter(deltas.map(Ok)).boxed()
     }
 }
