@@ -34,13 +34,13 @@ async fn declare(socket: &mut Socket, session: Value) -> Value {
     let mut update = json!({"type": "realtime", "output_modalities": ["text"]});
     update.as_object_mut().expect("an object").extend(session.as_object().expect("an object").clone());
     socket.send(json!({"type": "session.update", "session": update})).await;
-    socket.next().await
+    socket.news().await
 }
 
 async fn answer_call(socket: &mut Socket, call_id: &str, output: &str) -> Value {
     let item = json!({"type": "function_call_output", "call_id": call_id, "output": output});
     socket.send(json!({"type": "conversation.item.create", "event_id": "mine", "item": item})).await;
-    socket.next().await
+    socket.news().await
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn what_is_wrong_about_tools_is_refused_and_changes_nothing() {
         assert_eq!(error["error"]["param"], param);
     }
     socket.send(json!({"type": "response.create", "response": {"tool_choice": clock}})).await;
-    let error = socket.next().await;
+    let error = socket.news().await;
     assert_eq!(error["error"]["param"], "response.tool_choice", "{error}");
     let error = answer_call(&mut socket, "call_nobody_made", "rain").await;
     assert_eq!(error["error"]["code"], "invalid_tool_call_id", "{error}");
