@@ -73,9 +73,18 @@ impl History {
         Some(self.items.remove(at))
     }
 
-    /// Whether a call of this id was made.
+    /// Whether the client was given a call of this id to answer.
     pub(super) fn has_call(&self, id: &str) -> bool {
         self.items.iter().any(|item| matches!(&item.kind, ItemKind::FunctionCall { call_id, .. } if call_id == id))
+    }
+
+    /// Whether any call has this id.
+    pub(super) fn has_call_id(&self, id: &str) -> bool {
+        let is_remote = |item: &Item| match &item.kind {
+            ItemKind::RemoteCall { call, .. } | ItemKind::RemoteRequest(call) => call.call_id == id,
+            _ => false,
+        };
+        self.has_call(id) || self.items.iter().any(is_remote)
     }
 
     /// Drops the oldest items beyond the bounds, up to the first that still grows, and gives their ids. A call and its

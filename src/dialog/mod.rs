@@ -14,6 +14,8 @@ mod item;
 mod listening;
 mod memory;
 mod reading;
+mod remote;
+mod remote_calls;
 mod responding;
 mod settings;
 mod spoken;
@@ -21,13 +23,14 @@ mod state;
 mod usage;
 
 pub use action::{
-    Action, IncompleteReason, Notice, OutputChange, Refusal, ResponseStatus, ResponseView, ResponseWork, StopReason,
+    Action, IncompleteReason, Notice, OutputChange, Progress, Refusal, ResponseStatus, ResponseView, ResponseWork,
+    StopReason,
 };
 pub use event::{Command, Event, Place, ToolCallDelta};
 pub use history::History;
-pub use item::{Content, Item, ItemKind, ItemStatus, Role};
+pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
 pub use memory::{Memory, Truncation};
-pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, Settings, TurnDetection};
+pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, Settings, TurnDetection};
 pub use spoken::Spoken;
 pub use state::{Dialog, Listener};
 pub use usage::ResponseUsage;

@@ -1,6 +1,7 @@
 //! The reducer's state and its front door.
 
 use super::listening::Listening;
+use super::remote::Remote;
 use super::responding::Response;
 use super::{Action, Event, History, Notice, Settings};
 use crate::units::{IdMint, ItemId, ResponseId, Samples, Timestamp};
@@ -43,6 +44,7 @@ pub struct Dialog {
     pub(super) held: Option<Held>,
     /// When the last response of the conversation ended, while nobody has said anything since.
     pub(super) answered: Option<Timestamp>,
+    pub(super) remote: Remote,
     pub(super) now: Timestamp,
     pub(super) actions: Vec<Action>,
 }
@@ -60,9 +62,16 @@ impl Dialog {
             active: None,
             held: None,
             answered: None,
+            remote: Remote::default(),
             now: Timestamp::ZERO,
             actions: Vec::new(),
         }
+    }
+
+    /// The same, going on by itself after remote calls when the client has not asked for the answer for so long.
+    pub fn with_patience(mut self, patience: Option<Duration>) -> Self {
+        self.remote.patience = patience;
+        self
     }
 
     /// Takes one event and gives what to do, in order. Events whose item or response is not current do nothing.
@@ -84,6 +93,8 @@ impl Dialog {
                     spoken.sent(now, n);
                 }
             }
+            Event::Listed { item, result } => self.listed(item, result),
+            Event::Called { item, result } => self.called(&item, result),
             Event::Finished { response, outcome } => self.finished(&response, outcome),
             Event::Client { event_id, command } => self.command(event_id, command),
         }
@@ -92,8 +103,12 @@ impl Dialog {
 
     /// When [`Event::Tick`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let hold = self.held.as_ref().map(|held| held.since + MAX_HOLD);
-        hold.into_iter().chain(self.idle_deadline()).min()
+        let hold = self.hold_due();
+        hold.into_iter().chain(self.follow_up_due()).chain(self.idle_deadline()).min()
+    }
+
+    fn hold_due(&self) -> Option<Timestamp> {
+        self.held.as_ref().map(|held| held.since + MAX_HOLD)
     }
 
     /// The settings in force.
@@ -117,8 +132,11 @@ impl Dialog {
     }
 
     fn tick(&mut self, position: Samples) {
-        if self.held.as_ref().is_some_and(|held| self.now >= held.since + MAX_HOLD) {
+        if self.hold_due().is_some_and(|deadline| self.now >= deadline) {
             self.release();
+        }
+        if self.follow_up_due().is_some_and(|due| self.now >= due) {
+            self.follow_up();
         }
         if self.idle_deadline().is_some_and(|deadline| self.now >= deadline) {
             self.prompt_user(position);

@@ -46,6 +46,10 @@ pub(super) enum Report {
     },
     /// The end; always the last.
     Final(ItemId, Result<Transcript, SttError>),
+    /// A remote server's tools, or that they could not be had.
+    Listed(ItemId, super::remote::Listed),
+    /// A remote call's end.
+    Called(ItemId, Result<String, crate::mcp::CallError>),
 }
 
 /// What a hearing needs.

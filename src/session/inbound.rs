@@ -103,6 +103,7 @@ impl Actor {
                 let tools = params.tools.as_ref().unwrap_or(&self.session.tools);
                 let choice = params.tool_choice.as_ref().unwrap_or(&self.session.tool_choice);
                 choice.check(tools, "response.tool_choice")?;
+                self.check_response_servers(&params)?;
                 self.command(event_id, ClientEvent::ResponseCreate(params));
                 Ok(())
             }
@@ -162,6 +163,7 @@ impl Actor {
         let mut next = self.session.clone();
         next.apply(update);
         next.tool_choice.check(&next.tools, "session.tool_choice")?;
+        self.resolve_servers(&mut next)?;
         let command = Command::Update(Box::new(translate::settings(&next, self.setup.session.history_tokens)));
         let now = self.now();
         let actions = self.dialog.step(now, Event::Client { event_id, command });

@@ -51,14 +51,19 @@ pub enum ItemUse {
     Reference,
 }
 
+/// The longest message, and the longest path of a parameter, in characters: both quote the client, and must not send
+/// its megabytes back. The list of all event types fits.
+const MAX_MESSAGE_CHARS: usize = 1200;
+const MAX_PARAM_CHARS: usize = 256;
+
 impl WireError {
-    /// An error of the client's.
+    /// An error of the client's. What is too long is cut.
     pub fn invalid(code: impl Into<Option<&'static str>>, message: impl Into<String>, param: Option<&str>) -> Self {
         Self {
             kind: ErrorKind::InvalidRequest,
             code: code.into(),
-            message: message.into(),
-            param: param.map(str::to_owned),
+            message: shortened(message.into(), MAX_MESSAGE_CHARS),
+            param: param.map(|param| shortened(param.to_owned(), MAX_PARAM_CHARS)),
             event_id: None,
         }
     }
@@ -161,6 +166,18 @@ impl WireError {
         Self::invalid("invalid_tool_call_id", message, Some("item.call_id"))
     }
 
+    /// An `mcp_approval_response` to a call that does not wait.
+    pub fn unknown_approval(id: &ItemId) -> Self {
+        let message = format!("Error creating item: no approval request with id '{id}' waits for an answer.");
+        Self::invalid("item_create_invalid_approval_request_id", message, Some("item.approval_request_id"))
+    }
+
+    /// A remote server that cannot be declared; `problem` says why.
+    pub fn server_refused(label: &str, problem: &str, param: &str) -> Self {
+        let message = format!("The MCP server '{label}' cannot be used: {problem}.");
+        Self::invalid("mcp_server_not_allowed", message, Some(param))
+    }
+
     /// Another voice after the first audio of the assistant.
     pub fn cannot_update_voice() -> Self {
         let message = "Cannot update a conversation's voice if assistant audio is present.";
@@ -181,5 +198,29 @@ impl WireError {
     pub fn only_transcribes() -> Self {
         let message = "A transcription session makes no responses: 'response.create' is not allowed.";
         Self::invalid("invalid_event", message, Some("type"))
+    }
+}
+
+/// At most `max` characters of a text, and three dots for the rest.
+fn shortened(mut text: String, max: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(max) {
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_of_a_client_is_cut() {
+        let path = format!("session.{}", "é".repeat(100_000));
+        let error = WireError::invalid("unknown_parameter", format!("Unknown parameter: '{path}'."), Some(&path));
+        assert_eq!(error.message.chars().count(), MAX_MESSAGE_CHARS + 3);
+        assert_eq!(error.param.map(|param| param.chars().count()), Some(MAX_PARAM_CHARS + 3));
+        let short = WireError::invalid(None, "Short.", Some("item.id"));
+        assert_eq!((short.message.as_str(), short.param.as_deref()), ("Short.", Some("item.id")));
     }
 }

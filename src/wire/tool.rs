@@ -1,8 +1,9 @@
 //! Tools as a client declares them, and how the model is to choose among them.
 
 use super::error::WireError;
+use super::mcp::{MAX_SERVERS, McpServer};
 use super::read::{Node, Read, bad};
-use super::setting::MAX_NAME_BYTES;
+use super::setting::{MAX_NAME_BYTES, read_type};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -22,12 +23,16 @@ pub enum Tool {
         #[serde(skip_serializing_if = "Option::is_none")]
         parameters: Option<Value>,
     },
+    /// The tools of a remote server.
+    Mcp(McpServer),
 }
 
 impl Tool {
     pub(super) fn read(node: Node) -> Read<Self> {
         let mut fields = node.object()?;
-        fields.required("type", |node| node.one_of(&[("function", ())]))?;
+        if read_type(&mut fields, &["function", "mcp"])? == "mcp" {
+            return McpServer::read_rest(fields).map(Self::Mcp);
+        }
         let name = fields.required("name", read_name)?;
         let tool = Self::Function {
             description: fields.optional("description", Node::text)?,
@@ -39,17 +44,24 @@ impl Tool {
         Ok(tool)
     }
 
-    /// A whole list; its functions' names differ.
+    /// A whole list; its functions' names differ, and its servers' labels.
     pub(super) fn read_list(node: Node) -> Read<Vec<Self>> {
         let path = node.path().to_owned();
         let tools = node.list(Self::read)?;
         let mut names = HashSet::new();
         for (index, tool) in tools.iter().enumerate() {
-            let Self::Function { name, .. } = tool;
-            if !names.insert(name) {
-                let problem = format!("duplicate function name '{name}'. The names of tools must differ");
-                return Err(bad(&format!("{path}[{index}].name"), "invalid_value", &problem));
+            let (name, field, what) = match tool {
+                Self::Function { name, .. } => (name, "name", "function name"),
+                Self::Mcp(server) => (&server.server_label, "server_label", "server label"),
+            };
+            if !names.insert((field, name)) {
+                let problem = format!("duplicate {what} '{name}'. The names of tools must differ");
+                return Err(bad(&format!("{path}[{index}].{field}"), "invalid_value", &problem));
             }
+        }
+        if names.iter().filter(|(field, _)| *field == "server_label").count() > MAX_SERVERS {
+            let problem = format!("too many servers. Expected at most {MAX_SERVERS}");
+            return Err(bad(&path, "array_above_max_length", &problem));
         }
         Ok(tools)
     }
@@ -103,6 +115,13 @@ pub enum ToolChoice {
     Required,
     /// This function.
     Function(String),
+    /// A tool of this server.
+    Mcp {
+        /// Which server.
+        server_label: String,
+        /// Which tool; `None`: any.
+        name: Option<String>,
+    },
 }
 
 impl Serialize for ToolChoice {
@@ -112,6 +131,11 @@ impl Serialize for ToolChoice {
             Self::None => to.serialize_str("none"),
             Self::Required => to.serialize_str("required"),
             Self::Function(name) => BTreeMap::from([("type", "function"), ("name", name)]).serialize(to),
+            Self::Mcp { server_label, name } => {
+                let mut fields = BTreeMap::from([("type", "mcp"), ("server_label", server_label)]);
+                fields.extend(name.as_deref().map(|name| ("name", name)));
+                fields.serialize(to)
+            }
         }
     }
 }
@@ -122,7 +146,14 @@ impl ToolChoice {
             return node.one_of(&[("auto", Self::Auto), ("none", Self::None), ("required", Self::Required)]);
         }
         let mut fields = node.object()?;
-        fields.required("type", |node| node.one_of(&[("function", ())]))?;
+        if read_type(&mut fields, &["function", "mcp"])? == "mcp" {
+            let choice = Self::Mcp {
+                server_label: fields.required("server_label", |node| node.name(MAX_NAME_BYTES))?,
+                name: fields.optional("name", |node| node.name(MAX_NAME_BYTES))?,
+            };
+            fields.finish()?;
+            return Ok(choice);
+        }
         let name = fields.required("name", |node| node.name(MAX_NAME_BYTES))?;
         fields.finish()?;
         Ok(Self::Function(name))
@@ -136,10 +167,17 @@ impl ToolChoice {
         match self {
             Self::Auto | Self::None | Self::Required => Ok(()),
             Self::Function(wanted) => {
-                if tools.iter().any(|Tool::Function { name, .. }| name == wanted) {
+                if tools.iter().any(|tool| matches!(tool, Tool::Function { name, .. } if name == wanted)) {
                     return Ok(());
                 }
                 let message = format!("Tool choice 'function' '{wanted}' not found in 'tools' parameter.");
+                Err(WireError::invalid("invalid_value", message, Some(param)))
+            }
+            Self::Mcp { server_label, .. } => {
+                if tools.iter().any(|tool| matches!(tool, Tool::Mcp(server) if server.server_label == *server_label)) {
+                    return Ok(());
+                }
+                let message = format!("Tool choice 'mcp' '{server_label}' not found in 'tools' parameter.");
                 Err(WireError::invalid("invalid_value", message, Some(param)))
             }
         }

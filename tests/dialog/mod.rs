@@ -2,6 +2,7 @@
 
 mod idle;
 mod interleavings;
+mod remote;
 mod rules;
 mod script;
 mod tools;

@@ -50,6 +50,8 @@ impl Runner {
             max_output_tokens: None,
             tools: Vec::new(),
             tool_choice: Default::default(),
+            servers: Vec::new(),
+            server_choice: None,
             turn_detection,
             transcripts: true,
             memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
@@ -159,6 +161,9 @@ impl Runner {
             Action::ClearInput => "clear input".into(),
             Action::StartResponse(work) => format!("start {} {}", self.r(&work.response), work.turn),
             Action::StopResponse(id) => format!("stop {}", self.r(id)),
+            Action::ListTools { item, .. } => format!("list {}", self.i(item)),
+            Action::CallRemote { item, call } => format!("call {} {}({})", self.i(item), call.name, call.arguments),
+            Action::StopRemote(item) => format!("stop {}", self.i(item)),
             Action::Hold => "hold".into(),
             Action::Release => "release".into(),
             Action::Flush(id) => format!("flush {}", self.r(id)),
@@ -203,6 +208,8 @@ impl Runner {
                     other => format!("{response} {item} {other:?}"),
                 }
             }
+            Notice::Listing { item, progress } => format!("listing {} {progress:?}", self.i(item)),
+            Notice::RemoteProgress { item, progress } => format!("remote {} {progress:?}", self.i(item)),
             Notice::Held { item, .. } => format!("held {}", self.i(item)),
             Notice::Released { item, .. } => format!("released {}", self.i(item)),
             Notice::Refused { reason: Refusal::ResponseActive(id), .. } => format!("refused: {} is active", self.r(id)),
