@@ -78,6 +78,15 @@ pub enum Notice {
         /// The end of the last voiced window.
         audio_end: Samples,
     },
+    /// The user has said nothing for long after the last reply; samples at 16 kHz.
+    IdleTimeout {
+        /// The item it will be.
+        item: ItemId,
+        /// Where the silence began.
+        audio_start: Samples,
+        /// Now.
+        audio_end: Samples,
+    },
     /// The input buffer became an item.
     Committed {
         /// Which.

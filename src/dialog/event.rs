@@ -9,7 +9,10 @@ use crate::units::{ItemId, ResponseId, Samples};
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// [`super::Dialog::next_deadline`] has come.
-    Tick,
+    Tick {
+        /// How much input audio there was by now, at 16 kHz.
+        position: Samples,
+    },
     /// Two voiced windows while listening: perhaps speech.
     VoiceOnset,
     /// It was not speech.

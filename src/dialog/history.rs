@@ -14,6 +14,8 @@ pub(super) const MAX_BYTES: usize = 4 * 1024 * 1024;
 pub struct History {
     items: Vec<Item>,
     spoken: HashMap<ItemId, Spoken>,
+    /// The model reads from this item on; see `memory`.
+    pub(super) told_from: Option<ItemId>,
 }
 
 impl History {
@@ -126,6 +128,11 @@ impl History {
     /// Lets every playhead go on, those of items that were cut meanwhile too.
     pub(super) fn resume(&mut self, now: Timestamp) {
         self.spoken.values_mut().for_each(|spoken| spoken.resume(now));
+    }
+
+    /// When the last sound of a reply has ended, or will have.
+    pub(super) fn last_heard_at(&self) -> Timestamp {
+        self.spoken.values().filter_map(Spoken::sounds_until).max().unwrap_or(Timestamp::ZERO)
     }
 
     /// When all that was sent will have sounded.

@@ -65,6 +65,7 @@ impl Dialog {
         let Some(detection) = self.settings.turn_detection else { return };
         let Some(mut utterance) = self.listening.speaking.take() else { return };
         utterance.length = audio_end.saturating_sub(utterance.audio_start);
+        self.answered = self.answered.map(|_| self.now);
         let item = utterance.item.clone();
         self.actions.push(Action::CloseUtterance(item.clone()));
         self.notify(Notice::SpeechStopped { item, audio_end });
@@ -112,7 +113,7 @@ impl Dialog {
     }
 
     /// Speech before the answer has begun belongs to the same move of the user's.
-    fn begin_turn(&mut self) {
+    pub(super) fn begin_turn(&mut self) {
         let listening = &mut self.listening;
         if listening.wants_response || !listening.awaiting.is_empty() {
             return;
@@ -197,6 +198,7 @@ impl Dialog {
             self.notify(Notice::ItemDeleted(item));
         } else if !text.is_empty() {
             self.listening.has_words = true;
+            self.answered = None;
         }
     }
 

@@ -9,8 +9,10 @@ mod captions;
 mod commands;
 mod event;
 mod history;
+mod idle;
 mod item;
 mod listening;
+mod memory;
 mod reading;
 mod remote;
 mod remote_calls;
@@ -27,6 +29,7 @@ pub use action::{
 pub use event::{Command, Event, Place, ToolCallDelta};
 pub use history::History;
 pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
+pub use memory::{Memory, Truncation};
 pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, Settings, TurnDetection};
 pub use spoken::Spoken;
 pub use state::{Dialog, Listener};

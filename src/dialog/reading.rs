@@ -24,12 +24,7 @@ struct Said {
 }
 
 impl History {
-    /// What the model reads: `instructions`, then the conversation as it was heard.
-    pub(super) fn messages(&self, instructions: &str) -> Vec<Message> {
-        self.messages_of(instructions, self.items().iter())
-    }
-
-    /// The same over other items.
+    /// What the model reads: `instructions`, then `items` as they were heard.
     pub(super) fn messages_of<'a>(&self, instructions: &str, items: impl Iterator<Item = &'a Item>) -> Vec<Message> {
         let items: Vec<&Item> = items.collect();
         let results = items.iter().filter_map(|item| match &item.kind {

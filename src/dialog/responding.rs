@@ -6,7 +6,7 @@ use super::usage::{tokens_read, tokens_written};
 use super::{
     Action, Content, Dialog, IncompleteReason, InputEntry, Item, ItemKind, ItemStatus, Listener, Modality, Notice,
     OutputChange, Place, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage, ResponseView, ResponseWork,
-    Role, Spoken, StopReason, ToolCallDelta,
+    Role, Spoken, StopReason, ToolCallDelta, memory,
 };
 use crate::llm::{ChatRequest, Finish, Usage};
 use crate::units::{ItemId, ResponseId, SampleRate, Samples, TurnId};
@@ -124,7 +124,13 @@ impl Dialog {
                 }
             };
             let offers = offered.remote.clone();
-            let chat = self.chat(&id, offered);
+            let chat = match self.chat(&id, offered) {
+                Ok(chat) => chat,
+                Err(error) => {
+                    self.end(&id, ResponseStatus::Failed(error.to_string()), None);
+                    continue;
+                }
+            };
             let response = self.responses.get_mut(&id).expect("listed just now");
             response.started = true;
             response.offers = offers;
@@ -146,11 +152,15 @@ impl Dialog {
         self.listening.failure.take()
     }
 
-    fn chat(&self, id: &ResponseId, offered: Offered) -> ChatRequest {
+    fn chat(&mut self, id: &ResponseId, offered: Offered) -> Result<ChatRequest, memory::TooLong> {
         let response = &self.responses[id];
         let settings = &response.settings;
         let messages = match &response.input {
-            None => self.history.messages(&settings.instructions),
+            None => {
+                let fixed = memory::tokens(&settings.instructions) + memory::tool_tokens(&settings.tools);
+                self.history.forget(fixed, &self.settings.memory)?;
+                self.history.messages_of(&settings.instructions, self.history.recalled())
+            }
             Some(entries) => {
                 let items = entries.iter().filter_map(|entry| match entry {
                     InputEntry::Reference(id) => self.history.item(id),
@@ -159,13 +169,13 @@ impl Dialog {
                 self.history.messages_of(&settings.instructions, items)
             }
         };
-        ChatRequest {
+        Ok(ChatRequest {
             messages,
             tools: offered.tools,
             tool_choice: offered.choice,
             max_tokens: settings.max_output_tokens,
             user: None,
-        }
+        })
     }
 
     pub(super) fn text(&mut self, id: &ResponseId, text: &str) {
@@ -284,6 +294,7 @@ impl Dialog {
         self.notify(Notice::ResponseDone(response.view(id, status, Some(usage))));
         if self.active.as_ref() == Some(id) {
             self.active = None;
+            self.answered = Some(self.now);
         }
     }
 

@@ -1,9 +1,11 @@
 //! What a session is set to, in domain terms. The wire's session object is kept and merged by `session`.
 
+use super::Memory;
 use crate::audio::codec::Format;
 use crate::llm::{Tool, ToolChoice};
 use crate::mcp::Declared;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The settings that decide how the dialog goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +34,8 @@ pub struct Settings {
     pub turn_detection: Option<TurnDetection>,
     /// Whether transcripts of the input are told to the client.
     pub transcripts: bool,
+    /// How much of the conversation the model reads.
+    pub memory: Memory,
 }
 
 /// A tool of a remote server that must be called.
@@ -50,6 +54,8 @@ pub struct TurnDetection {
     pub create_response: bool,
     /// Speech stops the response under way.
     pub interrupt_response: bool,
+    /// Silence after a reply has sounded, at which the user is spoken to.
+    pub idle_timeout: Option<Duration>,
 }
 
 /// What a response consists of.

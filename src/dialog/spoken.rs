@@ -97,6 +97,11 @@ impl Spoken {
         self.playhead.heard(now).min(self.generated)
     }
 
+    /// When what was sent has sounded, or will have; `None` once it was cut or while it is held.
+    pub(super) fn sounds_until(&self) -> Option<Timestamp> {
+        self.playhead.ends_at().filter(|_| self.cut.is_none())
+    }
+
     /// Whether the listener still waits for some of it.
     pub fn is_unheard(&self, now: Timestamp) -> bool {
         self.cut.is_none() && self.heard(now) < self.generated

@@ -4,7 +4,7 @@ use super::listening::Listening;
 use super::remote::Remote;
 use super::responding::Response;
 use super::{Action, Event, History, Notice, Settings};
-use crate::units::{IdMint, ItemId, ResponseId, Timestamp};
+use crate::units::{IdMint, ItemId, ResponseId, Samples, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ pub struct Dialog {
     /// The one of the conversation.
     pub(super) active: Option<ResponseId>,
     pub(super) held: Option<Held>,
+    /// When the last response of the conversation ended, while nobody has said anything since.
+    pub(super) answered: Option<Timestamp>,
     pub(super) remote: Remote,
     pub(super) now: Timestamp,
     pub(super) actions: Vec<Action>,
@@ -59,6 +61,7 @@ impl Dialog {
             responses: BTreeMap::new(),
             active: None,
             held: None,
+            answered: None,
             remote: Remote::default(),
             now: Timestamp::ZERO,
             actions: Vec::new(),
@@ -75,7 +78,7 @@ impl Dialog {
     pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Action> {
         self.now = now;
         match event {
-            Event::Tick => self.tick(),
+            Event::Tick { position } => self.tick(position),
             Event::VoiceOnset => self.voice_onset(),
             Event::VoiceRetracted => self.release(),
             Event::SpeechStarted { audio_start } => self.speech_started(audio_start),
@@ -101,7 +104,7 @@ impl Dialog {
     /// When [`Event::Tick`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let hold = self.hold_due();
-        hold.into_iter().chain(self.follow_up_due()).min()
+        hold.into_iter().chain(self.follow_up_due()).chain(self.idle_deadline()).min()
     }
 
     fn hold_due(&self) -> Option<Timestamp> {
@@ -128,12 +131,15 @@ impl Dialog {
         self.responses.get(response)?.speaking_item()
     }
 
-    fn tick(&mut self) {
+    fn tick(&mut self, position: Samples) {
         if self.hold_due().is_some_and(|deadline| self.now >= deadline) {
             self.release();
         }
         if self.follow_up_due().is_some_and(|due| self.now >= due) {
             self.follow_up();
+        }
+        if self.idle_deadline().is_some_and(|deadline| self.now >= deadline) {
+            self.prompt_user(position);
         }
     }
 

@@ -2,18 +2,19 @@
 
 use super::egress::{Close, Message};
 use super::hearing::Report;
-use super::ingress::{Ingress, Turns};
+use super::ingress::Ingress;
 use super::life::Life;
 use super::playback::Playback;
 use super::project::Projector;
 use super::remote::Links;
 use super::responding::{Milestone, Product};
 use super::timeline::Timeline;
+use super::turns::Turns;
 use super::voice::Voice;
 use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
 use crate::dialog::{Dialog, Event, Listener};
 use crate::stt::SpeakerState;
-use crate::turn::{Edge, Thresholds};
+use crate::turn::{Edge, Ending, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
 use crate::wire::{self, Dialect, ServerEvent};
 use std::collections::HashMap;
@@ -91,7 +92,8 @@ impl Actor {
             mode,
             dialect: opening.dialect,
             clock,
-            dialog: Dialog::new(translate::settings(&session), listener, seed).with_patience(setup.patience()),
+            dialog: Dialog::new(translate::settings(&session, setup.session.history_tokens), listener, seed)
+                .with_patience(setup.patience()),
             ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
             egress,
             projector: Projector::new(event_ids.next("conv")),
@@ -206,7 +208,10 @@ impl Actor {
                 self.links.ended(&item);
                 self.step(Event::Called { item, result });
             }
-            Report::Partial(item, text) => self.step(Event::Partial { item, text }),
+            Report::Partial { item, text, n_heard } => {
+                self.ingress.partial(&item, &text, n_heard);
+                self.step(Event::Partial { item, text });
+            }
             Report::Final(item, result) => {
                 self.hearings.remove(&item);
                 let now = self.now();
@@ -275,7 +280,7 @@ impl Actor {
             self.edge(edge);
         }
         if self.dialog.next_deadline().is_some_and(|due| now >= due) {
-            self.step(Event::Tick);
+            self.step(Event::Tick { position: self.ingress.position() });
         }
         self.release_frames();
         false
@@ -292,12 +297,9 @@ impl Actor {
         Samples::from_ms(1_000 * u64::from(self.setup.session.max_utterance_seconds), SampleRate::HZ_16000)
     }
 
+    /// The silence that would end the turn now.
     fn silence(&self) -> Duration {
-        let vad = match &self.session.audio.input.turn_detection {
-            Some(wire::TurnDetection::ServerVad(vad)) => vad.silence_duration_ms,
-            _ => self.setup.turn.silence_duration_ms,
-        };
-        Duration::from_millis(u64::from(vad))
+        self.ingress.wait().duration(SampleRate::HZ_16000)
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -346,10 +348,12 @@ impl Setup {
             Some(wire::TurnDetection::ServerVad(vad)) => Turns::Detected {
                 thresholds: thresholds(vad.threshold as f32, vad.silence_duration_ms),
                 padding: samples(vad.prefix_padding_ms),
+                ending: Ending::Silence,
             },
-            Some(wire::TurnDetection::SemanticVad(_)) => Turns::Detected {
+            Some(wire::TurnDetection::SemanticVad(vad)) => Turns::Detected {
                 thresholds: thresholds(turn.threshold, turn.silence_duration_ms),
                 padding: samples(turn.prefix_padding_ms),
+                ending: Ending::Adaptive(translate::eagerness(vad.eagerness)),
             },
         }
     }

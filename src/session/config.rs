@@ -16,6 +16,8 @@ pub struct SessionConfig {
     pub create_response: bool,
     /// Whether speech stops the reply that plays.
     pub interrupt_response: bool,
+    /// Tokens the model reads at most: instructions, tools and the latest turns.
+    pub history_tokens: u32,
     /// The longest utterance, in seconds.
     pub max_utterance_seconds: u32,
     /// Whether fields the protocol does not know are refused.
@@ -30,6 +32,7 @@ impl Default for SessionConfig {
             lead_ms: 300,
             create_response: true,
             interrupt_response: true,
+            history_tokens: 8_000,
             max_utterance_seconds: 300,
             refuse_unknown_fields: true,
         }

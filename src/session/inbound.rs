@@ -164,11 +164,12 @@ impl Actor {
         next.apply(update);
         next.tool_choice.check(&next.tools, "session.tool_choice")?;
         self.resolve_servers(&mut next)?;
-        let command = Command::Update(Box::new(translate::settings(&next)));
+        let command = Command::Update(Box::new(translate::settings(&next, self.setup.session.history_tokens)));
         let now = self.now();
         let actions = self.dialog.step(now, Event::Client { event_id, command });
         if !is_refused(&actions) {
             self.ingress.set(translate::format(next.audio.input.format), self.setup.turns(&next));
+            self.ingress.reduce_noise(next.audio.input.noise_reduction.as_ref().and_then(translate::noise_reduction));
             self.session = next;
             self.kind_is_fixed = true;
         }

@@ -4,44 +4,32 @@
 //! windows whatever the size of a message. Owns VAD, turn detector, echo guard and pre-roll. Never waits: when the
 //! transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
 
-use super::hearing::{Feed, PIECE_SAMPLES};
+use super::hearing::Feed;
+use super::turns::Turns;
+use super::utterance::Utterance;
 use crate::audio::codec::{self, CodecError, Format, OpusIn};
-use crate::audio::{EchoGuard, Jitter, PreRoll, Resampler, Slot};
-use crate::turn::{Edge, Thresholds, TurnDetector};
+use crate::audio::{Denoiser, EchoGuard, Jitter, NoiseReduction, Pitch, PreRoll, Resampler, Slot};
+use crate::turn::{Decision, Edge, Heard, TurnTaker};
 use crate::units::{ItemId, Pcm, SampleRate, Samples};
 use crate::vad::{Vad, VadStream};
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
 const RATE: SampleRate = SampleRate::HZ_16000;
 
-/// Audio kept before an utterance beyond its padding: what the detector needs to be sure that it is speech, and more.
-const ONSET_MARGIN: Samples = Samples(16_000);
-
-/// Leading silence kept for a client that commits by hand: longer silence before the first word is forgotten.
-const MANUAL_PREROLL: Samples = Samples(30 * 16_000);
-
-/// How turns are found.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Turns {
-    /// By the detector; `padding` of audio before the speech belongs to the utterance.
-    Detected { thresholds: Thresholds, padding: Samples },
-    /// By the client's commits; the detector only says when there is speech to transcribe.
-    Manual { thresholds: Thresholds },
-}
-
 /// One microphone.
 pub(super) struct Ingress {
     format: Format,
     turns: Turns,
+    reduction: Option<NoiseReduction>,
     engine: Arc<dyn Vad>,
     /// Made on the first audio, since many connections never send any.
     ears: Option<Ears>,
     opus: Option<OpusIn>,
     jitter: Jitter,
-    detector: TurnDetector,
+    turn: TurnTaker,
+    pitch: Pitch,
     echo: EchoGuard,
     preroll: PreRoll,
     /// Turn time at which the pre-roll began.
@@ -65,25 +53,33 @@ pub(super) struct Ingress {
 struct Ears {
     resampler: Resampler,
     vad: Box<dyn VadStream>,
+    denoiser: Option<Denoiser>,
 }
 
-/// The utterance whose audio still comes.
-struct Utterance {
-    item: ItemId,
-    feed: mpsc::Sender<Feed>,
-    piece: Vec<i16>,
-    n_samples: usize,
-    /// What the feed has no room for yet.
-    queue: VecDeque<Feed>,
+impl Ears {
+    fn new(rate: SampleRate, engine: &dyn Vad, reduction: Option<NoiseReduction>) -> Self {
+        let denoiser = reduction.map(Denoiser::new);
+        Self { resampler: Resampler::new(rate, RATE), vad: engine.open(), denoiser }
+    }
+
+    /// Runs what `pending` holds from `from` on through the noise reduction.
+    fn reduce_noise(&mut self, pending: &mut Vec<i16>, from: usize) {
+        if let Some(denoiser) = &mut self.denoiser {
+            let fresh = pending.split_off(from);
+            denoiser.process(&fresh, pending);
+        }
+    }
 }
 
 impl Ingress {
     pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns) -> Self {
         Self {
             format,
-            detector: TurnDetector::new(thresholds(&turns)),
-            preroll: PreRoll::new(capacity(&turns)),
+            turn: TurnTaker::new(turns.thresholds(), turns.ending()),
+            pitch: Pitch::default(),
+            preroll: PreRoll::new(turns.capacity()),
             turns,
+            reduction: None,
             engine,
             ears: None,
             opus: None,
@@ -114,15 +110,29 @@ impl Ingress {
         if turns == self.turns {
             return;
         }
-        if capacity(&turns) != capacity(&self.turns) {
+        if turns.capacity() != self.turns.capacity() {
             let mut kept = Vec::new();
             let start = self.preroll.copy_from(Samples::ZERO, &mut kept) + self.preroll_base;
-            self.preroll = PreRoll::new(capacity(&turns));
+            self.preroll = PreRoll::new(turns.capacity());
             self.preroll.push(&kept);
             self.preroll_base = start;
         }
         self.turns = turns;
-        self.detector.set(thresholds(&turns));
+        self.turn.set(turns.thresholds(), turns.ending());
+    }
+
+    /// Reduces noise so from the next audio on, or not any more.
+    pub(super) fn reduce_noise(&mut self, reduction: Option<NoiseReduction>) {
+        self.reduction = reduction;
+        let Some(ears) = &mut self.ears else { return };
+        match (&mut ears.denoiser, reduction) {
+            (Some(denoiser), Some(reduction)) => denoiser.set(reduction),
+            (Some(denoiser), None) => {
+                denoiser.flush(&mut self.pending);
+                ears.denoiser = None;
+            }
+            (none, reduction) => *none = reduction.map(Denoiser::new),
+        }
     }
 
     /// Takes audio in the session's format; any length of whole samples.
@@ -133,10 +143,10 @@ impl Ingress {
         if decoded.is_ok() {
             let rate = self.format.rate();
             let engine = &self.engine;
-            let ears =
-                self.ears.get_or_insert_with(|| Ears { resampler: Resampler::new(rate, RATE), vad: engine.open() });
+            let ears = self.ears.get_or_insert_with(|| Ears::new(rate, &**engine, self.reduction));
             let before = self.pending.len();
             ears.resampler.process(&samples, &mut self.pending);
+            ears.reduce_noise(&mut self.pending, before);
             let given = samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz());
             self.lag += given - (self.pending.len() - before) as f64;
         }
@@ -173,11 +183,14 @@ impl Ingress {
     ) -> Result<(), CodecError> {
         let engine = &self.engine;
         let rate = self.format.rate();
-        self.ears.get_or_insert_with(|| Ears { resampler: Resampler::new(rate, RATE), vad: engine.open() });
+        let ears = self.ears.get_or_insert_with(|| Ears::new(rate, &**engine, self.reduction));
         if self.opus.is_none() {
             self.opus = Some(OpusIn::new()?);
         }
-        decode(self.opus.as_mut().expect("made just now"), &mut self.pending)
+        let before = self.pending.len();
+        let decoded = decode(self.opus.as_mut().expect("made just now"), &mut self.pending);
+        ears.reduce_noise(&mut self.pending, before);
+        decoded
     }
 
     /// Judges the next window. `None` when there is no whole one, or when the transcription is behind.
@@ -205,7 +218,35 @@ impl Ingress {
         if let Some(utterance) = utterance {
             utterance.push(pending);
         }
-        Some(self.detector.window(probability, peak, start, end))
+        let (level_db, pitch_hz) = self
+            .turn
+            .listens_to_the_voice()
+            .then(|| self.pitch.window(pending))
+            .map_or((0.0, None), |tone| (tone.level_db, tone.pitch_hz));
+        let edge = self.turn.window(Heard { probability, peak, level_db, pitch_hz, start, end });
+        if self.turn.asks_for_words(end)
+            && let Some(utterance) = &mut self.utterance
+        {
+            utterance.ask();
+        }
+        Some(edge)
+    }
+
+    /// What was understood of the first `n_heard` samples of the utterance `item`.
+    pub(super) fn partial(&mut self, item: &ItemId, text: &str, n_heard: Samples) {
+        if let Some(utterance) = self.utterance.as_ref().filter(|utterance| utterance.item == *item) {
+            self.turn.partial(text, utterance.start + n_heard);
+        }
+    }
+
+    /// Why the last utterance ended when it did, where the wait adapts.
+    pub(super) fn decision(&self) -> Option<&Decision> {
+        self.turn.decision()
+    }
+
+    /// The silence that would end the turn now.
+    pub(super) fn wait(&self) -> Samples {
+        self.turn.wait()
     }
 
     fn forget_taken(&mut self) {
@@ -232,10 +273,9 @@ impl Ingress {
 
     /// Opens an utterance whose audio goes to `feed`, from `start` in turn time on, as far as the pre-roll reaches.
     pub(super) fn open(&mut self, item: ItemId, start: Samples, feed: mpsc::Sender<Feed>) {
-        let mut utterance =
-            Utterance { item, feed, piece: Vec::with_capacity(PIECE_SAMPLES), n_samples: 0, queue: VecDeque::new() };
         let mut audio = Vec::new();
-        self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio);
+        let start = self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio) + self.preroll_base;
+        let mut utterance = Utterance::new(item, start, feed);
         utterance.push(&audio);
         self.utterance = Some(utterance);
     }
@@ -244,11 +284,12 @@ impl Ingress {
     pub(super) fn close(&mut self, item: &ItemId, rest: bool) {
         let Some(mut utterance) = self.utterance.take_if(|utterance| utterance.item == *item) else { return };
         if rest {
+            if let Some(denoiser) = self.ears.as_mut().and_then(|ears| ears.denoiser.as_mut()) {
+                denoiser.flush(&mut self.pending);
+            }
             utterance.push(&self.pending[self.taken..]);
         }
-        utterance.flush();
-        utterance.queue.push_back(Feed::Finish);
-        if !utterance.drain() {
+        if !utterance.finish() {
             self.closing.push(utterance);
         }
     }
@@ -263,7 +304,7 @@ impl Ingress {
         self.pending.clear();
         self.taken = 0;
         self.mark_buffer();
-        self.detector.end()
+        self.turn.end()
     }
 
     /// The next utterance holds nothing of what came before here.
@@ -305,12 +346,12 @@ impl Ingress {
 
     /// Whether the detector is in the middle of speech or of what may become it.
     pub(super) fn is_listening(&self) -> bool {
-        matches!(self.turns, Turns::Detected { .. }) && self.detector.is_active()
+        matches!(self.turns, Turns::Detected { .. }) && self.turn.is_active()
     }
 
     /// The audio stopped coming: ends what is under way.
     pub(super) fn stall(&mut self) -> Option<Edge> {
-        self.detector.end()
+        self.turn.end()
     }
 
     /// Reply audio at 16 kHz that will sound from `at` on.
@@ -336,51 +377,6 @@ impl Ingress {
     /// The feed to wait for before [`Ingress::advance`] goes on.
     pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<Feed>> {
         let mut utterances = self.closing.iter().chain(&self.utterance);
-        utterances.find(|utterance| !utterance.queue.is_empty()).map(|utterance| utterance.feed.clone())
-    }
-}
-
-impl Utterance {
-    fn push(&mut self, samples: &[i16]) {
-        self.n_samples += samples.len();
-        for part in samples.chunks(PIECE_SAMPLES) {
-            self.piece.extend_from_slice(part);
-            if self.piece.len() >= PIECE_SAMPLES {
-                self.flush();
-            }
-        }
-    }
-
-    fn flush(&mut self) {
-        if !self.piece.is_empty() {
-            let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_SAMPLES));
-            self.queue.push_back(Feed::Pcm(piece));
-            self.drain();
-        }
-    }
-
-    /// Whether nothing waits any more. A feed that is gone takes everything: its failure is reported by its task.
-    fn drain(&mut self) -> bool {
-        while let Some(feed) = self.queue.pop_front() {
-            if let Err(mpsc::error::TrySendError::Full(feed)) = self.feed.try_send(feed) {
-                self.queue.push_front(feed);
-                return false;
-            }
-        }
-        true
-    }
-}
-
-fn thresholds(turns: &Turns) -> Thresholds {
-    match turns {
-        Turns::Detected { thresholds, .. } => *thresholds,
-        Turns::Manual { thresholds } => Thresholds { silence: Samples(u64::MAX), ..*thresholds },
-    }
-}
-
-fn capacity(turns: &Turns) -> Samples {
-    match turns {
-        Turns::Detected { padding, .. } => *padding + ONSET_MARGIN,
-        Turns::Manual { .. } => MANUAL_PREROLL,
+        utterances.find_map(|utterance| utterance.blocked_on())
     }
 }

@@ -23,6 +23,8 @@ mod retained;
 mod setup;
 mod timeline;
 mod translate;
+mod turns;
+mod utterance;
 mod voice;
 
 pub use config::SessionConfig;

@@ -149,6 +149,10 @@ impl Actor {
                 let waited = self.ingress.position().saturating_sub(*audio_end).duration(SampleRate::HZ_16000);
                 let speech_end = now.since_start().saturating_sub(waited);
                 self.timeline.utterance_ended(item.clone(), crate::units::Timestamp::new(speech_end), now);
+                if let Some(decision) = self.ingress.decision() {
+                    tracing::debug!(?decision, "the turn is over");
+                    self.timeline.decided(decision);
+                }
             }
             Notice::Committed { item, .. } => {
                 metrics.turn();

@@ -116,6 +116,11 @@ fn conversation(notice: Notice) -> ServerEvent {
         Notice::SpeechStopped { item, audio_end } => {
             ServerEvent::SpeechStopped { audio_end_ms: audio_end.as_ms(TURN_RATE), item_id: item }
         }
+        Notice::IdleTimeout { item, audio_start, audio_end } => ServerEvent::IdleTimeout {
+            audio_start_ms: audio_start.as_ms(TURN_RATE),
+            audio_end_ms: audio_end.as_ms(TURN_RATE),
+            item_id: item,
+        },
         Notice::Committed { item, previous } => {
             ServerEvent::InputAudioCommitted { previous_item_id: previous, item_id: item }
         }

@@ -1,14 +1,17 @@
 //! From the client's events of the Realtime protocol to the dialog's commands and settings. The way back is `project`.
 
 use super::remote;
+use crate::audio::NoiseReduction;
 use crate::audio::codec::Format;
 use crate::dialog::{
-    Command, Content, InputEntry, Item, ItemKind, ItemStatus, Modality, Place, ResponseRequest, Role, Settings,
-    TurnDetection,
+    Command, Content, InputEntry, Item, ItemKind, ItemStatus, Memory, Modality, Place, ResponseRequest, Role, Settings,
+    Truncation, TurnDetection,
 };
 use crate::llm::{Tool, ToolChoice};
+use crate::turn::Eagerness;
 use crate::wire::{self, ClientEvent, SessionKind};
 use serde_json::json;
+use std::time::Duration;
 
 /// The command of an event that is neither audio nor a session update.
 pub(super) fn command(event: ClientEvent) -> Option<Command> {
@@ -39,8 +42,8 @@ pub(super) fn command(event: ClientEvent) -> Option<Command> {
     })
 }
 
-/// The dialog's settings of a session object.
-pub(super) fn settings(session: &wire::Session) -> Settings {
+/// The dialog's settings of a session object; `history_tokens` is the configured budget.
+pub(super) fn settings(session: &wire::Session, history_tokens: u32) -> Settings {
     let input = &session.audio.input;
     Settings {
         instructions: session.instructions.clone(),
@@ -57,9 +60,25 @@ pub(super) fn settings(session: &wire::Session) -> Settings {
             // A transcription session says nothing.
             create_response: detection.create_response() && session.kind == SessionKind::Realtime,
             interrupt_response: detection.interrupt_response(),
+            idle_timeout: match detection {
+                wire::TurnDetection::ServerVad(vad) => vad.idle_timeout_ms.map(|ms| Duration::from_millis(ms.into())),
+                wire::TurnDetection::SemanticVad(_) => None,
+            },
         }),
         transcripts: input.transcription.is_some(),
+        memory: memory(session.truncation, history_tokens),
     }
+}
+
+fn memory(truncation: wire::Truncation, history_tokens: u32) -> Memory {
+    let (truncation, conversation) = match truncation {
+        wire::Truncation::Auto => (Truncation::Oldest { keep: 1.0 }, None),
+        wire::Truncation::Disabled => (Truncation::Disabled, None),
+        wire::Truncation::RetentionRatio { ratio, post_instructions } => {
+            (Truncation::Oldest { keep: ratio }, post_instructions.map(u64::from))
+        }
+    };
+    Memory { budget: u64::from(history_tokens), conversation, truncation }
 }
 
 /// The codec's name of a wire format.
@@ -68,6 +87,24 @@ pub(super) fn format(format: wire::AudioFormat) -> Format {
         wire::AudioFormat::Pcm => Format::Pcm16,
         wire::AudioFormat::Pcmu => Format::Ulaw,
         wire::AudioFormat::Pcma => Format::Alaw,
+    }
+}
+
+/// The protocol's `auto` is its `medium`.
+pub(super) fn eagerness(eagerness: wire::Eagerness) -> Eagerness {
+    match eagerness {
+        wire::Eagerness::Low => Eagerness::Low,
+        wire::Eagerness::Medium | wire::Eagerness::Auto => Eagerness::Medium,
+        wire::Eagerness::High => Eagerness::High,
+    }
+}
+
+/// Which noise reduction a session asks for.
+pub(super) fn noise_reduction(asked: &wire::NoiseReduction) -> Option<NoiseReduction> {
+    match asked.kind.as_deref() {
+        Some("near_field") => Some(NoiseReduction::Near),
+        Some("far_field") => Some(NoiseReduction::Far),
+        _ => None,
     }
 }
 

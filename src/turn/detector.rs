@@ -116,6 +116,14 @@ impl TurnDetector {
         self.state != State::Silent
     }
 
+    /// The silence since the last voiced window while speech is under way. `now` is where the last window ended.
+    pub fn pause(&self, now: Samples) -> Option<Samples> {
+        match self.state {
+            State::Speaking { last_voiced } => Some(now.saturating_sub(last_voiced)),
+            _ => None,
+        }
+    }
+
     /// Takes P(speech) and the loudest sample of the window that spans `start..end` in sample time.
     pub fn window(&mut self, probability: f32, peak: u16, start: Samples, end: Samples) -> Option<Edge> {
         let bound = match (self.voiced, self.state) {

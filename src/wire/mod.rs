@@ -20,6 +20,7 @@ mod session;
 mod session_update;
 mod setting;
 mod tool;
+mod truncation;
 
 pub use client_event::{ClientEvent, Incoming, Position, parse, parse_with};
 pub use dialect::Dialect;
@@ -33,7 +34,8 @@ pub use response::{
     StatusDetails, StatusReason, Usage,
 };
 pub use server_event::{
-    Conversation, ItemAt, Logprob, Marks, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode,
+    Conversation, Endpointing, ItemAt, Logprob, Marks, PartAt, RateLimit, ResponsePart, ServerEvent,
+    TranscriptionUsage, encode,
 };
 pub use session::{
     Audio, AudioInput, AudioOutput, Eagerness, NoiseReduction, SemanticVad, ServerVad, Session, Transcription,
@@ -45,3 +47,4 @@ pub use session_update::{
 };
 pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality};
 pub use tool::{Tool, ToolChoice};
+pub use truncation::Truncation;

@@ -195,9 +195,15 @@ pub enum ServerEvent {
     /// Stop at once, drop what is queued.
     #[serde(rename = "output_audio_buffer.cleared")]
     OutputCleared { response_id: ResponseId },
-    /// Extension: where the time of a turn went.
+    /// Extension: where the time of a turn went, and where the wait for its end adapted, why it was so long.
     #[serde(rename = "antiphon.timeline")]
-    Timeline { item_id: ItemId, response_id: ResponseId, marks: Marks },
+    Timeline {
+        item_id: ItemId,
+        response_id: ResponseId,
+        marks: Marks,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        endpointing: Option<Endpointing>,
+    },
 }
 
 /// A conversation as clients of the names before GA are shown it.
@@ -317,6 +323,29 @@ pub struct Marks {
     /// The first reply audio went out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_audio_sent: Option<f64>,
+}
+
+/// Why the end of a turn was confirmed when it was: the decision and all that went into it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Endpointing {
+    /// That the turn is over, 0 to 1.
+    pub probability: f64,
+    /// The silence that was waited for.
+    pub wait_ms: f64,
+    /// Voiced time of the utterance.
+    pub spoken_ms: f64,
+    /// How the transcript ends: unknown, open, unfinished, plain, command, sentence, question, answer.
+    pub wording: &'static str,
+    /// How much softer the voice became, in dB.
+    pub energy_fall_db: Option<f32>,
+    /// How much lower it became.
+    pub pitch_fall_semitones: Option<f32>,
+    /// Pauses inside turns that this speaker was heard to make.
+    pub n_pauses: u32,
+    /// The length expected of them.
+    pub typical_pause_ms: f64,
+    /// What a turn model says, where there is one.
+    pub model_probability: Option<f32>,
 }
 
 /// The event as it goes out.

@@ -161,11 +161,13 @@ fn response_events() -> Vec<ServerEvent> {
 fn extension_events() -> Vec<ServerEvent> {
     let marks =
         Marks { speech_end: Some(0.0), end_confirmed: Some(212.5), first_audio_sent: Some(240.0), ..Marks::default() };
+    let endpointing = Endpointing { probability: 0.75, wait_ms: 500.0, wording: "plain", ..Endpointing::default() };
     vec![
         ServerEvent::OutputHeld { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputResumed { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputCleared { response_id: response_id() },
-        ServerEvent::Timeline { item_id: item_id(), response_id: response_id(), marks },
+        ServerEvent::Timeline { item_id: item_id(), response_id: response_id(), marks, endpointing: None },
+        ServerEvent::Timeline { item_id: item_id(), response_id: response_id(), marks, endpointing: Some(endpointing) },
     ]
 }
 

@@ -7,6 +7,7 @@ use super::read::Patch;
 use super::session_update::{ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate};
 use super::setting::{AudioFormat, MaxTokens, Modality};
 use super::tool::{Tool, ToolChoice};
+use super::truncation::Truncation;
 use crate::units::SessionId;
 use serde::ser::Error;
 use serde::{Serialize, Serializer};
@@ -41,8 +42,8 @@ pub struct Session {
     pub include: Option<Vec<String>>,
     /// Accepted, echoed, without effect here.
     pub tracing: Option<Value>,
-    /// Accepted, echoed, without effect here.
-    pub truncation: Value,
+    /// What happens to a conversation that is too long.
+    pub truncation: Truncation,
     /// Accepted, echoed, without effect here.
     pub prompt: Option<Value>,
     /// Accepted, echoed, without effect here.
@@ -72,7 +73,7 @@ pub struct AudioInput {
     pub format: AudioFormat,
     /// Null: the client does not want transcription events.
     pub transcription: Option<Transcription>,
-    /// Accepted, echoed, without effect here.
+    /// Null: off.
     pub noise_reduction: Option<NoiseReduction>,
     /// Null: the client commits turns itself.
     pub turn_detection: Option<TurnDetection>,
@@ -112,13 +113,13 @@ pub struct Transcription {
     pub languages: Option<Vec<String>>,
 }
 
-/// Accepted, echoed, without effect here.
+/// Noise reduction of the microphone's audio, before everything else.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NoiseReduction {
     /// `near_field` or `far_field`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// 0 to 1.
+    /// 0 to 1. Accepted, echoed, without effect here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strength: Option<f64>,
 }
@@ -238,7 +239,7 @@ impl Session {
             expires_at: 0,
             include: None,
             tracing: None,
-            truncation: Value::from("auto"),
+            truncation: Truncation::Auto,
             prompt: None,
             reasoning: None,
             parallel_tool_calls: None,

@@ -7,6 +7,7 @@ use super::read::{Fields, Node, Patch, Read};
 use super::session::{Eagerness, NoiseReduction};
 use super::setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality, read_type, read_voice};
 use super::tool::{Tool, ToolChoice};
+use super::truncation::Truncation;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -44,7 +45,7 @@ pub struct SessionUpdate {
     /// Accepted, echoed, without effect here; so are the fields that follow.
     pub tracing: Patch<Value>,
     /// `session.truncation`
-    pub truncation: Option<Value>,
+    pub truncation: Option<Truncation>,
     /// `session.prompt`
     pub prompt: Patch<Value>,
     /// `session.reasoning`
@@ -165,7 +166,7 @@ impl SessionUpdate {
             output,
             include: fields.patch("include", read_include)?,
             tracing: fields.patch("tracing", read_any)?,
-            truncation: fields.optional("truncation", read_any)?,
+            truncation: fields.optional("truncation", Truncation::read)?,
             prompt: fields.patch("prompt", read_any)?,
             reasoning: fields.patch("reasoning", read_any)?,
             parallel_tool_calls: fields.patch("parallel_tool_calls", Node::flag)?,

@@ -263,7 +263,7 @@ fn the_hubs_own_words_are_not_answered() {
 
 #[test]
 fn without_interruption_the_reply_goes_on_and_the_next_waits() {
-    let patient = TurnDetection { create_response: true, interrupt_response: false };
+    let patient = TurnDetection { interrupt_response: false, ..AUTO };
     let mut runner = Runner::new(Listener::Buffers, Some(patient));
     for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 text r1 One.", "30 made r1 1000"] {
         runner.run(line);

@@ -29,7 +29,7 @@ pub fn check_with(mut runner: Runner, script: &str) {
 }
 
 /// Turn detection that answers and interrupts.
-pub const AUTO: TurnDetection = TurnDetection { create_response: true, interrupt_response: true };
+pub const AUTO: TurnDetection = TurnDetection { create_response: true, interrupt_response: true, idle_timeout: None };
 
 /// A conversation under test.
 #[derive(Clone)]
@@ -54,6 +54,7 @@ impl Runner {
             server_choice: None,
             turn_detection,
             transcripts: true,
+            memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
         };
         Self { dialog: Dialog::new(settings, listener, 1), items: Vec::new(), responses: Vec::new() }
     }
@@ -77,7 +78,7 @@ impl Runner {
         let at24 = |ms: &str| Samples::from_ms(ms.parse().expect("milliseconds"), SampleRate::HZ_24000);
         let client = |command| Event::Client { event_id: Some("evt".into()), command };
         match name {
-            "tick" => Event::Tick,
+            "tick" => Event::Tick { position: at16(if first.is_empty() { "0" } else { first }) },
             "onset" => Event::VoiceOnset,
             "retracted" => Event::VoiceRetracted,
             "started" => Event::SpeechStarted { audio_start: at16(first) },
@@ -180,6 +181,9 @@ impl Runner {
             Notice::Committed { item, previous } => {
                 let previous = previous.as_ref().map(|id| format!(" after {}", self.i(id))).unwrap_or_default();
                 format!("committed {}{previous}", self.i(item))
+            }
+            Notice::IdleTimeout { item, audio_start, audio_end } => {
+                format!("idle {} {} {}", self.i(item), ms16(audio_start), ms16(audio_end))
             }
             Notice::InputCleared => "input_cleared".into(),
             Notice::ItemAdded { item, .. } => format!("item_added {}", self.i(&item.id)),
