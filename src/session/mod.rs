@@ -6,16 +6,19 @@
 //! decision about the dialog is made here.
 
 mod actor;
+mod beginning;
 mod config;
 mod egress;
 mod engines;
 mod hearing;
 mod inbound;
 mod ingress;
+mod life;
 mod perform;
 mod playback;
 mod project;
 mod responding;
+mod retained;
 mod setup;
 mod timeline;
 mod translate;
@@ -25,4 +28,5 @@ pub use config::SessionConfig;
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use engines::Engines;
 pub use inbound::Inbound;
+pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
 pub use setup::{AudioMode, Handle, Opening, Setup};
