@@ -146,6 +146,16 @@ impl Socket {
         next.expect("the connection stands").expect("a whole message")
     }
 
+    /// The next event that is no news of limits.
+    pub async fn news(&mut self) -> Value {
+        loop {
+            let event = self.next().await;
+            if event["type"] != "rate_limits.updated" {
+                return event;
+            }
+        }
+    }
+
     /// All events up to the first of this type.
     pub async fn until(&mut self, kind: &str) -> Vec<Value> {
         let mut events = Vec::new();

@@ -28,6 +28,8 @@ pub fn setup(engines: Engines) -> Arc<Setup> {
         model: "test".into(),
         language: None,
         stt_timeout: Duration::from_secs(5),
+        mcp: Arc::new(antiphon::mcp::http::Http::new(&Default::default())),
+        mcp_config: Default::default(),
         metrics: Metrics::new(),
         tasks: TaskTracker::new(),
         drain: CancellationToken::new(),

@@ -1,7 +1,8 @@
 //! What the reducer decides: work for the session, and notices to the client in domain terms.
 
-use super::{Item, ResponseSettings, ResponseUsage};
+use super::{Item, RemoteCall, ResponseSettings, ResponseUsage};
 use crate::llm::ChatRequest;
+use crate::mcp::Server;
 use crate::units::{ItemId, ResponseId, Samples, TurnId};
 
 /// Something to do, in the order of the list.
@@ -21,6 +22,22 @@ pub enum Action {
     StartResponse(Box<ResponseWork>),
     /// Stop a response's work and drop its audio that has not left yet.
     StopResponse(ResponseId),
+    /// Ask a remote server for its tools.
+    ListTools {
+        /// The list's item.
+        item: ItemId,
+        /// Which server.
+        server: Server,
+    },
+    /// Call a remote server's tool: of a confirmed turn only, and with the client's consent where it wants to give it.
+    CallRemote {
+        /// The call's item.
+        item: ItemId,
+        /// The call.
+        call: RemoteCall,
+    },
+    /// A list or a call is not waited for any more.
+    StopRemote(ItemId),
     /// Let no reply audio out for now.
     Hold,
     /// Let it out again.
@@ -143,6 +160,20 @@ pub enum Notice {
         /// How.
         change: OutputChange,
     },
+    /// A list of tools moved.
+    Listing {
+        /// Its item.
+        item: ItemId,
+        /// How.
+        progress: Progress,
+    },
+    /// A remote call outside of any response moved.
+    RemoteProgress {
+        /// Its item.
+        item: ItemId,
+        /// How.
+        progress: Progress,
+    },
     /// Reply audio waits: the client stops its playback where it is.
     Held {
         /// Which item.
@@ -164,6 +195,17 @@ pub enum Notice {
         /// Why.
         reason: Refusal,
     },
+}
+
+/// How remote work goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Under way.
+    InProgress,
+    /// Done.
+    Completed,
+    /// It gave nothing.
+    Failed,
 }
 
 /// How an output of a response moved, in the order these happen.
@@ -203,6 +245,12 @@ pub enum OutputChange {
         /// JSON text.
         arguments: String,
     },
+    /// More arguments of a remote call.
+    RemoteDelta(String),
+    /// A remote call's arguments are whole.
+    RemoteArguments(String),
+    /// A remote call runs.
+    RemoteProgress(Progress),
     /// It ended.
     Done(Item),
 }
@@ -290,6 +338,10 @@ pub enum Refusal {
     NoItemToRead(ItemId),
     /// The id is taken.
     DuplicateItem(ItemId),
+    /// A result answers no call of the conversation.
+    NoSuchCall(String),
+    /// No call of that id waits for consent.
+    NoSuchApproval(ItemId),
     /// Only the model's speech can be truncated.
     NotTruncatable,
     /// The audio is shorter than that.

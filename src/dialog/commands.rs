@@ -50,8 +50,10 @@ impl Dialog {
         if settings.voice != self.settings.voice && self.history.has_speech() {
             return Err(Refusal::VoiceFixed);
         }
+        let servers = settings.servers.clone();
         self.settings = settings;
         self.notify(Notice::SettingsUpdated);
+        self.declare_servers(&servers);
         Ok(())
     }
 
@@ -86,12 +88,29 @@ impl Dialog {
         } else if self.history.item(&item.id).is_some() {
             return Err(Refusal::DuplicateItem(item.id));
         }
+        match &mut item.kind {
+            ItemKind::FunctionOutput { call_id, .. } if !self.history.has_call(call_id) => {
+                return Err(Refusal::NoSuchCall(call_id.clone()));
+            }
+            ItemKind::RemoteConsent { request, .. } if !self.waits_for_consent(request) => {
+                return Err(Refusal::NoSuchApproval(request.clone()));
+            }
+            ItemKind::FunctionCall { call_id, .. } if call_id.is_empty() => *call_id = self.ids.next("call"),
+            _ => {}
+        }
         if item.n_bytes() > MAX_BYTES {
             return Err(Refusal::ItemTooLarge { bytes: item.n_bytes(), limit: MAX_BYTES });
         }
         let previous = self.history.insert(item.clone(), place).map_err(Refusal::NoItemBefore)?;
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
+        let consent = match &item.kind {
+            ItemKind::RemoteConsent { request, approve, .. } => Some((request.clone(), *approve)),
+            _ => None,
+        };
         self.notify(Notice::ItemDone { item, previous, response: None });
+        if let Some((request, approve)) = consent {
+            self.consent(&request, approve);
+        }
         self.trim();
         Ok(())
     }
@@ -149,6 +168,7 @@ impl Dialog {
     }
 
     fn cancel(&mut self, response: Option<ResponseId>) -> Result<(), Refusal> {
+        self.forget_follow_up();
         let wanted = response.or_else(|| self.active.clone());
         let id = wanted.filter(|id| self.responses.contains_key(id)).ok_or(Refusal::NoActiveResponse)?;
         self.stop(&id, StopReason::ClientCancelled);

@@ -2,6 +2,7 @@
 
 use super::{Item, ResponseRequest, Settings};
 use crate::llm::{Finish, Usage};
+use crate::mcp::{CallError, RemoteTool};
 use crate::units::{ItemId, ResponseId, Samples};
 
 /// Something happened.
@@ -59,6 +60,20 @@ pub enum Event {
         item: ItemId,
         /// How much more.
         n: Samples,
+    },
+    /// A remote server's tools came, or cannot be had.
+    Listed {
+        /// The list's item.
+        item: ItemId,
+        /// The tools.
+        result: Result<Vec<RemoteTool>, ()>,
+    },
+    /// A remote call ended.
+    Called {
+        /// The call's item.
+        item: ItemId,
+        /// What the tool gave.
+        result: Result<String, CallError>,
     },
     /// A response's work ended by itself.
     Finished {

@@ -1,5 +1,6 @@
 //! Items of the conversation.
 
+use crate::mcp::{CallError, RemoteTool};
 use crate::units::ItemId;
 
 /// One item.
@@ -50,6 +51,48 @@ pub enum ItemKind {
         /// The result, any text.
         output: String,
     },
+    /// The tools of a remote server, once they are known.
+    RemoteTools {
+        /// Which server.
+        label: String,
+        /// Those the model may call.
+        tools: Vec<RemoteTool>,
+    },
+    /// A call of a remote server's tool.
+    RemoteCall {
+        /// The call.
+        call: RemoteCall,
+        /// The request for consent it comes of.
+        request: Option<ItemId>,
+        /// The result, once it is there.
+        outcome: Option<Result<String, CallError>>,
+    },
+    /// A call that waits for the client's consent.
+    RemoteRequest(RemoteCall),
+    /// The client's consent, or that there is none.
+    RemoteConsent {
+        /// To which request.
+        request: ItemId,
+        /// Yes or no.
+        approve: bool,
+        /// Why.
+        reason: Option<String>,
+    },
+}
+
+/// A call of a remote server's tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteCall {
+    /// The model's identifier of the call.
+    pub call_id: String,
+    /// The name the model knows the tool by.
+    pub exposed: String,
+    /// Which server.
+    pub label: String,
+    /// The tool, as its server calls it.
+    pub name: String,
+    /// JSON text.
+    pub arguments: String,
 }
 
 /// Who said it.
@@ -103,6 +146,14 @@ impl Item {
             ItemKind::Message { content, .. } => content.iter().map(|part| part.text().map_or(0, str::len)).sum(),
             ItemKind::FunctionCall { call_id, name, arguments } => call_id.len() + name.len() + arguments.len(),
             ItemKind::FunctionOutput { call_id, output } => call_id.len() + output.len(),
+            ItemKind::RemoteTools { tools, .. } => {
+                tools.iter().map(|tool| tool.name.len() + tool.description.len()).sum()
+            }
+            ItemKind::RemoteCall { call, outcome, .. } => {
+                call.arguments.len() + outcome.iter().flatten().map(String::len).sum::<usize>()
+            }
+            ItemKind::RemoteRequest(call) => call.arguments.len(),
+            ItemKind::RemoteConsent { reason, .. } => reason.as_ref().map_or(0, String::len),
         }
     }
 

@@ -11,6 +11,9 @@ mod event;
 mod history;
 mod item;
 mod listening;
+mod reading;
+mod remote;
+mod remote_calls;
 mod responding;
 mod settings;
 mod spoken;
@@ -18,12 +21,13 @@ mod state;
 mod usage;
 
 pub use action::{
-    Action, IncompleteReason, Notice, OutputChange, Refusal, ResponseStatus, ResponseView, ResponseWork, StopReason,
+    Action, IncompleteReason, Notice, OutputChange, Progress, Refusal, ResponseStatus, ResponseView, ResponseWork,
+    StopReason,
 };
 pub use event::{Command, Event, Place, ToolCallDelta};
 pub use history::History;
-pub use item::{Content, Item, ItemKind, ItemStatus, Role};
-pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, Settings, TurnDetection};
+pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
+pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, Settings, TurnDetection};
 pub use spoken::Spoken;
 pub use state::{Dialog, Listener};
 pub use usage::ResponseUsage;

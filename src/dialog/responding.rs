@@ -1,5 +1,7 @@
 //! The speaking half of the reducer: responses, their outputs, and how they end.
 
+use super::remote::{Offer, Offered};
+use super::remote_calls::call_kind;
 use super::usage::{tokens_read, tokens_written};
 use super::{
     Action, Content, Dialog, IncompleteReason, InputEntry, Item, ItemKind, ItemStatus, Listener, Modality, Notice,
@@ -8,6 +10,7 @@ use super::{
 };
 use crate::llm::{ChatRequest, Finish, Usage};
 use crate::units::{ItemId, ResponseId, SampleRate, Samples, TurnId};
+use std::collections::BTreeMap;
 
 /// A response under way.
 #[derive(Clone, Debug)]
@@ -17,8 +20,14 @@ pub(super) struct Response {
     input: Option<Vec<InputEntry>>,
     /// Its work has started; before, it waits for transcripts.
     started: bool,
-    outputs: Vec<Output>,
+    pub(super) outputs: Vec<Output>,
     audio: Samples,
+    /// What was asked of it, for the answer that follows its remote calls.
+    pub(super) request: ResponseRequest,
+    /// The remote tools its model may call, by the names it knows.
+    offers: BTreeMap<String, Offer>,
+    /// The model has finished, and its remote calls run.
+    pub(super) runs_calls: Option<Option<Usage>>,
     /// What it has taken in: the estimate for its text, the speech it answers.
     n_read: u64,
     heard: Samples,
@@ -26,10 +35,12 @@ pub(super) struct Response {
 
 /// One output of a response.
 #[derive(Clone, Debug)]
-struct Output {
-    item: Item,
+pub(super) struct Output {
+    pub(super) item: Item,
     /// The model's index of a call; `None` for the message.
     call: Option<usize>,
+    /// The client was told its end.
+    pub(super) closed: bool,
 }
 
 impl Response {
@@ -76,11 +87,15 @@ impl Dialog {
             started: false,
             outputs: Vec::new(),
             audio: Samples::ZERO,
+            request: request.clone(),
+            offers: BTreeMap::new(),
+            runs_calls: None,
             n_read: 0,
             heard: Samples::ZERO,
             settings,
         };
         if response.settings.in_conversation {
+            self.forget_follow_up();
             self.active = Some(id.clone());
             self.listening.wants_response = false;
         }
@@ -91,7 +106,7 @@ impl Dialog {
 
     /// Starts the responses that waited for transcripts.
     pub(super) fn start_waiting(&mut self) {
-        if !self.listening.awaiting.is_empty() {
+        if !self.listening.awaiting.is_empty() || self.awaits_tools() {
             return;
         }
         let waiting = |(_, response): &(&ResponseId, &Response)| !response.started;
@@ -101,9 +116,18 @@ impl Dialog {
                 self.end(&id, ResponseStatus::Failed(message), None);
                 continue;
             }
-            let chat = self.chat(&id);
+            let offered = match self.offered(&self.responses[&id].settings) {
+                Ok(offered) => offered,
+                Err(message) => {
+                    self.end(&id, ResponseStatus::Failed(message), None);
+                    continue;
+                }
+            };
+            let offers = offered.remote.clone();
+            let chat = self.chat(&id, offered);
             let response = self.responses.get_mut(&id).expect("listed just now");
             response.started = true;
+            response.offers = offers;
             response.n_read = tokens_read(&chat);
             if response.settings.in_conversation {
                 response.heard = std::mem::take(&mut self.listening.unanswered);
@@ -122,7 +146,7 @@ impl Dialog {
         self.listening.failure.take()
     }
 
-    fn chat(&self, id: &ResponseId) -> ChatRequest {
+    fn chat(&self, id: &ResponseId, offered: Offered) -> ChatRequest {
         let response = &self.responses[id];
         let settings = &response.settings;
         let messages = match &response.input {
@@ -137,8 +161,8 @@ impl Dialog {
         };
         ChatRequest {
             messages,
-            tools: settings.tools.clone(),
-            tool_choice: settings.tool_choice.clone(),
+            tools: offered.tools,
+            tool_choice: offered.choice,
             max_tokens: settings.max_output_tokens,
             user: None,
         }
@@ -176,17 +200,30 @@ impl Dialog {
         let Some(response) = self.responses.get(&id).filter(|response| response.started) else { return };
         let known = response.outputs.iter().position(|output| output.call == Some(call));
         let index = known.unwrap_or_else(|| {
-            let kind = ItemKind::FunctionCall { call_id, name, arguments: String::new() };
-            self.begin_output(&id, kind, Some(call))
+            // Some models count their calls anew in each answer; results are told apart by these ids.
+            let is_taken = call_id.is_empty() || self.history.has_call_id(&call_id);
+            let call_id = if is_taken { self.ids.next("call") } else { call_id };
+            let offer = self.responses[&id].offers.get(&name).cloned();
+            self.begin_output(&id, call_kind(call_id, name, offer), Some(call))
         });
         let output = &mut self.responses.get_mut(&id).expect("seen just now").outputs[index];
         let item = output.item.id.clone();
-        let ItemKind::FunctionCall { arguments: all, call_id, .. } = &mut output.item.kind else { return };
-        all.push_str(&arguments);
-        let call_id = call_id.clone();
-        if !arguments.is_empty() {
-            self.output(&id, index as u32, item, OutputChange::ArgumentsDelta { call_id, delta: arguments });
+        if arguments.is_empty() || output.closed {
+            return;
         }
+        let change = match &mut output.item.kind {
+            ItemKind::FunctionCall { arguments: all, call_id, .. } => {
+                all.push_str(&arguments);
+                OutputChange::ArgumentsDelta { call_id: call_id.clone(), delta: arguments }
+            }
+            ItemKind::RemoteCall { call, .. } => {
+                call.arguments.push_str(&arguments);
+                OutputChange::RemoteDelta(arguments)
+            }
+            ItemKind::RemoteRequest(call) => return call.arguments.push_str(&arguments),
+            _ => return,
+        };
+        self.output(&id, index as u32, item, change);
     }
 
     pub(super) fn finished(&mut self, id: &ResponseId, outcome: Result<(Finish, Option<Usage>), String>) {
@@ -201,8 +238,23 @@ impl Dialog {
             Ok((Finish::Stop | Finish::ToolCalls, tokens)) => (ResponseStatus::Completed, tokens),
             Err(message) => (ResponseStatus::Failed(message), None),
         };
+        let calls = self.responses[id].remote_calls();
+        if status == ResponseStatus::Completed && !calls.is_empty() {
+            return self.run_calls(id, calls, tokens);
+        }
         self.end(id, status, tokens);
         self.respond_if_due();
+    }
+
+    /// Tells the client that an output is as it will stay.
+    pub(super) fn close(&mut self, id: &ResponseId, index: usize, status: ItemStatus) {
+        let response = self.responses.get_mut(id).expect("the caller looked it up");
+        let in_conversation = response.settings.in_conversation;
+        let output = &mut response.outputs[index];
+        output.closed = true;
+        output.item.status = status;
+        let item = output.item.clone();
+        self.close_output(id, index as u32, &item, in_conversation);
     }
 
     /// Stops a response. What the listener will not hear is not history.
@@ -210,6 +262,7 @@ impl Dialog {
         let Some(response) = self.responses.get(id) else { return };
         let spoken = response.speaking_item().map(|(item, _)| item).filter(|_| response.is_audio());
         self.actions.push(Action::StopResponse(id.clone()));
+        self.stop_calls(id);
         let now = self.now;
         // A client that buffers goes on to play what it has, unless it was told that the person spoke.
         let plays_on = reason == StopReason::ClientCancelled && self.listener == Listener::Buffers;
@@ -220,10 +273,10 @@ impl Dialog {
     }
 
     /// Closes what is open and tells the client.
-    fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
+    pub(super) fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
         let Some(mut response) = self.responses.remove(id) else { return };
         let complete = status == ResponseStatus::Completed;
-        for (index, output) in response.outputs.iter_mut().enumerate() {
+        for (index, output) in response.outputs.iter_mut().enumerate().filter(|(_, output)| !output.closed) {
             output.item.status = if complete { ItemStatus::Completed } else { ItemStatus::Incomplete };
             self.close_output(id, index as u32, &output.item, response.settings.in_conversation);
         }
@@ -250,7 +303,11 @@ impl Dialog {
                 name: name.clone(),
                 arguments: arguments.clone(),
             }),
-            ItemKind::FunctionOutput { .. } => unreachable!("a response holds no results"),
+            // What is to be told of a call's arguments was told before it ran.
+            ItemKind::RemoteCall { .. } | ItemKind::RemoteRequest(_) => None,
+            ItemKind::FunctionOutput { .. } | ItemKind::RemoteTools { .. } | ItemKind::RemoteConsent { .. } => {
+                unreachable!("a response holds no results and no lists")
+            }
         };
         if let Some(change) = change {
             self.output(id, index, item.id.clone(), change);
@@ -296,7 +353,7 @@ impl Dialog {
         let response = self.responses.get_mut(id).expect("the caller looked it up");
         let index = response.outputs.len();
         let in_conversation = response.settings.in_conversation;
-        response.outputs.push(Output { item: item.clone(), call });
+        response.outputs.push(Output { item: item.clone(), call, closed: false });
         let mut shown = item.clone();
         if let ItemKind::Message { content, .. } = &mut shown.kind {
             // The protocol shows a new item without its part, which comes as an event of its own.
@@ -311,7 +368,7 @@ impl Dialog {
         index
     }
 
-    fn output(&mut self, response: &ResponseId, index: u32, item: ItemId, change: OutputChange) {
+    pub(super) fn output(&mut self, response: &ResponseId, index: u32, item: ItemId, change: OutputChange) {
         self.notify(Notice::Output { response: response.clone(), index, item, change });
     }
 }

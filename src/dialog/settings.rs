@@ -2,6 +2,7 @@
 
 use crate::audio::codec::Format;
 use crate::llm::{Tool, ToolChoice};
+use crate::mcp::Declared;
 use std::collections::BTreeMap;
 
 /// The settings that decide how the dialog goes.
@@ -23,10 +24,23 @@ pub struct Settings {
     pub tools: Vec<Tool>,
     /// Whether it must.
     pub tool_choice: ToolChoice,
+    /// Remote servers whose tools it may call too.
+    pub servers: Vec<Declared>,
+    /// Whether it must call one of theirs; goes before `tool_choice`.
+    pub server_choice: Option<ServerChoice>,
     /// `None`: the client commits the buffer and asks for responses itself.
     pub turn_detection: Option<TurnDetection>,
     /// Whether transcripts of the input are told to the client.
     pub transcripts: bool,
+}
+
+/// A tool of a remote server that must be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerChoice {
+    /// Which server.
+    pub label: String,
+    /// Which tool; `None`: any.
+    pub tool: Option<String>,
 }
 
 /// Server-side turn detection, as far as the dialog goes by it.
@@ -66,6 +80,10 @@ pub struct ResponseRequest {
     pub tools: Option<Vec<Tool>>,
     /// Replaces the session's choice.
     pub tool_choice: Option<ToolChoice>,
+    /// Replaces the session's servers: their labels.
+    pub servers: Option<Vec<String>>,
+    /// Goes with `tool_choice`, which it replaces.
+    pub server_choice: Option<ServerChoice>,
     /// The response stands beside the conversation: it neither reads it (when `input` is given) nor adds to it.
     pub out_of_band: bool,
     /// What the model reads instead of the conversation.
@@ -102,6 +120,10 @@ pub struct ResponseSettings {
     pub tools: Vec<Tool>,
     /// Whether it must.
     pub tool_choice: ToolChoice,
+    /// Labels of the remote servers whose tools it may call too.
+    pub servers: Vec<String>,
+    /// Whether it must call one of theirs; goes before `tool_choice`.
+    pub server_choice: Option<ServerChoice>,
     /// Whether its items join the conversation.
     pub in_conversation: bool,
     /// Echoed.
@@ -112,6 +134,8 @@ impl ResponseSettings {
     /// `request` over `session`.
     pub fn resolve(session: &Settings, request: &ResponseRequest) -> Self {
         let request = request.clone();
+        let labels = || session.servers.iter().map(|declared| declared.server.label.clone()).collect();
+        let chosen = if request.tool_choice.is_some() { None } else { session.server_choice.clone() };
         Self {
             instructions: request.instructions.unwrap_or_else(|| session.instructions.clone()),
             modality: request.modality.unwrap_or(session.modality),
@@ -121,6 +145,8 @@ impl ResponseSettings {
             max_output_tokens: request.max_output_tokens.unwrap_or(session.max_output_tokens),
             tools: request.tools.unwrap_or_else(|| session.tools.clone()),
             tool_choice: request.tool_choice.unwrap_or_else(|| session.tool_choice.clone()),
+            servers: request.servers.unwrap_or_else(labels),
+            server_choice: request.server_choice.or(chosen),
             in_conversation: !request.out_of_band,
             metadata: request.metadata,
         }

@@ -42,6 +42,9 @@ pub(super) fn tokens_written<'a>(outputs: impl Iterator<Item = &'a Item>) -> u64
     let of_item = |item: &Item| match &item.kind {
         ItemKind::Message { content, .. } => content.iter().filter_map(Content::text).map(n_chars).sum(),
         ItemKind::FunctionCall { name, arguments, .. } => n_chars(name) + n_chars(arguments),
+        ItemKind::RemoteCall { call, .. } | ItemKind::RemoteRequest(call) => {
+            n_chars(&call.exposed) + n_chars(&call.arguments)
+        }
         _ => 0,
     };
     tokens(outputs.map(of_item).sum())

@@ -6,6 +6,7 @@ use super::resume::Resumables;
 use super::secrets::Secrets;
 use super::tls::Tls;
 use crate::config::{Config, ServerConfig};
+use crate::mcp::Mcp;
 use crate::session::{AudioMode, Engines, Setup};
 use crate::telemetry::Metrics;
 use crate::units::SessionId;
@@ -60,6 +61,7 @@ pub(super) struct App {
 impl App {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { config, engines, metrics, keys, tls: _ } = parts;
+        let mcp: Arc<dyn Mcp> = Arc::new(crate::mcp::http::Http::new(&config.mcp));
         let setup = Setup {
             engines,
             turn: config.turn,
@@ -70,6 +72,8 @@ impl App {
             model: "antiphon".into(),
             language: Some(config.stt.language).filter(|language| !language.is_empty()),
             stt_timeout: Duration::from_millis(config.stt.timeout_ms),
+            mcp,
+            mcp_config: config.mcp,
             metrics,
             tasks: TaskTracker::new(),
             drain: CancellationToken::new(),

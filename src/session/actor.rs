@@ -6,6 +6,7 @@ use super::ingress::{Ingress, Turns};
 use super::life::Life;
 use super::playback::Playback;
 use super::project::Projector;
+use super::remote::Links;
 use super::responding::{Milestone, Product};
 use super::timeline::Timeline;
 use super::voice::Voice;
@@ -55,6 +56,8 @@ pub(super) struct Actor {
     pub(super) hearings: HashMap<ItemId, DropGuard>,
     /// Responses under way.
     pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
+    /// Remote servers, and the work under way there.
+    pub(super) links: Links,
     pub(super) playback: Playback,
     pub(super) reports: mpsc::Sender<Report>,
     pub(super) products: mpsc::Sender<Product>,
@@ -88,7 +91,7 @@ impl Actor {
             mode,
             dialect: opening.dialect,
             clock,
-            dialog: Dialog::new(translate::settings(&session), listener, seed),
+            dialog: Dialog::new(translate::settings(&session), listener, seed).with_patience(setup.patience()),
             ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
             egress,
             projector: Projector::new(event_ids.next("conv")),
@@ -97,6 +100,7 @@ impl Actor {
             event_ids,
             hearings: HashMap::new(),
             speaking: HashMap::new(),
+            links: Links::default(),
             playback: Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms))),
             reports,
             products,
@@ -196,6 +200,11 @@ impl Actor {
 
     fn report(&mut self, report: Report) {
         match report {
+            Report::Listed(item, result) => self.listed(item, result),
+            Report::Called(item, result) => {
+                self.links.ended(&item);
+                self.step(Event::Called { item, result });
+            }
             Report::Partial(item, text) => self.step(Event::Partial { item, text }),
             Report::Final(item, result) => {
                 self.hearings.remove(&item);

@@ -37,6 +37,10 @@ pub(super) enum Report {
     Partial(ItemId, String),
     /// The end; always the last.
     Final(ItemId, Result<Transcript, SttError>),
+    /// A remote server's tools, or that they could not be had.
+    Listed(ItemId, super::remote::Listed),
+    /// A remote call's end.
+    Called(ItemId, Result<String, crate::mcp::CallError>),
 }
 
 /// What a hearing needs.

@@ -99,12 +99,24 @@ impl Actor {
             ClientEvent::ResponseCreate(params) if self.is_framed() && is_foreign(params.format) => {
                 Err(framed_format())
             }
+            ClientEvent::ResponseCreate(params) => {
+                let tools = params.tools.as_ref().unwrap_or(&self.session.tools);
+                let choice = params.tool_choice.as_ref().unwrap_or(&self.session.tool_choice);
+                choice.check(tools, "response.tool_choice")?;
+                self.check_response_servers(&params)?;
+                self.command(event_id, ClientEvent::ResponseCreate(params));
+                Ok(())
+            }
             other => {
-                let command = translate::command(other).expect("the other events are handled above");
-                self.step(Event::Client { event_id, command });
+                self.command(event_id, other);
                 Ok(())
             }
         }
+    }
+
+    fn command(&mut self, event_id: Option<String>, event: ClientEvent) {
+        let command = translate::command(event).expect("the other events are handled by the caller");
+        self.step(Event::Client { event_id, command });
     }
 
     /// Where the client commits, the speech it may leave uncommitted is bounded.
@@ -150,6 +162,8 @@ impl Actor {
         }
         let mut next = self.session.clone();
         next.apply(update);
+        next.tool_choice.check(&next.tools, "session.tool_choice")?;
+        self.resolve_servers(&mut next)?;
         let command = Command::Update(Box::new(translate::settings(&next)));
         let now = self.now();
         let actions = self.dialog.step(now, Event::Client { event_id, command });

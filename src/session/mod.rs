@@ -17,6 +17,7 @@ mod life;
 mod perform;
 mod playback;
 mod project;
+mod remote;
 mod responding;
 mod retained;
 mod setup;

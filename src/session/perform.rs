@@ -32,6 +32,9 @@ impl Actor {
                 Action::ClearInput => self.restart_buffer(),
                 Action::StartResponse(work) => self.start_response(*work),
                 Action::StopResponse(id) => self.stop_response(&id),
+                Action::ListTools { item, server } => self.list_tools(item, server),
+                Action::CallRemote { item, call } => self.call_remote(item, call),
+                Action::StopRemote(item) => self.links.ended(&item),
                 Action::Hold => {
                     self.setup.metrics.held();
                     self.egress.hold();
@@ -88,7 +91,7 @@ impl Actor {
     }
 
     /// Spawns a task that ends when its guard is dropped.
-    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> DropGuard {
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> DropGuard {
         let cancel = CancellationToken::new();
         let guard = cancel.clone().drop_guard();
         self.setup.tasks.spawn(async move {

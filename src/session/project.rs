@@ -3,6 +3,7 @@
 //! The one place that puts domain news into the protocol's words and order; another protocol is a sibling of this file.
 //! It keeps nothing but the conversation's id.
 
+use super::remote;
 use crate::audio::codec::Format;
 use crate::dialog::{
     Content, IncompleteReason, Item, ItemKind, ItemStatus, Modality, Notice, OutputChange, Refusal, ResponseStatus,
@@ -65,6 +66,8 @@ impl Projector {
             Notice::ItemDone { item: done, previous, response } => {
                 return (response, vec![ServerEvent::ItemDone { previous_item_id: previous, item: item(done) }]);
             }
+            Notice::Listing { item, progress } => remote::listing(item, progress),
+            Notice::RemoteProgress { item, progress } => remote::progress(item, 0, progress),
             Notice::Held { item, response } => ServerEvent::OutputHeld { response_id: response, item_id: item },
             Notice::Released { item, response } => ServerEvent::OutputResumed { response_id: response, item_id: item },
             other => conversation(other),
@@ -137,6 +140,8 @@ fn conversation(notice: Notice) -> ServerEvent {
         | Notice::ResponseDone(_)
         | Notice::Transcript { .. }
         | Notice::Output { .. }
+        | Notice::Listing { .. }
+        | Notice::RemoteProgress { .. }
         | Notice::Held { .. }
         | Notice::Released { .. }
         | Notice::Refused { .. } => unreachable!("projected by the caller"),
@@ -178,6 +183,9 @@ fn output(response: ResponseId, index: u32, item_id: ItemId, change: OutputChang
         OutputChange::ArgumentsDone { call_id, name, arguments } => {
             ServerEvent::FunctionArgumentsDone { at: call(), call_id, name, arguments }
         }
+        OutputChange::RemoteDelta(delta) => ServerEvent::McpArgumentsDelta { at: call(), delta },
+        OutputChange::RemoteArguments(arguments) => ServerEvent::McpArgumentsDone { at: call(), arguments },
+        OutputChange::RemoteProgress(progress) => remote::progress(item_id, index, progress),
         OutputChange::Done(done) => {
             ServerEvent::OutputItemDone { response_id: response, output_index: index, item: item(done) }
         }
@@ -205,6 +213,7 @@ fn item(item: Item) -> wire::Item {
             wire::ItemBody::FunctionCall { call_id, name, arguments }
         }
         ItemKind::FunctionOutput { call_id, output } => wire::ItemBody::FunctionCallOutput { call_id, output },
+        other => remote::body(other, status == wire::ItemStatus::InProgress),
     };
     wire::Item::new(item.id, status, body)
 }
@@ -255,6 +264,8 @@ fn refusal(reason: &Refusal) -> WireError {
         Refusal::NoItemBefore(id) => WireError::unknown_item(ItemUse::CreateAfter, id),
         Refusal::NoItemToRead(id) => WireError::unknown_item(ItemUse::Reference, id),
         Refusal::DuplicateItem(id) => WireError::duplicate_item(id),
+        Refusal::NoSuchCall(call_id) => WireError::unknown_call(call_id),
+        Refusal::NoSuchApproval(id) => WireError::unknown_approval(id),
         Refusal::NotTruncatable => WireError::not_truncatable(),
         Refusal::TruncateBeyondEnd { length_ms, asked_ms } => WireError::truncate_beyond(*length_ms, *asked_ms),
     }

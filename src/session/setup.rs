@@ -2,6 +2,7 @@
 
 use super::actor::Actor;
 use super::{Close, Egress, Engines, Inbound, SessionConfig};
+use crate::mcp::{Mcp, McpConfig};
 use crate::telemetry::{Metrics, span};
 use crate::turn::TurnConfig;
 use crate::units::{IdMint, SessionId};
@@ -65,6 +66,10 @@ pub struct Setup {
     pub language: Option<String>,
     /// From the end of an utterance to its transcript.
     pub stt_timeout: Duration,
+    /// Remote tools.
+    pub mcp: Arc<dyn Mcp>,
+    /// Which servers they may be of.
+    pub mcp_config: McpConfig,
     /// Where everything is counted.
     pub metrics: Metrics,
     /// Owner of every task of every session.

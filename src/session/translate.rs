@@ -1,5 +1,6 @@
 //! From the client's events of the Realtime protocol to the dialog's commands and settings. The way back is `project`.
 
+use super::remote;
 use crate::audio::codec::Format;
 use crate::dialog::{
     Command, Content, InputEntry, Item, ItemKind, ItemStatus, Modality, Place, ResponseRequest, Role, Settings,
@@ -48,8 +49,10 @@ pub(super) fn settings(session: &wire::Session) -> Settings {
         speed: session.audio.output.speed as f32,
         output_format: format(session.audio.output.format),
         max_output_tokens: max_tokens(session.max_output_tokens),
-        tools: session.tools.iter().map(tool).collect(),
+        tools: session.tools.iter().filter_map(tool).collect(),
         tool_choice: tool_choice(&session.tool_choice),
+        servers: remote::declared(&session.tools),
+        server_choice: remote::choice(&session.tool_choice),
         turn_detection: input.turn_detection.as_ref().map(|detection| TurnDetection {
             // A transcription session says nothing.
             create_response: detection.create_response() && session.kind == SessionKind::Realtime,
@@ -80,7 +83,9 @@ fn request(params: wire::ResponseParams) -> ResponseRequest {
         speed: params.speed.map(|speed| speed as f32),
         output_format: params.format.map(format),
         max_output_tokens: params.max_output_tokens.map(max_tokens),
-        tools: params.tools.map(|tools| tools.iter().map(tool).collect()),
+        servers: params.tools.as_ref().map(|tools| remote::labels(tools)),
+        server_choice: params.tool_choice.as_ref().and_then(remote::choice),
+        tools: params.tools.map(|tools| tools.iter().filter_map(tool).collect()),
         tool_choice: params.tool_choice.as_ref().map(tool_choice),
         out_of_band: params.out_of_band,
         input: params.input.map(|entries| entries.into_iter().map(entry).collect()),
@@ -91,7 +96,7 @@ fn request(params: wire::ResponseParams) -> ResponseRequest {
 fn item(item: wire::Item) -> Item {
     let status = match item.status {
         // An item a client hands over does not grow any more.
-        wire::ItemStatus::InProgress | wire::ItemStatus::Completed => ItemStatus::Completed,
+        wire::ItemStatus::InProgress | wire::ItemStatus::Completed | wire::ItemStatus::Unsaid => ItemStatus::Completed,
         wire::ItemStatus::Incomplete => ItemStatus::Incomplete,
     };
     let kind = match item.body {
@@ -107,6 +112,12 @@ fn item(item: wire::Item) -> Item {
             ItemKind::FunctionCall { call_id, name, arguments }
         }
         wire::ItemBody::FunctionCallOutput { call_id, output } => ItemKind::FunctionOutput { call_id, output },
+        wire::ItemBody::McpApprovalResponse(wire::McpApproval { approval_request_id, approve, reason }) => {
+            ItemKind::RemoteConsent { request: approval_request_id, approve, reason }
+        }
+        wire::ItemBody::McpListTools { .. }
+        | wire::ItemBody::McpCall { .. }
+        | wire::ItemBody::McpApprovalRequest { .. } => unreachable!("a client's item is none of these"),
     };
     Item { id: item.id.unwrap_or_else(|| "".into()), status, kind }
 }
@@ -134,13 +145,13 @@ fn max_tokens(max: wire::MaxTokens) -> Option<u32> {
     }
 }
 
-fn tool(tool: &wire::Tool) -> Tool {
-    let wire::Tool::Function { name, description, parameters } = tool;
-    Tool {
+fn tool(tool: &wire::Tool) -> Option<Tool> {
+    let wire::Tool::Function { name, description, parameters } = tool else { return None };
+    Some(Tool {
         name: name.clone(),
         description: description.clone().unwrap_or_default(),
         parameters: parameters.clone().unwrap_or_else(|| json!({"type": "object", "properties": {}})),
-    }
+    })
 }
 
 fn tool_choice(choice: &wire::ToolChoice) -> ToolChoice {
@@ -148,6 +159,7 @@ fn tool_choice(choice: &wire::ToolChoice) -> ToolChoice {
         wire::ToolChoice::Auto => ToolChoice::Auto,
         wire::ToolChoice::None => ToolChoice::None,
         wire::ToolChoice::Required => ToolChoice::Required,
+        wire::ToolChoice::Mcp { .. } => ToolChoice::Required,
         wire::ToolChoice::Function(name) => ToolChoice::Function(name.clone()),
     }
 }

@@ -155,7 +155,11 @@ fn wrong_session_settings_are_refused_with_their_path() {
     check(realtime("max_output_tokens", json!(4097)), "integer_above_max_value", "session.max_output_tokens");
     check(realtime("max_output_tokens", json!("all")), "invalid_value", "session.max_output_tokens");
     check(realtime("tools", json!([{"type": "function"}])), "missing_required_parameter", "session.tools[0].name");
-    check(realtime("tools", json!([{"type": "mcp", "server_label": "x"}])), "invalid_value", "session.tools[0].type");
+    check(
+        realtime("tools", json!([{"type": "gadget", "server_label": "x"}])),
+        "invalid_value",
+        "session.tools[0].type",
+    );
     check(realtime("tool_choice", json!("maybe")), "invalid_value", "session.tool_choice");
     let input = |name: &str, value: Value| realtime("audio", json!({"input": {name: value}}));
     let format = |value| input("format", value);

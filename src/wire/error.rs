@@ -160,6 +160,24 @@ impl WireError {
         Self::invalid("item_create_duplicate_item_id", message, Some("item.id"))
     }
 
+    /// A `function_call_output` that answers no call.
+    pub fn unknown_call(call_id: &str) -> Self {
+        let message = format!("Error creating item: tool call ID '{call_id}' not found in conversation.");
+        Self::invalid("invalid_tool_call_id", message, Some("item.call_id"))
+    }
+
+    /// An `mcp_approval_response` to a call that does not wait.
+    pub fn unknown_approval(id: &ItemId) -> Self {
+        let message = format!("Error creating item: no approval request with id '{id}' waits for an answer.");
+        Self::invalid("item_create_invalid_approval_request_id", message, Some("item.approval_request_id"))
+    }
+
+    /// A remote server that cannot be declared; `problem` says why.
+    pub fn server_refused(label: &str, problem: &str, param: &str) -> Self {
+        let message = format!("The MCP server '{label}' cannot be used: {problem}.");
+        Self::invalid("mcp_server_not_allowed", message, Some(param))
+    }
+
     /// Another voice after the first audio of the assistant.
     pub fn cannot_update_voice() -> Self {
         let message = "Cannot update a conversation's voice if assistant audio is present.";

@@ -11,6 +11,7 @@ mod dialect;
 mod error;
 pub mod frame;
 mod item;
+mod mcp;
 mod notice;
 mod read;
 mod response;
@@ -18,11 +19,13 @@ mod server_event;
 mod session;
 mod session_update;
 mod setting;
+mod tool;
 
 pub use client_event::{ClientEvent, Incoming, Position, parse, parse_with};
 pub use dialect::Dialect;
 pub use error::{ErrorKind, ItemUse, WireError};
 pub use item::{Content, InputItem, Item, ItemBody, ItemStatus, Role};
+pub use mcp::{Approval, ApprovalWord, McpApproval, McpCallError, McpServer, McpTool, ToolFilter};
 pub use notice::{SessionNotice, encode_notice};
 pub use read::{Patch, UnknownFields};
 pub use response::{
@@ -40,4 +43,5 @@ pub use session_update::{
     AudioInputUpdate, AudioOutputUpdate, INCLUDE_LOGPROBS, MAX_PREFIX_PADDING_MS, MAX_SILENCE_DURATION_MS,
     SemanticVadUpdate, ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate,
 };
-pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality, Tool, ToolChoice};
+pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality};
+pub use tool::{Tool, ToolChoice};

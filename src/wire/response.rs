@@ -2,7 +2,8 @@
 
 use super::item::{InputItem, Item};
 use super::read::{Node, Read};
-use super::setting::{AudioFormat, MaxTokens, Modality, Tool, ToolChoice, read_metadata, read_voice};
+use super::setting::{AudioFormat, MaxTokens, Modality, read_metadata, read_voice};
+use super::tool::{Tool, ToolChoice};
 use crate::units::ResponseId;
 use serde::Serialize;
 use std::collections::BTreeMap;

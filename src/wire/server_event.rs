@@ -158,6 +158,30 @@ pub enum ServerEvent {
         name: String,
         arguments: String,
     },
+    #[serde(rename = "mcp_list_tools.in_progress")]
+    McpListInProgress { item_id: ItemId },
+    #[serde(rename = "mcp_list_tools.completed")]
+    McpListCompleted { item_id: ItemId },
+    #[serde(rename = "mcp_list_tools.failed")]
+    McpListFailed { item_id: ItemId },
+    #[serde(rename = "response.mcp_call_arguments.delta")]
+    McpArgumentsDelta {
+        #[serde(flatten)]
+        at: ItemAt,
+        delta: String,
+    },
+    #[serde(rename = "response.mcp_call_arguments.done")]
+    McpArgumentsDone {
+        #[serde(flatten)]
+        at: ItemAt,
+        arguments: String,
+    },
+    #[serde(rename = "response.mcp_call.in_progress")]
+    McpCallInProgress { item_id: ItemId, output_index: u32 },
+    #[serde(rename = "response.mcp_call.completed")]
+    McpCallCompleted { item_id: ItemId, output_index: u32 },
+    #[serde(rename = "response.mcp_call.failed")]
+    McpCallFailed { item_id: ItemId, output_index: u32 },
     /// Names other than `requests` and `tokens` break a client.
     #[serde(rename = "rate_limits.updated")]
     RateLimitsUpdated { rate_limits: Vec<RateLimit> },

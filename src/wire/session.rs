@@ -5,7 +5,8 @@
 
 use super::read::Patch;
 use super::session_update::{ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate};
-use super::setting::{AudioFormat, MaxTokens, Modality, Tool, ToolChoice};
+use super::setting::{AudioFormat, MaxTokens, Modality};
+use super::tool::{Tool, ToolChoice};
 use crate::units::SessionId;
 use serde::ser::Error;
 use serde::{Serialize, Serializer};

@@ -5,7 +5,8 @@
 use super::error::WireError;
 use super::read::{Fields, Node, Patch, Read};
 use super::session::{Eagerness, NoiseReduction};
-use super::setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality, Tool, ToolChoice, read_type, read_voice};
+use super::setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality, read_type, read_voice};
+use super::tool::{Tool, ToolChoice};
 use serde::Serialize;
 use serde_json::Value;
 

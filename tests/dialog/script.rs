@@ -50,6 +50,8 @@ impl Runner {
             max_output_tokens: None,
             tools: Vec::new(),
             tool_choice: Default::default(),
+            servers: Vec::new(),
+            server_choice: None,
             turn_detection,
             transcripts: true,
         };
@@ -108,6 +110,7 @@ impl Runner {
             "delete" => client(Command::DeleteItem(self.item(first))),
             "retrieve" => client(Command::RetrieveItem(self.item(first))),
             "say" => client(Command::CreateItem { item: written(argument), place: Place::Last }),
+            "result" => client(Command::CreateItem { item: result(first, rest), place: Place::Last }),
             "respond" => client(Command::Respond(Box::default())),
             "aside" => {
                 let input = Some(vec![InputEntry::Item(written(argument))]);
@@ -157,6 +160,9 @@ impl Runner {
             Action::ClearInput => "clear input".into(),
             Action::StartResponse(work) => format!("start {} {}", self.r(&work.response), work.turn),
             Action::StopResponse(id) => format!("stop {}", self.r(id)),
+            Action::ListTools { item, .. } => format!("list {}", self.i(item)),
+            Action::CallRemote { item, call } => format!("call {} {}({})", self.i(item), call.name, call.arguments),
+            Action::StopRemote(item) => format!("stop {}", self.i(item)),
             Action::Hold => "hold".into(),
             Action::Release => "release".into(),
             Action::Flush(id) => format!("flush {}", self.r(id)),
@@ -198,6 +204,8 @@ impl Runner {
                     other => format!("{response} {item} {other:?}"),
                 }
             }
+            Notice::Listing { item, progress } => format!("listing {} {progress:?}", self.i(item)),
+            Notice::RemoteProgress { item, progress } => format!("remote {} {progress:?}", self.i(item)),
             Notice::Held { item, .. } => format!("held {}", self.i(item)),
             Notice::Released { item, .. } => format!("released {}", self.i(item)),
             Notice::Refused { reason: Refusal::ResponseActive(id), .. } => format!("refused: {} is active", self.r(id)),
@@ -233,4 +241,9 @@ impl Runner {
 fn written(text: &str) -> Item {
     let content = vec![Content::InputText(text.into())];
     Item { id: "".into(), status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
+}
+
+fn result(call_id: &str, output: &str) -> Item {
+    let kind = ItemKind::FunctionOutput { call_id: call_id.into(), output: output.into() };
+    Item { id: "".into(), status: ItemStatus::Completed, kind }
 }
