@@ -7,6 +7,7 @@ mod dialog;
 mod echo;
 mod error_table;
 mod framed;
+mod given_audio;
 mod hub;
 mod layering;
 mod pressure;

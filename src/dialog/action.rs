@@ -15,6 +15,8 @@ pub enum Action {
     CloseUtterance(ItemId),
     /// It is not wanted any more.
     DropUtterance(ItemId),
+    /// Transcribe the audio that came with an item of the client's; each time the next of those that came together.
+    Transcribe(ItemId),
     /// The input buffer is empty from here on.
     ClearInput,
     /// Start a response's work.
@@ -105,6 +107,8 @@ pub enum Notice {
     TranscriptDelta {
         /// The utterance's item.
         item: ItemId,
+        /// Which part of it.
+        part: u32,
         /// More words.
         delta: String,
     },
@@ -112,6 +116,8 @@ pub enum Notice {
     Transcript {
         /// The utterance's item.
         item: ItemId,
+        /// Which part of it.
+        part: u32,
         /// All of them.
         text: String,
         /// Those that no [`Notice::TranscriptDelta`] has told.
@@ -123,6 +129,8 @@ pub enum Notice {
     TranscriptFailed {
         /// The utterance's item.
         item: ItemId,
+        /// Which part of it.
+        part: u32,
         /// What went wrong.
         message: String,
     },

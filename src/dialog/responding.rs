@@ -1,5 +1,6 @@
 //! The speaking half of the reducer: responses, their outputs, and how they end.
 
+use super::listening::Utterance;
 use super::usage::{tokens_read, tokens_written};
 use super::{
     Action, Content, Dialog, IncompleteReason, InputEntry, Item, ItemKind, ItemStatus, Listener, Modality, Notice,
@@ -15,6 +16,10 @@ pub(super) struct Response {
     pub(super) settings: ResponseSettings,
     turn: TurnId,
     input: Option<Vec<InputEntry>>,
+    /// Spoken parts of its own input whose words are not known yet.
+    awaiting: Vec<Utterance>,
+    /// Why one of them will never be.
+    failure: Option<String>,
     /// Its work has started; before, it waits for transcripts.
     started: bool,
     outputs: Vec<Output>,
@@ -73,6 +78,8 @@ impl Dialog {
         let response = Response {
             turn: self.listening.turn,
             input: request.input.clone(),
+            awaiting: Vec::new(),
+            failure: None,
             started: false,
             outputs: Vec::new(),
             audio: Samples::ZERO,
@@ -85,7 +92,8 @@ impl Dialog {
             self.listening.wants_response = false;
         }
         self.notify(Notice::ResponseCreated(response.view(&id, ResponseStatus::InProgress, None)));
-        self.responses.insert(id, response);
+        self.responses.insert(id.clone(), response);
+        self.transcribe_input(&id, &request.spoken);
         self.start_waiting();
     }
 
@@ -94,7 +102,7 @@ impl Dialog {
         if !self.listening.awaiting.is_empty() {
             return;
         }
-        let waiting = |(_, response): &(&ResponseId, &Response)| !response.started;
+        let waiting = |(_, response): &(&ResponseId, &Response)| !response.started && response.awaiting.is_empty();
         let ids: Vec<ResponseId> = self.responses.iter().filter(waiting).map(|(id, _)| id.clone()).collect();
         for id in ids {
             if let Some(message) = self.nothing_to_answer(&id) {
@@ -106,7 +114,7 @@ impl Dialog {
             response.started = true;
             response.n_read = tokens_read(&chat);
             if response.settings.in_conversation {
-                response.heard = std::mem::take(&mut self.listening.unanswered);
+                response.heard += std::mem::take(&mut self.listening.unanswered);
             }
             let (turn, settings) = (response.turn, response.settings.clone());
             self.actions.push(Action::StartResponse(Box::new(ResponseWork { response: id, turn, chat, settings })));
@@ -115,11 +123,53 @@ impl Dialog {
 
     /// A response to a turn whose words were lost would answer something else: it fails with the reason.
     fn nothing_to_answer(&mut self, id: &ResponseId) -> Option<String> {
-        let response = &self.responses[id];
+        let response = self.responses.get_mut(id).expect("the caller looked it up");
+        if response.failure.is_some() {
+            return response.failure.take();
+        }
         if !response.settings.in_conversation || response.input.is_some() {
             return None;
         }
         self.listening.failure.take()
+    }
+
+    /// Has the spoken parts of a response's own input transcribed. They are no items of the conversation.
+    fn transcribe_input(&mut self, id: &ResponseId, lengths: &[Samples]) {
+        let response = self.responses.get_mut(id).expect("made just now");
+        let items = response.input.iter_mut().flatten().filter_map(|entry| match entry {
+            InputEntry::Item(item) => item.untranscribed().map(|part| (item, part)),
+            InputEntry::Reference(_) => None,
+        });
+        for ((item, part), length) in items.zip(lengths) {
+            // An id of its own, whatever the client called it.
+            item.id = self.ids.next("item").into();
+            self.actions.push(Action::Transcribe(item.id.clone()));
+            response.awaiting.push(Utterance::given(item.id.clone(), part, *length));
+        }
+    }
+
+    /// Whether a response waits for the words of this item of its own input.
+    pub(super) fn is_input(&self, item: &ItemId) -> bool {
+        self.responses.values().any(|response| response.awaiting.iter().any(|utterance| utterance.item == *item))
+    }
+
+    pub(super) fn input_transcribed(&mut self, item: &ItemId, result: Result<String, String>) {
+        for response in self.responses.values_mut() {
+            let Some(at) = response.awaiting.iter().position(|utterance| utterance.item == *item) else { continue };
+            let utterance = response.awaiting.remove(at);
+            response.heard += utterance.length;
+            let own = response.input.iter_mut().flatten().find_map(|entry| match entry {
+                InputEntry::Item(own) if own.id == *item => Some(own),
+                _ => None,
+            });
+            match (result, own) {
+                (Ok(text), Some(own)) => own.transcribe(utterance.part(), &text),
+                (Err(message), _) => response.failure = Some(message),
+                (Ok(_), None) => {}
+            }
+            break;
+        }
+        self.start_waiting();
     }
 
     fn chat(&self, id: &ResponseId) -> ChatRequest {
@@ -222,6 +272,7 @@ impl Dialog {
     /// Closes what is open and tells the client.
     fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
         let Some(mut response) = self.responses.remove(id) else { return };
+        self.actions.extend(response.awaiting.drain(..).map(|utterance| Action::DropUtterance(utterance.item)));
         let complete = status == ResponseStatus::Completed;
         for (index, output) in response.outputs.iter_mut().enumerate() {
             output.item.status = if complete { ItemStatus::Completed } else { ItemStatus::Incomplete };

@@ -2,6 +2,7 @@
 
 use crate::audio::codec::Format;
 use crate::llm::{Tool, ToolChoice};
+use crate::units::Samples;
 use std::collections::BTreeMap;
 
 /// The settings that decide how the dialog goes.
@@ -70,6 +71,8 @@ pub struct ResponseRequest {
     pub out_of_band: bool,
     /// What the model reads instead of the conversation.
     pub input: Option<Vec<InputEntry>>,
+    /// How long the spoken parts of `input` are that are to be transcribed, in their order, at 16 kHz.
+    pub spoken: Vec<Samples>,
     /// Opaque to the hub; echoed.
     pub metadata: Option<BTreeMap<String, String>>,
 }

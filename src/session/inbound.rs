@@ -100,8 +100,12 @@ impl Actor {
                 Err(framed_format())
             }
             other => {
-                let command = translate::command(other).expect("the other events are handled above");
+                self.given = self.spoken_parts(&other)?;
+                let mut command = translate::command(other).expect("the other events are handled above");
+                self.tell_lengths(&mut command);
                 self.step(Event::Client { event_id, command });
+                // A refused event has made no item.
+                self.given.clear();
                 Ok(())
             }
         }

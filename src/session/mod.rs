@@ -9,6 +9,7 @@ mod actor;
 mod config;
 mod egress;
 mod engines;
+mod given;
 mod hearing;
 mod inbound;
 mod ingress;
