@@ -40,7 +40,7 @@ web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
 	touch $@
 
 web/node_modules/.installed: | deps
-tests/browser/node_modules/.installed .venv/.installed: | test-deps
+tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed .venv/.installed: | test-deps
 
 # The tests. The browser and the SDKs talk to target/debug/antiphon, which cargo nextest builds on its way. They follow
 # one another in any case: two of them at once would measure each other.
@@ -76,9 +76,13 @@ test-browser: test-web tests/browser/node_modules/.installed
 	.venv/bin/python -m pip install --quiet --requirement tests/clients/requirements.txt
 	touch $@
 
-test-clients: test-browser .venv/.installed
+tests/clients/npm/node_modules/.installed: tests/clients/npm/package-lock.json
+	cd tests/clients/npm && npm ci --no-audit --no-fund
+	touch $@
+
+test-clients: test-browser .venv/.installed tests/clients/npm/node_modules/.installed
 	.venv/bin/python tests/clients/run.py
 
 clean:
 	cargo clean
-	rm -rf web/dist web/node_modules tests/browser/node_modules .venv
+	rm -rf web/dist web/node_modules tests/browser/node_modules tests/clients/npm/node_modules .venv

@@ -1,9 +1,12 @@
 //! Measures a local speech recognizer on folders of WAV files (mono, 16 kHz) with a `manifest.jsonl` of lines
-//! `{"file":..,"text":..,"voice":..}`: word errors, sentences right, CPU a second of audio, time of `finish`.
+//! `{"file":..,"text":..,"voice":..,"answer":..}`: word errors, sentences right, sentences that the offline assistant
+//! answers right, CPU a second of audio, time of `finish`. `answer` is a part of the right answer, or several with `|`
+//! between them, or `?` for any real answer; without it, the answer to what was said is the right one.
 //!
 //! `cargo run --example stt_eval -- [-v] FOLDER...`; `-v` prints what was heard otherwise than said.
 #![allow(clippy::print_stdout, clippy::disallowed_methods)]
 
+use antiphon::llm::{Message, assistant::Assistant};
 use antiphon::stt::{Stt, SttConfig, SttOptions, sphinx};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,12 +28,14 @@ struct Line {
     text: String,
     #[serde(default)]
     voice: String,
+    answer: Option<String>,
 }
 
 #[derive(Default)]
 struct Tally {
     n_clips: usize,
     n_right: usize,
+    n_answered: usize,
     n_words: usize,
     n_errors: usize,
     n_sure: usize,
@@ -68,9 +73,10 @@ async fn measure(engine: &dyn Stt, folder: &Path, verbose: bool) -> anyhow::Resu
         tally.finish.sort();
         let at = |share: f64| tally.finish[((tally.finish.len() - 1) as f64 * share) as usize];
         println!(
-            "  {voice:8} {:3} clips, {:5.1} % right, WER {:.3}, {:5.1} % by grammar, guess = final {:5.1} %, finish p50 {:?} p95 {:?}",
+            "  {voice:8} {:3} clips, {:5.1} % right, {:5.1} % answered, WER {:.3}, {:5.1} % by grammar, guess = final {:5.1} %, finish p50 {:?} p95 {:?}",
             tally.n_clips,
             percent(tally.n_right, tally.n_clips),
+            percent(tally.n_answered, tally.n_clips),
             tally.n_errors as f64 / tally.n_words as f64,
             percent(tally.n_sure, tally.n_clips),
             percent(tally.n_guessed, tally.n_clips),
@@ -100,17 +106,40 @@ async fn clip(engine: &dyn Stt, line: &Line, pcm: &[i16], tally: &mut Tally, ver
     tally.finish.push(began.elapsed());
     let (said, words) = (normal(&line.text), normal(&heard.text));
     let errors = distance(&said, &words);
-    if verbose && errors > 0 {
-        println!("    {} said: {} | heard: {} {:?}", line.file, said.join(" "), heard.text, heard.confidence);
+    let answered = match &line.answer {
+        Some(part) => answered(part, &heard.text),
+        None => errors == 0 || alike(&said.join(" "), &heard.text),
+    };
+    if verbose && (errors > 0 || !answered) {
+        let mark = if answered { ' ' } else { '!' };
+        println!("  {mark} {} said: {} | heard: {} {:?}", line.file, said.join(" "), heard.text, heard.confidence);
     }
     tally.n_clips += 1;
     tally.n_right += usize::from(errors == 0);
+    tally.n_answered += usize::from(answered);
     tally.n_words += said.len();
     tally.n_errors += errors;
     tally.n_sure += usize::from(heard.confidence.is_some());
     tally.n_guessed += usize::from(guess.text == heard.text);
     tally.seconds += pcm.len() as f64 / 16_000.0;
     Ok(())
+}
+
+/// Whether the assistant's answer to what was heard has one of the parts.
+fn answered(parts: &str, heard: &str) -> bool {
+    let answer = Assistant::new().answer(&[Message::User(heard.to_owned())]);
+    match parts {
+        "?" => !answer.contains("no language model"),
+        parts => parts.split('|').any(|part| answer.contains(part)),
+    }
+}
+
+/// Whether the assistant may answer both the same; where it throws dice, many throws are looked at.
+fn alike(said: &str, heard: &str) -> bool {
+    let assistant = Assistant::new();
+    let answer = |text: &str| assistant.answer(&[Message::User(text.to_owned())]);
+    let heard = answer(heard);
+    (0..100).any(|_| answer(said) == heard)
 }
 
 fn normal(text: &str) -> Vec<String> {

@@ -135,9 +135,7 @@ impl Dialog {
         if audio_end_ms > length_ms {
             return Err(Refusal::TruncateBeyondEnd { length_ms, asked_ms: audio_end_ms });
         }
-        let end =
-            if audio_end_ms == length_ms { spoken.generated() } else { Samples::from_ms(audio_end_ms, spoken.rate()) };
-        spoken.cut(end);
+        spoken.cut_at_ms(audio_end_ms);
         self.history.drop_transcript(&id);
         self.notify(Notice::ItemTruncated { item: id, content_index, audio_end_ms });
         Ok(())

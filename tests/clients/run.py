@@ -3,7 +3,7 @@
 
     python tests/clients/run.py [PROGRAM ...]
 
-Needs `pip install -r tests/clients/requirements.txt` and `cargo build`. HUB_URL set: that hub is used and none started.
+Needs `pip install -r tests/clients/requirements.txt`, `npm ci` in tests/clients/npm, and `cargo build`. HUB_URL set: that hub is used and none started.
 ANTIPHON names another binary than target/debug/antiphon. Exit code 0: all passed; 1: some failed; 2: nothing could run.
 """
 
@@ -15,19 +15,18 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.parse
+
+from recordings import record
+from tls import Relay
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 BINARY = os.environ.get("ANTIPHON", str(ROOT / "target/debug/antiphon"))
-PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "errors"]
-SPEECH = {"sum": "What is twelve plus thirty?", "other_sum": "What is twenty plus seven?"}
+PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "errors",
+    "semantic_vad", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns", "npm/barge_in",
+    "npm/semantic_vad"]
 START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 60, 120, 20
-
-
-def speak(folder):
-    for name, text in SPEECH.items():
-        file = pathlib.Path(folder) / f"{name}.wav"
-        subprocess.run([BINARY, "say", text, "-o", str(file)], check=True, timeout=START_DEADLINE_S, cwd=ROOT)
 
 
 class Hub:
@@ -66,7 +65,8 @@ class Hub:
 
 
 def passes(program, env):
-    command = [sys.executable, str(HERE / f"{program}.py")]
+    npm = program.startswith("npm/")
+    command = ["node", str(HERE / f"{program}.mjs")] if npm else [sys.executable, str(HERE / f"{program}.py")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
         done = subprocess.run(command, env=env, text=True, timeout=PROGRAM_DEADLINE_S, **pipes)
@@ -84,13 +84,15 @@ def main():
     hub, started_here = None, "HUB_URL" not in os.environ
     with tempfile.TemporaryDirectory() as folder:
         try:
-            speak(folder)
+            record(BINARY, folder, START_DEADLINE_S)
             hub = Hub() if started_here else None
             url = hub.address() if hub else os.environ["HUB_URL"]
+            relay = Relay(urllib.parse.urlsplit(url).port, folder)
         except (OSError, subprocess.SubprocessError) as error:
             print(f"cannot run {BINARY}: {error}", file=sys.stderr)
             return 2
         env = {**os.environ, "HUB_URL": url, "SPEECH_DIR": folder}
+        env |= {"HUB_WSS_URL": relay.url, "HUB_CERTIFICATE": str(relay.certificate)}
         results = [passes(program, env) for program in programs]
         if hub:
             results.append(hub.stop())

@@ -18,6 +18,7 @@ mod days;
 mod fillers;
 mod knowledge;
 mod knowledge_tables;
+mod misheard;
 mod number_facts;
 mod number_words;
 mod numbers;

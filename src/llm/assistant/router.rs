@@ -1,10 +1,11 @@
 //! Which field answers: each is asked, and the answer most likely meant is taken.
 //!
 //! Tried in turn: the request as a whole; the request as a follow-up of the last one; its sentences and parts, where
-//! two things were asked; the request with misheard words repaired. Then the honest word that it was not understood.
+//! two things were asked; the request with misheard words put right, by their sound, then by their letters. Then the
+//! honest word that it was not understood.
 
 use super::query::{Query, find, one_of};
-use super::{Reply, Scene, repair, sentence};
+use super::{Reply, Scene, misheard, repair, sentence};
 use super::{
     calendar, chance, clock, counting, knowledge, number_facts, repeating, small_talk, spelling, stories, sums,
     units_of_measure,
@@ -54,6 +55,7 @@ pub(super) fn answer(scene: &Scene<'_>, request: &str) -> String {
         return not_understood(heard);
     }
     one_or_more(scene, heard)
+        .or_else(|| misheard::put_right(&query.all).and_then(|text| one_or_more(scene, &text)))
         .or_else(|| one_or_more(scene, &repair::repaired(&query)))
         .unwrap_or_else(|| not_understood(heard))
 }

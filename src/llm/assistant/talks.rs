@@ -50,7 +50,7 @@ pub(super) const TALKS: &[Talk] = &[
     },
     Talk {
         phrases: &[
-            "your name", "you called", "call you", "who am i talking|speaking to|with", "who are you called",
+            "your name", "who is|was talking|speaking", "you called", "call you", "who am i talking|speaking to|with", "who are you called",
             "do you have a name", "name is yours", "who is this", "who is there", "who do i talk", "you go by",
             "what are you called|named", "what is you name", "what are you named",
         ],

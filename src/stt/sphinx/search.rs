@@ -12,6 +12,10 @@ const FRAME: usize = 160;
 /// Frames between two looks at the cepstral mean, 100 ms.
 const ADAPT_EVERY: usize = 10;
 
+/// Frames that are given together at the beginning. PocketSphinx holds the first 10 back; a first piece from which it
+/// gets no frame makes it take the end of the last utterance for what was before this one (with 8 it still did).
+const FIRST_FRAMES: usize = 20;
+
 /// What a search starts from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Prior {
@@ -33,7 +37,7 @@ pub(super) struct Search {
 impl Search {
     /// With noise under the audio, or without.
     pub(super) fn new(decoder: Decoder, noise: Option<Noise>) -> Self {
-        Self { decoder, noise, rest: Vec::with_capacity(FRAME), n_frames: 0 }
+        Self { decoder, noise, rest: Vec::with_capacity(FIRST_FRAMES * FRAME), n_frames: 0 }
     }
 
     /// Begins an utterance in a clean state.
@@ -49,23 +53,28 @@ impl Search {
     /// Decodes the whole frames there are.
     pub(super) fn push(&mut self, pcm: &[i16]) -> Result<(), SttError> {
         let mut pcm = pcm;
-        while self.rest.len() + pcm.len() >= FRAME {
-            let (head, tail) = pcm.split_at(FRAME - self.rest.len());
+        while self.rest.len() + pcm.len() >= self.n_wanted() {
+            let (head, tail) = pcm.split_at(self.n_wanted() - self.rest.len());
             self.rest.extend_from_slice(head);
             pcm = tail;
-            self.frame()?;
+            self.decode()?;
         }
         self.rest.extend_from_slice(pcm);
         Ok(())
     }
 
-    fn frame(&mut self) -> Result<(), SttError> {
+    /// Samples given to the decoder next.
+    fn n_wanted(&self) -> usize {
+        if self.n_frames == 0 { FIRST_FRAMES * FRAME } else { FRAME }
+    }
+
+    fn decode(&mut self) -> Result<(), SttError> {
         if let Some(noise) = &mut self.noise {
-            noise.add(&mut self.rest);
+            self.rest.chunks_mut(FRAME).for_each(|frame| noise.add(frame));
         }
         self.decoder.push(&self.rest)?;
+        self.n_frames += self.rest.len().div_ceil(FRAME);
         self.rest.clear();
-        self.n_frames += 1;
         if self.n_frames.is_multiple_of(ADAPT_EVERY) {
             self.decoder.adapt()?;
         }
@@ -75,7 +84,8 @@ impl Search {
     /// Decodes what is left.
     pub(super) fn end(&mut self) -> Result<(), SttError> {
         if !self.rest.is_empty() {
-            self.frame()?;
+            self.rest.resize(self.n_wanted().max(self.rest.len()), 0);
+            self.decode()?;
         }
         self.decoder.end()
     }
