@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-fn setup(engines: Engines) -> Arc<Setup> {
+pub fn setup(engines: Engines) -> Arc<Setup> {
     Arc::new(Setup {
         engines,
         turn: TurnConfig::default(),
@@ -34,7 +34,7 @@ fn setup(engines: Engines) -> Arc<Setup> {
     })
 }
 
-async fn say(session: &Handle, event: Value) {
+pub async fn say(session: &Handle, event: Value) {
     let inbound = Inbound::text(&event.to_string(), Dialect::default(), None);
     assert!(session.inbound.send(inbound).await.is_ok(), "the session lives");
 }
@@ -46,7 +46,7 @@ async fn ask(session: &Handle) {
 }
 
 /// Takes events up to the first of this type.
-async fn until(session: &Handle, kind: &str) -> Vec<Value> {
+pub async fn until(session: &Handle, kind: &str) -> Vec<Value> {
     let mut events = Vec::new();
     loop {
         if let Message::Text(text) = session.egress.next().await.expect("not closed") {

@@ -83,6 +83,7 @@ pub const KEYS: &[Key] = &[
     key("tts", "api_key_env", Rule::Variable),
     key("tts", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("session", "max_minutes", Rule::Whole(1, 1_440, "minutes")),
+    key("session", "resume_seconds", Rule::Whole(1, 600, "seconds")),
     key("session", "lead_ms", Rule::Whole(40, 5_000, "milliseconds")),
     key("session", "create_response", Rule::Switch),
     key("session", "interrupt_response", Rule::Switch),
@@ -92,6 +93,11 @@ pub const KEYS: &[Key] = &[
     key("server", "max_sessions", Rule::Whole(1, 1_000_000, "sessions")),
     key("server", "allowed_origins", Rule::Origins),
     key("server", "allowed_hosts", Rule::Hosts),
+    key("server", "api_keys_env", Rule::Variable),
+    key("server", "api_keys_file", Rule::Text),
+    key("server", "tls_cert", Rule::Text),
+    key("server", "tls_key", Rule::Text),
+    key("server", "ping_seconds", Rule::Whole(1, 3_600, "seconds")),
     key("server", "drain_seconds", Rule::Whole(0, 3_600, "seconds")),
 ];
 

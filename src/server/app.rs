@@ -1,6 +1,10 @@
 //! What the server's handlers share.
 
 use super::LAST_WORDS;
+use super::keys::Keys;
+use super::resume::Resumables;
+use super::secrets::Secrets;
+use super::tls::Tls;
 use crate::config::{Config, ServerConfig};
 use crate::session::{AudioMode, Engines, Setup};
 use crate::telemetry::Metrics;
@@ -21,6 +25,10 @@ pub struct Parts {
     pub engines: Engines,
     /// Where everything is counted.
     pub metrics: Metrics,
+    /// Who may use it.
+    pub keys: Keys,
+    /// `None`: plain HTTP.
+    pub tls: Option<Tls>,
 }
 
 /// Inbound messages of all clients together that wait to be worked on. Beyond it sockets are not read.
@@ -29,13 +37,21 @@ const INBOUND_BUDGET_BYTES: usize = 256 * 1024 * 1024;
 /// A share of the inbound budget is counted in units of this.
 pub(super) const BUDGET_UNIT: usize = 1024;
 
+/// Clients that are told at once, after the upgrade, that their key is wrong; more are refused before it.
+const MAX_TURNED_AWAY: usize = 64;
+
 /// The handlers' state.
 pub(super) struct App {
     pub(super) config: ServerConfig,
     pub(super) setup: Arc<Setup>,
     /// The sessions that live now.
     pub(super) sessions: DashMap<SessionId, AudioMode>,
+    pub(super) keys: Keys,
+    pub(super) secrets: Secrets,
+    pub(super) resumables: Resumables,
     permits: Arc<Semaphore>,
+    /// Clients that are being told that their key is wrong.
+    turning_away: Arc<Semaphore>,
     budget: Arc<Semaphore>,
     /// Cancelled when even the time to drain is over.
     pub(super) kill: CancellationToken,
@@ -43,7 +59,7 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { config, engines, metrics } = parts;
+        let Parts { config, engines, metrics, keys, tls: _ } = parts;
         let setup = Setup {
             engines,
             turn: config.turn,
@@ -61,6 +77,10 @@ impl App {
         Self {
             permits: Arc::new(Semaphore::new(config.server.max_sessions)),
             budget: Arc::new(Semaphore::new(INBOUND_BUDGET_BYTES / BUDGET_UNIT)),
+            turning_away: Arc::new(Semaphore::new(MAX_TURNED_AWAY)),
+            keys,
+            secrets: Secrets::default(),
+            resumables: Resumables::default(),
             config: config.server,
             setup: Arc::new(setup),
             sessions: DashMap::new(),
@@ -80,6 +100,11 @@ impl App {
             return None;
         }
         self.permits.clone().try_acquire_owned().ok()
+    }
+
+    /// A place to tell a client after the upgrade that its key is wrong.
+    pub(super) fn turn_away(&self) -> Option<OwnedSemaphorePermit> {
+        self.turning_away.clone().try_acquire_owned().ok()
     }
 
     /// Whether one more session would be admitted.

@@ -4,6 +4,7 @@ use super::egress::{Close, Message};
 use super::given::Given;
 use super::hearing::Report;
 use super::ingress::{Ingress, Turns};
+use super::life::Life;
 use super::playback::Playback;
 use super::project::Projector;
 use super::responding::{Milestone, Product};
@@ -14,7 +15,7 @@ use crate::dialog::{Dialog, Event, Listener};
 use crate::stt::SpeakerState;
 use crate::turn::{Edge, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
-use crate::wire::{self, Dialect, ServerEvent, ServerVad, SessionKind, WireError};
+use crate::wire::{self, Dialect, ServerEvent};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +41,7 @@ const STALL_MARGIN: Duration = Duration::from_millis(500);
 pub(super) struct Actor {
     pub(super) setup: Arc<Setup>,
     pub(super) mode: AudioMode,
-    dialect: Dialect,
+    pub(super) dialect: Dialect,
     clock: Instant,
     pub(super) dialog: Dialog,
     pub(super) ingress: Ingress,
@@ -50,7 +51,7 @@ pub(super) struct Actor {
     pub(super) session: wire::Session,
     /// What the session is for does not change any more: it was said at the beginning, by an update or by a response.
     pub(super) kind_is_fixed: bool,
-    event_ids: IdMint,
+    pub(super) event_ids: IdMint,
     /// Transcriptions under way; dropping a guard cancels one.
     pub(super) hearings: HashMap<ItemId, DropGuard>,
     /// Responses under way.
@@ -70,20 +71,22 @@ pub(super) struct Actor {
     pub(super) held_at: Samples,
     /// The utterance that closes was committed by the client.
     pub(super) committing: bool,
-    expires: Instant,
+    pub(super) life: Life,
+    /// Told to the client at the start.
+    pub(super) resume_key: Option<String>,
 }
 
 impl Actor {
-    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, opening: Opening, egress: Arc<Egress>) -> Self {
+    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, mut opening: Opening, egress: Arc<Egress>) -> Self {
+        let (mode, resume_key) = (opening.mode, opening.resume_key.take());
         let session = setup.session_object(id.clone(), &opening);
-        let mode = opening.mode;
         let listener = if mode == AudioMode::Events { Listener::Buffers } else { Listener::Obeys };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
         let format = translate::format(session.audio.input.format);
         let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
-        let life = Duration::from_secs(60 * u64::from(setup.session.max_minutes));
+        let life = Life::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
         Self {
             mode,
             dialect: opening.dialect,
@@ -93,7 +96,7 @@ impl Actor {
             egress,
             projector: Projector::new(event_ids.next("conv")),
             session,
-            kind_is_fixed: opening.intent.is_some(),
+            kind_is_fixed: opening.intent.is_some() || opening.settings.is_some(),
             event_ids,
             hearings: HashMap::new(),
             speaking: HashMap::new(),
@@ -108,7 +111,8 @@ impl Actor {
             opening_at: Samples::ZERO,
             held_at: Samples::ZERO,
             committing: false,
-            expires: clock + life,
+            life,
+            resume_key,
             setup,
         }
     }
@@ -116,11 +120,7 @@ impl Actor {
     /// Runs until the client is gone, is closed, or the session's time is up.
     pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
         let (mut reports, mut products) = self.inboxes.take().expect("an actor runs once");
-        self.send(None, &ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
-        if self.dialect.beta && self.session.kind == SessionKind::Realtime {
-            let conversation = wire::Conversation::new(self.projector.conversation_id.clone());
-            self.send(None, &ServerEvent::ConversationCreated { conversation });
-        }
+        self.greet();
         loop {
             let more = self.judge_windows();
             let blocked = self.ingress.blocked_on();
@@ -129,8 +129,8 @@ impl Actor {
             }
             let hears = !more && blocked.is_none() && self.hearings.len() < MAX_HEARINGS;
             let listens = hears && self.egress.takes_requests();
-            if !listens {
-                // While the hub is behind, the client's silence is the hub's own doing.
+            if !listens || !self.egress.is_attached() {
+                // While the hub is behind, or the connection is gone, silence is not the speaker's.
                 self.last_audio = self.now();
             }
             let room = self.egress.has_room() && self.playback.has_room();
@@ -241,23 +241,24 @@ impl Actor {
         let at = |timestamp: Timestamp| self.clock + timestamp.since_start();
         let stall = self.ingress.is_listening().then(|| at(self.last_audio) + self.silence() + STALL_MARGIN);
         let hold = self.dialog.next_deadline().map(at);
-        let frame = self.playback.next_due(&self.dialog, now).map(at);
+        let frame = self.egress.is_attached().then(|| self.playback.next_due(&self.dialog, now)).flatten().map(at);
         let stuck = self.egress.stuck_since().map(|since| since + STUCK);
-        [stall, hold, frame, stuck].into_iter().flatten().fold(self.expires, Instant::min)
+        [stall, hold, frame, stuck].into_iter().flatten().fold(self.life.next_due(), Instant::min)
     }
 
     /// Does what the clock demands; says whether the session is over.
     fn is_over(&mut self) -> bool {
         let (now, instant) = (self.now(), Instant::now());
         if self.egress.stuck_since().is_some_and(|since| instant >= since + STUCK) {
-            tracing::info!("the client takes nothing; closed");
+            tracing::info!("the client takes nothing; its connection is given up");
+            if self.egress.lose() {
+                self.egress.detach();
+                return false;
+            }
             self.egress.close(Close { code: 1013, reason: "the client reads too slowly" });
             return true;
         }
-        if instant >= self.expires {
-            let error = WireError::invalid("session_expired", "Your session hit the maximum duration.", None);
-            self.send(None, &ServerEvent::Error { error });
-            self.egress.close(Close { code: 1001, reason: "the session's time is up" });
+        if self.has_expired(instant) {
             return true;
         }
         let stalled = now.since(self.last_audio) >= self.silence() + STALL_MARGIN;
@@ -274,12 +275,10 @@ impl Actor {
         false
     }
 
-    /// Whether the server stops and nothing is being heard or said any more.
+    /// Whether the server stops, and nothing is being heard or said any more or nobody is there to hear it.
     fn has_drained(&self) -> bool {
-        self.setup.drain.is_cancelled()
-            && self.hearings.is_empty()
-            && self.dialog.active().is_none()
-            && self.playback.is_empty()
+        let is_done = || self.hearings.is_empty() && self.dialog.active().is_none() && self.playback.is_empty();
+        self.setup.drain.is_cancelled() && (!self.egress.is_attached() || is_done())
     }
 
     /// The longest utterance.
@@ -307,6 +306,10 @@ impl Actor {
     /// Sends an event, in order with the response it belongs to.
     pub(super) fn send(&mut self, response: Option<ResponseId>, event: &ServerEvent) {
         let Some(text) = self.encode(event) else { return };
+        self.push(response, text);
+    }
+
+    pub(super) fn push(&mut self, response: Option<ResponseId>, text: String) {
         self.setup.metrics.bytes_out(text.len() as u64);
         self.egress.push(Message::Text(text), response);
     }
@@ -326,30 +329,6 @@ async fn until_free(feed: Option<mpsc::Sender<super::hearing::Feed>>) {
 }
 
 impl Setup {
-    /// The session object a session begins with.
-    fn session_object(&self, id: SessionId, opening: &Opening) -> wire::Session {
-        let vad = ServerVad {
-            threshold: f64::from(self.turn.threshold),
-            prefix_padding_ms: self.turn.prefix_padding_ms,
-            silence_duration_ms: self.turn.silence_duration_ms,
-            create_response: self.session.create_response,
-            interrupt_response: self.session.interrupt_response,
-            idle_timeout_ms: None,
-        };
-        let transcribes = opening.intent == Some(SessionKind::Transcription);
-        let model = opening.model.clone().filter(|_| !transcribes).unwrap_or_else(|| self.model.clone());
-        let mut session = wire::Session::new(id, model, self.voice.clone(), vad);
-        session.instructions.clone_from(&self.instructions);
-        session.audio.output.speed = f64::from(self.speed);
-        session.expires_at = opening.expires_at;
-        if transcribes {
-            session.kind = SessionKind::Transcription;
-            let model = opening.model.clone();
-            session.audio.input.transcription = Some(wire::Transcription { model, ..Default::default() });
-        }
-        session
-    }
-
     /// How turns are found in a session.
     pub(super) fn turns(&self, session: &wire::Session) -> Turns {
         let turn = &self.turn;

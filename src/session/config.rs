@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct SessionConfig {
     /// The longest a session may live.
     pub max_minutes: u32,
+    /// How long after its connection broke a session can be taken up again.
+    pub resume_seconds: u32,
     /// Binary audio: how far ahead of the playhead reply audio is sent.
     pub lead_ms: u32,
     /// Whether the end of a turn starts an answer.
@@ -24,6 +26,7 @@ impl Default for SessionConfig {
     fn default() -> Self {
         Self {
             max_minutes: 60,
+            resume_seconds: 30,
             lead_ms: 300,
             create_response: true,
             interrupt_response: true,

@@ -6,6 +6,7 @@
 //! decision about the dialog is made here.
 
 mod actor;
+mod beginning;
 mod config;
 mod egress;
 mod engines;
@@ -13,10 +14,12 @@ mod given;
 mod hearing;
 mod inbound;
 mod ingress;
+mod life;
 mod perform;
 mod playback;
 mod project;
 mod responding;
+mod retained;
 mod setup;
 mod timeline;
 mod translate;
@@ -26,4 +29,5 @@ pub use config::SessionConfig;
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use engines::Engines;
 pub use inbound::Inbound;
+pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
 pub use setup::{AudioMode, Handle, Opening, Setup};

@@ -169,6 +169,10 @@ impl Actor {
 
     /// Lets the frames out whose time has come. A frame given to the egress counts as sent: the lead bounds both.
     pub(super) fn release_frames(&mut self) {
+        if !self.egress.is_attached() {
+            // Nobody plays them; they wait for the client to come back.
+            return;
+        }
         let now = self.now();
         while let Some(Waiting { response, item, what }) = self.playback.take_due(&self.dialog, now) {
             let packet = match what {

@@ -5,7 +5,7 @@ use super::{Close, Egress, Engines, Inbound, SessionConfig};
 use crate::telemetry::{Metrics, span};
 use crate::turn::TurnConfig;
 use crate::units::{IdMint, SessionId};
-use crate::wire::{Dialect, SessionKind};
+use crate::wire::{Dialect, SessionKind, SessionUpdate};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -23,6 +23,23 @@ pub enum AudioMode {
     Pcm16,
     /// Binary frames of one Opus packet, paced.
     Opus,
+}
+
+/// What a connection asked for before it said anything: by its address, its headers and its key.
+#[derive(Clone, Default)]
+pub struct Opening {
+    /// How audio travels.
+    pub mode: AudioMode,
+    /// How JSON is read and written.
+    pub dialect: Dialect,
+    /// The model it named.
+    pub model: Option<String>,
+    /// What the session is for, where the address says so. Otherwise the first update or response decides.
+    pub intent: Option<SessionKind>,
+    /// Settings to begin with over the hub's own: those a client's key is bound to.
+    pub settings: Option<Arc<SessionUpdate>>,
+    /// The key by which the client can take the session up again after its connection broke; `None`: it did not ask.
+    pub resume_key: Option<String>,
 }
 
 /// Messages of a client that wait for its actor. Each holds its share of the process-wide budget.
@@ -54,21 +71,6 @@ pub struct Setup {
     pub tasks: TaskTracker,
     /// Cancelled when the server stops: sessions finish what they say, then close with 1001.
     pub drain: CancellationToken,
-}
-
-/// What a connection asked for before it said anything: its address and its headers.
-#[derive(Clone, Debug, Default)]
-pub struct Opening {
-    /// How audio travels.
-    pub mode: AudioMode,
-    /// How JSON is read and written.
-    pub dialect: Dialect,
-    /// The model it named.
-    pub model: Option<String>,
-    /// What the session is for, where the address says so. Otherwise the first update or response decides.
-    pub intent: Option<SessionKind>,
-    /// Told to the client, in Unix seconds.
-    pub expires_at: u64,
 }
 
 /// A running session, as its connection sees it. Dropping it ends the session and everything it started.
@@ -103,7 +105,7 @@ impl Setup {
         let seed = rand::random::<u64>();
         let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
         let (sender, inbound) = mpsc::channel(INBOUND_MESSAGES);
-        let egress = Arc::new(Egress::new());
+        let egress = Arc::new(Egress::new(opening.resume_key.is_some()));
         let cancel = CancellationToken::new();
         let actor = Actor::new(self.clone(), &id, seed, opening, egress.clone());
         let run = {

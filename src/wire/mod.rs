@@ -11,6 +11,7 @@ mod dialect;
 mod error;
 pub mod frame;
 mod item;
+mod notice;
 mod read;
 mod response;
 mod server_event;
@@ -22,6 +23,7 @@ pub use client_event::{ClientEvent, Incoming, Position, parse, parse_with};
 pub use dialect::Dialect;
 pub use error::{ErrorKind, ItemUse, WireError};
 pub use item::{Content, InputItem, Item, ItemBody, ItemStatus, Role};
+pub use notice::{SessionNotice, encode_notice};
 pub use read::{Patch, UnknownFields};
 pub use response::{
     InputTokens, OutputTokens, Response, ResponseAudio, ResponseAudioOutput, ResponseParams, ResponseStatus,
