@@ -8,6 +8,7 @@ mod echo;
 mod endpointing;
 mod error_table;
 mod framed;
+mod given_audio;
 mod hub;
 mod judged;
 mod keys;

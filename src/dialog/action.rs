@@ -16,6 +16,8 @@ pub enum Action {
     CloseUtterance(ItemId),
     /// It is not wanted any more.
     DropUtterance(ItemId),
+    /// Transcribe the audio that came with an item of the client's; each time the next of those that came together.
+    Transcribe(ItemId),
     /// The input buffer is empty from here on.
     ClearInput,
     /// Start a response's work.
@@ -131,6 +133,8 @@ pub enum Notice {
     TranscriptDelta {
         /// The utterance's item.
         item: ItemId,
+        /// Which part of it.
+        part: u32,
         /// More words.
         delta: String,
     },
@@ -138,6 +142,8 @@ pub enum Notice {
     Transcript {
         /// The utterance's item.
         item: ItemId,
+        /// Which part of it.
+        part: u32,
         /// All of them.
         text: String,
         /// Those that no [`Notice::TranscriptDelta`] has told.
@@ -149,6 +155,8 @@ pub enum Notice {
     TranscriptFailed {
         /// The utterance's item.
         item: ItemId,
+        /// Which part of it.
+        part: u32,
         /// What went wrong.
         message: String,
     },

@@ -1,6 +1,7 @@
 //! What a client may ask, and when it is refused.
 
 use super::history::MAX_BYTES;
+use super::listening::Utterance;
 use super::{
     Action, Command, Content, Dialog, InputEntry, Item, ItemKind, Listener, Notice, Place, Refusal, ResponseRequest,
     Settings, StopReason,
@@ -34,7 +35,8 @@ impl Dialog {
                 self.played(&item, audio_end_ms);
                 Ok(())
             }
-            Command::CreateItem { item, place } => self.create_item(item, &place),
+            Command::CreateItem { item, place } => self.create_item(item, &place).map(drop),
+            Command::CreateSpokenItem { item, place, length } => self.create_spoken_item(item, &place, length),
             Command::DeleteItem(id) => self.delete_item(id),
             Command::RetrieveItem(id) => self.retrieve_item(id),
             Command::Truncate { item, content_index, audio_end_ms } => self.truncate(item, content_index, audio_end_ms),
@@ -82,7 +84,15 @@ impl Dialog {
         }
     }
 
-    fn create_item(&mut self, mut item: Item, place: &Place) -> Result<(), Refusal> {
+    fn create_spoken_item(&mut self, item: Item, place: &Place, length: Samples) -> Result<(), Refusal> {
+        let part = item.untranscribed().unwrap_or_default();
+        let id = self.create_item(item, place)?;
+        self.actions.push(Action::Transcribe(id.clone()));
+        self.listening.awaiting.push(Utterance::given(id, part, length));
+        Ok(())
+    }
+
+    fn create_item(&mut self, mut item: Item, place: &Place) -> Result<ItemId, Refusal> {
         if item.id.as_str().is_empty() {
             item.id = self.mint_item();
         } else if self.history.item(&item.id).is_some() {
@@ -107,12 +117,13 @@ impl Dialog {
             ItemKind::RemoteConsent { request, approve, .. } => Some((request.clone(), *approve)),
             _ => None,
         };
+        let id = item.id.clone();
         self.notify(Notice::ItemDone { item, previous, response: None });
         if let Some((request, approve)) = consent {
             self.consent(&request, approve);
         }
         self.trim();
-        Ok(())
+        Ok(id)
     }
 
     /// Keeps the conversation within its bounds: the oldest items go, and the client is told.

@@ -137,6 +137,15 @@ pub enum Command {
         /// Where.
         place: Place,
     },
+    /// A new item of the user's with a spoken part that is to be transcribed.
+    CreateSpokenItem {
+        /// The item; an empty id asks for one.
+        item: Item,
+        /// Where.
+        place: Place,
+        /// How long the spoken part is, at 16 kHz.
+        length: Samples,
+    },
     /// An item goes.
     DeleteItem(ItemId),
     /// An item is shown.

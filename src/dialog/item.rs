@@ -157,6 +157,21 @@ impl Item {
         }
     }
 
+    /// Its spoken part whose words are not known yet.
+    pub(super) fn untranscribed(&self) -> Option<u32> {
+        let ItemKind::Message { role: Role::User, content } = &self.kind else { return None };
+        let unknown = |part: &Content| matches!(part, Content::InputAudio { transcript: None });
+        content.iter().position(unknown).map(|part| part as u32)
+    }
+
+    /// Gives a spoken part its words.
+    pub(super) fn transcribe(&mut self, part: u32, text: &str) {
+        let ItemKind::Message { content, .. } = &mut self.kind else { return };
+        if let Some(Content::InputAudio { transcript }) = content.get_mut(part as usize) {
+            *transcript = Some(text.to_owned());
+        }
+    }
+
     /// All the words of a message's parts.
     pub(super) fn text(&self) -> String {
         let ItemKind::Message { content, .. } = &self.kind else { return String::new() };

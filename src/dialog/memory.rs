@@ -4,7 +4,7 @@
 //! the beginning of what the model reads stays the same from turn to turn, which keeps its server's cache warm. The
 //! items themselves stay in the conversation. Nothing is counted by a tokenizer: see [`tokens`].
 
-use super::{History, Item, ItemKind, Role};
+use super::{History, Item, ItemKind, RemoteCall, Role};
 use crate::llm::Tool;
 use std::ops::Range;
 
@@ -107,8 +107,20 @@ impl History {
                     tokens(call_id) + tokens(name) + tokens(arguments)
                 }
                 ItemKind::FunctionOutput { call_id, output } => tokens(call_id) + tokens(output),
+                ItemKind::RemoteCall { call, outcome, .. } => {
+                    let result = outcome.iter().flatten().map(|output| tokens(output)).sum::<u64>();
+                    called(call) + result
+                }
+                ItemKind::RemoteRequest(call) => called(call),
+                // The model reads the tools among its tools, and of a consent only what came of it.
+                ItemKind::RemoteTools { .. } | ItemKind::RemoteConsent { .. } => 0,
             }
     }
+}
+
+/// A remote call without its result.
+fn called(call: &RemoteCall) -> u64 {
+    tokens(&call.call_id) + tokens(&call.exposed) + tokens(&call.arguments)
 }
 
 fn is_system(item: &Item) -> bool {

@@ -1,5 +1,6 @@
 //! The speaking half of the reducer: responses, their outputs, and how they end.
 
+use super::listening::Utterance;
 use super::remote::{Offer, Offered};
 use super::remote_calls::call_kind;
 use super::usage::{tokens_read, tokens_written};
@@ -17,7 +18,11 @@ use std::collections::BTreeMap;
 pub(super) struct Response {
     pub(super) settings: ResponseSettings,
     turn: TurnId,
-    input: Option<Vec<InputEntry>>,
+    pub(super) input: Option<Vec<InputEntry>>,
+    /// Spoken parts of its own input whose words are not known yet.
+    pub(super) awaiting: Vec<Utterance>,
+    /// Why one of them will never be.
+    pub(super) failure: Option<String>,
     /// Its work has started; before, it waits for transcripts.
     started: bool,
     pub(super) outputs: Vec<Output>,
@@ -30,7 +35,7 @@ pub(super) struct Response {
     pub(super) runs_calls: Option<Option<Usage>>,
     /// What it has taken in: the estimate for its text, the speech it answers.
     n_read: u64,
-    heard: Samples,
+    pub(super) heard: Samples,
 }
 
 /// One output of a response.
@@ -84,6 +89,8 @@ impl Dialog {
         let response = Response {
             turn: self.listening.turn,
             input: request.input.clone(),
+            awaiting: Vec::new(),
+            failure: None,
             started: false,
             outputs: Vec::new(),
             audio: Samples::ZERO,
@@ -100,7 +107,8 @@ impl Dialog {
             self.listening.wants_response = false;
         }
         self.notify(Notice::ResponseCreated(response.view(&id, ResponseStatus::InProgress, None)));
-        self.responses.insert(id, response);
+        self.responses.insert(id.clone(), response);
+        self.transcribe_input(&id, &request.spoken);
         self.start_waiting();
     }
 
@@ -109,7 +117,7 @@ impl Dialog {
         if !self.listening.awaiting.is_empty() || self.awaits_tools() {
             return;
         }
-        let waiting = |(_, response): &(&ResponseId, &Response)| !response.started;
+        let waiting = |(_, response): &(&ResponseId, &Response)| !response.started && response.awaiting.is_empty();
         let ids: Vec<ResponseId> = self.responses.iter().filter(waiting).map(|(id, _)| id.clone()).collect();
         for id in ids {
             if let Some(message) = self.nothing_to_answer(&id) {
@@ -136,20 +144,11 @@ impl Dialog {
             response.offers = offers;
             response.n_read = tokens_read(&chat);
             if response.settings.in_conversation {
-                response.heard = std::mem::take(&mut self.listening.unanswered);
+                response.heard += std::mem::take(&mut self.listening.unanswered);
             }
             let (turn, settings) = (response.turn, response.settings.clone());
             self.actions.push(Action::StartResponse(Box::new(ResponseWork { response: id, turn, chat, settings })));
         }
-    }
-
-    /// A response to a turn whose words were lost would answer something else: it fails with the reason.
-    fn nothing_to_answer(&mut self, id: &ResponseId) -> Option<String> {
-        let response = &self.responses[id];
-        if !response.settings.in_conversation || response.input.is_some() {
-            return None;
-        }
-        self.listening.failure.take()
     }
 
     fn chat(&mut self, id: &ResponseId, offered: Offered) -> Result<ChatRequest, memory::TooLong> {
@@ -285,6 +284,7 @@ impl Dialog {
     /// Closes what is open and tells the client.
     pub(super) fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
         let Some(mut response) = self.responses.remove(id) else { return };
+        self.actions.extend(response.awaiting.drain(..).map(|utterance| Action::DropUtterance(utterance.item)));
         let complete = status == ResponseStatus::Completed;
         for (index, output) in response.outputs.iter_mut().enumerate().filter(|(_, output)| !output.closed) {
             output.item.status = if complete { ItemStatus::Completed } else { ItemStatus::Incomplete };

@@ -4,6 +4,7 @@ use super::Memory;
 use crate::audio::codec::Format;
 use crate::llm::{Tool, ToolChoice};
 use crate::mcp::Declared;
+use crate::units::Samples;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -94,6 +95,8 @@ pub struct ResponseRequest {
     pub out_of_band: bool,
     /// What the model reads instead of the conversation.
     pub input: Option<Vec<InputEntry>>,
+    /// How long the spoken parts of `input` are that are to be transcribed, in their order, at 16 kHz.
+    pub spoken: Vec<Samples>,
     /// Opaque to the hub; echoed.
     pub metadata: Option<BTreeMap<String, String>>,
 }

@@ -1,6 +1,7 @@
 //! The actor: one loop that waits for whatever comes next and feeds the reducer.
 
 use super::egress::{Close, Message};
+use super::given::Given;
 use super::hearing::Report;
 use super::ingress::Ingress;
 use super::life::Life;
@@ -17,7 +18,7 @@ use crate::stt::SpeakerState;
 use crate::turn::{Edge, Ending, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
 use crate::wire::{self, Dialect, ServerEvent};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -65,6 +66,8 @@ pub(super) struct Actor {
     inboxes: Option<(mpsc::Receiver<Report>, mpsc::Receiver<Product>)>,
     pub(super) timeline: Timeline,
     pub(super) speaker: Option<SpeakerState>,
+    /// Audio that came with the event that is being worked on, for the items it makes.
+    pub(super) given: VecDeque<Given>,
     pub(super) last_audio: Timestamp,
     /// Where the next utterance's audio begins.
     pub(super) opening_at: Samples,
@@ -109,6 +112,7 @@ impl Actor {
             inboxes: Some((report_inbox, product_inbox)),
             timeline: Timeline::default(),
             speaker: None,
+            given: VecDeque::new(),
             last_audio: Timestamp::ZERO,
             opening_at: Samples::ZERO,
             held_at: Samples::ZERO,

@@ -104,19 +104,20 @@ impl Actor {
                 let choice = params.tool_choice.as_ref().unwrap_or(&self.session.tool_choice);
                 choice.check(tools, "response.tool_choice")?;
                 self.check_response_servers(&params)?;
-                self.command(event_id, ClientEvent::ResponseCreate(params));
-                Ok(())
+                self.command(event_id, ClientEvent::ResponseCreate(params))
             }
-            other => {
-                self.command(event_id, other);
-                Ok(())
-            }
+            other => self.command(event_id, other),
         }
     }
 
-    fn command(&mut self, event_id: Option<String>, event: ClientEvent) {
-        let command = translate::command(event).expect("the other events are handled by the caller");
+    fn command(&mut self, event_id: Option<String>, event: ClientEvent) -> Result<(), WireError> {
+        self.given = self.spoken_parts(&event)?;
+        let mut command = translate::command(event).expect("the other events are handled by the caller");
+        self.tell_lengths(&mut command);
         self.step(Event::Client { event_id, command });
+        // A refused event has made no item.
+        self.given.clear();
+        Ok(())
     }
 
     /// Where the client commits, the speech it may leave uncommitted is bounded.

@@ -10,6 +10,7 @@ mod beginning;
 mod config;
 mod egress;
 mod engines;
+mod given;
 mod hearing;
 mod inbound;
 mod ingress;

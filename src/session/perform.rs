@@ -2,7 +2,7 @@
 
 use super::AudioMode;
 use super::actor::Actor;
-use super::hearing::{FEED_PIECES, Hearing};
+use super::hearing::{FEED_PIECES, Feed, Hearing};
 use super::responding::Responding;
 use super::voice::{Packing, Voice};
 use crate::dialog::{Action, Modality, Notice, ResponseStatus, ResponseWork, StopReason};
@@ -29,6 +29,7 @@ impl Actor {
                     self.ingress.drop_utterance(&item);
                     self.hearings.remove(&item);
                 }
+                Action::Transcribe(item) => self.transcribe(item),
                 Action::ClearInput => self.restart_buffer(),
                 Action::StartResponse(work) => self.start_response(*work),
                 Action::StopResponse(id) => self.stop_response(&id),
@@ -55,8 +56,26 @@ impl Actor {
 
     fn open_utterance(&mut self, item: ItemId) {
         let (sender, feed) = mpsc::channel(FEED_PIECES);
+        let guard = self.spawn(self.hearing(&item, feed).run().instrument(span::turn(&item)));
+        self.hearings.insert(item.clone(), guard);
+        self.ingress.open(item, self.opening_at, sender);
+    }
+
+    /// Transcribes audio that came with an item.
+    fn transcribe(&mut self, item: ItemId) {
+        let given = self.given.pop_front().expect("each item to transcribe came with its audio");
+        let (sender, feed) = mpsc::channel(FEED_PIECES);
+        let hearing = self.hearing(&item, feed).run();
+        let work = async {
+            tokio::join!(hearing, given.feed(sender));
+        };
+        let guard = self.spawn(work.instrument(span::turn(&item)));
+        self.hearings.insert(item, guard);
+    }
+
+    fn hearing(&self, item: &ItemId, feed: mpsc::Receiver<Feed>) -> Hearing {
         let transcription = self.session.audio.input.transcription.as_ref();
-        let hearing = Hearing {
+        Hearing {
             item: item.clone(),
             stt: self.setup.engines.stt.clone(),
             options: SttOptions {
@@ -68,10 +87,7 @@ impl Actor {
             timeout: self.setup.stt_timeout,
             feed,
             reports: self.reports.clone(),
-        };
-        let guard = self.spawn(hearing.run().instrument(span::turn(&item)));
-        self.hearings.insert(item.clone(), guard);
-        self.ingress.open(item, self.opening_at, sender);
+        }
     }
 
     fn start_response(&mut self, work: ResponseWork) {

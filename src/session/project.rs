@@ -52,7 +52,7 @@ impl Projector {
                 // The hub meters nobody, so there is no limit to tell; clients wait for the event all the same.
                 return (Some(id), vec![done, ServerEvent::RateLimitsUpdated { rate_limits: Vec::new() }]);
             }
-            Notice::Transcript { item, text, rest, audio } => return (None, self.transcript(item, text, rest, audio)),
+            notice @ Notice::Transcript { .. } => return (None, self.transcript(notice)),
             Notice::Output { response, index, item, change } => {
                 return (Some(response.clone()), output(response, index, item, change));
             }
@@ -76,13 +76,14 @@ impl Projector {
     }
 
     /// The end of a transcription. The deltas together are the transcript, as long as nothing was taken back.
-    fn transcript(&mut self, item: ItemId, text: String, rest: Option<String>, audio: Samples) -> Vec<ServerEvent> {
-        let delta = |delta| ServerEvent::TranscriptionDelta { item_id: item.clone(), content_index: PART, delta };
+    fn transcript(&mut self, notice: Notice) -> Vec<ServerEvent> {
+        let Notice::Transcript { item, part, text, rest, audio } = notice else { return Vec::new() };
+        let delta = |delta| ServerEvent::TranscriptionDelta { item_id: item.clone(), content_index: part, delta };
         let mut events: Vec<ServerEvent> = rest.map(delta).into_iter().collect();
         let logprobs = self.logprobs.take().filter(|(of, _)| *of == item).map(|(_, tokens)| tokens);
         events.push(ServerEvent::TranscriptionCompleted {
             item_id: item,
-            content_index: PART,
+            content_index: part,
             transcript: text,
             usage: TranscriptionUsage::Duration { seconds: seconds(audio) },
             logprobs,
@@ -130,12 +131,12 @@ fn conversation(notice: Notice) -> ServerEvent {
         Notice::ItemTruncated { item, content_index, audio_end_ms } => {
             ServerEvent::ItemTruncated { item_id: item, content_index, audio_end_ms }
         }
-        Notice::TranscriptDelta { item, delta } => {
-            ServerEvent::TranscriptionDelta { item_id: item, content_index: PART, delta }
+        Notice::TranscriptDelta { item, part, delta } => {
+            ServerEvent::TranscriptionDelta { item_id: item, content_index: part, delta }
         }
-        Notice::TranscriptFailed { item, message } => ServerEvent::TranscriptionFailed {
+        Notice::TranscriptFailed { item, part, message } => ServerEvent::TranscriptionFailed {
             item_id: item,
-            content_index: PART,
+            content_index: part,
             error: WireError::server("transcription_failed", message),
         },
         Notice::SettingsUpdated

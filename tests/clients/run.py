@@ -23,7 +23,7 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 BINARY = os.environ.get("ANTIPHON", str(ROOT / "target/debug/antiphon"))
 PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "tool_call", "errors",
-    "semantic_vad", "transcription", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
+    "semantic_vad", "transcription", "beta_turn", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
     "npm/barge_in", "npm/semantic_vad", "npm/transcription", "npm/tool_call"]
 START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 60, 120, 20
 
