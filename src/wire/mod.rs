@@ -19,6 +19,7 @@ mod server_event;
 mod session;
 mod session_update;
 mod setting;
+mod timeline;
 mod tool;
 mod truncation;
 
@@ -34,8 +35,7 @@ pub use response::{
     StatusDetails, StatusReason, Usage,
 };
 pub use server_event::{
-    Conversation, Endpointing, ItemAt, Logprob, Marks, PartAt, RateLimit, ResponsePart, ServerEvent,
-    TranscriptionUsage, encode,
+    Conversation, ItemAt, Logprob, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode,
 };
 pub use session::{
     Audio, AudioInput, AudioOutput, Eagerness, NoiseReduction, SemanticVad, ServerVad, Session, Transcription,
@@ -46,5 +46,6 @@ pub use session_update::{
     SemanticVadUpdate, ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate,
 };
 pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality};
+pub use timeline::{Endpointing, Marks};
 pub use tool::{Tool, ToolChoice};
 pub use truncation::Truncation;
