@@ -5,13 +5,14 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build deps web test test-deps lint test-rust test-web test-browser test-clients bench clean
+.PHONY: help run build deps web test test-deps lint test-rust test-web test-browser test-clients bench fuzz clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
 	@echo 'make build   the web page and the binary: target/release/antiphon'
 	@echo 'make test    install what tests need, run all of them'
 	@echo 'make bench   measure, and print the numbers'
+	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
 	@echo 'make clean   remove what was built'
 
 run: build
@@ -40,7 +41,7 @@ web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
 	touch $@
 
 web/node_modules/.installed: | deps
-tests/browser/node_modules/.installed .venv/.installed: | test-deps
+tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed .venv/.installed: | test-deps
 
 # The tests. The browser and the SDKs talk to target/debug/antiphon, which cargo nextest builds on its way. They follow
 # one another in any case: two of them at once would measure each other.
@@ -76,9 +77,29 @@ test-browser: test-web tests/browser/node_modules/.installed
 	.venv/bin/python -m pip install --quiet --requirement tests/clients/requirements.txt
 	touch $@
 
-test-clients: test-browser .venv/.installed
+tests/clients/npm/node_modules/.installed: tests/clients/npm/package-lock.json
+	cd tests/clients/npm && npm ci --no-audit --no-fund
+	touch $@
+
+test-clients: test-browser .venv/.installed tests/clients/npm/node_modules/.installed
 	.venv/bin/python tests/clients/run.py
+
+# Fuzzing, on the stable compiler: RUSTC_BOOTSTRAP unlocks the sanitizer. What it learns is kept in fuzz/corpus, what it
+# finds in fuzz/artifacts; a finding becomes a named test. A session's metrics are freed late by their library, which
+# looks like a leak.
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?= client_message session frame opus sse wav
+
+fuzz: deps
+	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz@0.13.2
+	@for target in $(FUZZ_TARGETS); do \
+		mkdir -p fuzz/corpus/$$target; \
+		leaks=1; [ $$target != session ] || leaks=0; \
+		ASAN_OPTIONS=detect_leaks=$$leaks RUSTC_BOOTSTRAP=1 cargo fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -timeout=30 -max_len=4096 -verbosity=0 -print_final_stats=1 || exit 1; \
+	done
 
 clean:
 	cargo clean
-	rm -rf web/dist web/node_modules tests/browser/node_modules .venv
+	rm -rf fuzz/target fuzz/corpus fuzz/artifacts
+	rm -rf web/dist web/node_modules tests/browser/node_modules tests/clients/npm/node_modules .venv

@@ -16,6 +16,7 @@ pub mod wire;
 
 // Floor 2, stages: one port each, and its engines.
 pub mod llm;
+pub mod mcp;
 pub mod stt;
 pub mod tts;
 pub mod turn;

@@ -44,6 +44,15 @@ fn wrong_usage_and_wrong_settings_end_with_2() {
 }
 
 #[test]
+fn an_open_server_ends_with_2_before_it_listens() {
+    check(&["serve", "--listen", "0.0.0.0:0"], &[], 2, "refusing to listen on 0.0.0.0:0 without keys");
+    let nowhere = [("ANTIPHON_SERVER__API_KEYS_FILE", "nowhere.keys")];
+    check(&["serve", "--listen", "127.0.0.1:0"], &nowhere, 2, "nowhere.keys cannot be read");
+    let odd = [("ANTIPHON_API_KEYS", "good-key-1234567 \u{e9}t\u{e9}")];
+    check(&["serve", "--listen", "127.0.0.1:0"], &odd, 2, "environment variable ANTIPHON_API_KEYS, key 2");
+}
+
+#[test]
 fn what_fails_ends_with_1() {
     check(&["transcribe", "nowhere.wav"], &[], 1, "nowhere.wav: cannot be read");
     check(&["transcribe", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], &[], 1, "not a readable WAV file");

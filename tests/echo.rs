@@ -133,11 +133,11 @@ fn the_reply_played_back_is_not_speech_through_opus() {
     check_silenced(through_opus, 0.005, 2);
 }
 
-/// Two codings and a room leave more than 4 ms of echo path can explain; less than 100 ms in a row is a hold, not a cancel.
+/// Two codings and a room leave more than 4 ms of echo path can explain; less than 96 ms in a row is a hold, not a cancel.
 #[test]
 fn the_reply_played_back_stops_nothing_through_opus_twice_or_a_room() {
-    check_silenced(|mic| through_opus(&through_opus(mic)), 0.02, 6);
-    check_silenced(through_a_room, 0.02, 6);
+    check_silenced(|mic| through_opus(&through_opus(mic)), 0.02, 5);
+    check_silenced(through_a_room, 0.02, 5);
 }
 
 /// Each clip is also a user who talks over another clip's echo.

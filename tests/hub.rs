@@ -2,7 +2,7 @@
 
 use antiphon::config::Config;
 use antiphon::llm::fake::FakeLlm;
-use antiphon::server::{self, Parts};
+use antiphon::server::{self, Keys, Parts};
 use antiphon::session::Engines;
 use antiphon::stt::fake::FakeStt;
 use antiphon::telemetry::Metrics;
@@ -45,12 +45,22 @@ pub struct Hub {
 }
 
 impl Hub {
-    #[allow(clippy::disallowed_methods)]
     pub async fn start(engines: Engines, config: Config) -> Self {
+        Self::with_keys(engines, config, Keys::default()).await
+    }
+
+    /// A hub that wants a key.
+    pub async fn with_keys(engines: Engines, config: Config, keys: Keys) -> Self {
+        let metrics = Metrics::new();
+        Self::serve(Parts { config, engines, metrics, keys, tls: None }).await
+    }
+
+    /// A hub of these parts.
+    #[allow(clippy::disallowed_methods)]
+    pub async fn serve(parts: Parts) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let (stop, metrics) = (CancellationToken::new(), Metrics::new());
-        let parts = Parts { config, engines, metrics: metrics.clone() };
+        let (stop, metrics) = (CancellationToken::new(), parts.metrics.clone());
         let served = tokio::spawn(server::serve(listener, parts, stop.clone()));
         Self { address, metrics, stop, served: Some(served) }
     }
@@ -134,6 +144,16 @@ impl Socket {
     async fn message(&mut self) -> Message {
         let next = timeout(PATIENCE, self.stream.next()).await.expect("something comes");
         next.expect("the connection stands").expect("a whole message")
+    }
+
+    /// The next event that is no news of limits.
+    pub async fn news(&mut self) -> Value {
+        loop {
+            let event = self.next().await;
+            if event["type"] != "rate_limits.updated" {
+                return event;
+            }
+        }
     }
 
     /// All events up to the first of this type.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 const FLOORS: &[&[&str]] = &[
     &["telemetry", "units"],
     &["audio", "lane", "onnx", "remote", "text", "wire"],
-    &["llm", "stt", "tts", "turn", "vad"],
+    &["llm", "mcp", "stt", "tts", "turn", "vad"],
     &["dialog"],
     &["session"],
     &["client", "config", "engines"],

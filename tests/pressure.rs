@@ -2,11 +2,14 @@
 
 use crate::hub::{base64, engines, loud, quiet};
 use antiphon::llm::fake::FakeLlm;
-use antiphon::session::{AudioMode, Engines, Handle, Inbound, MAX_UNSENT_BYTES, Message, SessionConfig, Setup};
+use antiphon::session::{
+    AudioMode, Engines, Handle, Inbound, MAX_UNSENT_BYTES, Message, Opening, SessionConfig, Setup,
+};
 use antiphon::stt::fake::FakeStt;
 use antiphon::telemetry::Metrics;
 use antiphon::tts::fake::FakeTts;
 use antiphon::turn::TurnConfig;
+use antiphon::wire::Dialect;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-fn setup(engines: Engines) -> Arc<Setup> {
+pub fn setup(engines: Engines) -> Arc<Setup> {
     Arc::new(Setup {
         engines,
         turn: TurnConfig::default(),
@@ -25,14 +28,16 @@ fn setup(engines: Engines) -> Arc<Setup> {
         model: "test".into(),
         language: None,
         stt_timeout: Duration::from_secs(5),
+        mcp: Arc::new(antiphon::mcp::http::Http::new(&Default::default())),
+        mcp_config: Default::default(),
         metrics: Metrics::new(),
         tasks: TaskTracker::new(),
         drain: CancellationToken::new(),
     })
 }
 
-async fn say(session: &Handle, event: Value) {
-    let inbound = Inbound::text(&event.to_string(), None);
+pub async fn say(session: &Handle, event: Value) {
+    let inbound = Inbound::text(&event.to_string(), Dialect::default(), None);
     assert!(session.inbound.send(inbound).await.is_ok(), "the session lives");
 }
 
@@ -43,7 +48,7 @@ async fn ask(session: &Handle) {
 }
 
 /// Takes events up to the first of this type.
-async fn until(session: &Handle, kind: &str) -> Vec<Value> {
+pub async fn until(session: &Handle, kind: &str) -> Vec<Value> {
     let mut events = Vec::new();
     loop {
         if let Message::Text(text) = session.egress.next().await.expect("not closed") {
@@ -60,7 +65,7 @@ async fn a_client_that_takes_nothing_is_closed_and_memory_stays_flat() {
     // Over eight minutes of speech: 24 MB.
     let llm = FakeLlm::says([&"long words. ".repeat(800)[..]]);
     let setup = setup(engines(FakeStt::default(), llm, FakeTts::default()));
-    let session = setup.open(AudioMode::Events, None, 0);
+    let session = setup.open(Opening::default());
     ask(&session).await;
     let begun = Instant::now();
     session.egress.closed().await;
@@ -84,7 +89,7 @@ async fn a_client_that_takes_nothing_is_closed_and_memory_stays_flat() {
 async fn a_slow_client_that_reads_on_is_not_closed() {
     let llm = FakeLlm::says([&"long words. ".repeat(100)[..]]);
     let setup = setup(engines(FakeStt::default(), llm, FakeTts::default()));
-    let session = setup.open(AudioMode::Events, None, 0);
+    let session = setup.open(Opening::default());
     ask(&session).await;
     let mut n_taken = 0;
     loop {
@@ -101,7 +106,7 @@ async fn a_slow_client_that_reads_on_is_not_closed() {
 #[tokio::test(start_paused = true)]
 async fn a_microphone_that_stalls_ends_the_utterance() {
     let setup = setup(engines(FakeStt::hears(["hello"]), FakeLlm::says(["Hi."]), FakeTts::default()));
-    let session = setup.open(AudioMode::Events, None, 0);
+    let session = setup.open(Opening::default());
     say(&session, json!({"type": "input_audio_buffer.append", "audio": base64(&loud(800))})).await;
     until(&session, "input_audio_buffer.speech_started").await;
     let begun = Instant::now();
@@ -118,7 +123,7 @@ async fn a_microphone_that_stalls_ends_the_utterance() {
 async fn a_model_that_is_slower_than_the_person_is_interrupted() {
     let llm = FakeLlm::says(["One two three.", "Yes?"]).delayed(Duration::from_millis(400));
     let setup = setup(engines(FakeStt::hears(["first", "second"]), llm.clone(), FakeTts::default()));
-    let session = setup.open(AudioMode::Events, None, 0);
+    let session = setup.open(Opening::default());
     let turn = [loud(400), quiet(600)].concat();
     say(&session, json!({"type": "input_audio_buffer.append", "audio": base64(&turn)})).await;
     until(&session, "response.created").await;
@@ -136,7 +141,7 @@ async fn a_model_that_is_slower_than_the_person_is_interrupted() {
 async fn paced_audio_keeps_its_lead_and_ends_behind_its_last_frame() {
     // 14 characters: 700 ms of tone, of which 300 ms may leave at once.
     let setup = setup(engines(FakeStt::default(), FakeLlm::says(["Seven hundred."]), FakeTts::default()));
-    let session = setup.open(AudioMode::Pcm16, None, 0);
+    let session = setup.open(Opening { mode: AudioMode::Pcm16, ..Opening::default() });
     ask(&session).await;
     let (mut begun, mut n_frames) = (None, 0_u32);
     loop {

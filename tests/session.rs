@@ -79,15 +79,16 @@ async fn a_spoken_turn_is_found_transcribed_and_answered() {
             "input_audio_buffer.committed",
             "conversation.item.added",
             "conversation.item.done",
+            "conversation.item.input_audio_transcription.delta",
             "conversation.item.input_audio_transcription.completed",
-            "response.created",
         ]
     );
     let item = &events[0]["item_id"];
     assert!(events[..3].iter().all(|event| event["item_id"] == *item), "one id from start to commit");
     assert_eq!(events[3]["item"]["id"], *item);
-    assert_eq!(events[5]["item_id"], *item);
-    assert_eq!(events[5]["transcript"], "what time is it");
+    assert_eq!(events[6]["item_id"], *item);
+    assert_eq!(events[6]["transcript"], "what time is it");
+    assert_eq!(events[7]["type"], "response.created");
     let start = events[0]["audio_start_ms"].as_u64().expect("an integer");
     let end = events[1]["audio_end_ms"].as_u64().expect("an integer");
     assert!((80..=120).contains(&start), "400 ms less 300 of pre-roll: {start}");
@@ -106,6 +107,11 @@ async fn a_manual_turn_is_committed_by_the_client() {
     let error = socket.next().await;
     assert_eq!(error["error"]["code"], "input_audio_buffer_commit_empty");
     assert_eq!(error["error"]["event_id"], "mine");
+    socket.append(&loud(50)).await;
+    socket.send(json!({"type": "input_audio_buffer.commit"})).await;
+    let events = socket.until("conversation.item.done").await;
+    assert_eq!(events[0]["type"], "input_audio_buffer.committed", "100 ms are enough");
+    socket.until("conversation.item.input_audio_transcription.completed").await;
     socket.append(&loud(700)).await;
     socket.send(json!({"type": "input_audio_buffer.commit"})).await;
     let events = socket.until("conversation.item.done").await;
@@ -149,6 +155,7 @@ async fn a_barge_in_stops_the_reply() {
     let mut socket = hub.connect("").await;
     socket.append(&quiet(100)).await;
     let _answer = socket.ask("Tell me").await;
+    socket.until("rate_limits.updated").await;
     socket.append(&loud(500)).await;
     socket.append(&quiet(600)).await;
     let events = socket.until("response.done").await;

@@ -92,6 +92,12 @@ impl Playhead {
         (!self.held).then(|| begins + left.duration(self.rate))
     }
 
+    /// When all that was sent has been heard, or will have been; none before playback began and while held.
+    pub fn ends_at(&self) -> Option<Timestamp> {
+        let left = self.sent.saturating_sub(self.base);
+        self.since.filter(|_| !self.held).map(|since| since + left.duration(self.rate))
+    }
+
     /// How much was sent in all.
     pub fn n_sent(&self) -> Samples {
         self.sent

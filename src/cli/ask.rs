@@ -1,9 +1,9 @@
 //! `antiphon ask`: speaks a file to a server in real time and hears its answer.
 
 use super::{CliError, Settings, blocking, files, print};
-use crate::client::{self, Answer, AskOptions, AudioMode, ClientError, ConnectOptions};
+use crate::client::{self, Answer, AskOptions, AudioMode, ClientError, ConnectOptions, Trust};
 use crate::config::Config;
-use crate::server::{self, Parts};
+use crate::server::{self, Keys, Parts};
 use crate::telemetry::Metrics;
 use crate::units::Pcm;
 use clap::{Args, ValueEnum};
@@ -37,9 +37,18 @@ pub struct AskArgs {
     /// The voice of the answer
     #[arg(long)]
     voice: Option<String>,
-    /// The environment variable that holds the server's key
-    #[arg(long, value_name = "NAME")]
+    /// The server's key; better in the environment, where other users of this machine do not see it
+    #[arg(long, env = "ANTIPHON_API_KEY", hide_env_values = true, value_name = "KEY")]
+    key: Option<String>,
+    /// Another environment variable that holds the key
+    #[arg(long, value_name = "NAME", conflicts_with = "key")]
     key_env: Option<String>,
+    /// Trust the certificates in this PEM file, and no others
+    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
+    ca_file: Option<PathBuf>,
+    /// Trust any certificate: whoever stands in between can listen
+    #[arg(long)]
+    insecure: bool,
     /// The model, for servers that want one
     #[arg(long)]
     model: Option<String>,
@@ -88,9 +97,19 @@ async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Answer, CliE
         Mode::Opus => AudioMode::Opus,
     };
     options.model = args.model.clone();
-    options.key = args.key_env.as_deref().map(key).transpose()?;
+    options.trust = match &args.ca_file {
+        Some(path) => Trust::File(path.clone()),
+        None if args.insecure => Trust::Anyone,
+        None => Trust::System,
+    };
+    options.key = match &args.key_env {
+        Some(variable) => Some(key(variable)?),
+        None => args.key.clone().filter(|key| !key.is_empty()),
+    };
+    // Other servers know no way back.
+    options.resume = args.audio != Mode::Ga;
     let connection = client::connect(&options).await.map_err(failure)?;
-    let options = AskOptions { session: session(args), ..AskOptions::default() };
+    let options = AskOptions { session: session(args), reconnect: Some(options), ..AskOptions::default() };
     client::ask(connection, question, &options).await.map_err(failure)
 }
 
@@ -106,7 +125,11 @@ async fn ask_own(args: &AskArgs, question: &Pcm) -> Result<Answer, CliError> {
     let wanted = config.clone();
     let engines = blocking(move || crate::engines::build(&wanted)).await??;
     let stop = CancellationToken::new();
-    let serving = server::serve(listener, Parts { config, engines, metrics: Metrics::new() }, stop.clone());
+    let serving = server::serve(
+        listener,
+        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None },
+        stop.clone(),
+    );
     tokio::pin!(serving);
     let answer = tokio::select! {
         ended = &mut serving => {
@@ -141,7 +164,7 @@ fn session(args: &AskArgs) -> Option<Value> {
 fn failure(error: ClientError) -> CliError {
     let text = super::with_causes(&error);
     match error {
-        ClientError::BadUrl { .. } => CliError::Usage(text),
+        ClientError::BadUrl { .. } | ClientError::BadCertificates { .. } => CliError::Usage(text),
         ClientError::CannotConnect { .. } | ClientError::Full { .. } | ClientError::Refused { .. } => {
             CliError::Unreachable(text)
         }

@@ -3,7 +3,7 @@
 use super::{CliError, blocking, print};
 use crate::bench::{self, HubCommand, Measure, Plan};
 use crate::config::Config;
-use crate::server::{self, Parts};
+use crate::server::{self, Keys, Parts};
 use crate::session::Engines;
 use crate::telemetry::Metrics;
 use crate::{llm, stt, tts, vad};
@@ -143,7 +143,11 @@ pub(super) async fn run_hub(args: BenchHubArgs) -> Result<(), CliError> {
     };
     print::line(&address.to_string())?;
     let stop = CancellationToken::new();
-    let serving = server::serve(listener, Parts { config, engines, metrics: Metrics::new() }, stop.clone());
+    let serving = server::serve(
+        listener,
+        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None },
+        stop.clone(),
+    );
     tokio::pin!(serving);
     tokio::select! {
         served = &mut serving => return served.map_err(|error| CliError::failed(&error)),

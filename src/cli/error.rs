@@ -2,6 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::engines::EnginesError;
+use crate::server::{KeysError, TlsError};
 use std::error::Error;
 use std::io;
 
@@ -17,6 +18,12 @@ pub enum CliError {
     /// The configuration is wrong.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// The keys are wrong, or missing where they are needed.
+    #[error(transparent)]
+    Keys(#[from] KeysError),
+    /// The certificate cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// An engine, library or model is missing.
     #[error("{0}")]
     Engines(#[from] EnginesError),
@@ -50,7 +57,7 @@ impl CliError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Failed(_) => 1,
-            Self::Usage(_) | Self::Config(_) => 2,
+            Self::Usage(_) | Self::Config(_) | Self::Keys(_) | Self::Tls(_) => 2,
             Self::Engines(_) => 3,
             Self::Listen { .. } | Self::Unreachable(_) => 4,
             Self::Interrupted => 130,
@@ -89,6 +96,8 @@ pub(super) fn one_of_each() -> Vec<CliError> {
         CliError::Failed(String::new()),
         CliError::Usage(String::new()),
         CliError::Config(ConfigError::Invalid(Vec::new())),
+        CliError::Keys(KeysError::Open { address: String::new() }),
+        CliError::Tls(TlsError::Half),
         CliError::Engines(EnginesError(Vec::new())),
         CliError::Listen { address: String::new(), source },
         CliError::Unreachable(String::new()),

@@ -2,12 +2,12 @@
 
 use super::config::engines;
 use super::{CliError, blocking, print};
-use crate::config::{Sources, load};
-use crate::server::{self, Parts};
+use crate::config::{ServerConfig, Sources, load};
+use crate::server::{self, Keys, Parts, Tls};
 use crate::telemetry::Metrics;
 use clap::Args;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 Examples:
   antiphon serve                           this machine only, engines that need no download
   antiphon serve --config my.toml          with your settings (see `antiphon config default`)
+  antiphon serve --tls-self-signed         https and wss, for clients that take nothing else
   antiphon serve --listen 127.0.0.1:0      on any free port; the first lines say which
 
 Ctrl-C ends running sessions in peace; a second Ctrl-C ends at once.")]
@@ -28,6 +29,12 @@ pub struct ServeArgs {
     /// Address and port to listen on [default: 127.0.0.1:8080, or as configured]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// Speak https and wss with a certificate made for this run, for trying out
+    #[arg(long)]
+    tls_self_signed: bool,
+    /// Write that certificate to this file, for clients that are to trust it
+    #[arg(long, value_name = "FILE", requires = "tls_self_signed")]
+    tls_cert_out: Option<PathBuf>,
 }
 
 pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
@@ -35,6 +42,12 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     sources.options.extend(args.listen.map(|address| ("server", "listen", address)));
     let config = load(&sources)?;
 
+    let keys = Keys::load(&config.server)?;
+    let tls = tls(args.tls_self_signed, args.tls_cert_out.as_deref(), &config.server)?;
+    let address = config.server.listen.clone();
+    if let Some(address) = tokio::net::lookup_host(&address).await.ok().and_then(|mut found| found.next()) {
+        keys.allow_listening(address)?;
+    }
     // The port first: a taken one is said before models have loaded for seconds.
     let listener = listen(&config.server.listen).await?;
     let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
@@ -49,15 +62,30 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     print::line(&format!(
         "Antiphon {} is listening on {}: open it in a browser\n\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
         env!("CARGO_PKG_VERSION"),
-        page(address),
+        page(address, tls.is_some()),
         engines(&config),
         "voices",
         voices.join(", "),
     ))?;
-    let parts = Parts { config, engines: loaded, metrics: Metrics::new() };
+    let parts = Parts { config, engines: loaded, metrics: Metrics::new(), keys, tls };
     let served = server::serve(listener, parts, stop).await;
     signals.abort();
     served.map_err(|error| CliError::failed(&error))
+}
+
+/// The certificate to serve with, if any.
+fn tls(self_signed: bool, out: Option<&Path>, config: &ServerConfig) -> Result<Option<Tls>, CliError> {
+    if !self_signed {
+        return Ok(Tls::load(config)?);
+    }
+    if !config.tls_cert.is_empty() {
+        return Err(CliError::Usage("--tls-self-signed and server.tls_cert exclude each other".into()));
+    }
+    let (tls, pem) = Tls::self_signed(&config.allowed_hosts)?;
+    if let Some(path) = out {
+        std::fs::write(path, pem).map_err(|error| CliError::file("written", path, &error))?;
+    }
+    Ok(Some(tls))
 }
 
 async fn listen(address: &str) -> Result<TcpListener, CliError> {
@@ -65,11 +93,12 @@ async fn listen(address: &str) -> Result<TcpListener, CliError> {
 }
 
 /// The address to open on this machine. A page may use the microphone only at a loopback address or by https.
-fn page(address: SocketAddr) -> String {
+fn page(address: SocketAddr, tls: bool) -> String {
+    let scheme = if tls { "https" } else { "http" };
     if address.ip().is_unspecified() {
-        format!("http://localhost:{}", address.port())
+        format!("{scheme}://localhost:{}", address.port())
     } else {
-        format!("http://{address}")
+        format!("{scheme}://{address}")
     }
 }
 
@@ -103,7 +132,8 @@ mod tests {
 
     #[test]
     fn the_page_is_named_by_an_address_browsers_trust() {
-        let page = |text: &str| page(text.parse().expect("an address"));
+        assert_eq!(page(([127, 0, 0, 1], 443).into(), true), "https://127.0.0.1:443");
+        let page = |text: &str| page(text.parse().expect("an address"), false);
         assert_eq!(page("0.0.0.0:8080"), "http://localhost:8080");
         assert_eq!(page("[::1]:81"), "http://[::1]:81");
         assert_eq!(page("127.0.0.1:8080"), "http://127.0.0.1:8080");

@@ -1,6 +1,6 @@
 //! One question, spoken at real time, and its answer with where the time went.
 
-use super::connection::{AudioMode, Connection, Sender};
+use super::connection::{AudioMode, ConnectOptions, Connection, Sender};
 use super::error::ClientError;
 use super::event::{Event, Problem, Received, ResponseInfo};
 use super::microphone::Microphone;
@@ -19,11 +19,16 @@ const QUIET: Duration = Duration::from_millis(700);
 /// How long after the response a transcript may come. Servers without transcription never send one.
 const TRANSCRIPT_GRACE: Duration = Duration::from_secs(2);
 
+/// Between two attempts to take a session up again.
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
+
 /// How a question is asked.
 #[derive(Clone, Debug)]
 pub struct AskOptions {
     /// A `session` for `session.update`, sent first: other servers have to be told about transcription.
     pub session: Option<Value>,
+    /// How to connect again when the connection breaks; `None`: that ends it.
+    pub reconnect: Option<ConnectOptions>,
     /// For the session to begin.
     pub greeting_deadline: Duration,
     /// For the whole answer, from the end of the recording.
@@ -32,7 +37,12 @@ pub struct AskOptions {
 
 impl Default for AskOptions {
     fn default() -> Self {
-        Self { session: None, greeting_deadline: Duration::from_secs(10), answer_deadline: Duration::from_secs(60) }
+        Self {
+            session: None,
+            reconnect: None,
+            greeting_deadline: Duration::from_secs(10),
+            answer_deadline: Duration::from_secs(60),
+        }
     }
 }
 
@@ -66,7 +76,6 @@ pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOption
     greet(&mut connection, options).await?;
     let mut turn = Turn::new(connection.sender.mode());
     let deadline = Instant::now() + microphone.duration() + options.answer_deadline;
-    let Connection { mut sender, mut receiver } = connection;
     loop {
         tokio::select! {
             biased;
@@ -74,14 +83,45 @@ pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOption
                 return Err(ClientError::TimedOut { what: turn.awaited(), after: options.answer_deadline });
             }
             () = microphone.due() => {
-                microphone.step(&mut sender).await?;
-                turn.report(&mut sender).await?;
+                let stepped = microphone.step(&mut connection.sender).await;
+                let stepped = match stepped {
+                    Ok(()) => turn.report(&mut connection.sender).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = stepped {
+                    come_back(&mut connection, options, error).await?;
+                }
             }
-            received = receiver.next() => turn.take(received?, Instant::now())?,
+            received = connection.receiver.next() => match received {
+                Ok(received) => turn.take(received, Instant::now())?,
+                Err(error) => come_back(&mut connection, options, error).await?,
+            },
         }
         if microphone.is_over() && turn.is_over(Instant::now()) {
-            sender.close().await;
+            connection.sender.close().await;
             return Ok(turn.answer(&microphone));
+        }
+    }
+}
+
+/// Takes the session up again after a break, for as long as the server keeps it; else `error` stands.
+async fn come_back(connection: &mut Connection, options: &AskOptions, error: ClientError) -> Result<(), ClientError> {
+    let broke = match &error {
+        ClientError::Broken(_) => true,
+        ClientError::Closed { reason } => reason.is_empty(),
+        _ => false,
+    };
+    let (Some(reconnect), Some(ticket)) = (options.reconnect.as_ref().filter(|_| broke), connection.receiver.ticket())
+    else {
+        return Err(error);
+    };
+    let until = Instant::now() + ticket.within;
+    loop {
+        match connection.resume(reconnect).await {
+            Ok(_) => return Ok(()),
+            Err(ClientError::Server { .. }) => return Err(error),
+            Err(_) if Instant::now() + BETWEEN_TRIES >= until => return Err(error),
+            Err(_) => sleep_until(Instant::now() + BETWEEN_TRIES).await,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 use super::error::ClientError;
 use super::event::{Event, Received};
+use super::resume::Ticket;
+use super::trust::Trust;
 use crate::audio::codec::OpusOut;
 use crate::units::{ItemId, Samples};
 use crate::wire::frame::{Frame, FrameKind};
@@ -14,18 +16,22 @@ use serde_json::{Value, json};
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::handshake::client::Request;
 use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode, Uri};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
-use tokio_tungstenite::{WebSocketStream, connect_async_with_config};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_tls_with_config};
 
 /// The longest wait for the socket to take one message: a server that does not read for so long is gone.
 const SEND_DEADLINE: Duration = Duration::from_secs(10);
 /// The largest message taken, as the hub's own limit.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
+
+/// A socket whose handshake is done.
+pub(super) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
 /// How audio travels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,6 +56,10 @@ pub struct ConnectOptions {
     pub model: Option<String>,
     /// How audio travels.
     pub mode: AudioMode,
+    /// Whose certificate is taken for the server's.
+    pub trust: Trust,
+    /// Whether the session is to outlive its connection, for [`Connection::resume`]: this hub only.
+    pub resume: bool,
     /// For the whole of connecting.
     pub deadline: Duration,
 }
@@ -57,10 +67,18 @@ pub struct ConnectOptions {
 impl ConnectOptions {
     /// To `url` in the GA mode, without key and model, within 10 s.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), key: None, model: None, mode: AudioMode::Ga, deadline: Duration::from_secs(10) }
+        Self {
+            url: url.into(),
+            key: None,
+            model: None,
+            mode: AudioMode::Ga,
+            trust: Trust::System,
+            resume: false,
+            deadline: Duration::from_secs(10),
+        }
     }
 
-    fn request(&self) -> Result<Request, ClientError> {
+    fn request(&self, ticket: Option<&Ticket>) -> Result<Request, ClientError> {
         let bad = |reason: String| ClientError::BadUrl { url: self.url.clone(), reason };
         let uri: Uri = self.url.parse().map_err(|error| bad(format!("{error}")))?;
         let scheme = match uri.scheme_str() {
@@ -76,7 +94,12 @@ impl ConnectOptions {
             AudioMode::Opus => Some("audio=opus".to_owned()),
         };
         let model = self.model.as_ref().map(|model| format!("model={model}"));
-        let query: Vec<_> = uri.query().map(str::to_owned).into_iter().chain(model).chain(audio).collect();
+        let resume = match ticket {
+            Some(Ticket { key, received, .. }) => Some(format!("resume={key}&after={received}")),
+            None => self.resume.then(|| "resume=1".to_owned()),
+        };
+        let given = uri.query().map(str::to_owned).into_iter();
+        let query: Vec<_> = given.chain(model).chain(audio).chain(resume).collect();
         let mark = if query.is_empty() { "" } else { "?" };
         let address = format!("{scheme}://{host}{path}{mark}{}", query.join("&"));
         let mut request = address.into_client_request().map_err(|error| bad(error.to_string()))?;
@@ -91,16 +114,24 @@ impl ConnectOptions {
 
 /// Connects. Dropping the future gives up.
 pub async fn connect(options: &ConnectOptions) -> Result<Connection, ClientError> {
-    let request = options.request()?;
-    let url = request.uri().to_string();
+    Connection::new(connect_to(options, None).await?, options.mode)
+}
+
+/// Connects to a new session, or to that of a ticket.
+pub(super) async fn connect_to(options: &ConnectOptions, ticket: Option<&Ticket>) -> Result<Socket, ClientError> {
+    let request = options.request(ticket)?;
+    // Without the query, which may hold a key.
+    let url = request.uri().to_string().split('?').next().unwrap_or_default().to_owned();
     let config = WebSocketConfig::default()
         .read_buffer_size(16 << 10)
         .write_buffer_size(0)
         .max_write_buffer_size(MAX_MESSAGE_BYTES)
         .max_message_size(Some(MAX_MESSAGE_BYTES));
-    let connecting = timeout(options.deadline, connect_async_with_config(request, Some(config), true)).await;
+    let connector = options.trust.connector()?;
+    let connecting = connect_async_tls_with_config(request, Some(config), true, connector);
+    let connecting = timeout(options.deadline, connecting).await;
     match connecting {
-        Ok(Ok((socket, _))) => Connection::new(socket, options.mode),
+        Ok(Ok((socket, _))) => Ok(socket),
         Ok(Err(error)) => Err(not_connected(url, error)),
         Err(_) => Err(ClientError::TimedOut { what: "connecting", after: options.deadline }),
     }
@@ -135,8 +166,15 @@ impl Connection {
         let (sink, stream) = socket.split();
         let encoder = if mode == AudioMode::Opus { Some(OpusOut::new().map_err(opus("opening"))?) } else { None };
         let sender = Sender { sink: Box::pin(sink), mode, encoder, sequence: 0, sent: Samples::ZERO };
-        let receiver = Receiver { stream: stream.boxed(), mode, decoder: None };
+        let receiver = Receiver { stream: stream.boxed(), mode, decoder: None, ticket: None, n_received: 0 };
         Ok(Self { sender, receiver })
+    }
+
+    /// Goes on on another socket: numbers, encoder and decoder as they are.
+    pub(super) fn replace(&mut self, socket: Socket) {
+        let (sink, stream) = socket.split();
+        self.sender.sink = Box::pin(sink);
+        self.receiver.stream = stream.boxed();
     }
 }
 
@@ -229,11 +267,34 @@ pub struct Receiver {
     stream: BoxStream<'static, Result<Message, WsError>>,
     mode: AudioMode,
     decoder: Option<opus::Decoder>,
+    /// The way back, once the server has told it; its count is not kept up.
+    ticket: Option<Ticket>,
+    n_received: u64,
 }
 
 impl Receiver {
+    /// How to go on with the session on another connection, where the server has said that it can be done.
+    pub fn ticket(&self) -> Option<Ticket> {
+        Some(Ticket { received: self.n_received, ..self.ticket.clone()? })
+    }
+
     /// The next thing received; waits without a deadline, and nothing is lost when the wait is dropped.
     pub async fn next(&mut self) -> Result<Received, ClientError> {
+        let received = self.message().await?;
+        self.n_received += 1;
+        if let Received::Event(Event::SessionResumable { key, within_s }) = &received {
+            let within = Duration::from_secs(*within_s);
+            self.ticket = Some(Ticket { key: key.clone(), within, received: 0 });
+        }
+        Ok(received)
+    }
+
+    /// The first message on a connection that goes on with a session; it is not counted.
+    pub(super) async fn greeting(&mut self) -> Result<Received, ClientError> {
+        self.message().await
+    }
+
+    async fn message(&mut self) -> Result<Received, ClientError> {
         loop {
             match self.stream.next().await {
                 Some(Ok(Message::Text(text))) => return read_event(text.as_str()),

@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 
 fn address(url: &str, mode: AudioMode, model: Option<&str>) -> String {
     let options = ConnectOptions { mode, model: model.map(str::to_owned), ..ConnectOptions::new(url) };
-    options.request().unwrap().uri().to_string()
+    options.request(None).unwrap().uri().to_string()
 }
 
 #[test]
@@ -17,8 +17,13 @@ fn addresses_are_completed() {
     check("ws://hub:1/a/b?x=1", "ws://hub:1/a/b?x=1");
     assert_eq!(address("ws://h", AudioMode::Opus, None), "ws://h/v1/realtime?audio=opus");
     assert_eq!(address("ws://h?x=1", AudioMode::Pcm16, Some("m")), "ws://h/v1/realtime?x=1&model=m&audio=pcm16");
+    let mut options = ConnectOptions::new("ws://h");
+    options.resume = true;
+    assert_eq!(options.request(None).unwrap().uri(), "ws://h/v1/realtime?resume=1");
+    let ticket = Ticket { key: "rk_1".into(), within: Duration::from_secs(30), received: 7 };
+    assert_eq!(options.request(Some(&ticket)).unwrap().uri(), "ws://h/v1/realtime?resume=rk_1&after=7");
     for bad in ["", "hub:8080", "ftp://hub", "http://"] {
-        let error = ConnectOptions::new(bad).request().unwrap_err();
+        let error = ConnectOptions::new(bad).request(None).unwrap_err();
         assert!(matches!(error, ClientError::BadUrl { .. }), "{bad}: {error}");
     }
 }
@@ -27,9 +32,9 @@ fn addresses_are_completed() {
 fn a_key_travels_as_a_bearer() {
     let mut options = ConnectOptions::new("ws://h");
     options.key = Some("k1".into());
-    assert_eq!(options.request().unwrap().headers()["Authorization"], "Bearer k1");
+    assert_eq!(options.request(None).unwrap().headers()["Authorization"], "Bearer k1");
     options.key = Some("bad\nkey".into());
-    let error = options.request().unwrap_err().to_string();
+    let error = options.request(None).unwrap_err().to_string();
     assert!(error.contains("the key holds") && !error.contains("bad\nkey"), "{error}");
 }
 

@@ -14,6 +14,14 @@ pub enum ClientError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The file of trusted certificates cannot be used.
+    #[error("{}: no certificates to trust: {reason}", path.display())]
+    BadCertificates {
+        /// As given.
+        path: std::path::PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Nobody answers there.
     #[error("cannot connect to {url}")]
     CannotConnect {

@@ -62,6 +62,10 @@ pub enum Event {
     Cleared {},
     #[serde(rename = "antiphon.timeline")]
     Timeline { marks: BTreeMap<String, f64> },
+    #[serde(rename = "antiphon.session.resumable")]
+    SessionResumable { key: String, within_s: u64 },
+    #[serde(rename = "antiphon.session.resumed")]
+    SessionResumed { received: u64 },
     #[serde(rename = "error")]
     Error { error: Problem },
     /// Everything else.

@@ -10,6 +10,8 @@ mod error;
 mod event;
 mod microphone;
 mod reply;
+mod resume;
+mod trust;
 
 pub use ask::{Answer, AskOptions, ask};
 pub use connection::{AudioMode, ConnectOptions, Connection, Receiver, Sender, connect};
@@ -17,6 +19,8 @@ pub use error::ClientError;
 pub use event::{Event, Problem, Received, ResponseInfo, StatusInfo};
 pub use microphone::{FRAME, Microphone};
 pub use reply::Reply;
+pub use resume::Ticket;
+pub use trust::Trust;
 
 use crate::units::SampleRate;
 

@@ -2,6 +2,7 @@
 
 use super::ServerConfig;
 use crate::llm::LlmConfig;
+use crate::mcp::McpConfig;
 use crate::session::SessionConfig;
 use crate::stt::SttConfig;
 use crate::tts::TtsConfig;
@@ -24,6 +25,8 @@ pub struct Config {
     pub llm: LlmConfig,
     /// Text to speech.
     pub tts: TtsConfig,
+    /// Remote tools.
+    pub mcp: McpConfig,
     /// One conversation.
     pub session: SessionConfig,
     /// The server.

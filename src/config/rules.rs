@@ -39,6 +39,8 @@ pub enum Rule {
     Listen,
     /// A list of web origins: scheme and host, nothing after it.
     Origins,
+    /// A list of addresses.
+    Urls,
     /// A list of host names, without scheme and port.
     Hosts,
 }
@@ -82,14 +84,27 @@ pub const KEYS: &[Key] = &[
     key("tts", "model", Rule::Name),
     key("tts", "api_key_env", Rule::Variable),
     key("tts", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("mcp", "allowed_servers", Rule::Urls),
+    key("mcp", "list_timeout_ms", Rule::Whole(100, 600_000, "milliseconds")),
+    key("mcp", "call_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("mcp", "follow_up_ms", Rule::Whole(0, 60_000, "milliseconds")),
     key("session", "max_minutes", Rule::Whole(1, 1_440, "minutes")),
+    key("session", "resume_seconds", Rule::Whole(1, 600, "seconds")),
     key("session", "lead_ms", Rule::Whole(40, 5_000, "milliseconds")),
     key("session", "create_response", Rule::Switch),
     key("session", "interrupt_response", Rule::Switch),
+    key("session", "history_tokens", Rule::Whole(200, 10_000_000, "tokens")),
+    key("session", "max_utterance_seconds", Rule::Whole(10, 600, "seconds")),
+    key("session", "refuse_unknown_fields", Rule::Switch),
     key("server", "listen", Rule::Listen),
     key("server", "max_sessions", Rule::Whole(1, 1_000_000, "sessions")),
     key("server", "allowed_origins", Rule::Origins),
     key("server", "allowed_hosts", Rule::Hosts),
+    key("server", "api_keys_env", Rule::Variable),
+    key("server", "api_keys_file", Rule::Text),
+    key("server", "tls_cert", Rule::Text),
+    key("server", "tls_key", Rule::Text),
+    key("server", "ping_seconds", Rule::Whole(1, 3_600, "seconds")),
     key("server", "drain_seconds", Rule::Whole(0, 3_600, "seconds")),
 ];
 
@@ -118,6 +133,7 @@ impl Rule {
             Self::Whole(min, max, _) => value.as_integer().is_some_and(|n| (*min..=*max).contains(&n)),
             Self::Number(min, max) => number(value).is_some_and(|n| (*min..=*max).contains(&n)),
             Self::Origins => list(value, origin),
+            Self::Urls => list(value, |url| after_scheme(url).is_some_and(url_rest)),
             Self::Hosts => list(value, host),
             _ => value.as_str().is_some_and(|text| self.allows_text(text)),
         }
@@ -153,6 +169,7 @@ impl Rule {
             Self::Url => "an address such as \"http://127.0.0.1:11434/v1\"".into(),
             Self::Listen => "an address and a port, such as \"127.0.0.1:8080\"".into(),
             Self::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
+            Self::Urls => "a list of addresses, such as [\"https://mcp.example.org/mcp\"]".into(),
             Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
         }
     }

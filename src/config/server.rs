@@ -14,6 +14,16 @@ pub struct ServerConfig {
     pub allowed_origins: Vec<String>,
     /// Host names besides loopback under which the server may be addressed.
     pub allowed_hosts: Vec<String>,
+    /// The environment variable that holds the keys; empty: none does.
+    pub api_keys_env: String,
+    /// A file of keys, one a line, plain or hashed; empty: there is none.
+    pub api_keys_file: String,
+    /// The certificate and its chain, PEM; empty: no TLS.
+    pub tls_cert: String,
+    /// The certificate's private key, PEM.
+    pub tls_key: String,
+    /// How often a connection is asked whether it still stands.
+    pub ping_seconds: u32,
     /// How long running sessions may go on after the server was told to stop.
     pub drain_seconds: u32,
 }
@@ -25,6 +35,11 @@ impl Default for ServerConfig {
             max_sessions: 100,
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
+            api_keys_env: "ANTIPHON_API_KEYS".into(),
+            api_keys_file: String::new(),
+            tls_cert: String::new(),
+            tls_key: String::new(),
+            ping_seconds: 20,
             drain_seconds: 10,
         }
     }

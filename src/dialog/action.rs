@@ -1,7 +1,8 @@
 //! What the reducer decides: work for the session, and notices to the client in domain terms.
 
-use super::{Item, ResponseSettings};
-use crate::llm::{ChatRequest, Usage};
+use super::{Item, RemoteCall, ResponseSettings, ResponseUsage};
+use crate::llm::ChatRequest;
+use crate::mcp::Server;
 use crate::units::{ItemId, ResponseId, Samples, TurnId};
 
 /// Something to do, in the order of the list.
@@ -15,12 +16,30 @@ pub enum Action {
     CloseUtterance(ItemId),
     /// It is not wanted any more.
     DropUtterance(ItemId),
+    /// Transcribe the audio that came with an item of the client's; each time the next of those that came together.
+    Transcribe(ItemId),
     /// The input buffer is empty from here on.
     ClearInput,
     /// Start a response's work.
     StartResponse(Box<ResponseWork>),
     /// Stop a response's work and drop its audio that has not left yet.
     StopResponse(ResponseId),
+    /// Ask a remote server for its tools.
+    ListTools {
+        /// The list's item.
+        item: ItemId,
+        /// Which server.
+        server: Server,
+    },
+    /// Call a remote server's tool: of a confirmed turn only, and with the client's consent where it wants to give it.
+    CallRemote {
+        /// The call's item.
+        item: ItemId,
+        /// The call.
+        call: RemoteCall,
+    },
+    /// A list or a call is not waited for any more.
+    StopRemote(ItemId),
     /// Let no reply audio out for now.
     Hold,
     /// Let it out again.
@@ -59,6 +78,15 @@ pub enum Notice {
         /// The item it will be.
         item: ItemId,
         /// The end of the last voiced window.
+        audio_end: Samples,
+    },
+    /// The user has said nothing for long after the last reply; samples at 16 kHz.
+    IdleTimeout {
+        /// The item it will be.
+        item: ItemId,
+        /// Where the silence began.
+        audio_start: Samples,
+        /// Now.
         audio_end: Samples,
     },
     /// The input buffer became an item.
@@ -105,6 +133,8 @@ pub enum Notice {
     TranscriptDelta {
         /// The utterance's item.
         item: ItemId,
+        /// Which part of it.
+        part: u32,
         /// More words.
         delta: String,
     },
@@ -112,8 +142,12 @@ pub enum Notice {
     Transcript {
         /// The utterance's item.
         item: ItemId,
+        /// Which part of it.
+        part: u32,
         /// All of them.
         text: String,
+        /// Those that no [`Notice::TranscriptDelta`] has told.
+        rest: Option<String>,
         /// How long the utterance was, at 16 kHz.
         audio: Samples,
     },
@@ -121,6 +155,8 @@ pub enum Notice {
     TranscriptFailed {
         /// The utterance's item.
         item: ItemId,
+        /// Which part of it.
+        part: u32,
         /// What went wrong.
         message: String,
     },
@@ -140,6 +176,20 @@ pub enum Notice {
         item: ItemId,
         /// How.
         change: OutputChange,
+    },
+    /// A list of tools moved.
+    Listing {
+        /// Its item.
+        item: ItemId,
+        /// How.
+        progress: Progress,
+    },
+    /// A remote call outside of any response moved.
+    RemoteProgress {
+        /// Its item.
+        item: ItemId,
+        /// How.
+        progress: Progress,
     },
     /// Reply audio waits: the client stops its playback where it is.
     Held {
@@ -162,6 +212,17 @@ pub enum Notice {
         /// Why.
         reason: Refusal,
     },
+}
+
+/// How remote work goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Under way.
+    InProgress,
+    /// Done.
+    Completed,
+    /// It gave nothing.
+    Failed,
 }
 
 /// How an output of a response moved, in the order these happen.
@@ -201,6 +262,12 @@ pub enum OutputChange {
         /// JSON text.
         arguments: String,
     },
+    /// More arguments of a remote call.
+    RemoteDelta(String),
+    /// A remote call's arguments are whole.
+    RemoteArguments(String),
+    /// A remote call runs.
+    RemoteProgress(Progress),
     /// It ended.
     Done(Item),
 }
@@ -218,15 +285,6 @@ pub struct ResponseView {
     pub output: Vec<Item>,
     /// What it used, once it is done.
     pub usage: Option<ResponseUsage>,
-}
-
-/// What a response used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ResponseUsage {
-    /// Tokens, where the engine counts them.
-    pub tokens: Option<Usage>,
-    /// Speech made.
-    pub audio_ms: u64,
 }
 
 /// How a response goes.
@@ -274,6 +332,15 @@ pub enum Refusal {
     NoActiveResponse,
     /// One is under way.
     ResponseActive(ResponseId),
+    /// So many are under way beside the conversation.
+    TooManyResponses(usize),
+    /// An item that would fill the conversation alone.
+    ItemTooLarge {
+        /// Bytes of its text.
+        bytes: usize,
+        /// The most there may be.
+        limit: usize,
+    },
     /// Assistant audio is present, so the voice stays.
     VoiceFixed,
     /// There is no such item to delete.
@@ -288,6 +355,10 @@ pub enum Refusal {
     NoItemToRead(ItemId),
     /// The id is taken.
     DuplicateItem(ItemId),
+    /// A result answers no call of the conversation.
+    NoSuchCall(String),
+    /// No call of that id waits for consent.
+    NoSuchApproval(ItemId),
     /// Only the model's speech can be truncated.
     NotTruncatable,
     /// The audio is shorter than that.

@@ -22,6 +22,19 @@ impl Captions {
         let space = if first == 0 { "" } else { " " };
         Some(format!("{space}{}", self.last[first..agreed].join(" ")))
     }
+
+    /// What of the final transcript was not told yet. `None` when nothing is left, or when other words were told: then
+    /// the whole transcript says what stands.
+    pub(super) fn rest(&self, text: &str) -> Option<String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let told = &self.last[..self.n_told.min(self.last.len())];
+        let stands = told.len() == self.n_told && words.len() > told.len();
+        if !stands || words.iter().zip(told).any(|(new, old)| new != old) {
+            return None;
+        }
+        let space = if told.is_empty() { "" } else { " " };
+        Some(format!("{space}{}", words[told.len()..].join(" ")))
+    }
 }
 
 /// Words an utterance must have before it can be taken for an echo: "yes" after "say yes or no" is an answer.
@@ -69,6 +82,17 @@ mod tests {
         assert_eq!(captions.partial("what it takes"), Some(" it".into()));
         assert_eq!(captions.partial("that it takes to"), None);
         assert_eq!(captions.partial("that it takes to"), Some(" takes to".into()));
+    }
+
+    #[test]
+    fn the_end_tells_the_rest() {
+        let mut captions = Captions::default();
+        assert_eq!(captions.rest("what is it"), Some("what is it".into()));
+        captions.partial("what is");
+        captions.partial("what is");
+        assert_eq!(captions.rest("what is it"), Some(" it".into()));
+        assert_eq!(captions.rest("what is"), None);
+        assert_eq!(captions.rest("what was it"), None, "nothing can be taken back");
     }
 
     #[test]

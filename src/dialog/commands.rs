@@ -1,10 +1,15 @@
 //! What a client may ask, and when it is refused.
 
+use super::history::MAX_BYTES;
+use super::listening::Utterance;
 use super::{
     Action, Command, Content, Dialog, InputEntry, Item, ItemKind, Listener, Notice, Place, Refusal, ResponseRequest,
     Settings, StopReason,
 };
 use crate::units::{ItemId, ResponseId, Samples};
+
+/// Responses under way at once, the conversation's own among them. Each holds a stream of the model.
+const MAX_RESPONSES: usize = 16;
 
 /// The least audio a commit takes: 100 ms at 16 kHz, as the protocol has it.
 const MIN_COMMIT: Samples = Samples(1_600);
@@ -30,7 +35,8 @@ impl Dialog {
                 self.played(&item, audio_end_ms);
                 Ok(())
             }
-            Command::CreateItem { item, place } => self.create_item(item, &place),
+            Command::CreateItem { item, place } => self.create_item(item, &place).map(drop),
+            Command::CreateSpokenItem { item, place, length } => self.create_spoken_item(item, &place, length),
             Command::DeleteItem(id) => self.delete_item(id),
             Command::RetrieveItem(id) => self.retrieve_item(id),
             Command::Truncate { item, content_index, audio_end_ms } => self.truncate(item, content_index, audio_end_ms),
@@ -46,8 +52,10 @@ impl Dialog {
         if settings.voice != self.settings.voice && self.history.has_speech() {
             return Err(Refusal::VoiceFixed);
         }
+        let servers = settings.servers.clone();
         self.settings = settings;
         self.notify(Notice::SettingsUpdated);
+        self.declare_servers(&servers);
         Ok(())
     }
 
@@ -76,16 +84,53 @@ impl Dialog {
         }
     }
 
-    fn create_item(&mut self, mut item: Item, place: &Place) -> Result<(), Refusal> {
+    fn create_spoken_item(&mut self, item: Item, place: &Place, length: Samples) -> Result<(), Refusal> {
+        let part = item.untranscribed().unwrap_or_default();
+        let id = self.create_item(item, place)?;
+        self.actions.push(Action::Transcribe(id.clone()));
+        self.listening.awaiting.push(Utterance::given(id, part, length));
+        Ok(())
+    }
+
+    fn create_item(&mut self, mut item: Item, place: &Place) -> Result<ItemId, Refusal> {
         if item.id.as_str().is_empty() {
             item.id = self.mint_item();
         } else if self.history.item(&item.id).is_some() {
             return Err(Refusal::DuplicateItem(item.id));
         }
+        match &mut item.kind {
+            ItemKind::FunctionOutput { call_id, .. } if !self.history.has_call(call_id) => {
+                return Err(Refusal::NoSuchCall(call_id.clone()));
+            }
+            ItemKind::RemoteConsent { request, .. } if !self.waits_for_consent(request) => {
+                return Err(Refusal::NoSuchApproval(request.clone()));
+            }
+            ItemKind::FunctionCall { call_id, .. } if call_id.is_empty() => *call_id = self.ids.next("call"),
+            _ => {}
+        }
+        if item.n_bytes() > MAX_BYTES {
+            return Err(Refusal::ItemTooLarge { bytes: item.n_bytes(), limit: MAX_BYTES });
+        }
         let previous = self.history.insert(item.clone(), place).map_err(Refusal::NoItemBefore)?;
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
+        let consent = match &item.kind {
+            ItemKind::RemoteConsent { request, approve, .. } => Some((request.clone(), *approve)),
+            _ => None,
+        };
+        let id = item.id.clone();
         self.notify(Notice::ItemDone { item, previous, response: None });
-        Ok(())
+        if let Some((request, approve)) = consent {
+            self.consent(&request, approve);
+        }
+        self.trim();
+        Ok(id)
+    }
+
+    /// Keeps the conversation within its bounds: the oldest items go, and the client is told.
+    pub(super) fn trim(&mut self) {
+        for id in self.history.trim() {
+            self.notify(Notice::ItemDeleted(id));
+        }
     }
 
     fn delete_item(&mut self, id: ItemId) -> Result<(), Refusal> {
@@ -109,9 +154,7 @@ impl Dialog {
         if audio_end_ms > length_ms {
             return Err(Refusal::TruncateBeyondEnd { length_ms, asked_ms: audio_end_ms });
         }
-        let end =
-            if audio_end_ms == length_ms { spoken.generated() } else { Samples::from_ms(audio_end_ms, spoken.rate()) };
-        spoken.cut(end);
+        spoken.cut_at_ms(audio_end_ms);
         self.history.drop_transcript(&id);
         self.notify(Notice::ItemTruncated { item: id, content_index, audio_end_ms });
         Ok(())
@@ -120,6 +163,9 @@ impl Dialog {
     fn respond_on_request(&mut self, request: &ResponseRequest) -> Result<(), Refusal> {
         if let Some(active) = self.active.clone().filter(|_| !request.out_of_band) {
             return Err(Refusal::ResponseActive(active));
+        }
+        if request.out_of_band && self.responses.len() >= MAX_RESPONSES {
+            return Err(Refusal::TooManyResponses(MAX_RESPONSES));
         }
         for entry in request.input.iter().flatten() {
             if let InputEntry::Reference(id) = entry
@@ -133,6 +179,7 @@ impl Dialog {
     }
 
     fn cancel(&mut self, response: Option<ResponseId>) -> Result<(), Refusal> {
+        self.forget_follow_up();
         let wanted = response.or_else(|| self.active.clone());
         let id = wanted.filter(|id| self.responses.contains_key(id)).ok_or(Refusal::NoActiveResponse)?;
         self.stop(&id, StopReason::ClientCancelled);

@@ -2,13 +2,17 @@
 
 use super::{Item, ResponseRequest, Settings};
 use crate::llm::{Finish, Usage};
+use crate::mcp::{CallError, RemoteTool};
 use crate::units::{ItemId, ResponseId, Samples};
 
 /// Something happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// [`super::Dialog::next_deadline`] has come.
-    Tick,
+    Tick {
+        /// How much input audio there was by now, at 16 kHz.
+        position: Samples,
+    },
     /// Two voiced windows while listening: perhaps speech.
     VoiceOnset,
     /// It was not speech.
@@ -59,6 +63,20 @@ pub enum Event {
         item: ItemId,
         /// How much more.
         n: Samples,
+    },
+    /// A remote server's tools came, or cannot be had.
+    Listed {
+        /// The list's item.
+        item: ItemId,
+        /// The tools.
+        result: Result<Vec<RemoteTool>, ()>,
+    },
+    /// A remote call ended.
+    Called {
+        /// The call's item.
+        item: ItemId,
+        /// What the tool gave.
+        result: Result<String, CallError>,
     },
     /// A response's work ended by itself.
     Finished {
@@ -118,6 +136,15 @@ pub enum Command {
         item: Item,
         /// Where.
         place: Place,
+    },
+    /// A new item of the user's with a spoken part that is to be transcribed.
+    CreateSpokenItem {
+        /// The item; an empty id asks for one.
+        item: Item,
+        /// Where.
+        place: Place,
+        /// How long the spoken part is, at 16 kHz.
+        length: Samples,
     },
     /// An item goes.
     DeleteItem(ItemId),

@@ -1,15 +1,21 @@
 //! The conversation: its items in order, and what was heard of the spoken ones.
 
-use super::{Content, Item, ItemKind, ItemStatus, Place, Role, Spoken};
-use crate::llm::{Message, ToolCall};
+use super::{Content, Item, ItemKind, ItemStatus, Place, Spoken};
 use crate::units::{ItemId, ResponseId, Timestamp};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+/// Items a conversation keeps: an hour of a lively one has some 1500.
+const MAX_ITEMS: usize = 4_096;
+/// Text it keeps, in bytes: more than any model reads.
+pub(super) const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// The items of a conversation.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     items: Vec<Item>,
     spoken: HashMap<ItemId, Spoken>,
+    /// The model reads from this item on; see `memory`.
+    pub(super) told_from: Option<ItemId>,
 }
 
 impl History {
@@ -67,6 +73,39 @@ impl History {
         Some(self.items.remove(at))
     }
 
+    /// Whether the client was given a call of this id to answer.
+    pub(super) fn has_call(&self, id: &str) -> bool {
+        self.items.iter().any(|item| matches!(&item.kind, ItemKind::FunctionCall { call_id, .. } if call_id == id))
+    }
+
+    /// Whether any call has this id.
+    pub(super) fn has_call_id(&self, id: &str) -> bool {
+        let is_remote = |item: &Item| match &item.kind {
+            ItemKind::RemoteCall { call, .. } | ItemKind::RemoteRequest(call) => call.call_id == id,
+            _ => false,
+        };
+        self.has_call(id) || self.items.iter().any(is_remote)
+    }
+
+    /// Drops the oldest items beyond the bounds, up to the first that still grows, and gives their ids. A call and its
+    /// result stay together.
+    pub(super) fn trim(&mut self) -> Vec<ItemId> {
+        let mut n_bytes: usize = self.items.iter().map(Item::n_bytes).sum();
+        let mut n = 0;
+        while self.items.len() - n > MAX_ITEMS || n_bytes > MAX_BYTES {
+            let Some(item) = self.items.get(n).filter(|item| item.status != ItemStatus::InProgress) else { break };
+            n_bytes -= item.n_bytes();
+            n += 1;
+        }
+        let mut dropped: Vec<Item> = self.items.drain(..n).collect();
+        let calls: HashSet<String> = dropped.iter().filter_map(Item::call).map(str::to_owned).collect();
+        let orphan =
+            |item: &mut Item| matches!(&item.kind, ItemKind::FunctionOutput { call_id, .. } if calls.contains(call_id));
+        dropped.extend(self.items.extract_if(.., orphan));
+        dropped.iter().for_each(|item| drop(self.spoken.remove(&item.id)));
+        dropped.into_iter().map(|item| item.id).collect()
+    }
+
     /// Whether the assistant has spoken.
     pub(super) fn has_speech(&self) -> bool {
         self.spoken.values().any(|spoken| spoken.generated().0 > 0)
@@ -91,59 +130,16 @@ impl History {
         self.spoken.values_mut().for_each(|spoken| spoken.resume(now));
     }
 
+    /// When the last sound of a reply has ended, or will have.
+    pub(super) fn last_heard_at(&self) -> Timestamp {
+        self.spoken.values().filter_map(Spoken::sounds_until).max().unwrap_or(Timestamp::ZERO)
+    }
+
     /// When all that was sent will have sounded.
     pub(super) fn dry_at(&self, now: Timestamp) -> Timestamp {
         let unheard = self.unheard(now);
         let dry = unheard.iter().filter_map(|id| self.spoken.get(id)?.playhead().dry_at(now));
         dry.max().unwrap_or(Timestamp::ZERO)
-    }
-
-    /// What the model reads: `instructions`, then the conversation as it was heard.
-    pub(super) fn messages(&self, instructions: &str) -> Vec<Message> {
-        self.messages_of(instructions, self.items.iter())
-    }
-
-    /// The same over other items.
-    pub(super) fn messages_of<'a>(&self, instructions: &str, items: impl Iterator<Item = &'a Item>) -> Vec<Message> {
-        let mut messages = Vec::new();
-        if !instructions.is_empty() {
-            messages.push(Message::System(instructions.to_owned()));
-        }
-        for item in items {
-            self.read(item, &mut messages);
-        }
-        messages
-    }
-
-    fn read(&self, item: &Item, messages: &mut Vec<Message>) {
-        match &item.kind {
-            ItemKind::Message { role, .. } => {
-                let heard = self.spoken.get(&item.id).map(|spoken| spoken.history().to_owned());
-                let text = heard.unwrap_or_else(|| item.text());
-                if text.is_empty() {
-                    return;
-                }
-                messages.push(match role {
-                    Role::System => Message::System(text),
-                    Role::User => Message::User(text),
-                    Role::Assistant => Message::Assistant { text, tool_calls: Vec::new() },
-                });
-            }
-            // A call whose arguments were cut off was never made.
-            ItemKind::FunctionCall { .. } if item.status != ItemStatus::Completed => {}
-            ItemKind::FunctionCall { call_id, name, arguments } => {
-                let call = ToolCall { call_id: call_id.clone(), name: name.clone(), arguments: arguments.clone() };
-                // The words and the calls of one answer are one message to the model.
-                if let Some(Message::Assistant { tool_calls, .. }) = messages.last_mut() {
-                    tool_calls.push(call);
-                } else {
-                    messages.push(Message::Assistant { text: String::new(), tool_calls: vec![call] });
-                }
-            }
-            ItemKind::FunctionOutput { call_id, output } => {
-                messages.push(Message::Tool { call_id: call_id.clone(), output: output.clone() });
-            }
-        }
     }
 
     /// Drops the wire transcript of a reply item that the client truncated.

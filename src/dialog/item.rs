@@ -1,5 +1,6 @@
 //! Items of the conversation.
 
+use crate::mcp::{CallError, RemoteTool};
 use crate::units::ItemId;
 
 /// One item.
@@ -50,6 +51,48 @@ pub enum ItemKind {
         /// The result, any text.
         output: String,
     },
+    /// The tools of a remote server, once they are known.
+    RemoteTools {
+        /// Which server.
+        label: String,
+        /// Those the model may call.
+        tools: Vec<RemoteTool>,
+    },
+    /// A call of a remote server's tool.
+    RemoteCall {
+        /// The call.
+        call: RemoteCall,
+        /// The request for consent it comes of.
+        request: Option<ItemId>,
+        /// The result, once it is there.
+        outcome: Option<Result<String, CallError>>,
+    },
+    /// A call that waits for the client's consent.
+    RemoteRequest(RemoteCall),
+    /// The client's consent, or that there is none.
+    RemoteConsent {
+        /// To which request.
+        request: ItemId,
+        /// Yes or no.
+        approve: bool,
+        /// Why.
+        reason: Option<String>,
+    },
+}
+
+/// A call of a remote server's tool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RemoteCall {
+    /// The model's identifier of the call.
+    pub call_id: String,
+    /// The name the model knows the tool by.
+    pub exposed: String,
+    /// Which server.
+    pub label: String,
+    /// The tool, as its server calls it.
+    pub name: String,
+    /// JSON text.
+    pub arguments: String,
 }
 
 /// Who said it.
@@ -89,13 +132,60 @@ impl Item {
         Self { id, status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
     }
 
+    /// The call this item is, if it is one.
+    pub(super) fn call(&self) -> Option<&str> {
+        match &self.kind {
+            ItemKind::FunctionCall { call_id, .. } => Some(call_id),
+            _ => None,
+        }
+    }
+
+    /// Bytes of its text.
+    pub(super) fn n_bytes(&self) -> usize {
+        match &self.kind {
+            ItemKind::Message { content, .. } => content.iter().map(|part| part.text().map_or(0, str::len)).sum(),
+            ItemKind::FunctionCall { call_id, name, arguments } => call_id.len() + name.len() + arguments.len(),
+            ItemKind::FunctionOutput { call_id, output } => call_id.len() + output.len(),
+            ItemKind::RemoteTools { tools, .. } => {
+                tools.iter().map(|tool| tool.name.len() + tool.description.len()).sum()
+            }
+            ItemKind::RemoteCall { call, outcome, .. } => {
+                call.arguments.len() + outcome.iter().flatten().map(String::len).sum::<usize>()
+            }
+            ItemKind::RemoteRequest(call) => call.arguments.len(),
+            ItemKind::RemoteConsent { reason, .. } => reason.as_ref().map_or(0, String::len),
+        }
+    }
+
+    /// Its spoken part whose words are not known yet.
+    pub(super) fn untranscribed(&self) -> Option<u32> {
+        let ItemKind::Message { role: Role::User, content } = &self.kind else { return None };
+        let unknown = |part: &Content| matches!(part, Content::InputAudio { transcript: None });
+        content.iter().position(unknown).map(|part| part as u32)
+    }
+
+    /// Gives a spoken part its words.
+    pub(super) fn transcribe(&mut self, part: u32, text: &str) {
+        let ItemKind::Message { content, .. } = &mut self.kind else { return };
+        if let Some(Content::InputAudio { transcript }) = content.get_mut(part as usize) {
+            *transcript = Some(text.to_owned());
+        }
+    }
+
     /// All the words of a message's parts.
     pub(super) fn text(&self) -> String {
         let ItemKind::Message { content, .. } = &self.kind else { return String::new() };
-        let parts = content.iter().filter_map(|part| match part {
-            Content::InputText(text) | Content::OutputText(text) => Some(text.as_str()),
-            Content::InputAudio { transcript } | Content::OutputAudio { transcript } => transcript.as_deref(),
-        });
+        let parts = content.iter().filter_map(Content::text);
         parts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")
+    }
+}
+
+impl Content {
+    /// The words, as far as they are known.
+    pub(super) fn text(&self) -> Option<&str> {
+        match self {
+            Self::InputText(text) | Self::OutputText(text) => Some(text),
+            Self::InputAudio { transcript } | Self::OutputAudio { transcript } => transcript.as_deref(),
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! The listening half of the reducer: utterances, their transcripts, and when it is our turn.
 
 use super::captions::{Captions, is_echo};
-use super::{Action, Content, Dialog, Item, ItemKind, Notice, Place, StopReason};
+use super::{Action, Dialog, Item, Notice, Place, StopReason};
 use crate::dialog::ResponseRequest;
 use crate::units::{ItemId, Samples, TurnId};
 
@@ -18,6 +18,8 @@ pub(super) struct Listening {
     pub(super) wants_response: bool,
     /// The turn's utterances held words.
     has_words: bool,
+    /// Speech transcribed since the last response of the conversation began.
+    pub(super) unanswered: Samples,
     /// Why a transcript of the turn is missing.
     pub(super) failure: Option<String>,
     /// The utterance under way whose engine has failed already.
@@ -28,11 +30,24 @@ pub(super) struct Listening {
 #[derive(Clone, Debug)]
 pub(super) struct Utterance {
     pub(super) item: ItemId,
+    /// Which part of the item.
+    part: u32,
     audio_start: Samples,
-    length: Samples,
+    pub(super) length: Samples,
     captions: Captions,
     /// The reply that was sounding when it began.
     over: Option<String>,
+}
+
+impl Utterance {
+    pub(super) fn part(&self) -> u32 {
+        self.part
+    }
+
+    /// One whose audio came whole.
+    pub(super) fn given(item: ItemId, part: u32, length: Samples) -> Self {
+        Self { item, part, audio_start: Samples::ZERO, length, captions: Captions::default(), over: None }
+    }
 }
 
 impl Dialog {
@@ -43,8 +58,7 @@ impl Dialog {
         let item = self.mint_item();
         let over = self.sounding();
         let unanswered = self.is_unanswered();
-        let captions = Captions::default();
-        let utterance = Utterance { item: item.clone(), audio_start, length: Samples::ZERO, captions, over };
+        let utterance = Utterance { audio_start, over, ..Utterance::given(item.clone(), 0, Samples::ZERO) };
         self.begin_turn();
         self.listening.speaking = Some(utterance);
         self.actions.push(Action::OpenUtterance(item.clone()));
@@ -63,6 +77,7 @@ impl Dialog {
         let Some(detection) = self.settings.turn_detection else { return };
         let Some(mut utterance) = self.listening.speaking.take() else { return };
         utterance.length = audio_end.saturating_sub(utterance.audio_start);
+        self.answered = self.answered.map(|_| self.now);
         let item = utterance.item.clone();
         self.actions.push(Action::CloseUtterance(item.clone()));
         self.notify(Notice::SpeechStopped { item, audio_end });
@@ -76,8 +91,7 @@ impl Dialog {
             self.begin_turn();
             let item = self.mint_item();
             self.actions.push(Action::OpenUtterance(item.clone()));
-            let captions = Captions::default();
-            Utterance { item, audio_start: Samples::ZERO, length: Samples::ZERO, captions, over: None }
+            Utterance::given(item, 0, Samples::ZERO)
         });
         utterance.length = buffered;
         self.actions.push(Action::CloseUtterance(utterance.item.clone()));
@@ -99,6 +113,7 @@ impl Dialog {
         self.notify(Notice::Committed { item: utterance.item.clone(), previous: previous.clone() });
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
         self.notify(Notice::ItemDone { item, previous, response: None });
+        self.trim();
         let item = utterance.item.clone();
         self.listening.awaiting.push(utterance);
         if let Some((failed, message)) = self.listening.early_failure.take()
@@ -109,7 +124,7 @@ impl Dialog {
     }
 
     /// Speech before the answer has begun belongs to the same move of the user's.
-    fn begin_turn(&mut self) {
+    pub(super) fn begin_turn(&mut self) {
         let listening = &mut self.listening;
         if listening.wants_response || !listening.awaiting.is_empty() {
             return;
@@ -154,18 +169,22 @@ impl Dialog {
         if let Some(delta) = utterance.captions.partial(text)
             && self.settings.transcripts
         {
-            self.notify(Notice::TranscriptDelta { item, delta });
+            let part = utterance.part;
+            self.notify(Notice::TranscriptDelta { item, part, delta });
         }
     }
 
     pub(super) fn transcribed(&mut self, item: &ItemId, result: Result<String, String>) {
+        if self.is_input(item) {
+            return self.input_transcribed(item, result);
+        }
         let Some(at) = self.listening.awaiting.iter().position(|utterance| utterance.item == *item) else {
             return self.failed_early(item, result);
         };
         let utterance = self.listening.awaiting.remove(at);
         match result {
             Ok(text) => self.heard(utterance, text),
-            Err(message) => self.not_heard(utterance.item, message),
+            Err(message) => self.not_heard(utterance, message),
         }
         self.start_waiting();
         self.respond_if_due();
@@ -180,24 +199,27 @@ impl Dialog {
     }
 
     fn heard(&mut self, utterance: Utterance, text: String) {
-        let Utterance { item, length, over, .. } = utterance;
-        if let Some(Item { kind: ItemKind::Message { content, .. }, .. }) = self.history.item_mut(&item) {
-            *content = vec![Content::InputAudio { transcript: Some(text.clone()) }];
+        let Utterance { item, part, length, over, captions, .. } = utterance;
+        if let Some(item) = self.history.item_mut(&item) {
+            item.transcribe(part, &text);
         }
+        self.listening.unanswered += length;
         if self.settings.transcripts {
-            self.notify(Notice::Transcript { item: item.clone(), text: text.clone(), audio: length });
+            let rest = captions.rest(&text);
+            self.notify(Notice::Transcript { item: item.clone(), part, text: text.clone(), rest, audio: length });
         }
         if over.is_some_and(|reply| is_echo(&text, &reply)) {
             self.history.remove(&item);
             self.notify(Notice::ItemDeleted(item));
         } else if !text.is_empty() {
             self.listening.has_words = true;
+            self.answered = None;
         }
     }
 
-    fn not_heard(&mut self, item: ItemId, message: String) {
+    fn not_heard(&mut self, Utterance { item, part, .. }: Utterance, message: String) {
         self.listening.failure = Some(message.clone());
-        self.notify(Notice::TranscriptFailed { item, message });
+        self.notify(Notice::TranscriptFailed { item, part, message });
     }
 
     /// Answers the turn once it is over, its words are known and nothing else is being said. A turn without words

@@ -9,20 +9,29 @@ mod captions;
 mod commands;
 mod event;
 mod history;
+mod idle;
 mod item;
 mod listening;
+mod memory;
+mod own_input;
+mod reading;
+mod remote;
+mod remote_calls;
 mod responding;
 mod settings;
 mod spoken;
 mod state;
+mod usage;
 
 pub use action::{
-    Action, IncompleteReason, Notice, OutputChange, Refusal, ResponseStatus, ResponseUsage, ResponseView, ResponseWork,
+    Action, IncompleteReason, Notice, OutputChange, Progress, Refusal, ResponseStatus, ResponseView, ResponseWork,
     StopReason,
 };
 pub use event::{Command, Event, Place, ToolCallDelta};
 pub use history::History;
-pub use item::{Content, Item, ItemKind, ItemStatus, Role};
-pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, Settings, TurnDetection};
+pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
+pub use memory::{Memory, Truncation};
+pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, Settings, TurnDetection};
 pub use spoken::Spoken;
 pub use state::{Dialog, Listener};
+pub use usage::ResponseUsage;

@@ -1,31 +1,51 @@
 //! The speaking half of the reducer: responses, their outputs, and how they end.
 
+use super::listening::Utterance;
+use super::remote::{Offer, Offered};
+use super::remote_calls::call_kind;
+use super::usage::{tokens_read, tokens_written};
 use super::{
     Action, Content, Dialog, IncompleteReason, InputEntry, Item, ItemKind, ItemStatus, Listener, Modality, Notice,
     OutputChange, Place, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage, ResponseView, ResponseWork,
-    Role, Spoken, StopReason, ToolCallDelta,
+    Role, Spoken, StopReason, ToolCallDelta, memory,
 };
 use crate::llm::{ChatRequest, Finish, Usage};
 use crate::units::{ItemId, ResponseId, SampleRate, Samples, TurnId};
+use std::collections::BTreeMap;
 
 /// A response under way.
 #[derive(Clone, Debug)]
 pub(super) struct Response {
     pub(super) settings: ResponseSettings,
     turn: TurnId,
-    input: Option<Vec<InputEntry>>,
+    pub(super) input: Option<Vec<InputEntry>>,
+    /// Spoken parts of its own input whose words are not known yet.
+    pub(super) awaiting: Vec<Utterance>,
+    /// Why one of them will never be.
+    pub(super) failure: Option<String>,
     /// Its work has started; before, it waits for transcripts.
     started: bool,
-    outputs: Vec<Output>,
+    pub(super) outputs: Vec<Output>,
     audio: Samples,
+    /// What was asked of it, for the answer that follows its remote calls.
+    pub(super) request: ResponseRequest,
+    /// The remote tools its model may call, by the names it knows.
+    offers: BTreeMap<String, Offer>,
+    /// The model has finished, and its remote calls run.
+    pub(super) runs_calls: Option<Option<Usage>>,
+    /// What it has taken in: the estimate for its text, the speech it answers.
+    n_read: u64,
+    pub(super) heard: Samples,
 }
 
 /// One output of a response.
 #[derive(Clone, Debug)]
-struct Output {
-    item: Item,
+pub(super) struct Output {
+    pub(super) item: Item,
     /// The model's index of a call; `None` for the message.
     call: Option<usize>,
+    /// The client was told its end.
+    pub(super) closed: bool,
 }
 
 impl Response {
@@ -46,6 +66,15 @@ impl Response {
         self.settings.modality == Modality::Audio
     }
 
+    /// What it used, by the engine's count of tokens or an estimate.
+    fn usage(&self, tokens: Option<Usage>) -> ResponseUsage {
+        let text = tokens.unwrap_or_else(|| Usage {
+            input_tokens: self.n_read,
+            output_tokens: tokens_written(self.outputs.iter().map(|output| &output.item)),
+        });
+        ResponseUsage { text, heard: self.heard, spoken_ms: self.audio.as_ms_ceil(self.rate()) }
+    }
+
     fn view(&self, id: &ResponseId, status: ResponseStatus, usage: Option<ResponseUsage>) -> ResponseView {
         let output = self.outputs.iter().map(|output| output.item.clone()).collect();
         ResponseView { id: id.clone(), status, settings: self.settings.clone(), output, usage }
@@ -60,54 +89,77 @@ impl Dialog {
         let response = Response {
             turn: self.listening.turn,
             input: request.input.clone(),
+            awaiting: Vec::new(),
+            failure: None,
             started: false,
             outputs: Vec::new(),
             audio: Samples::ZERO,
+            request: request.clone(),
+            offers: BTreeMap::new(),
+            runs_calls: None,
+            n_read: 0,
+            heard: Samples::ZERO,
             settings,
         };
         if response.settings.in_conversation {
+            self.forget_follow_up();
             self.active = Some(id.clone());
             self.listening.wants_response = false;
         }
         self.notify(Notice::ResponseCreated(response.view(&id, ResponseStatus::InProgress, None)));
-        self.responses.insert(id, response);
+        self.responses.insert(id.clone(), response);
+        self.transcribe_input(&id, &request.spoken);
         self.start_waiting();
     }
 
     /// Starts the responses that waited for transcripts.
     pub(super) fn start_waiting(&mut self) {
-        if !self.listening.awaiting.is_empty() {
+        if !self.listening.awaiting.is_empty() || self.awaits_tools() {
             return;
         }
-        let waiting = |(_, response): &(&ResponseId, &Response)| !response.started;
+        let waiting = |(_, response): &(&ResponseId, &Response)| !response.started && response.awaiting.is_empty();
         let ids: Vec<ResponseId> = self.responses.iter().filter(waiting).map(|(id, _)| id.clone()).collect();
         for id in ids {
             if let Some(message) = self.nothing_to_answer(&id) {
                 self.end(&id, ResponseStatus::Failed(message), None);
                 continue;
             }
-            let chat = self.chat(&id);
+            let offered = match self.offered(&self.responses[&id].settings) {
+                Ok(offered) => offered,
+                Err(message) => {
+                    self.end(&id, ResponseStatus::Failed(message), None);
+                    continue;
+                }
+            };
+            let offers = offered.remote.clone();
+            let chat = match self.chat(&id, offered) {
+                Ok(chat) => chat,
+                Err(error) => {
+                    self.end(&id, ResponseStatus::Failed(error.to_string()), None);
+                    continue;
+                }
+            };
             let response = self.responses.get_mut(&id).expect("listed just now");
             response.started = true;
+            response.offers = offers;
+            response.n_read = tokens_read(&chat);
+            if response.settings.in_conversation {
+                response.heard += std::mem::take(&mut self.listening.unanswered);
+            }
             let (turn, settings) = (response.turn, response.settings.clone());
             self.actions.push(Action::StartResponse(Box::new(ResponseWork { response: id, turn, chat, settings })));
         }
     }
 
-    /// A response to a turn whose words were lost would answer something else: it fails with the reason.
-    fn nothing_to_answer(&mut self, id: &ResponseId) -> Option<String> {
-        let response = &self.responses[id];
-        if !response.settings.in_conversation || response.input.is_some() {
-            return None;
-        }
-        self.listening.failure.take()
-    }
-
-    fn chat(&self, id: &ResponseId) -> ChatRequest {
+    fn chat(&mut self, id: &ResponseId, offered: Offered) -> Result<ChatRequest, memory::TooLong> {
         let response = &self.responses[id];
         let settings = &response.settings;
         let messages = match &response.input {
-            None => self.history.messages(&settings.instructions),
+            None => {
+                let fixed = memory::tokens(&settings.instructions) + memory::tool_tokens(&settings.tools);
+                self.history.forget(fixed, &self.settings.memory)?;
+                self.history.messages_of(&settings.instructions, self.history.recalled())
+            }
             Some(entries) => {
                 let items = entries.iter().filter_map(|entry| match entry {
                     InputEntry::Reference(id) => self.history.item(id),
@@ -116,13 +168,13 @@ impl Dialog {
                 self.history.messages_of(&settings.instructions, items)
             }
         };
-        ChatRequest {
+        Ok(ChatRequest {
             messages,
-            tools: settings.tools.clone(),
-            tool_choice: settings.tool_choice.clone(),
+            tools: offered.tools,
+            tool_choice: offered.choice,
             max_tokens: settings.max_output_tokens,
             user: None,
-        }
+        })
     }
 
     pub(super) fn text(&mut self, id: &ResponseId, text: &str) {
@@ -157,17 +209,30 @@ impl Dialog {
         let Some(response) = self.responses.get(&id).filter(|response| response.started) else { return };
         let known = response.outputs.iter().position(|output| output.call == Some(call));
         let index = known.unwrap_or_else(|| {
-            let kind = ItemKind::FunctionCall { call_id, name, arguments: String::new() };
-            self.begin_output(&id, kind, Some(call))
+            // Some models count their calls anew in each answer; results are told apart by these ids.
+            let is_taken = call_id.is_empty() || self.history.has_call_id(&call_id);
+            let call_id = if is_taken { self.ids.next("call") } else { call_id };
+            let offer = self.responses[&id].offers.get(&name).cloned();
+            self.begin_output(&id, call_kind(call_id, name, offer), Some(call))
         });
         let output = &mut self.responses.get_mut(&id).expect("seen just now").outputs[index];
         let item = output.item.id.clone();
-        let ItemKind::FunctionCall { arguments: all, call_id, .. } = &mut output.item.kind else { return };
-        all.push_str(&arguments);
-        let call_id = call_id.clone();
-        if !arguments.is_empty() {
-            self.output(&id, index as u32, item, OutputChange::ArgumentsDelta { call_id, delta: arguments });
+        if arguments.is_empty() || output.closed {
+            return;
         }
+        let change = match &mut output.item.kind {
+            ItemKind::FunctionCall { arguments: all, call_id, .. } => {
+                all.push_str(&arguments);
+                OutputChange::ArgumentsDelta { call_id: call_id.clone(), delta: arguments }
+            }
+            ItemKind::RemoteCall { call, .. } => {
+                call.arguments.push_str(&arguments);
+                OutputChange::RemoteDelta(arguments)
+            }
+            ItemKind::RemoteRequest(call) => return call.arguments.push_str(&arguments),
+            _ => return,
+        };
+        self.output(&id, index as u32, item, change);
     }
 
     pub(super) fn finished(&mut self, id: &ResponseId, outcome: Result<(Finish, Option<Usage>), String>) {
@@ -182,8 +247,23 @@ impl Dialog {
             Ok((Finish::Stop | Finish::ToolCalls, tokens)) => (ResponseStatus::Completed, tokens),
             Err(message) => (ResponseStatus::Failed(message), None),
         };
+        let calls = self.responses[id].remote_calls();
+        if status == ResponseStatus::Completed && !calls.is_empty() {
+            return self.run_calls(id, calls, tokens);
+        }
         self.end(id, status, tokens);
         self.respond_if_due();
+    }
+
+    /// Tells the client that an output is as it will stay.
+    pub(super) fn close(&mut self, id: &ResponseId, index: usize, status: ItemStatus) {
+        let response = self.responses.get_mut(id).expect("the caller looked it up");
+        let in_conversation = response.settings.in_conversation;
+        let output = &mut response.outputs[index];
+        output.closed = true;
+        output.item.status = status;
+        let item = output.item.clone();
+        self.close_output(id, index as u32, &item, in_conversation);
     }
 
     /// Stops a response. What the listener will not hear is not history.
@@ -191,6 +271,7 @@ impl Dialog {
         let Some(response) = self.responses.get(id) else { return };
         let spoken = response.speaking_item().map(|(item, _)| item).filter(|_| response.is_audio());
         self.actions.push(Action::StopResponse(id.clone()));
+        self.stop_calls(id);
         let now = self.now;
         // A client that buffers goes on to play what it has, unless it was told that the person spoke.
         let plays_on = reason == StopReason::ClientCancelled && self.listener == Listener::Buffers;
@@ -201,17 +282,19 @@ impl Dialog {
     }
 
     /// Closes what is open and tells the client.
-    fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
+    pub(super) fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
         let Some(mut response) = self.responses.remove(id) else { return };
+        self.actions.extend(response.awaiting.drain(..).map(|utterance| Action::DropUtterance(utterance.item)));
         let complete = status == ResponseStatus::Completed;
-        for (index, output) in response.outputs.iter_mut().enumerate() {
+        for (index, output) in response.outputs.iter_mut().enumerate().filter(|(_, output)| !output.closed) {
             output.item.status = if complete { ItemStatus::Completed } else { ItemStatus::Incomplete };
             self.close_output(id, index as u32, &output.item, response.settings.in_conversation);
         }
-        let usage = ResponseUsage { tokens, audio_ms: response.audio.as_ms_ceil(response.rate()) };
+        let usage = response.usage(tokens);
         self.notify(Notice::ResponseDone(response.view(id, status, Some(usage))));
         if self.active.as_ref() == Some(id) {
             self.active = None;
+            self.answered = Some(self.now);
         }
     }
 
@@ -231,7 +314,11 @@ impl Dialog {
                 name: name.clone(),
                 arguments: arguments.clone(),
             }),
-            ItemKind::FunctionOutput { .. } => unreachable!("a response holds no results"),
+            // What is to be told of a call's arguments was told before it ran.
+            ItemKind::RemoteCall { .. } | ItemKind::RemoteRequest(_) => None,
+            ItemKind::FunctionOutput { .. } | ItemKind::RemoteTools { .. } | ItemKind::RemoteConsent { .. } => {
+                unreachable!("a response holds no results and no lists")
+            }
         };
         if let Some(change) = change {
             self.output(id, index, item.id.clone(), change);
@@ -277,7 +364,7 @@ impl Dialog {
         let response = self.responses.get_mut(id).expect("the caller looked it up");
         let index = response.outputs.len();
         let in_conversation = response.settings.in_conversation;
-        response.outputs.push(Output { item: item.clone(), call });
+        response.outputs.push(Output { item: item.clone(), call, closed: false });
         let mut shown = item.clone();
         if let ItemKind::Message { content, .. } = &mut shown.kind {
             // The protocol shows a new item without its part, which comes as an event of its own.
@@ -287,11 +374,12 @@ impl Dialog {
         if in_conversation {
             let previous = self.history.insert(item, &Place::Last).expect("there is always an end");
             self.notify(Notice::ItemAdded { item: shown, previous, response: Some(id.clone()) });
+            self.trim();
         }
         index
     }
 
-    fn output(&mut self, response: &ResponseId, index: u32, item: ItemId, change: OutputChange) {
+    pub(super) fn output(&mut self, response: &ResponseId, index: u32, item: ItemId, change: OutputChange) {
         self.notify(Notice::Output { response: response.clone(), index, item, change });
     }
 }

@@ -1,8 +1,12 @@
 //! What a session is set to, in domain terms. The wire's session object is kept and merged by `session`.
 
+use super::Memory;
 use crate::audio::codec::Format;
 use crate::llm::{Tool, ToolChoice};
+use crate::mcp::Declared;
+use crate::units::Samples;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The settings that decide how the dialog goes.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,10 +27,25 @@ pub struct Settings {
     pub tools: Vec<Tool>,
     /// Whether it must.
     pub tool_choice: ToolChoice,
+    /// Remote servers whose tools it may call too.
+    pub servers: Vec<Declared>,
+    /// Whether it must call one of theirs; goes before `tool_choice`.
+    pub server_choice: Option<ServerChoice>,
     /// `None`: the client commits the buffer and asks for responses itself.
     pub turn_detection: Option<TurnDetection>,
     /// Whether transcripts of the input are told to the client.
     pub transcripts: bool,
+    /// How much of the conversation the model reads.
+    pub memory: Memory,
+}
+
+/// A tool of a remote server that must be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerChoice {
+    /// Which server.
+    pub label: String,
+    /// Which tool; `None`: any.
+    pub tool: Option<String>,
 }
 
 /// Server-side turn detection, as far as the dialog goes by it.
@@ -36,6 +55,8 @@ pub struct TurnDetection {
     pub create_response: bool,
     /// Speech stops the response under way.
     pub interrupt_response: bool,
+    /// Silence after a reply has sounded, at which the user is spoken to.
+    pub idle_timeout: Option<Duration>,
 }
 
 /// What a response consists of.
@@ -56,6 +77,8 @@ pub struct ResponseRequest {
     pub modality: Option<Modality>,
     /// Replaces the session's voice.
     pub voice: Option<String>,
+    /// Replaces the session's rate of speech.
+    pub speed: Option<f32>,
     /// Replaces the session's output format.
     pub output_format: Option<Format>,
     /// Replaces the session's limit; the inner `None` lifts it.
@@ -64,10 +87,16 @@ pub struct ResponseRequest {
     pub tools: Option<Vec<Tool>>,
     /// Replaces the session's choice.
     pub tool_choice: Option<ToolChoice>,
+    /// Replaces the session's servers: their labels.
+    pub servers: Option<Vec<String>>,
+    /// Goes with `tool_choice`, which it replaces.
+    pub server_choice: Option<ServerChoice>,
     /// The response stands beside the conversation: it neither reads it (when `input` is given) nor adds to it.
     pub out_of_band: bool,
     /// What the model reads instead of the conversation.
     pub input: Option<Vec<InputEntry>>,
+    /// How long the spoken parts of `input` are that are to be transcribed, in their order, at 16 kHz.
+    pub spoken: Vec<Samples>,
     /// Opaque to the hub; echoed.
     pub metadata: Option<BTreeMap<String, String>>,
 }
@@ -100,6 +129,10 @@ pub struct ResponseSettings {
     pub tools: Vec<Tool>,
     /// Whether it must.
     pub tool_choice: ToolChoice,
+    /// Labels of the remote servers whose tools it may call too.
+    pub servers: Vec<String>,
+    /// Whether it must call one of theirs; goes before `tool_choice`.
+    pub server_choice: Option<ServerChoice>,
     /// Whether its items join the conversation.
     pub in_conversation: bool,
     /// Echoed.
@@ -110,15 +143,19 @@ impl ResponseSettings {
     /// `request` over `session`.
     pub fn resolve(session: &Settings, request: &ResponseRequest) -> Self {
         let request = request.clone();
+        let labels = || session.servers.iter().map(|declared| declared.server.label.clone()).collect();
+        let chosen = if request.tool_choice.is_some() { None } else { session.server_choice.clone() };
         Self {
             instructions: request.instructions.unwrap_or_else(|| session.instructions.clone()),
             modality: request.modality.unwrap_or(session.modality),
             voice: request.voice.unwrap_or_else(|| session.voice.clone()),
-            speed: session.speed,
+            speed: request.speed.unwrap_or(session.speed),
             output_format: request.output_format.unwrap_or(session.output_format),
             max_output_tokens: request.max_output_tokens.unwrap_or(session.max_output_tokens),
             tools: request.tools.unwrap_or_else(|| session.tools.clone()),
             tool_choice: request.tool_choice.unwrap_or_else(|| session.tool_choice.clone()),
+            servers: request.servers.unwrap_or_else(labels),
+            server_choice: request.server_choice.or(chosen),
             in_conversation: !request.out_of_band,
             metadata: request.metadata,
         }

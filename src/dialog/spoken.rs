@@ -97,6 +97,11 @@ impl Spoken {
         self.playhead.heard(now).min(self.generated)
     }
 
+    /// When what was sent has sounded, or will have; `None` once it was cut or while it is held.
+    pub(super) fn sounds_until(&self) -> Option<Timestamp> {
+        self.playhead.ends_at().filter(|_| self.cut.is_none())
+    }
+
     /// Whether the listener still waits for some of it.
     pub fn is_unheard(&self, now: Timestamp) -> bool {
         self.cut.is_none() && self.heard(now) < self.generated
@@ -105,6 +110,13 @@ impl Spoken {
     /// Ends the history of this item where `heard` samples end, at a word. A client's cut beats an earlier estimate.
     pub(super) fn cut(&mut self, heard: Samples) {
         self.cut = Some(self.text_end(heard));
+    }
+
+    /// The same in milliseconds, as clients count. Some round the length they were sent down: the last millisecond begun
+    /// is the end, or the last word would be lost.
+    pub(super) fn cut_at_ms(&mut self, heard_ms: u64) {
+        let at_end = heard_ms >= self.generated.as_ms(self.rate);
+        self.cut(if at_end { self.generated } else { Samples::from_ms(heard_ms, self.rate) });
     }
 
     /// Ends the history at what had been sent: the rest was never given out.
@@ -178,6 +190,16 @@ mod tests {
         check(3_199, "Hello there. One two three");
         check(3_200, "Hello there. One two three four.");
         check(9_999, "Hello there. One two three four.");
+    }
+
+    #[test]
+    fn a_length_rounded_down_keeps_the_last_word() {
+        let mut spoken = spoken();
+        // 3200 samples are 133.3 ms.
+        spoken.cut_at_ms(133);
+        assert_eq!(spoken.history(), "Hello there. One two three four.");
+        spoken.cut_at_ms(132);
+        assert_eq!(spoken.history(), "Hello there. One two three");
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! The reducer's state and its front door.
 
 use super::listening::Listening;
+use super::remote::Remote;
 use super::responding::Response;
 use super::{Action, Event, History, Notice, Settings};
-use crate::units::{IdMint, ItemId, ResponseId, Timestamp};
+use crate::units::{IdMint, ItemId, ResponseId, Samples, Timestamp};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -41,6 +42,9 @@ pub struct Dialog {
     /// The one of the conversation.
     pub(super) active: Option<ResponseId>,
     pub(super) held: Option<Held>,
+    /// When the last response of the conversation ended, while nobody has said anything since.
+    pub(super) answered: Option<Timestamp>,
+    pub(super) remote: Remote,
     pub(super) now: Timestamp,
     pub(super) actions: Vec<Action>,
 }
@@ -57,16 +61,24 @@ impl Dialog {
             responses: BTreeMap::new(),
             active: None,
             held: None,
+            answered: None,
+            remote: Remote::default(),
             now: Timestamp::ZERO,
             actions: Vec::new(),
         }
+    }
+
+    /// The same, going on by itself after remote calls when the client has not asked for the answer for so long.
+    pub fn with_patience(mut self, patience: Option<Duration>) -> Self {
+        self.remote.patience = patience;
+        self
     }
 
     /// Takes one event and gives what to do, in order. Events whose item or response is not current do nothing.
     pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Action> {
         self.now = now;
         match event {
-            Event::Tick => self.tick(),
+            Event::Tick { position } => self.tick(position),
             Event::VoiceOnset => self.voice_onset(),
             Event::VoiceRetracted => self.release(),
             Event::SpeechStarted { audio_start } => self.speech_started(audio_start),
@@ -81,6 +93,8 @@ impl Dialog {
                     spoken.sent(now, n);
                 }
             }
+            Event::Listed { item, result } => self.listed(item, result),
+            Event::Called { item, result } => self.called(&item, result),
             Event::Finished { response, outcome } => self.finished(&response, outcome),
             Event::Client { event_id, command } => self.command(event_id, command),
         }
@@ -89,6 +103,11 @@ impl Dialog {
 
     /// When [`Event::Tick`] is due.
     pub fn next_deadline(&self) -> Option<Timestamp> {
+        let hold = self.hold_due();
+        hold.into_iter().chain(self.follow_up_due()).chain(self.idle_deadline()).min()
+    }
+
+    fn hold_due(&self) -> Option<Timestamp> {
         self.held.as_ref().map(|held| held.since + MAX_HOLD)
     }
 
@@ -112,9 +131,15 @@ impl Dialog {
         self.responses.get(response)?.speaking_item()
     }
 
-    fn tick(&mut self) {
-        if self.next_deadline().is_some_and(|deadline| self.now >= deadline) {
+    fn tick(&mut self, position: Samples) {
+        if self.hold_due().is_some_and(|deadline| self.now >= deadline) {
             self.release();
+        }
+        if self.follow_up_due().is_some_and(|due| self.now >= due) {
+            self.follow_up();
+        }
+        if self.idle_deadline().is_some_and(|deadline| self.now >= deadline) {
+            self.prompt_user(position);
         }
     }
 

@@ -1,10 +1,16 @@
 //! What the server's handlers share.
 
 use super::LAST_WORDS;
+use super::keys::Keys;
+use super::resume::Resumables;
+use super::secrets::Secrets;
+use super::tls::Tls;
 use crate::config::{Config, ServerConfig};
+use crate::mcp::Mcp;
 use crate::session::{AudioMode, Engines, Setup};
 use crate::telemetry::Metrics;
 use crate::units::SessionId;
+use crate::wire::{Dialect, UnknownFields};
 use dashmap::DashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +26,10 @@ pub struct Parts {
     pub engines: Engines,
     /// Where everything is counted.
     pub metrics: Metrics,
+    /// Who may use it.
+    pub keys: Keys,
+    /// `None`: plain HTTP.
+    pub tls: Option<Tls>,
 }
 
 /// Inbound messages of all clients together that wait to be worked on. Beyond it sockets are not read.
@@ -28,13 +38,21 @@ const INBOUND_BUDGET_BYTES: usize = 256 * 1024 * 1024;
 /// A share of the inbound budget is counted in units of this.
 pub(super) const BUDGET_UNIT: usize = 1024;
 
+/// Clients that are told at once, after the upgrade, that their key is wrong; more are refused before it.
+const MAX_TURNED_AWAY: usize = 64;
+
 /// The handlers' state.
 pub(super) struct App {
     pub(super) config: ServerConfig,
     pub(super) setup: Arc<Setup>,
     /// The sessions that live now.
     pub(super) sessions: DashMap<SessionId, AudioMode>,
+    pub(super) keys: Keys,
+    pub(super) secrets: Secrets,
+    pub(super) resumables: Resumables,
     permits: Arc<Semaphore>,
+    /// Clients that are being told that their key is wrong.
+    turning_away: Arc<Semaphore>,
     budget: Arc<Semaphore>,
     /// Cancelled when even the time to drain is over.
     pub(super) kill: CancellationToken,
@@ -42,7 +60,8 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { config, engines, metrics } = parts;
+        let Parts { config, engines, metrics, keys, tls: _ } = parts;
+        let mcp: Arc<dyn Mcp> = Arc::new(crate::mcp::http::Http::new(&config.mcp));
         let setup = Setup {
             engines,
             turn: config.turn,
@@ -53,6 +72,8 @@ impl App {
             model: "antiphon".into(),
             language: Some(config.stt.language).filter(|language| !language.is_empty()),
             stt_timeout: Duration::from_millis(config.stt.timeout_ms),
+            mcp,
+            mcp_config: config.mcp,
             metrics,
             tasks: TaskTracker::new(),
             drain: CancellationToken::new(),
@@ -60,11 +81,21 @@ impl App {
         Self {
             permits: Arc::new(Semaphore::new(config.server.max_sessions)),
             budget: Arc::new(Semaphore::new(INBOUND_BUDGET_BYTES / BUDGET_UNIT)),
+            turning_away: Arc::new(Semaphore::new(MAX_TURNED_AWAY)),
+            keys,
+            secrets: Secrets::default(),
+            resumables: Resumables::default(),
             config: config.server,
             setup: Arc::new(setup),
             sessions: DashMap::new(),
             kill: CancellationToken::new(),
         }
+    }
+
+    /// How clients' JSON is read.
+    pub(super) fn dialect(&self) -> Dialect {
+        let strict = self.setup.session.refuse_unknown_fields;
+        Dialect { unknown: if strict { UnknownFields::Refuse } else { UnknownFields::Ignore }, beta: false }
     }
 
     /// A place for one more session, if there is one and the server is not stopping.
@@ -73,6 +104,11 @@ impl App {
             return None;
         }
         self.permits.clone().try_acquire_owned().ok()
+    }
+
+    /// A place to tell a client after the upgrade that its key is wrong.
+    pub(super) fn turn_away(&self) -> Option<OwnedSemaphorePermit> {
+        self.turning_away.clone().try_acquire_owned().ok()
     }
 
     /// Whether one more session would be admitted.

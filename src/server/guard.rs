@@ -23,9 +23,12 @@ pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: N
 }
 
 /// An error body as the OpenAI API has it.
-pub(super) fn refused(status: StatusCode, code: &str, message: impl Into<String>) -> Response {
-    let error =
-        json!({"error": {"type": "invalid_request_error", "code": code, "message": message.into(), "param": null}});
+pub(super) fn refused<'a>(
+    status: StatusCode,
+    code: impl Into<Option<&'a str>>,
+    message: impl Into<String>,
+) -> Response {
+    let error = json!({"error": {"type": "invalid_request_error", "code": code.into(), "message": message.into(), "param": null}});
     (status, axum::Json(error)).into_response()
 }
 

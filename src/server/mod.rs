@@ -6,38 +6,69 @@
 
 mod app;
 mod assets;
+mod auth;
 mod guard;
 mod health;
+mod keys;
 mod pages;
+mod pulse;
 mod realtime;
+mod resume;
+mod seat;
+mod secrets;
+mod socket;
+mod tls;
 pub mod websocket;
 
 pub use app::Parts;
+pub use keys::{Keys, KeysError};
+pub use tls::{Tls, TlsError};
 
 use app::App;
 use axum::Router;
-use axum::routing::get;
-use axum::serve::ListenerExt;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{get, post};
+use axum::serve::{Listener, ListenerExt};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 /// How long closing handshakes and cancelled tasks may take once the time to drain is over.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Serves until `stop` is cancelled, then stops accepting, lets the sessions finish what they say for as long as the
-/// configuration allows, closes the rest with 1001 and returns once every task has ended.
-pub async fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken) -> std::io::Result<()> {
+/// configuration allows, closes the rest with 1001 and returns once every task has ended. Without keys it serves loopback
+/// addresses only; another is an error.
+pub async fn serve(listener: TcpListener, mut parts: Parts, stop: CancellationToken) -> std::io::Result<()> {
     let address = listener.local_addr()?;
+    parts.keys.allow_listening(address).map_err(std::io::Error::other)?;
+    let tls = parts.tls.take();
     let app = Arc::new(App::new(parts));
-    tracing::info!("listening on http://{address}");
-    // Small messages must not wait for an acknowledgement of the last one (Nagle).
-    let listener = listener.tap_io(|stream| {
-        if let Err(error) = stream.set_nodelay(true) {
-            tracing::debug!(%error, "a connection without TCP_NODELAY");
+    match tls {
+        Some(tls) => {
+            tracing::info!("listening on https://{address}");
+            serve_on(tls.listen(listener), app, stop).await
         }
-    });
+        None => {
+            tracing::info!("listening on http://{address}");
+            serve_on(listener.tap_io(|stream| without_delay(stream)), app, stop).await
+        }
+    }
+}
+
+/// Small messages must not wait for an acknowledgement of the last one (Nagle).
+fn without_delay(stream: &TcpStream) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a connection without TCP_NODELAY");
+    }
+}
+
+async fn serve_on<L>(listener: L, app: Arc<App>, stop: CancellationToken) -> std::io::Result<()>
+where
+    L: Listener<Addr = SocketAddr>,
+{
     let stopping = stop.clone();
     let served = axum::serve(listener, router(app.clone())).with_graceful_shutdown(stopping.cancelled_owned());
     let drained = async {
@@ -56,11 +87,17 @@ pub async fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken)
 fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/v1/realtime", get(realtime::upgrade).layer(axum::middleware::map_response(websocket::with_version)))
+        .route(
+            "/v1/realtime/client_secrets",
+            post(secrets::create).layer(DefaultBodyLimit::max(secrets::MAX_BODY_BYTES)),
+        )
         .route("/v1/audio/voices", get(health::voices))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
         .fallback(pages::page)
+        // The last layer is the first to see a request.
+        .layer(axum::middleware::from_fn_with_state(app.clone(), auth::check))
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard::check))
         .with_state(app)
 }

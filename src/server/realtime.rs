@@ -1,47 +1,52 @@
-//! `WS /v1/realtime`: one connection, one session.
+//! `WS /v1/realtime`: who gets in, and with what.
 //!
-//! The reader parses and hands over, the writer takes from the egress log; both end with the connection, and the
-//! session with them. Nothing is dropped: while a session is behind, its socket is not read.
+//! The key first, then the wishes in the address, then a place; a [`super::seat`] takes it from there. A client that comes
+//! back to its session (`?resume=`) has its place already.
 
 use super::app::App;
+use super::auth::{self, Caller, TurnedAway};
 use super::guard::refused;
+use super::resume::{self, Return};
+use super::seat::Seat;
 use super::websocket;
-use crate::session::{AudioMode, Close, Egress, Handle, Inbound, Message};
-use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket, WebSocketUpgrade};
+use crate::session::{AudioMode, Opening};
+use crate::wire::{Dialect, SessionKind};
+use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Query, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
 
-/// A session that takes nothing for this long is not going to.
-const STUCK: Duration = Duration::from_secs(10);
-/// How long a client may take to answer a close.
-const CLOSING: Duration = Duration::from_secs(1);
-/// How long what was said before a close may take to leave.
-const LAST_MESSAGES: Duration = Duration::from_secs(2);
 /// When a refused client may try again.
 const RETRY_AFTER_SECONDS: &str = "5";
 
 /// The query of the address. What is unknown is left alone: SDKs add their own.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 pub(super) struct Params {
     model: Option<String>,
     audio: Option<String>,
     intent: Option<String>,
+    /// `1`: the session is to outlive its connection. Else the key of a session to take up.
+    resume: Option<String>,
+    /// The number of the last message the client has of that session.
+    after: Option<String>,
 }
 
 /// The handler: admission, then the upgrade.
 pub(super) async fn upgrade(
     State(app): State<Arc<App>>,
     Query(params): Query<Params>,
+    headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
+    if let Some(key) = params.resume.as_deref().filter(|key| *key != resume::OPT_IN) {
+        return take_up(&app, &headers, ws, key, params.after.as_deref());
+    }
+    let caller = match auth::caller(&app, &headers) {
+        Ok(caller) => caller,
+        Err(refusal) => return turn_away(&app, ws, refusal.into()),
+    };
     let mode = match params.audio.as_deref() {
         None => AudioMode::Events,
         Some("pcm16") => AudioMode::Pcm16,
@@ -51,10 +56,28 @@ pub(super) async fn upgrade(
             return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
         }
     };
-    if params.intent.as_deref().is_some_and(|intent| intent != "realtime") {
-        let message = "This server does not serve transcription sessions yet; leave 'intent' out.";
-        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
-    }
+    let intent = match params.intent.as_deref() {
+        None => None,
+        Some("realtime") => Some(SessionKind::Realtime),
+        Some("transcription") => Some(SessionKind::Transcription),
+        Some(other) => {
+            let message =
+                format!("Invalid value: '{other}' for 'intent'. Supported values are: 'realtime' and 'transcription'.");
+            return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+        }
+    };
+    let settings = match caller {
+        Caller::Trusted => None,
+        Caller::Guest(settings) => settings,
+    };
+    let mut opening = Opening {
+        mode,
+        dialect: Dialect { beta: asks_for_beta(&headers), ..app.dialect() },
+        model: params.model,
+        intent,
+        settings,
+        resume_key: None,
+    };
     let Some(permit) = app.admit() else {
         app.setup.metrics.session_rejected();
         let message = "Every session of this server is taken. Try again soon.";
@@ -62,102 +85,59 @@ pub(super) async fn upgrade(
         response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
         return response;
     };
+    let registered = params.resume.is_some().then(|| {
+        let (key, registered) = resume::register(&app, &headers);
+        opening.resume_key = Some(key);
+        registered
+    });
     let tasks = app.setup.tasks.clone();
-    websocket::configured(ws)
-        .protocols(["realtime"])
-        .on_upgrade(move |socket| tasks.track_future(connection(app, socket, mode, params.model, permit)))
+    upgrade_of(ws).on_upgrade(move |socket| {
+        tasks.track_future(async move { Seat::new(app, opening, permit, registered).run(socket).await })
+    })
 }
 
-async fn connection(
-    app: Arc<App>,
-    socket: WebSocket,
-    mode: AudioMode,
-    model: Option<String>,
-    _permit: OwnedSemaphorePermit,
-) {
-    let _counted = app.setup.metrics.session();
-    let life = Duration::from_secs(60 * u64::from(app.setup.session.max_minutes));
-    let expires_at = (SystemTime::now() + life).duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let handle = app.setup.open(mode, model, expires_at);
-    let id = handle.id.clone();
-    app.sessions.insert(id.clone(), mode);
-    tracing::info!(session = %id, ?mode, "connected");
-    let (sink, stream) = socket.split();
-    let (mut sink, mut stream) = (sink, stream);
-    tokio::select! {
-        () = read(&app, &mut stream, &handle) => {}
-        () = write(&mut sink, &handle.egress) => {}
-        () = async { handle.egress.closed().await; tokio::time::sleep(LAST_MESSAGES).await } => {}
-        () = app.kill.cancelled() => {
-            let _ = timeout(CLOSING, sink.send(going_away())).await;
-        }
-    }
-    drop(handle);
-    app.sessions.remove(&id);
-    // The library answers and awaits the other side's close while it is read.
-    let _ = timeout(CLOSING, async { while let Some(Ok(_)) = stream.next().await {} }).await;
-    tracing::info!(session = %id, "disconnected");
+/// Brings a client back to its session.
+fn take_up(app: &Arc<App>, headers: &HeaderMap, ws: WebSocketUpgrade, key: &str, after: Option<&str>) -> Response {
+    let Some(after) = after.and_then(|after| after.parse().ok()) else {
+        let message = "'resume' needs 'after': the number of the last event received, counted from 1; 0 for none.";
+        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+    };
+    let way = match resume::find(app, headers, key) {
+        Ok(way) => way,
+        Err(why) => return turn_away(app, ws, why),
+    };
+    let tasks = app.setup.tasks.clone();
+    upgrade_of(ws).on_upgrade(move |socket| {
+        tasks.track_future(async move {
+            // A second one that comes while the first is being taken in is dropped, and may try again.
+            let _ = way.try_send(Return { socket, after });
+        })
+    })
 }
 
-/// Hands messages over until the client is gone. A client that breaks the protocol is told so by the writer.
-async fn read(app: &App, stream: &mut SplitStream<WebSocket>, handle: &Handle) {
-    while let Some(message) = stream.next().await {
-        let inbound = match message {
-            Ok(WsMessage::Text(text)) => {
-                let Some(budget) = share(app, handle, text.len()).await else { return std::future::pending().await };
-                Inbound::text(text.as_str(), Some(budget))
-            }
-            Ok(WsMessage::Binary(bytes)) => {
-                let Some(budget) = share(app, handle, bytes.len()).await else { return std::future::pending().await };
-                Inbound::binary(bytes, Some(budget))
-            }
-            Ok(WsMessage::Ping(_) | WsMessage::Pong(_)) => continue,
-            Ok(WsMessage::Close(_)) => return,
-            Err(error) => {
-                let Some((code, reason)) = websocket::close_for(error) else { return };
-                handle.egress.close(Close { code, reason });
-                return std::future::pending().await;
-            }
-        };
-        match timeout(STUCK, handle.inbound.send(inbound)).await {
-            Ok(Ok(())) => {}
-            // The session is over; the writer has its last words.
-            Ok(Err(_)) => return std::future::pending().await,
-            Err(_) => {
-                handle.egress.close(Close { code: 1013, reason: "the session cannot keep up" });
-                return std::future::pending().await;
-            }
-        }
-    }
+fn upgrade_of(ws: WebSocketUpgrade) -> WebSocketUpgrade {
+    websocket::configured(ws).protocols(["realtime"])
 }
 
-/// Waits for a message's share of the inbound budget; closes the session when none comes.
-async fn share(app: &App, handle: &Handle, bytes: usize) -> Option<OwnedSemaphorePermit> {
-    let share = timeout(STUCK, app.budget(bytes)).await.ok();
-    if share.is_none() {
-        handle.egress.close(Close { code: 1013, reason: "the server cannot keep up" });
-    }
-    share
+/// Whether the client speaks the names before GA: it says so in a header, or, a browser, by a subprotocol.
+fn asks_for_beta(headers: &HeaderMap) -> bool {
+    let any = |name: &str, wanted: &str| {
+        let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        values.flat_map(|value| value.split(',')).any(|value| value.trim() == wanted)
+    };
+    any("openai-beta", "realtime=v1") || any("sec-websocket-protocol", "openai-beta.realtime-v1")
 }
 
-/// Sends what the session gives until it closes or the client takes nothing more.
-async fn write(sink: &mut SplitSink<WebSocket, WsMessage>, egress: &Egress) {
-    loop {
-        let sent = match egress.next().await {
-            Ok(Message::Text(text)) => sink.send(WsMessage::Text(text.into())).await,
-            Ok(Message::Binary(bytes)) => sink.send(WsMessage::Binary(bytes)).await,
-            Err(Close { code, reason }) => {
-                let frame = CloseFrame { code, reason: reason.into() };
-                let _ = timeout(CLOSING, sink.send(WsMessage::Close(Some(frame)))).await;
-                return;
-            }
-        };
-        if sent.is_err() {
-            return;
-        }
-    }
-}
-
-fn going_away() -> WsMessage {
-    WsMessage::Close(Some(CloseFrame { code: 1001, reason: "the server is going away".into() }))
+/// A bad key is told after the upgrade, where clients look for it; a crowd of them before it.
+fn turn_away(app: &Arc<App>, ws: WebSocketUpgrade, why: TurnedAway) -> Response {
+    let Some(place) = app.turn_away() else {
+        return refused(StatusCode::UNAUTHORIZED, "invalid_api_key", "Incorrect API key provided.");
+    };
+    let tasks = app.setup.tasks.clone();
+    upgrade_of(ws).on_upgrade(move |socket| {
+        tasks.track_future(async move {
+            auth::turn_away(socket, why).await;
+            drop(place);
+        })
+    })
 }

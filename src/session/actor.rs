@@ -1,20 +1,24 @@
 //! The actor: one loop that waits for whatever comes next and feeds the reducer.
 
 use super::egress::{Close, Message};
+use super::given::Given;
 use super::hearing::Report;
-use super::ingress::{Ingress, Turns};
+use super::ingress::Ingress;
+use super::life::Life;
 use super::playback::Playback;
 use super::project::Projector;
+use super::remote::Links;
 use super::responding::{Milestone, Product};
 use super::timeline::Timeline;
+use super::turns::Turns;
 use super::voice::Voice;
-use super::{AudioMode, Egress, Inbound, Setup, translate};
+use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
 use crate::dialog::{Dialog, Event, Listener};
 use crate::stt::SpeakerState;
-use crate::turn::{Edge, Thresholds};
+use crate::turn::{Edge, Ending, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
-use crate::wire::{self, ServerEvent, ServerVad, WireError};
-use std::collections::HashMap;
+use crate::wire::{self, Dialect, ServerEvent};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -39,6 +43,7 @@ const STALL_MARGIN: Duration = Duration::from_millis(500);
 pub(super) struct Actor {
     pub(super) setup: Arc<Setup>,
     pub(super) mode: AudioMode,
+    pub(super) dialect: Dialect,
     clock: Instant,
     pub(super) dialog: Dialog,
     pub(super) ingress: Ingress,
@@ -46,17 +51,23 @@ pub(super) struct Actor {
     pub(super) projector: Projector,
     /// The whole session object, as the client last saw it.
     pub(super) session: wire::Session,
-    event_ids: IdMint,
+    /// What the session is for does not change any more: it was said at the beginning, by an update or by a response.
+    pub(super) kind_is_fixed: bool,
+    pub(super) event_ids: IdMint,
     /// Transcriptions under way; dropping a guard cancels one.
     pub(super) hearings: HashMap<ItemId, DropGuard>,
     /// Responses under way.
     pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
+    /// Remote servers, and the work under way there.
+    pub(super) links: Links,
     pub(super) playback: Playback,
     pub(super) reports: mpsc::Sender<Report>,
     pub(super) products: mpsc::Sender<Product>,
     inboxes: Option<(mpsc::Receiver<Report>, mpsc::Receiver<Product>)>,
     pub(super) timeline: Timeline,
     pub(super) speaker: Option<SpeakerState>,
+    /// Audio that came with the event that is being worked on, for the items it makes.
+    pub(super) given: VecDeque<Given>,
     pub(super) last_audio: Timestamp,
     /// Where the next utterance's audio begins.
     pub(super) opening_at: Samples,
@@ -64,49 +75,50 @@ pub(super) struct Actor {
     pub(super) held_at: Samples,
     /// The utterance that closes was committed by the client.
     pub(super) committing: bool,
-    expires: Instant,
+    pub(super) life: Life,
+    /// Told to the client at the start.
+    pub(super) resume_key: Option<String>,
 }
 
 impl Actor {
-    pub(super) fn new(
-        setup: Arc<Setup>,
-        id: &SessionId,
-        seed: u64,
-        mode: AudioMode,
-        model: Option<String>,
-        expires_at: u64,
-        egress: Arc<Egress>,
-    ) -> Self {
-        let session = setup.session_object(id.clone(), model, expires_at);
+    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, mut opening: Opening, egress: Arc<Egress>) -> Self {
+        let (mode, resume_key) = (opening.mode, opening.resume_key.take());
+        let session = setup.session_object(id.clone(), &opening);
         let listener = if mode == AudioMode::Events { Listener::Buffers } else { Listener::Obeys };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
         let format = translate::format(session.audio.input.format);
         let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
-        let life = Duration::from_secs(60 * u64::from(setup.session.max_minutes));
+        let life = Life::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
         Self {
             mode,
+            dialect: opening.dialect,
             clock,
-            dialog: Dialog::new(translate::settings(&session), listener, seed),
+            dialog: Dialog::new(translate::settings(&session, setup.session.history_tokens), listener, seed)
+                .with_patience(setup.patience()),
             ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
             egress,
-            projector: Projector { conversation_id: event_ids.next("conv") },
+            projector: Projector::new(event_ids.next("conv")),
             session,
+            kind_is_fixed: opening.intent.is_some() || opening.settings.is_some(),
             event_ids,
             hearings: HashMap::new(),
             speaking: HashMap::new(),
+            links: Links::default(),
             playback: Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms))),
             reports,
             products,
             inboxes: Some((report_inbox, product_inbox)),
             timeline: Timeline::default(),
             speaker: None,
+            given: VecDeque::new(),
             last_audio: Timestamp::ZERO,
             opening_at: Samples::ZERO,
             held_at: Samples::ZERO,
             committing: false,
-            expires: clock + life,
+            life,
+            resume_key,
             setup,
         }
     }
@@ -114,7 +126,8 @@ impl Actor {
     /// Runs until the client is gone, is closed, or the session's time is up.
     pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
         let (mut reports, mut products) = self.inboxes.take().expect("an actor runs once");
-        self.send(None, &ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
+        self.greet();
+        self.begin_servers();
         loop {
             let more = self.judge_windows();
             let blocked = self.ingress.blocked_on();
@@ -123,8 +136,8 @@ impl Actor {
             }
             let hears = !more && blocked.is_none() && self.hearings.len() < MAX_HEARINGS;
             let listens = hears && self.egress.takes_requests();
-            if !listens {
-                // While the hub is behind, the client's silence is the hub's own doing.
+            if !listens || !self.egress.is_attached() {
+                // While the hub is behind, or the connection is gone, silence is not the speaker's.
                 self.last_audio = self.now();
             }
             let room = self.egress.has_room() && self.playback.has_room();
@@ -162,6 +175,13 @@ impl Actor {
                 Some(None) => {}
                 Some(Some(edge)) => self.edge(edge),
             }
+            // Noise without an end is cut into turns.
+            if self.ingress.n_hearing() >= self.max_utterance()
+                && self.ingress.is_listening()
+                && let Some(edge) = self.ingress.stall()
+            {
+                self.edge(edge);
+            }
         }
         true
     }
@@ -187,12 +207,21 @@ impl Actor {
 
     fn report(&mut self, report: Report) {
         match report {
-            Report::Partial(item, text) => self.step(Event::Partial { item, text }),
+            Report::Listed(item, result) => self.listed(item, result),
+            Report::Called(item, result) => {
+                self.links.ended(&item);
+                self.step(Event::Called { item, result });
+            }
+            Report::Partial { item, text, n_heard } => {
+                self.ingress.partial(&item, &text, n_heard);
+                self.step(Event::Partial { item, text });
+            }
             Report::Final(item, result) => {
                 self.hearings.remove(&item);
                 let now = self.now();
                 self.timeline.transcribed(now);
                 let result = result.map(|transcript| {
+                    self.projector.learnt(&item, transcript.logprobs);
                     self.speaker = transcript.speaker.or(self.speaker.take());
                     transcript.text
                 });
@@ -227,23 +256,24 @@ impl Actor {
         let at = |timestamp: Timestamp| self.clock + timestamp.since_start();
         let stall = self.ingress.is_listening().then(|| at(self.last_audio) + self.silence() + STALL_MARGIN);
         let hold = self.dialog.next_deadline().map(at);
-        let frame = self.playback.next_due(&self.dialog, now).map(at);
+        let frame = self.egress.is_attached().then(|| self.playback.next_due(&self.dialog, now)).flatten().map(at);
         let stuck = self.egress.stuck_since().map(|since| since + STUCK);
-        [stall, hold, frame, stuck].into_iter().flatten().fold(self.expires, Instant::min)
+        [stall, hold, frame, stuck].into_iter().flatten().fold(self.life.next_due(), Instant::min)
     }
 
     /// Does what the clock demands; says whether the session is over.
     fn is_over(&mut self) -> bool {
         let (now, instant) = (self.now(), Instant::now());
         if self.egress.stuck_since().is_some_and(|since| instant >= since + STUCK) {
-            tracing::info!("the client takes nothing; closed");
+            tracing::info!("the client takes nothing; its connection is given up");
+            if self.egress.lose() {
+                self.egress.detach();
+                return false;
+            }
             self.egress.close(Close { code: 1013, reason: "the client reads too slowly" });
             return true;
         }
-        if instant >= self.expires {
-            let error = WireError::invalid("session_expired", "Your session hit the maximum duration.", None);
-            self.send(None, &ServerEvent::Error { error });
-            self.egress.close(Close { code: 1001, reason: "the session's time is up" });
+        if self.has_expired(instant) {
             return true;
         }
         let stalled = now.since(self.last_audio) >= self.silence() + STALL_MARGIN;
@@ -254,26 +284,26 @@ impl Actor {
             self.edge(edge);
         }
         if self.dialog.next_deadline().is_some_and(|due| now >= due) {
-            self.step(Event::Tick);
+            self.step(Event::Tick { position: self.ingress.position() });
         }
         self.release_frames();
         false
     }
 
-    /// Whether the server stops and nothing is being heard or said any more.
+    /// Whether the server stops, and nothing is being heard or said any more or nobody is there to hear it.
     fn has_drained(&self) -> bool {
-        self.setup.drain.is_cancelled()
-            && self.hearings.is_empty()
-            && self.dialog.active().is_none()
-            && self.playback.is_empty()
+        let is_done = || self.hearings.is_empty() && self.dialog.active().is_none() && self.playback.is_empty();
+        self.setup.drain.is_cancelled() && (!self.egress.is_attached() || is_done())
     }
 
+    /// The longest utterance.
+    pub(super) fn max_utterance(&self) -> Samples {
+        Samples::from_ms(1_000 * u64::from(self.setup.session.max_utterance_seconds), SampleRate::HZ_16000)
+    }
+
+    /// The silence that would end the turn now.
     fn silence(&self) -> Duration {
-        let vad = match &self.session.audio.input.turn_detection {
-            Some(wire::TurnDetection::ServerVad(vad)) => vad.silence_duration_ms,
-            _ => self.setup.turn.silence_duration_ms,
-        };
-        Duration::from_millis(u64::from(vad))
+        self.ingress.wait().duration(SampleRate::HZ_16000)
     }
 
     pub(super) fn now(&self) -> Timestamp {
@@ -287,13 +317,18 @@ impl Actor {
 
     /// Sends an event, in order with the response it belongs to.
     pub(super) fn send(&mut self, response: Option<ResponseId>, event: &ServerEvent) {
-        let text = self.encode(event);
+        let Some(text) = self.encode(event) else { return };
+        self.push(response, text);
+    }
+
+    pub(super) fn push(&mut self, response: Option<ResponseId>, text: String) {
         self.setup.metrics.bytes_out(text.len() as u64);
         self.egress.push(Message::Text(text), response);
     }
 
-    pub(super) fn encode(&mut self, event: &ServerEvent) -> String {
-        wire::encode(event, &self.event_ids.next("event"))
+    /// `None` for an event that the client's dialect does not have.
+    pub(super) fn encode(&mut self, event: &ServerEvent) -> Option<String> {
+        self.dialect.encode(event, &self.event_ids.next("event"))
     }
 }
 
@@ -306,24 +341,6 @@ async fn until_free(feed: Option<mpsc::Sender<super::hearing::Feed>>) {
 }
 
 impl Setup {
-    /// The session object a session begins with.
-    fn session_object(&self, id: SessionId, model: Option<String>, expires_at: u64) -> wire::Session {
-        let vad = ServerVad {
-            threshold: f64::from(self.turn.threshold),
-            prefix_padding_ms: self.turn.prefix_padding_ms,
-            silence_duration_ms: self.turn.silence_duration_ms,
-            create_response: self.session.create_response,
-            interrupt_response: self.session.interrupt_response,
-            idle_timeout_ms: None,
-        };
-        let model = model.unwrap_or_else(|| self.model.clone());
-        let mut session = wire::Session::new(id, model, self.voice.clone(), vad);
-        session.instructions.clone_from(&self.instructions);
-        session.audio.output.speed = f64::from(self.speed);
-        session.expires_at = expires_at;
-        session
-    }
-
     /// How turns are found in a session.
     pub(super) fn turns(&self, session: &wire::Session) -> Turns {
         let turn = &self.turn;
@@ -335,10 +352,12 @@ impl Setup {
             Some(wire::TurnDetection::ServerVad(vad)) => Turns::Detected {
                 thresholds: thresholds(vad.threshold as f32, vad.silence_duration_ms),
                 padding: samples(vad.prefix_padding_ms),
+                ending: Ending::Silence,
             },
-            Some(wire::TurnDetection::SemanticVad(_)) => Turns::Detected {
+            Some(wire::TurnDetection::SemanticVad(vad)) => Turns::Detected {
                 thresholds: thresholds(turn.threshold, turn.silence_duration_ms),
                 padding: samples(turn.prefix_padding_ms),
+                ending: Ending::Adaptive(translate::eagerness(vad.eagerness)),
             },
         }
     }

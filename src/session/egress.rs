@@ -1,8 +1,10 @@
 //! What leaves for the client: a bounded, ordered log between the actor and the connection's writer.
 //!
 //! The actor pushes, the writer takes. Control and data are apart: audio that has not left yet can be held or dropped
-//! while everything else goes on. The lock guards a queue operation only and is never held across an await.
+//! while everything else goes on. Where the client may come back after its connection broke, what was sent is kept until
+//! it has answered for it ([`super::retained`]), and a new connection reads on from where it is. The lock guards a queue operation only and is never held across an await.
 
+use super::retained::{ResumeError, Retained};
 use crate::units::{ItemId, ResponseId, Samples};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -21,6 +23,16 @@ pub enum Message {
     Text(String),
     /// A binary audio frame.
     Binary(Bytes),
+}
+
+impl Message {
+    /// Its length.
+    pub(super) fn n_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+        }
+    }
 }
 
 /// Why a connection is closed: a WebSocket close code and words.
@@ -43,6 +55,8 @@ pub struct Egress {
     /// The actor waits here.
     moved: Notify,
     closed: CancellationToken,
+    /// The connection is to be given up, the session not.
+    lost: Notify,
 }
 
 struct Log {
@@ -54,6 +68,10 @@ struct Log {
     /// Audio of the message the writer has in hand.
     in_hand: Option<Sent>,
     in_hand_bytes: usize,
+    /// Of a session that can be resumed.
+    retained: Option<Retained>,
+    /// Whether there is a connection.
+    attached: bool,
     /// When the writer last finished a message, or the log last became non-empty.
     progress: Instant,
 }
@@ -67,15 +85,13 @@ struct Entry {
 
 impl Entry {
     fn bytes(&self) -> usize {
-        match &self.message {
-            Message::Text(text) => text.len(),
-            Message::Binary(bytes) => bytes.len(),
-        }
+        self.message.n_bytes()
     }
 }
 
 impl Egress {
-    pub(super) fn new() -> Self {
+    /// `resumable`: what was sent is kept until the client has answered for it.
+    pub(super) fn new(resumable: bool) -> Self {
         let log = Log {
             entries: VecDeque::new(),
             unsent_bytes: 0,
@@ -84,9 +100,17 @@ impl Egress {
             sent: Vec::new(),
             in_hand: None,
             in_hand_bytes: 0,
+            retained: resumable.then(Retained::default),
+            attached: true,
             progress: Instant::now(),
         };
-        Self { log: Mutex::new(log), ready: Notify::new(), moved: Notify::new(), closed: CancellationToken::new() }
+        Self {
+            log: Mutex::new(log),
+            ready: Notify::new(),
+            moved: Notify::new(),
+            closed: CancellationToken::new(),
+            lost: Notify::new(),
+        }
     }
 
     /// An event, in order; `response` when it belongs to one.
@@ -142,9 +166,12 @@ impl Egress {
         self.lock().unsent_bytes < 4 * MAX_UNSENT_BYTES
     }
 
-    /// Since when the client has taken nothing although something waits for it.
+    /// Since when the client has taken nothing although something waits for it and there is a connection.
     pub(super) fn stuck_since(&self) -> Option<Instant> {
         let log = self.lock();
+        if !log.attached {
+            return None;
+        }
         let waits = log.in_hand_bytes > 0 || log.entries.iter().any(|entry| !log.held || entry.response.is_none());
         waits.then_some(log.progress)
     }
@@ -168,6 +195,66 @@ impl Egress {
         self.closed.cancel();
         self.ready.notify_one();
         self.moved.notify_one();
+    }
+
+    /// Whether there is a connection.
+    pub(super) fn is_attached(&self) -> bool {
+        self.lock().attached
+    }
+
+    /// Has the connection given up, where the client may come back with another; says whether it may.
+    pub(super) fn lose(&self) -> bool {
+        let resumable = self.lock().retained.is_some();
+        if resumable {
+            self.lost.notify_one();
+        }
+        resumable
+    }
+
+    /// Resolves when the session wants its connection given up.
+    pub async fn lost(&self) {
+        self.lost.notified().await;
+    }
+
+    /// The connection is gone. What it was given counts as sent, and is kept.
+    pub fn detach(&self) {
+        let mut log = self.lock();
+        log.settle();
+        log.attached = false;
+        drop(log);
+        self.moved.notify_one();
+    }
+
+    /// A new connection takes over; it has what was sent up to the message of number `after`, counted from 1. For the
+    /// session's next writer: the one before it has ended.
+    pub fn attach(&self, after: u64) -> Result<(), ResumeError> {
+        let mut log = self.lock();
+        log.retained.as_mut().ok_or(ResumeError::NotKept)?.rewind(after)?;
+        log.attached = true;
+        log.progress = Instant::now();
+        drop(log);
+        self.ready.notify_one();
+        self.moved.notify_one();
+        Ok(())
+    }
+
+    /// The client has got everything up to this number.
+    pub fn answered(&self, number: u64) {
+        if let Some(retained) = &mut self.lock().retained {
+            retained.answer(number);
+        }
+        self.ready.notify_one();
+    }
+
+    /// The number up to which the client should be asked to answer, when it is time for that. For the writer, between
+    /// two messages.
+    pub fn to_ask(&self) -> Option<u64> {
+        self.lock().retained.as_mut()?.ask()
+    }
+
+    /// The number of the last message that has left; 0 where they are not counted.
+    pub fn n_sent(&self) -> u64 {
+        self.lock().retained.as_ref().map_or(0, Retained::sent)
     }
 
     /// Resolves once the log is closed: the writer has its last messages to send, and not for ever.
@@ -213,80 +300,28 @@ impl Log {
     }
 
     fn take(&mut self) -> Option<Message> {
+        if let Some(retained) = &mut self.retained {
+            if let Some(message) = retained.again() {
+                self.in_hand_bytes = message.n_bytes().max(1);
+                return Some(message);
+            }
+            if !retained.has_room() {
+                return None;
+            }
+        }
         let held = self.held;
         let at = self.entries.iter().position(|entry| !held || entry.response.is_none())?;
         let entry = self.entries.remove(at)?;
         self.in_hand_bytes = entry.bytes().max(1);
         self.unsent_bytes -= entry.bytes();
         self.in_hand = entry.audio;
+        if let Some(retained) = &mut self.retained {
+            retained.keep(entry.message.clone());
+        }
         Some(entry.message)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use futures_util::FutureExt;
-
-    fn text(text: &str) -> Message {
-        Message::Text(text.into())
-    }
-
-    /// What the writer gets without waiting.
-    fn drain(egress: &Egress) -> Vec<String> {
-        let mut taken = Vec::new();
-        while let Some(Ok(Message::Text(text))) = egress.next().now_or_never() {
-            taken.push(text);
-        }
-        taken
-    }
-
-    fn filled() -> Egress {
-        let egress = Egress::new();
-        egress.push(text("created"), Some("r1".into()));
-        egress.push_audio(text("audio 1"), "r1".into(), ("i1".into(), Samples(480)));
-        egress.push_audio(text("audio 2"), "r1".into(), ("i1".into(), Samples(480)));
-        egress.push(text("done"), Some("r1".into()));
-        egress.push(text("error"), None);
-        egress
-    }
-
-    #[tokio::test]
-    async fn order_is_kept_and_what_left_is_told() {
-        let egress = filled();
-        assert_eq!(drain(&egress), ["created", "audio 1", "audio 2", "done", "error"]);
-        assert_eq!(egress.take_sent(), [("i1".into(), Samples(480)), ("i1".into(), Samples(480))]);
-        assert!(egress.stuck_since().is_none());
-    }
-
-    #[tokio::test]
-    async fn a_hold_lets_other_events_pass_and_keeps_the_responses_order() {
-        let egress = filled();
-        egress.hold();
-        assert_eq!(drain(&egress), ["error"]);
-        egress.drop_audio(&"r1".into());
-        egress.release();
-        assert_eq!(drain(&egress), ["created", "done"]);
-        assert_eq!(egress.take_sent(), []);
-    }
-
-    #[tokio::test]
-    async fn a_message_counts_as_sent_only_when_the_next_is_asked_for() {
-        let egress = Egress::new();
-        egress.push_audio(text("audio"), "r1".into(), ("i1".into(), Samples(480)));
-        assert!(egress.next().now_or_never().is_some());
-        assert_eq!(egress.take_sent(), []);
-        assert!(egress.stuck_since().is_some());
-        assert!(egress.next().now_or_never().is_none());
-        assert_eq!(egress.take_sent(), [("i1".into(), Samples(480))]);
-    }
-
-    #[tokio::test]
-    async fn the_close_comes_after_what_was_there() {
-        let egress = filled();
-        egress.hold();
-        egress.close(Close { code: 1001, reason: "going away" });
-        assert_eq!(drain(&egress).len(), 5);
-        assert_eq!(egress.next().now_or_never(), Some(Err(Close { code: 1001, reason: "going away" })));
-    }
-}
+#[path = "egress_tests.rs"]
+mod tests;

@@ -4,7 +4,7 @@
 //! decoder is taken, the feed fills up, and the actor stops reading the client. Nothing is dropped.
 
 use crate::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
-use crate::units::ItemId;
+use crate::units::{ItemId, Samples};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -27,6 +27,8 @@ const BEHIND: Duration = Duration::from_secs(30);
 pub(super) enum Feed {
     /// Mono PCM at 16 kHz.
     Pcm(Vec<i16>),
+    /// The speaker pauses: what are the words so far?
+    Ask,
     /// The utterance is complete.
     Finish,
 }
@@ -34,9 +36,20 @@ pub(super) enum Feed {
 /// What comes back.
 pub(super) enum Report {
     /// The words so far. May be dropped when the actor is busy: the next one holds them too.
-    Partial(ItemId, String),
+    Partial {
+        /// The utterance.
+        item: ItemId,
+        /// The words.
+        text: String,
+        /// Of so much audio from the utterance's beginning.
+        n_heard: Samples,
+    },
     /// The end; always the last.
     Final(ItemId, Result<Transcript, SttError>),
+    /// A remote server's tools, or that they could not be had.
+    Listed(ItemId, super::remote::Listed),
+    /// A remote call's end.
+    Called(ItemId, Result<String, crate::mcp::CallError>),
 }
 
 /// What a hearing needs.
@@ -61,22 +74,30 @@ impl Hearing {
     async fn transcribe(&mut self) -> Result<Transcript, SttError> {
         let open = self.stt.open(self.options.clone());
         let mut utterance = timeout(BEHIND, open).await.map_err(|_| SttError::Timeout(BEHIND))??;
-        let mut n_unseen = 0;
-        while let Some(Feed::Pcm(pcm)) = self.feed.recv().await {
-            n_unseen += pcm.len();
-            timeout(BEHIND, utterance.push(pcm)).await.map_err(|_| SttError::Timeout(BEHIND))??;
-            if n_unseen >= PARTIAL_EVERY_SAMPLES && self.feed.is_empty() {
+        let (mut n_heard, mut n_unseen) = (Samples::ZERO, 0);
+        loop {
+            let asked = match self.feed.recv().await {
+                Some(Feed::Pcm(pcm)) => {
+                    n_unseen += pcm.len();
+                    n_heard += Samples(pcm.len() as u64);
+                    timeout(BEHIND, utterance.push(pcm)).await.map_err(|_| SttError::Timeout(BEHIND))??;
+                    n_unseen >= PARTIAL_EVERY_SAMPLES && self.feed.is_empty()
+                }
+                Some(Feed::Ask) => true,
+                Some(Feed::Finish) | None => break,
+            };
+            if asked {
                 n_unseen = 0;
-                self.partial(&mut *utterance).await?;
+                self.partial(&mut *utterance, n_heard).await?;
             }
         }
         timeout(self.timeout, utterance.finish()).await.map_err(|_| SttError::Timeout(self.timeout))?
     }
 
-    async fn partial(&self, utterance: &mut dyn SttUtterance) -> Result<(), SttError> {
+    async fn partial(&self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Result<(), SttError> {
         let partial = timeout(BEHIND, utterance.partial()).await.map_err(|_| SttError::Timeout(BEHIND))??;
         if let Some(transcript) = partial.filter(|transcript| !transcript.text.is_empty()) {
-            let _ = self.reports.try_send(Report::Partial(self.item.clone(), transcript.text));
+            let _ = self.reports.try_send(Report::Partial { item: self.item.clone(), text: transcript.text, n_heard });
         }
         Ok(())
     }

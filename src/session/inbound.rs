@@ -5,8 +5,9 @@ use super::{AudioMode, translate};
 use crate::audio::codec::CodecError;
 use crate::dialog::{Action, Command, Event, Notice};
 use crate::turn::Edge;
+use crate::units::SampleRate;
 use crate::wire::frame::{Frame, FrameKind};
-use crate::wire::{self, AudioFormat, ClientEvent, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError};
+use crate::wire::{AudioFormat, ClientEvent, Dialect, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError};
 use bytes::Bytes;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -27,9 +28,9 @@ pub enum Said {
 }
 
 impl Inbound {
-    /// A text message.
-    pub fn text(text: &str, budget: Option<OwnedSemaphorePermit>) -> Self {
-        Self { message: Said::Event(Box::new(wire::parse(text))), budget }
+    /// A text message in the connection's dialect.
+    pub fn text(text: &str, dialect: Dialect, budget: Option<OwnedSemaphorePermit>) -> Self {
+        Self { message: Said::Event(Box::new(dialect.parse(text))), budget }
     }
 
     /// A binary message.
@@ -58,7 +59,7 @@ impl Actor {
         }
     }
 
-    fn refuse(&mut self, error: WireError) {
+    pub(super) fn refuse(&mut self, error: WireError) {
         self.setup.metrics.error(error.code.unwrap_or("other"));
         self.send(None, &ServerEvent::Error { error });
     }
@@ -73,6 +74,7 @@ impl Actor {
             return Err(WireError::invalid("invalid_value", "A client sends microphone frames (kind 1) only.", None));
         }
         self.heard_audio();
+        self.check_room()?;
         let opus = self.mode == AudioMode::Opus;
         let result = self.ingress.push_frame(frame.sequence, frame.offset, frame.payload, opus);
         result.map_err(|error| bad_audio(&error))
@@ -83,6 +85,7 @@ impl Actor {
             ClientEvent::InputAudioAppend { audio } => {
                 self.setup.metrics.bytes_in(audio.len() as u64);
                 self.heard_audio();
+                self.check_room()?;
                 self.ingress.push(&audio).map_err(|error| bad_audio(&error))
             }
             ClientEvent::InputAudioCommit => {
@@ -90,15 +93,40 @@ impl Actor {
                 Ok(())
             }
             ClientEvent::SessionUpdate(update) => self.update(event_id, *update),
+            ClientEvent::ResponseCreate(_) if self.session.kind == SessionKind::Transcription => {
+                Err(WireError::only_transcribes())
+            }
             ClientEvent::ResponseCreate(params) if self.is_framed() && is_foreign(params.format) => {
                 Err(framed_format())
             }
-            other => {
-                let command = translate::command(other).expect("the other events are handled above");
-                self.step(Event::Client { event_id, command });
-                Ok(())
+            ClientEvent::ResponseCreate(params) => {
+                let tools = params.tools.as_ref().unwrap_or(&self.session.tools);
+                let choice = params.tool_choice.as_ref().unwrap_or(&self.session.tool_choice);
+                choice.check(tools, "response.tool_choice")?;
+                self.check_response_servers(&params)?;
+                self.command(event_id, ClientEvent::ResponseCreate(params))
             }
+            other => self.command(event_id, other),
         }
+    }
+
+    fn command(&mut self, event_id: Option<String>, event: ClientEvent) -> Result<(), WireError> {
+        self.given = self.spoken_parts(&event)?;
+        let mut command = translate::command(event).expect("the other events are handled by the caller");
+        self.tell_lengths(&mut command);
+        self.step(Event::Client { event_id, command });
+        // A refused event has made no item.
+        self.given.clear();
+        Ok(())
+    }
+
+    /// Where the client commits, the speech it may leave uncommitted is bounded.
+    fn check_room(&self) -> Result<(), WireError> {
+        let limit = self.max_utterance();
+        if self.ingress.is_manual() && self.ingress.n_hearing() >= limit {
+            return Err(WireError::buffer_full(limit.duration(SampleRate::HZ_16000)));
+        }
+        Ok(())
     }
 
     fn heard_audio(&mut self) {
@@ -127,20 +155,24 @@ impl Actor {
     }
 
     fn update(&mut self, event_id: Option<String>, update: SessionUpdate) -> Result<(), WireError> {
-        if update.kind != SessionKind::Realtime {
-            return Err(WireError::wrong_session_kind());
+        if update.kind != self.session.kind && self.kind_is_fixed {
+            return Err(WireError::wrong_session_kind(self.session.kind));
         }
         if self.is_framed() && (is_foreign(update.input.format) || is_foreign(update.output.format)) {
             return Err(framed_format());
         }
         let mut next = self.session.clone();
         next.apply(update);
-        let command = Command::Update(Box::new(translate::settings(&next)));
+        next.tool_choice.check(&next.tools, "session.tool_choice")?;
+        self.resolve_servers(&mut next)?;
+        let command = Command::Update(Box::new(translate::settings(&next, self.setup.session.history_tokens)));
         let now = self.now();
         let actions = self.dialog.step(now, Event::Client { event_id, command });
         if !is_refused(&actions) {
             self.ingress.set(translate::format(next.audio.input.format), self.setup.turns(&next));
+            self.ingress.reduce_noise(next.audio.input.noise_reduction.as_ref().and_then(translate::noise_reduction));
             self.session = next;
+            self.kind_is_fixed = true;
         }
         self.perform(actions);
         Ok(())

@@ -4,44 +4,32 @@
 //! windows whatever the size of a message. Owns VAD, turn detector, echo guard and pre-roll. Never waits: when the
 //! transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
 
-use super::hearing::{Feed, PIECE_SAMPLES};
+use super::hearing::Feed;
+use super::turns::Turns;
+use super::utterance::Utterance;
 use crate::audio::codec::{self, CodecError, Format, OpusIn};
-use crate::audio::{EchoGuard, Jitter, PreRoll, Resampler, Slot};
-use crate::turn::{Edge, Thresholds, TurnDetector};
+use crate::audio::{Denoiser, EchoGuard, Jitter, NoiseReduction, Pitch, PreRoll, Resampler, Slot};
+use crate::turn::{Decision, Edge, Heard, TurnTaker};
 use crate::units::{ItemId, Pcm, SampleRate, Samples};
 use crate::vad::{Vad, VadStream};
 use bytes::Bytes;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
 const RATE: SampleRate = SampleRate::HZ_16000;
 
-/// Audio kept before an utterance beyond its padding: what the detector needs to be sure that it is speech, and more.
-const ONSET_MARGIN: Samples = Samples(16_000);
-
-/// Leading silence kept for a client that commits by hand: longer silence before the first word is forgotten.
-const MANUAL_PREROLL: Samples = Samples(30 * 16_000);
-
-/// How turns are found.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Turns {
-    /// By the detector; `padding` of audio before the speech belongs to the utterance.
-    Detected { thresholds: Thresholds, padding: Samples },
-    /// By the client's commits; the detector only says when there is speech to transcribe.
-    Manual { thresholds: Thresholds },
-}
-
 /// One microphone.
 pub(super) struct Ingress {
     format: Format,
     turns: Turns,
+    reduction: Option<NoiseReduction>,
     engine: Arc<dyn Vad>,
     /// Made on the first audio, since many connections never send any.
     ears: Option<Ears>,
     opus: Option<OpusIn>,
     jitter: Jitter,
-    detector: TurnDetector,
+    turn: TurnTaker,
+    pitch: Pitch,
     echo: EchoGuard,
     preroll: PreRoll,
     /// Turn time at which the pre-roll began.
@@ -53,6 +41,9 @@ pub(super) struct Ingress {
     position: Samples,
     /// Turn time of the last commit or clear.
     buffer_start: Samples,
+    /// Samples at 16 kHz that the resampler holds back, and held back at the last commit or clear.
+    lag: f64,
+    lag_at_start: f64,
     utterance: Option<Utterance>,
     /// Complete utterances whose feed is full.
     closing: Vec<Utterance>,
@@ -62,24 +53,33 @@ pub(super) struct Ingress {
 struct Ears {
     resampler: Resampler,
     vad: Box<dyn VadStream>,
+    denoiser: Option<Denoiser>,
 }
 
-/// The utterance whose audio still comes.
-struct Utterance {
-    item: ItemId,
-    feed: mpsc::Sender<Feed>,
-    piece: Vec<i16>,
-    /// What the feed has no room for yet.
-    queue: VecDeque<Feed>,
+impl Ears {
+    fn new(rate: SampleRate, engine: &dyn Vad, reduction: Option<NoiseReduction>) -> Self {
+        let denoiser = reduction.map(Denoiser::new);
+        Self { resampler: Resampler::new(rate, RATE), vad: engine.open(), denoiser }
+    }
+
+    /// Runs what `pending` holds from `from` on through the noise reduction.
+    fn reduce_noise(&mut self, pending: &mut Vec<i16>, from: usize) {
+        if let Some(denoiser) = &mut self.denoiser {
+            let fresh = pending.split_off(from);
+            denoiser.process(&fresh, pending);
+        }
+    }
 }
 
 impl Ingress {
     pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns) -> Self {
         Self {
             format,
-            detector: TurnDetector::new(thresholds(&turns)),
-            preroll: PreRoll::new(capacity(&turns)),
+            turn: TurnTaker::new(turns.thresholds(), turns.ending()),
+            pitch: Pitch::default(),
+            preroll: PreRoll::new(turns.capacity()),
             turns,
+            reduction: None,
             engine,
             ears: None,
             opus: None,
@@ -90,6 +90,8 @@ impl Ingress {
             taken: 0,
             position: Samples::ZERO,
             buffer_start: Samples::ZERO,
+            lag: 0.0,
+            lag_at_start: 0.0,
             utterance: None,
             closing: Vec::new(),
             scratch: Vec::new(),
@@ -102,20 +104,35 @@ impl Ingress {
             self.format = format;
             if let Some(ears) = &mut self.ears {
                 ears.resampler = Resampler::new(format.rate(), RATE);
+                (self.lag, self.lag_at_start) = (0.0, 0.0);
             }
         }
         if turns == self.turns {
             return;
         }
-        if capacity(&turns) != capacity(&self.turns) {
+        if turns.capacity() != self.turns.capacity() {
             let mut kept = Vec::new();
             let start = self.preroll.copy_from(Samples::ZERO, &mut kept) + self.preroll_base;
-            self.preroll = PreRoll::new(capacity(&turns));
+            self.preroll = PreRoll::new(turns.capacity());
             self.preroll.push(&kept);
             self.preroll_base = start;
         }
         self.turns = turns;
-        self.detector.set(thresholds(&turns));
+        self.turn.set(turns.thresholds(), turns.ending());
+    }
+
+    /// Reduces noise so from the next audio on, or not any more.
+    pub(super) fn reduce_noise(&mut self, reduction: Option<NoiseReduction>) {
+        self.reduction = reduction;
+        let Some(ears) = &mut self.ears else { return };
+        match (&mut ears.denoiser, reduction) {
+            (Some(denoiser), Some(reduction)) => denoiser.set(reduction),
+            (Some(denoiser), None) => {
+                denoiser.flush(&mut self.pending);
+                ears.denoiser = None;
+            }
+            (none, reduction) => *none = reduction.map(Denoiser::new),
+        }
     }
 
     /// Takes audio in the session's format; any length of whole samples.
@@ -126,9 +143,12 @@ impl Ingress {
         if decoded.is_ok() {
             let rate = self.format.rate();
             let engine = &self.engine;
-            let ears =
-                self.ears.get_or_insert_with(|| Ears { resampler: Resampler::new(rate, RATE), vad: engine.open() });
+            let ears = self.ears.get_or_insert_with(|| Ears::new(rate, &**engine, self.reduction));
+            let before = self.pending.len();
             ears.resampler.process(&samples, &mut self.pending);
+            ears.reduce_noise(&mut self.pending, before);
+            let given = samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz());
+            self.lag += given - (self.pending.len() - before) as f64;
         }
         self.scratch = samples;
         decoded
@@ -163,11 +183,14 @@ impl Ingress {
     ) -> Result<(), CodecError> {
         let engine = &self.engine;
         let rate = self.format.rate();
-        self.ears.get_or_insert_with(|| Ears { resampler: Resampler::new(rate, RATE), vad: engine.open() });
+        let ears = self.ears.get_or_insert_with(|| Ears::new(rate, &**engine, self.reduction));
         if self.opus.is_none() {
             self.opus = Some(OpusIn::new()?);
         }
-        decode(self.opus.as_mut().expect("made just now"), &mut self.pending)
+        let before = self.pending.len();
+        let decoded = decode(self.opus.as_mut().expect("made just now"), &mut self.pending);
+        ears.reduce_noise(&mut self.pending, before);
+        decoded
     }
 
     /// Judges the next window. `None` when there is no whole one, or when the transcription is behind.
@@ -195,7 +218,35 @@ impl Ingress {
         if let Some(utterance) = utterance {
             utterance.push(pending);
         }
-        Some(self.detector.window(probability, peak, start, end))
+        let (level_db, pitch_hz) = self
+            .turn
+            .listens_to_the_voice()
+            .then(|| self.pitch.window(pending))
+            .map_or((0.0, None), |tone| (tone.level_db, tone.pitch_hz));
+        let edge = self.turn.window(Heard { probability, peak, level_db, pitch_hz, start, end });
+        if self.turn.asks_for_words(end)
+            && let Some(utterance) = &mut self.utterance
+        {
+            utterance.ask();
+        }
+        Some(edge)
+    }
+
+    /// What was understood of the first `n_heard` samples of the utterance `item`.
+    pub(super) fn partial(&mut self, item: &ItemId, text: &str, n_heard: Samples) {
+        if let Some(utterance) = self.utterance.as_ref().filter(|utterance| utterance.item == *item) {
+            self.turn.partial(text, utterance.start + n_heard);
+        }
+    }
+
+    /// Why the last utterance ended when it did, where the wait adapts.
+    pub(super) fn decision(&self) -> Option<&Decision> {
+        self.turn.decision()
+    }
+
+    /// The silence that would end the turn now.
+    pub(super) fn wait(&self) -> Samples {
+        self.turn.wait()
     }
 
     fn forget_taken(&mut self) {
@@ -222,9 +273,9 @@ impl Ingress {
 
     /// Opens an utterance whose audio goes to `feed`, from `start` in turn time on, as far as the pre-roll reaches.
     pub(super) fn open(&mut self, item: ItemId, start: Samples, feed: mpsc::Sender<Feed>) {
-        let mut utterance = Utterance { item, feed, piece: Vec::with_capacity(PIECE_SAMPLES), queue: VecDeque::new() };
         let mut audio = Vec::new();
-        self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio);
+        let start = self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio) + self.preroll_base;
+        let mut utterance = Utterance::new(item, start, feed);
         utterance.push(&audio);
         self.utterance = Some(utterance);
     }
@@ -233,11 +284,12 @@ impl Ingress {
     pub(super) fn close(&mut self, item: &ItemId, rest: bool) {
         let Some(mut utterance) = self.utterance.take_if(|utterance| utterance.item == *item) else { return };
         if rest {
+            if let Some(denoiser) = self.ears.as_mut().and_then(|ears| ears.denoiser.as_mut()) {
+                denoiser.flush(&mut self.pending);
+            }
             utterance.push(&self.pending[self.taken..]);
         }
-        utterance.flush();
-        utterance.queue.push_back(Feed::Finish);
-        if !utterance.drain() {
+        if !utterance.finish() {
             self.closing.push(utterance);
         }
     }
@@ -252,12 +304,13 @@ impl Ingress {
         self.pending.clear();
         self.taken = 0;
         self.mark_buffer();
-        self.detector.end()
+        self.turn.end()
     }
 
     /// The next utterance holds nothing of what came before here.
     pub(super) fn mark_buffer(&mut self) {
         self.buffer_start = self.position;
+        self.lag_at_start = self.lag;
     }
 
     /// Turn time at which the buffer begins.
@@ -265,14 +318,25 @@ impl Ingress {
         self.buffer_start
     }
 
-    /// What was appended since the last commit or clear.
+    /// What was appended since the last commit or clear, to the sample: a client that counts may not be refused.
     pub(super) fn buffered(&self) -> Samples {
-        self.position - self.buffer_start + Samples((self.pending.len() - self.taken) as u64)
+        let held_back = (self.lag - self.lag_at_start).round().max(0.0) as u64;
+        self.position - self.buffer_start + Samples((self.pending.len() - self.taken) as u64 + held_back)
     }
 
     /// Whether an utterance's audio still comes.
     pub(super) fn is_hearing(&self) -> bool {
         self.utterance.is_some()
+    }
+
+    /// The length of the utterance under way, at 16 kHz.
+    pub(super) fn n_hearing(&self) -> Samples {
+        self.utterance.as_ref().map_or(Samples::ZERO, |utterance| Samples(utterance.n_samples as u64))
+    }
+
+    /// Whether the client commits.
+    pub(super) fn is_manual(&self) -> bool {
+        matches!(self.turns, Turns::Manual { .. })
     }
 
     /// Turn time.
@@ -282,12 +346,12 @@ impl Ingress {
 
     /// Whether the detector is in the middle of speech or of what may become it.
     pub(super) fn is_listening(&self) -> bool {
-        matches!(self.turns, Turns::Detected { .. }) && self.detector.is_active()
+        matches!(self.turns, Turns::Detected { .. }) && self.turn.is_active()
     }
 
     /// The audio stopped coming: ends what is under way.
     pub(super) fn stall(&mut self) -> Option<Edge> {
-        self.detector.end()
+        self.turn.end()
     }
 
     /// Reply audio at 16 kHz that will sound from `at` on.
@@ -313,50 +377,6 @@ impl Ingress {
     /// The feed to wait for before [`Ingress::advance`] goes on.
     pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<Feed>> {
         let mut utterances = self.closing.iter().chain(&self.utterance);
-        utterances.find(|utterance| !utterance.queue.is_empty()).map(|utterance| utterance.feed.clone())
-    }
-}
-
-impl Utterance {
-    fn push(&mut self, samples: &[i16]) {
-        for part in samples.chunks(PIECE_SAMPLES) {
-            self.piece.extend_from_slice(part);
-            if self.piece.len() >= PIECE_SAMPLES {
-                self.flush();
-            }
-        }
-    }
-
-    fn flush(&mut self) {
-        if !self.piece.is_empty() {
-            let piece = std::mem::replace(&mut self.piece, Vec::with_capacity(PIECE_SAMPLES));
-            self.queue.push_back(Feed::Pcm(piece));
-            self.drain();
-        }
-    }
-
-    /// Whether nothing waits any more. A feed that is gone takes everything: its failure is reported by its task.
-    fn drain(&mut self) -> bool {
-        while let Some(feed) = self.queue.pop_front() {
-            if let Err(mpsc::error::TrySendError::Full(feed)) = self.feed.try_send(feed) {
-                self.queue.push_front(feed);
-                return false;
-            }
-        }
-        true
-    }
-}
-
-fn thresholds(turns: &Turns) -> Thresholds {
-    match turns {
-        Turns::Detected { thresholds, .. } => *thresholds,
-        Turns::Manual { thresholds } => Thresholds { silence: Samples(u64::MAX), ..*thresholds },
-    }
-}
-
-fn capacity(turns: &Turns) -> Samples {
-    match turns {
-        Turns::Detected { padding, .. } => *padding + ONSET_MARGIN,
-        Turns::Manual { .. } => MANUAL_PREROLL,
+        utterances.find_map(|utterance| utterance.blocked_on())
     }
 }

@@ -6,23 +6,31 @@
 //! decision about the dialog is made here.
 
 mod actor;
+mod beginning;
 mod config;
 mod egress;
 mod engines;
+mod given;
 mod hearing;
 mod inbound;
 mod ingress;
+mod life;
 mod perform;
 mod playback;
 mod project;
+mod remote;
 mod responding;
+mod retained;
 mod setup;
 mod timeline;
 mod translate;
+mod turns;
+mod utterance;
 mod voice;
 
 pub use config::SessionConfig;
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use engines::Engines;
 pub use inbound::Inbound;
-pub use setup::{AudioMode, Handle, Setup};
+pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
+pub use setup::{AudioMode, Handle, Opening, Setup};

@@ -2,14 +2,14 @@
 
 use super::AudioMode;
 use super::actor::Actor;
-use super::hearing::{FEED_PIECES, Hearing};
+use super::hearing::{FEED_PIECES, Feed, Hearing};
 use super::responding::Responding;
 use super::voice::{Packing, Voice};
 use crate::dialog::{Action, Modality, Notice, ResponseStatus, ResponseWork, StopReason};
 use crate::stt::SttOptions;
 use crate::telemetry::{Outcome, span};
 use crate::units::{ItemId, ResponseId, SampleRate};
-use crate::wire::ServerEvent;
+use crate::wire::{INCLUDE_LOGPROBS, ServerEvent};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument;
@@ -29,9 +29,13 @@ impl Actor {
                     self.ingress.drop_utterance(&item);
                     self.hearings.remove(&item);
                 }
+                Action::Transcribe(item) => self.transcribe(item),
                 Action::ClearInput => self.restart_buffer(),
                 Action::StartResponse(work) => self.start_response(*work),
                 Action::StopResponse(id) => self.stop_response(&id),
+                Action::ListTools { item, server } => self.list_tools(item, server),
+                Action::CallRemote { item, call } => self.call_remote(item, call),
+                Action::StopRemote(item) => self.links.ended(&item),
                 Action::Hold => {
                     self.setup.metrics.held();
                     self.egress.hold();
@@ -52,25 +56,42 @@ impl Actor {
 
     fn open_utterance(&mut self, item: ItemId) {
         let (sender, feed) = mpsc::channel(FEED_PIECES);
+        let guard = self.spawn(self.hearing(&item, feed).run().instrument(span::turn(&item)));
+        self.hearings.insert(item.clone(), guard);
+        self.ingress.open(item, self.opening_at, sender);
+    }
+
+    /// Transcribes audio that came with an item.
+    fn transcribe(&mut self, item: ItemId) {
+        let given = self.given.pop_front().expect("each item to transcribe came with its audio");
+        let (sender, feed) = mpsc::channel(FEED_PIECES);
+        let hearing = self.hearing(&item, feed).run();
+        let work = async {
+            tokio::join!(hearing, given.feed(sender));
+        };
+        let guard = self.spawn(work.instrument(span::turn(&item)));
+        self.hearings.insert(item, guard);
+    }
+
+    fn hearing(&self, item: &ItemId, feed: mpsc::Receiver<Feed>) -> Hearing {
         let transcription = self.session.audio.input.transcription.as_ref();
-        let hearing = Hearing {
+        Hearing {
             item: item.clone(),
             stt: self.setup.engines.stt.clone(),
             options: SttOptions {
                 language: transcription.and_then(|t| t.language.clone()).or_else(|| self.setup.language.clone()),
                 prompt: transcription.and_then(|t| t.prompt.clone()),
+                logprobs: self.session.include.iter().flatten().any(|name| name == INCLUDE_LOGPROBS),
                 speaker: self.speaker.clone(),
             },
             timeout: self.setup.stt_timeout,
             feed,
             reports: self.reports.clone(),
-        };
-        let guard = self.spawn(hearing.run().instrument(span::turn(&item)));
-        self.hearings.insert(item.clone(), guard);
-        self.ingress.open(item, self.opening_at, sender);
+        }
     }
 
     fn start_response(&mut self, work: ResponseWork) {
+        self.kind_is_fixed = true;
         let packing = match self.mode {
             AudioMode::Events => Packing::Delta,
             AudioMode::Pcm16 => Packing::PcmFrames,
@@ -86,7 +107,7 @@ impl Actor {
     }
 
     /// Spawns a task that ends when its guard is dropped.
-    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> DropGuard {
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> DropGuard {
         let cancel = CancellationToken::new();
         let guard = cancel.clone().drop_guard();
         self.setup.tasks.spawn(async move {
@@ -144,6 +165,10 @@ impl Actor {
                 let waited = self.ingress.position().saturating_sub(*audio_end).duration(SampleRate::HZ_16000);
                 let speech_end = now.since_start().saturating_sub(waited);
                 self.timeline.utterance_ended(item.clone(), crate::units::Timestamp::new(speech_end), now);
+                if let Some(decision) = self.ingress.decision() {
+                    tracing::debug!(?decision, "the turn is over");
+                    self.timeline.decided(decision);
+                }
             }
             Notice::Committed { item, .. } => {
                 metrics.turn();

@@ -157,7 +157,9 @@ impl Actor {
                 self.playback.waiting.push_back(Waiting { response: response.clone(), item: item.clone(), what });
             } else {
                 let at = PartAt::new(response.clone(), item.clone(), index, 0);
-                let text = self.encode(&ServerEvent::OutputAudioDelta { at, delta: packet.payload });
+                let Some(text) = self.encode(&ServerEvent::OutputAudioDelta { at, delta: packet.payload }) else {
+                    continue;
+                };
                 self.setup.metrics.bytes_out(text.len() as u64);
                 self.egress.push_audio(Message::Text(text), response.clone(), (item.clone(), packet.n));
             }
@@ -167,6 +169,10 @@ impl Actor {
 
     /// Lets the frames out whose time has come. A frame given to the egress counts as sent: the lead bounds both.
     pub(super) fn release_frames(&mut self) {
+        if !self.egress.is_attached() {
+            // Nobody plays them; they wait for the client to come back.
+            return;
+        }
         let now = self.now();
         while let Some(Waiting { response, item, what }) = self.playback.take_due(&self.dialog, now) {
             let packet = match what {

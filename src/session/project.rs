@@ -3,13 +3,15 @@
 //! The one place that puts domain news into the protocol's words and order; another protocol is a sibling of this file.
 //! It keeps nothing but the conversation's id.
 
+use super::remote;
 use crate::audio::codec::Format;
 use crate::dialog::{
     Content, IncompleteReason, Item, ItemKind, ItemStatus, Modality, Notice, OutputChange, Refusal, ResponseStatus,
-    ResponseView, Role, StopReason,
+    ResponseUsage, ResponseView, Role, StopReason,
 };
+use crate::stt::TokenLogprob;
 use crate::units::{ItemId, ResponseId, SampleRate, Samples};
-use crate::wire::{self, ItemAt, ItemUse, PartAt, ResponsePart, ServerEvent, TranscriptionUsage, WireError};
+use crate::wire::{self, ItemAt, ItemUse, Logprob, PartAt, ResponsePart, ServerEvent, TranscriptionUsage, WireError};
 
 /// The only part of the hub's messages.
 const PART: u32 = 0;
@@ -19,14 +21,26 @@ const TURN_RATE: SampleRate = SampleRate::HZ_16000;
 /// Puts notices into the protocol's words.
 pub(super) struct Projector {
     pub(super) conversation_id: String,
+    /// What the recognizer said of the last transcript's tokens, where the client wants it.
+    logprobs: Option<(ItemId, Vec<Logprob>)>,
 }
 
 /// The events of a notice in order, with the response they belong to.
 pub(super) type Projection = (Option<ResponseId>, Vec<ServerEvent>);
 
 impl Projector {
+    pub(super) fn new(conversation_id: String) -> Self {
+        Self { conversation_id, logprobs: None }
+    }
+
+    /// The tokens of the transcript whose notice follows.
+    pub(super) fn learnt(&mut self, item: &ItemId, tokens: Option<Vec<TokenLogprob>>) {
+        let logprob = |TokenLogprob { token, logprob }| Logprob { bytes: token.clone().into_bytes(), token, logprob };
+        self.logprobs = tokens.map(|tokens| (item.clone(), tokens.into_iter().map(logprob).collect()));
+    }
+
     /// `session` is the whole session object, for the notices that show it.
-    pub(super) fn project(&self, notice: Notice, session: &wire::Session) -> Projection {
+    pub(super) fn project(&mut self, notice: Notice, session: &wire::Session) -> Projection {
         let events = match notice {
             Notice::ResponseCreated(view) => {
                 let id = view.id.clone();
@@ -34,8 +48,11 @@ impl Projector {
             }
             Notice::ResponseDone(view) => {
                 let id = view.id.clone();
-                return (Some(id), vec![ServerEvent::ResponseDone { response: Box::new(self.response(view)) }]);
+                let done = ServerEvent::ResponseDone { response: Box::new(self.response(view)) };
+                // The hub meters nobody, so there is no limit to tell; clients wait for the event all the same.
+                return (Some(id), vec![done, ServerEvent::RateLimitsUpdated { rate_limits: Vec::new() }]);
             }
+            notice @ Notice::Transcript { .. } => return (None, self.transcript(notice)),
             Notice::Output { response, index, item, change } => {
                 return (Some(response.clone()), output(response, index, item, change));
             }
@@ -49,11 +66,29 @@ impl Projector {
             Notice::ItemDone { item: done, previous, response } => {
                 return (response, vec![ServerEvent::ItemDone { previous_item_id: previous, item: item(done) }]);
             }
+            Notice::Listing { item, progress } => remote::listing(item, progress),
+            Notice::RemoteProgress { item, progress } => remote::progress(item, 0, progress),
             Notice::Held { item, response } => ServerEvent::OutputHeld { response_id: response, item_id: item },
             Notice::Released { item, response } => ServerEvent::OutputResumed { response_id: response, item_id: item },
             other => conversation(other),
         };
         (None, vec![events])
+    }
+
+    /// The end of a transcription. The deltas together are the transcript, as long as nothing was taken back.
+    fn transcript(&mut self, notice: Notice) -> Vec<ServerEvent> {
+        let Notice::Transcript { item, part, text, rest, audio } = notice else { return Vec::new() };
+        let delta = |delta| ServerEvent::TranscriptionDelta { item_id: item.clone(), content_index: part, delta };
+        let mut events: Vec<ServerEvent> = rest.map(delta).into_iter().collect();
+        let logprobs = self.logprobs.take().filter(|(of, _)| *of == item).map(|(_, tokens)| tokens);
+        events.push(ServerEvent::TranscriptionCompleted {
+            item_id: item,
+            content_index: part,
+            transcript: text,
+            usage: TranscriptionUsage::Duration { seconds: seconds(audio) },
+            logprobs,
+        });
+        events
     }
 
     fn response(&self, view: ResponseView) -> wire::Response {
@@ -67,10 +102,7 @@ impl Projector {
         let format = audio_format(settings.output_format);
         response.audio =
             wire::ResponseAudio { output: Some(wire::ResponseAudioOutput { format, voice: settings.voice }) };
-        response.usage = view.usage.map(|usage| {
-            let tokens = usage.tokens.unwrap_or_default();
-            wire::Usage::text(tokens.input_tokens, tokens.output_tokens)
-        });
+        response.usage = view.usage.map(usage);
         response.metadata = settings.metadata;
         response
     }
@@ -85,6 +117,11 @@ fn conversation(notice: Notice) -> ServerEvent {
         Notice::SpeechStopped { item, audio_end } => {
             ServerEvent::SpeechStopped { audio_end_ms: audio_end.as_ms(TURN_RATE), item_id: item }
         }
+        Notice::IdleTimeout { item, audio_start, audio_end } => ServerEvent::IdleTimeout {
+            audio_start_ms: audio_start.as_ms(TURN_RATE),
+            audio_end_ms: audio_end.as_ms(TURN_RATE),
+            item_id: item,
+        },
         Notice::Committed { item, previous } => {
             ServerEvent::InputAudioCommitted { previous_item_id: previous, item_id: item }
         }
@@ -94,18 +131,12 @@ fn conversation(notice: Notice) -> ServerEvent {
         Notice::ItemTruncated { item, content_index, audio_end_ms } => {
             ServerEvent::ItemTruncated { item_id: item, content_index, audio_end_ms }
         }
-        Notice::TranscriptDelta { item, delta } => {
-            ServerEvent::TranscriptionDelta { item_id: item, content_index: PART, delta }
+        Notice::TranscriptDelta { item, part, delta } => {
+            ServerEvent::TranscriptionDelta { item_id: item, content_index: part, delta }
         }
-        Notice::Transcript { item, text, audio } => ServerEvent::TranscriptionCompleted {
+        Notice::TranscriptFailed { item, part, message } => ServerEvent::TranscriptionFailed {
             item_id: item,
-            content_index: PART,
-            transcript: text,
-            usage: TranscriptionUsage::Duration { seconds: seconds(audio) },
-        },
-        Notice::TranscriptFailed { item, message } => ServerEvent::TranscriptionFailed {
-            item_id: item,
-            content_index: PART,
+            content_index: part,
             error: WireError::server("transcription_failed", message),
         },
         Notice::SettingsUpdated
@@ -113,7 +144,10 @@ fn conversation(notice: Notice) -> ServerEvent {
         | Notice::ItemDone { .. }
         | Notice::ResponseCreated(_)
         | Notice::ResponseDone(_)
+        | Notice::Transcript { .. }
         | Notice::Output { .. }
+        | Notice::Listing { .. }
+        | Notice::RemoteProgress { .. }
         | Notice::Held { .. }
         | Notice::Released { .. }
         | Notice::Refused { .. } => unreachable!("projected by the caller"),
@@ -155,6 +189,9 @@ fn output(response: ResponseId, index: u32, item_id: ItemId, change: OutputChang
         OutputChange::ArgumentsDone { call_id, name, arguments } => {
             ServerEvent::FunctionArgumentsDone { at: call(), call_id, name, arguments }
         }
+        OutputChange::RemoteDelta(delta) => ServerEvent::McpArgumentsDelta { at: call(), delta },
+        OutputChange::RemoteArguments(arguments) => ServerEvent::McpArgumentsDone { at: call(), arguments },
+        OutputChange::RemoteProgress(progress) => remote::progress(item_id, index, progress),
         OutputChange::Done(done) => {
             ServerEvent::OutputItemDone { response_id: response, output_index: index, item: item(done) }
         }
@@ -182,6 +219,7 @@ fn item(item: Item) -> wire::Item {
             wire::ItemBody::FunctionCall { call_id, name, arguments }
         }
         ItemKind::FunctionOutput { call_id, output } => wire::ItemBody::FunctionCallOutput { call_id, output },
+        other => remote::body(other, status == wire::ItemStatus::InProgress),
     };
     wire::Item::new(item.id, status, body)
 }
@@ -223,6 +261,8 @@ fn refusal(reason: &Refusal) -> WireError {
         Refusal::BufferTooSmall { buffered } => WireError::commit_too_small(seconds(*buffered) * 1e3),
         Refusal::NoActiveResponse => WireError::nothing_to_cancel(),
         Refusal::ResponseActive(id) => WireError::already_responding(id),
+        Refusal::TooManyResponses(limit) => WireError::too_many_responses(*limit),
+        Refusal::ItemTooLarge { bytes, limit } => WireError::item_too_large(*bytes, *limit),
         Refusal::VoiceFixed => WireError::cannot_update_voice(),
         Refusal::NoItemToDelete(id) => WireError::unknown_item(ItemUse::Delete, id),
         Refusal::NoItemToRetrieve(id) => WireError::unknown_item(ItemUse::Retrieve, id),
@@ -230,9 +270,22 @@ fn refusal(reason: &Refusal) -> WireError {
         Refusal::NoItemBefore(id) => WireError::unknown_item(ItemUse::CreateAfter, id),
         Refusal::NoItemToRead(id) => WireError::unknown_item(ItemUse::Reference, id),
         Refusal::DuplicateItem(id) => WireError::duplicate_item(id),
+        Refusal::NoSuchCall(call_id) => WireError::unknown_call(call_id),
+        Refusal::NoSuchApproval(id) => WireError::unknown_approval(id),
         Refusal::NotTruncatable => WireError::not_truncatable(),
         Refusal::TruncateBeyondEnd { length_ms, asked_ms } => WireError::truncate_beyond(*length_ms, *asked_ms),
     }
+}
+
+/// Audio counts as the protocol counts it: a token for each 100 ms heard and each 50 ms spoken.
+fn usage(used: ResponseUsage) -> wire::Usage {
+    let input = wire::InputTokens {
+        text_tokens: used.text.input_tokens,
+        audio_tokens: used.heard.as_ms_ceil(TURN_RATE).div_ceil(100),
+        ..Default::default()
+    };
+    let audio_tokens = used.spoken_ms.div_ceil(50);
+    wire::Usage::new(input, wire::OutputTokens { text_tokens: used.text.output_tokens, audio_tokens })
 }
 
 fn seconds(samples: Samples) -> f64 {

@@ -2,9 +2,11 @@
 
 use super::actor::Actor;
 use super::{Close, Egress, Engines, Inbound, SessionConfig};
+use crate::mcp::{Mcp, McpConfig};
 use crate::telemetry::{Metrics, span};
 use crate::turn::TurnConfig;
 use crate::units::{IdMint, SessionId};
+use crate::wire::{Dialect, SessionKind, SessionUpdate};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -13,14 +15,32 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 /// How audio travels on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AudioMode {
     /// Base64 in JSON events, as the GA protocol has it; sent as produced.
+    #[default]
     Events,
     /// Binary frames of PCM16 at 24 kHz, paced.
     Pcm16,
     /// Binary frames of one Opus packet, paced.
     Opus,
+}
+
+/// What a connection asked for before it said anything: by its address, its headers and its key.
+#[derive(Clone, Default)]
+pub struct Opening {
+    /// How audio travels.
+    pub mode: AudioMode,
+    /// How JSON is read and written.
+    pub dialect: Dialect,
+    /// The model it named.
+    pub model: Option<String>,
+    /// What the session is for, where the address says so. Otherwise the first update or response decides.
+    pub intent: Option<SessionKind>,
+    /// Settings to begin with over the hub's own: those a client's key is bound to.
+    pub settings: Option<Arc<SessionUpdate>>,
+    /// The key by which the client can take the session up again after its connection broke; `None`: it did not ask.
+    pub resume_key: Option<String>,
 }
 
 /// Messages of a client that wait for its actor. Each holds its share of the process-wide budget.
@@ -46,6 +66,10 @@ pub struct Setup {
     pub language: Option<String>,
     /// From the end of an utterance to its transcript.
     pub stt_timeout: Duration,
+    /// Remote tools.
+    pub mcp: Arc<dyn Mcp>,
+    /// Which servers they may be of.
+    pub mcp_config: McpConfig,
     /// Where everything is counted.
     pub metrics: Metrics,
     /// Owner of every task of every session.
@@ -81,14 +105,14 @@ impl Drop for Handle {
 }
 
 impl Setup {
-    /// Starts a session's actor. `model` is what the client asked for; `expires_at` is told to it, in Unix seconds.
-    pub fn open(self: &Arc<Self>, mode: AudioMode, model: Option<String>, expires_at: u64) -> Handle {
+    /// Starts a session's actor.
+    pub fn open(self: &Arc<Self>, opening: Opening) -> Handle {
         let seed = rand::random::<u64>();
         let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
         let (sender, inbound) = mpsc::channel(INBOUND_MESSAGES);
-        let egress = Arc::new(Egress::new());
+        let egress = Arc::new(Egress::new(opening.resume_key.is_some()));
         let cancel = CancellationToken::new();
-        let actor = Actor::new(self.clone(), &id, seed, mode, model, expires_at, egress.clone());
+        let actor = Actor::new(self.clone(), &id, seed, opening, egress.clone());
         let run = {
             let (cancel, closing) = (cancel.clone(), CloseAtEnd(egress.clone()));
             async move {

@@ -4,8 +4,9 @@
 //! left. A mark is set once and never moves.
 
 use crate::telemetry::{Metrics, Stage};
+use crate::turn::Decision;
 use crate::units::{ItemId, ResponseId, Timestamp};
-use crate::wire::{Marks, ServerEvent};
+use crate::wire::{Endpointing, Marks, ServerEvent};
 
 /// One turn's marks.
 #[derive(Clone, Debug, Default)]
@@ -20,12 +21,30 @@ pub(super) struct Timeline {
     first_chunk: Option<Timestamp>,
     tts_first_audio: Option<Timestamp>,
     told: bool,
+    endpointing: Option<Endpointing>,
 }
 
 impl Timeline {
     /// An utterance ended: the last voiced sample was heard at `speech_end`, and that is known now.
     pub(super) fn utterance_ended(&mut self, item: ItemId, speech_end: Timestamp, now: Timestamp) {
         *self = Self { item: Some(item), speech_end: Some(speech_end), end_confirmed: Some(now), ..Self::default() };
+    }
+
+    /// Why the utterance was taken to have ended.
+    pub(super) fn decided(&mut self, decision: &Decision) {
+        let Decision { hints, probability, wait } = decision;
+        let ms = |duration: std::time::Duration| duration.as_secs_f64() * 1e3;
+        self.endpointing = Some(Endpointing {
+            probability: *probability,
+            wait_ms: ms(*wait),
+            spoken_ms: ms(hints.spoken),
+            wording: hints.wording.name(),
+            energy_fall_db: hints.prosody.energy_fall_db,
+            pitch_fall_semitones: hints.prosody.pitch_fall_semitones,
+            n_pauses: hints.n_pauses,
+            typical_pause_ms: ms(hints.typical_pause),
+            model_probability: hints.model,
+        });
     }
 
     pub(super) fn transcribed(&mut self, now: Timestamp) {
@@ -86,6 +105,7 @@ impl Timeline {
                 tts_first_audio: ms(Some(first_audio)),
                 first_audio_sent: ms(Some(now)),
             },
+            endpointing: self.endpointing,
         })
     }
 

@@ -1,6 +1,6 @@
 //! An engine for tests and benchmarks: it answers at once, from a script, and says how much it heard.
 
-use super::{Stt, SttError, SttOptions, SttUtterance, Transcript};
+use super::{Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::collections::VecDeque;
@@ -13,6 +13,7 @@ pub struct FakeStt {
     script: Arc<Mutex<VecDeque<Result<String, String>>>>,
     /// How long `finish` takes.
     pub delay: Duration,
+    partials: bool,
 }
 
 impl FakeStt {
@@ -21,10 +22,15 @@ impl FakeStt {
         Self { delay, ..self }
     }
 
+    /// The same engine; what it will hear is its partial transcript from the beginning.
+    pub fn with_partials(self) -> Self {
+        Self { partials: true, ..self }
+    }
+
     /// An engine that hears these texts, in this order.
     pub fn hears<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let script = texts.into_iter().map(|text| Ok(text.to_owned())).collect();
-        Self { script: Arc::new(Mutex::new(script)), delay: Duration::ZERO }
+        Self { script: Arc::new(Mutex::new(script)), delay: Duration::ZERO, partials: false }
     }
 
     /// The next utterance fails with this message.
@@ -39,8 +45,8 @@ impl Stt for FakeStt {
         "fake"
     }
 
-    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0 };
+    fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0, logprobs: options.logprobs };
         ready(Ok(Box::new(utterance) as Box<dyn SttUtterance>)).boxed()
     }
 }
@@ -48,11 +54,24 @@ impl Stt for FakeStt {
 struct FakeUtterance {
     engine: FakeStt,
     n_samples: usize,
+    logprobs: bool,
 }
 
 impl FakeUtterance {
+    /// What it will hear.
+    fn next(&self) -> String {
+        let script = self.engine.script.lock().expect("no panic while locked");
+        match script.front() {
+            Some(Ok(text)) => text.clone(),
+            _ => format!("utterance of {} samples", self.n_samples),
+        }
+    }
+
     fn transcript(&self, text: String) -> Transcript {
-        Transcript { text, confidence: Some(1.0), speaker: None }
+        // It is sure of each word.
+        let token = |word: &str| TokenLogprob { token: word.to_owned(), logprob: 0.0 };
+        let logprobs = self.logprobs.then(|| text.split_whitespace().map(token).collect());
+        Transcript { text, logprobs, confidence: Some(1.0), ..Transcript::default() }
     }
 }
 
@@ -63,16 +82,12 @@ impl SttUtterance for FakeUtterance {
     }
 
     fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-        ready(Ok(None)).boxed()
+        let partial = self.engine.partials.then(|| self.transcript(self.next()));
+        ready(Ok(partial)).boxed()
     }
 
     fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-        let script = self.engine.script.lock().expect("no panic while locked");
-        let text = match script.front() {
-            Some(Ok(text)) => text.clone(),
-            _ => format!("utterance of {} samples", self.n_samples),
-        };
-        ready(Ok(self.transcript(text))).boxed()
+        ready(Ok(self.transcript(self.next()))).boxed()
     }
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {

@@ -30,6 +30,17 @@ pub struct Transcript {
     pub confidence: Option<f32>,
     /// What the engine learnt of the speaker, for the next utterance of the same session.
     pub speaker: Option<SpeakerState>,
+    /// How sure it is of each token, where it was asked and can tell.
+    pub logprobs: Option<Vec<TokenLogprob>>,
+}
+
+/// How sure an engine is of one token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprob {
+    /// The token as text.
+    pub token: String,
+    /// Natural logarithm of its probability.
+    pub logprob: f64,
 }
 
 /// What an engine adapts to a voice or a microphone (PocketSphinx: the cepstral mean). It travels with the session and
@@ -46,6 +57,8 @@ pub struct SttOptions {
     pub prompt: Option<String>,
     /// From this session's last transcript.
     pub speaker: Option<SpeakerState>,
+    /// Each token's probability is wanted, where the engine has it.
+    pub logprobs: bool,
 }
 
 /// The port: one engine, shared by all sessions.

@@ -4,7 +4,7 @@
 //! so the utterance gathers here and goes out as WAV when it is complete; there are no partials. A request that fails by
 //! a broken connection, a status of 5xx or 429 is sent once more within the same deadline. What was said is never logged.
 
-use super::{RATE, Stt, SttConfig, SttError, SttOptions, SttUtterance, Transcript};
+use super::{RATE, Stt, SttConfig, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
 use crate::audio::wav;
 use crate::remote::Server;
 use crate::units::Pcm;
@@ -78,7 +78,10 @@ impl OpenAiStt {
             let message = format!("the server {} answered what is no transcription: {error}", self.server.host());
             Failure { error: failed(message), again: false }
         })?;
-        Ok(Transcript { text: answer.text.trim().to_owned(), confidence: None, speaker: None })
+        let logprobs = answer.logprobs.filter(|_| options.logprobs);
+        let token = |token: Token| TokenLogprob { token: token.token, logprob: token.logprob };
+        let logprobs = logprobs.map(|tokens| tokens.into_iter().map(token).collect());
+        Ok(Transcript { text: answer.text.trim().to_owned(), logprobs, ..Transcript::default() })
     }
 
     fn form(&self, file: &Bytes, options: &SttOptions) -> Form {
@@ -86,6 +89,7 @@ impl OpenAiStt {
         let part = Part::stream_with_length(file.clone(), length).file_name("utterance.wav");
         let part = part.mime_str("audio/wav").expect("a media type");
         let form = Form::new().part("file", part).text("model", self.model.clone()).text("response_format", "json");
+        let form = if options.logprobs { form.text("include[]", "logprobs") } else { form };
         let language = options.language.clone().or_else(|| self.language.clone());
         let form = language.into_iter().fold(form, |form, language| form.text("language", language));
         options.prompt.clone().into_iter().fold(form, |form, prompt| form.text("prompt", prompt))
@@ -107,6 +111,15 @@ struct Failure {
 #[derive(Deserialize)]
 struct Answer {
     text: String,
+    /// Servers without them leave them out.
+    #[serde(default)]
+    logprobs: Option<Vec<Token>>,
+}
+
+#[derive(Deserialize)]
+struct Token {
+    token: String,
+    logprob: f64,
 }
 
 fn failed(message: String) -> SttError {

@@ -18,6 +18,6 @@ pub struct TurnConfig {
 
 impl Default for TurnConfig {
     fn default() -> Self {
-        Self { threshold: 0.5, prefix_padding_ms: 300, silence_duration_ms: 500, min_speech_ms: 100 }
+        Self { threshold: 0.5, prefix_padding_ms: 300, silence_duration_ms: 500, min_speech_ms: 96 }
     }
 }

@@ -1,10 +1,21 @@
-//! Turn-taking: speech probabilities in, edges out.
+//! Turn-taking: speech probabilities and hints in, edges out.
 //!
-//! Session ingress feeds [`TurnDetector`] one probability a window and hands its [`Edge`]s to the dialog. Time here is
-//! sample time at 16 kHz; no clock is read. A detector never sees audio and never decides what an edge means.
+//! Session ingress feeds [`TurnTaker`] one window after the other and hands its [`Edge`]s to the dialog. It consists of
+//! the [`TurnDetector`] (hysteresis, hang-over) and, where the wait adapts, of `endpointing`, which weighs how the
+//! words end (`wording`), how the voice fell (`prosody`) and how this speaker pauses (`pauses`). Time here is sample
+//! time at 16 kHz; no clock is read. Nothing here sees audio or decides what an edge means.
 
 mod config;
 mod detector;
+mod endpointing;
+mod pauses;
+mod prosody;
+mod taker;
+mod wording;
 
 pub use config::TurnConfig;
 pub use detector::{Edge, Thresholds, TurnDetector};
+pub use endpointing::{Decision, Eagerness, Hints};
+pub use prosody::Prosody;
+pub use taker::{Ending, Heard, TurnTaker};
+pub use wording::Wording;

@@ -155,7 +155,11 @@ fn wrong_session_settings_are_refused_with_their_path() {
     check(realtime("max_output_tokens", json!(4097)), "integer_above_max_value", "session.max_output_tokens");
     check(realtime("max_output_tokens", json!("all")), "invalid_value", "session.max_output_tokens");
     check(realtime("tools", json!([{"type": "function"}])), "missing_required_parameter", "session.tools[0].name");
-    check(realtime("tools", json!([{"type": "mcp", "server_label": "x"}])), "invalid_value", "session.tools[0].type");
+    check(
+        realtime("tools", json!([{"type": "gadget", "server_label": "x"}])),
+        "invalid_value",
+        "session.tools[0].type",
+    );
     check(realtime("tool_choice", json!("maybe")), "invalid_value", "session.tool_choice");
     let input = |name: &str, value: Value| realtime("audio", json!({"input": {name: value}}));
     let format = |value| input("format", value);
@@ -233,6 +237,7 @@ fn wrong_items_are_refused_with_their_path() {
     check(message("user", json!({"type": "output_text", "text": ""})), "invalid_value", "item.content[0].type");
     check(message("user", json!({"type": "input_audio", "audio": "!"})), "invalid_value", "item.content[0].audio");
     check(message("assistant", json!({"type": "output_text"})), "missing_required_parameter", "item.content[0].text");
+    check(message("user", json!({"type": "input_image", "image_url": "x"})), "invalid_value", "item.content[0].type");
     check(json!({"type": "function_call_output", "output": ""}), "missing_required_parameter", "item.call_id");
     let named = |id: &str| json!({"id": id, "type": "function_call_output", "call_id": "c", "output": ""});
     check(named(""), "empty_string", "item.id");
@@ -244,7 +249,7 @@ fn wrong_items_are_refused_with_their_path() {
 fn a_response_may_differ_from_its_session() {
     let message = json!({"type": "response.create", "response": {
         "instructions": null, "output_modalities": ["text"], "conversation": "none", "max_output_tokens": 12,
-        "audio": {"output": {"voice": {"id": "rms"}, "format": {"type": "audio/pcmu"}}}, "metadata": {"k": "v"},
+        "audio": {"output": {"voice": {"id": "rms"}, "speed": 1.25, "format": {"type": "audio/pcmu"}}}, "metadata": {"k": "v"},
         "tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "function", "name": "f"}, "prompt": {},
         "input": [{"type": "item_reference", "id": "item_1"},
                   {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "Hi"}]}]}});
@@ -257,6 +262,7 @@ fn a_response_may_differ_from_its_session() {
         instructions: None,
         output_modalities: Some(Modality::Text),
         voice: Some("rms".into()),
+        speed: Some(1.25),
         format: Some(AudioFormat::Pcmu),
         tools: Some(vec![Tool::Function { name: "f".into(), description: None, parameters: None }]),
         tool_choice: Some(ToolChoice::Function("f".into())),

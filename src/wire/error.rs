@@ -3,8 +3,10 @@
 //! Parsing makes most of them; the constructors at the end are for what only a session can know (nothing to cancel,
 //! no such item). An error is an answer, never the end of a session.
 
+use super::session_update::SessionKind;
 use crate::units::{ItemId, ResponseId};
 use serde::Serialize;
+use std::time::Duration;
 
 /// What is sent as `error` inside an `error` event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
@@ -49,14 +51,19 @@ pub enum ItemUse {
     Reference,
 }
 
+/// The longest message, and the longest path of a parameter, in characters: both quote the client, and must not send
+/// its megabytes back. The list of all event types fits.
+const MAX_MESSAGE_CHARS: usize = 1200;
+const MAX_PARAM_CHARS: usize = 256;
+
 impl WireError {
-    /// An error of the client's.
+    /// An error of the client's. What is too long is cut.
     pub fn invalid(code: impl Into<Option<&'static str>>, message: impl Into<String>, param: Option<&str>) -> Self {
         Self {
             kind: ErrorKind::InvalidRequest,
             code: code.into(),
-            message: message.into(),
-            param: param.map(str::to_owned),
+            message: shortened(message.into(), MAX_MESSAGE_CHARS),
+            param: param.map(|param| shortened(param.to_owned(), MAX_PARAM_CHARS)),
             event_id: None,
         }
     }
@@ -101,6 +108,29 @@ impl WireError {
         Self::invalid("conversation_already_has_active_response", message, None)
     }
 
+    /// `response.create` beside so many others.
+    pub fn too_many_responses(limit: usize) -> Self {
+        let message = format!("This session already has {limit} responses in progress. Wait until one is finished.");
+        Self::invalid("too_many_active_responses", message, None)
+    }
+
+    /// `conversation.item.create` of an item that would fill the conversation alone.
+    pub fn item_too_large(bytes: usize, limit: usize) -> Self {
+        let message =
+            format!("Error creating item: its text has {bytes} bytes. A conversation keeps at most {limit} bytes.");
+        Self::invalid("string_above_max_length", message, Some("item"))
+    }
+
+    /// The input buffer holds an utterance of the greatest length.
+    pub fn buffer_full(limit: Duration) -> Self {
+        let message = format!(
+            "Error appending to the input audio buffer: it holds {} s of speech, the most there may be. Commit or clear \
+             it; this audio was not taken.",
+            limit.as_secs()
+        );
+        Self::invalid("input_audio_buffer_full", message, Some("audio"))
+    }
+
     /// `conversation.item.truncate` beyond the audio there is.
     pub fn truncate_beyond(has_ms: u64, asked_ms: u64) -> Self {
         let message = format!("Audio content of {has_ms}ms is already shorter than {asked_ms}ms");
@@ -130,15 +160,67 @@ impl WireError {
         Self::invalid("item_create_duplicate_item_id", message, Some("item.id"))
     }
 
+    /// A `function_call_output` that answers no call.
+    pub fn unknown_call(call_id: &str) -> Self {
+        let message = format!("Error creating item: tool call ID '{call_id}' not found in conversation.");
+        Self::invalid("invalid_tool_call_id", message, Some("item.call_id"))
+    }
+
+    /// An `mcp_approval_response` to a call that does not wait.
+    pub fn unknown_approval(id: &ItemId) -> Self {
+        let message = format!("Error creating item: no approval request with id '{id}' waits for an answer.");
+        Self::invalid("item_create_invalid_approval_request_id", message, Some("item.approval_request_id"))
+    }
+
+    /// A remote server that cannot be declared; `problem` says why.
+    pub fn server_refused(label: &str, problem: &str, param: &str) -> Self {
+        let message = format!("The MCP server '{label}' cannot be used: {problem}.");
+        Self::invalid("mcp_server_not_allowed", message, Some(param))
+    }
+
     /// Another voice after the first audio of the assistant.
     pub fn cannot_update_voice() -> Self {
         let message = "Cannot update a conversation's voice if assistant audio is present.";
         Self::invalid("cannot_update_voice", message, Some("session.audio.output.voice"))
     }
 
-    /// A `session.update` of the other kind of session.
-    pub fn wrong_session_kind() -> Self {
-        let message = "Passing a transcription session update event to a realtime session is not allowed.";
+    /// A `session.update` of the other kind of session than this one is.
+    pub fn wrong_session_kind(is: SessionKind) -> Self {
+        let (update, is) = match is {
+            SessionKind::Realtime => ("transcription", "realtime"),
+            SessionKind::Transcription => ("realtime", "transcription"),
+        };
+        let message = format!("Passing a {update} session update event to a {is} session is not allowed.");
         Self::invalid(None, message, Some("session.type"))
+    }
+
+    /// `response.create` in a session that only transcribes.
+    pub fn only_transcribes() -> Self {
+        let message = "A transcription session makes no responses: 'response.create' is not allowed.";
+        Self::invalid("invalid_event", message, Some("type"))
+    }
+}
+
+/// At most `max` characters of a text, and three dots for the rest.
+fn shortened(mut text: String, max: usize) -> String {
+    if let Some((end, _)) = text.char_indices().nth(max) {
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_quoted_of_a_client_is_cut() {
+        let path = format!("session.{}", "é".repeat(100_000));
+        let error = WireError::invalid("unknown_parameter", format!("Unknown parameter: '{path}'."), Some(&path));
+        assert_eq!(error.message.chars().count(), MAX_MESSAGE_CHARS + 3);
+        assert_eq!(error.param.map(|param| param.chars().count()), Some(MAX_PARAM_CHARS + 3));
+        let short = WireError::invalid(None, "Short.", Some("item.id"));
+        assert_eq!((short.message.as_str(), short.param.as_deref()), ("Short.", Some("item.id")));
     }
 }

@@ -1,7 +1,8 @@
 //! Conversation items, both ways: what a client creates, and what it is shown.
 
 use super::error::WireError;
-use super::read::{Fields, Node, Read, bad};
+use super::mcp::{McpApproval, McpCallError, McpTool};
+use super::read::{Fields, Node, Read, bad, not_among};
 use super::setting::{MAX_NAME_BYTES, read_type};
 use crate::units::ItemId;
 use base64::Engine;
@@ -16,11 +17,13 @@ pub struct Item {
     /// `None` where a client leaves the choice to the hub; always there in what the hub sends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<ItemId>,
+    #[serde(skip_serializing_if = "str::is_empty")]
     object: &'static str,
     /// What it is.
     #[serde(flatten)]
     pub body: ItemBody,
     /// How far it got.
+    #[serde(skip_serializing_if = "ItemStatus::is_unsaid")]
     pub status: ItemStatus,
 }
 
@@ -51,6 +54,52 @@ pub enum ItemBody {
         /// As the model is to read it.
         output: String,
     },
+    /// The tools of a remote server.
+    McpListTools {
+        /// Which server.
+        server_label: String,
+        /// Empty until they are known.
+        tools: Vec<McpTool>,
+    },
+    /// A call of a remote server's tool. Every field is always there, for one client throws without.
+    McpCall {
+        /// Which server.
+        server_label: String,
+        /// Which tool.
+        name: String,
+        /// JSON, empty while it is still being written.
+        arguments: String,
+        /// The request that was approved.
+        approval_request_id: Option<ItemId>,
+        /// What the tool gave.
+        output: Option<String>,
+        /// Why it gave nothing.
+        error: Option<McpCallError>,
+    },
+    /// A call that waits for the client's consent.
+    McpApprovalRequest {
+        /// Which server.
+        server_label: String,
+        /// Which tool.
+        name: String,
+        /// JSON, empty while it is still being written.
+        arguments: String,
+    },
+    /// The client's consent, or that there is none.
+    McpApprovalResponse(McpApproval),
+}
+
+impl ItemBody {
+    /// Whether the protocol gives such items neither object nor status.
+    fn is_bare(&self) -> bool {
+        matches!(
+            self,
+            Self::McpListTools { .. }
+                | Self::McpCall { .. }
+                | Self::McpApprovalRequest { .. }
+                | Self::McpApprovalResponse(_)
+        )
+    }
 }
 
 /// Who speaks.
@@ -75,6 +124,14 @@ pub enum ItemStatus {
     Completed,
     /// Cut off.
     Incomplete,
+    /// Of an item that has none.
+    Unsaid,
+}
+
+impl ItemStatus {
+    fn is_unsaid(&self) -> bool {
+        *self == Self::Unsaid
+    }
 }
 
 /// One part of a message.
@@ -118,6 +175,9 @@ pub enum InputItem {
 impl Item {
     /// An item as the hub shows it.
     pub fn new(id: ItemId, status: ItemStatus, body: ItemBody) -> Self {
+        if body.is_bare() {
+            return Self { id: Some(id), object: "", body, status: ItemStatus::Unsaid };
+        }
         Self { id: Some(id), object: "realtime.item", body, status }
     }
 
@@ -128,7 +188,8 @@ impl Item {
 
     pub(super) fn read(node: Node) -> Read<Self> {
         let mut fields = node.object()?;
-        let kind = read_type(&mut fields, &["message", "function_call", "function_call_output"])?;
+        let kind =
+            read_type(&mut fields, &["message", "function_call", "function_call_output", "mcp_approval_response"])?;
         Self::read_rest(kind, fields)
     }
 
@@ -145,6 +206,11 @@ impl Item {
                 name: fields.required("name", |node| node.name(MAX_NAME_BYTES))?,
                 arguments: fields.required("arguments", Node::text)?,
             },
+            "mcp_approval_response" => ItemBody::McpApprovalResponse(McpApproval {
+                approval_request_id: fields.required("approval_request_id", read_item_id)?,
+                approve: fields.required("approve", Node::flag)?,
+                reason: fields.optional("reason", Node::text)?,
+            }),
             _ => ItemBody::FunctionCallOutput {
                 call_id: fields.required("call_id", |node| node.name(MAX_NAME_BYTES))?,
                 output: fields.required("output", Node::text)?,
@@ -185,7 +251,18 @@ impl Content {
             Role::System => &["input_text"],
             Role::Assistant => &["output_text", "output_audio"],
         };
-        let content = match read_type(&mut fields, names)? {
+        let path = fields.path_of("type");
+        let kind = fields.required("type", Node::text)?;
+        if kind == "input_image" {
+            let message = "Invalid value: 'input_image'. This server's models do not see images; describe them in \
+                           'input_text'.";
+            return Err(WireError::invalid("invalid_value", message, Some(&path)));
+        }
+        let content = match names.iter().find(|name| **name == kind).copied() {
+            None => return Err(not_among(&path, &kind, names.iter().copied())),
+            Some(kind) => kind,
+        };
+        let content = match content {
             "input_text" => Self::InputText { text: fields.required("text", Node::text)? },
             "input_audio" => Self::InputAudio {
                 audio: Some(fields.required("audio", |node| {

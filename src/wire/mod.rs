@@ -5,32 +5,47 @@
 //! and knows no session: whether an event makes sense now is decided above. To complete the protocol, add a row: a
 //! variant and its line in `client_event::EVENTS`, or a variant of [`ServerEvent`].
 
+mod beta;
 mod client_event;
+mod dialect;
 mod error;
 pub mod frame;
 mod item;
+mod mcp;
+mod notice;
 mod read;
 mod response;
 mod server_event;
 mod session;
 mod session_update;
 mod setting;
+mod timeline;
+mod tool;
+mod truncation;
 
 pub use client_event::{ClientEvent, Incoming, Position, parse, parse_with};
+pub use dialect::Dialect;
 pub use error::{ErrorKind, ItemUse, WireError};
 pub use item::{Content, InputItem, Item, ItemBody, ItemStatus, Role};
+pub use mcp::{Approval, ApprovalWord, McpApproval, McpCallError, McpServer, McpTool, ToolFilter};
+pub use notice::{SessionNotice, encode_notice};
 pub use read::{Patch, UnknownFields};
 pub use response::{
     InputTokens, OutputTokens, Response, ResponseAudio, ResponseAudioOutput, ResponseParams, ResponseStatus,
     StatusDetails, StatusReason, Usage,
 };
-pub use server_event::{ItemAt, Marks, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode};
+pub use server_event::{
+    Conversation, ItemAt, Logprob, PartAt, RateLimit, ResponsePart, ServerEvent, TranscriptionUsage, encode,
+};
 pub use session::{
     Audio, AudioInput, AudioOutput, Eagerness, NoiseReduction, SemanticVad, ServerVad, Session, Transcription,
     TurnDetection,
 };
 pub use session_update::{
-    AudioInputUpdate, AudioOutputUpdate, MAX_PREFIX_PADDING_MS, MAX_SILENCE_DURATION_MS, SemanticVadUpdate,
-    ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate,
+    AudioInputUpdate, AudioOutputUpdate, INCLUDE_LOGPROBS, MAX_PREFIX_PADDING_MS, MAX_SILENCE_DURATION_MS,
+    SemanticVadUpdate, ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate,
 };
-pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality, Tool, ToolChoice};
+pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality};
+pub use timeline::{Endpointing, Marks};
+pub use tool::{Tool, ToolChoice};
+pub use truncation::Truncation;

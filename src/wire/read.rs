@@ -49,6 +49,10 @@ impl Node {
         self.value.is_string()
     }
 
+    pub fn is_list(&self) -> bool {
+        self.value.is_array()
+    }
+
     /// Whatever it is.
     pub fn any(self) -> Value {
         self.value

@@ -2,7 +2,8 @@
 
 use super::item::{InputItem, Item};
 use super::read::{Node, Read};
-use super::setting::{AudioFormat, MaxTokens, Modality, Tool, ToolChoice, read_metadata, read_voice};
+use super::setting::{AudioFormat, MaxTokens, Modality, read_metadata, read_voice};
+use super::tool::{Tool, ToolChoice};
 use crate::units::ResponseId;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -16,6 +17,8 @@ pub struct ResponseParams {
     pub output_modalities: Option<Modality>,
     /// `audio.output.voice`
     pub voice: Option<String>,
+    /// `audio.output.speed`, 0.25 to 1.5.
+    pub speed: Option<f64>,
     /// `audio.output.format`
     pub format: Option<AudioFormat>,
     /// Tools the model may call.
@@ -35,15 +38,16 @@ pub struct ResponseParams {
 impl ResponseParams {
     pub(super) fn read(node: Node) -> Read<Self> {
         let mut fields = node.object()?;
-        let (format, voice) = fields
+        let (format, voice, speed) = fields
             .optional("audio", |node| {
                 let mut audio = node.object()?;
                 let output = audio.optional("output", |node| {
                     let mut output = node.object()?;
                     let format = output.optional("format", AudioFormat::read)?;
                     let voice = output.optional("voice", read_voice)?;
+                    let speed = output.optional("speed", |node| node.decimal(0.25..=1.5))?;
                     output.finish()?;
-                    Ok((format, voice))
+                    Ok((format, voice, speed))
                 })?;
                 audio.finish()?;
                 Ok(output.unwrap_or_default())
@@ -53,6 +57,7 @@ impl ResponseParams {
             instructions: fields.optional("instructions", Node::text)?,
             output_modalities: fields.optional("output_modalities", Modality::read)?,
             voice,
+            speed,
             format,
             tools: fields.optional("tools", Tool::read_list)?,
             tool_choice: fields.optional("tool_choice", ToolChoice::read)?,
@@ -204,7 +209,7 @@ pub struct ResponseAudioOutput {
     pub voice: String,
 }
 
-/// What a response cost, in the model's tokens.
+/// What a response cost in tokens: text as the model counts it, audio at the protocol's rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// Input and output.
@@ -220,14 +225,16 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The hub's models read and write text.
-    pub fn text(input: u64, output: u64) -> Self {
+    /// The sums of these.
+    pub fn new(input: InputTokens, output: OutputTokens) -> Self {
+        let input_tokens = input.text_tokens + input.audio_tokens + input.image_tokens;
+        let output_tokens = output.text_tokens + output.audio_tokens;
         Self {
-            total_tokens: input + output,
-            input_tokens: input,
-            output_tokens: output,
-            input_token_details: InputTokens { text_tokens: input, ..InputTokens::default() },
-            output_token_details: OutputTokens { text_tokens: output, audio_tokens: 0 },
+            total_tokens: input_tokens + output_tokens,
+            input_tokens,
+            output_tokens,
+            input_token_details: input,
+            output_token_details: output,
         }
     }
 }

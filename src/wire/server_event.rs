@@ -3,7 +3,8 @@
 use super::error::{ErrorKind, WireError};
 use super::item::Item;
 use super::response::Response;
-use super::session::Session;
+use super::session::{Session, shown};
+use super::timeline::{Endpointing, Marks};
 use crate::units::{ItemId, ResponseId};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,9 +20,19 @@ pub enum ServerEvent {
     Error { error: WireError },
 
     #[serde(rename = "session.created")]
-    SessionCreated { session: Box<Session> },
+    SessionCreated {
+        #[serde(serialize_with = "shown")]
+        session: Box<Session>,
+    },
     #[serde(rename = "session.updated")]
-    SessionUpdated { session: Box<Session> },
+    SessionUpdated {
+        #[serde(serialize_with = "shown")]
+        session: Box<Session>,
+    },
+
+    /// Of the names before GA.
+    #[serde(rename = "conversation.created")]
+    ConversationCreated { conversation: Conversation },
 
     /// The user's audio became an item.
     #[serde(rename = "input_audio_buffer.committed")]
@@ -59,7 +70,15 @@ pub enum ServerEvent {
         end: f64,
     },
     #[serde(rename = "conversation.item.input_audio_transcription.completed")]
-    TranscriptionCompleted { item_id: ItemId, content_index: u32, transcript: String, usage: TranscriptionUsage },
+    TranscriptionCompleted {
+        item_id: ItemId,
+        content_index: u32,
+        transcript: String,
+        usage: TranscriptionUsage,
+        /// Where the client asked for them and the engine has them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        logprobs: Option<Vec<Logprob>>,
+    },
     #[serde(rename = "conversation.item.input_audio_transcription.failed")]
     TranscriptionFailed {
         item_id: ItemId,
@@ -140,6 +159,30 @@ pub enum ServerEvent {
         name: String,
         arguments: String,
     },
+    #[serde(rename = "mcp_list_tools.in_progress")]
+    McpListInProgress { item_id: ItemId },
+    #[serde(rename = "mcp_list_tools.completed")]
+    McpListCompleted { item_id: ItemId },
+    #[serde(rename = "mcp_list_tools.failed")]
+    McpListFailed { item_id: ItemId },
+    #[serde(rename = "response.mcp_call_arguments.delta")]
+    McpArgumentsDelta {
+        #[serde(flatten)]
+        at: ItemAt,
+        delta: String,
+    },
+    #[serde(rename = "response.mcp_call_arguments.done")]
+    McpArgumentsDone {
+        #[serde(flatten)]
+        at: ItemAt,
+        arguments: String,
+    },
+    #[serde(rename = "response.mcp_call.in_progress")]
+    McpCallInProgress { item_id: ItemId, output_index: u32 },
+    #[serde(rename = "response.mcp_call.completed")]
+    McpCallCompleted { item_id: ItemId, output_index: u32 },
+    #[serde(rename = "response.mcp_call.failed")]
+    McpCallFailed { item_id: ItemId, output_index: u32 },
     /// Names other than `requests` and `tokens` break a client.
     #[serde(rename = "rate_limits.updated")]
     RateLimitsUpdated { rate_limits: Vec<RateLimit> },
@@ -153,9 +196,29 @@ pub enum ServerEvent {
     /// Stop at once, drop what is queued.
     #[serde(rename = "output_audio_buffer.cleared")]
     OutputCleared { response_id: ResponseId },
-    /// Extension: where the time of a turn went.
+    /// Extension: where the time of a turn went, and where the wait for its end adapted, why it was so long.
     #[serde(rename = "antiphon.timeline")]
-    Timeline { item_id: ItemId, response_id: ResponseId, marks: Marks },
+    Timeline {
+        item_id: ItemId,
+        response_id: ResponseId,
+        marks: Marks,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        endpointing: Option<Endpointing>,
+    },
+}
+
+/// A conversation as clients of the names before GA are shown it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Conversation {
+    id: String,
+    object: &'static str,
+}
+
+impl Conversation {
+    /// The conversation of this id.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self { id: id.into(), object: "realtime.conversation" }
+    }
 }
 
 /// Where in a response an item stands.
@@ -202,6 +265,17 @@ pub enum ResponsePart {
     },
 }
 
+/// How sure the recognizer is of a token.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Logprob {
+    /// The token as text.
+    pub token: String,
+    /// The token as UTF-8.
+    pub bytes: Vec<u8>,
+    /// Natural logarithm of its probability.
+    pub logprob: f64,
+}
+
 /// What a transcription cost.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
@@ -224,32 +298,6 @@ pub struct RateLimit {
     pub remaining: u64,
     /// Until the window begins anew.
     pub reset_seconds: f64,
-}
-
-/// Milliseconds from the end of the user's speech; what did not happen is absent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Marks {
-    /// The last voiced window's end: 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub speech_end: Option<f64>,
-    /// It was decided that the turn is over.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub end_confirmed: Option<f64>,
-    /// The final transcript was there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stt_final: Option<f64>,
-    /// The model's first token.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub llm_first_token: Option<f64>,
-    /// The first chunk to speak was complete.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_chunk: Option<f64>,
-    /// The first samples of it came.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tts_first_audio: Option<f64>,
-    /// The first reply audio went out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub first_audio_sent: Option<f64>,
 }
 
 /// The event as it goes out.

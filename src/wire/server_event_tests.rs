@@ -4,8 +4,8 @@
 use super::*;
 use crate::units::SessionId;
 use crate::wire::{
-    AudioFormat, Content, ItemBody, ItemStatus, ItemUse, ResponseAudio, ResponseAudioOutput, ResponseStatus, Role,
-    ServerVad, StatusDetails, StatusReason, Usage,
+    AudioFormat, Content, InputTokens, ItemBody, ItemStatus, ItemUse, McpApproval, McpCallError, McpTool, OutputTokens,
+    ResponseAudio, ResponseAudioOutput, ResponseStatus, Role, ServerVad, StatusDetails, StatusReason, Usage,
 };
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -70,6 +70,7 @@ fn input_events() -> Vec<ServerEvent> {
             content_index: 0,
             transcript: "what time is it".into(),
             usage: TranscriptionUsage::Duration { seconds: 1.25 },
+            logprobs: None,
         },
         ServerEvent::TranscriptionFailed {
             item_id: item_id(),
@@ -116,7 +117,10 @@ fn response_events() -> Vec<ServerEvent> {
     cut.status = ResponseStatus::Cancelled;
     cut.status_details = Some(StatusDetails::cancelled(StatusReason::TurnDetected));
     cut.output = vec![spoken(ItemStatus::Incomplete, vec![Content::OutputAudio { transcript: Some("It is".into()) }])];
-    cut.usage = Some(Usage::text(12, 3));
+    cut.usage = Some(Usage::new(
+        InputTokens { text_tokens: 12, audio_tokens: 2, ..Default::default() },
+        OutputTokens { text_tokens: 3, audio_tokens: 4 },
+    ));
     let mut failed = Response::new(response_id(), Some("conv_1".into()));
     failed.status = ResponseStatus::Failed;
     failed.status_details = Some(StatusDetails::failed("llm_failed", "The model did not answer in time."));
@@ -157,16 +161,60 @@ fn response_events() -> Vec<ServerEvent> {
 fn extension_events() -> Vec<ServerEvent> {
     let marks =
         Marks { speech_end: Some(0.0), end_confirmed: Some(212.5), first_audio_sent: Some(240.0), ..Marks::default() };
+    let endpointing = Endpointing { probability: 0.75, wait_ms: 500.0, wording: "plain", ..Endpointing::default() };
     vec![
         ServerEvent::OutputHeld { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputResumed { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputCleared { response_id: response_id() },
-        ServerEvent::Timeline { item_id: item_id(), response_id: response_id(), marks },
+        ServerEvent::Timeline { item_id: item_id(), response_id: response_id(), marks, endpointing: None },
+        ServerEvent::Timeline { item_id: item_id(), response_id: response_id(), marks, endpointing: Some(endpointing) },
+    ]
+}
+
+fn mcp_events() -> Vec<ServerEvent> {
+    let at = || ItemAt { response_id: response_id(), item_id: item_id(), output_index: 0 };
+    let item = |body| Item::new(item_id(), ItemStatus::Completed, body);
+    let call = |output: Option<&str>, error| {
+        item(ItemBody::McpCall {
+            server_label: "library".into(),
+            name: "find_book".into(),
+            arguments: "{}".into(),
+            approval_request_id: None,
+            output: output.map(str::to_owned),
+            error,
+        })
+    };
+    let added = |item| ServerEvent::ItemAdded { previous_item_id: None, item };
+    let words = || "no such book".to_owned();
+    let tools = vec![McpTool {
+        name: "find_book".into(),
+        description: String::new(),
+        input_schema: serde_json::json!({"type": "object"}),
+        annotations: None,
+    }];
+    let (server_label, name, arguments) = ("library".to_owned(), "lend_book".to_owned(), "{}".to_owned());
+    let consent = McpApproval { approval_request_id: item_id(), approve: true, reason: None };
+    vec![
+        ServerEvent::McpListInProgress { item_id: item_id() },
+        ServerEvent::McpListCompleted { item_id: item_id() },
+        ServerEvent::McpListFailed { item_id: item_id() },
+        ServerEvent::McpArgumentsDelta { at: at(), delta: "{".into() },
+        ServerEvent::McpArgumentsDone { at: at(), arguments: "{}".into() },
+        ServerEvent::McpCallInProgress { item_id: item_id(), output_index: 0 },
+        ServerEvent::McpCallCompleted { item_id: item_id(), output_index: 0 },
+        ServerEvent::McpCallFailed { item_id: item_id(), output_index: 0 },
+        added(item(ItemBody::McpListTools { server_label: server_label.clone(), tools })),
+        added(call(Some("shelf 7"), None)),
+        added(call(None, Some(McpCallError::ToolExecutionError { message: words() }))),
+        added(call(None, Some(McpCallError::ProtocolError { code: -32_602, message: words() }))),
+        added(call(None, Some(McpCallError::HttpError { code: 0, message: words() }))),
+        added(item(ItemBody::McpApprovalRequest { server_label, name, arguments })),
+        added(item(ItemBody::McpApprovalResponse(consent))),
     ]
 }
 
 fn every_event() -> Vec<ServerEvent> {
-    [session_events(), input_events(), item_events(), response_events(), extension_events()].concat()
+    [session_events(), input_events(), item_events(), response_events(), mcp_events(), extension_events()].concat()
 }
 
 #[test]
@@ -202,6 +250,9 @@ fn every_name_of_the_protocol_is_there() {
         "input_audio_buffer.speech_started",
         "input_audio_buffer.speech_stopped",
         "input_audio_buffer.timeout_triggered",
+        "mcp_list_tools.completed",
+        "mcp_list_tools.failed",
+        "mcp_list_tools.in_progress",
         "output_audio_buffer.cleared",
         "output_audio_buffer.held",
         "output_audio_buffer.resumed",
@@ -212,6 +263,11 @@ fn every_name_of_the_protocol_is_there() {
         "response.done",
         "response.function_call_arguments.delta",
         "response.function_call_arguments.done",
+        "response.mcp_call.completed",
+        "response.mcp_call.failed",
+        "response.mcp_call.in_progress",
+        "response.mcp_call_arguments.delta",
+        "response.mcp_call_arguments.done",
         "response.output_audio.delta",
         "response.output_audio.done",
         "response.output_audio_transcript.delta",

@@ -4,17 +4,21 @@
 //! may say is read in `session_update`; what a setting does is the session's business.
 
 use super::read::Patch;
-use super::session_update::{ServerVadUpdate, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate};
-use super::setting::{AudioFormat, MaxTokens, Modality, Tool, ToolChoice};
+use super::session_update::{ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate};
+use super::setting::{AudioFormat, MaxTokens, Modality};
+use super::tool::{Tool, ToolChoice};
+use super::truncation::Truncation;
 use crate::units::SessionId;
-use serde::Serialize;
+use serde::ser::Error;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// `session` of `session.created` and `session.updated`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Session {
+    /// What it is for. A transcription session is shown with fewer fields: [`shown`].
     #[serde(rename = "type")]
-    kind: &'static str,
+    pub kind: SessionKind,
     object: &'static str,
     /// `sess_...`
     pub id: SessionId,
@@ -38,8 +42,8 @@ pub struct Session {
     pub include: Option<Vec<String>>,
     /// Accepted, echoed, without effect here.
     pub tracing: Option<Value>,
-    /// Accepted, echoed, without effect here.
-    pub truncation: Value,
+    /// What happens to a conversation that is too long.
+    pub truncation: Truncation,
     /// Accepted, echoed, without effect here.
     pub prompt: Option<Value>,
     /// Accepted, echoed, without effect here.
@@ -69,7 +73,7 @@ pub struct AudioInput {
     pub format: AudioFormat,
     /// Null: the client does not want transcription events.
     pub transcription: Option<Transcription>,
-    /// Accepted, echoed, without effect here.
+    /// Null: off.
     pub noise_reduction: Option<NoiseReduction>,
     /// Null: the client commits turns itself.
     pub turn_detection: Option<TurnDetection>,
@@ -109,13 +113,13 @@ pub struct Transcription {
     pub languages: Option<Vec<String>>,
 }
 
-/// Accepted, echoed, without effect here.
+/// Noise reduction of the microphone's audio, before everything else.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NoiseReduction {
     /// `near_field` or `far_field`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// 0 to 1.
+    /// 0 to 1. Accepted, echoed, without effect here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strength: Option<f64>,
 }
@@ -214,7 +218,7 @@ impl Session {
     /// `expires_at` is 0 until the caller, who has a clock, sets it.
     pub fn new(id: SessionId, model: impl Into<String>, voice: impl Into<String>, server_vad: ServerVad) -> Self {
         Self {
-            kind: "realtime",
+            kind: SessionKind::Realtime,
             object: "realtime.session",
             id,
             model: model.into(),
@@ -235,7 +239,7 @@ impl Session {
             expires_at: 0,
             include: None,
             tracing: None,
-            truncation: Value::from("auto"),
+            truncation: Truncation::Auto,
             prompt: None,
             reasoning: None,
             parallel_tool_calls: None,
@@ -243,8 +247,9 @@ impl Session {
         }
     }
 
-    /// Merges an update field by field. The kind of the session is the caller's to check.
+    /// Merges an update field by field; the session becomes what the update is for. Whether it may, is the caller's to check.
     pub fn apply(&mut self, update: SessionUpdate) {
+        self.kind = update.kind;
         set(&mut self.model, update.model);
         set(&mut self.output_modalities, update.output_modalities);
         set(&mut self.instructions, update.instructions);
@@ -275,6 +280,34 @@ impl Session {
             merge_turn_detection(old, new, server_vad)
         });
     }
+}
+
+/// The session object of an event, in the shape of its kind: a transcription session has an input and no output.
+pub(super) fn shown<S: Serializer>(session: &Session, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Shape<'a> {
+        r#type: SessionKind,
+        object: &'a str,
+        id: &'a SessionId,
+        audio: Input,
+        expires_at: u64,
+        include: &'a Option<Vec<String>>,
+    }
+    #[derive(Serialize)]
+    struct Input {
+        input: Value,
+    }
+    if session.kind == SessionKind::Realtime {
+        return session.serialize(to);
+    }
+    let Session { kind, id, expires_at, include, .. } = session;
+    let mut input = serde_json::to_value(&session.audio.input).map_err(S::Error::custom)?;
+    if let Some(detection) = input["turn_detection"].as_object_mut() {
+        // There are no responses to create or to interrupt.
+        detection.retain(|name, _| !name.ends_with("_response") && name != "idle_timeout_ms");
+    }
+    let (object, audio) = ("realtime.transcription_session", Input { input });
+    Shape { r#type: *kind, object, id, audio, expires_at: *expires_at, include }.serialize(to)
 }
 
 fn set<T>(field: &mut T, value: Option<T>) {

@@ -102,3 +102,25 @@ fn null_switches_transcription_and_noise_reduction_off() {
     let shown = input(&mut session, json!({"noise_reduction": null, "transcription": null}));
     assert_eq!((&shown["noise_reduction"], &shown["transcription"]), (&Value::Null, &Value::Null));
 }
+
+#[test]
+fn truncation_is_read_checked_and_shown() {
+    let mut session = session();
+    for shape in [
+        json!("disabled"),
+        json!({"type": "retention_ratio", "retention_ratio": 0.8}),
+        json!({"type": "retention_ratio", "retention_ratio": 0.5, "token_limits": {"post_instructions": 2000}}),
+        json!("auto"),
+    ] {
+        let shown = updated(&mut session, json!({"type": "realtime", "truncation": shape}));
+        assert_eq!(shown["truncation"], shape);
+    }
+    for (shape, code) in [
+        (json!("never"), "invalid_value"),
+        (json!({"type": "retention_ratio"}), "missing_required_parameter"),
+        (json!({"type": "retention_ratio", "retention_ratio": 1.5}), "decimal_above_max_value"),
+    ] {
+        let text = json!({"type": "session.update", "session": {"type": "realtime", "truncation": shape}}).to_string();
+        assert_eq!(parse(&text).unwrap_err().code, Some(code), "{text}");
+    }
+}

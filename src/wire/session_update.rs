@@ -5,13 +5,19 @@
 use super::error::WireError;
 use super::read::{Fields, Node, Patch, Read};
 use super::session::{Eagerness, NoiseReduction};
-use super::setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality, Tool, ToolChoice, read_type, read_voice};
+use super::setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality, read_type, read_voice};
+use super::tool::{Tool, ToolChoice};
+use super::truncation::Truncation;
+use serde::Serialize;
 use serde_json::Value;
 
 /// The longest pre-roll a client may ask for. Ten times the protocol's default; the ring that holds it is bounded.
 pub const MAX_PREFIX_PADDING_MS: u32 = 3_000;
 /// The longest pause a client may ask to wait for: the longest utterance a session holds.
 pub const MAX_SILENCE_DURATION_MS: u32 = 30_000;
+
+/// The one value of `include`.
+pub const INCLUDE_LOGPROBS: &str = "item.input_audio_transcription.logprobs";
 
 /// A partial session.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -39,7 +45,7 @@ pub struct SessionUpdate {
     /// Accepted, echoed, without effect here; so are the fields that follow.
     pub tracing: Patch<Value>,
     /// `session.truncation`
-    pub truncation: Option<Value>,
+    pub truncation: Option<Truncation>,
     /// `session.prompt`
     pub prompt: Patch<Value>,
     /// `session.reasoning`
@@ -49,7 +55,8 @@ pub struct SessionUpdate {
 }
 
 /// What a session is for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum SessionKind {
     /// To talk.
     #[default]
@@ -141,7 +148,7 @@ impl SessionUpdate {
         let mut fields = node.object()?;
         let kind = match read_type(&mut fields, &["realtime", "transcription"])? {
             "realtime" => SessionKind::Realtime,
-            _ => SessionKind::Transcription,
+            _ => return Self::read_transcription(fields),
         };
         let (input, output) = match fields.optional("audio", Node::object)? {
             Some(audio) => read_audio(audio)?,
@@ -157,9 +164,9 @@ impl SessionUpdate {
             max_output_tokens: fields.optional("max_output_tokens", MaxTokens::read)?,
             input,
             output,
-            include: fields.patch("include", |node| node.list(Node::text))?,
+            include: fields.patch("include", read_include)?,
             tracing: fields.patch("tracing", read_any)?,
-            truncation: fields.optional("truncation", read_any)?,
+            truncation: fields.optional("truncation", Truncation::read)?,
             prompt: fields.patch("prompt", read_any)?,
             reasoning: fields.patch("reasoning", read_any)?,
             parallel_tool_calls: fields.patch("parallel_tool_calls", Node::flag)?,
@@ -169,6 +176,25 @@ impl SessionUpdate {
         fields.finish()?;
         Ok(update)
     }
+
+    /// The fields of a transcription session: it has an input and nothing else.
+    fn read_transcription(mut fields: Fields) -> Read<Self> {
+        let input = fields.optional("audio", |node| {
+            let mut audio = node.object()?;
+            let input = audio.optional("input", read_input)?;
+            audio.finish()?;
+            Ok(input.unwrap_or_default())
+        })?;
+        let include = fields.patch("include", read_include)?;
+        fields.pass_over(&["id", "object", "expires_at"]);
+        fields.finish()?;
+        Ok(Self { kind: SessionKind::Transcription, input: input.unwrap_or_default(), include, ..Self::default() })
+    }
+}
+
+/// What a client may ask to see more of.
+fn read_include(node: Node) -> Read<Vec<String>> {
+    node.list(|node| node.one_of(&[(INCLUDE_LOGPROBS, INCLUDE_LOGPROBS.to_owned())]))
 }
 
 fn read_any(node: Node) -> Read<Value> {
@@ -176,17 +202,7 @@ fn read_any(node: Node) -> Read<Value> {
 }
 
 fn read_audio(mut audio: Fields) -> Read<(AudioInputUpdate, AudioOutputUpdate)> {
-    let input = audio.optional("input", |node| {
-        let mut fields = node.object()?;
-        let input = AudioInputUpdate {
-            format: fields.optional("format", AudioFormat::read)?,
-            transcription: fields.patch("transcription", read_transcription)?,
-            noise_reduction: fields.patch("noise_reduction", read_noise_reduction)?,
-            turn_detection: fields.patch("turn_detection", read_turn_detection)?,
-        };
-        fields.finish()?;
-        Ok(input)
-    })?;
+    let input = audio.optional("input", read_input)?;
     let output = audio.optional("output", |node| {
         let mut fields = node.object()?;
         let output = AudioOutputUpdate {
@@ -199,6 +215,18 @@ fn read_audio(mut audio: Fields) -> Read<(AudioInputUpdate, AudioOutputUpdate)> 
     })?;
     audio.finish()?;
     Ok((input.unwrap_or_default(), output.unwrap_or_default()))
+}
+
+fn read_input(node: Node) -> Read<AudioInputUpdate> {
+    let mut fields = node.object()?;
+    let input = AudioInputUpdate {
+        format: fields.optional("format", AudioFormat::read)?,
+        transcription: fields.patch("transcription", read_transcription)?,
+        noise_reduction: fields.patch("noise_reduction", read_noise_reduction)?,
+        turn_detection: fields.patch("turn_detection", read_turn_detection)?,
+    };
+    fields.finish()?;
+    Ok(input)
 }
 
 fn read_transcription(node: Node) -> Read<TranscriptionUpdate> {

@@ -20,6 +20,8 @@ after(() => rmSync(folder, { recursive: true }));
 
 const questionMic = join(folder, 'question.wav');
 composeWav(questionMic, [1.5, QUESTION_WAV, 20]);
+const storyMic = join(folder, 'story.wav');
+composeWav(storyMic, [1.5, STORY_WAV, 30]);
 const bargeInMic = join(folder, 'barge-in.wav');
 composeWav(bargeInMic, [1.5, STORY_WAV, UNTIL_BARGE_IN_S, QUESTION_WAV, 20]);
 
@@ -146,23 +148,45 @@ test('a full hub says so before it asks for the microphone', async (t) => {
   await close();
 });
 
-test('a lost connection is told and taken up again, with the captions kept', async (t) => {
+test('a lost connection is told and taken up where it broke off, the answer too', async (t) => {
   const cable = new Cable(HUB_URL);
   await cable.plug();
   t.after(() => cable.unplug());
-  const { page, close } = await openPage(t, { url: cable.url, microphone: questionMic });
+  const { page, close } = await openPage(t, { url: cable.url, microphone: storyMic });
   await page.click('#talk');
+  await until(page, 'a conversation', (hub) => hub.phase === 'listening');
+  await until(page, 'an answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.playedMs > 300));
+  await cable.unplug();
+  await until(page, 'the loss', (hub) => hub.link === 'resuming');
+  await page.waitForSelector('#notice[data-kind=link]');
+  assert.match(await page.innerText('#notice'), /lost/i);
+  const broken = (await hooks(page)).captions.find((c) => c.role === 'assistant');
+  assert.notEqual(broken.status, 'cut', 'what was playing is not given up');
+  await cable.plug();
+  await until(page, 'the way back', (hub) => hub.link === 'live');
+  assert.equal(await page.locator('#notice').count(), 0);
+  await until(page, 'more of the same answer', (hub) => {
+    const answer = hub.captions.find((c) => c.role === 'assistant');
+    return answer.playedMs > 2_000 || answer.status === 'done';
+  });
+  assert.equal((await hooks(page)).captions.filter((c) => c.id.startsWith('past/')).length, 0, 'it is the same session');
+  await close();
+});
+
+test('a hub that does not come back in time is told, and the captions are kept', async (t) => {
+  const cable = new Cable(HUB_URL);
+  await cable.plug();
+  t.after(() => cable.unplug());
+  const { page, close } = await openPage(t, { url: cable.url, refuse: true });
+  await page.fill('#text', 'What time is it?');
+  await page.press('#text', 'Enter');
   await until(page, 'an answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.playedMs > 100));
   const before = (await hooks(page)).captions.length;
   await cable.unplug();
   await until(page, 'the loss', (hub) => hub.link === 'waiting' && hub.playback === 'idle');
-  await page.waitForSelector('#notice[data-kind=link]');
-  assert.match(await page.innerText('#notice'), /lost|does not answer/i);
   assert.equal((await hooks(page)).captions.length, before);
   await cable.plug();
-  await until(page, 'the way back', (hub) => hub.link === 'live' && hub.phase === 'listening');
-  assert.equal(await page.locator('#notice').count(), 0);
-  assert.ok((await hooks(page)).captions.length >= before);
+  await until(page, 'the way back', (hub) => hub.link === 'live');
   await page.fill('#text', 'What time is it?');
   await page.press('#text', 'Enter');
   const sounded = (await hooks(page)).audibleSamples;

@@ -3,15 +3,11 @@
 The address of the hub comes from HUB_URL, the recordings from SPEECH_DIR; `run.py` sets both.
 """
 
-import array
 import asyncio
 import base64
 import json
-import math
-import operator
 import os
 import sys
-import wave
 from contextlib import asynccontextmanager, suppress
 from typing import get_args
 
@@ -19,9 +15,9 @@ from openai import AsyncOpenAI
 from openai._models import BaseModel
 from openai.types.realtime import RealtimeServerEvent
 
+from recordings import FRAME, RATE, loud, people, samples, speech  # noqa: F401 - the programs take them from here
+
 HUB_URL = os.environ.get("HUB_URL", "http://127.0.0.1:8080")
-RATE = 24_000
-FRAME = RATE // 50
 DEADLINE_S = 30
 
 _UNION = get_args(RealtimeServerEvent)[0]
@@ -131,7 +127,8 @@ class Talk:
 @asynccontextmanager
 async def talk(model="gpt-realtime", query=None):
     client = AsyncOpenAI(base_url=f"{HUB_URL}/v1", api_key="sk-not-needed")
-    async with client.realtime.connect(model=model, extra_query=query or {}) as connection:
+    named = {} if model is None else {"model": model}
+    async with client.realtime.connect(**named, extra_query=query or {}) as connection:
         session = Talk(connection)
         first = await session.next()
         check(first.type == "session.created", f"the first event is {first.type}")
@@ -140,58 +137,11 @@ async def talk(model="gpt-realtime", query=None):
 
 def in_order(types, expect, what):
     """`expect` stands in `types` in this order; other events may lie between."""
+    types = [kind for i, kind in enumerate(types) if i == 0 or kind != types[i - 1]]
     at = 0
     for kind in expect:
         check(kind in types[at:], f"{what}: no {kind} behind {types[:at][-3:]} in {types}")
         at = types.index(kind, at) + 1
-
-
-def speech(name):
-    """A recording of the test's, as mono PCM at 24 kHz."""
-    with wave.open(os.path.join(os.environ["SPEECH_DIR"], f"{name}.wav")) as file:
-        check(file.getnchannels() == 1 and file.getsampwidth() == 2, "say writes mono PCM16")
-        rate, pcm = file.getframerate(), array.array("h", file.readframes(file.getnframes()))
-    return resample(pcm, rate)
-
-
-def resample(pcm, rate, taps=32):
-    """By windowed sinc: a cheaper way dulls the sibilants, and a recognizer hears other words."""
-    if rate == RATE:
-        return pcm
-    check(rate < RATE, f"a recording at {rate} Hz")
-    padded = [0] * taps + list(pcm) + [0] * taps
-    n_phases = RATE // math.gcd(rate, RATE)
-    phases = [_sinc(phase / n_phases, taps) for phase in range(n_phases)]
-    out = array.array("h")
-    for i in range(len(pcm) * RATE // rate):
-        at, part = divmod(i * rate, RATE)
-        weights = phases[part * n_phases // RATE]
-        total = sum(map(operator.mul, weights, padded[at + 1 : at + 1 + 2 * taps]))
-        out.append(max(-32768, min(32767, round(total))))
-    return out
-
-
-def _sinc(fraction, taps):
-    """Weights of the samples from `taps - 1` before to `taps` behind a point, Hann-windowed."""
-    weights = []
-    for k in range(2 * taps):
-        x = k - (taps - 1) - fraction
-        shape = 1.0 if x == 0 else math.sin(math.pi * x) / (math.pi * x)
-        weights.append(shape * (0.5 + 0.5 * math.cos(math.pi * x / (taps + 1))))
-    return weights
-
-
-def samples(events):
-    """The PCM of `response.output_audio.delta` events."""
-    pcm = array.array("h")
-    for event in events:
-        pcm.frombytes(base64.b64decode(event.delta, validate=True))
-    return pcm
-
-
-def loud(pcm):
-    """Whether there is more in it than -50 dBFS."""
-    return max(map(abs, pcm), default=0) > 104
 
 
 def says(text, *words):

@@ -3,7 +3,8 @@
 
     python tests/clients/run.py [PROGRAM ...]
 
-Needs `pip install -r tests/clients/requirements.txt` and `cargo build`. HUB_URL set: that hub is used and none started.
+Needs `pip install -r tests/clients/requirements.txt`, `npm ci` in tests/clients/npm, and `cargo build`. The npm
+SDK speaks TLS only, so a second hub speaks that. HUB_URL set: that hub is used and no first one started.
 ANTIPHON names another binary than target/debug/antiphon. Exit code 0: all passed; 1: some failed; 2: nothing could run.
 """
 
@@ -16,25 +17,22 @@ import sys
 import tempfile
 import threading
 
+from recordings import record
+
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 BINARY = os.environ.get("ANTIPHON", str(ROOT / "target/debug/antiphon"))
-PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "errors"]
-SPEECH = {"sum": "What is twelve plus thirty?", "other_sum": "What is twenty plus seven?"}
+PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "tool_call", "errors",
+    "semantic_vad", "transcription", "beta_turn", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
+    "npm/barge_in", "npm/semantic_vad", "npm/transcription", "npm/tool_call"]
 START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 60, 120, 20
-
-
-def speak(folder):
-    for name, text in SPEECH.items():
-        file = pathlib.Path(folder) / f"{name}.wav"
-        subprocess.run([BINARY, "say", text, "-o", str(file)], check=True, timeout=START_DEADLINE_S, cwd=ROOT)
 
 
 class Hub:
     """The hub as a child process, its output kept for the case of failure."""
 
-    def __init__(self):
-        command = [BINARY, "serve", "--listen", "127.0.0.1:0"]
+    def __init__(self, *options):
+        command = [BINARY, "serve", "--listen", "127.0.0.1:0", *options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self.process = subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, **pipes)
         self.lines, self.url, self.listening = [], None, threading.Event()
@@ -43,7 +41,7 @@ class Hub:
     def _read(self):
         for line in self.process.stdout:
             self.lines.append(line)
-            if self.url is None and (found := re.search(r"listening on (http://[\d.]+:\d+)", line)):
+            if self.url is None and (found := re.search(r"listening on (https?://[\d.]+:\d+)", line)):
                 self.url = found[1]
                 self.listening.set()
         self.listening.set()
@@ -66,7 +64,8 @@ class Hub:
 
 
 def passes(program, env):
-    command = [sys.executable, str(HERE / f"{program}.py")]
+    npm = program.startswith("npm/")
+    command = ["node", str(HERE / f"{program}.mjs")] if npm else [sys.executable, str(HERE / f"{program}.py")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
         done = subprocess.run(command, env=env, text=True, timeout=PROGRAM_DEADLINE_S, **pipes)
@@ -81,22 +80,30 @@ def passes(program, env):
 
 def main():
     programs = sys.argv[1:] or PROGRAMS
-    hub, started_here = None, "HUB_URL" not in os.environ
+    hubs, env = [], dict(os.environ)
     with tempfile.TemporaryDirectory() as folder:
+        certificate = os.path.join(folder, "certificate.pem")
         try:
-            speak(folder)
-            hub = Hub() if started_here else None
-            url = hub.address() if hub else os.environ["HUB_URL"]
+            record(BINARY, folder, START_DEADLINE_S)
+            env["SPEECH_DIR"] = folder
+            if "HUB_URL" not in env:
+                hubs.append(Hub())
+                env["HUB_URL"] = hubs[-1].address()
+            if any(program.startswith("npm/") for program in programs):
+                hubs.append(Hub("--tls-self-signed", "--tls-cert-out", certificate))
+                env |= {"HUB_WSS_URL": hubs[-1].address(), "HUB_CERTIFICATE": certificate}
         except (OSError, subprocess.SubprocessError) as error:
             print(f"cannot run {BINARY}: {error}", file=sys.stderr)
+            for hub in hubs:
+                hub.stop()
             return 2
-        env = {**os.environ, "HUB_URL": url, "SPEECH_DIR": folder}
         results = [passes(program, env) for program in programs]
-        if hub:
+        for hub in hubs:
             results.append(hub.stop())
-            print(f"{'ok' if results[-1] else 'FAILED':7}shutdown", flush=True)
-    if not all(results) and hub:
-        print("the hub's last words:\n" + "".join(hub.lines[-40:]))
+            print(f"{'ok' if results[-1] else 'FAILED':7}shutdown of {hub.url}", flush=True)
+    if not all(results):
+        for hub in hubs:
+            print(f"the last words of {hub.url}:\n" + "".join(hub.lines[-40:]))
     print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
     return 0 if all(results) else 1
 

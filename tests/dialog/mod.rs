@@ -1,5 +1,8 @@
 //! The reducer's rules, each a named test: golden scripts of events in and actions out.
 
+mod idle;
 mod interleavings;
+mod remote;
 mod rules;
 mod script;
+mod tools;

@@ -263,7 +263,7 @@ fn the_hubs_own_words_are_not_answered() {
 
 #[test]
 fn without_interruption_the_reply_goes_on_and_the_next_waits() {
-    let patient = TurnDetection { create_response: true, interrupt_response: false };
+    let patient = TurnDetection { interrupt_response: false, ..AUTO };
     let mut runner = Runner::new(Listener::Buffers, Some(patient));
     for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 text r1 One.", "30 made r1 1000"] {
         runner.run(line);
@@ -370,21 +370,21 @@ fn a_tool_call_is_an_item_and_an_unfinished_one_is_not_history() {
             < output_done r1 i2
             < response_done r1 Completed
         5 history
-            user: weather? | assistant:  calls weather
+            user: weather? | assistant:  calls weather | tool: The tool has not answered yet.
         6 respond
             < response_created r2
             start r2 turn_0
-        7 call r2 0 weather {\"ci
+        7 call r2 1 weather {\"ci
             < output_added r2 i3
             < item_added i3
-            < r2 i3 ArgumentsDelta { call_id: \"call_0\", delta: \"{\\\"ci\" }
+            < r2 i3 ArgumentsDelta { call_id: \"call_1\", delta: \"{\\\"ci\" }
         8 cancel
             stop r2
             < item_done i3 Incomplete
             < output_done r2 i3
             < response_done r2 Cancelled(ClientCancelled)
         9 history
-            user: weather? | assistant:  calls weather",
+            user: weather? | assistant:  calls weather | tool: The tool has not answered yet.",
     );
 }
 

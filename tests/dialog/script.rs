@@ -29,7 +29,7 @@ pub fn check_with(mut runner: Runner, script: &str) {
 }
 
 /// Turn detection that answers and interrupts.
-pub const AUTO: TurnDetection = TurnDetection { create_response: true, interrupt_response: true };
+pub const AUTO: TurnDetection = TurnDetection { create_response: true, interrupt_response: true, idle_timeout: None };
 
 /// A conversation under test.
 #[derive(Clone)]
@@ -50,8 +50,11 @@ impl Runner {
             max_output_tokens: None,
             tools: Vec::new(),
             tool_choice: Default::default(),
+            servers: Vec::new(),
+            server_choice: None,
             turn_detection,
             transcripts: true,
+            memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
         };
         Self { dialog: Dialog::new(settings, listener, 1), items: Vec::new(), responses: Vec::new() }
     }
@@ -75,7 +78,7 @@ impl Runner {
         let at24 = |ms: &str| Samples::from_ms(ms.parse().expect("milliseconds"), SampleRate::HZ_24000);
         let client = |command| Event::Client { event_id: Some("evt".into()), command };
         match name {
-            "tick" => Event::Tick,
+            "tick" => Event::Tick { position: at16(if first.is_empty() { "0" } else { first }) },
             "onset" => Event::VoiceOnset,
             "retracted" => Event::VoiceRetracted,
             "started" => Event::SpeechStarted { audio_start: at16(first) },
@@ -108,6 +111,7 @@ impl Runner {
             "delete" => client(Command::DeleteItem(self.item(first))),
             "retrieve" => client(Command::RetrieveItem(self.item(first))),
             "say" => client(Command::CreateItem { item: written(argument), place: Place::Last }),
+            "result" => client(Command::CreateItem { item: result(first, rest), place: Place::Last }),
             "respond" => client(Command::Respond(Box::default())),
             "aside" => {
                 let input = Some(vec![InputEntry::Item(written(argument))]);
@@ -153,10 +157,14 @@ impl Runner {
         match action {
             Action::OpenUtterance(item) => format!("open {}", self.i(item)),
             Action::CloseUtterance(item) => format!("close {}", self.i(item)),
+            Action::Transcribe(item) => format!("transcribe {}", self.i(item)),
             Action::DropUtterance(item) => format!("drop {}", self.i(item)),
             Action::ClearInput => "clear input".into(),
             Action::StartResponse(work) => format!("start {} {}", self.r(&work.response), work.turn),
             Action::StopResponse(id) => format!("stop {}", self.r(id)),
+            Action::ListTools { item, .. } => format!("list {}", self.i(item)),
+            Action::CallRemote { item, call } => format!("call {} {}({})", self.i(item), call.name, call.arguments),
+            Action::StopRemote(item) => format!("stop {}", self.i(item)),
             Action::Hold => "hold".into(),
             Action::Release => "release".into(),
             Action::Flush(id) => format!("flush {}", self.r(id)),
@@ -175,15 +183,18 @@ impl Runner {
                 let previous = previous.as_ref().map(|id| format!(" after {}", self.i(id))).unwrap_or_default();
                 format!("committed {}{previous}", self.i(item))
             }
+            Notice::IdleTimeout { item, audio_start, audio_end } => {
+                format!("idle {} {} {}", self.i(item), ms16(audio_start), ms16(audio_end))
+            }
             Notice::InputCleared => "input_cleared".into(),
             Notice::ItemAdded { item, .. } => format!("item_added {}", self.i(&item.id)),
             Notice::ItemDone { item, .. } => format!("item_done {} {:?}", self.i(&item.id), item.status),
             Notice::ItemDeleted(id) => format!("item_deleted {}", self.i(id)),
             Notice::ItemRetrieved(item) => format!("item_retrieved {}", self.i(&item.id)),
             Notice::ItemTruncated { item, audio_end_ms, .. } => format!("truncated {} {audio_end_ms}", self.i(item)),
-            Notice::TranscriptDelta { item, delta } => format!("transcript_delta {} {delta:?}", self.i(item)),
+            Notice::TranscriptDelta { item, delta, .. } => format!("transcript_delta {} {delta:?}", self.i(item)),
             Notice::Transcript { item, text, .. } => format!("transcript {} {text:?}", self.i(item)),
-            Notice::TranscriptFailed { item, message } => format!("transcript_failed {} {message:?}", self.i(item)),
+            Notice::TranscriptFailed { item, message, .. } => format!("transcript_failed {} {message:?}", self.i(item)),
             Notice::SettingsUpdated => "settings_updated".into(),
             Notice::ResponseCreated(view) => format!("response_created {}", self.r(&view.id)),
             Notice::ResponseDone(view) => format!("response_done {} {:?}", self.r(&view.id), view.status),
@@ -198,6 +209,8 @@ impl Runner {
                     other => format!("{response} {item} {other:?}"),
                 }
             }
+            Notice::Listing { item, progress } => format!("listing {} {progress:?}", self.i(item)),
+            Notice::RemoteProgress { item, progress } => format!("remote {} {progress:?}", self.i(item)),
             Notice::Held { item, .. } => format!("held {}", self.i(item)),
             Notice::Released { item, .. } => format!("released {}", self.i(item)),
             Notice::Refused { reason: Refusal::ResponseActive(id), .. } => format!("refused: {} is active", self.r(id)),
@@ -233,4 +246,9 @@ impl Runner {
 fn written(text: &str) -> Item {
     let content = vec![Content::InputText(text.into())];
     Item { id: "".into(), status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
+}
+
+fn result(call_id: &str, output: &str) -> Item {
+    let kind = ItemKind::FunctionOutput { call_id: call_id.into(), output: output.into() };
+    Item { id: "".into(), status: ItemStatus::Completed, kind }
 }

@@ -34,14 +34,16 @@ mod talks;
 #[cfg(test)]
 mod testing;
 mod this_period;
+mod tools;
 mod unit_mentions;
 mod unit_table;
 mod units_of_measure;
 mod value;
 
-use super::{ChatRequest, Finish, Llm, LlmDelta, LlmError, Message, Usage};
+use super::{ChatRequest, Finish, Llm, LlmDelta, LlmError, Message};
 use futures_util::stream::{self, BoxStream, StreamExt};
 use jiff::Zoned;
+use serde_json::{Map, Value};
 use std::sync::Arc;
 
 /// The engine. Cheap to clone; answers at once, word by word.
@@ -99,6 +101,9 @@ const DEPTH: usize = 6;
 /// So much of the conversation is looked at.
 const REMEMBERED: usize = 50;
 
+/// Stands for an answer where a tool was called and nothing said yet.
+const CALLED: &str = "One moment.";
+
 /// A longer request is no request to this assistant; it is cut before it is looked at.
 const LONGEST_REQUEST: usize = 2_000;
 
@@ -123,9 +128,19 @@ impl Assistant {
     pub fn answer(&self, messages: &[Message]) -> String {
         let (request, past) = conversation(messages);
         let now = (self.clock)();
-        let scene =
-            Scene { now: &now, dice: &*self.dice, past: &past[past.len().saturating_sub(REMEMBERED)..], depth: DEPTH };
-        router::answer(&scene, &request)
+        router::answer(&self.scene(&now, &past), &request)
+    }
+
+    fn scene<'a>(&'a self, now: &'a Zoned, past: &'a [Exchange]) -> Scene<'a> {
+        Scene { now, dice: &*self.dice, past: &past[past.len().saturating_sub(REMEMBERED)..], depth: DEPTH }
+    }
+
+    /// What the tools have to do with it, if anything.
+    fn tools(&self, request: &ChatRequest) -> Option<tools::Move> {
+        let (text, past) = conversation(&request.messages);
+        let now = (self.clock)();
+        let scene = self.scene(&now, &past);
+        tools::decide(request, &text, &past, &|text| router::understands(&scene, text))
     }
 }
 
@@ -135,12 +150,29 @@ impl Llm for Assistant {
     }
 
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
-        let answer = self.answer(&request.messages);
-        let words: Vec<String> = answer.split_inclusive(' ').map(str::to_owned).collect();
-        let usage = Some(Usage { input_tokens: 0, output_tokens: words.len() as u64 });
-        let deltas = words.into_iter().map(LlmDelta::Text).chain([LlmDelta::Done { finish: Finish::Stop, usage }]);
+        let answer = match self.tools(&request) {
+            Some(tools::Move::Call(calls)) => return stream::iter(call_deltas(calls).map(Ok)).boxed(),
+            Some(tools::Move::Say(text)) => text,
+            None => self.answer(&request.messages),
+        };
+        // A word is a token here.
+        let limit = request.max_tokens.map_or(usize::MAX, |limit| limit as usize);
+        let finish = if answer.split_inclusive(' ').count() > limit { Finish::Length } else { Finish::Stop };
+        let words: Vec<String> = answer.split_inclusive(' ').take(limit).map(str::to_owned).collect();
+        let deltas = words.into_iter().map(LlmDelta::Text).chain([LlmDelta::Done { finish, usage: None }]);
         stream::iter(deltas.map(Ok)).boxed()
     }
+}
+
+/// Each call whole, and the end.
+fn call_deltas(calls: Vec<(String, Map<String, Value>)>) -> impl Iterator<Item = LlmDelta> {
+    let deltas = calls.into_iter().enumerate().map(|(index, (name, arguments))| LlmDelta::ToolCall {
+        index,
+        call_id: format!("call_{:016x}", rand::random::<u64>()),
+        name,
+        arguments: Value::Object(arguments).to_string(),
+    });
+    deltas.chain([LlmDelta::Done { finish: Finish::ToolCalls, usage: None }])
 }
 
 /// The last user message, and what was said before it. Messages in a row from the same side belong together.
@@ -153,7 +185,14 @@ fn conversation(messages: &[Message]) -> (String, Vec<Exchange>) {
                 Some(last) => last.question = format!("{} {text}", last.question).trim().to_owned(),
                 None => past.push(Exchange { question: text.clone(), answer: String::new() }),
             },
+            // A call is an answer too: what is said next is another request.
+            Message::Assistant { text, tool_calls } if text.is_empty() && !tool_calls.is_empty() => {
+                if let Some(last) = past.last_mut().filter(|last| last.answer.is_empty()) {
+                    last.answer = CALLED.to_owned();
+                }
+            }
             Message::Assistant { text, .. } if !text.is_empty() => match past.last_mut() {
+                Some(last) if last.answer == CALLED => last.answer.clone_from(text),
                 Some(last) => last.answer = format!("{} {text}", last.answer).trim().to_owned(),
                 None => past.push(Exchange { question: String::new(), answer: text.clone() }),
             },

@@ -60,8 +60,17 @@ pub(super) fn answer(scene: &Scene<'_>, request: &str) -> String {
         .unwrap_or_else(|| not_understood(heard))
 }
 
+/// Whether the assistant itself has an answer, and not only an honest word that it has none.
+pub(super) fn understands(scene: &Scene<'_>, request: &str) -> bool {
+    let answer = answer(scene, request);
+    ![NO_MODEL, "I cannot", "I do not know", "I have no"].iter().any(|start| answer.starts_with(start))
+}
+
+/// How an answer begins that is none.
+const NO_MODEL: &str = "I have no language model here";
+
 fn not_understood(heard: &str) -> String {
-    format!("I have no language model here; I heard: {}", sentence(heard))
+    format!("{NO_MODEL}; I heard: {}", sentence(heard))
 }
 
 /// `say hello and then count to three` is two requests, though the first could go on to the end.

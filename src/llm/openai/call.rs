@@ -79,6 +79,16 @@ impl Call {
         }
     }
 
+    /// Reads an answer that is there already.
+    pub async fn read(&mut self, response: reqwest::Response) -> Result<Vec<LlmDelta>, LlmError> {
+        let mut deltas = Vec::new();
+        self.pieces = Some(pieces(response).await.map_err(|failure| failure.error)?);
+        while !matches!(deltas.last(), Some(LlmDelta::Done { .. })) {
+            deltas.extend(self.step().await.map_err(|failure| failure.error)?.deltas);
+        }
+        Ok(deltas)
+    }
+
     async fn first_of_two_tries(
         &mut self,
         limit: Duration,

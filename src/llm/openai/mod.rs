@@ -15,6 +15,7 @@ mod test_server;
 mod tests;
 
 use super::{ChatRequest, Llm, LlmConfig, LlmDelta, LlmError};
+use bytes::Bytes;
 use call::Call;
 use futures_util::stream::{BoxStream, StreamExt};
 use request::Quirks;
@@ -82,6 +83,14 @@ impl OpenAi {
     /// refuses the key is.
     pub async fn warm_up(&self) -> Result<(), LlmError> {
         call::warm_up(&self.shared).await
+    }
+
+    /// Reads the body of an answer from memory, in these pieces, as if the server had just sent it. For fuzzing.
+    #[doc(hidden)]
+    pub async fn read(&self, pieces: Vec<Bytes>) -> Result<Vec<LlmDelta>, LlmError> {
+        let pieces = futures_util::stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>));
+        let response = axum::http::Response::new(reqwest::Body::wrap_stream(pieces));
+        Call::new(self.shared.clone(), ChatRequest::default()).read(response.into()).await
     }
 }
 

@@ -140,6 +140,31 @@ async fn tool_calls_of_every_dialect() {
 }
 
 #[tokio::test]
+async fn arguments_split_anywhere_and_calls_that_take_turns_come_out_whole() {
+    let first = r#"{"city":"Sao Paulo \"SP\"","note":"größer 🦀"}"#;
+    let second = r#"{"minutes":5}"#;
+    let head = |index: usize, id: &str, name: &str| {
+        calls(json!([{"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}]))
+    };
+    let mut pieces = vec![head(0, "a", "f"), head(1, "b", "g")];
+    let mut others = second.chars();
+    for letter in first.chars() {
+        pieces.push(calls(json!([{"index": 0, "function": {"arguments": letter.to_string()}}])));
+        if let Some(other) = others.next() {
+            pieces.push(calls(json!([{"index": 1, "function": {"arguments": other.to_string()}}])));
+        }
+    }
+    pieces.push(finish("tool_calls"));
+    for size in [1, 7, 100_000] {
+        let (deltas, error) = run_replies(vec![Reply::Sse(events(&pieces) + DONE, size)]).await;
+        assert_eq!(error, None, "{size}");
+        let whole = [("a".into(), "f".into(), first.into()), ("b".into(), "g".into(), second.into())];
+        assert_eq!(assemble(&deltas), whole, "{size}");
+        assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::ToolCalls, usage: None }));
+    }
+}
+
+#[tokio::test]
 async fn the_request_says_all_the_port_knows() {
     let (script, config) = server(vec![hello()]).await;
     let call = ToolCall { call_id: "c".into(), name: "f".into(), arguments: "{}".into() };

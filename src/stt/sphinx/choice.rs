@@ -38,10 +38,10 @@ pub(super) fn transcript(full: &[Word], field: &[Word], exact: &[Word]) -> Trans
     let field = if is_exact { exact } else { field };
     let score = score(full, field);
     if score < THRESHOLD {
-        return Transcript { text: words::text(full), confidence: None, speaker: None };
+        return Transcript { text: words::text(full), ..Transcript::default() };
     }
     let confidence = 1.0 / (1.0 + ((THRESHOLD - score) / STEP).exp());
-    Transcript { text: words::text(field), confidence: Some(confidence as f32), speaker: None }
+    Transcript { text: words::text(field), confidence: Some(confidence as f32), ..Transcript::default() }
 }
 
 /// Whether a path speaks about as long as the other.

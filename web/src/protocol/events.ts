@@ -59,6 +59,8 @@ export type ServerEvent =
   | { type: 'output_audio_buffer.held' | 'output_audio_buffer.resumed'; response_id: string; item_id?: string }
   | { type: 'output_audio_buffer.cleared'; response_id: string }
   | { type: 'antiphon.timeline'; item_id: string; response_id: string; marks: TimelineMarks }
+  | { type: 'antiphon.session.resumable'; key: string; within_s: number }
+  | { type: 'antiphon.session.resumed'; after: number; received: number }
   | { type: 'other'; name: string };
 
 /** The fields without which an event of the type cannot be used; types not named here pass as `other`. */
@@ -89,6 +91,8 @@ const NEEDED: Record<string, string[]> = {
   'output_audio_buffer.resumed': ['response_id'],
   'output_audio_buffer.cleared': ['response_id'],
   'antiphon.timeline': ['response_id', 'marks'],
+  'antiphon.session.resumable': ['key', 'within_s'],
+  'antiphon.session.resumed': ['after', 'received'],
 };
 
 /** An event that cannot be read; the message says what was wrong with it. */

@@ -15,10 +15,12 @@ import { TurnClock } from '../state/latency';
 import type { Notice } from '../state/model';
 import * as plain from '../state/plain';
 import { MAX_ATTEMPTS, backoffMs } from './backoff';
-import { Connection } from './connection';
+import { Closed, Connection, type ConnectionHandlers, type Ticket } from './connection';
 import { readiness, socketUrl, voices } from './hub';
+import { loadKey, protocols, saveKey } from './key';
 import { levels } from './levels';
 import { ReplyAudio } from './reply_audio';
+import { Resumption } from './resumption';
 import { codecAsked, loadSettings, saveSettings } from './settings';
 import type { Store } from './store';
 import { UserAudio } from './user_audio';
@@ -32,6 +34,7 @@ export class Conversation {
   /** What the loudspeaker did, for the test hooks. */
   readonly sound = { audibleSamples: 0, renderedSamples: 0, lastAudibleMs: 0 };
   codec: Codec | null = codecAsked(location.search);
+  #key = loadKey();
   #context: AudioContext | null = null;
   #speaker: Speaker | null = null;
   #connection: Connection | null = null;
@@ -42,6 +45,7 @@ export class Conversation {
   /** Typed and not yet sent, because the connection is being made. */
   #pending: { id: string; text: string }[] = [];
   #attempt = 0;
+  #resumption = new Resumption();
   #wasLive = false;
   #retryTimer = 0;
   #dropTimer = 0;
@@ -50,21 +54,30 @@ export class Conversation {
 
   constructor(store: Store) {
     this.#store = store;
-    window.addEventListener('online', () => this.#store.state.link === 'waiting' && this.retry());
+    window.addEventListener('online', () => this.#isLost() && this.retry());
     window.addEventListener('pagehide', () => this.stop());
   }
 
   /** Fills in engines and voices without taking a seat. */
   async look(): Promise<void> {
-    const [state, offered] = await Promise.all([readiness(), voices()]);
+    const [state, offered] = await Promise.all([readiness(), voices(this.#key)]);
     if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', engines: state.engines });
     this.#store.dispatch({ kind: 'hub', voices: offered.voices });
-    if (this.#store.state.link === 'off') this.#notice(plain.notReady(state));
+    if (this.#store.state.link === 'off') this.#notice(offered.refused ? plain.keyNeeded(this.#key !== null) : plain.notReady(state));
+  }
+
+  /** A key was typed: with it, what was wanted is tried again. */
+  useKey(key: string): void {
+    this.#key = key;
+    saveKey(key);
+    this.#notice(null);
+    void this.look();
+    if (this.#pending.length > 0) this.retry();
   }
 
   /** The big button. */
   async talk(): Promise<void> {
-    if (this.#wantsMicrophone || this.#store.state.link === 'waiting') return this.stop();
+    if (this.#wantsMicrophone || this.#isLost()) return this.stop();
     this.#wantsMicrophone = true;
     this.#notice(null);
     this.#wake();
@@ -111,7 +124,11 @@ export class Conversation {
     this.#pending.push({ id, text });
     if (this.#store.state.link === 'live') this.#sendPending();
     else if (this.#store.state.link === 'off') await this.#start();
-    else if (this.#store.state.link === 'waiting') this.retry();
+    else if (this.#isLost()) this.retry();
+  }
+
+  #isLost(): boolean {
+    return this.#store.state.link === 'waiting' || this.#store.state.link === 'resuming';
   }
 
   chooseVoice(voice: string | null): void {
@@ -130,7 +147,9 @@ export class Conversation {
   retry(): void {
     clearTimeout(this.#retryTimer);
     this.#wake();
-    if (this.#store.state.link === 'waiting') void this.#connect(this.#epoch);
+    if (this.#store.state.link === 'resuming' && this.#connection === null) this.#takeUp(this.#epoch);
+    else if (this.#store.state.link === 'resuming') return;
+    else if (this.#store.state.link === 'waiting') void this.#connect(this.#epoch);
     else if (this.#pending.length > 0 && this.#store.state.link === 'off') void this.#start();
     else void this.talk();
   }
@@ -162,12 +181,31 @@ export class Conversation {
     this.#store.dispatch({ kind: 'link', link: 'connecting' });
     this.#disconnect();
     if (this.#speaker) this.#reply = this.#replyAudio(this.#speaker, this.codec);
-    this.#connection = new Connection(socketUrl(this.codec, document.baseURI), {
+    this.#connection = this.#open(epoch, this.codec, null);
+  }
+
+  #open(epoch: number, codec: Codec, ticket: Ticket | null): Connection {
+    const url = socketUrl(codec, document.baseURI, ticket);
+    const handlers: ConnectionHandlers = {
       event: (event) => this.#event(event),
       audio: (frame) => this.#audio(frame),
+      resumed: () => this.#resumed(),
       unreadable: (message) => this.#notice(plain.hubReported(`It sent something this page cannot read: ${message}.`)),
-      lost: (opened) => void this.#lost(epoch, opened),
-    });
+      lost: (opened, code) => void this.#lost(epoch, opened, code),
+    };
+    return new Connection(url, protocols(this.#key), handlers, ticket);
+  }
+
+  /** Tries to go on with the session where its connection broke, until the hub has let it go. */
+  #takeUp(epoch: number): void {
+    const { ticket } = this.#resumption;
+    if (epoch === this.#epoch && this.codec !== null && ticket !== null) this.#connection = this.#open(epoch, this.codec, ticket);
+  }
+
+  #resumed(): void {
+    this.#resumption.over();
+    this.#store.dispatch({ kind: 'link', link: 'live' });
+    this.#sendPending();
   }
 
   /** False when the conversation was stopped meanwhile. A page without sound goes on in text. */
@@ -282,14 +320,32 @@ export class Conversation {
     if (!idle) this.#store.dispatch({ kind: 'playback', state: report.state, itemId: report.itemId, playedMs, finished: report.finished });
   }
 
-  async #lost(epoch: number, opened: boolean): Promise<void> {
+  async #lost(epoch: number, opened: boolean, code: number): Promise<void> {
     if (epoch !== this.#epoch) return;
+    if (this.#resumption.lost(this.#connection?.ticket ?? null, { opened, code }, performance.now())) return this.#resume(epoch);
+    this.#resumption.over();
     this.#connection = null;
     this.#reply?.close();
     this.#reply = null;
+    if (code === Closed.badKey) return this.#keyNeeded();
     // A refusal has a reason that only /readyz tells.
     const why = opened ? null : plain.notReady(await readiness());
     if (epoch === this.#epoch) this.#failed(why ?? plain.gaveUp);
+  }
+
+  /** The reply that plays is kept, and goes on with the session. */
+  #resume(epoch: number): void {
+    this.#connection = null;
+    this.#store.dispatch({ kind: 'link', link: 'resuming' });
+    this.#notice(plain.resuming);
+    this.#retryTimer = window.setTimeout(() => this.#takeUp(epoch), this.#resumption.delayMs(Math.random()));
+  }
+
+  #keyNeeded(): void {
+    const pending = this.#pending;
+    this.stop();
+    this.#pending = pending;
+    this.#notice(plain.keyNeeded(this.#key !== null));
   }
 
   /** A first attempt that fails is told and ends; a conversation that ran is taken up again. */
@@ -324,6 +380,7 @@ export class Conversation {
   }
 
   #disconnect(): void {
+    this.#resumption.over();
     this.#connection?.close();
     this.#connection = null;
     this.#reply?.close();

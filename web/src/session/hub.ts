@@ -2,6 +2,7 @@
 // so that it works below any path.
 
 import type { Engines, Voice } from '../state/model';
+import { authorization } from './key';
 
 const TIMEOUT_MS = 4_000;
 
@@ -11,11 +12,14 @@ export type Readiness =
   | { kind: 'loading'; engines: Engines }
   | { kind: 'unreachable' };
 
-/** The place of the extension socket; `codec` is `opus` or `pcm16`. */
-export function socketUrl(codec: string, base: string): string {
+/**
+ * The place of the extension socket; `codec` is `opus` or `pcm16`. With a ticket, of the session it
+ * is for; without, of a new one that may be taken up later.
+ */
+export function socketUrl(codec: string, base: string, ticket: { key: string; nReceived: number } | null = null): string {
   const url = new URL('v1/realtime', base);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
-  url.search = `?audio=${codec}`;
+  url.search = ticket ? `?audio=${codec}&resume=${ticket.key}&after=${ticket.nReceived}` : `?audio=${codec}&resume=1`;
   return url.href;
 }
 
@@ -39,13 +43,14 @@ export function readinessFrom(status: number, body: unknown): Readiness {
   return status === 200 && ready === true ? { kind: 'ready', engines: named } : { kind: 'loading', engines: named };
 }
 
-/** Empty where the hub does not say; then there is nothing to choose. */
-export async function voices(): Promise<{ voices: Voice[]; default: string | null }> {
+/** Empty where the hub does not say; then there is nothing to choose. `refused`: it wants a key, or another one. */
+export async function voices(key: string | null): Promise<{ voices: Voice[]; refused: boolean }> {
   try {
-    const answer = await fetch(new URL('v1/audio/voices', document.baseURI), { signal: AbortSignal.timeout(TIMEOUT_MS) });
-    return answer.ok ? voicesFrom(await answer.json()) : { voices: [], default: null };
+    const signal = AbortSignal.timeout(TIMEOUT_MS);
+    const answer = await fetch(new URL('v1/audio/voices', document.baseURI), { headers: authorization(key), signal });
+    return { voices: answer.ok ? voicesFrom(await answer.json()).voices : [], refused: answer.status === 401 };
   } catch {
-    return { voices: [], default: null };
+    return { voices: [], refused: false };
   }
 }
 

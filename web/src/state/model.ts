@@ -3,8 +3,11 @@
 
 import type { TimelineMarks } from '../protocol/events';
 
-/** The connection: `waiting` means lost, and to be tried again. */
-export type Link = 'off' | 'checking' | 'connecting' | 'live' | 'waiting';
+/**
+ * The connection: `resuming` means lost, and to be taken up where it broke off, the reply too; `waiting`, to
+ * be tried again with a new session.
+ */
+export type Link = 'off' | 'checking' | 'connecting' | 'live' | 'resuming' | 'waiting';
 
 export interface UserCaption {
   role: 'user';
@@ -47,7 +50,7 @@ export interface Notice {
   tone: 'info' | 'warning';
   title: string;
   text: string;
-  action: 'retry' | 'reconnect' | null;
+  action: 'retry' | 'reconnect' | 'key' | null;
 }
 
 export interface Voice {
@@ -119,7 +122,7 @@ export type Phase =
   | 'speaking';
 
 export function phaseOf(state: State): Phase {
-  if (state.link === 'waiting') return 'reconnecting';
+  if (state.link === 'waiting' || state.link === 'resuming') return 'reconnecting';
   if (state.link === 'checking' || state.link === 'connecting' || state.microphone === 'asking') return 'connecting';
   if (state.link === 'off') return 'idle';
   if (state.userSpeaking) return 'hearing';

@@ -67,6 +67,19 @@ export function reconnecting(why: Notice | null, delayMs: number): Notice {
   };
 }
 
+export const resuming: Notice = {
+  kind: 'link', tone: 'warning', title: 'The connection was lost',
+  text: 'It is being taken up where it broke off; nothing that was said is lost.', action: null,
+};
+
+/** `wrong`: there was a key, and the hub does not know it. */
+export function keyNeeded(wrong: boolean): Notice {
+  return {
+    kind: 'link', tone: 'warning', title: wrong ? 'The hub does not take this key' : 'This hub asks for a key',
+    text: 'Whoever runs the hub gives it out. It stays in this tab and is forgotten when you close it.', action: 'key',
+  };
+}
+
 export const opusFailed: Notice = {
   kind: 'info', tone: 'info', title: 'Plain audio is used', text: 'This browser could not go on with compressed audio; the conversation continues without it.', action: null,
 };

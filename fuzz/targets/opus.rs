@@ -1,0 +1,37 @@
+//! Opus packets of a client: a decoder that met any packets still decodes a good one, and its output stays bounded.
+//!
+//! The input is a run of packets, each behind its length in one byte; a length of 255 stands for a lost one.
+#![no_main]
+
+use antiphon::audio::codec::{OpusIn, OpusOut};
+use libfuzzer_sys::fuzz_target;
+
+/// 120 ms at 16 kHz, the longest packet.
+const MAX_DECODED: usize = 1920;
+const LOST: u8 = 255;
+
+fuzz_target!(|data: &[u8]| {
+    let mut decoder = OpusIn::new().expect("a decoder");
+    let mut pcm = Vec::new();
+    let mut rest = data;
+    while let Some((&n, behind)) = rest.split_first() {
+        pcm.clear();
+        if n == LOST {
+            decoder.conceal(Some(behind), &mut pcm).expect("a loss can be concealed");
+            rest = behind;
+        } else {
+            let (packet, behind) = behind.split_at(usize::from(n).min(behind.len()));
+            if decoder.decode(packet, &mut pcm).is_err() {
+                assert!(pcm.is_empty(), "a refused packet leaves no samples");
+            }
+            rest = behind;
+        }
+        assert!(pcm.len() <= MAX_DECODED, "{} samples of one packet", pcm.len());
+    }
+    pcm.clear();
+    let mut encoder = OpusOut::new().expect("an encoder");
+    encoder
+        .push(&[1000; 480], &mut |packet| decoder.decode(packet, &mut pcm).expect("a good packet"))
+        .expect("480 samples are a frame");
+    assert_eq!(pcm.len(), 320, "20 ms at 16 kHz");
+});

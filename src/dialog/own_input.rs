@@ -1,0 +1,60 @@
+//! What a response reads instead of the conversation: the input its request brought, and the words of its spoken parts.
+//!
+//! `responding` asks for it before the model is asked. Nothing here is an item of the conversation, and nobody is told of it.
+
+use super::listening::Utterance;
+use super::{Action, Dialog, InputEntry};
+use crate::units::{ItemId, ResponseId, Samples};
+
+impl Dialog {
+    /// A response to a turn whose words were lost would answer something else: it fails with the reason.
+    pub(super) fn nothing_to_answer(&mut self, id: &ResponseId) -> Option<String> {
+        let response = self.responses.get_mut(id).expect("the caller looked it up");
+        if response.failure.is_some() {
+            return response.failure.take();
+        }
+        if !response.settings.in_conversation || response.input.is_some() {
+            return None;
+        }
+        self.listening.failure.take()
+    }
+
+    /// Has the spoken parts of a response's own input transcribed. They are no items of the conversation.
+    pub(super) fn transcribe_input(&mut self, id: &ResponseId, lengths: &[Samples]) {
+        let response = self.responses.get_mut(id).expect("made just now");
+        let items = response.input.iter_mut().flatten().filter_map(|entry| match entry {
+            InputEntry::Item(item) => item.untranscribed().map(|part| (item, part)),
+            InputEntry::Reference(_) => None,
+        });
+        for ((item, part), length) in items.zip(lengths) {
+            // An id of its own, whatever the client called it.
+            item.id = self.ids.next("item").into();
+            self.actions.push(Action::Transcribe(item.id.clone()));
+            response.awaiting.push(Utterance::given(item.id.clone(), part, *length));
+        }
+    }
+
+    /// Whether a response waits for the words of this item of its own input.
+    pub(super) fn is_input(&self, item: &ItemId) -> bool {
+        self.responses.values().any(|response| response.awaiting.iter().any(|utterance| utterance.item == *item))
+    }
+
+    pub(super) fn input_transcribed(&mut self, item: &ItemId, result: Result<String, String>) {
+        for response in self.responses.values_mut() {
+            let Some(at) = response.awaiting.iter().position(|utterance| utterance.item == *item) else { continue };
+            let utterance = response.awaiting.remove(at);
+            response.heard += utterance.length;
+            let own = response.input.iter_mut().flatten().find_map(|entry| match entry {
+                InputEntry::Item(own) if own.id == *item => Some(own),
+                _ => None,
+            });
+            match (result, own) {
+                (Ok(text), Some(own)) => own.transcribe(utterance.part(), &text),
+                (Err(message), _) => response.failure = Some(message),
+                (Ok(_), None) => {}
+            }
+            break;
+        }
+        self.start_waiting();
+    }
+}

@@ -1,0 +1,209 @@
+//! The keys that open this server: read once at the start, held as SHA-256 hashes, compared in constant time.
+//!
+//! `cli` loads them before the server listens; [`super::auth`] asks them for every request. A key is never logged, printed
+//! or kept in plain, and no error message repeats one.
+
+use crate::config::ServerConfig;
+use sha2::{Digest as _, Sha256};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use subtle::{Choice, ConstantTimeEq};
+
+/// A key's SHA-256.
+pub(super) type Digest = [u8; 32];
+
+/// What a line of hashes begins with.
+const HASHED: &str = "sha256:";
+
+/// A shorter key can be guessed: 16 characters of 5 bits are 80 bits.
+const SHORT: usize = 16;
+
+/// The keys of a server. None at all: everybody who can reach it may use it, and it must listen on loopback only.
+#[derive(Clone, Default)]
+pub struct Keys(Vec<Digest>);
+
+/// Why there are no keys although the configuration names some, or why there should be.
+#[derive(Debug, thiserror::Error)]
+pub enum KeysError {
+    /// The file cannot be read.
+    #[error("server.api_keys_file: {} cannot be read", path.display())]
+    Unreadable {
+        /// As configured.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file holds no key: it would leave the server open where it was meant to be closed.
+    #[error("server.api_keys_file: {} holds no key; write one a line", .0.display())]
+    Empty(PathBuf),
+    /// An entry is no key.
+    #[error("{place}, key {number}: {why}")]
+    Malformed {
+        /// Where it stands.
+        place: String,
+        /// Counted from 1.
+        number: usize,
+        /// What is wrong with it; never the key.
+        why: &'static str,
+    },
+    /// The address can be reached from elsewhere, and anybody could use the server.
+    #[error(
+        "refusing to listen on {address} without keys: anybody who reaches it could use this server. Put keys into the \
+         environment variable that server.api_keys_env names (ANTIPHON_API_KEYS), or into a file that \
+         server.api_keys_file names; or listen on 127.0.0.1"
+    )]
+    Open {
+        /// As configured.
+        address: String,
+    },
+}
+
+impl Keys {
+    /// Reads the environment variable and the file that the configuration names. Blocks for one small file. A variable
+    /// that is not set holds no keys.
+    pub fn load(config: &ServerConfig) -> Result<Self, KeysError> {
+        let mut keys = Self::default();
+        let variable = &config.api_keys_env;
+        if let Some(text) = Some(variable).filter(|name| !name.is_empty()).and_then(std::env::var_os) {
+            let entries = text.to_string_lossy();
+            let entries = entries.split([',', ' ', '\t', '\n', '\r']).filter(|entry| !entry.is_empty());
+            keys.extend(&format!("environment variable {variable}"), entries)?;
+        }
+        if !config.api_keys_file.is_empty() {
+            let path = Path::new(&config.api_keys_file);
+            let text =
+                std::fs::read_to_string(path).map_err(|source| KeysError::Unreadable { path: path.into(), source })?;
+            let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+            if keys.extend(&path.display().to_string(), lines)? == 0 {
+                return Err(KeysError::Empty(path.into()));
+            }
+        }
+        Ok(keys)
+    }
+
+    /// These keys, in plain.
+    pub fn of(keys: &[&str]) -> Self {
+        Self(keys.iter().map(|key| digest(key)).collect())
+    }
+
+    /// Whether requests need a key.
+    pub fn are_on(&self) -> bool {
+        !self.0.is_empty()
+    }
+
+    /// Whether the server may listen there.
+    pub fn allow_listening(&self, address: SocketAddr) -> Result<(), KeysError> {
+        if self.are_on() || address.ip().is_loopback() {
+            return Ok(());
+        }
+        Err(KeysError::Open { address: address.to_string() })
+    }
+
+    /// Whether `key` is one of them. Takes as long for a wrong key as for a right one.
+    pub(super) fn hold(&self, key: &str) -> bool {
+        let digest = digest(key);
+        // Every hash is looked at, whichever fits.
+        self.0.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(&digest)).into()
+    }
+
+    /// Adds entries; says how many there were.
+    fn extend<'a>(&mut self, place: &str, entries: impl Iterator<Item = &'a str>) -> Result<usize, KeysError> {
+        let before = self.0.len();
+        for (index, entry) in entries.enumerate() {
+            let malformed = |why| KeysError::Malformed { place: place.to_owned(), number: index + 1, why };
+            self.0.push(read(entry).map_err(malformed)?);
+            if !entry.starts_with(HASHED) && entry.len() < SHORT {
+                tracing::warn!(place, number = index + 1, "a key of less than {SHORT} characters can be guessed");
+            }
+        }
+        Ok(self.0.len() - before)
+    }
+}
+
+/// A key in plain, or its hash behind `sha256:`.
+fn read(entry: &str) -> Result<Digest, &'static str> {
+    let Some(hex) = entry.strip_prefix(HASHED) else {
+        // What a header and a subprotocol can carry (RFC 9110, section 5.6.2: token).
+        let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        return match entry {
+            _ if entry.starts_with(super::secrets::PREFIX) => Err("keys that begin with ek_ are the short-lived ones"),
+            _ if entry.bytes().all(fits) => Ok(digest(entry)),
+            _ => Err("a key is made of letters, digits and -._~!#$%&'*+^`|"),
+        };
+    };
+    let mut digest = [0; 32];
+    let pair = |at: usize| hex.get(2 * at..2 * at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
+    for (at, byte) in digest.iter_mut().enumerate() {
+        *byte = pair(at).filter(|_| hex.len() == 64 && !hex.contains('+')).ok_or("sha256: needs 64 hex digits")?;
+    }
+    Ok(digest)
+}
+
+/// A new key: 256 bits of the thread's generator, which is cryptographically secure, in hex behind `prefix`.
+pub(super) fn make(prefix: &str) -> String {
+    format!("{prefix}{}", rand::random::<[u8; 32]>().map(|byte| format!("{byte:02x}")).concat())
+}
+
+/// What is kept of a key.
+pub(super) fn digest(key: &str) -> Digest {
+    Sha256::digest(key.as_bytes()).into()
+}
+
+impl fmt::Debug for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keys({})", self.0.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// SHA-256 of "correct-horse-battery", by sha256sum.
+    const HASH: &str = "sha256:cc99c47e06085a6bc6fbdc3b67d8e9aa1ded0fe8fb2a2a0b4a4c6cf1ab0d1c5e";
+
+    fn from_file(text: &str) -> Result<Keys, KeysError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("keys");
+        std::fs::write(&path, text).unwrap();
+        let api_keys_file = path.to_str().unwrap().to_owned();
+        Keys::load(&ServerConfig { api_keys_env: String::new(), api_keys_file, ..ServerConfig::default() })
+    }
+
+    #[test]
+    fn plain_and_hashed_lines_are_keys() {
+        let hashed = format!("sha256:{}", digest("correct-horse").map(|byte| format!("{byte:02x}")).concat());
+        let keys = from_file(&format!("# ours\n\n  sk-one-of-ours-1234  \n{hashed}\n")).unwrap();
+        assert!(keys.are_on());
+        for (key, held) in [("sk-one-of-ours-1234", true), ("correct-horse", true), ("", false), (&hashed, false)] {
+            assert_eq!(keys.hold(key), held, "{key}");
+        }
+        assert!(!format!("{keys:?}").contains("sk-"));
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_and_not_repeated() {
+        for (text, expect) in [
+            ("# none\n", "holds no key"),
+            ("good-key-1234567890\nmy secret", "key 2: a key is made of"),
+            (&HASH[..40], "64 hex digits"),
+            ("ek_12345678901234567890", "short-lived"),
+        ] {
+            let error = from_file(text).unwrap_err().to_string();
+            assert!(error.contains(expect) && !error.contains("secret"), "{error}");
+        }
+        let config = ServerConfig { api_keys_file: "nowhere".into(), ..ServerConfig::default() };
+        assert!(Keys::load(&config).unwrap_err().to_string().contains("nowhere cannot be read"));
+        assert!(read(HASH).is_ok());
+    }
+
+    #[test]
+    fn without_keys_only_loopback_is_listened_on() {
+        let check = |keys: &[&str], address: &str| Keys::of(keys).allow_listening(address.parse().unwrap()).is_ok();
+        assert!(check(&[], "127.0.0.1:80") && check(&[], "127.8.8.8:80") && check(&[], "[::1]:80"));
+        assert!(!check(&[], "0.0.0.0:80") && !check(&[], "[::]:80") && !check(&[], "192.168.1.2:80"));
+        assert!(check(&["k"], "0.0.0.0:80"));
+    }
+}

@@ -1,0 +1,164 @@
+//! One session's seat: its place among `max_sessions`, and the connections that follow one another on it.
+//!
+//! The upgrade hands the first connection to [`Seat::run`]. A session that its client asked to be resumable keeps its seat
+//! when the connection breaks, and waits for the next one, which `resume` sends here; every other ends with it. Dropping the
+//! seat ends the session and everything it started.
+
+use super::app::App;
+use super::auth;
+use super::pulse::Pulse;
+use super::resume::{Registered, Return};
+use super::socket::{CLOSING, End, Reader, close, write};
+use crate::session::{AudioMode, Handle, Opening};
+use crate::telemetry::ActiveSession;
+use crate::units::IdMint;
+use crate::wire::{Dialect, SessionNotice, encode_notice};
+use axum::extract::ws::{Message as WsMessage, WebSocket};
+use futures_util::stream::SplitStream;
+use futures_util::{SinkExt, StreamExt};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// How long what was said before a close may take to leave.
+const LAST_MESSAGES: Duration = Duration::from_secs(2);
+
+/// A session and its place.
+pub(super) struct Seat {
+    app: Arc<App>,
+    handle: Handle,
+    mode: AudioMode,
+    dialect: Dialect,
+    /// Where the next connection comes from; `None`: this one is the only one.
+    registered: Option<Registered>,
+    received: AtomicU64,
+    _permit: OwnedSemaphorePermit,
+    _counted: ActiveSession,
+}
+
+/// How one connection of a session ended.
+enum Ended {
+    Over,
+    Lost,
+    /// The client is back on another connection before this one was known to be dead.
+    Replaced(Box<Return>),
+}
+
+impl Seat {
+    /// Opens the session.
+    pub(super) fn new(
+        app: Arc<App>,
+        opening: Opening,
+        permit: OwnedSemaphorePermit,
+        registered: Option<Registered>,
+    ) -> Self {
+        let counted = app.setup.metrics.session();
+        let (mode, dialect) = (opening.mode, opening.dialect);
+        let handle = app.setup.open(opening);
+        app.sessions.insert(handle.id.clone(), mode);
+        Self { app, handle, mode, dialect, registered, received: AtomicU64::new(0), _permit: permit, _counted: counted }
+    }
+
+    /// Serves the session to its end.
+    pub(super) async fn run(mut self, socket: WebSocket) {
+        let id = self.handle.id.clone();
+        tracing::info!(session = %id, mode = ?self.mode, "connected");
+        let mut connection = Some((socket, None));
+        while let Some((socket, greeting)) = connection.take() {
+            let mut next = match self.serve(socket, greeting).await {
+                Ended::Over => None,
+                Ended::Replaced(next) => Some(*next),
+                Ended::Lost if self.registered.is_none() => None,
+                Ended::Lost => {
+                    tracing::info!(session = %id, "disconnected; waiting for the client to come back");
+                    self.handle.egress.detach();
+                    self.wait(self.until()).await
+                }
+            };
+            let until = self.until();
+            while let Some(Return { socket, after }) = next.take() {
+                self.handle.egress.detach();
+                match self.handle.egress.attach(after) {
+                    Ok(()) => {
+                        tracing::info!(session = %id, after, "resumed");
+                        connection = Some((socket, Some(after)));
+                    }
+                    Err(error) => {
+                        auth::turn_away(socket, super::resume::refusal(error.to_string())).await;
+                        next = self.wait(until).await;
+                    }
+                }
+            }
+        }
+        self.app.sessions.remove(&id);
+        tracing::info!(session = %id, "disconnected");
+    }
+
+    fn until(&self) -> Instant {
+        Instant::now() + Duration::from_secs(u64::from(self.app.setup.session.resume_seconds))
+    }
+
+    /// Waits for the client's next connection; `None` when it does not come in time or the session has ended.
+    async fn wait(&mut self, until: Instant) -> Option<Return> {
+        let registered = self.registered.as_mut()?;
+        tokio::select! {
+            next = timeout_at(until, registered.returns.recv()) => next.ok().flatten(),
+            () = self.handle.egress.closed() => None,
+            () = self.app.kill.cancelled() => None,
+        }
+    }
+
+    /// Serves one connection. `after`: it goes on behind the message of this number.
+    async fn serve(&mut self, socket: WebSocket, after: Option<u64>) -> Ended {
+        let (mut sink, mut stream) = socket.split();
+        let Self { app, handle, dialect, registered, received, .. } = self;
+        if let Some(after) = after {
+            let notice = SessionNotice::Resumed { after, received: received.load(Ordering::Relaxed) };
+            let text = encode_notice(&notice, &IdMint::new(rand::random()).next("event"));
+            if !matches!(timeout(LAST_MESSAGES, sink.send(WsMessage::Text(text.into()))).await, Ok(Ok(()))) {
+                return Ended::Lost;
+            }
+        }
+        let (heard, pulse) = Pulse::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
+        let reader = Reader { app, handle, dialect: *dialect, heard, received };
+        let end = tokio::select! {
+            end = reader.run(&mut stream) => end,
+            end = write(&mut sink, &handle.egress, pulse) => end,
+            () = async { handle.egress.closed().await; tokio::time::sleep(LAST_MESSAGES).await } => End::Over,
+            () = handle.egress.lost() => End::Lost,
+            () = app.kill.cancelled() => {
+                let _ = timeout(CLOSING, sink.send(close(1001, "the server is going away"))).await;
+                End::Over
+            }
+            next = come_back(registered) => {
+                let _ = timeout(CLOSING, sink.send(close(1001, "the session goes on on another connection"))).await;
+                return Ended::Replaced(Box::new(next));
+            }
+        };
+        // A close frame is answered, whatever it says.
+        let_close(&mut stream).await;
+        match end {
+            End::Lost => Ended::Lost,
+            End::Over => Ended::Over,
+        }
+    }
+}
+
+/// The client's next connection; never where it may not come.
+async fn come_back(registered: &mut Option<Registered>) -> Return {
+    let next = match registered {
+        Some(registered) => registered.returns.recv().await,
+        None => None,
+    };
+    match next {
+        Some(next) => next,
+        None => std::future::pending().await,
+    }
+}
+
+/// The library answers and awaits the other side's close while it is read.
+async fn let_close(stream: &mut SplitStream<WebSocket>) {
+    let _ = timeout(CLOSING, async { while let Some(Ok(_)) = stream.next().await {} }).await;
+}

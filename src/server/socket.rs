@@ -1,0 +1,149 @@
+//! Moves messages between one WebSocket and a session: a reader that parses and hands over, a writer that takes from the
+//! egress log.
+//!
+//! [`super::seat`] runs both for each connection of a session. Nothing is dropped: while a session is behind, its socket is
+//! not read. Nothing is decided here but whether the other side is still there.
+
+use super::app::App;
+use super::pulse::{Beat, Heard, Pulse};
+use super::websocket::close_for;
+use crate::session::{Close, Egress, Handle, Inbound, Message};
+use crate::wire::Dialect;
+use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket};
+use bytes::Bytes;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+/// A session that takes nothing for this long is not going to.
+const STUCK: Duration = Duration::from_secs(10);
+/// How long a client may take to answer a close.
+pub(super) const CLOSING: Duration = Duration::from_secs(1);
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The session is over, or the client said goodbye.
+    Over,
+    /// The connection broke; the client may come back.
+    Lost,
+}
+
+/// What the reader of one connection works with.
+pub(super) struct Reader<'a> {
+    pub(super) app: &'a App,
+    pub(super) handle: &'a Handle,
+    /// How the client's JSON is read.
+    pub(super) dialect: Dialect,
+    pub(super) heard: Heard,
+    /// Messages the session has got, over all its connections.
+    pub(super) received: &'a AtomicU64,
+}
+
+impl Reader<'_> {
+    /// Hands messages over until the client is gone. A client that breaks the protocol is told so by the writer.
+    pub(super) async fn run(&self, stream: &mut SplitStream<WebSocket>) -> End {
+        while let Some(message) = stream.next().await {
+            self.heard.tell();
+            let inbound = match message {
+                Ok(WsMessage::Text(text)) => {
+                    let Some(budget) = self.share(text.len()).await else { return std::future::pending().await };
+                    Inbound::text(text.as_str(), self.dialect, Some(budget))
+                }
+                Ok(WsMessage::Binary(bytes)) => {
+                    let Some(budget) = self.share(bytes.len()).await else { return std::future::pending().await };
+                    Inbound::binary(bytes, Some(budget))
+                }
+                Ok(WsMessage::Pong(payload)) => {
+                    if let Some(number) = answered(&payload) {
+                        self.handle.egress.answered(number);
+                    }
+                    continue;
+                }
+                Ok(WsMessage::Ping(_)) => continue,
+                Ok(WsMessage::Close(frame)) => return said_goodbye(frame.as_ref()),
+                Err(error) => {
+                    let Some((code, reason)) = close_for(error) else { return End::Lost };
+                    self.handle.egress.close(Close { code, reason });
+                    return std::future::pending().await;
+                }
+            };
+            match timeout(STUCK, self.handle.inbound.send(inbound)).await {
+                Ok(Ok(())) => self.received.fetch_add(1, Ordering::Relaxed),
+                // The session is over; the writer has its last words.
+                Ok(Err(_)) => return std::future::pending().await,
+                Err(_) => {
+                    self.handle.egress.close(Close { code: 1013, reason: "the session cannot keep up" });
+                    return std::future::pending().await;
+                }
+            };
+        }
+        End::Lost
+    }
+
+    /// Waits for a message's share of the inbound budget; closes the session when none comes.
+    async fn share(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
+        let share = timeout(STUCK, self.app.budget(bytes)).await.ok();
+        if share.is_none() {
+            self.handle.egress.close(Close { code: 1013, reason: "the server cannot keep up" });
+        }
+        share
+    }
+}
+
+/// The number a ping carried, which the pong brings back.
+fn answered(payload: &Bytes) -> Option<u64> {
+    Some(u64::from_be_bytes(payload.as_ref().try_into().ok()?))
+}
+
+/// A program that leaves says 1000 (done), 1001 (going away) or nothing; other codes are its library's, about a connection
+/// that went wrong.
+fn said_goodbye(frame: Option<&CloseFrame>) -> End {
+    match frame {
+        Some(frame) if !matches!(frame.code, 1000 | 1001 | 1005) => End::Lost,
+        _ => End::Over,
+    }
+}
+
+/// Sends what the session gives until it closes, the client takes nothing more, or it is dead. Pings carry how far the
+/// client has been sent, so that its pongs answer for it.
+pub(super) async fn write(sink: &mut SplitSink<WebSocket, WsMessage>, egress: &Egress, mut pulse: Pulse) -> End {
+    loop {
+        let next = tokio::select! {
+            next = egress.next() => Some(next),
+            beat = pulse.beat() => match beat {
+                Beat::Ping => None,
+                Beat::Dead => {
+                    let _ = timeout(CLOSING, sink.send(close(1011, "no answer to two pings"))).await;
+                    return End::Lost;
+                }
+            },
+        };
+        let mut sent = match next {
+            Some(Ok(Message::Text(text))) => sink.send(WsMessage::Text(text.into())).await,
+            Some(Ok(Message::Binary(bytes))) => sink.send(WsMessage::Binary(bytes)).await,
+            Some(Err(Close { code, reason })) => {
+                let _ = timeout(CLOSING, sink.send(close(code, reason))).await;
+                return End::Over;
+            }
+            None => sink.send(ping(egress.n_sent())).await,
+        };
+        if let Some(number) = egress.to_ask() {
+            sent = sent.and(sink.send(ping(number)).await);
+        }
+        if sent.is_err() {
+            return End::Lost;
+        }
+    }
+}
+
+fn ping(number: u64) -> WsMessage {
+    WsMessage::Ping(Bytes::copy_from_slice(&number.to_be_bytes()))
+}
+
+pub(super) fn close(code: u16, reason: &'static str) -> WsMessage {
+    WsMessage::Close(Some(CloseFrame { code, reason: reason.into() }))
+}

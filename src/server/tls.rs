@@ -1,0 +1,177 @@
+//! TLS by rustls: the certificate, from files or made for trying out, and a listener that shakes hands.
+//!
+//! `cli` makes a [`Tls`] before the server listens; [`super::serve`] wraps its listener in it. Handshakes go on side by side,
+//! bounded in number and time, so that a silent client keeps nobody waiting. Private keys are never logged.
+
+use crate::config::ServerConfig;
+use axum::serve::Listener;
+use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// Handshakes under way; while there are so many, no more connections are accepted.
+const MAX_HANDSHAKES: usize = 256;
+/// How long one may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// A certificate with its key, ready to serve.
+#[derive(Clone)]
+pub struct Tls(Arc<rustls::ServerConfig>);
+
+/// Why TLS cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// One of the two files is not configured.
+    #[error("server.tls_cert and server.tls_key belong together: set both, or none")]
+    Half,
+    /// A file cannot be read as PEM.
+    #[error("{key}: {} holds no usable {what}: {why}", path.display())]
+    Unreadable {
+        /// The setting.
+        key: &'static str,
+        /// As configured.
+        path: PathBuf,
+        /// Certificate or key.
+        what: &'static str,
+        /// Why.
+        why: String,
+    },
+    /// The two do not go together.
+    #[error("the certificate and its key cannot be used: {0}")]
+    Unusable(#[from] rustls::Error),
+    /// A certificate could not be made.
+    #[error("a certificate could not be made")]
+    NotMade(#[from] rcgen::Error),
+}
+
+impl Tls {
+    /// The files that the configuration names; `None` where it names none. Blocks for two small files.
+    pub fn load(config: &ServerConfig) -> Result<Option<Self>, TlsError> {
+        let (cert, key) = (Path::new(&config.tls_cert), Path::new(&config.tls_key));
+        match (config.tls_cert.is_empty(), config.tls_key.is_empty()) {
+            (true, true) => return Ok(None),
+            (false, false) => {}
+            _ => return Err(TlsError::Half),
+        }
+        let wrong = |key, path: &Path, what, why: String| TlsError::Unreadable { key, path: path.into(), what, why };
+        let chain = CertificateDer::pem_file_iter(cert).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        let chain = chain.map_err(|error| wrong("server.tls_cert", cert, "certificate", error.to_string()))?;
+        if chain.is_empty() {
+            return Err(wrong("server.tls_cert", cert, "certificate", "there is none in it".into()));
+        }
+        let private = PrivateKeyDer::from_pem_file(key);
+        let private = private.map_err(|error| wrong("server.tls_key", key, "private key", error.to_string()))?;
+        Self::of(chain, private).map(Some)
+    }
+
+    /// A certificate for this machine and `names`, made now, signed by nobody, kept nowhere; and its PEM, for clients that
+    /// are to trust it.
+    pub fn self_signed(names: &[String]) -> Result<(Self, String), TlsError> {
+        let own = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
+        let made = rcgen::generate_simple_self_signed([&own, names].concat())?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+        let pem = made.cert.pem();
+        Ok((Self::of(vec![made.cert.der().clone()], key)?, pem))
+    }
+
+    fn of(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Self, TlsError> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let mut config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        // WebSockets are opened over HTTP/1.1.
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(Self(Arc::new(config)))
+    }
+
+    /// Speaks TLS on `tcp`.
+    pub(super) fn listen(self, tcp: TcpListener) -> TlsListener {
+        TlsListener { tcp, acceptor: TlsAcceptor::from(self.0), handshakes: FuturesUnordered::new() }
+    }
+}
+
+type Shaken = Option<(TlsStream<TcpStream>, SocketAddr)>;
+
+/// A listener whose connections have shaken hands.
+pub(super) struct TlsListener {
+    tcp: TcpListener,
+    acceptor: TlsAcceptor,
+    handshakes: FuturesUnordered<BoxFuture<'static, Shaken>>,
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            tokio::select! {
+                Some(shaken) = self.handshakes.next() => if let Some(connection) = shaken {
+                    return connection;
+                },
+                (stream, address) = Listener::accept(&mut self.tcp), if self.handshakes.len() < MAX_HANDSHAKES => {
+                    super::without_delay(&stream);
+                    self.handshakes.push(Box::pin(shake(self.acceptor.clone(), stream, address)));
+                }
+            }
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.tcp.local_addr()
+    }
+}
+
+async fn shake(acceptor: TlsAcceptor, stream: TcpStream, address: SocketAddr) -> Shaken {
+    match timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some((stream, address)),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a client did not shake hands");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(cert: &str, key: &str) -> Result<Option<Tls>, TlsError> {
+        let config = ServerConfig { tls_cert: cert.into(), tls_key: key.into(), ..ServerConfig::default() };
+        Tls::load(&config)
+    }
+
+    #[test]
+    fn files_are_loaded_and_what_is_wrong_with_them_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(path("cert"), made.cert.pem()).unwrap();
+        std::fs::write(path("key"), made.signing_key.serialize_pem()).unwrap();
+        let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(path("other"), other.signing_key.serialize_pem()).unwrap();
+        assert!(load(&path("cert"), &path("key")).unwrap().is_some());
+        assert!(load("", "").unwrap().is_none());
+        let says = |cert: &str, key: &str, expect: &str| {
+            let error = load(cert, key).err().expect("it is wrong").to_string();
+            assert!(error.contains(expect), "{error}");
+        };
+        says(&path("cert"), "", "belong together");
+        says(&path("nowhere"), &path("key"), "server.tls_cert");
+        says(&path("key"), &path("key"), "there is none in it");
+        says(&path("cert"), &path("cert"), "server.tls_key");
+        says(&path("cert"), &path("other"), "cannot be used");
+    }
+}

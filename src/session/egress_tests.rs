@@ -1,0 +1,96 @@
+//! Order, holds, and what a new connection gets of the log.
+
+use super::*;
+use futures_util::FutureExt;
+
+fn text(text: &str) -> Message {
+    Message::Text(text.into())
+}
+
+/// What the writer gets without waiting.
+fn drain(egress: &Egress) -> Vec<String> {
+    let mut taken = Vec::new();
+    while let Some(Ok(Message::Text(text))) = egress.next().now_or_never() {
+        taken.push(text);
+    }
+    taken
+}
+
+fn filled() -> Egress {
+    let egress = Egress::new(false);
+    egress.push(text("created"), Some("r1".into()));
+    egress.push_audio(text("audio 1"), "r1".into(), ("i1".into(), Samples(480)));
+    egress.push_audio(text("audio 2"), "r1".into(), ("i1".into(), Samples(480)));
+    egress.push(text("done"), Some("r1".into()));
+    egress.push(text("error"), None);
+    egress
+}
+
+#[tokio::test]
+async fn order_is_kept_and_what_left_is_told() {
+    let egress = filled();
+    assert_eq!(drain(&egress), ["created", "audio 1", "audio 2", "done", "error"]);
+    assert_eq!(egress.take_sent(), [("i1".into(), Samples(480)), ("i1".into(), Samples(480))]);
+    assert!(egress.stuck_since().is_none());
+}
+
+#[tokio::test]
+async fn a_hold_lets_other_events_pass_and_keeps_the_responses_order() {
+    let egress = filled();
+    egress.hold();
+    assert_eq!(drain(&egress), ["error"]);
+    egress.drop_audio(&"r1".into());
+    egress.release();
+    assert_eq!(drain(&egress), ["created", "done"]);
+    assert_eq!(egress.take_sent(), []);
+}
+
+#[tokio::test]
+async fn a_message_counts_as_sent_only_when_the_next_is_asked_for() {
+    let egress = Egress::new(false);
+    egress.push_audio(text("audio"), "r1".into(), ("i1".into(), Samples(480)));
+    assert!(egress.next().now_or_never().is_some());
+    assert_eq!(egress.take_sent(), []);
+    assert!(egress.stuck_since().is_some());
+    assert!(egress.next().now_or_never().is_none());
+    assert_eq!(egress.take_sent(), [("i1".into(), Samples(480))]);
+}
+
+#[tokio::test]
+async fn a_new_connection_gets_what_the_old_one_lost_and_then_the_rest() {
+    let egress = Egress::new(true);
+    for number in ["1", "2", "3"] {
+        egress.push(text(number), None);
+    }
+    assert_eq!(drain(&egress), ["1", "2", "3"]);
+    egress.answered(1);
+    egress.push(text("4"), None);
+    egress.detach();
+    assert!(egress.stuck_since().is_none(), "nobody is there to be slow");
+    egress.push(text("5"), None);
+    assert_eq!(egress.attach(0), Err(ResumeError::LetGo { after: 0, answered: 1 }));
+    assert_eq!(egress.attach(2), Ok(()));
+    assert_eq!(drain(&egress), ["3", "4", "5"]);
+    assert_eq!((egress.n_sent(), Egress::new(false).attach(0)), (5, Err(ResumeError::NotKept)));
+}
+
+#[tokio::test]
+async fn audio_given_twice_counts_as_sent_once() {
+    let egress = Egress::new(true);
+    egress.push_audio(text("audio"), "r1".into(), ("i1".into(), Samples(480)));
+    assert!(egress.next().now_or_never().is_some());
+    egress.detach();
+    assert_eq!(egress.take_sent(), [("i1".into(), Samples(480))]);
+    egress.attach(0).expect("nothing was answered for");
+    assert_eq!(drain(&egress), ["audio"]);
+    assert_eq!(egress.take_sent(), []);
+}
+
+#[tokio::test]
+async fn the_close_comes_after_what_was_there() {
+    let egress = filled();
+    egress.hold();
+    egress.close(Close { code: 1001, reason: "going away" });
+    assert_eq!(drain(&egress).len(), 5);
+    assert_eq!(egress.next().now_or_never(), Some(Err(Close { code: 1001, reason: "going away" })));
+}

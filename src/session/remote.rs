@@ -1,0 +1,240 @@
+//! Remote tools of a session: the servers its client declares, their lists and calls, and how these look on the wire.
+
+use super::actor::Actor;
+use super::hearing::Report;
+use super::setup::Setup;
+use crate::dialog::{Action, Command, Event, ItemKind, Notice, Progress, RemoteCall, ServerChoice};
+use crate::mcp::{CallError, Connected, Connection, Consent, Declared, Filter, RemoteTool, Server};
+use crate::units::ItemId;
+use crate::wire::{self, McpCallError, McpServer, McpTool, ResponseParams, ServerEvent, WireError};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::DropGuard;
+
+/// What a server answered to its declaration.
+pub(super) type Listed = Result<Connected, ()>;
+
+/// A session's servers, and the work under way there. Dropping it closes and cancels all.
+#[derive(Default)]
+pub(super) struct Links {
+    open: HashMap<String, Arc<dyn Connection>>,
+    work: HashMap<ItemId, (String, DropGuard)>,
+}
+
+impl Links {
+    /// The work of an item has ended, or ends here.
+    pub(super) fn ended(&mut self, item: &ItemId) {
+        self.work.remove(item);
+    }
+}
+
+impl Actor {
+    pub(super) fn list_tools(&mut self, item: ItemId, server: Server) {
+        // A server declared anew is reached anew: its address or keys have changed.
+        self.links.open.remove(&server.label);
+        let (label, reports, listed) = (server.label.clone(), self.reports.clone(), item.clone());
+        let connect = self.setup.mcp.connect(server);
+        let guard = self.spawn(async move {
+            let result =
+                connect.await.map_err(|error| tracing::warn!(%error, "the tools of an MCP server are missing"));
+            let _ = reports.send(Report::Listed(listed, result)).await;
+        });
+        self.links.work.insert(item, (label, guard));
+    }
+
+    pub(super) fn listed(&mut self, item: ItemId, result: Listed) {
+        let Some((label, _)) = self.links.work.remove(&item) else { return };
+        let result = result.map(|(connection, tools)| {
+            self.links.open.insert(label, connection);
+            tools
+        });
+        self.step(Event::Listed { item, result });
+    }
+
+    pub(super) fn call_remote(&mut self, item: ItemId, call: RemoteCall) {
+        let connection = self.links.open.get(&call.label).cloned();
+        let (label, reports, called) = (call.label, self.reports.clone(), item.clone());
+        let guard = self.spawn(async move {
+            let result = match (connection, serde_json::from_str(&call.arguments)) {
+                (Some(connection), Ok(arguments)) => connection.call(call.name, arguments).await,
+                (None, _) => Err(CallError::Http("the server is not connected any more".into())),
+                (_, Err(_)) => Err(CallError::Tool("the arguments of the call are no JSON object".into())),
+            };
+            let _ = reports.send(Report::Called(called, result)).await;
+        });
+        self.links.work.insert(item, (label, guard));
+    }
+
+    /// A session may begin with servers, where its key is bound to them: they are asked as if declared now.
+    pub(super) fn begin_servers(&mut self) {
+        if self.dialog.settings().servers.is_empty() {
+            return;
+        }
+        let mut session = self.session.clone();
+        if let Err(error) = self.resolve_servers(&mut session) {
+            return self.refuse(error);
+        }
+        let command = Command::Update(Box::new(self.dialog.settings().clone()));
+        let now = self.now();
+        let mut actions = self.dialog.step(now, Event::Client { event_id: None, command });
+        actions.retain(|action| !matches!(action, Action::Notify(Notice::SettingsUpdated)));
+        self.perform(actions);
+    }
+
+    /// Completes servers that a client names by their label only, and refuses those that are not allowed.
+    pub(super) fn resolve_servers(&self, next: &mut wire::Session) -> Result<(), WireError> {
+        let known = |label: &str| {
+            self.session.tools.iter().find_map(|tool| match tool {
+                wire::Tool::Mcp(server) if server.server_label == label => Some(server),
+                _ => None,
+            })
+        };
+        for (index, tool) in next.tools.iter_mut().enumerate() {
+            let wire::Tool::Mcp(server) = tool else { continue };
+            let param = format!("session.tools[{index}].server_url");
+            if server.server_url.is_none() {
+                match known(&server.server_label) {
+                    Some(earlier) => *server = earlier.clone(),
+                    None => {
+                        let message = format!("Missing required parameter: '{param}'.");
+                        return Err(WireError::invalid("missing_required_parameter", message, Some(&param)));
+                    }
+                }
+            }
+            let url = server.server_url.as_deref().unwrap_or_default();
+            let allowed = self.setup.mcp_config.allows(url);
+            allowed.map_err(|problem| WireError::server_refused(&server.server_label, &problem, &param))?;
+        }
+        Ok(())
+    }
+
+    /// A response may choose among the session's servers; it declares none.
+    pub(super) fn check_response_servers(&self, params: &ResponseParams) -> Result<(), WireError> {
+        let declared = labels(&self.session.tools);
+        for (index, tool) in params.tools.iter().flatten().enumerate() {
+            let wire::Tool::Mcp(server) = tool else { continue };
+            let param = format!("response.tools[{index}].server_label");
+            if params.out_of_band {
+                let problem = "a response outside of the conversation has no place for its results";
+                return Err(WireError::server_refused(&server.server_label, problem, &param));
+            }
+            if !declared.contains(&server.server_label) {
+                let problem = "it is declared in session.update first";
+                return Err(WireError::server_refused(&server.server_label, problem, &param));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Setup {
+    /// How long a client may take to ask for the answer after remote calls.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        let ms = self.mcp_config.follow_up_ms;
+        (ms > 0).then(|| Duration::from_millis(ms))
+    }
+}
+
+/// The servers among a session's tools.
+pub(super) fn declared(tools: &[wire::Tool]) -> Vec<Declared> {
+    let servers = tools.iter().filter_map(|tool| match tool {
+        wire::Tool::Mcp(server) => Some(server),
+        wire::Tool::Function { .. } => None,
+    });
+    servers.map(declaration).collect()
+}
+
+/// Their labels.
+pub(super) fn labels(tools: &[wire::Tool]) -> Vec<String> {
+    declared(tools).into_iter().map(|declared| declared.server.label).collect()
+}
+
+pub(super) fn choice(choice: &wire::ToolChoice) -> Option<ServerChoice> {
+    let wire::ToolChoice::Mcp { server_label, name } = choice else { return None };
+    Some(ServerChoice { label: server_label.clone(), tool: name.clone() })
+}
+
+fn declaration(server: &McpServer) -> Declared {
+    let filter = |filter: &wire::ToolFilter| Filter { names: filter.tool_names.clone(), read_only: filter.read_only };
+    let consent = match &server.require_approval {
+        None | Some(wire::Approval::Flat(wire::ApprovalWord::Always)) => Consent::Always,
+        Some(wire::Approval::Flat(wire::ApprovalWord::Never)) => Consent::Never,
+        Some(wire::Approval::ByTool { always, never }) => {
+            Consent::ByTool { always: always.as_ref().map(filter), never: never.as_ref().map(filter) }
+        }
+    };
+    Declared {
+        server: Server {
+            label: server.server_label.clone(),
+            url: server.server_url.clone().unwrap_or_default(),
+            authorization: server.authorization.clone(),
+            headers: server.headers.clone(),
+        },
+        allowed: server.allowed_tools.as_ref().map(filter),
+        consent,
+    }
+}
+
+/// How a list of tools moves, in the protocol's words.
+pub(super) fn listing(item_id: ItemId, progress: Progress) -> ServerEvent {
+    match progress {
+        Progress::InProgress => ServerEvent::McpListInProgress { item_id },
+        Progress::Completed => ServerEvent::McpListCompleted { item_id },
+        Progress::Failed => ServerEvent::McpListFailed { item_id },
+    }
+}
+
+/// How a call moves, in the protocol's words.
+pub(super) fn progress(item_id: ItemId, output_index: u32, progress: Progress) -> ServerEvent {
+    match progress {
+        Progress::InProgress => ServerEvent::McpCallInProgress { item_id, output_index },
+        Progress::Completed => ServerEvent::McpCallCompleted { item_id, output_index },
+        Progress::Failed => ServerEvent::McpCallFailed { item_id, output_index },
+    }
+}
+
+/// A remote item's body. The arguments of a call under way come as deltas; it shows none.
+pub(super) fn body(kind: ItemKind, grows: bool) -> wire::ItemBody {
+    let shown = |arguments: String, is_new: bool| if is_new { String::new() } else { arguments };
+    match kind {
+        ItemKind::RemoteTools { label, tools } => {
+            wire::ItemBody::McpListTools { server_label: label, tools: tools.into_iter().map(tool).collect() }
+        }
+        ItemKind::RemoteCall { call, request, outcome } => {
+            let is_new = grows && request.is_none();
+            let (output, error) = match outcome {
+                Some(Ok(output)) => (Some(output), None),
+                Some(Err(error)) => (None, Some(call_error(error))),
+                None => (None, None),
+            };
+            let arguments = shown(call.arguments, is_new);
+            let (server_label, name, approval_request_id) = (call.label, call.name, request);
+            wire::ItemBody::McpCall { server_label, name, arguments, approval_request_id, output, error }
+        }
+        ItemKind::RemoteRequest(call) => wire::ItemBody::McpApprovalRequest {
+            server_label: call.label,
+            name: call.name,
+            arguments: shown(call.arguments, grows),
+        },
+        ItemKind::RemoteConsent { request, approve, reason } => {
+            wire::ItemBody::McpApprovalResponse(wire::McpApproval { approval_request_id: request, approve, reason })
+        }
+        ItemKind::Message { .. } | ItemKind::FunctionCall { .. } | ItemKind::FunctionOutput { .. } => {
+            unreachable!("projected by the caller")
+        }
+    }
+}
+
+fn tool(tool: RemoteTool) -> McpTool {
+    let RemoteTool { name, description, input_schema, annotations } = tool;
+    McpTool { name, description, input_schema, annotations }
+}
+
+fn call_error(error: CallError) -> McpCallError {
+    match error {
+        CallError::Protocol { code, message } => McpCallError::ProtocolError { code, message },
+        CallError::Tool(message) => McpCallError::ToolExecutionError { message },
+        CallError::Http(message) => McpCallError::HttpError { code: 0, message },
+    }
+}

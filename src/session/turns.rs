@@ -1,0 +1,43 @@
+//! How a session finds turns, as its ingress is told.
+
+use crate::turn::{Ending, Thresholds};
+use crate::units::Samples;
+
+/// Audio kept before an utterance beyond its padding: what the detector needs to be sure that it is speech, and more.
+const ONSET_MARGIN: Samples = Samples(16_000);
+
+/// Leading silence kept for a client that commits by hand: longer silence before the first word is forgotten.
+const MANUAL_PREROLL: Samples = Samples(30 * 16_000);
+
+/// How turns are found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Turns {
+    /// By the detector; `padding` of audio before the speech belongs to the utterance.
+    Detected { thresholds: Thresholds, padding: Samples, ending: Ending },
+    /// By the client's commits; the detector only says when there is speech to transcribe.
+    Manual { thresholds: Thresholds },
+}
+
+impl Turns {
+    pub(super) fn thresholds(&self) -> Thresholds {
+        match self {
+            Self::Detected { thresholds, .. } => *thresholds,
+            Self::Manual { thresholds } => Thresholds { silence: Samples(u64::MAX), ..*thresholds },
+        }
+    }
+
+    pub(super) fn ending(&self) -> Ending {
+        match self {
+            Self::Detected { ending, .. } => *ending,
+            Self::Manual { .. } => Ending::Silence,
+        }
+    }
+
+    /// How much audio is kept for the beginning of an utterance.
+    pub(super) fn capacity(&self) -> Samples {
+        match self {
+            Self::Detected { padding, .. } => *padding + ONSET_MARGIN,
+            Self::Manual { .. } => MANUAL_PREROLL,
+        }
+    }
+}

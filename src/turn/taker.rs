@@ -1,0 +1,199 @@
+//! Turn-taking of one microphone: the detector, and where the wait adapts, all that is known of the speaker.
+//!
+//! Session ingress feeds it one window after the other and each partial transcript as it comes.
+
+use super::detector::{Edge, Thresholds, TurnDetector};
+use super::endpointing::{Decision, Eagerness, Hints};
+use super::pauses::Pauses;
+use super::prosody::Contour;
+use super::wording::Wording;
+use crate::units::{SampleRate, Samples};
+
+/// Silence after which the words are asked for: a recognizer needs about 100 ms of it to be sure of the last one.
+const ASK_AFTER: Samples = Samples(1_600);
+
+/// Speech that goes on within this of an end was cut in two: the gap was a pause of this speaker's.
+const CUT_WITHIN: Samples = Samples(16_000 * 3 / 2);
+
+/// What ends a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Silence of the thresholds' length.
+    Silence,
+    /// Silence of a length that adapts.
+    Adaptive(Eagerness),
+}
+
+/// A window as it was heard. `start..end` is turn time.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard {
+    /// P(speech).
+    pub probability: f32,
+    /// The loudest sample.
+    pub peak: u16,
+    /// dB below full scale.
+    pub level_db: f32,
+    /// Where it has one.
+    pub pitch_hz: Option<f32>,
+    /// Where it begins.
+    pub start: Samples,
+    /// Where it ends.
+    pub end: Samples,
+}
+
+/// The turn-taking of one microphone.
+#[derive(Clone, Debug)]
+pub struct TurnTaker {
+    detector: TurnDetector,
+    thresholds: Thresholds,
+    ending: Ending,
+    contour: Contour,
+    pauses: Pauses,
+    /// The latest words, and the turn time up to which they are those of all that was said.
+    words: Option<(Wording, Samples)>,
+    /// Voiced time of the utterance under way.
+    spoken: Samples,
+    /// The pause whose words were asked for, by where it began.
+    asked: Option<Samples>,
+    /// Where the last utterance ended.
+    stopped: Option<Samples>,
+    decision: Option<Decision>,
+}
+
+impl TurnTaker {
+    /// In silence.
+    pub fn new(thresholds: Thresholds, ending: Ending) -> Self {
+        Self {
+            detector: TurnDetector::new(thresholds),
+            thresholds,
+            ending,
+            contour: Contour::default(),
+            pauses: Pauses::default(),
+            words: None,
+            spoken: Samples::ZERO,
+            asked: None,
+            stopped: None,
+            decision: None,
+        }
+    }
+
+    /// Other settings; what is under way goes on.
+    pub fn set(&mut self, thresholds: Thresholds, ending: Ending) {
+        self.thresholds = thresholds;
+        self.ending = ending;
+        if ending == Ending::Silence {
+            self.decision = None;
+        }
+        self.detector.set(thresholds);
+    }
+
+    /// Whether levels and pitches are of use.
+    pub fn listens_to_the_voice(&self) -> bool {
+        matches!(self.ending, Ending::Adaptive(_))
+    }
+
+    /// Whether speech is under way, or what may become it.
+    pub fn is_active(&self) -> bool {
+        self.detector.is_active()
+    }
+
+    /// Takes a window.
+    pub fn window(&mut self, heard: Heard) -> Option<Edge> {
+        let pause = self.detector.pause(heard.start);
+        if pause.is_some_and(|pause| pause > Samples::ZERO) {
+            self.decide(heard.end);
+        }
+        let edge = self.detector.window(heard.probability, heard.peak, heard.start, heard.end);
+        if self.detector.pause(heard.end) == Some(Samples::ZERO) {
+            let length = heard.end.saturating_sub(heard.start);
+            self.contour.voiced(length, heard.level_db, heard.pitch_hz);
+            self.spoken += length;
+            if let Some(pause) = pause.filter(|pause| *pause > Samples::ZERO) {
+                self.pauses.heard(pause);
+            }
+        }
+        self.follow(edge);
+        edge
+    }
+
+    /// Ends what is under way: see [`TurnDetector::end`].
+    pub fn end(&mut self) -> Option<Edge> {
+        let edge = self.detector.end();
+        self.follow(edge);
+        edge
+    }
+
+    /// The words of the utterance under way, of all its audio up to `heard_to` in turn time.
+    pub fn partial(&mut self, text: &str, heard_to: Samples) {
+        if self.detector.is_active() {
+            self.words = Some((Wording::of(text), heard_to));
+        }
+    }
+
+    /// Whether a pause has just become long enough for its words to be of use; true once a pause. `now` is turn time.
+    pub fn asks_for_words(&mut self, now: Samples) -> bool {
+        let Some(pause) = self.detector.pause(now).filter(|_| self.listens_to_the_voice()) else { return false };
+        let began = now.saturating_sub(pause);
+        if pause < ASK_AFTER || self.asked == Some(began) {
+            return false;
+        }
+        self.asked = Some(began);
+        true
+    }
+
+    /// Why the utterance under way, or the last one, ended when it did; `None` where the wait is fixed.
+    pub fn decision(&self) -> Option<&Decision> {
+        self.decision.as_ref()
+    }
+
+    /// The silence that would end the turn now.
+    pub fn wait(&self) -> Samples {
+        match (self.ending, &self.decision) {
+            (Ending::Silence, _) => self.thresholds.silence,
+            (Ending::Adaptive(_), Some(decision)) => SampleRate::HZ_16000.samples_in(decision.wait),
+            (Ending::Adaptive(eagerness), None) => SampleRate::HZ_16000.samples_in(eagerness.longest()),
+        }
+    }
+
+    /// In a pause: weighs what is known by its end at `now` and sets the detector's wait.
+    fn decide(&mut self, now: Samples) {
+        let Ending::Adaptive(eagerness) = self.ending else { return };
+        let Some(pause) = self.detector.pause(now) else { return };
+        let said_to = now.saturating_sub(pause);
+        let wording = self.words.filter(|(_, heard_to)| *heard_to >= said_to).map(|(wording, _)| wording);
+        let hints = Hints {
+            pause: pause.duration(SampleRate::HZ_16000),
+            spoken: self.spoken.duration(SampleRate::HZ_16000),
+            wording: wording.unwrap_or_default(),
+            prosody: self.contour.prosody(),
+            n_pauses: self.pauses.n(),
+            typical_pause: self.pauses.typical(),
+            patience: self.pauses.patience(),
+            model: None,
+        };
+        self.decision = Some(Decision::new(hints, eagerness));
+        self.detector.set(Thresholds { silence: self.wait(), ..self.thresholds });
+    }
+
+    fn follow(&mut self, edge: Option<Edge>) {
+        match edge {
+            Some(Edge::Started { at }) => {
+                if let Some(stopped) = self.stopped.take()
+                    && at.saturating_sub(stopped) <= CUT_WITHIN
+                {
+                    self.pauses.heard(at.saturating_sub(stopped));
+                }
+                self.decision = None;
+                self.words = None;
+                self.contour.clear();
+                self.spoken = Samples::ZERO;
+            }
+            Some(Edge::Stopped { at }) => self.stopped = Some(at),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "taker_tests.rs"]
+mod tests;

@@ -1,0 +1,383 @@
+//! How a transcript ends: like a sentence, or as if more were to come.
+//!
+//! `endpointing` weighs the answer; nothing here decides. English only, and soft on purpose: recognizers without
+//! punctuation mishear, and people end sentences on any word. A transcript of another language is [`Wording::Plain`].
+
+/// How the words so far end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wording {
+    /// There is no transcript of all that was said.
+    #[default]
+    Unknown,
+    /// On a word that wants another one after it ("and", "the", "um"), or in the middle of a lead-in ("I would like to know").
+    Open,
+    /// A clause that wants another one after it ("if you could choose").
+    Unfinished,
+    /// Words that say nothing about their end.
+    Plain,
+    /// One or two such words.
+    Brief,
+    /// With the recognizer's full stop.
+    Sentence,
+    /// A request that could stand as it is.
+    Command,
+    /// A question that could stand as it is.
+    Question,
+    /// A whole answer of a word or three ("yes", "thank you").
+    Answer,
+}
+
+impl Wording {
+    /// Its name, for records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Open => "open",
+            Self::Unfinished => "unfinished",
+            Self::Plain => "plain",
+            Self::Brief => "brief",
+            Self::Sentence => "sentence",
+            Self::Command => "command",
+            Self::Question => "question",
+            Self::Answer => "answer",
+        }
+    }
+
+    /// How `text` ends. An empty text, from an engine that heard no word, is [`Wording::Plain`].
+    pub fn of(text: &str) -> Self {
+        let text = text.trim();
+        let words: Vec<String> = text.split_whitespace().map(bare).filter(|word| !word.is_empty()).collect();
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let Some(last) = words.last() else { return Self::Plain };
+        if text.ends_with([',', ';', ':', '-', '…', '–', '—']) || text.ends_with("..") {
+            return Self::Open;
+        }
+        if ANSWERS.contains(&words.join(" ").as_str()) {
+            return Self::Answer;
+        }
+        if ends_in_any(&words, SETTLED) {
+            return Self::Plain;
+        }
+        let clause = last_clause(&words);
+        if clause.is_empty() || ALWAYS_OPEN.contains(last) {
+            return Self::Open;
+        }
+        let kind = kind(clause);
+        if USUALLY_OPEN.contains(last) {
+            return if kind == Self::Question { Self::Plain } else { Self::Open };
+        }
+        match kind {
+            _ if text.ends_with('?') => Self::Question,
+            Self::Plain if text.ends_with(['.', '!']) => Self::Sentence,
+            Self::Plain if words.len() <= 2 => Self::Brief,
+            kind => kind,
+        }
+    }
+}
+
+/// What a clause is by its beginning.
+fn kind(clause: &[&str]) -> Wording {
+    let opens = |words: &[&str]| clause.first().is_some_and(|first| words.contains(first));
+    let asks = opens(QUESTION_WORDS) || opens(AUXILIARIES);
+    let inverted = clause.get(1).is_some_and(|second| AUXILIARIES.contains(second));
+    if opens(&["when"]) && !inverted || opens(SUBORDINATORS) {
+        // After so many words the main clause will have begun.
+        return if clause.len() < 8 { Wording::Unfinished } else { Wording::Plain };
+    }
+    match clause.len() {
+        3.. if asks => Wording::Question,
+        // "What time", "who knows": may be whole.
+        _ if asks => Wording::Plain,
+        2.. if opens(COMMANDS) => Wording::Command,
+        _ => Wording::Plain,
+    }
+}
+
+/// What stands after the last lead-in and after words that only fill; empty when nothing does.
+fn last_clause<'a, 'b>(words: &'a [&'b str]) -> &'a [&'b str] {
+    let mut clause = words;
+    for lead_in in LEAD_INS {
+        let parts: Vec<&str> = lead_in.split(' ').collect();
+        let at = (0..clause.len()).rev().find(|&at| clause[at..].starts_with(&parts));
+        clause = at.map_or(clause, |at| &clause[at + parts.len()..]);
+    }
+    let fills = |word: &&&str| FILLERS.contains(*word);
+    &clause[clause.iter().take_while(fills).count()..]
+}
+
+fn ends_in_any(words: &[&str], phrases: &[&str]) -> bool {
+    phrases.iter().any(|phrase| words.ends_with(&phrase.split(' ').collect::<Vec<_>>()))
+}
+
+fn bare(word: &str) -> String {
+    let kept = word.chars().filter(|c| c.is_alphanumeric() || *c == '\'');
+    kept.flat_map(char::to_lowercase).collect::<String>().trim_matches('\'').to_owned()
+}
+
+/// Nothing ends on these.
+const ALWAYS_OPEN: &[&str] = &[
+    "a", "an", "and", "as", "because", "but", "divided", "er", "erm", "every", "he", "hmm", "i", "i'd", "i'll", "i'm",
+    "i've", "it's", "mm", "minus", "my", "nor", "of", "or", "our", "plus", "she", "than", "the", "their", "they",
+    "times", "uh", "um", "versus", "we", "what's", "whether", "your",
+];
+
+/// Statements hardly end on these; questions do ("where are you from").
+const USUALLY_OPEN: &[&str] = &[
+    "about", "am", "are", "at", "be", "by", "can", "could", "did", "do", "does", "for", "from", "had", "has", "have",
+    "how", "if", "in", "into", "is", "its", "like", "may", "might", "must", "not", "should", "so", "that", "these",
+    "this", "those", "to", "very", "was", "well", "were", "what", "when", "where", "which", "who", "why", "will",
+    "with", "would",
+];
+
+/// Ends that stand although their last word seems open.
+const SETTLED: &[&str] = &[
+    "think so",
+    "hope so",
+    "guess so",
+    "yes i do",
+    "yes i am",
+    "yes i can",
+    "yes it is",
+    "no i do not",
+    "of course not",
+    "why not",
+    "come in",
+    "like that",
+    "like this",
+    "about it",
+    "all about",
+    "it is",
+    "they are",
+    "we are",
+    "you are",
+    "do that",
+    "do this",
+    "stop that",
+    "as well",
+    "i will",
+    "i am",
+    "i did",
+    "i have",
+];
+
+/// What stands before that which is meant. Longer ones first.
+const LEAD_INS: &[&str] = &[
+    "i would like to know",
+    "i'd like to know",
+    "i want to know",
+    "i wanted to ask",
+    "i have a question",
+    "let me know",
+    "let me think",
+    "let me see",
+    "i would like",
+    "i was wondering",
+    "i'm wondering",
+    "do you know",
+    "could you please",
+    "can you please",
+    "the question is",
+    "just a second",
+    "just a moment",
+    "for example",
+    "remind me",
+    "explain to me",
+    "tell me",
+    "show me",
+    "give me",
+    "i wonder",
+    "i'd like",
+    "i want",
+    "i need",
+    "i think",
+    "i mean",
+    "you know",
+    "could you",
+    "can you",
+    "would you",
+    "will you",
+    "how about",
+    "what about",
+    "hold on",
+    "hang on",
+    "wait",
+];
+
+const FILLERS: &[&str] = &[
+    "and", "but", "er", "erm", "hello", "hey", "hi", "hmm", "now", "ok", "okay", "please", "so", "then", "uh", "um",
+    "well",
+];
+
+const QUESTION_WORDS: &[&str] =
+    &["how", "how's", "what", "what's", "when", "where", "where's", "which", "who", "who's", "whose", "why"];
+
+const AUXILIARIES: &[&str] = &[
+    "am", "are", "can", "could", "did", "do", "does", "had", "has", "have", "is", "may", "should", "was", "were",
+    "will", "would",
+];
+
+const SUBORDINATORS: &[&str] =
+    &["after", "although", "because", "before", "if", "since", "unless", "until", "whenever", "while"];
+
+const COMMANDS: &[&str] = &[
+    "add",
+    "call",
+    "close",
+    "convert",
+    "count",
+    "describe",
+    "divide",
+    "explain",
+    "find",
+    "give",
+    "help",
+    "list",
+    "make",
+    "multiply",
+    "name",
+    "open",
+    "play",
+    "read",
+    "repeat",
+    "say",
+    "set",
+    "show",
+    "sing",
+    "spell",
+    "start",
+    "stop",
+    "subtract",
+    "tell",
+    "translate",
+    "turn",
+    "write",
+];
+
+/// Whole answers.
+const ANSWERS: &[&str] = &[
+    "absolutely",
+    "bye",
+    "cancel",
+    "continue",
+    "correct",
+    "exactly",
+    "go ahead",
+    "go on",
+    "good",
+    "good morning",
+    "goodbye",
+    "great",
+    "hello",
+    "hi",
+    "maybe",
+    "never mind",
+    "no",
+    "no thank you",
+    "no thanks",
+    "none",
+    "nope",
+    "not really",
+    "not yet",
+    "nothing",
+    "of course",
+    "of course not",
+    "ok",
+    "okay",
+    "please",
+    "please do",
+    "right",
+    "stop",
+    "sure",
+    "thank you",
+    "thank you very much",
+    "thanks",
+    "that's all",
+    "that's it",
+    "that's right",
+    "yeah",
+    "yep",
+    "yes",
+    "yes i do",
+    "yes it is",
+    "yes please",
+    "yes sure",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// One text a line, each of which must be `expect`.
+    #[track_caller]
+    fn check(expect: Wording, texts: &str) {
+        for text in texts.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            assert_eq!(Wording::of(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn some_words_want_another_one() {
+        check(
+            Wording::Open,
+            "what is the
+             i would like to know
+             I would like to
+             can you tell me
+             add two and
+             twelve times
+             well, um
+             It was cold, and,
+             so i said that
+             What is...
+             wait",
+        );
+    }
+
+    #[test]
+    fn a_clause_may_want_another_one() {
+        check(Wording::Unfinished, "if it rains tomorrow\nwhen i was young\nbecause you asked");
+    }
+
+    #[test]
+    fn questions_and_commands_can_stand() {
+        check(
+            Wording::Question,
+            "what is twelve times seven
+             i would like to know what is twelve times seven
+             so how many feet are in a mile
+             when is easter
+             You went there?
+             is it raining",
+        );
+        check(Wording::Command, "count from one to five\nplease tell a joke\ncould you spell necessary");
+    }
+
+    #[test]
+    fn a_question_may_end_on_any_word() {
+        check(Wording::Plain, "where are you from\nwhat is this\nthe house was old\n\ni think so");
+    }
+
+    #[test]
+    fn one_or_two_words_are_brief() {
+        check(Wording::Brief, "seventeen\nnext week\nwhat time");
+    }
+
+    #[test]
+    fn a_recognizers_full_stop_counts_unless_the_words_are_open() {
+        check(Wording::Sentence, "The house was old.\nMy name is Anna!");
+        check(Wording::Open, "I went to the.");
+    }
+
+    #[test]
+    fn short_answers_are_whole() {
+        check(Wording::Answer, "yes\nYes.\nno thanks\nThank you!\nOkay");
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_has_an_end(text in "\\PC*") {
+            let _ = Wording::of(&text);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+"""Recordings: made by the hub's own voice before the programs run, and read by them as mono PCM at 24 kHz."""
+
+import array
+import base64
+import json
+import math
+import operator
+import os
+import pathlib
+import subprocess
+import wave
+
+RATE = 24_000
+FRAME = RATE // 50
+SENTENCES = {"sum": "What is twelve plus thirty?", "other_sum": "What is twenty plus seven?"}
+# People's voices, where they are at hand: clips of at most this length, this many.
+HUMAN = pathlib.Path(__file__).parents[3] / "shared/speech/librivox"
+HUMAN_MAX_S, HUMAN_CLIPS = 3.0, 3
+
+
+def record(binary, folder, deadline_s):
+    """Fills `folder` with the sentences, and with people's clips and their texts in `human.json`."""
+    folder = pathlib.Path(folder)
+    for name, text in SENTENCES.items():
+        file = folder / f"{name}.wav"
+        subprocess.run([binary, "say", text, "-o", str(file)], check=True, timeout=deadline_s)
+        write(file, read(file))
+    texts = {}
+    for line in (HUMAN / "manifest.jsonl").read_text().splitlines() if HUMAN.is_dir() else []:
+        entry = json.loads(line)
+        name = pathlib.Path(entry["file"]).name
+        if entry["seconds"] <= HUMAN_MAX_S and len(texts) < HUMAN_CLIPS:
+            write(folder / name, read(HUMAN / name))
+            texts[name.removesuffix(".wav")] = entry["text"]
+    (folder / "human.json").write_text(json.dumps(texts))
+
+
+def speech(name):
+    """A recording of the test's, as mono PCM at 24 kHz."""
+    return read(pathlib.Path(os.environ["SPEECH_DIR"]) / f"{name}.wav")
+
+
+def people():
+    """People's recordings at hand: name and text. None without the shared folder."""
+    return json.loads((pathlib.Path(os.environ["SPEECH_DIR"]) / "human.json").read_text())
+
+
+def read(path):
+    with wave.open(str(path)) as file:
+        assert file.getnchannels() == 1 and file.getsampwidth() == 2, f"{path} is not mono PCM16"
+        rate, pcm = file.getframerate(), array.array("h", file.readframes(file.getnframes()))
+    return resample(pcm, rate)
+
+
+def write(path, pcm):
+    with wave.open(str(path), "wb") as file:
+        file.setparams((1, 2, RATE, 0, "NONE", ""))
+        file.writeframes(pcm.tobytes())
+
+
+def resample(pcm, rate, taps=32):
+    """By windowed sinc: a cheaper way dulls the sibilants, and a recognizer hears other words."""
+    if rate == RATE:
+        return pcm
+    assert rate < RATE, f"a recording at {rate} Hz"
+    padded = [0] * taps + list(pcm) + [0] * taps
+    n_phases = RATE // math.gcd(rate, RATE)
+    phases = [_sinc(phase / n_phases, taps) for phase in range(n_phases)]
+    out = array.array("h")
+    for i in range(len(pcm) * RATE // rate):
+        at, part = divmod(i * rate, RATE)
+        weights = phases[part * n_phases // RATE]
+        total = sum(map(operator.mul, weights, padded[at + 1 : at + 1 + 2 * taps]))
+        out.append(max(-32768, min(32767, round(total))))
+    return out
+
+
+def _sinc(fraction, taps):
+    """Weights of the samples from `taps - 1` before to `taps` behind a point, Hann-windowed."""
+    weights = []
+    for k in range(2 * taps):
+        x = k - (taps - 1) - fraction
+        shape = 1.0 if x == 0 else math.sin(math.pi * x) / (math.pi * x)
+        weights.append(shape * (0.5 + 0.5 * math.cos(math.pi * x / (taps + 1))))
+    return weights
+
+
+def samples(events):
+    """The PCM of `response.output_audio.delta` events."""
+    pcm = array.array("h")
+    for event in events:
+        pcm.frombytes(base64.b64decode(event.delta, validate=True))
+    return pcm
+
+
+def loud(pcm):
+    """Whether there is more in it than -50 dBFS."""
+    return max(map(abs, pcm), default=0) > 104

@@ -1,0 +1,156 @@
+//! The wait for the end of a turn on real speech: VAD, pitch, recognizer and endpointing in step, in sample time.
+//!
+//! A transcript counts [`LATE`] after it was asked for, so that the outcome depends on no machine's speed.
+
+#![allow(clippy::unwrap_used)] // Clippy allows it in test functions, not in what they share.
+
+use antiphon::audio::{Pitch, Tone, wav};
+use antiphon::stt::{Stt, SttConfig, SttOptions, SttUtterance};
+use antiphon::tts::{SpeechRequest, Tts, TtsConfig};
+use antiphon::turn::{Eagerness, Edge, Ending, Heard, Thresholds, TurnTaker};
+use antiphon::units::{SampleRate, Samples};
+use antiphon::vad::{Earshot, Vad};
+use futures_util::StreamExt;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const WINDOW: usize = 256;
+/// Five windows, 80 ms: twice what PocketSphinx takes to answer.
+const LATE: usize = 5;
+/// Audio kept before the first voiced window.
+const PADDING: usize = 4_800;
+
+/// An end of a turn as it was found.
+#[derive(Debug)]
+struct End {
+    at_ms: u64,
+    waited_ms: u64,
+}
+
+struct Ears {
+    /// `None`: an engine without partial transcripts.
+    stt: Option<Arc<dyn Stt>>,
+}
+
+impl Ears {
+    fn new() -> Self {
+        let config = SttConfig { decoders: 1, ..SttConfig::default() };
+        Self { stt: Some(antiphon::engines::stt(&config).expect("PocketSphinx is installed")) }
+    }
+
+    /// Listens to all of it and then to silence; gives every end.
+    async fn listen(&self, eagerness: Eagerness, pcm: &[i16]) -> Vec<End> {
+        let mut audio = vec![0; 4_800];
+        audio.extend_from_slice(pcm);
+        audio.extend(vec![0; 2 * 16_000]);
+        // What a microphone always has; a recognizer trained on microphones hears digital silence as nothing known.
+        let mut state = 7u32;
+        for sample in &mut audio {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            *sample = sample.saturating_add((state >> 28) as i16 - 8);
+        }
+        let thresholds = Thresholds::from_ms(0.5, 100, 500);
+        let mut taker = TurnTaker::new(thresholds, Ending::Adaptive(eagerness));
+        let (mut vad, mut pitch) = (Earshot.open(), Pitch::default());
+        let (mut utterance, mut ends) = (None::<Box<dyn SttUtterance>>, Vec::new());
+        let mut on_the_way: VecDeque<(usize, String, Samples)> = VecDeque::new();
+        for (i, window) in audio.chunks_exact(WINDOW).enumerate() {
+            let (start, end) = (Samples((i * WINDOW) as u64), Samples(((i + 1) * WINDOW) as u64));
+            while on_the_way.front().is_some_and(|(due, ..)| *due <= i) {
+                let (_, text, heard_to) = on_the_way.pop_front().unwrap();
+                taker.partial(&text, heard_to);
+            }
+            if let Some(utterance) = &mut utterance {
+                utterance.push(window.to_vec()).await.unwrap();
+            }
+            let tone = pitch.window(window);
+            let peak = window.iter().map(|sample| sample.unsigned_abs()).max().unwrap();
+            let probability = vad.probability(window).unwrap();
+            let Tone { level_db, pitch_hz } = tone;
+            match taker.window(Heard { probability, peak, level_db, pitch_hz, start, end }) {
+                Some(Edge::Started { at }) => {
+                    if let Some(stt) = &self.stt {
+                        let mut opened = stt.open(SttOptions::default()).await.unwrap();
+                        let from = (at.0 as usize).saturating_sub(PADDING);
+                        opened.push(audio[from..end.0 as usize].to_vec()).await.unwrap();
+                        utterance = Some(opened);
+                    }
+                }
+                Some(Edge::Stopped { at }) => {
+                    let waited_ms = (end - at).as_ms(SampleRate::HZ_16000);
+                    ends.push(End { at_ms: at.as_ms(SampleRate::HZ_16000), waited_ms });
+                    (utterance, on_the_way) = (None, VecDeque::new());
+                }
+                _ => {}
+            }
+            // The hub asks in a pause, and every 250 ms besides.
+            if let Some(utterance) = utterance.as_mut().filter(|_| taker.asks_for_words(end) || i % 16 == 15) {
+                let text = utterance.partial().await.unwrap().unwrap_or_default().text;
+                on_the_way.push_back((i + LATE, text, end));
+            }
+        }
+        ends
+    }
+}
+
+fn voice() -> Arc<dyn Tts> {
+    antiphon::engines::tts(&TtsConfig::default()).expect("flite is installed")
+}
+
+/// flite's speech at 16 kHz, without the silence at its edges.
+async fn say(tts: &Arc<dyn Tts>, voice: &str, text: &str) -> Vec<i16> {
+    let request = SpeechRequest { text: text.into(), voice: voice.into(), speed: 1.0 };
+    let pieces: Vec<_> = tts.speak(request).map(|pcm| pcm.unwrap()).collect().await;
+    pieces.into_iter().flat_map(|pcm| antiphon::audio::convert(&pcm.samples, pcm.rate, SampleRate::HZ_16000)).collect()
+}
+
+/// A pause of `gap_ms` in the middle.
+async fn paused(tts: &Arc<dyn Tts>, who: &str, first: &str, gap_ms: usize, second: &str) -> Vec<i16> {
+    let mut pcm = say(tts, who, first).await;
+    pcm.extend(vec![0; gap_ms * 16]);
+    pcm.extend(say(tts, who, second).await);
+    pcm
+}
+
+#[tokio::test]
+async fn a_sentence_with_a_pause_in_it_is_one_turn() {
+    let (tts, ears) = (voice(), Ears::new());
+    for (who, first, gap_ms, second) in [
+        ("slt", "I would like to know", 1_500, "what is twelve times seven?"),
+        ("rms", "What is the capital of", 1_200, "France?"),
+    ] {
+        let ends = ears.listen(Eagerness::Medium, &paused(&tts, who, first, gap_ms, second).await).await;
+        assert_eq!(ends.len(), 1, "{who}: {ends:?}");
+        assert!(ends[0].waited_ms < 1_000, "the question is complete: {ends:?}");
+    }
+}
+
+#[tokio::test]
+async fn complete_questions_and_short_answers_are_answered_soon() {
+    let (tts, ears) = (voice(), Ears::new());
+    for (who, text) in
+        [("slt", "What is twelve times seven?"), ("rms", "How many feet are in a mile?"), ("slt", "Yes.")]
+    {
+        let ends = ears.listen(Eagerness::Medium, &say(&tts, who, text).await).await;
+        assert_eq!(ends.len(), 1, "{who} {text}: {ends:?}");
+        assert!(ends[0].waited_ms <= 500, "{who} {text}: {ends:?}");
+    }
+}
+
+/// "And so, my fellow Americans [1.2 s] ask not [0.9 s] what your country can do for you", without transcripts.
+#[tokio::test]
+async fn a_patient_listener_lets_a_slow_speaker_finish() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/speech/jfk.wav");
+    let Ok(file) = std::fs::read(path) else { return };
+    let pcm = wav::read(&file, SampleRate::HZ_16000, Duration::from_secs(60)).unwrap().samples;
+    let ears = Ears { stt: None };
+    let mut cuts = Vec::new();
+    for eagerness in [Eagerness::Low, Eagerness::High] {
+        let ends = ears.listen(eagerness, &pcm).await;
+        cuts.push(ends.iter().filter(|end| end.at_ms < 8_000).count());
+    }
+    assert_eq!(cuts[0], 0);
+    assert!(cuts[1] > 0, "who is eager cuts in");
+}

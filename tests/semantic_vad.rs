@@ -1,0 +1,97 @@
+//! `semantic_vad` over a real socket: the wait goes by the words so far, and its type may change at any time.
+
+use crate::hub::{Hub, Socket, engines, loud, quiet};
+use antiphon::config::Config;
+use antiphon::llm::fake::FakeLlm;
+use antiphon::stt::fake::FakeStt;
+use antiphon::tts::fake::FakeTts;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+async fn hub(heard: &str) -> Hub {
+    let stt = FakeStt::hears([heard]).with_partials();
+    Hub::start(engines(stt, FakeLlm::says(["Fine."]), FakeTts::default()), Config::default()).await
+}
+
+async fn set(socket: &mut Socket, turn_detection: Value) -> Value {
+    let session = json!({"type": "realtime", "audio": {"input": {"turn_detection": turn_detection}}});
+    socket.send(json!({"type": "session.update", "session": session})).await;
+    loop {
+        let mut event = socket.next().await;
+        if event["type"] == "session.updated" {
+            return event["session"]["audio"]["input"]["turn_detection"].take();
+        }
+        if event["type"] == "error" {
+            return event["error"].take();
+        }
+    }
+}
+
+/// Speaks, and then is silent until the hub takes the turn, or for 6 s of audio. Gives the silence that took, in ms.
+async fn silence_waited(socket: &mut Socket) -> usize {
+    socket.append(&loud(1_200)).await;
+    for n in 1..300 {
+        socket.append(&quiet(20)).await;
+        // An event of the hub's for each piece, so that the pieces are not judged at once.
+        socket.send(json!({"type": "response.cancel"})).await;
+        loop {
+            let event = socket.next().await;
+            match event["type"].as_str() {
+                Some("input_audio_buffer.speech_stopped") => return n * 20,
+                Some("error") => break,
+                _ => {}
+            }
+        }
+        // The partial transcript is on its way from another task.
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    panic!("the turn does not end");
+}
+
+#[tokio::test]
+async fn the_wait_goes_by_the_words_so_far() {
+    for (heard, from_ms, to_ms) in [("what is twelve times seven", 200, 900), ("i would like to know", 2_500, 4_100)] {
+        let hub = hub(heard).await;
+        let mut socket = hub.connect("").await;
+        set(&mut socket, json!({"type": "semantic_vad", "eagerness": "medium"})).await;
+        let waited = silence_waited(&mut socket).await;
+        assert!((from_ms..to_ms).contains(&waited), "{heard}: {waited} ms");
+        let events = socket.until("response.done").await;
+        assert_eq!(events.last().expect("done")["response"]["status"], "completed");
+    }
+}
+
+#[tokio::test]
+async fn the_type_changes_live_and_merges_within_its_type() {
+    let hub = hub("i would like to know").await;
+    let mut socket = hub.connect("?audio=pcm16").await;
+    let shown = set(&mut socket, json!({"type": "semantic_vad"})).await;
+    let expect =
+        json!({"type": "semantic_vad", "eagerness": "auto", "create_response": true, "interrupt_response": true});
+    assert_eq!(shown, expect);
+    let shown = set(&mut socket, json!({"type": "semantic_vad", "eagerness": "low"})).await;
+    assert_eq!(shown["eagerness"], "low");
+    let error = set(&mut socket, json!({"type": "semantic_vad", "silence_duration_ms": 200})).await;
+    let param = "session.audio.input.turn_detection.silence_duration_ms";
+    assert_eq!((&error["code"], &error["param"]), (&json!("unknown_parameter"), &json!(param)));
+    // In the middle of a pause that the words would have made long.
+    socket.append(&loud(600)).await;
+    socket.append(&quiet(300)).await;
+    socket.until("input_audio_buffer.speech_started").await;
+    set(&mut socket, json!({"type": "server_vad", "silence_duration_ms": 200})).await;
+    socket.append(&quiet(20)).await;
+    socket.until("input_audio_buffer.speech_stopped").await;
+}
+
+#[tokio::test]
+async fn the_decision_and_its_reasons_are_told_with_the_timeline() {
+    let hub = hub("what is twelve times seven").await;
+    let mut socket = hub.connect("?audio=pcm16").await;
+    set(&mut socket, json!({"type": "semantic_vad", "eagerness": "high"})).await;
+    silence_waited(&mut socket).await;
+    let timeline = socket.until("antiphon.timeline").await.pop().expect("the event");
+    let why = &timeline["endpointing"];
+    assert_eq!(why["wording"], "question", "{timeline}");
+    assert!(why["probability"].as_f64().expect("a number") > 0.8, "{why}");
+    assert!(why["wait_ms"].as_f64().expect("a number") < 400.0, "{why}");
+}

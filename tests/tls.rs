@@ -1,0 +1,71 @@
+//! TLS: page and socket by https and wss, who trusts whom, and clients that do not shake hands.
+
+use crate::hub::{Hub, engines};
+use antiphon::client::{self, ClientError, ConnectOptions, Event, Received, Trust};
+use antiphon::config::Config;
+use antiphon::llm::fake::FakeLlm;
+use antiphon::server::{Keys, Parts, Tls};
+use antiphon::stt::fake::FakeStt;
+use antiphon::telemetry::Metrics;
+use antiphon::tts::fake::FakeTts;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A hub with a certificate of its own, and that certificate.
+async fn hub() -> (Hub, String) {
+    let (tls, pem) = Tls::self_signed(&[]).expect("a certificate");
+    let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."]), FakeTts::default());
+    let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
+    (Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls) }).await, pem)
+}
+
+fn options(hub: &Hub, trust: Trust) -> ConnectOptions {
+    ConnectOptions { trust, ..ConnectOptions::new(format!("https://localhost:{}", hub.address.port())) }
+}
+
+#[tokio::test]
+async fn page_and_socket_speak_tls() {
+    let (hub, pem) = hub().await;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let trusted = reqwest::Certificate::from_pem(pem.as_bytes()).expect("PEM");
+    let browser = reqwest::Client::builder().tls_certs_only([trusted]).build().expect("a client");
+    let page = browser.get(format!("https://{}/", hub.address)).send().await.expect("an answer");
+    assert!(page.text().await.expect("a body").to_lowercase().contains("<!doctype html>"));
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("hub.pem");
+    std::fs::write(&file, pem).expect("written");
+    for trust in [Trust::File(file), Trust::Anyone] {
+        let mut connection = client::connect(&options(&hub, trust)).await.expect("trusted");
+        let first = connection.receiver.next().await.expect("an event");
+        assert_eq!(first, Received::Event(Event::SessionCreated {}));
+    }
+}
+
+#[tokio::test]
+async fn strangers_are_not_trusted_and_what_is_no_certificate_is_told() {
+    let (hub, _) = hub().await;
+    let error = client::connect(&options(&hub, Trust::System)).await.err().expect("nobody vouches for it");
+    assert!(matches!(error, ClientError::CannotConnect { .. }), "{error}");
+    let other = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(other.path(), Tls::self_signed(&[]).expect("another").1).expect("written");
+    let error = client::connect(&options(&hub, Trust::File(other.path().into()))).await.err().expect("another's");
+    assert!(matches!(error, ClientError::CannotConnect { .. }), "{error}");
+    let nothing = Trust::File("Cargo.toml".into());
+    let error = client::connect(&options(&hub, nothing)).await.err().expect("no certificate");
+    assert!(matches!(error, ClientError::BadCertificates { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn who_does_not_shake_hands_keeps_nobody_waiting() {
+    let (hub, _) = hub().await;
+    let silent = TcpStream::connect(hub.address).await.expect("accepted");
+    let mut plain = TcpStream::connect(hub.address).await.expect("accepted");
+    plain.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("sent");
+    let mut answer = Vec::new();
+    // An alert, or a reset: no page.
+    let _ = plain.read_to_end(&mut answer).await;
+    assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
+    client::connect(&options(&hub, Trust::Anyone)).await.expect("served meanwhile");
+    drop(silent);
+}
