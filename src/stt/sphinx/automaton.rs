@@ -33,7 +33,7 @@ impl Draft {
 
     fn choice(&mut self, grammar: &Grammar, choice: &Choice, from: usize, to: usize) {
         for (_, items) in &choice.0 {
-            if open(grammar, items) {
+            if open(items) {
                 continue;
             }
             let mut at = from;
@@ -76,10 +76,10 @@ impl Draft {
 }
 
 /// Whether an alternative has an open word in itself.
-fn open(grammar: &Grammar, items: &[Item]) -> bool {
+fn open(items: &[Item]) -> bool {
     items.iter().any(|item| match item {
         Item::AnyWord => true,
-        Item::Group(choice) | Item::Repeated(choice) => choice.0.iter().all(|(_, items)| open(grammar, items)),
+        Item::Group(choice) | Item::Repeated(choice) => choice.0.iter().all(|(_, items)| open(items)),
         _ => false,
     })
 }
