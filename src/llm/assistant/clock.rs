@@ -68,7 +68,7 @@ pub(super) fn answer(scene: &Scene<'_>, query: &Query) -> Option<Reply> {
         "the time|hour",
         "time is it",
         "time it is",
-        "current|local time",
+        "current|local|present time",
         "what is time",
         "time now|please",
         "oclock is it",

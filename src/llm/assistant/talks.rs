@@ -24,7 +24,7 @@ pub(super) const TALKS: &[Talk] = &[
             "your abilities|skills|features|capabilities|functions", "how can you help", "what can you help",
             "your purpose|job|function", "what are you for", "help me with", "what can you tell", "what questions",
             "what could you do", "what are you good", "what you can do", "what things can you", "things you can do",
-            "things that you can do", "what are you capable", "what kind of things", "what sort of things",
+            "things that you can do", "what are you capable", "what kind of things", "what sort|sorts of things",
             "what are your skills", "what should i ask", "how do i use you", "what commands", "can you help me",
         ],
         whole: &["say something", "help", "help me", "i need help", "commands", "options", "menu"],
@@ -41,7 +41,7 @@ pub(super) const TALKS: &[Talk] = &[
     },
     Talk {
         phrases: &[
-            "how do you work", "how does this|it work", "how are you built|made", "how do you function",
+            "how do you work", "how does this|it work", "how does all of|this", "how are you built|made", "how do you function",
             "how does that work", "how were you made|built", "how do you understand", "how do you hear|talk|speak",
             "what technology",
         ],

@@ -1,9 +1,10 @@
 //! The field: the vocabulary, language model and dictionary of what the offline assistant understands.
 //!
 //! `field.grammar` says what people ask it, `words.txt` what they may ask it to spell or repeat. A 3-gram of sentences
-//! drawn from the grammar proved better than the grammar itself: a wording nobody wrote down stays possible, and no
-//! copies of numbers and units fill the memory. Made once at start, by `Sphinx::open`; each decoder loads it.
+//! drawn from the grammar leaves a wording possible that nobody wrote down; the grammar itself (`exact.grammar`, a smaller
+//! one) lets no half sentence through. Both are searched. Made once at start, by `Sphinx::open`; each decoder loads it.
 
+use super::automaton::Automaton;
 use super::grammar::{Dice, Grammar};
 use super::model::Model;
 use super::ngram::Counts;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const GRAMMAR: &str = include_str!("field.grammar");
+const EXACT: &str = include_str!("exact.grammar");
 const WORDS: &str = include_str!("words.txt");
 
 /// How many sentences are drawn: enough that each open word comes after each common lead-in several times.
@@ -24,9 +26,10 @@ const N_SENTENCES: usize = 100_000;
 const PRONUNCIATIONS: [(&str, &str); 2] =
     [("factorial", "F AE K T AO R IY AH L"), ("onomatopoeia", "AA N AH M AA T AH P IY AH")];
 
-/// Language model and dictionary as text.
+/// Language model, grammar and dictionary as text.
 pub(super) struct Field {
     language: String,
+    exact: String,
     dictionary: String,
 }
 
@@ -45,16 +48,17 @@ impl Field {
             counts.add_word(*word);
         }
         let dictionary = dictionary(grammar.words(), &model.dictionary())?;
-        Ok(Self { language: counts.arpa(grammar.words()), dictionary })
+        Ok(Self { language: counts.arpa(grammar.words()), exact: exact(&open_words)?, dictionary })
     }
 
-    /// Writes both for a decoder that is being loaded; they are gone when the result is dropped.
+    /// Writes them for a decoder that is being loaded; they are gone when the result is dropped.
     pub(super) fn write(&self) -> Result<Files, SttError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("antiphon-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let files = Files(std::env::temp_dir().join(name));
         let written = fs::create_dir(&files.0)
             .and_then(|()| fs::write(files.language(), &self.language))
+            .and_then(|()| fs::write(files.exact(), &self.exact))
             .and_then(|()| fs::write(files.dictionary(), &self.dictionary));
         written.map_err(|source| SttError::Engine {
             message: format!("the language model cannot be written to {}", files.0.display()),
@@ -72,6 +76,10 @@ impl Files {
         self.0.join("field.lm")
     }
 
+    pub(super) fn exact(&self) -> PathBuf {
+        self.0.join("field.fsg")
+    }
+
     pub(super) fn dictionary(&self) -> PathBuf {
         self.0.join("field.dict")
     }
@@ -82,6 +90,12 @@ impl Drop for Files {
         // Nothing to be done about a folder that cannot be removed; it holds nothing private.
         let _ = fs::remove_dir_all(&self.0);
     }
+}
+
+/// The automaton of both grammars' rules.
+fn exact(open_words: &[&str]) -> Result<String, SttError> {
+    let grammar = Grammar::read(&format!("{GRAMMAR}{EXACT}"), "<request>", open_words).map_err(failure)?;
+    Ok(Automaton::new(&grammar).text(&grammar, N_SENTENCES))
 }
 
 /// The lines of the model's dictionary whose word is in the vocabulary, second pronunciations with it, and our own.
@@ -135,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_files_are_gone_after_loading() {
-        let field = Field { language: "a".into(), dictionary: "b".into() };
+        let field = Field { language: "a".into(), exact: "c".into(), dictionary: "b".into() };
         let files = field.write().unwrap();
         assert_eq!(fs::read_to_string(files.language()).unwrap(), "a");
         let folder = files.0.clone();

@@ -14,19 +14,21 @@ const MAX_REPEATS: u64 = 5;
 pub(super) struct Grammar {
     words: Vec<String>,
     open_words: Vec<WordId>,
-    rules: Vec<Choice>,
-    start: usize,
+    pub(super) rules: Vec<Choice>,
+    pub(super) start: usize,
 }
 
 /// Alternatives with the sum of the weights up to and with each.
 #[derive(Default)]
-struct Choice(Vec<(f64, Vec<Item>)>);
+pub(super) struct Choice(pub(super) Vec<(f64, Vec<Item>)>);
 
-enum Item {
+pub(super) enum Item {
     Word(WordId),
     Rule(usize),
     /// Any of the open words.
     AnyWord,
+    /// The same where the automaton has room for them all.
+    EveryWord,
     Group(Choice),
     Optional(Choice),
     Repeated(Choice),
@@ -75,7 +77,9 @@ impl Grammar {
             match item {
                 Item::Word(word) => sentence.push(*word),
                 Item::Rule(rule) => self.choose(&self.rules[*rule], dice, sentence),
-                Item::AnyWord => sentence.push(self.open_words[dice.below(self.open_words.len() as u64) as usize]),
+                Item::AnyWord | Item::EveryWord => {
+                    sentence.push(self.open_words[dice.below(self.open_words.len() as u64) as usize])
+                }
                 Item::Group(choice) => self.choose(choice, dice, sentence),
                 Item::Optional(choice) => {
                     if dice.share() < 0.5 {
@@ -171,6 +175,7 @@ impl<'a> Reader<'a> {
                     }
                 }
                 "<word>" => Item::AnyWord,
+                "<every_word>" => Item::EveryWord,
                 _ if token.starts_with('<') => Item::Rule(self.rule(token)),
                 _ => Item::Word(self.word(token)),
             });

@@ -1,10 +1,11 @@
 //! The `sphinx` engine: PocketSphinx and its en-us model, decoding while the person speaks, nothing to download.
 //!
-//! `engines` calls [`open`]; sessions see the port it returns. Each replica of the pool holds two decoders that hear
-//! the same audio: the full 3-gram language model, and a grammar of what the offline assistant understands. The
-//! grammar is far surer in its field and forces everything else into it, so that the scores decide which one is
+//! `engines` calls [`open`]; sessions see the port it returns. Each replica of the pool holds three decoders that hear
+//! the same audio: the full 3-gram language model, and a 3-gram and a grammar of what the offline assistant understands.
+//! These are far surer in their field and force everything else into it, so that the scores decide which one is
 //! believed. The engine never decides when speech ends and keeps nothing of an utterance.
 
+mod automaton;
 mod choice;
 mod decoder;
 mod field;

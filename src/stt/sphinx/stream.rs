@@ -1,4 +1,4 @@
-//! One utterance at a time through the two searches. A lane drives it; `choice` says whose words are believed.
+//! One utterance at a time through the three searches. A lane drives it; `choice` says whose words are believed.
 
 use super::choice;
 use super::decoder::{Cepstra, Decoder};
@@ -10,7 +10,7 @@ use crate::stt::{SpeakerState, SttError, SttOptions, SttStream, Transcript};
 use std::path::Path;
 use tokio_util::sync::CancellationToken;
 
-/// What both decoders are told. Only the first pass runs: the second and third cost 60-180 ms at the end of speech.
+/// What all decoders are told. Only the first pass runs: the second and third cost 60-180 ms at the end of speech.
 /// PocketSphinx's own silence removal is off, because the hub cuts utterances itself.
 const SETTINGS: [(&str, &str); 3] = [("-fwdflat", "no"), ("-bestpath", "no"), ("-remove_silence", "no")];
 
@@ -39,25 +39,30 @@ const NOISE: (f32, f32) = (0.006, 40.0);
 pub(super) struct SphinxStream {
     full: Search,
     field: Search,
+    exact: Search,
 }
 
 impl SphinxStream {
     /// Loads the decoders. Blocks for about a second.
     pub(super) fn new(model: &Model, field: &Field) -> Result<Self, SttError> {
-        let full = load(model, &model.language(), &model.dictionary(), FULL_SETTINGS)?;
+        let full = load(model, ("-lm", &model.language()), &model.dictionary(), FULL_SETTINGS)?;
         let files = field.write()?;
-        let field = load(model, &files.language(), &files.dictionary(), FIELD_SETTINGS)?;
-        Ok(Self { full: Search::new(full, None), field: Search::new(field, Some(Noise::new(NOISE.0, NOISE.1))) })
+        let of_field = |words: (&str, &Path)| {
+            let decoder = load(model, words, &files.dictionary(), FIELD_SETTINGS)?;
+            Ok(Search::new(decoder, Some(Noise::new(NOISE.0, NOISE.1))))
+        };
+        let (field, exact) = (of_field(("-lm", &files.language()))?, of_field(("-fsg", &files.exact()))?);
+        Ok(Self { full: Search::new(full, None), field, exact })
     }
 
     fn transcript(&mut self) -> Transcript {
-        choice::transcript(&self.full.words(), &self.field.words())
+        choice::transcript(&self.full.words(), &self.field.words(), &self.exact.words())
     }
 }
 
-fn load(model: &Model, language: &Path, dictionary: &Path, own: (&str, &str)) -> Result<Decoder, SttError> {
+fn load(model: &Model, words: (&str, &Path), dictionary: &Path, own: (&str, &str)) -> Result<Decoder, SttError> {
     let acoustic = model.acoustic();
-    let paths = [("-hmm", utf8(&acoustic)?), ("-lm", utf8(language)?), ("-dict", utf8(dictionary)?), own];
+    let paths = [("-hmm", utf8(&acoustic)?), (words.0, utf8(words.1)?), ("-dict", utf8(dictionary)?), own];
     Decoder::new(library::open()?, &[&SETTINGS[..], &paths].concat())
 }
 
@@ -76,12 +81,14 @@ impl SttStream for SphinxStream {
     fn begin(&mut self, options: &SttOptions) -> Result<(), SttError> {
         let (full, field) = options.speaker.as_ref().and_then(known).unwrap_or((FULL, FIELD));
         self.full.begin(&full)?;
-        self.field.begin(&field)
+        self.field.begin(&field)?;
+        self.exact.begin(&field)
     }
 
     fn push(&mut self, pcm: &[i16]) -> Result<(), SttError> {
         self.full.push(pcm)?;
-        self.field.push(pcm)
+        self.field.push(pcm)?;
+        self.exact.push(pcm)
     }
 
     fn partial(&mut self, _: &CancellationToken) -> Result<Transcript, SttError> {
@@ -95,6 +102,7 @@ impl SttStream for SphinxStream {
     fn finish(&mut self, _: &CancellationToken) -> Result<Transcript, SttError> {
         self.full.end()?;
         self.field.end()?;
+        self.exact.end()?;
         let speaker = SpeakerState([self.full.mean()?, self.field.mean()?].concat());
         Ok(Transcript { speaker: Some(speaker), ..self.transcript() })
     }
