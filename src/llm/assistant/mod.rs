@@ -126,9 +126,10 @@ impl Assistant {
 
     /// The answer to the last user message.
     pub fn answer(&self, messages: &[Message]) -> String {
-        let (request, past) = conversation(messages);
+        let (said, past) = conversation(messages);
         let now = (self.clock)();
-        router::answer(&self.scene(&now, &past), &request)
+        let scene = self.scene(&now, &past);
+        router::answer(&scene, &request(&scene, &said))
     }
 
     fn scene<'a>(&'a self, now: &'a Zoned, past: &'a [Exchange]) -> Scene<'a> {
@@ -137,9 +138,10 @@ impl Assistant {
 
     /// What the tools have to do with it, if anything.
     fn tools(&self, request: &ChatRequest) -> Option<tools::Move> {
-        let (text, past) = conversation(&request.messages);
+        let (said, past) = conversation(&request.messages);
         let now = (self.clock)();
         let scene = self.scene(&now, &past);
+        let text = self::request(&scene, &said);
         tools::decide(request, &text, &past, &|text| router::understands(&scene, text))
     }
 }
@@ -175,16 +177,29 @@ fn call_deltas(calls: Vec<(String, Map<String, Value>)>) -> impl Iterator<Item =
     deltas.chain([LlmDelta::Done { finish: Finish::ToolCalls, usage: None }])
 }
 
-/// The last user message, and what was said before it. Messages in a row from the same side belong together.
-fn conversation(messages: &[Message]) -> (String, Vec<Exchange>) {
-    let mut past: Vec<Exchange> = Vec::new();
+/// The request in what was said since the last answer. Where nothing of an answer was heard, the person went on speaking
+/// ("what is twelve", "plus seven") or asks something else: then what was said last stands alone.
+fn request(scene: &Scene<'_>, said: &[String]) -> String {
+    let alone = said.last().filter(|last| said.len() == 1 || router::stands_alone(scene, last));
+    let request = alone.cloned().unwrap_or_else(|| said.join(" "));
+    request.trim().chars().take(LONGEST_REQUEST).collect()
+}
+
+/// What the person said since the last answer, a message each, and the exchanges before.
+fn conversation(messages: &[Message]) -> (Vec<String>, Vec<Exchange>) {
+    let (mut said, mut past): (Vec<String>, Vec<Exchange>) = (Vec::new(), Vec::new());
     for message in messages {
         match message {
-            Message::User(text) => match past.last_mut().filter(|last| last.answer.is_empty()) {
-                // Nothing was answered yet: the person went on speaking.
-                Some(last) => last.question = format!("{} {text}", last.question).trim().to_owned(),
-                None => past.push(Exchange { question: text.clone(), answer: String::new() }),
-            },
+            Message::User(text) => {
+                match past.last_mut().filter(|last| last.answer.is_empty()) {
+                    Some(last) => last.question = format!("{} {text}", last.question).trim().to_owned(),
+                    None => {
+                        said.clear();
+                        past.push(Exchange { question: text.clone(), answer: String::new() });
+                    }
+                }
+                said.push(text.clone());
+            }
             // A call is an answer too: what is said next is another request.
             Message::Assistant { text, tool_calls } if text.is_empty() && !tool_calls.is_empty() => {
                 if let Some(last) = past.last_mut().filter(|last| last.answer.is_empty()) {
@@ -199,10 +214,10 @@ fn conversation(messages: &[Message]) -> (String, Vec<Exchange>) {
             _ => {}
         }
     }
-    let open = past.last().is_some_and(|last| last.answer.is_empty());
-    let request = if open { past.pop().map(|last| last.question) } else { None };
-    let request = request.unwrap_or_default();
-    (request.chars().take(LONGEST_REQUEST).collect(), past)
+    if past.pop_if(|last| last.answer.is_empty()).is_none() {
+        said.clear();
+    }
+    (said, past)
 }
 
 /// With a capital at the beginning and a mark at the end.
@@ -246,7 +261,7 @@ mod tests {
     fn the_conversation_is_read_as_it_was_spoken() {
         let said = |text: &str| Message::Assistant { text: text.into(), tool_calls: vec![] };
         let user = |text: &str| Message::User(text.into());
-        let (request, past) = conversation(&[
+        let (said_last, past) = conversation(&[
             Message::System("x".into()),
             said("Welcome."),
             user("a"),
@@ -255,9 +270,19 @@ mod tests {
             user("what is"),
             user("two plus two"),
         ]);
-        assert_eq!(request, "what is two plus two");
+        assert_eq!(said_last, ["what is", "two plus two"]);
         let past: Vec<_> = past.iter().map(|exchange| (exchange.question.as_str(), exchange.answer.as_str())).collect();
         assert_eq!(past, [("", "Welcome."), ("a", "A. B.")]);
-        assert_eq!(conversation(&[]).0, "");
+        assert!(conversation(&[]).0.is_empty());
+    }
+
+    #[test]
+    fn what_was_said_over_an_answer_goes_on_or_is_a_request_by_itself() {
+        let check = |said: [&str; 2], expect: &str| {
+            assert_eq!(Assistant::new().answer(&said.map(|text| Message::User(text.into()))), expect, "{said:?}");
+        };
+        check(["what is twelve", "plus seven"], "12 plus 7 is 19.");
+        check(["what is twelve plus thirty", "what is twenty plus seven"], "20 plus 7 is 27.");
+        check(["how many feet", "are in a mile"], "1 mile is 5280 feet.");
     }
 }

@@ -60,6 +60,11 @@ pub(super) fn answer(scene: &Scene<'_>, request: &str) -> String {
         .unwrap_or_else(|| not_understood(heard))
 }
 
+/// Whether this is a request by itself, whatever was said before it.
+pub(super) fn stands_alone(scene: &Scene<'_>, text: &str) -> bool {
+    best(&Scene { past: &[], ..*scene }, &Query::new(text)).is_some_and(|reply| reply.score >= SURE)
+}
+
 /// Whether the assistant itself has an answer, and not only an honest word that it has none.
 pub(super) fn understands(scene: &Scene<'_>, request: &str) -> bool {
     let answer = answer(scene, request);
