@@ -267,6 +267,39 @@ async fn keys_are_asked_for_again() {
     assert_eq!(socket.next().await["type"], "input_audio_buffer.cleared");
 }
 
+#[tokio::test]
+async fn a_session_outlives_the_short_lived_key_it_was_opened_with() {
+    const KEY: &str = "sk-antiphon-test-1";
+    let engines = engines(FakeStt::default(), FakeLlm::says(["Still here."]), FakeTts::default());
+    let hub = Hub::with_keys(engines, Config::default(), Keys::of(&[KEY])).await;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let made = reqwest::Client::new()
+        .post(format!("http://{}/v1/realtime/client_secrets", hub.address))
+        .bearer_auth(KEY)
+        .body(r#"{"expires_after":{"seconds":10}}"#);
+    let made: Value = made.send().await.expect("an answer").json().await.expect("JSON");
+    let guest = made["value"].as_str().expect("a key");
+    let connect = async |query: &str, key: &str| {
+        let mut request = format!("ws://{}/v1/realtime{query}", hub.address).into_client_request().expect("a request");
+        request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
+        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        Socket { stream, frames: Vec::new() }
+    };
+    let mut socket = connect("?resume=1", guest).await;
+    let notice = socket.until("antiphon.session.resumable").await.pop().expect("there");
+    let back = format!("?resume={}&after=2", notice["key"].as_str().expect("a key"));
+    drop(socket);
+    // The hub's clock, not this test's patience.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(11)).await;
+    tokio::time::resume();
+    assert_eq!(connect("", guest).await.next().await["error"]["code"], "invalid_api_key", "it opens nothing new");
+    assert_eq!(connect(&back, "ek_other").await.next().await["error"]["code"], "invalid_api_key");
+    let mut socket = connect(&back, guest).await;
+    assert_eq!(socket.next().await["type"], "antiphon.session.resumed");
+    assert_eq!(socket.ask("Are you there?").await.last().expect("done")["response"]["status"], "completed");
+}
+
 /// A way to the hub that can be cut.
 struct Cable {
     address: SocketAddr,

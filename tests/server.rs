@@ -50,6 +50,20 @@ async fn foreign_pages_cannot_connect() {
 }
 
 #[tokio::test]
+async fn a_request_with_two_hosts_is_refused() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let hub = hub("", "x").await;
+    for hosts in ["Host: localhost\r\nHost: evil.example", "Host: localhost\r\nHost: localhost"] {
+        let mut stream = tokio::net::TcpStream::connect(hub.address).await.expect("it listens");
+        let request = format!("GET /healthz HTTP/1.1\r\n{hosts}\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.expect("sent");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.expect("text");
+        assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("invalid_host"), "{hosts}: {answer}");
+    }
+}
+
+#[tokio::test]
 async fn pages_and_health_are_served() {
     let hub = hub("", "x").await;
     let (status, page) = get(&hub, "/").await;

@@ -1,6 +1,6 @@
 //! TLS: page and socket by https and wss, who trusts whom, and clients that do not shake hands.
 
-use crate::hub::{Hub, engines};
+use crate::hub::{Hub, engines, loud, quiet};
 use antiphon::client::{self, ClientError, ConnectOptions, Event, Received, Trust};
 use antiphon::config::Config;
 use antiphon::llm::fake::FakeLlm;
@@ -8,13 +8,15 @@ use antiphon::server::{Keys, Parts, Tls};
 use antiphon::stt::fake::FakeStt;
 use antiphon::telemetry::Metrics;
 use antiphon::tts::fake::FakeTts;
+use antiphon::units::Pcm;
+use std::ffi::OsStr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// A hub with a certificate of its own, and that certificate.
 async fn hub() -> (Hub, String) {
     let (tls, pem) = Tls::self_signed(&[]).expect("a certificate");
-    let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."]), FakeTts::default());
+    let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 2]), FakeTts::default());
     let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
     (Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls) }).await, pem)
 }
@@ -68,4 +70,30 @@ async fn who_does_not_shake_hands_keeps_nobody_waiting() {
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     client::connect(&options(&hub, Trust::Anyone)).await.expect("served meanwhile");
     drop(silent);
+}
+
+#[tokio::test]
+async fn the_command_asks_by_wss_whom_it_is_told_to_trust() {
+    let (hub, pem) = hub().await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let (wav, ca) = (folder.path().join("question.wav"), folder.path().join("hub.pem"));
+    let question = Pcm { rate: client::RATE, samples: [loud(600), quiet(100)].concat() };
+    std::fs::write(&wav, antiphon::audio::wav::write(&question)).expect("written");
+    std::fs::write(&ca, pem).expect("written");
+    let url = format!("wss://localhost:{}", hub.address.port());
+    let ask = async |trust: &[&OsStr]| {
+        let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        command.arg("ask").arg(&wav).args(["--json", "--url", &url]).args(trust);
+        command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
+        command.output().await.expect("the binary starts")
+    };
+    for trust in [&["--insecure".as_ref()][..], &["--ca-file".as_ref(), ca.as_os_str()][..]] {
+        let output = ask(trust).await;
+        assert!(output.status.success(), "{trust:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(String::from_utf8_lossy(&output.stdout).contains("Hi."), "{trust:?}");
+    }
+    let output = ask(&[]).await;
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(4), "{said}");
+    assert!(said.contains("certificate") && !said.contains("panicked"), "{said}");
 }

@@ -12,6 +12,7 @@ pub mod openai;
 pub use config::LlmConfig;
 pub use error::LlmError;
 
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde_json::Value;
 
@@ -141,6 +142,12 @@ pub struct Usage {
 pub trait Llm: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
     fn name(&self) -> &str;
+
+    /// Opens the connection the first answer will need. The server calls it once at start; a local engine has nothing to
+    /// do. An error says why its server cannot be reached; the engine may be used all the same.
+    fn warm(&self) -> BoxFuture<'_, Result<(), LlmError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// Streams one answer. Dropping the stream cancels the work; it carries its own deadlines.
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>>;

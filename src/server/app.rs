@@ -5,9 +5,10 @@ use super::keys::Keys;
 use super::resume::Resumables;
 use super::secrets::Secrets;
 use super::tls::Tls;
+use super::websocket::MAX_MESSAGE_BYTES;
 use crate::config::{Config, ServerConfig};
 use crate::mcp::Mcp;
-use crate::session::{AudioMode, Engines, Setup};
+use crate::session::{AudioMode, Engines, Setup, Share};
 use crate::telemetry::Metrics;
 use crate::units::SessionId;
 use crate::wire::{Dialect, UnknownFields};
@@ -34,6 +35,10 @@ pub struct Parts {
 
 /// Inbound messages of all clients together that wait to be worked on. Beyond it sockets are not read.
 const INBOUND_BUDGET_BYTES: usize = 256 * 1024 * 1024;
+
+/// Inbound messages of one client that wait to be worked on: one of the largest size and as much again. Beyond it that
+/// client's socket is not read, and the others' are.
+pub(super) const SESSION_BUDGET_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
 
 /// A share of the inbound budget is counted in units of this.
 pub(super) const BUDGET_UNIT: usize = 1024;
@@ -116,10 +121,18 @@ impl App {
         !self.setup.drain.is_cancelled() && self.permits.available_permits() > 0
     }
 
-    /// Waits for a message's share of the inbound budget.
-    pub(super) async fn budget(&self, bytes: usize) -> OwnedSemaphorePermit {
-        let units = bytes.div_ceil(BUDGET_UNIT).clamp(1, INBOUND_BUDGET_BYTES / BUDGET_UNIT) as u32;
-        self.budget.clone().acquire_many_owned(units).await.expect("the budget is never closed")
+    /// What one session may take of the inbound budget.
+    pub(super) fn session_budget() -> Arc<Semaphore> {
+        Arc::new(Semaphore::new(SESSION_BUDGET_BYTES / BUDGET_UNIT))
+    }
+
+    /// Waits for a message's share of its session's budget, and then of everyone's: who waits for its own keeps nothing
+    /// from the others.
+    pub(super) async fn budget(&self, own: &Arc<Semaphore>, bytes: usize) -> Share {
+        let units = bytes.div_ceil(BUDGET_UNIT).clamp(1, SESSION_BUDGET_BYTES / BUDGET_UNIT) as u32;
+        let own = own.clone().acquire_many_owned(units).await.expect("the budget is never closed");
+        let common = self.budget.clone().acquire_many_owned(units).await.expect("the budget is never closed");
+        Share { own, common }
     }
 
     pub(super) fn drain_time(&self) -> Duration {
@@ -137,5 +150,32 @@ impl App {
             self.kill.cancel();
             let _ = tokio::time::timeout(LAST_WORDS, tasks.wait()).await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{llm::fake::FakeLlm, stt::fake::FakeStt, tts::fake::FakeTts, vad::fake::FakeVad};
+    use tokio::time::timeout;
+
+    const SOON: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn no_session_takes_what_the_others_need() {
+        let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
+        let engines = Engines { vad: Arc::new(FakeVad), stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
+        let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
+        let app = App::new(Parts { config, engines, metrics, keys, tls: None });
+        let (greedy, modest) = (App::session_budget(), App::session_budget());
+        let mut held = Vec::new();
+        while let Ok(share) = timeout(SOON, app.budget(&greedy, MAX_MESSAGE_BYTES)).await {
+            held.push(share);
+        }
+        assert_eq!(held.len() * MAX_MESSAGE_BYTES, SESSION_BUDGET_BYTES);
+        assert!(timeout(SOON, app.budget(&greedy, 1)).await.is_err(), "it has taken all it may");
+        timeout(SOON, app.budget(&modest, MAX_MESSAGE_BYTES)).await.expect("another has its own");
+        held.pop();
+        timeout(SOON, app.budget(&greedy, MAX_MESSAGE_BYTES)).await.expect("what was worked on is given back");
     }
 }

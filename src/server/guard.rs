@@ -16,6 +16,11 @@ use std::sync::Arc;
 
 /// The middleware.
 pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    // Two hosts: the one that is judged here need not be the one that something before or behind us goes by.
+    if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
+        let message = "The request has more than one Host header.";
+        return refused(StatusCode::BAD_REQUEST, "invalid_host", message);
+    }
     match verdict(&app.config, request.headers(), request.uri().host()) {
         Ok(()) => next.run(request).await,
         Err(message) => refused(StatusCode::FORBIDDEN, "forbidden", message),

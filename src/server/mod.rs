@@ -18,6 +18,7 @@ mod seat;
 mod secrets;
 mod socket;
 mod tls;
+mod warming;
 pub mod websocket;
 
 pub use app::Parts;
@@ -69,6 +70,13 @@ async fn serve_on<L>(listener: L, app: Arc<App>, stop: CancellationToken) -> std
 where
     L: Listener<Addr = SocketAddr>,
 {
+    let (warmed, stopped) = (app.clone(), stop.clone());
+    app.setup.tasks.spawn(async move {
+        tokio::select! {
+            () = warming::warm(&warmed.setup.engines) => {}
+            () = stopped.cancelled() => {}
+        }
+    });
     let stopping = stop.clone();
     let served = axum::serve(listener, router(app.clone())).with_graceful_shutdown(stopping.cancelled_owned());
     let drained = async {

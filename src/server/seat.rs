@@ -19,7 +19,7 @@ use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// How long what was said before a close may take to leave.
@@ -34,6 +34,8 @@ pub(super) struct Seat {
     /// Where the next connection comes from; `None`: this one is the only one.
     registered: Option<Registered>,
     received: AtomicU64,
+    /// Over all connections: what an earlier one left to be worked on counts.
+    budget: Arc<Semaphore>,
     _permit: OwnedSemaphorePermit,
     _counted: ActiveSession,
 }
@@ -58,7 +60,8 @@ impl Seat {
         let (mode, dialect) = (opening.mode, opening.dialect);
         let handle = app.setup.open(opening);
         app.sessions.insert(handle.id.clone(), mode);
-        Self { app, handle, mode, dialect, registered, received: AtomicU64::new(0), _permit: permit, _counted: counted }
+        let (received, budget) = (AtomicU64::new(0), App::session_budget());
+        Self { app, handle, mode, dialect, registered, received, budget, _permit: permit, _counted: counted }
     }
 
     /// Serves the session to its end.
@@ -113,7 +116,7 @@ impl Seat {
     /// Serves one connection. `after`: it goes on behind the message of this number.
     async fn serve(&mut self, socket: WebSocket, after: Option<u64>) -> Ended {
         let (mut sink, mut stream) = socket.split();
-        let Self { app, handle, dialect, registered, received, .. } = self;
+        let Self { app, handle, dialect, registered, received, budget, .. } = self;
         if let Some(after) = after {
             let notice = SessionNotice::Resumed { after, received: received.load(Ordering::Relaxed) };
             let text = encode_notice(&notice, &IdMint::new(rand::random()).next("event"));
@@ -122,7 +125,7 @@ impl Seat {
             }
         }
         let (heard, pulse) = Pulse::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
-        let reader = Reader { app, handle, dialect: *dialect, heard, received };
+        let reader = Reader { app, handle, budget, dialect: *dialect, heard, received };
         let end = tokio::select! {
             end = reader.run(&mut stream) => end,
             end = write(&mut sink, &handle.egress, pulse) => end,

@@ -7,15 +7,16 @@
 use super::app::App;
 use super::pulse::{Beat, Heard, Pulse};
 use super::websocket::close_for;
-use crate::session::{Close, Egress, Handle, Inbound, Message};
+use crate::session::{Close, Egress, Handle, Inbound, Message, Share};
 use crate::wire::Dialect;
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket};
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 /// A session that takes nothing for this long is not going to.
@@ -36,6 +37,8 @@ pub(super) enum End {
 pub(super) struct Reader<'a> {
     pub(super) app: &'a App,
     pub(super) handle: &'a Handle,
+    /// The session's own inbound budget.
+    pub(super) budget: &'a Arc<Semaphore>,
     /// How the client's JSON is read.
     pub(super) dialect: Dialect,
     pub(super) heard: Heard,
@@ -85,8 +88,8 @@ impl Reader<'_> {
     }
 
     /// Waits for a message's share of the inbound budget; closes the session when none comes.
-    async fn share(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
-        let share = timeout(STUCK, self.app.budget(bytes)).await.ok();
+    async fn share(&self, bytes: usize) -> Option<Share> {
+        let share = timeout(STUCK, self.app.budget(self.budget, bytes)).await.ok();
         if share.is_none() {
             self.handle.egress.close(Close { code: 1013, reason: "the server cannot keep up" });
         }

@@ -15,8 +15,16 @@ use tokio::sync::OwnedSemaphorePermit;
 pub struct Inbound {
     /// What it says.
     pub message: Said,
-    /// Its share of the process-wide budget of inbound bytes, given back when it has been worked on.
-    pub budget: Option<OwnedSemaphorePermit>,
+    /// Its share of the budgets of inbound bytes, given back when it has been worked on.
+    pub budget: Option<Share>,
+}
+
+/// A message's share of what may wait to be worked on. Dropping it gives it back.
+pub struct Share {
+    /// Of its session's budget.
+    pub own: OwnedSemaphorePermit,
+    /// Of everyone's.
+    pub common: OwnedSemaphorePermit,
 }
 
 /// What a message says.
@@ -29,12 +37,12 @@ pub enum Said {
 
 impl Inbound {
     /// A text message in the connection's dialect.
-    pub fn text(text: &str, dialect: Dialect, budget: Option<OwnedSemaphorePermit>) -> Self {
+    pub fn text(text: &str, dialect: Dialect, budget: Option<Share>) -> Self {
         Self { message: Said::Event(Box::new(dialect.parse(text))), budget }
     }
 
     /// A binary message.
-    pub fn binary(bytes: Bytes, budget: Option<OwnedSemaphorePermit>) -> Self {
+    pub fn binary(bytes: Bytes, budget: Option<Share>) -> Self {
         Self { message: Said::Binary(bytes), budget }
     }
 }

@@ -31,6 +31,6 @@ mod voice;
 pub use config::SessionConfig;
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use engines::Engines;
-pub use inbound::Inbound;
+pub use inbound::{Inbound, Share};
 pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
 pub use setup::{AudioMode, Handle, Opening, Setup};

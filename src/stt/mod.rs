@@ -66,6 +66,12 @@ pub trait Stt: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
     fn name(&self) -> &str;
 
+    /// Opens the connection the first utterance will need. The server calls it once at start; a local engine has nothing to
+    /// do. An error says why its server cannot be reached; the engine may be used all the same.
+    fn warm(&self) -> BoxFuture<'_, Result<(), SttError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Opens a stream for one utterance.
     ///
     /// Waits its turn, first come first served, while every decoder is taken: the session keeps the utterance's PCM

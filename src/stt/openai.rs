@@ -131,6 +131,10 @@ impl Stt for OpenAiStt {
         "openai"
     }
 
+    fn warm(&self) -> BoxFuture<'_, Result<(), SttError>> {
+        OpenAiStt::warm(self).boxed()
+    }
+
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
         let utterance = Utterance { engine: self.clone(), options, pcm: Vec::new() };
         ready(Ok(Box::new(utterance) as Box<dyn SttUtterance>)).boxed()

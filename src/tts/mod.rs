@@ -14,6 +14,7 @@ pub use config::TtsConfig;
 pub use error::TtsError;
 
 use crate::units::Pcm;
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde::Serialize;
 use std::ops::ControlFlow;
@@ -45,6 +46,12 @@ pub struct Voice {
 pub trait Tts: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
     fn name(&self) -> &str;
+
+    /// Opens the connection the first chunk will need. The server calls it once at start; a local engine has nothing to
+    /// do. An error says why its server cannot be reached; the engine may be used all the same.
+    fn warm(&self) -> BoxFuture<'_, Result<(), TtsError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// The voices, the default one first. Never empty.
     fn voices(&self) -> &[Voice];

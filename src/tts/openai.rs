@@ -90,6 +90,10 @@ impl Tts for OpenAiTts {
         "openai"
     }
 
+    fn warm(&self) -> BoxFuture<'_, Result<(), TtsError>> {
+        Box::pin(OpenAiTts::warm(self))
+    }
+
     fn voices(&self) -> &[Voice] {
         &self.voices
     }

@@ -17,6 +17,7 @@ mod tests;
 use super::{ChatRequest, Llm, LlmConfig, LlmDelta, LlmError};
 use bytes::Bytes;
 use call::Call;
+use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt};
 use request::Quirks;
 use settings::Settings;
@@ -97,6 +98,10 @@ impl OpenAi {
 impl Llm for OpenAi {
     fn name(&self) -> &str {
         "openai"
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), LlmError>> {
+        Box::pin(self.warm_up())
     }
 
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {

@@ -1,0 +1,118 @@
+//! `noise_reduction` over a real socket: it is taken, shown, switched while the session runs, heard by the recognizer, and
+//! a turn spoken in noise still ends and is answered.
+
+use crate::hub::{Hub, Socket};
+use antiphon::audio::convert;
+use antiphon::config::Config;
+use antiphon::llm::fake::FakeLlm;
+use antiphon::session::Engines;
+use antiphon::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
+use antiphon::tts::fake::FakeTts;
+use antiphon::tts::{SpeechRequest, TtsConfig};
+use antiphon::units::SampleRate;
+use antiphon::vad::Earshot;
+use futures_util::future::{BoxFuture, ready};
+use futures_util::{FutureExt, StreamExt};
+use serde_json::{Value, json};
+use std::sync::{Arc, Mutex};
+
+/// Keeps what it was given of the last utterance, at 16 kHz.
+#[derive(Clone, Default)]
+struct Recorder(Arc<Mutex<Vec<i16>>>);
+
+struct Recording {
+    recorder: Recorder,
+    pcm: Vec<i16>,
+}
+
+impl Stt for Recorder {
+    fn name(&self) -> &str {
+        "recorder"
+    }
+
+    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        let recording = Recording { recorder: self.clone(), pcm: Vec::new() };
+        ready(Ok(Box::new(recording) as Box<dyn SttUtterance>)).boxed()
+    }
+}
+
+fn heard() -> Transcript {
+    Transcript { text: "what time is it".into(), ..Transcript::default() }
+}
+
+impl SttUtterance for Recording {
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        self.pcm.extend(pcm);
+        ready(Ok(())).boxed()
+    }
+
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        ready(Ok(None)).boxed()
+    }
+
+    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        ready(Ok(heard())).boxed()
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        *self.recorder.0.lock().expect("no panic while locked") = self.pcm;
+        ready(Ok(heard())).boxed()
+    }
+}
+
+/// A question by flite with half a second before it and two after it, all in noise, at 24 kHz.
+async fn question_in_noise() -> Vec<i16> {
+    let voice = antiphon::engines::tts(&TtsConfig::default()).expect("flite is built in");
+    let text = "What time is it in London today?".into();
+    let mut spoken = voice.speak(SpeechRequest { text, voice: "slt".into(), speed: 1.0 });
+    let mut pcm = vec![0; 12_000];
+    while let Some(piece) = spoken.next().await {
+        let piece = piece.expect("it speaks");
+        pcm.extend(convert(&piece.samples, piece.rate, SampleRate::HZ_24000));
+    }
+    pcm.extend(vec![0; 48_000]);
+    let mut state = 1u32;
+    for sample in &mut pcm {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *sample = sample.saturating_add((state >> 22) as i16 - 512);
+    }
+    pcm
+}
+
+async fn set(socket: &mut Socket, wish: &Value) {
+    let session = json!({"type": "realtime", "audio": {"input": {"noise_reduction": wish}}});
+    socket.send(json!({"type": "session.update", "session": session})).await;
+    let events = socket.until("session.updated").await;
+    assert_eq!(&events.last().expect("there")["session"]["audio"]["input"]["noise_reduction"], wish);
+}
+
+#[tokio::test]
+async fn noise_reduction_is_switched_live_and_turns_in_noise_are_answered() {
+    let recorder = Recorder::default();
+    let (llm, tts) = (FakeLlm::says(["Ten."; 8]), FakeTts::default());
+    let engines =
+        Engines { vad: Arc::new(Earshot), stt: Arc::new(recorder.clone()), llm: Arc::new(llm), tts: Arc::new(tts) };
+    let hub = Hub::start(engines, Config::default()).await;
+    let mut socket = hub.connect("").await;
+    let question = question_in_noise().await;
+    let mut left = Vec::new();
+    for wish in [json!(null), json!({"type": "near_field"}), json!({"type": "far_field"}), json!(null)] {
+        set(&mut socket, &wish).await;
+        for piece in question.chunks(2_400) {
+            socket.append(piece).await;
+        }
+        let events = socket.until("response.done").await;
+        assert_eq!(events.last().expect("done")["response"]["status"], "completed", "{wish}");
+        let pcm = recorder.0.lock().expect("no panic while locked").clone();
+        // The silence that ended the turn: nothing but noise.
+        let tail = &pcm[pcm.len() - 4_000..];
+        left.push((tail.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / tail.len() as f64).sqrt());
+    }
+    let [off, near, far, off_again] = left[..] else { panic!("{left:?}") };
+    assert!(near < off / 2.0 && far < near / 2.0 && off_again > off / 1.5, "{left:?}");
+    socket
+        .send(json!({"type": "session.update", "event_id": "e", "session":
+        {"type": "realtime", "audio": {"input": {"noise_reduction": {"type": "outer_space"}}}}}))
+        .await;
+    assert_eq!(socket.until("error").await.pop().expect("there")["error"]["event_id"], "e");
+}

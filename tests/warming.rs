@@ -1,0 +1,64 @@
+//! The engines' servers are reached at start, before any client comes, and a hub starts without them.
+
+use crate::hub::Hub;
+use antiphon::config::Config;
+use antiphon::llm::{LlmConfig, openai::OpenAi};
+use antiphon::session::Engines;
+use antiphon::stt::{SttConfig, openai::OpenAiStt};
+use antiphon::tts::{TtsConfig, openai::OpenAiTts};
+use antiphon::vad::fake::FakeVad;
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn remote(server: SocketAddr) -> Engines {
+    let base_url = format!("http://{server}/v1");
+    let stt = OpenAiStt::new(&SttConfig { base_url: base_url.clone(), ..SttConfig::default() });
+    let llm = OpenAi::new(&LlmConfig { base_url: base_url.clone(), ..LlmConfig::default() });
+    let tts = OpenAiTts::new(&TtsConfig { base_url, ..TtsConfig::default() });
+    Engines {
+        vad: Arc::new(FakeVad),
+        stt: Arc::new(stt.expect("right settings")),
+        llm: Arc::new(llm.expect("right settings")),
+        tts: Arc::new(tts.expect("right settings")),
+    }
+}
+
+#[tokio::test]
+async fn every_remote_engine_is_reached_before_a_client_comes() {
+    let server = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let hub = Hub::start(remote(server.local_addr().expect("bound")), Config::default()).await;
+    let (mut open, mut asked) = (Vec::new(), HashSet::new());
+    // None is answered: all three come at the same time, and nobody waits for them.
+    for _ in 0..3 {
+        let (stream, _) = timeout(PATIENCE, server.accept()).await.expect("a connection").expect("accepted");
+        let mut stream = BufReader::new(stream);
+        let mut line = String::new();
+        timeout(PATIENCE, stream.read_line(&mut line)).await.expect("a request").expect("text");
+        asked.insert(line.trim().to_owned());
+        open.push(stream);
+    }
+    assert_eq!(asked, HashSet::from(["GET /v1/models HTTP/1.1".into(), "HEAD / HTTP/1.1".into()]));
+    hub.connect("").await;
+    // Engines that wait for an answer do not hold up the end either.
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_hub_whose_engines_cannot_be_reached_starts() {
+    let nobody = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = nobody.local_addr().expect("bound");
+    drop(nobody);
+    let hub = Hub::start(remote(address), Config::default()).await;
+    let mut socket = hub.connect("").await;
+    let events = socket.ask("Are you there?").await;
+    let done = &events.last().expect("done")["response"];
+    assert_eq!(done["status"], "failed", "{done}");
+    hub.stop().await;
+}
