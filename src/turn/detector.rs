@@ -26,6 +26,11 @@ impl Thresholds {
         (self.voiced - 0.15).max(0.01)
     }
 
+    /// One window from here on is an onset. A hold hangs on it, and each 20 ms frame waited for is talked over.
+    fn sure_onset(&self) -> f32 {
+        (self.voiced - 0.05).max(0.01)
+    }
+
     /// Once voiced, a window stays voiced down to this. The gap of 0.15 is Silero's (`get_speech_timestamps`,
     /// `neg_threshold`): it bridges unvoiced consonants.
     fn unvoiced(&self) -> f32 {
@@ -55,9 +60,9 @@ pub enum Edge {
     },
 }
 
-/// Voiced windows that make an onset where none of them reaches the threshold. One that does is enough: earshot looks
-/// at 48 ms and more, so a click does not bring it there (one such window in a minute of typing, measured; two at 0.35 are
-/// as rare), and waiting for a second would cost 16 ms of talking over.
+/// Voiced windows that make an onset where none of them nearly reaches the threshold. One that does is enough: earshot
+/// looks at 48 ms and more, so a click does not bring it there (one or two such windows in a minute of typing, measured;
+/// two at 0.35 are as rare), and waiting for a second would cost 16 ms of talking over.
 const ONSET_WINDOWS: u32 = 2;
 
 /// Silence after which an onset that has not become speech is given up: longer than the closure of a stop consonant
@@ -131,7 +136,7 @@ impl TurnDetector {
             (false, State::Speaking { .. }) => self.thresholds.voiced,
             (false, _) => self.thresholds.onset(),
         };
-        let sure = probability >= self.thresholds.voiced;
+        let (sure, nearly_sure) = (probability >= self.thresholds.voiced, probability >= self.thresholds.sure_onset());
         if self.state == State::Silent {
             self.loudest = 0;
         }
@@ -142,19 +147,14 @@ impl TurnDetector {
         match self.state {
             State::Silent if self.voiced => {
                 let (n_windows, voiced) = (1, end - start);
-                self.candidate(Candidate {
-                    since: start,
-                    last_voiced: end,
-                    n_windows,
-                    voiced,
-                    is_sure: sure,
-                    is_told: false,
-                })
+                let it = Candidate { since: start, last_voiced: end, n_windows, voiced, is_sure: sure, is_told: false };
+                self.candidate(it, nearly_sure)
             }
             State::Silent => None,
             State::Candidate(it) if self.voiced => {
                 let (n_windows, voiced) = (it.n_windows + 1, it.voiced + (end - start));
-                self.candidate(Candidate { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it })
+                let it = Candidate { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it };
+                self.candidate(it, nearly_sure)
             }
             State::Candidate(it) => {
                 if end.saturating_sub(it.last_voiced) < RETRACT_AFTER {
@@ -187,12 +187,12 @@ impl TurnDetector {
     }
 
     /// Speech, if the candidate has enough voiced time; an onset, if it is one now.
-    fn candidate(&mut self, mut it: Candidate) -> Option<Edge> {
+    fn candidate(&mut self, mut it: Candidate, nearly_sure: bool) -> Option<Edge> {
         if it.is_sure && it.voiced >= self.thresholds.min_speech {
             self.state = State::Speaking { last_voiced: it.last_voiced };
             return Some(Edge::Started { at: it.since });
         }
-        let is_onset = !it.is_told && (it.is_sure || it.n_windows >= ONSET_WINDOWS);
+        let is_onset = !it.is_told && (nearly_sure || it.n_windows >= ONSET_WINDOWS);
         it.is_told |= is_onset;
         self.state = State::Candidate(it);
         is_onset.then_some(Edge::Onset { at: it.since })
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     /// Runs a script of windows of 16 ms, a character each: `#` voiced, `-` voiced but faint, `.` silent, `~` between
-    /// the two bounds; gives the edges as `window:edge@ms`.
+    /// the two bounds, `+` nearly sure; gives the edges as `window:edge@ms`.
     fn check(script: &str, expect: &str) {
         let mut detector = TurnDetector::new(Thresholds::from_ms(0.5, 96, 200));
         let mut edges = Vec::new();
@@ -219,6 +219,7 @@ mod tests {
                 '#' => 0.9,
                 '-' => 0.9,
                 '~' => 0.4,
+                '+' => 0.46,
                 _ => 0.05,
             };
             let peak = if window == '-' { 200 } else { 8_000 };
@@ -256,6 +257,8 @@ mod tests {
         check("####..........", "0:onset@0 10:retracted");
         check("#.............", "0:onset@0 7:retracted");
         check("~.............", "");
+        check("+.............", "0:onset@0 7:retracted");
+        check("++++++........", "0:onset@0 12:retracted");
     }
 
     #[test]
