@@ -63,23 +63,23 @@ impl ServerHandler for Library {
 /// The server's address, and what was called there.
 struct Served {
     url: String,
-    library: Library,
+    books: Library,
     _stop: DropGuard,
 }
 
 #[allow(clippy::disallowed_methods)]
 async fn serve() -> Served {
-    let (library, stop) = (Library::default(), CancellationToken::new());
+    let (books, stop) = (Library::default(), CancellationToken::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}/mcp", listener.local_addr().expect("bound"));
-    let made = library.clone();
+    let made = books.clone();
     let config = StreamableHttpServerConfig::default().with_cancellation_token(stop.clone());
     let service: StreamableHttpService<Library, LocalSessionManager> =
         StreamableHttpService::new(move || Ok(made.clone()), Default::default(), config);
     let router = axum::Router::new().nest_service("/mcp", service);
     let stopped = stop.clone().cancelled_owned();
     tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
-    Served { url, library, _stop: stop.drop_guard() }
+    Served { url, books, _stop: stop.drop_guard() }
 }
 
 fn call(index: usize, name: &str, arguments: Value) -> Result<LlmDelta, String> {
@@ -216,7 +216,7 @@ async fn a_call_waits_for_consent() {
         let request = &find(&events, "response.output_item.done")["item"];
         assert_eq!([&request["type"], &request["name"]], ["mcp_approval_request", "lend_book"]);
         assert_eq!(request["arguments"], json!({"title": title}).to_string());
-        assert!(!served.library.called.lock().expect("no panic").iter().any(|call| call.contains(title)));
+        assert!(!served.books.called.lock().expect("no panic").iter().any(|call| call.contains(title)));
         let answer = json!({"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": approve,
             "reason": "as you like"});
         socket.send(json!({"type": "conversation.item.create", "item": answer})).await;
@@ -235,7 +235,7 @@ async fn a_call_waits_for_consent() {
             assert!(!types(&events).contains(&"response.mcp_call.in_progress"));
         }
     }
-    assert_eq!(*served.library.called.lock().expect("no panic"), ["lend_book Emma"]);
+    assert_eq!(*served.books.called.lock().expect("no panic"), ["lend_book Emma"]);
     let Some(Message::Tool { output, .. }) = llm.requests()[3].messages.last().cloned() else { panic!("a result") };
     assert_eq!(output, "The user did not approve the call. as you like");
 }

@@ -36,7 +36,7 @@ const MIN_SAMPLES: c_int = 320;
 
 /// The engine. Cheap to make once the first one has opened the libraries.
 pub struct Flite {
-    library: &'static ffi::Flite,
+    flite: &'static ffi::Flite,
     voices: Vec<Voice>,
 }
 
@@ -44,19 +44,19 @@ impl Flite {
     /// Opens flite with `default_voice` first among the voices. Blocks while the libraries are opened, once in a
     /// process. [`TtsError::Unavailable`] names what is missing and how to get it.
     pub fn open(default_voice: &str) -> Result<Self, TtsError> {
-        let library = ffi::library()?;
-        let mut voices: Vec<Voice> = library.voices.iter().map(|(id, _)| describe(id)).collect();
+        let flite = ffi::library()?;
+        let mut voices: Vec<Voice> = flite.voices.iter().map(|(id, _)| describe(id)).collect();
         let ids = || voices.iter().map(|voice| voice.id.as_str()).collect::<Vec<_>>().join(", ");
         let Some(first) = voices.iter().position(|voice| voice.id == default_voice) else {
             return Err(TtsError::Unavailable(format!("flite has no voice \"{default_voice}\"; it has: {}", ids())));
         };
         voices[..=first].rotate_right(1);
-        Ok(Self { library, voices })
+        Ok(Self { flite, voices })
     }
 
     /// The voice a request means.
     fn voice(&self, id: &str) -> *const ffi::CVoice {
-        let find = |id: &str| self.library.voices.iter().find(|(known, _)| *known == id).map(|(_, voice)| *voice);
+        let find = |id: &str| self.flite.voices.iter().find(|(known, _)| *known == id).map(|(_, voice)| *voice);
         find(id).or_else(|| find(&self.voices[0].id)).expect("the default voice was found when the engine was opened")
     }
 }
@@ -112,7 +112,7 @@ impl TtsEngine for Flite {
 impl Flite {
     /// Synthesizes `input` into `tap`. Blocks until it is done or the tap has stopped it.
     fn run(&self, input: &CString, speed: f32, voice: *const ffi::CVoice, tap: &mut Tap<'_>) -> Result<(), TtsError> {
-        let flite = self.library;
+        let flite = self.flite;
         let failed = || TtsError::Engine { message: "flite could not speak this text".into(), source: None };
         // SAFETY: the utterance is ours alone. Feature names are static, their values are copied (strings) or handed
         // over (the streaming info, which the utterance's features own and free). `tap` outlives the call, and flite

@@ -5,7 +5,6 @@
 import { type Codec, bestCodec } from '../audio/codec';
 import type { PlaybackReport } from '../audio/messages';
 import { MicrophoneError } from '../audio/microphone';
-import { AUDIBLE } from '../audio/queue';
 import { Speaker } from '../audio/speaker';
 import * as wire from '../protocol/events';
 import type { Frame } from '../protocol/frame';
@@ -18,10 +17,10 @@ import { MAX_ATTEMPTS, backoffMs } from './backoff';
 import { Closed, Connection, type ConnectionHandlers, type Ticket } from './connection';
 import { readiness, socketUrl, voices } from './hub';
 import { loadKey, protocols, saveKey } from './key';
-import { levels } from './levels';
 import { ReplyAudio } from './reply_audio';
 import { Resumption } from './resumption';
 import { codecAsked, loadSettings, saveSettings } from './settings';
+import { Sound } from './sound';
 import type { Store } from './store';
 import { UserAudio } from './user_audio';
 
@@ -31,8 +30,7 @@ const DECIDE_MS = 1_000;
 export class Conversation {
   readonly #store: Store;
   settings = loadSettings();
-  /** What the loudspeaker did, for the test hooks. */
-  readonly sound = { audibleSamples: 0, renderedSamples: 0, lastAudibleMs: 0 };
+  readonly sound = new Sound();
   codec: Codec | null = codecAsked(location.search);
   #key = loadKey();
   #context: AudioContext | null = null;
@@ -306,18 +304,15 @@ export class Conversation {
   }
 
   #playback(report: PlaybackReport): void {
-    levels.reply = report.peak;
-    this.sound.audibleSamples = report.audibleSamples;
-    this.sound.renderedSamples = report.renderedSamples;
-    if (report.peak > AUDIBLE) this.sound.lastAudibleMs = performance.now();
+    this.sound.take(report);
     this.#reply?.report(report);
     for (const { itemId, atS } of report.firstSoundTimes) {
       const ms = this.#clock.sounded(atS, (span) => this.#user?.lastLoud(span) ?? null);
       if (ms !== null) this.#store.dispatch({ kind: 'latency', itemId, ms });
     }
-    const playedMs = report.playedSamples / 24;
-    const idle = report.state === 'empty' && this.#store.state.playback === 'idle' && report.finished.length === 0;
-    if (!idle) this.#store.dispatch({ kind: 'playback', state: report.state, itemId: report.itemId, playedMs, finished: report.finished });
+    const { state, itemId, finished, playedSamples } = report;
+    if (state === 'empty' && this.#store.state.playback === 'idle' && finished.length === 0) return;
+    this.#store.dispatch({ kind: 'playback', state, itemId, playedMs: playedSamples / 24, finished });
   }
 
   async #lost(epoch: number, opened: boolean, code: number): Promise<void> {
