@@ -6,7 +6,7 @@
 
 use antiphon::config::Config;
 use antiphon::llm::fake::FakeLlm;
-use antiphon::server::{self, Parts};
+use antiphon::server::{self, Keys, Parts};
 use antiphon::session::Engines;
 use antiphon::stt::fake::FakeStt;
 use antiphon::telemetry::Metrics;
@@ -46,7 +46,8 @@ async fn start() -> SocketAddr {
         llm: Arc::new(FakeLlm::says(["One. Two. Three."])),
         tts: Arc::new(FakeTts::default()),
     };
-    let parts = Parts { config: Config::default(), engines, metrics: Metrics::new() };
+    let parts =
+        Parts { config: Config::default(), engines, metrics: Metrics::new(), keys: Keys::default(), tls: None };
     tokio::spawn(server::serve(listener, parts, CancellationToken::new()));
     address
 }
