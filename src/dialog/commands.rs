@@ -155,9 +155,18 @@ impl Dialog {
             return Err(Refusal::TruncateBeyondEnd { length_ms, asked_ms: audio_end_ms });
         }
         spoken.cut_at_ms(audio_end_ms);
-        self.history.drop_transcript(&id);
+        self.drop_transcript(&id);
         self.notify(Notice::ItemTruncated { item: id, content_index, audio_end_ms });
         Ok(())
+    }
+
+    /// Drops the wire transcript of a reply that the client truncated, also where it is still being made.
+    fn drop_transcript(&mut self, id: &ItemId) {
+        if let Some(item) = self.history.item_mut(id) {
+            item.drop_transcript();
+        }
+        let outputs = self.responses.values_mut().flat_map(|response| &mut response.outputs);
+        outputs.filter(|output| output.item.id == *id).for_each(|output| output.item.drop_transcript());
     }
 
     fn respond_on_request(&mut self, request: &ResponseRequest) -> Result<(), Refusal> {

@@ -1,6 +1,6 @@
 //! The conversation: its items in order, and what was heard of the spoken ones.
 
-use super::{Content, Item, ItemKind, ItemStatus, Place, Spoken};
+use super::{Item, ItemKind, ItemStatus, Place, Spoken};
 use crate::units::{ItemId, ResponseId, Timestamp};
 use std::collections::{HashMap, HashSet};
 
@@ -140,16 +140,5 @@ impl History {
         let unheard = self.unheard(now);
         let dry = unheard.iter().filter_map(|id| self.spoken.get(id)?.playhead().dry_at(now));
         dry.max().unwrap_or(Timestamp::ZERO)
-    }
-
-    /// Drops the wire transcript of a reply item that the client truncated.
-    pub(super) fn drop_transcript(&mut self, id: &ItemId) {
-        if let Some(Item { kind: ItemKind::Message { content, .. }, .. }) = self.item_mut(id) {
-            for part in content {
-                if let Content::OutputAudio { transcript } = part {
-                    *transcript = None;
-                }
-            }
-        }
     }
 }

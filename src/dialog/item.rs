@@ -172,6 +172,16 @@ impl Item {
         }
     }
 
+    /// Drops the transcript of what the model spoke.
+    pub(super) fn drop_transcript(&mut self) {
+        let ItemKind::Message { content, .. } = &mut self.kind else { return };
+        for part in content {
+            if let Content::OutputAudio { transcript } = part {
+                *transcript = None;
+            }
+        }
+    }
+
     /// All the words of a message's parts.
     pub(super) fn text(&self) -> String {
         let ItemKind::Message { content, .. } = &self.kind else { return String::new() };

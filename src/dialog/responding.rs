@@ -185,6 +185,8 @@ impl Dialog {
             match &mut content[0] {
                 Content::OutputText(written) => written.push_str(text),
                 Content::OutputAudio { transcript: Some(spoken) } => spoken.push_str(text),
+                // The client has truncated it.
+                Content::OutputAudio { transcript: None } => {}
                 _ => unreachable!("a message begins with its part"),
             }
         }

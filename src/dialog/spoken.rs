@@ -14,6 +14,8 @@ pub struct Spoken {
     playhead: Playhead,
     /// The history ends here, in bytes of `text`.
     cut: Option<usize>,
+    /// The client said so: it knows what was heard, and an estimate changes that no more.
+    client_cut: bool,
 }
 
 /// Where a chunk of text and its audio end.
@@ -34,6 +36,7 @@ impl Spoken {
             generated: Samples::ZERO,
             playhead: Playhead::queued(rate, not_before),
             cut: None,
+            client_cut: false,
         }
     }
 
@@ -107,22 +110,25 @@ impl Spoken {
         self.cut.is_none() && self.heard(now) < self.generated
     }
 
-    /// Ends the history of this item where `heard` samples end, at a word. A client's cut beats an earlier estimate.
+    /// Ends the history of this item where `heard` samples end, at a word; unless the client has said where it ends.
     pub(super) fn cut(&mut self, heard: Samples) {
-        self.cut = Some(self.text_end(heard));
+        if !self.client_cut {
+            self.cut = Some(self.text_end(heard));
+        }
     }
 
-    /// The same in milliseconds, as clients count. Some round the length they were sent down: the last millisecond begun
-    /// is the end, or the last word would be lost.
+    /// The client says where it ends, in milliseconds; its last word counts. Some round the length they were sent down:
+    /// the last millisecond begun is the end, or the last word would be lost.
     pub(super) fn cut_at_ms(&mut self, heard_ms: u64) {
         let at_end = heard_ms >= self.generated.as_ms(self.rate);
-        self.cut(if at_end { self.generated } else { Samples::from_ms(heard_ms, self.rate) });
+        let heard = if at_end { self.generated } else { Samples::from_ms(heard_ms, self.rate) };
+        self.cut = Some(self.text_end(heard));
+        self.client_cut = true;
     }
 
     /// Ends the history at what had been sent: the rest was never given out.
     pub(super) fn cut_unsent(&mut self) {
-        let sent = self.playhead.n_sent();
-        self.cut = Some(self.text_end(sent));
+        self.cut(self.playhead.n_sent());
     }
 
     /// The words that belong in the history.
@@ -206,7 +212,11 @@ mod tests {
     fn a_later_cut_by_the_client_beats_the_estimate() {
         let mut spoken = spoken();
         spoken.cut(Samples(600));
-        spoken.cut(Samples(1_300));
+        // 1300 samples are 54.2 ms.
+        spoken.cut_at_ms(55);
         assert_eq!(spoken.history(), "Hello there.");
+        spoken.cut(Samples(600));
+        spoken.cut_unsent();
+        assert_eq!(spoken.history(), "Hello there.", "and no later one beats it");
     }
 }

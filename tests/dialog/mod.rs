@@ -6,3 +6,4 @@ mod remote;
 mod rules;
 mod script;
 mod tools;
+mod truncation;
