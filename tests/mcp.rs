@@ -336,3 +336,44 @@ async fn a_tool_of_a_server_can_be_demanded() {
     socket.send(json!({"type": "response.create", "response": {"tool_choice": choice}})).await;
     assert_eq!(socket.news().await["error"]["param"], "response.tool_choice");
 }
+
+#[tokio::test]
+async fn a_server_declared_again_by_its_label_goes_by_what_is_said_now() {
+    let served = serve().await;
+    let (hub, llm) = hub(&served.url, 0, vec![vec![call(0, "find_book", json!({"title": "Emma"})), end()]]).await;
+    let mut socket = hub.connect("").await;
+    declare(&mut socket, json!([server(&served.url, json!({"require_approval": "never"}))])).await;
+    socket.until("conversation.item.done").await;
+    let again = json!({"type": "mcp", "server_label": "library", "allowed_tools": ["find_book"],
+        "require_approval": "always"});
+    declare(&mut socket, json!([again])).await;
+    let events = socket.until("conversation.item.done").await;
+    let shown = &events[0]["session"]["tools"][0];
+    assert_eq!((&shown["server_url"], &shown["require_approval"]), (&json!(served.url), &json!("always")));
+    assert_eq!(events[4]["item"]["tools"].as_array().map(Vec::len), Some(1));
+    let events = socket.ask("Where is Emma?").await;
+    assert_eq!(find(&events, "response.output_item.done")["item"]["type"], "mcp_approval_request");
+    assert_eq!(*served.books.called.lock().expect("no panic"), Vec::<String>::new());
+    assert_eq!(llm.requests()[0].tools.len(), 1);
+}
+
+#[tokio::test]
+async fn a_response_goes_by_its_own_consent_and_tools() {
+    let served = serve().await;
+    let find_it = || vec![call(0, "find_book", json!({"title": "Emma"})), end()];
+    let (hub, llm) = hub(&served.url, 0, vec![find_it(), find_it()]).await;
+    let mut socket = hub.connect("").await;
+    declare(&mut socket, json!([server(&served.url, json!({"require_approval": "never"}))])).await;
+    socket.until("conversation.item.done").await;
+    for (approval, kind) in [(json!("always"), "mcp_approval_request"), (Value::Null, "mcp_call")] {
+        let mut tool = json!({"type": "mcp", "server_label": "library", "allowed_tools": ["find_book", "hang"]});
+        if !approval.is_null() {
+            tool["require_approval"] = approval;
+        }
+        socket.send(json!({"type": "response.create", "response": {"tools": [tool]}})).await;
+        let events = socket.until("response.done").await;
+        assert_eq!(find(&events, "response.output_item.done")["item"]["type"], kind);
+    }
+    assert_eq!(llm.requests().iter().map(|request| request.tools.len()).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(*served.books.called.lock().expect("no panic"), ["find_book Emma"], "the session needs no consent");
+}

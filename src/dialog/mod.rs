@@ -31,7 +31,9 @@ pub use event::{Command, Event, Place, ToolCallDelta};
 pub use history::History;
 pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
 pub use memory::{Memory, Truncation};
-pub use settings::{InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, Settings, TurnDetection};
+pub use settings::{
+    InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, ServerUse, Settings, TurnDetection,
+};
 pub use spoken::Spoken;
 pub use state::{Dialog, Listener};
 pub use usage::ResponseUsage;

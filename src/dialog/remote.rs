@@ -42,6 +42,13 @@ struct Listing {
     tools: Option<Result<Vec<RemoteTool>, ()>>,
 }
 
+impl Remote {
+    /// The list of the server that is declared under this label.
+    fn listing(&self, label: &str) -> Option<&Listing> {
+        self.listings.iter().find(|listing| listing.declared.server.label == label)
+    }
+}
+
 /// A tool of a server, under the name the model knows it by.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
@@ -124,18 +131,21 @@ impl Dialog {
     /// The tools of a response, functions first. `Err`: the one that was chosen is not there.
     pub(super) fn offered(&self, settings: &ResponseSettings) -> Result<Offered, String> {
         let (mut tools, mut remote) = (settings.tools.clone(), BTreeMap::new());
-        let listings =
-            self.remote.listings.iter().filter(|listing| {
-                settings.in_conversation && settings.servers.contains(&listing.declared.server.label)
-            });
-        for (listing, tool) in listings.flat_map(|l| l.tools.iter().flatten().flatten().map(move |tool| (l, tool))) {
-            let label = &listing.declared.server.label;
+        let uses = settings.servers.iter().filter(|_| settings.in_conversation);
+        let uses = uses.filter_map(|used| Some((used, self.remote.listing(&used.label)?)));
+        let shown = uses.flat_map(|(used, listing)| {
+            let tools = listing.tools.iter().flatten().flatten().filter(|tool| used.admits(tool));
+            tools.map(move |tool| (used, listing, tool))
+        });
+        for (used, listing, tool) in shown {
+            let label = &used.label;
             let free = |name: &String| !tools.iter().any(|tool| tool.name == *name);
             let names = [exposed(&tool.name), exposed(&format!("{label}__{}", tool.name))];
             let Some(name) = names.into_iter().find(free) else { continue };
             let (description, parameters) = (tool.description.clone(), tool.input_schema.clone());
             tools.push(Tool { name: name.clone(), description, parameters });
-            let asks = listing.declared.asks_before(tool);
+            let consent = used.consent.as_ref().unwrap_or(&listing.declared.consent);
+            let asks = consent.asks_before(tool);
             remote.insert(name, Offer { label: label.clone(), name: tool.name.clone(), asks });
         }
         let Some(chosen) = &settings.server_choice else {

@@ -3,7 +3,7 @@
 use super::Memory;
 use crate::audio::codec::Format;
 use crate::llm::{Tool, ToolChoice};
-use crate::mcp::Declared;
+use crate::mcp::{Consent, Declared, Filter, RemoteTool};
 use crate::units::Samples;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -48,6 +48,29 @@ pub struct ServerChoice {
     pub tool: Option<String>,
 }
 
+/// What one response may do on a server that its session declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerUse {
+    /// Which server.
+    pub label: String,
+    /// The tools the model is shown of those the session admits; `None`: all.
+    pub allowed: Option<Filter>,
+    /// The calls that wait for consent; `None`: as the session has it.
+    pub consent: Option<Consent>,
+}
+
+impl ServerUse {
+    /// All that the session lets it do.
+    fn whole(label: &str) -> Self {
+        Self { label: label.to_owned(), allowed: None, consent: None }
+    }
+
+    /// Whether the model is shown this tool.
+    pub(super) fn admits(&self, tool: &RemoteTool) -> bool {
+        self.allowed.as_ref().is_none_or(|filter| filter.admits(tool))
+    }
+}
+
 /// Server-side turn detection, as far as the dialog goes by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnDetection {
@@ -87,8 +110,8 @@ pub struct ResponseRequest {
     pub tools: Option<Vec<Tool>>,
     /// Replaces the session's choice.
     pub tool_choice: Option<ToolChoice>,
-    /// Replaces the session's servers: their labels.
-    pub servers: Option<Vec<String>>,
+    /// Replaces the session's servers.
+    pub servers: Option<Vec<ServerUse>>,
     /// Goes with `tool_choice`, which it replaces.
     pub server_choice: Option<ServerChoice>,
     /// The response stands beside the conversation: it neither reads it (when `input` is given) nor adds to it.
@@ -129,8 +152,8 @@ pub struct ResponseSettings {
     pub tools: Vec<Tool>,
     /// Whether it must.
     pub tool_choice: ToolChoice,
-    /// Labels of the remote servers whose tools it may call too.
-    pub servers: Vec<String>,
+    /// The remote servers whose tools it may call too.
+    pub servers: Vec<ServerUse>,
     /// Whether it must call one of theirs; goes before `tool_choice`.
     pub server_choice: Option<ServerChoice>,
     /// Whether its items join the conversation.
@@ -143,7 +166,7 @@ impl ResponseSettings {
     /// `request` over `session`.
     pub fn resolve(session: &Settings, request: &ResponseRequest) -> Self {
         let request = request.clone();
-        let labels = || session.servers.iter().map(|declared| declared.server.label.clone()).collect();
+        let all = || session.servers.iter().map(|declared| ServerUse::whole(&declared.server.label)).collect();
         let chosen = if request.tool_choice.is_some() { None } else { session.server_choice.clone() };
         Self {
             instructions: request.instructions.unwrap_or_else(|| session.instructions.clone()),
@@ -154,7 +177,7 @@ impl ResponseSettings {
             max_output_tokens: request.max_output_tokens.unwrap_or(session.max_output_tokens),
             tools: request.tools.unwrap_or_else(|| session.tools.clone()),
             tool_choice: request.tool_choice.unwrap_or_else(|| session.tool_choice.clone()),
-            servers: request.servers.unwrap_or_else(labels),
+            servers: request.servers.unwrap_or_else(all),
             server_choice: request.server_choice.or(chosen),
             in_conversation: !request.out_of_band,
             metadata: request.metadata,

@@ -47,17 +47,25 @@ impl Declared {
 
     /// Whether a call of it waits.
     pub fn asks_before(&self, tool: &RemoteTool) -> bool {
+        self.consent.asks_before(tool)
+    }
+}
+
+impl Consent {
+    /// Whether a call of it waits.
+    pub fn asks_before(&self, tool: &RemoteTool) -> bool {
         let named = |filter: &Option<Filter>| filter.as_ref().is_some_and(|filter| filter.admits(tool));
-        match &self.consent {
-            Consent::Always => true,
-            Consent::Never => false,
-            Consent::ByTool { always, never } => named(always) || !named(never),
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::ByTool { always, never } => named(always) || !named(never),
         }
     }
 }
 
 impl Filter {
-    fn admits(&self, tool: &RemoteTool) -> bool {
+    /// Whether it lets this tool through.
+    pub fn admits(&self, tool: &RemoteTool) -> bool {
         self.names.as_ref().is_none_or(|names| names.contains(&tool.name))
             && self.read_only.is_none_or(|wanted| wanted == tool.is_read_only())
     }

@@ -3,7 +3,7 @@
 use super::actor::Actor;
 use super::hearing::Report;
 use super::setup::Setup;
-use crate::dialog::{Action, Command, Event, ItemKind, Notice, Progress, RemoteCall, ServerChoice};
+use crate::dialog::{Action, Command, Event, ItemKind, Notice, Progress, RemoteCall, ServerChoice, ServerUse};
 use crate::mcp::{CallError, Connected, Connection, Consent, Declared, Filter, RemoteTool, Server};
 use crate::units::ItemId;
 use crate::wire::{self, McpCallError, McpServer, McpTool, ResponseParams, ServerEvent, WireError};
@@ -95,7 +95,7 @@ impl Actor {
             let param = format!("session.tools[{index}].server_url");
             if server.server_url.is_none() {
                 match known(&server.server_label) {
-                    Some(earlier) => *server = earlier.clone(),
+                    Some(earlier) => reach_as_before(server, earlier),
                     None => {
                         let message = format!("Missing required parameter: '{param}'.");
                         return Err(WireError::invalid("missing_required_parameter", message, Some(&param)));
@@ -111,7 +111,6 @@ impl Actor {
 
     /// A response may choose among the session's servers; it declares none.
     pub(super) fn check_response_servers(&self, params: &ResponseParams) -> Result<(), WireError> {
-        let declared = labels(&self.session.tools);
         for (index, tool) in params.tools.iter().flatten().enumerate() {
             let wire::Tool::Mcp(server) = tool else { continue };
             let param = format!("response.tools[{index}].server_label");
@@ -119,12 +118,23 @@ impl Actor {
                 let problem = "a response outside of the conversation has no place for its results";
                 return Err(WireError::server_refused(&server.server_label, problem, &param));
             }
-            if !declared.contains(&server.server_label) {
+            if !servers(&self.session.tools).any(|declared| declared.server_label == server.server_label) {
                 let problem = "it is declared in session.update first";
                 return Err(WireError::server_refused(&server.server_label, problem, &param));
             }
         }
         Ok(())
+    }
+}
+
+/// A server named by its label alone is reached as before. What may be done there is what is said now.
+fn reach_as_before(server: &mut McpServer, earlier: &McpServer) {
+    server.server_url.clone_from(&earlier.server_url);
+    if server.authorization.is_none() {
+        server.authorization.clone_from(&earlier.authorization);
+    }
+    if server.headers.is_empty() {
+        server.headers.clone_from(&earlier.headers);
     }
 }
 
@@ -138,16 +148,24 @@ impl Setup {
 
 /// The servers among a session's tools.
 pub(super) fn declared(tools: &[wire::Tool]) -> Vec<Declared> {
-    let servers = tools.iter().filter_map(|tool| match tool {
-        wire::Tool::Mcp(server) => Some(server),
-        wire::Tool::Function { .. } => None,
-    });
-    servers.map(declaration).collect()
+    servers(tools).map(declaration).collect()
 }
 
-/// Their labels.
-pub(super) fn labels(tools: &[wire::Tool]) -> Vec<String> {
-    declared(tools).into_iter().map(|declared| declared.server.label).collect()
+/// The servers among a response's tools, and what it may do there.
+pub(super) fn uses(tools: &[wire::Tool]) -> Vec<ServerUse> {
+    let used = |server: &McpServer| ServerUse {
+        label: server.server_label.clone(),
+        allowed: server.allowed_tools.as_ref().map(filter),
+        consent: server.require_approval.as_ref().map(consent),
+    };
+    servers(tools).map(used).collect()
+}
+
+fn servers(tools: &[wire::Tool]) -> impl Iterator<Item = &McpServer> {
+    tools.iter().filter_map(|tool| match tool {
+        wire::Tool::Mcp(server) => Some(server),
+        wire::Tool::Function { .. } => None,
+    })
 }
 
 pub(super) fn choice(choice: &wire::ToolChoice) -> Option<ServerChoice> {
@@ -156,14 +174,6 @@ pub(super) fn choice(choice: &wire::ToolChoice) -> Option<ServerChoice> {
 }
 
 fn declaration(server: &McpServer) -> Declared {
-    let filter = |filter: &wire::ToolFilter| Filter { names: filter.tool_names.clone(), read_only: filter.read_only };
-    let consent = match &server.require_approval {
-        None | Some(wire::Approval::Flat(wire::ApprovalWord::Always)) => Consent::Always,
-        Some(wire::Approval::Flat(wire::ApprovalWord::Never)) => Consent::Never,
-        Some(wire::Approval::ByTool { always, never }) => {
-            Consent::ByTool { always: always.as_ref().map(filter), never: never.as_ref().map(filter) }
-        }
-    };
     Declared {
         server: Server {
             label: server.server_label.clone(),
@@ -172,7 +182,21 @@ fn declaration(server: &McpServer) -> Declared {
             headers: server.headers.clone(),
         },
         allowed: server.allowed_tools.as_ref().map(filter),
-        consent,
+        consent: server.require_approval.as_ref().map(consent).unwrap_or_default(),
+    }
+}
+
+fn filter(filter: &wire::ToolFilter) -> Filter {
+    Filter { names: filter.tool_names.clone(), read_only: filter.read_only }
+}
+
+fn consent(approval: &wire::Approval) -> Consent {
+    match approval {
+        wire::Approval::Flat(wire::ApprovalWord::Always) => Consent::Always,
+        wire::Approval::Flat(wire::ApprovalWord::Never) => Consent::Never,
+        wire::Approval::ByTool { always, never } => {
+            Consent::ByTool { always: always.as_ref().map(filter), never: never.as_ref().map(filter) }
+        }
     }
 }
 

@@ -120,7 +120,7 @@ fn request(params: wire::ResponseParams) -> ResponseRequest {
         speed: params.speed.map(|speed| speed as f32),
         output_format: params.format.map(format),
         max_output_tokens: params.max_output_tokens.map(max_tokens),
-        servers: params.tools.as_ref().map(|tools| remote::labels(tools)),
+        servers: params.tools.as_ref().map(|tools| remote::uses(tools)),
         server_choice: params.tool_choice.as_ref().and_then(remote::choice),
         tools: params.tools.map(|tools| tools.iter().filter_map(tool).collect()),
         tool_choice: params.tool_choice.as_ref().map(tool_choice),
