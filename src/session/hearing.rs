@@ -1,7 +1,8 @@
 //! One utterance's transcription: a task that feeds the STT port and reports back.
 //!
 //! The actor starts one for each utterance and sends it PCM. Its feed is bounded: when the engine is behind or every
-//! decoder is taken, the feed fills up, and the actor stops reading the client. Nothing is dropped.
+//! decoder is taken, the feed fills up, and the actor stops reading the client. Nothing is dropped. Decoders are few, so
+//! that an utterance whose client falls silent gives its own back; its audio is kept and replayed when more comes.
 
 use crate::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
 use crate::units::{ItemId, Samples};
@@ -22,6 +23,10 @@ const PARTIAL_EVERY_SAMPLES: usize = 16_000 / 4;
 
 /// The longest wait for a decoder or for its taking a piece: what a feed holds.
 const BEHIND: Duration = Duration::from_secs(30);
+
+/// Without audio for so long a decoder is given back: only a client that commits by itself is silent for this long in the
+/// middle of an utterance, and for ever if it likes.
+const UNFED: Duration = Duration::from_secs(3);
 
 /// What the actor sends.
 pub(super) enum Feed {
@@ -72,15 +77,25 @@ impl Hearing {
     }
 
     async fn transcribe(&mut self) -> Result<Transcript, SttError> {
-        let open = self.stt.open(self.options.clone());
-        let mut utterance = timeout(BEHIND, open).await.map_err(|_| SttError::Timeout(BEHIND))??;
-        let (mut n_heard, mut n_unseen) = (Samples::ZERO, 0);
+        // As long as the longest utterance at most, which the actor sees to: 1 MB for 30 s.
+        let mut kept: Vec<i16> = Vec::new();
+        let mut utterance = self.open(&kept).await?;
+        let mut n_unseen = 0;
         loop {
-            let asked = match self.feed.recv().await {
+            let fed = match timeout(UNFED, self.feed.recv()).await {
+                Ok(fed) => fed,
+                Err(_) => {
+                    drop(utterance);
+                    let fed = self.feed.recv().await;
+                    utterance = self.open(&kept).await?;
+                    fed
+                }
+            };
+            let asked = match fed {
                 Some(Feed::Pcm(pcm)) => {
                     n_unseen += pcm.len();
-                    n_heard += Samples(pcm.len() as u64);
-                    timeout(BEHIND, utterance.push(pcm)).await.map_err(|_| SttError::Timeout(BEHIND))??;
+                    kept.extend_from_slice(&pcm);
+                    push(&mut *utterance, pcm).await?;
                     n_unseen >= PARTIAL_EVERY_SAMPLES && self.feed.is_empty()
                 }
                 Some(Feed::Ask) => true,
@@ -88,10 +103,20 @@ impl Hearing {
             };
             if asked {
                 n_unseen = 0;
-                self.partial(&mut *utterance, n_heard).await?;
+                self.partial(&mut *utterance, Samples(kept.len() as u64)).await?;
             }
         }
         timeout(self.timeout, utterance.finish()).await.map_err(|_| SttError::Timeout(self.timeout))?
+    }
+
+    /// A decoder that has heard `kept`. Waits its turn.
+    async fn open(&self, kept: &[i16]) -> Result<Box<dyn SttUtterance>, SttError> {
+        let open = self.stt.open(self.options.clone());
+        let mut utterance = timeout(BEHIND, open).await.map_err(|_| SttError::Timeout(BEHIND))??;
+        for piece in kept.chunks(PIECE_SAMPLES) {
+            push(&mut *utterance, piece.to_vec()).await?;
+        }
+        Ok(utterance)
     }
 
     async fn partial(&self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Result<(), SttError> {
@@ -102,3 +127,11 @@ impl Hearing {
         Ok(())
     }
 }
+
+async fn push(utterance: &mut dyn SttUtterance, pcm: Vec<i16>) -> Result<(), SttError> {
+    timeout(BEHIND, utterance.push(pcm)).await.map_err(|_| SttError::Timeout(BEHIND))?
+}
+
+#[cfg(test)]
+#[path = "hearing_tests.rs"]
+mod tests;
