@@ -4,6 +4,7 @@
 //! connection becomes a [`crate::session`]; this module moves bytes between the two and decides nothing about the
 //! dialog.
 
+mod accepting;
 mod app;
 mod assets;
 mod auth;
@@ -50,13 +51,14 @@ pub async fn serve(listener: TcpListener, mut parts: Parts, stop: CancellationTo
     match tls {
         Some(tls) => {
             tracing::info!("listening on https://{address}");
-            serve_on(tls.listen(listener), app, stop).await
+            serve_on(tls.listen(listener), app, stop).await;
         }
         None => {
             tracing::info!("listening on http://{address}");
-            serve_on(listener.tap_io(|stream| without_delay(stream)), app, stop).await
+            serve_on(listener.tap_io(|stream| without_delay(stream)), app, stop).await;
         }
     }
+    Ok(())
 }
 
 /// Small messages must not wait for an acknowledgement of the last one (Nagle).
@@ -66,7 +68,7 @@ fn without_delay(stream: &TcpStream) {
     }
 }
 
-async fn serve_on<L>(listener: L, app: Arc<App>, stop: CancellationToken) -> std::io::Result<()>
+async fn serve_on<L>(listener: L, app: Arc<App>, stop: CancellationToken)
 where
     L: Listener<Addr = SocketAddr>,
 {
@@ -77,17 +79,15 @@ where
             () = stopped.cancelled() => {}
         }
     });
-    let stopping = stop.clone();
-    let served = axum::serve(listener, router(app.clone())).with_graceful_shutdown(stopping.cancelled_owned());
+    let served = accepting::accept(listener, router(app.clone()), accepting::MAX_CONNECTIONS, stop.clone());
     let drained = async {
         stop.cancelled().await;
         app.drain().await;
     };
     tokio::select! {
-        result = async { tokio::join!(served.into_future(), drained).0 } => result,
+        _ = async { tokio::join!(served, drained) } => {}
         () = async { stop.cancelled().await; tokio::time::sleep(app.drain_time() + 2 * LAST_WORDS).await } => {
             tracing::warn!("some connections did not end in time");
-            Ok(())
         }
     }
 }
