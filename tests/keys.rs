@@ -176,12 +176,67 @@ async fn a_hub_without_keys_takes_any_but_a_dead_short_lived_one() {
 }
 
 #[tokio::test]
-async fn a_key_bound_to_a_server_that_is_not_allowed_opens_no_way_there() {
+async fn a_key_is_refused_what_an_update_would_be() {
     let hub = guarded().await;
-    let tool = json!({"type": "mcp", "server_label": "x", "server_url": "http://127.0.0.1:9/mcp"});
-    let made = secret(&hub, json!({"session": {"type": "realtime", "tools": [tool]}})).await;
-    let mut socket = bearer(&hub, made["value"].as_str().expect("a key")).await;
-    assert_eq!(socket.next().await["type"], "session.created");
-    assert_eq!(socket.next().await["error"]["code"], "mcp_server_not_allowed");
-    assert_eq!(socket.ask("Hello").await.last().expect("done")["response"]["status"], "completed");
+    let auth = format!("Bearer {KEY}");
+    let tool = |url: &str| json!({"type": "mcp", "server_label": "x", "server_url": url});
+    for (session, code, param) in [
+        (
+            json!({"tools": [tool("http://127.0.0.1:9/mcp")]}),
+            json!("mcp_server_not_allowed"),
+            "session.tools[0].server_url",
+        ),
+        (
+            json!({"tools": [{"type": "mcp", "server_label": "x"}]}),
+            json!("missing_required_parameter"),
+            "session.tools[0].server_url",
+        ),
+        (json!({"tool_choice": {"type": "function", "name": "nobody"}}), json!("invalid_value"), "session.tool_choice"),
+    ] {
+        let mut wish = json!({"session": {"type": "realtime"}});
+        wish["session"].as_object_mut().expect("an object").extend(session.as_object().expect("an object").clone());
+        let path = "/v1/realtime/client_secrets";
+        let (status, _, body) = http(&hub, Method::POST, path, Some(&auth), &wish.to_string()).await;
+        let error = &body["error"];
+        assert_eq!((status, &error["code"], &error["param"]), (400, &code, &json!(param)), "{body}");
+        assert_eq!(error.get("event_id"), None, "{body}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_is_as_lenient_as_the_configuration() {
+    let mut config = Config::default();
+    config.session.refuse_unknown_fields = false;
+    let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
+    let hub = Hub::with_keys(engines, config, Keys::of(&[KEY])).await;
+    let made = secret(&hub, json!({"session": {"type": "realtime", "of_next_year": 1, "instructions": "Hi."}})).await;
+    assert_eq!(made["session"]["instructions"], "Hi.");
+}
+
+#[tokio::test]
+async fn the_names_before_ga_make_keys_too() {
+    let hub = guarded().await;
+    let auth = format!("Bearer {KEY}");
+    let path = "/v1/realtime/sessions";
+    let wish = json!({"model": "mine", "modalities": ["text"], "instructions": "Be brief.", "turn_detection": null,
+        "input_audio_format": "g711_ulaw", "temperature": 0.8, "client_secret": {"expires_after": {"seconds": 60}}});
+    let (status, _, made) = http(&hub, Method::POST, path, Some(&auth), &wish.to_string()).await;
+    assert_eq!(status, 200, "{made}");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970").as_secs();
+    let expires_at = made["client_secret"]["expires_at"].as_u64().expect("seconds");
+    assert!((now + 50..=now + 60).contains(&expires_at), "{made}");
+    for field in ["model", "modalities", "instructions", "turn_detection", "input_audio_format"] {
+        assert_eq!(made[field], wish[field], "{field}: {made}");
+    }
+    assert_eq!((&made["object"], made.get("type")), (&json!("realtime.session"), None));
+    let mut socket = bearer(&hub, made["client_secret"]["value"].as_str().expect("a key")).await;
+    let begun = socket.next().await["session"].clone();
+    assert_eq!((&begun["output_modalities"], &begun["instructions"]), (&json!(["text"]), &json!("Be brief.")));
+
+    assert_eq!(http(&hub, Method::POST, path, None, "{}").await.0, 401);
+    assert_eq!(http(&hub, Method::POST, path, Some(&auth), "").await.0, 200, "without wishes");
+    let (status, _, refused) = http(&hub, Method::POST, path, Some(&auth), r#"{"modalities":["smell"]}"#).await;
+    assert_eq!((status, &refused["error"]["type"]), (400, &json!("invalid_request_error")), "{refused}");
+    let (status, _, refused) = http(&hub, Method::POST, path, Some(&auth), r#"{"volume":3}"#).await;
+    assert_eq!((status, &refused["error"]["param"]), (400, &json!("volume")), "{refused}");
 }

@@ -4,7 +4,7 @@
 
 use super::{AudioMode, Opening, Setup};
 use crate::units::{IdMint, SessionId};
-use crate::wire::{self, AudioFormat, ServerVad, SessionKind, SessionUpdate};
+use crate::wire::{self, AudioFormat, ServerVad, SessionKind, SessionUpdate, WireError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 impl Setup {
@@ -13,12 +13,14 @@ impl Setup {
         Duration::from_secs(60 * u64::from(self.session.max_minutes))
     }
 
-    /// The session object a session with these settings would begin with, if it began now.
-    pub fn describe(&self, settings: Option<&SessionUpdate>) -> wire::Session {
+    /// The session object a session with these settings would begin with, if it began now. `Err`: an update to them would
+    /// be refused so.
+    pub fn describe(&self, settings: Option<&SessionUpdate>) -> Result<wire::Session, WireError> {
         let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
         let mut session = self.plain_object(id);
         session.apply(settings.cloned().unwrap_or_default());
-        session
+        self.check_tools(&[], &mut session)?;
+        Ok(session)
     }
 
     /// The session object a session begins with.

@@ -171,8 +171,7 @@ impl Actor {
         }
         let mut next = self.session.clone();
         next.apply(update);
-        next.tool_choice.check(&next.tools, "session.tool_choice")?;
-        self.resolve_servers(&mut next)?;
+        self.setup.check_tools(&self.session.tools, &mut next)?;
         let command = Command::Update(Box::new(translate::settings(&next, self.setup.session.history_tokens)));
         let now = self.now();
         let actions = self.dialog.step(now, Event::Client { event_id, command });

@@ -72,7 +72,7 @@ impl Actor {
             return;
         }
         let mut session = self.session.clone();
-        if let Err(error) = self.resolve_servers(&mut session) {
+        if let Err(error) = self.setup.check_tools(&self.session.tools, &mut session) {
             return self.refuse(error);
         }
         let command = Command::Update(Box::new(self.dialog.settings().clone()));
@@ -80,33 +80,6 @@ impl Actor {
         let mut actions = self.dialog.step(now, Event::Client { event_id: None, command });
         actions.retain(|action| !matches!(action, Action::Notify(Notice::SettingsUpdated)));
         self.perform(actions);
-    }
-
-    /// Completes servers that a client names by their label only, and refuses those that are not allowed.
-    pub(super) fn resolve_servers(&self, next: &mut wire::Session) -> Result<(), WireError> {
-        let known = |label: &str| {
-            self.session.tools.iter().find_map(|tool| match tool {
-                wire::Tool::Mcp(server) if server.server_label == label => Some(server),
-                _ => None,
-            })
-        };
-        for (index, tool) in next.tools.iter_mut().enumerate() {
-            let wire::Tool::Mcp(server) = tool else { continue };
-            let param = format!("session.tools[{index}].server_url");
-            if server.server_url.is_none() {
-                match known(&server.server_label) {
-                    Some(earlier) => reach_as_before(server, earlier),
-                    None => {
-                        let message = format!("Missing required parameter: '{param}'.");
-                        return Err(WireError::invalid("missing_required_parameter", message, Some(&param)));
-                    }
-                }
-            }
-            let url = server.server_url.as_deref().unwrap_or_default();
-            let allowed = self.setup.mcp_config.allows(url);
-            allowed.map_err(|problem| WireError::server_refused(&server.server_label, &problem, &param))?;
-        }
-        Ok(())
     }
 
     /// A response may choose among the session's servers; it declares none.
@@ -139,6 +112,29 @@ fn reach_as_before(server: &mut McpServer, earlier: &McpServer) {
 }
 
 impl Setup {
+    /// Refuses a choice among tools that are not there and servers that are not allowed, and completes servers that are
+    /// named by their label only. `earlier`: the tools in force.
+    pub(super) fn check_tools(&self, earlier: &[wire::Tool], next: &mut wire::Session) -> Result<(), WireError> {
+        next.tool_choice.check(&next.tools, "session.tool_choice")?;
+        for (index, tool) in next.tools.iter_mut().enumerate() {
+            let wire::Tool::Mcp(server) = tool else { continue };
+            let param = format!("session.tools[{index}].server_url");
+            if server.server_url.is_none() {
+                match servers(earlier).find(|known| known.server_label == server.server_label) {
+                    Some(known) => reach_as_before(server, known),
+                    None => {
+                        let message = format!("Missing required parameter: '{param}'.");
+                        return Err(WireError::invalid("missing_required_parameter", message, Some(&param)));
+                    }
+                }
+            }
+            let url = server.server_url.as_deref().unwrap_or_default();
+            let allowed = self.mcp_config.allows(url);
+            allowed.map_err(|problem| WireError::server_refused(&server.server_label, &problem, &param))?;
+        }
+        Ok(())
+    }
+
     /// How long a client may take to ask for the answer after remote calls.
     pub(super) fn patience(&self) -> Option<Duration> {
         let ms = self.mcp_config.follow_up_ms;
