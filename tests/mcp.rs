@@ -64,6 +64,7 @@ impl ServerHandler for Library {
 struct Served {
     url: String,
     books: Library,
+    sessions: Arc<LocalSessionManager>,
     _stop: DropGuard,
 }
 
@@ -74,12 +75,13 @@ async fn serve() -> Served {
     let url = format!("http://{}/mcp", listener.local_addr().expect("bound"));
     let made = books.clone();
     let config = StreamableHttpServerConfig::default().with_cancellation_token(stop.clone());
+    let sessions = Arc::new(LocalSessionManager::default());
     let service: StreamableHttpService<Library, LocalSessionManager> =
-        StreamableHttpService::new(move || Ok(made.clone()), Default::default(), config);
+        StreamableHttpService::new(move || Ok(made.clone()), sessions.clone(), config);
     let router = axum::Router::new().nest_service("/mcp", service);
     let stopped = stop.clone().cancelled_owned();
     tokio::spawn(async move { axum::serve(listener, router).with_graceful_shutdown(stopped).await });
-    Served { url, books, _stop: stop.drop_guard() }
+    Served { url, books, sessions, _stop: stop.drop_guard() }
 }
 
 fn call(index: usize, name: &str, arguments: Value) -> Result<LlmDelta, String> {
@@ -376,4 +378,21 @@ async fn a_response_goes_by_its_own_consent_and_tools() {
     }
     assert_eq!(llm.requests().iter().map(|request| request.tools.len()).collect::<Vec<_>>(), [2, 2]);
     assert_eq!(*served.books.called.lock().expect("no panic"), ["find_book Emma"], "the session needs no consent");
+}
+
+#[tokio::test]
+async fn a_server_that_is_declared_no_more_is_left() {
+    let served = serve().await;
+    let (hub, _) = hub(&served.url, 0, Vec::new()).await;
+    let mut socket = hub.connect("").await;
+    declare(&mut socket, json!([server(&served.url, json!({}))])).await;
+    socket.until("conversation.item.done").await;
+    assert_eq!(served.sessions.sessions.read().await.len(), 1);
+    declare(&mut socket, json!([])).await;
+    let left = async {
+        while !served.sessions.sessions.read().await.is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), left).await.expect("its session there is closed");
 }

@@ -180,6 +180,7 @@ impl Actor {
             self.ingress.reduce_noise(next.audio.input.noise_reduction.as_ref().and_then(translate::noise_reduction));
             self.session = next;
             self.kind_is_fixed = true;
+            self.links.keep(&self.dialog.settings().servers);
         }
         self.perform(actions);
         Ok(())

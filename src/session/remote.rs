@@ -23,6 +23,11 @@ pub(super) struct Links {
 }
 
 impl Links {
+    /// Closes the connections to servers that are declared no more.
+    pub(super) fn keep(&mut self, declared: &[Declared]) {
+        self.open.retain(|label, _| declared.iter().any(|declared| declared.server.label == *label));
+    }
+
     /// The work of an item has ended, or ends here.
     pub(super) fn ended(&mut self, item: &ItemId) {
         self.work.remove(item);
