@@ -156,7 +156,7 @@ impl Dialog {
         let settings = &response.settings;
         let messages = match &response.input {
             None => {
-                let fixed = memory::tokens(&settings.instructions) + memory::tool_tokens(&settings.tools);
+                let fixed = memory::tokens(&settings.instructions) + memory::tool_tokens(&offered.tools);
                 self.history.forget(fixed, &self.settings.memory)?;
                 self.history.messages_of(&settings.instructions, self.history.recalled())
             }

@@ -9,6 +9,15 @@ use std::time::Duration;
 
 /// A conversation whose session has declared a server with the tool `find`, listed, and asked for it once.
 fn library() -> Runner {
+    let mut runner = described("");
+    for line in ["1 say where?", "2 respond", "3 call r1 0 find {}"] {
+        runner.run(line);
+    }
+    runner
+}
+
+/// The same, not asked yet; what `find` does, in these words.
+fn described(description: &str) -> Runner {
     let mut runner = Runner::new(Listener::Buffers, Some(AUTO));
     let server =
         Server { label: "l".into(), url: "http://h/".into(), authorization: None, headers: Default::default() };
@@ -23,14 +32,11 @@ fn library() -> Runner {
     });
     let tool = RemoteTool {
         name: "find".into(),
-        description: String::new(),
+        description: description.into(),
         input_schema: json!({"type": "object"}),
         annotations: None,
     };
     runner.dialog.step(Timestamp::ZERO, Event::Listed { item: item.expect("it is listed"), result: Ok(vec![tool]) });
-    for line in ["1 say where?", "2 respond", "3 call r1 0 find {}"] {
-        runner.run(line);
-    }
     runner
 }
 
@@ -106,4 +112,30 @@ fn a_client_that_asks_for_the_answer_is_not_answered_twice() {
     assert!(runner.history().ends_with("tool: Error: no such book"), "{}", runner.history());
     assert!(runner.run("109 tick").is_empty());
     assert!(runner.run("110 tick").contains(&"start r2 turn_0".to_owned()));
+}
+
+#[test]
+fn a_cancel_takes_the_answer_back_that_was_to_follow() {
+    let (mut runner, item) = running();
+    called(&mut runner, 10, &item, Ok("shelf 7".into()));
+    let refused = runner.run("20 cancel nobody");
+    assert_eq!(refused, ["< refused NoActiveResponse"], "that one is not under way");
+    assert_eq!(runner.dialog.next_deadline(), Some(Timestamp::from_ms(110)), "and changes nothing");
+    assert_eq!(runner.run("30 cancel"), Vec::<String>::new(), "there was something to cancel");
+    assert_eq!(runner.dialog.next_deadline(), None);
+    assert_eq!(runner.run("40 cancel"), ["< refused NoActiveResponse"]);
+}
+
+#[test]
+fn the_tools_of_servers_take_their_part_of_the_budget() {
+    let said = |description: &str| {
+        let mut runner = described(description);
+        runner.run("1 say first");
+        for line in ["2 respond", "3 text r1 Yes.", "4 finished r1", "5 say second"] {
+            runner.run(line);
+        }
+        runner.asked("6 respond")
+    };
+    assert!(said("short").contains("first"));
+    assert!(!said(&"x".repeat(40_000)).contains("first"), "10000 tokens of tools leave room for the last turn only");
 }

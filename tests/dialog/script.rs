@@ -59,6 +59,13 @@ impl Runner {
         Self { dialog: Dialog::new(settings, listener, 1), items: Vec::new(), responses: Vec::new() }
     }
 
+    /// The client wants no transcripts from now on.
+    pub fn silence_transcripts(&mut self) {
+        let settings = Settings { transcripts: false, ..self.dialog.settings().clone() };
+        let command = Command::Update(Box::new(settings));
+        self.dialog.step(Timestamp::ZERO, Event::Client { event_id: None, command });
+    }
+
     /// Runs one event line and gives its actions, rendered.
     pub fn run(&mut self, line: &str) -> Vec<String> {
         let (at, rest) = line.split_once(' ').expect("time and event");
@@ -70,6 +77,19 @@ impl Runner {
         let event = self.event(name, argument);
         let actions = self.dialog.step(now, event);
         actions.iter().map(|action| self.render(action)).collect()
+    }
+
+    /// Runs one event line and gives what the model is asked, as Rust prints it.
+    pub fn asked(&mut self, line: &str) -> String {
+        let (at, rest) = line.split_once(' ').expect("time and event");
+        let (name, argument) = rest.split_once(' ').unwrap_or((rest, ""));
+        let event = self.event(name, argument);
+        let actions = self.dialog.step(Timestamp::from_ms(at.parse().expect("milliseconds")), event);
+        let asked = actions.iter().find_map(|action| match action {
+            Action::StartResponse(work) => Some(format!("{:?}", work.chat.messages)),
+            _ => None,
+        });
+        asked.expect("the model is asked")
     }
 
     fn event(&self, name: &str, argument: &str) -> Event {
@@ -111,6 +131,9 @@ impl Runner {
             "delete" => client(Command::DeleteItem(self.item(first))),
             "retrieve" => client(Command::RetrieveItem(self.item(first))),
             "say" => client(Command::CreateItem { item: written(argument), place: Place::Last }),
+            "parts" => {
+                client(Command::CreateItem { item: empty(first.parse().expect("how many")), place: Place::Last })
+            }
             "result" => client(Command::CreateItem { item: result(first, rest), place: Place::Last }),
             "respond" => client(Command::Respond(Box::default())),
             "aside" => {
@@ -245,6 +268,12 @@ impl Runner {
 
 fn written(text: &str) -> Item {
     let content = vec![Content::InputText(text.into())];
+    Item { id: "".into(), status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
+}
+
+/// A message of so many parts without a word.
+fn empty(n_parts: usize) -> Item {
+    let content = vec![Content::InputText(String::new()); n_parts];
     Item { id: "".into(), status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
 }
 
