@@ -3,6 +3,9 @@
 use crate::mcp::{CallError, RemoteTool};
 use crate::units::ItemId;
 
+/// What a part or a tool takes beside its text: about its own size in memory.
+const PER_PART: usize = 64;
+
 /// One item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Item {
@@ -140,14 +143,16 @@ impl Item {
         }
     }
 
-    /// Bytes of its text.
+    /// Bytes of its text, and what holds them: parts without a word take room too.
     pub(super) fn n_bytes(&self) -> usize {
         match &self.kind {
-            ItemKind::Message { content, .. } => content.iter().map(|part| part.text().map_or(0, str::len)).sum(),
+            ItemKind::Message { content, .. } => {
+                content.iter().map(|part| PER_PART + part.text().map_or(0, str::len)).sum()
+            }
             ItemKind::FunctionCall { call_id, name, arguments } => call_id.len() + name.len() + arguments.len(),
             ItemKind::FunctionOutput { call_id, output } => call_id.len() + output.len(),
             ItemKind::RemoteTools { tools, .. } => {
-                tools.iter().map(|tool| tool.name.len() + tool.description.len()).sum()
+                tools.iter().map(|tool| PER_PART + tool.n_bytes()).sum()
             }
             ItemKind::RemoteCall { call, outcome, .. } => {
                 call.arguments.len() + outcome.iter().flatten().map(String::len).sum::<usize>()

@@ -104,7 +104,7 @@ async fn list(service: &RunningService<RoleClient, ()>) -> Result<Vec<RemoteTool
                 input_schema: Value::Object((*tool.input_schema).clone()),
                 annotations: tool.annotations.and_then(|hints| serde_json::to_value(hints).ok()),
             };
-            n_bytes += tool.name.len() + tool.description.len() + tool.input_schema.to_string().len();
+            n_bytes += tool.n_bytes();
             tools.push(tool);
         }
         if tools.len() > MAX_TOOLS || n_bytes > MAX_LIST_BYTES {

@@ -55,6 +55,12 @@ pub struct RemoteTool {
 }
 
 impl RemoteTool {
+    /// Bytes of its texts: name, description, schema, hints.
+    pub fn n_bytes(&self) -> usize {
+        let hints = self.annotations.as_ref().map_or(0, |hints| hints.to_string().len());
+        self.name.len() + self.description.len() + self.input_schema.to_string().len() + hints
+    }
+
     /// Whether the server says that the tool changes nothing.
     pub fn is_read_only(&self) -> bool {
         self.annotations.as_ref().is_some_and(|hints| hints["readOnlyHint"] == true)

@@ -483,3 +483,30 @@ fn a_hold_ends_also_for_what_was_truncated_meanwhile() {
             release",
     );
 }
+
+#[test]
+fn what_the_client_does_not_want_to_read_does_not_fail_either() {
+    let mut runner = Runner::new(Listener::Buffers, Some(AUTO));
+    runner.silence_transcripts();
+    check_with(
+        runner,
+        "0 started 0
+            open i1
+            < speech_started i1 0
+        900 stopped 800
+            close i1
+            < speech_stopped i1 800
+            < committed i1
+            < item_added i1
+            < item_done i1 Completed
+        950 unheard i1 the engine broke",
+    );
+}
+
+#[test]
+fn an_item_of_a_million_empty_parts_is_too_large() {
+    let mut runner = Runner::new(Listener::Buffers, Some(AUTO));
+    let refused = runner.run("0 parts 100000");
+    assert!(refused[0].starts_with("< refused ItemTooLarge"), "{refused:?}");
+    assert_eq!(runner.run("1 parts 1000").len(), 2);
+}
