@@ -151,9 +151,7 @@ impl Item {
             }
             ItemKind::FunctionCall { call_id, name, arguments } => call_id.len() + name.len() + arguments.len(),
             ItemKind::FunctionOutput { call_id, output } => call_id.len() + output.len(),
-            ItemKind::RemoteTools { tools, .. } => {
-                tools.iter().map(|tool| PER_PART + tool.n_bytes()).sum()
-            }
+            ItemKind::RemoteTools { tools, .. } => tools.iter().map(|tool| PER_PART + tool.n_bytes()).sum(),
             ItemKind::RemoteCall { call, outcome, .. } => {
                 call.arguments.len() + outcome.iter().flatten().map(String::len).sum::<usize>()
             }

@@ -136,9 +136,9 @@ impl Dialog {
 
     /// Whether a response is under way of which nothing has left yet.
     fn is_unanswered(&self) -> bool {
-        let spoken =
-            self.active.as_ref().and_then(|id| self.speaking_item(id)).and_then(|(id, _)| self.history.spoken(&id));
-        self.active.is_some() && spoken.is_none_or(|spoken| spoken.playhead().n_sent() == Samples::ZERO)
+        let Some(response) = self.active.as_ref().and_then(|id| self.responses.get(id)) else { return false };
+        let mut spoken = response.messages().filter_map(|item| self.history.spoken(item));
+        spoken.all(|spoken| spoken.playhead().n_sent() == Samples::ZERO)
     }
 
     /// Speech stops what is being said, and the history keeps what was heard of it.

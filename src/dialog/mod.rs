@@ -13,6 +13,7 @@ mod idle;
 mod item;
 mod listening;
 mod memory;
+mod outputs;
 mod own_input;
 mod reading;
 mod remote;

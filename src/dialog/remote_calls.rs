@@ -18,7 +18,9 @@ impl Dialog {
         self.responses.get_mut(id).expect("the caller looked it up").runs_calls = Some(tokens);
         let n_outputs = self.responses[id].outputs.len();
         for index in (0..n_outputs).filter(|index| calls.iter().all(|(at, ..)| at != index)) {
-            self.close(id, index, ItemStatus::Completed);
+            if !self.responses[id].outputs[index].closed {
+                self.close(id, index, ItemStatus::Completed);
+            }
         }
         for (index, item, call) in &calls {
             let arguments = OutputChange::RemoteArguments(call.arguments.clone());

@@ -51,7 +51,7 @@ pub(super) struct Output {
 impl Response {
     /// The message that is being spoken or written, and its index.
     fn message(&self) -> Option<(usize, &Output)> {
-        self.outputs.iter().enumerate().find(|(_, output)| output.call.is_none())
+        self.outputs.iter().enumerate().rfind(|(_, output)| output.call.is_none() && !output.closed)
     }
 
     pub(super) fn speaking_item(&self) -> Option<(ItemId, u32)> {
@@ -178,6 +178,9 @@ impl Dialog {
     }
 
     pub(super) fn text(&mut self, id: &ResponseId, text: &str) {
+        if self.is_space_between(id, text) {
+            return;
+        }
         let Some((index, item)) = self.message(id) else { return };
         let response = self.responses.get_mut(id).expect("it has a message");
         let audio = response.is_audio();
@@ -271,13 +274,14 @@ impl Dialog {
     /// Stops a response. What the listener will not hear is not history.
     pub(super) fn stop(&mut self, id: &ResponseId, reason: StopReason) {
         let Some(response) = self.responses.get(id) else { return };
-        let spoken = response.speaking_item().map(|(item, _)| item).filter(|_| response.is_audio());
+        let spoken: Vec<ItemId> = response.messages().cloned().collect();
         self.actions.push(Action::StopResponse(id.clone()));
         self.stop_calls(id);
         let now = self.now;
         // A client that buffers goes on to play what it has, unless it was told that the person spoke.
         let plays_on = reason == StopReason::ClientCancelled && self.listener == Listener::Buffers;
-        if let Some(spoken) = spoken.and_then(|item| self.history.spoken_mut(&item)) {
+        for item in spoken {
+            let Some(spoken) = self.history.spoken_mut(&item) else { continue };
             if plays_on { spoken.cut_unsent() } else { spoken.cut(spoken.heard(now)) }
         }
         self.end(id, ResponseStatus::Cancelled(reason), None);
@@ -362,6 +366,7 @@ impl Dialog {
     }
 
     fn begin_output(&mut self, id: &ResponseId, kind: ItemKind, call: Option<usize>) -> usize {
+        self.end_outputs(id);
         let item = Item { id: self.mint_item(), status: ItemStatus::InProgress, kind };
         let response = self.responses.get_mut(id).expect("the caller looked it up");
         let index = response.outputs.len();

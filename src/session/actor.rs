@@ -13,7 +13,7 @@ use super::timeline::Timeline;
 use super::turns::Turns;
 use super::voice::Voice;
 use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
-use crate::dialog::{Dialog, Event, Listener};
+use crate::dialog::{Dialog, Event, Listener, ToolCallDelta};
 use crate::stt::SpeakerState;
 use crate::turn::{Edge, Ending, Thresholds};
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
@@ -241,7 +241,8 @@ impl Actor {
             Product::Mark(response, Milestone::FirstChunk) => self.timeline.first_chunk(&response, now),
             Product::Audio(response, pcm) => self.speech(&response, &pcm),
             Product::Event(event) => {
-                if let Event::Finished { response, .. } = &event {
+                // What is spoken ends where a call begins, and with the response.
+                if let Event::Finished { response, .. } | Event::ToolCall(ToolCallDelta { response, .. }) = &event {
                     let response = response.clone();
                     self.finish_speech(&response);
                 }

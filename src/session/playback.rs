@@ -127,7 +127,7 @@ impl Actor {
         self.packed(response, item, index, made);
     }
 
-    /// The response's work has ended: what the resampler and the encoder still hold goes out.
+    /// What the response speaks now has ended: what the resampler and the encoder still hold goes out.
     pub(super) fn finish_speech(&mut self, response: &ResponseId) {
         let Some((item, index)) = self.dialog.speaking_item(response) else { return };
         let Some((_, voice)) = self.speaking.get_mut(response) else { return };

@@ -69,14 +69,16 @@ impl Voice {
         Ok((made, self.pack(false)?))
     }
 
-    /// The rest, at the end of the response.
+    /// The rest, at the end of an item. What is pushed behind it is the next one's.
     pub(super) fn finish(&mut self) -> Result<(Samples, Vec<Packet>), CodecError> {
         let before = self.pending.len();
         if let Some((_, resampler)) = &mut self.resampler {
             resampler.flush(&mut self.pending);
         }
         let made = Samples((self.pending.len() - before) as u64);
-        Ok((made, self.pack(true)?))
+        let packets = self.pack(true)?;
+        (self.packed, self.opus) = (Samples::ZERO, None);
+        Ok((made, packets))
     }
 
     /// The same PCM at 16 kHz.

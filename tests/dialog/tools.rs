@@ -56,27 +56,56 @@ fn a_result_without_its_call_is_refused_or_not_read() {
 }
 
 #[test]
-fn two_calls_and_words_are_three_outputs_in_order() {
+fn each_output_ends_before_the_next_begins() {
     let mut runner = Runner::new(Listener::Buffers, Some(AUTO));
-    for line in ["0 say weather?", "1 respond", "2 text r1 Let me see.", "3 call r1 0 weather {}"] {
+    for line in ["0 say weather?", "1 respond", "2 text r1 Let me see."] {
         runner.run(line);
     }
     check_with(
         runner,
-        "4 call r1 1 time {
+        "3 call r1 0 weather {}
+            < r1 i2 PartDone { audio: true, text: \"Let me see. \" }
+            < item_done i2 Completed
+            < output_done r1 i2
+            < output_added r1 i3
+            < item_added i3
+            < r1 i3 ArgumentsDelta { call_id: \"call_0\", delta: \"{}\" }
+        4 call r1 1 time {
+            < arguments_done r1 i3 weather({})
+            < item_done i3 Completed
+            < output_done r1 i3
             < output_added r1 i4
             < item_added i4
             < r1 i4 ArgumentsDelta { call_id: \"call_1\", delta: \"{\" }
         5 call r1 1  }
             < r1 i4 ArgumentsDelta { call_id: \"call_1\", delta: \"}\" }
         6 finished r1
-            < r1 i2 PartDone { audio: true, text: \"Let me see. \" }
-            < item_done i2 Completed
-            < output_done r1 i2
+            < arguments_done r1 i4 time({})
+            < item_done i4 Completed
+            < output_done r1 i4
+            < response_done r1 Completed",
+    );
+}
+
+#[test]
+fn words_behind_a_call_are_a_message_of_their_own() {
+    let mut runner = Runner::new(Listener::Buffers, Some(AUTO));
+    for line in ["0 say weather?", "1 respond", "2 text r1 Let me see.", "3 call r1 0 weather {}"] {
+        runner.run(line);
+    }
+    check_with(
+        runner,
+        "4 text r1 
+        5 text r1 One moment.
             < arguments_done r1 i3 weather({})
             < item_done i3 Completed
             < output_done r1 i3
-            < arguments_done r1 i4 time({})
+            < output_added r1 i4
+            < item_added i4
+            < r1 i4 PartAdded { audio: true }
+            < r1 i4 TranscriptDelta(\"One moment. \")
+        6 finished r1
+            < r1 i4 PartDone { audio: true, text: \"One moment. \" }
             < item_done i4 Completed
             < output_done r1 i4
             < response_done r1 Completed",
@@ -92,6 +121,9 @@ fn a_barge_in_into_an_answer_that_calls_takes_the_calls_back() {
     check_with(
         runner,
         "4 call r1 0 weather {}
+            < r1 i2 PartDone { audio: true, text: \"Let me see. \" }
+            < item_done i2 Completed
+            < output_done r1 i2
             < output_added r1 i3
             < item_added i3
             < r1 i3 ArgumentsDelta { call_id: \"call_0\", delta: \"{}\" }
@@ -99,9 +131,6 @@ fn a_barge_in_into_an_answer_that_calls_takes_the_calls_back() {
             open i4
             < speech_started i4 600
             stop r1
-            < r1 i2 PartDone { audio: true, text: \"Let me see. \" }
-            < item_done i2 Incomplete
-            < output_done r1 i2
             < item_done i3 Incomplete
             < output_done r1 i3
             < response_done r1 Cancelled(TurnDetected)
