@@ -1,7 +1,7 @@
 //! The listening half of the reducer: utterances, their transcripts, and when it is our turn.
 
 use super::captions::{Captions, is_echo};
-use super::{Action, Dialog, Item, Notice, Place, StopReason};
+use super::{Action, Dialog, Item, Listener, Notice, Place, StopReason};
 use crate::dialog::ResponseRequest;
 use crate::units::{ItemId, Samples, TurnId};
 
@@ -35,6 +35,8 @@ pub(super) struct Utterance {
     audio_start: Samples,
     pub(super) length: Samples,
     captions: Captions,
+    /// Words that stand and are told once it is an item.
+    untold: String,
     /// The reply that was sounding when it began.
     over: Option<String>,
 }
@@ -46,7 +48,8 @@ impl Utterance {
 
     /// One whose audio came whole.
     pub(super) fn given(item: ItemId, part: u32, length: Samples) -> Self {
-        Self { item, part, audio_start: Samples::ZERO, length, captions: Captions::default(), over: None }
+        let (captions, untold) = (Captions::default(), String::new());
+        Self { item, part, audio_start: Samples::ZERO, length, captions, untold, over: None }
     }
 }
 
@@ -107,14 +110,18 @@ impl Dialog {
         self.respond_if_due();
     }
 
-    fn commit(&mut self, utterance: Utterance) {
+    fn commit(&mut self, mut utterance: Utterance) {
         let item = Item::spoken_by_user(utterance.item.clone());
         let previous = self.history.insert(item.clone(), &Place::Last).expect("there is always an end");
         self.notify(Notice::Committed { item: utterance.item.clone(), previous: previous.clone() });
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
         self.notify(Notice::ItemDone { item, previous, response: None });
         self.trim();
-        let item = utterance.item.clone();
+        let (item, part) = (utterance.item.clone(), utterance.part);
+        let delta = std::mem::take(&mut utterance.untold);
+        if !delta.is_empty() && self.settings.transcripts {
+            self.notify(Notice::TranscriptDelta { item: item.clone(), part, delta });
+        }
         self.listening.awaiting.push(utterance);
         if let Some((failed, message)) = self.listening.early_failure.take()
             && failed == item
@@ -164,11 +171,14 @@ impl Dialog {
 
     pub(super) fn partial(&mut self, item: ItemId, text: &str) {
         let listening = &mut self.listening;
+        let is_live = self.settings.live_transcripts || self.listener == Listener::Obeys;
+        let lasts = listening.speaking.as_ref().is_some_and(|utterance| utterance.item == item);
         let mut under_way = listening.speaking.iter_mut().chain(listening.awaiting.iter_mut());
         let Some(utterance) = under_way.find(|utterance| utterance.item == item) else { return };
-        if let Some(delta) = utterance.captions.partial(text)
-            && self.settings.transcripts
-        {
+        let Some(delta) = utterance.captions.partial(text) else { return };
+        if lasts && !is_live {
+            utterance.untold.push_str(&delta);
+        } else if self.settings.transcripts {
             let part = utterance.part;
             self.notify(Notice::TranscriptDelta { item, part, delta });
         }

@@ -35,6 +35,8 @@ pub struct Settings {
     pub turn_detection: Option<TurnDetection>,
     /// Whether transcripts of the input are told to the client.
     pub transcripts: bool,
+    /// Whether a client that buffers is told the words of an utterance while it lasts; else from its commit on.
+    pub live_transcripts: bool,
     /// How much of the conversation the model reads.
     pub memory: Memory,
 }

@@ -66,6 +66,8 @@ pub(super) fn settings(session: &wire::Session, history_tokens: u32) -> Settings
             },
         }),
         transcripts: input.transcription.is_some(),
+        // In a conversation the protocol tells of an item's words once there is the item.
+        live_transcripts: session.kind == SessionKind::Transcription,
         memory: memory(session.truncation, history_tokens),
     }
 }

@@ -54,6 +54,7 @@ impl Runner {
             server_choice: None,
             turn_detection,
             transcripts: true,
+            live_transcripts: false,
             memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
         };
         Self { dialog: Dialog::new(settings, listener, 1), items: Vec::new(), responses: Vec::new() }
