@@ -13,6 +13,10 @@ pub enum Event {
         /// How much input audio there was by now, at 16 kHz.
         position: Samples,
     },
+    /// The client's connection is gone; it may come back.
+    Away,
+    /// The client is back.
+    Back,
     /// Two voiced windows while listening: perhaps speech.
     VoiceOnset,
     /// It was not speech.

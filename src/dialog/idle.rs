@@ -1,7 +1,7 @@
 //! A user who says nothing: after a while the hub speaks up (`idle_timeout_ms`).
 //!
 //! The time counts from the end of the last reply's sound. Speech without words begins it anew, words end it until the
-//! next reply.
+//! next reply. A client that is not connected is not spoken to: the time begins anew when it is back.
 
 use super::{Content, Dialog, Item, ItemKind, Notice, Place, ResponseRequest, Role};
 use crate::units::{SampleRate, Samples, Timestamp};
@@ -16,12 +16,19 @@ impl Dialog {
         let timeout = self.settings.turn_detection?.idle_timeout?;
         let answered = self.answered?;
         let listening = &self.listening;
-        let busy = self.active.is_some()
+        let busy = self.away
+            || self.active.is_some()
             || self.held.is_some()
             || listening.speaking.is_some()
             || listening.wants_response
             || !listening.awaiting.is_empty();
         (!busy).then(|| answered.max(self.history.last_heard_at()) + timeout)
+    }
+
+    /// The client is back, and has been silent for no time yet.
+    pub(super) fn back(&mut self) {
+        self.away = false;
+        self.answered = self.answered.map(|_| self.now);
     }
 
     /// The silence becomes an item without words, and a response is made to it. `position`: input audio so far.

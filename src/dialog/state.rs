@@ -44,6 +44,8 @@ pub struct Dialog {
     pub(super) held: Option<Held>,
     /// When the last response of the conversation ended, while nobody has said anything since.
     pub(super) answered: Option<Timestamp>,
+    /// Nobody is connected.
+    pub(super) away: bool,
     pub(super) remote: Remote,
     pub(super) now: Timestamp,
     pub(super) actions: Vec<Action>,
@@ -62,6 +64,7 @@ impl Dialog {
             active: None,
             held: None,
             answered: None,
+            away: false,
             remote: Remote::default(),
             now: Timestamp::ZERO,
             actions: Vec::new(),
@@ -79,6 +82,8 @@ impl Dialog {
         self.now = now;
         match event {
             Event::Tick { position } => self.tick(position),
+            Event::Away => self.away = true,
+            Event::Back => self.back(),
             Event::VoiceOnset => self.voice_onset(),
             Event::VoiceRetracted => self.release(),
             Event::SpeechStarted { audio_start } => self.speech_started(audio_start),

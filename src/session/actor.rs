@@ -76,6 +76,8 @@ pub(super) struct Actor {
     /// The utterance that closes was committed by the client.
     pub(super) committing: bool,
     pub(super) life: Life,
+    /// Somebody is connected, as the reducer knows.
+    pub(super) is_there: bool,
     /// Told to the client at the start.
     pub(super) resume_key: Option<String>,
 }
@@ -118,6 +120,7 @@ impl Actor {
             held_at: Samples::ZERO,
             committing: false,
             life,
+            is_there: true,
             resume_key,
             setup,
         }
@@ -129,6 +132,7 @@ impl Actor {
         self.greet();
         self.begin_servers();
         loop {
+            self.look_for_the_client();
             let more = self.judge_windows();
             let blocked = self.ingress.blocked_on();
             if self.has_drained() {

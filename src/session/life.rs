@@ -2,6 +2,7 @@
 
 use super::actor::Actor;
 use super::egress::Close;
+use crate::dialog::Event;
 use crate::wire::{Conversation, ServerEvent, SessionKind, SessionNotice, WireError, encode_notice};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -40,6 +41,14 @@ impl Actor {
         if let Some(key) = self.resume_key.take() {
             let within_s = u64::from(self.setup.session.resume_seconds);
             self.tell(&SessionNotice::Resumable { key, within_s });
+        }
+    }
+
+    /// Tells the reducer when the connection is gone, and when the client is back.
+    pub(super) fn look_for_the_client(&mut self) {
+        let is_there = self.egress.is_attached();
+        if std::mem::replace(&mut self.is_there, is_there) != is_there {
+            self.step(if is_there { Event::Back } else { Event::Away });
         }
     }
 

@@ -51,6 +51,16 @@ fn a_client_that_sent_no_audio_sent_no_silence() {
 }
 
 #[test]
+fn nobody_is_spoken_to_who_is_not_there() {
+    let mut runner = answered();
+    runner.run("3000 away");
+    assert_eq!(deadline_ms(&runner), None);
+    assert_eq!(runner.run("7100 tick 0"), Vec::<String>::new());
+    runner.run("60000 back");
+    assert_eq!(deadline_ms(&runner), Some(65_000), "the time begins anew");
+}
+
+#[test]
 fn words_end_the_waiting_and_a_noise_begins_it_anew() {
     let mut runner = answered();
     runner.run("3000 started 2900");

@@ -100,6 +100,8 @@ impl Runner {
         let client = |command| Event::Client { event_id: Some("evt".into()), command };
         match name {
             "tick" => Event::Tick { position: at16(if first.is_empty() { "0" } else { first }) },
+            "away" => Event::Away,
+            "back" => Event::Back,
             "onset" => Event::VoiceOnset,
             "retracted" => Event::VoiceRetracted,
             "started" => Event::SpeechStarted { audio_start: at16(first) },
