@@ -3,10 +3,26 @@
 //! `responding` asks for it before the model is asked. Nothing here is an item of the conversation, and nobody is told of it.
 
 use super::listening::Utterance;
+use super::responding::Response;
 use super::{Action, Dialog, InputEntry};
 use crate::units::{ItemId, ResponseId, Samples};
 
 impl Dialog {
+    /// Whether a response's work can start: the words it reads are known, and so are the tools it may call.
+    pub(super) fn has_all_it_reads(&self, response: &Response) -> bool {
+        let settings = &response.settings;
+        if settings.in_conversation && settings.servers.iter().any(|used| self.awaits_tools_of(&used.label)) {
+            return false;
+        }
+        let mut awaited = self.listening.awaiting.iter();
+        let words_are_known = match &response.input {
+            None => awaited.next().is_none(),
+            Some(entries) => !awaited
+                .any(|utterance| entries.iter().any(|entry| *entry == InputEntry::Reference(utterance.item.clone()))),
+        };
+        words_are_known && response.awaiting.is_empty()
+    }
+
     /// A response to a turn whose words were lost would answer something else: it fails with the reason.
     pub(super) fn nothing_to_answer(&mut self, id: &ResponseId) -> Option<String> {
         let response = self.responses.get_mut(id).expect("the caller looked it up");

@@ -112,13 +112,10 @@ impl Dialog {
         self.start_waiting();
     }
 
-    /// Starts the responses that waited for transcripts.
+    /// Starts the responses that have waited for transcripts or tools, and have them now.
     pub(super) fn start_waiting(&mut self) {
-        if !self.listening.awaiting.is_empty() || self.awaits_tools() {
-            return;
-        }
-        let waiting = |(_, response): &(&ResponseId, &Response)| !response.started && response.awaiting.is_empty();
-        let ids: Vec<ResponseId> = self.responses.iter().filter(waiting).map(|(id, _)| id.clone()).collect();
+        let ready = |(_, response): &(&ResponseId, &Response)| !response.started && self.has_all_it_reads(response);
+        let ids: Vec<ResponseId> = self.responses.iter().filter(ready).map(|(id, _)| id.clone()).collect();
         for id in ids {
             if let Some(message) = self.nothing_to_answer(&id) {
                 self.end(&id, ResponseStatus::Failed(message), None);

@@ -7,3 +7,4 @@ mod rules;
 mod script;
 mod tools;
 mod truncation;
+mod waiting;
