@@ -145,3 +145,16 @@ async fn stopping_lets_a_reply_finish_and_says_goodbye() {
     assert_eq!(busy.close().await.map(|frame| u16::from(frame.code)), Some(1001));
     hub.stop().await;
 }
+
+#[tokio::test]
+async fn every_error_and_every_byte_is_counted() {
+    let hub = hub("", "").await;
+    let mut socket = hub.connect("").await;
+    let before = hub.metric("antiphon_bytes_in_total ");
+    let cancel = json!({"type": "response.cancel"});
+    let length = cancel.to_string().len() as f64;
+    socket.send(cancel).await;
+    assert_eq!(socket.next().await["error"]["code"], "response_cancel_not_active");
+    assert_eq!(hub.metric("antiphon_errors_total{code=\"response_cancel_not_active\"} "), 1.0);
+    assert_eq!(hub.metric("antiphon_bytes_in_total ") - before, length);
+}

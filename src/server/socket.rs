@@ -87,8 +87,9 @@ impl Reader<'_> {
         End::Lost
     }
 
-    /// Waits for a message's share of the inbound budget; closes the session when none comes.
+    /// Counts a message and waits for its share of the inbound budget; closes the session when none comes.
     async fn share(&self, bytes: usize) -> Option<Share> {
+        self.app.setup.metrics.bytes_in(bytes as u64);
         let share = timeout(STUCK, self.app.budget(self.budget, bytes)).await.ok();
         if share.is_none() {
             self.handle.egress.close(Close { code: 1013, reason: "the server cannot keep up" });

@@ -322,6 +322,9 @@ impl Actor {
 
     /// Sends an event, in order with the response it belongs to.
     pub(super) fn send(&mut self, response: Option<ResponseId>, event: &ServerEvent) {
+        if let ServerEvent::Error { error } = event {
+            self.setup.metrics.error(error.code.unwrap_or("other"));
+        }
         let Some(text) = self.encode(event) else { return };
         self.push(response, text);
     }

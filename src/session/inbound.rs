@@ -51,7 +51,6 @@ impl Actor {
     pub(super) fn inbound(&mut self, inbound: Inbound) {
         match inbound.message {
             Said::Binary(bytes) => {
-                self.setup.metrics.bytes_in(bytes.len() as u64);
                 if let Err(error) = self.frame(&bytes) {
                     self.refuse(error);
                 }
@@ -68,7 +67,6 @@ impl Actor {
     }
 
     pub(super) fn refuse(&mut self, error: WireError) {
-        self.setup.metrics.error(error.code.unwrap_or("other"));
         self.send(None, &ServerEvent::Error { error });
     }
 
@@ -91,7 +89,6 @@ impl Actor {
     fn event(&mut self, event_id: Option<String>, event: ClientEvent) -> Result<(), WireError> {
         match event {
             ClientEvent::InputAudioAppend { audio } => {
-                self.setup.metrics.bytes_in(audio.len() as u64);
                 self.heard_audio();
                 self.check_room()?;
                 self.ingress.push(&audio).map_err(|error| bad_audio(&error))
