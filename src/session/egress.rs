@@ -206,7 +206,8 @@ impl Egress {
     pub(super) fn lose(&self) -> bool {
         let resumable = self.lock().retained.is_some();
         if resumable {
-            self.lost.notify_one();
+            // Kept for nobody: where no connection waits here, there is none to be given up.
+            self.lost.notify_waiters();
         }
         resumable
     }

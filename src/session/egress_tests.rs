@@ -94,3 +94,15 @@ async fn the_close_comes_after_what_was_there() {
     assert_eq!(drain(&egress).len(), 5);
     assert_eq!(egress.next().now_or_never(), Some(Err(Close { code: 1001, reason: "going away" })));
 }
+
+#[tokio::test]
+async fn a_connection_is_not_given_up_for_the_one_before_it() {
+    let egress = Egress::new(true);
+    assert!(egress.lose(), "it may come back");
+    egress.detach();
+    egress.attach(0).unwrap();
+    let mut lost = std::pin::pin!(egress.lost());
+    assert!(futures_util::poll!(lost.as_mut()).is_pending(), "this one takes what it is sent");
+    egress.lose();
+    assert!(futures_util::poll!(lost).is_ready());
+}
