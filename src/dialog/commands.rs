@@ -188,9 +188,12 @@ impl Dialog {
     }
 
     fn cancel(&mut self, response: Option<ResponseId>) -> Result<(), Refusal> {
-        self.forget_follow_up();
+        // Without an id whatever comes next is meant, also an answer that is to follow by itself.
+        let was_planned = response.is_none() && self.forget_follow_up();
         let wanted = response.or_else(|| self.active.clone());
-        let id = wanted.filter(|id| self.responses.contains_key(id)).ok_or(Refusal::NoActiveResponse)?;
+        let Some(id) = wanted.filter(|id| self.responses.contains_key(id)) else {
+            return if was_planned { Ok(()) } else { Err(Refusal::NoActiveResponse) };
+        };
         self.stop(&id, StopReason::ClientCancelled);
         if self.listener == Listener::Obeys {
             self.actions.push(Action::Flush(id));

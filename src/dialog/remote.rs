@@ -224,10 +224,10 @@ impl Dialog {
         }
     }
 
-    /// Somebody else has decided what comes next.
-    pub(super) fn forget_follow_up(&mut self) {
-        self.remote.follow_up = None;
+    /// Somebody else has decided what comes next. Says whether something was planned.
+    pub(super) fn forget_follow_up(&mut self) -> bool {
         self.remote.steps = 0;
+        self.remote.follow_up.take().is_some()
     }
 
     /// When the dialog goes on by itself; never while somebody speaks.
