@@ -229,7 +229,9 @@ impl Dialog {
 
     fn not_heard(&mut self, Utterance { item, part, .. }: Utterance, message: String) {
         self.listening.failure = Some(message.clone());
-        self.notify(Notice::TranscriptFailed { item, part, message });
+        if self.settings.transcripts {
+            self.notify(Notice::TranscriptFailed { item, part, message });
+        }
     }
 
     /// Answers the turn once it is over, its words are known and nothing else is being said. A turn without words

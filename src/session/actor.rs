@@ -231,6 +231,7 @@ impl Actor {
                 });
                 let result = result.map_err(|error| {
                     tracing::warn!(%error, "an utterance could not be transcribed");
+                    self.setup.metrics.error("transcription_failed");
                     error.to_string()
                 });
                 self.step(Event::Transcribed { item, result });

@@ -190,7 +190,6 @@ impl Actor {
                 }
                 self.speaking.remove(&view.id);
             }
-            Notice::TranscriptFailed { .. } => metrics.error("transcription_failed"),
             _ => {}
         }
     }
