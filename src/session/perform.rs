@@ -9,7 +9,7 @@ use crate::dialog::{Action, Modality, Notice, ResponseStatus, ResponseWork, Stop
 use crate::stt::SttOptions;
 use crate::telemetry::{Outcome, span};
 use crate::units::{ItemId, ResponseId, SampleRate};
-use crate::wire::{INCLUDE_LOGPROBS, ServerEvent};
+use crate::wire::{self, INCLUDE_LOGPROBS, ServerEvent};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument;
@@ -80,7 +80,7 @@ impl Actor {
             stt: self.setup.engines.stt.clone(),
             options: SttOptions {
                 language: transcription.and_then(|t| t.language.clone()).or_else(|| self.setup.language.clone()),
-                prompt: transcription.and_then(|t| t.prompt.clone()),
+                prompt: transcription.and_then(wire::Transcription::expected),
                 logprobs: self.session.include.iter().flatten().any(|name| name == INCLUDE_LOGPROBS),
                 speaker: self.speaker.clone(),
             },

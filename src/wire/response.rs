@@ -160,7 +160,7 @@ impl StatusDetails {
         Self { kind: ResponseStatus::Incomplete, reason: Some(reason), error: None }
     }
 
-    /// `{type: failed, error}`; `code` names the stage.
+    /// `{type: failed, error}`; the message says which stage failed and how.
     pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
         let error = StatusError { kind: "server_error", code: code.into(), message: message.into() };
         Self { kind: ResponseStatus::Failed, reason: None, error: Some(error) }

@@ -105,12 +105,21 @@ pub struct Transcription {
     /// Accepted, echoed, without effect here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
-    /// Words to expect, as a list.
+    /// Words to expect, as a list; they go to the engine behind the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keywords: Option<Vec<String>>,
-    /// Languages to expect.
+    /// Accepted, echoed, without effect here: `language` names the one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub languages: Option<Vec<String>>,
+}
+
+impl Transcription {
+    /// The words to expect, in one text: the prompt, then the keywords.
+    pub fn expected(&self) -> Option<String> {
+        let keywords = self.keywords.iter().map(|words| words.join(", ")).filter(|words| !words.is_empty());
+        let all: Vec<String> = self.prompt.iter().cloned().chain(keywords).collect();
+        (!all.is_empty()).then(|| all.join(" "))
+    }
 }
 
 /// Noise reduction of the microphone's audio, before everything else.

@@ -124,3 +124,18 @@ fn truncation_is_read_checked_and_shown() {
         assert_eq!(parse(&text).unwrap_err().code, Some(code), "{text}");
     }
 }
+
+#[test]
+fn what_to_expect_is_one_text_for_the_engine() {
+    let words = |words: &[&str]| Some(words.iter().map(|word| (*word).to_owned()).collect());
+    let of = |prompt: Option<&str>, keywords| Transcription {
+        prompt: prompt.map(str::to_owned),
+        keywords,
+        ..Default::default()
+    };
+    assert_eq!(of(None, None).expected(), None);
+    assert_eq!(of(None, words(&[])).expected(), None);
+    assert_eq!(of(Some("A talk on ships."), None).expected().as_deref(), Some("A talk on ships."));
+    assert_eq!(of(None, words(&["bow", "aft"])).expected().as_deref(), Some("bow, aft"));
+    assert_eq!(of(Some("Ships."), words(&["bow"])).expected().as_deref(), Some("Ships. bow"));
+}
