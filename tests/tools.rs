@@ -71,19 +71,19 @@ async fn a_function_is_called_answered_and_its_result_spoken_of() {
             "conversation.item.added",
             "response.content_part.added",
             "response.output_text.delta",
-            "response.output_item.added",
-            "conversation.item.added",
-            "response.function_call_arguments.delta",
-            "response.output_item.added",
-            "conversation.item.added",
-            "response.function_call_arguments.delta",
             "response.output_text.done",
             "response.content_part.done",
             "conversation.item.done",
             "response.output_item.done",
+            "response.output_item.added",
+            "conversation.item.added",
+            "response.function_call_arguments.delta",
             "response.function_call_arguments.done",
             "conversation.item.done",
             "response.output_item.done",
+            "response.output_item.added",
+            "conversation.item.added",
+            "response.function_call_arguments.delta",
             "response.function_call_arguments.done",
             "conversation.item.done",
             "response.output_item.done",
@@ -213,4 +213,35 @@ async fn a_cancelled_call_is_incomplete_and_never_done() {
     assert_eq!(response["output"][0]["status"], "incomplete");
     socket.ask("And now?").await;
     assert_eq!(llm.requests()[1].messages[1..], [Message::User("And now?".into())]);
+}
+
+#[tokio::test]
+async fn what_is_spoken_before_a_call_is_whole_before_it() {
+    let text = |text: &str| Ok(LlmDelta::Text(text.into()));
+    let spoken = vec![text("Let me see."), call(0, "call_a", "weather", "{}"), text("Let me see."), end()];
+    let (hub, _) = hub(vec![words("Let me see."), spoken]).await;
+    let mut socket = hub.connect("").await;
+    let audio = |events: &[Value], item: &Value| -> usize {
+        let of = |event: &&Value| event["type"] == "response.output_audio.delta" && event["item_id"] == *item;
+        events.iter().filter(of).map(|event| event["delta"].as_str().expect("base64").len()).sum()
+    };
+    let plain = socket.ask("Rome?").await;
+    let whole = audio(&plain, &plain.last().expect("done")["response"]["output"][0]["id"]);
+    assert!(whole > 0);
+    let events = socket.ask("And now?").await;
+    let output = &events.last().expect("done")["response"]["output"];
+    let kinds: Vec<_> = output.as_array().expect("items").iter().map(|item| item["type"].clone()).collect();
+    assert_eq!(kinds, ["message", "function_call", "message"]);
+    for index in [0, 2] {
+        assert_eq!(audio(&events, &output[index]["id"]), whole, "to the last sample");
+    }
+    let mut open = None;
+    for event in events.iter().filter(|event| event["output_index"].is_u64()) {
+        let index = event["output_index"].as_u64();
+        match event["type"].as_str().expect("a type") {
+            "response.output_item.added" => assert_eq!(open.replace(index), None, "one after the other"),
+            "response.output_item.done" => assert_eq!(open.take(), Some(index)),
+            _ => assert_eq!(open, Some(index), "{event}"),
+        }
+    }
 }

@@ -11,13 +11,13 @@ fn a_turn_is_heard_and_answered() {
             < speech_started i1 300
         500 partial i1 what
         700 partial i1 what time
-            < transcript_delta i1 \"what\"
         1000 stopped 1000
             close i1
             < speech_stopped i1 1000
             < committed i1
             < item_added i1
             < item_done i1 Completed
+            < transcript_delta i1 \"what\"
         1010 heard i1 what time is it
             < transcript i1 \"what time is it\"
             < response_created r1

@@ -62,7 +62,15 @@ impl Runner {
 
     /// The client wants no transcripts from now on.
     pub fn silence_transcripts(&mut self) {
-        let settings = Settings { transcripts: false, ..self.dialog.settings().clone() };
+        self.set(Settings { transcripts: false, ..self.dialog.settings().clone() });
+    }
+
+    /// The session transcribes.
+    pub fn caption_live(&mut self) {
+        self.set(Settings { live_transcripts: true, ..self.dialog.settings().clone() });
+    }
+
+    fn set(&mut self, settings: Settings) {
         let command = Command::Update(Box::new(settings));
         self.dialog.step(Timestamp::ZERO, Event::Client { event_id: None, command });
     }
