@@ -15,6 +15,7 @@ mod hearing;
 mod inbound;
 mod ingress;
 mod life;
+mod microphone;
 mod perform;
 mod playback;
 mod project;
