@@ -38,7 +38,7 @@ pub(super) struct Utterance {
     /// Words that stand and are told once it is an item.
     untold: String,
     /// The reply that was sounding when it began.
-    over: Option<String>,
+    pub(super) over: Option<String>,
 }
 
 impl Utterance {
@@ -103,6 +103,7 @@ impl Dialog {
 
     pub(super) fn clear_input(&mut self) {
         if let Some(utterance) = self.listening.speaking.take() {
+            self.drop_guess_of(&utterance.item);
             self.actions.push(Action::DropUtterance(utterance.item));
         }
         self.actions.push(Action::ClearInput);
@@ -198,6 +199,7 @@ impl Dialog {
         }
         self.start_waiting();
         self.respond_if_due();
+        self.drop_guess_of(item);
     }
 
     /// An engine that fails while the person still speaks: the utterance goes on without it, and is told at its end.
@@ -245,7 +247,8 @@ impl Dialog {
         self.listening.wants_response = false;
         if self.listening.has_words {
             self.listening.has_words = false;
-            self.respond(&ResponseRequest::default());
+            let id = self.guessed_response();
+            self.respond_as(id, &ResponseRequest::default());
         }
     }
 }

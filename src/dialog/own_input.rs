@@ -1,10 +1,12 @@
-//! What a response reads instead of the conversation: the input its request brought, and the words of its spoken parts.
+//! What a response reads: the conversation, or instead of it the input its request brought, and the words of its spoken parts.
 //!
-//! `responding` asks for it before the model is asked. Nothing here is an item of the conversation, and nobody is told of it.
+//! `responding` asks for it before the model is asked. That input is no item of the conversation, and nobody is told of it.
 
 use super::listening::Utterance;
+use super::remote::Offered;
 use super::responding::Response;
-use super::{Action, Dialog, InputEntry};
+use super::{Action, Dialog, InputEntry, ResponseSettings, memory};
+use crate::llm::ChatRequest;
 use crate::units::{ItemId, ResponseId, Samples};
 
 impl Dialog {
@@ -21,6 +23,36 @@ impl Dialog {
                 .any(|utterance| entries.iter().any(|entry| *entry == InputEntry::Reference(utterance.item.clone()))),
         };
         words_are_known && response.awaiting.is_empty()
+    }
+
+    /// What the model reads: the conversation, or a response's own input.
+    pub(super) fn chat(
+        &mut self,
+        settings: &ResponseSettings,
+        input: Option<&[InputEntry]>,
+        offered: Offered,
+    ) -> Result<ChatRequest, memory::TooLong> {
+        let messages = match input {
+            None => {
+                let fixed = memory::tokens(&settings.instructions) + memory::tool_tokens(&offered.tools);
+                self.history.forget(fixed, &self.settings.memory)?;
+                self.history.messages_of(&settings.instructions, self.history.recalled())
+            }
+            Some(entries) => {
+                let items = entries.iter().filter_map(|entry| match entry {
+                    InputEntry::Reference(id) => self.history.item(id),
+                    InputEntry::Item(item) => Some(item),
+                });
+                self.history.messages_of(&settings.instructions, items)
+            }
+        };
+        Ok(ChatRequest {
+            messages,
+            tools: offered.tools,
+            tool_choice: offered.choice,
+            max_tokens: settings.max_output_tokens,
+            user: None,
+        })
     }
 
     /// A response to a turn whose words were lost would answer something else: it fails with the reason.

@@ -123,6 +123,11 @@ impl Dialog {
         self.notify(Notice::ItemDone { item, previous, response: None });
     }
 
+    /// Whether any list of tools is still to come.
+    pub(super) fn awaits_tools(&self) -> bool {
+        self.remote.listings.iter().any(|listing| listing.tools.is_none())
+    }
+
     /// Whether a server's list of tools is still to come: an answer without it would lack what was declared.
     pub(super) fn awaits_tools_of(&self, label: &str) -> bool {
         self.remote.listing(label).is_some_and(|listing| listing.tools.is_none())

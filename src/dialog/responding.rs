@@ -1,15 +1,15 @@
 //! The speaking half of the reducer: responses, their outputs, and how they end.
 
 use super::listening::Utterance;
-use super::remote::{Offer, Offered};
+use super::remote::Offer;
 use super::remote_calls::call_kind;
 use super::usage::{tokens_read, tokens_written};
 use super::{
     Action, Content, Dialog, IncompleteReason, InputEntry, Item, ItemKind, ItemStatus, Listener, Modality, Notice,
     OutputChange, Place, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage, ResponseView, ResponseWork,
-    Role, Spoken, StopReason, ToolCallDelta, memory,
+    Role, Spoken, StopReason, ToolCallDelta,
 };
-use crate::llm::{ChatRequest, Finish, Usage};
+use crate::llm::{Finish, Usage};
 use crate::units::{ItemId, ResponseId, SampleRate, Samples, TurnId};
 use std::collections::BTreeMap;
 
@@ -84,7 +84,12 @@ impl Response {
 impl Dialog {
     /// Creates a response; its work starts once the transcripts it reads are there.
     pub(super) fn respond(&mut self, request: &ResponseRequest) {
-        let id = ResponseId::from(self.ids.next("resp"));
+        self.respond_as(None, request);
+    }
+
+    /// The same under an id that exists already.
+    pub(super) fn respond_as(&mut self, id: Option<ResponseId>, request: &ResponseRequest) {
+        let id = id.unwrap_or_else(|| ResponseId::from(self.ids.next("resp")));
         let settings = ResponseSettings::resolve(&self.settings, request);
         let response = Response {
             turn: self.listening.turn,
@@ -129,7 +134,8 @@ impl Dialog {
                 }
             };
             let offers = offered.remote.clone();
-            let chat = match self.chat(&id, offered) {
+            let (settings, input) = (self.responses[&id].settings.clone(), self.responses[&id].input.clone());
+            let chat = match self.chat(&settings, input.as_deref(), offered) {
                 Ok(chat) => chat,
                 Err(error) => {
                     self.end(&id, ResponseStatus::Failed(error.to_string()), None);
@@ -143,35 +149,12 @@ impl Dialog {
             if response.settings.in_conversation {
                 response.heard += std::mem::take(&mut self.listening.unanswered);
             }
-            let (turn, settings) = (response.turn, response.settings.clone());
+            let turn = response.turn;
+            if self.confirm_guess(&id, &chat, &settings) {
+                continue;
+            }
             self.actions.push(Action::StartResponse(Box::new(ResponseWork { response: id, turn, chat, settings })));
         }
-    }
-
-    fn chat(&mut self, id: &ResponseId, offered: Offered) -> Result<ChatRequest, memory::TooLong> {
-        let response = &self.responses[id];
-        let settings = &response.settings;
-        let messages = match &response.input {
-            None => {
-                let fixed = memory::tokens(&settings.instructions) + memory::tool_tokens(&offered.tools);
-                self.history.forget(fixed, &self.settings.memory)?;
-                self.history.messages_of(&settings.instructions, self.history.recalled())
-            }
-            Some(entries) => {
-                let items = entries.iter().filter_map(|entry| match entry {
-                    InputEntry::Reference(id) => self.history.item(id),
-                    InputEntry::Item(item) => Some(item),
-                });
-                self.history.messages_of(&settings.instructions, items)
-            }
-        };
-        Ok(ChatRequest {
-            messages,
-            tools: offered.tools,
-            tool_choice: offered.choice,
-            max_tokens: settings.max_output_tokens,
-            user: None,
-        })
     }
 
     pub(super) fn text(&mut self, id: &ResponseId, text: &str) {

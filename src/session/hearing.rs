@@ -4,8 +4,10 @@
 //! decoder is taken, the feed fills up, and the actor stops reading the client. Nothing is dropped. Decoders are few, so
 //! that an utterance whose client falls silent gives its own back; its audio is kept and replayed when more comes.
 
-use crate::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
+use crate::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use crate::units::{ItemId, Samples};
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -34,8 +36,15 @@ pub(super) enum Feed {
     Pcm(Vec<i16>),
     /// The speaker pauses: what are the words so far?
     Ask,
+    /// The speaker pauses: what would the transcript be if this were the end?
+    Guess,
+    /// It was not.
+    Resumed,
     /// The utterance is complete.
-    Finish,
+    Finish {
+        /// Nothing but silence has come since the guess: it is the transcript.
+        as_guessed: bool,
+    },
 }
 
 /// What comes back.
@@ -49,8 +58,26 @@ pub(super) enum Report {
         /// Of so much audio from the utterance's beginning.
         n_heard: Samples,
     },
-    /// The end; always the last.
-    Final(ItemId, Result<Transcript, SttError>),
+    /// What the transcript would be if this were the end.
+    Guessed {
+        /// The utterance.
+        item: ItemId,
+        /// The words.
+        text: String,
+        /// Of so much audio from the utterance's beginning.
+        n_heard: Samples,
+    },
+    /// The transcript; the last that is reported where nothing is learnt.
+    Final {
+        /// The utterance.
+        item: ItemId,
+        /// All its words.
+        result: Result<Transcript, SttError>,
+        /// Whether [`Report::Learnt`] follows.
+        learns: bool,
+    },
+    /// What was learnt of the speaker, behind the transcript.
+    Learnt(ItemId, Option<SpeakerState>),
     /// A remote server's tools, or that they could not be had.
     Listed(ItemId, super::remote::Listed),
     /// A remote call's end.
@@ -65,28 +92,46 @@ pub(super) struct Hearing {
     /// From the end of the utterance to the final transcript.
     pub(super) timeout: Duration,
     pub(super) feed: mpsc::Receiver<Feed>,
+    /// What came while a guess was made; as long as the feed at most.
+    pub(super) backlog: VecDeque<Feed>,
     pub(super) reports: mpsc::Sender<Report>,
 }
 
+/// An utterance whose transcript is there.
+struct Heard {
+    transcript: Transcript,
+    /// It was guessed; the engine may still have something to learn.
+    stream: Option<Box<dyn SttUtterance>>,
+}
+
 impl Hearing {
-    /// Runs to the final transcript. Dropping the future cancels the work and frees the decoder.
+    /// Runs to the final transcript, and on to what the engine learns. Dropping the future cancels the work and frees the
+    /// decoder.
     pub(super) async fn run(mut self) {
-        let result = self.transcribe().await;
+        let (result, stream) = match self.transcribe().await {
+            Ok(Heard { transcript, stream }) => (Ok(transcript), stream),
+            Err(error) => (Err(error), None),
+        };
+        let item = self.item.clone();
         // The actor is gone only when the session is.
-        let _ = self.reports.send(Report::Final(self.item, result)).await;
+        let _ = self.reports.send(Report::Final { item, result, learns: stream.is_some() }).await;
+        if let Some(stream) = stream {
+            let speaker = timeout(self.timeout, stream.learn()).await.ok().flatten();
+            let _ = self.reports.send(Report::Learnt(self.item, speaker)).await;
+        }
     }
 
-    async fn transcribe(&mut self) -> Result<Transcript, SttError> {
+    async fn transcribe(&mut self) -> Result<Heard, SttError> {
         // As long as the longest utterance at most, which the actor sees to: 1 MB for 30 s.
         let mut kept: Vec<i16> = Vec::new();
         let mut utterance = self.open(&kept).await?;
-        let mut n_unseen = 0;
+        let (mut n_unseen, mut guess) = (0, None);
         loop {
-            let fed = match timeout(UNFED, self.feed.recv()).await {
+            let fed = match timeout(UNFED, self.next()).await {
                 Ok(fed) => fed,
                 Err(_) => {
                     drop(utterance);
-                    let fed = self.feed.recv().await;
+                    let fed = self.next().await;
                     utterance = self.open(&kept).await?;
                     fed
                 }
@@ -99,14 +144,58 @@ impl Hearing {
                     n_unseen >= PARTIAL_EVERY_SAMPLES && self.feed.is_empty()
                 }
                 Some(Feed::Ask) => true,
-                Some(Feed::Finish) | None => break,
+                Some(Feed::Guess) => {
+                    n_unseen = 0;
+                    guess = self.guess(&mut *utterance, Samples(kept.len() as u64)).await;
+                    false
+                }
+                Some(Feed::Resumed) => {
+                    guess = None;
+                    false
+                }
+                Some(Feed::Finish { as_guessed: true }) if guess.is_some() => {
+                    return Ok(Heard { transcript: guess.expect("seen just now"), stream: Some(utterance) });
+                }
+                Some(Feed::Finish { .. }) | None => break,
             };
             if asked {
                 n_unseen = 0;
                 self.partial(&mut *utterance, Samples(kept.len() as u64)).await?;
             }
         }
-        timeout(self.timeout, utterance.finish()).await.map_err(|_| SttError::Timeout(self.timeout))?
+        let finish = timeout(self.timeout, utterance.finish());
+        let transcript = finish.await.map_err(|_| SttError::Timeout(self.timeout))??;
+        Ok(Heard { transcript, stream: None })
+    }
+
+    async fn next(&mut self) -> Option<Feed> {
+        match self.backlog.pop_front() {
+            Some(feed) => Some(feed),
+            None => self.feed.recv().await,
+        }
+    }
+
+    /// Guesses the transcript and reports it, unless the speaker goes on first. A guess that fails is none: the end will
+    /// ask again.
+    async fn guess(&mut self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Option<Transcript> {
+        let mut guess = pin!(timeout(self.timeout, utterance.guess()));
+        let guess = loop {
+            tokio::select! {
+                guess = &mut guess => break guess,
+                feed = self.feed.recv(), if self.backlog.len() < FEED_PIECES => match feed? {
+                    Feed::Resumed => return None,
+                    feed => self.backlog.push_back(feed),
+                },
+            }
+        };
+        let transcript = guess
+            .map_err(|_| SttError::Timeout(self.timeout))
+            .flatten()
+            .inspect_err(|error| tracing::debug!(%error, "no guess at this pause"))
+            .ok()?;
+        let report = Report::Guessed { item: self.item.clone(), text: transcript.text.clone(), n_heard };
+        let _ = self.reports.send(report).await;
+        Some(transcript)
     }
 
     /// A decoder that has heard `kept`. Waits its turn.
@@ -125,6 +214,14 @@ impl Hearing {
             let _ = self.reports.try_send(Report::Partial { item: self.item.clone(), text: transcript.text, n_heard });
         }
         Ok(())
+    }
+}
+
+/// Resolves when the feed takes more, or is gone; never without one.
+pub(super) async fn until_free(feed: Option<mpsc::Sender<Feed>>) {
+    match feed {
+        Some(feed) => drop(feed.reserve().await),
+        None => std::future::pending().await,
     }
 }
 

@@ -59,8 +59,8 @@ async fn a_client_that_falls_silent_gives_its_decoder_back_and_loses_no_word() {
     let hearing = |item: &str| {
         let (sender, feed) = mpsc::channel(FEED_PIECES);
         let (stt, options) = (Arc::new(stt.clone()), SttOptions::default());
-        let (item, timeout, reports) = (item.into(), Duration::from_secs(5), reports.clone());
-        (sender, Hearing { item, stt, options, timeout, feed, reports }.run())
+        let (item, timeout, reports, backlog) = (item.into(), Duration::from_secs(5), reports.clone(), VecDeque::new());
+        (sender, Hearing { item, stt, options, timeout, feed, backlog, reports }.run())
     };
     let ((silent, first), (brisk, second)) = (hearing("silent"), hearing("brisk"));
     let story = async {
@@ -68,13 +68,13 @@ async fn a_client_that_falls_silent_gives_its_decoder_back_and_loses_no_word() {
         tokio::task::yield_now().await;
         assert_eq!(stt.free.available_permits(), 0, "the first has the decoder");
         brisk.send(Feed::Pcm(vec![0; 300])).await.expect("it is heard");
-        brisk.send(Feed::Finish).await.expect("it is heard");
+        brisk.send(Feed::Finish { as_guessed: false }).await.expect("it is heard");
         let words = finished(&mut inbox).await;
         assert_eq!(words, "brisk: utterance of 300 samples", "while the first says nothing");
         silent.send(Feed::Pcm(vec![0; 500])).await.expect("it is heard");
         tokio::time::sleep(2 * UNFED).await;
         assert_eq!(stt.free.available_permits(), 1, "it is silent again");
-        silent.send(Feed::Finish).await.expect("it is heard");
+        silent.send(Feed::Finish { as_guessed: false }).await.expect("it is heard");
         assert_eq!(finished(&mut inbox).await, "silent: utterance of 1500 samples", "all of it, replayed");
     };
     let heard = tokio::time::timeout(Duration::from_secs(600), async { tokio::join!(first, second, story) });
@@ -83,7 +83,7 @@ async fn a_client_that_falls_silent_gives_its_decoder_back_and_loses_no_word() {
 
 async fn finished(inbox: &mut mpsc::Receiver<Report>) -> String {
     loop {
-        if let Report::Final(item, result) = inbox.recv().await.expect("it reports") {
+        if let Report::Final { item, result, .. } = inbox.recv().await.expect("it reports") {
             return format!("{item}: {}", result.expect("it is understood").text);
         }
     }

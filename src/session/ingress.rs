@@ -188,12 +188,30 @@ impl Ingress {
             .then(|| self.pitch.window(window.words))
             .map_or((0.0, None), |tone| (tone.level_db, tone.pitch_hz));
         let edge = self.turn.window(Heard { probability, peak, level_db, pitch_hz, start, end });
-        if self.turn.asks_for_words(end)
+        Some(edge)
+    }
+
+    /// The speaker pauses: asks for the words so far where the wait goes by them and no guess will tell them.
+    pub(super) fn paused(&mut self) {
+        if self.turn.listens_to_the_voice()
             && let Some(utterance) = &mut self.utterance
         {
             utterance.ask();
         }
-        Some(edge)
+    }
+
+    /// Asks for what the words of `item` would be if it ended here.
+    pub(super) fn guess(&mut self, item: &ItemId) {
+        if let Some(utterance) = self.utterance.as_mut().filter(|utterance| utterance.item == *item) {
+            utterance.guess();
+        }
+    }
+
+    /// The speaker goes on.
+    pub(super) fn resumed(&mut self) {
+        if let Some(utterance) = &mut self.utterance {
+            utterance.resume();
+        }
     }
 
     /// What was understood of the first `n_heard` samples of the utterance `item`.
@@ -235,6 +253,7 @@ impl Ingress {
         let Some(mut utterance) = self.utterance.take_if(|utterance| utterance.item == *item) else { return };
         if rest {
             utterance.push(&self.take_rest());
+            utterance.resume();
         }
         if !utterance.finish() {
             self.closing.push(utterance);

@@ -3,9 +3,8 @@
 //! Session ingress puts samples at 16 kHz in and takes windows out, each twice: as the voice activity detector hears it
 //! and as the recognizer does. The guard comes first, since it knows a reply only by its untouched shape. Without noise
 //! reduction the recognizer gets the audio as it came; with it, what guard and reduction left, and so does the detector
-//! while no reply sounds. While one does, the detector gets the guard's residual itself: a reduction takes the noise off
-//! what is left of the reply, and that is speech again (measured with far_field: a hold at most delays). Never decides
-//! anything, never waits.
+//! while no reply sounds. While one does, the detector gets the guard's residual itself: a reduction would take the noise
+//! off what is left of the reply. Never decides anything, never waits.
 
 use crate::audio::echo::WINDOW;
 use crate::audio::{Denoiser, EchoGuard, NoiseReduction};

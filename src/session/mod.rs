@@ -11,6 +11,7 @@ mod config;
 mod egress;
 mod engines;
 mod given;
+mod guessing;
 mod hearing;
 mod inbound;
 mod ingress;
@@ -29,7 +30,7 @@ mod turns;
 mod utterance;
 mod voice;
 
-pub use config::SessionConfig;
+pub use config::{SessionConfig, SpeculationConfig};
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use engines::Engines;
 pub use inbound::{Inbound, Share};

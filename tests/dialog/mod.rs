@@ -1,6 +1,7 @@
 //! The reducer's rules, each a named test: golden scripts of events in and actions out.
 
 mod captions;
+mod guessing;
 mod idle;
 mod interleavings;
 mod remote;
