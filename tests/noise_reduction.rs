@@ -92,7 +92,10 @@ async fn noise_reduction_is_switched_live_and_turns_in_noise_are_answered() {
     let (llm, tts) = (FakeLlm::says(["Ten."; 8]), FakeTts::default());
     let engines =
         Engines { vad: Arc::new(Earshot), stt: Arc::new(recorder.clone()), llm: Arc::new(llm), tts: Arc::new(tts) };
-    let hub = Hub::start(engines, Config::default()).await;
+    let mut config = Config::default();
+    // The recorder is to hear each utterance to its end.
+    config.speculation.after_ms = 0;
+    let hub = Hub::start(engines, config).await;
     let mut socket = hub.connect("").await;
     let question = question_in_noise().await;
     let mut left = Vec::new();
