@@ -11,18 +11,21 @@
 mod barge_in;
 mod error;
 mod hub;
+pub mod load;
 mod machine;
 mod memory;
 mod own_share;
 mod percentiles;
+mod process;
 mod questions;
 mod report;
 mod talker;
 mod voice_to_voice;
 
 pub use error::BenchError;
-pub use hub::{Engines, HubCommand};
+pub use hub::{Engines, Hub, HubCommand};
 pub use percentiles::Waits;
+pub use process::Process;
 pub use report::{Figure, Gate, Report, Section, Unit};
 
 use machine::Machine;

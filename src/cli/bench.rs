@@ -1,5 +1,6 @@
 //! `antiphon bench`: the numbers, measured; and the hidden `bench-hub`, the hub it measures.
 
+use super::bench_voice::{self, VoiceArgs};
 use super::{CliError, blocking, print};
 use crate::bench::{self, HubCommand, Measure, Plan};
 use crate::config::Config;
@@ -7,7 +8,7 @@ use crate::server::{self, Keys, Parts};
 use crate::session::Engines;
 use crate::telemetry::Metrics;
 use crate::{llm, stt, tts, vad};
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -21,6 +22,7 @@ Examples:
   antiphon bench --only barge-in           one measure; may be given several times
   antiphon bench --quick                   fewer turns: does it run, is it near?
   antiphon bench --json --strict > numbers.json
+  antiphon bench voice --sessions 20       people who talk to this hub, or to any Realtime server, at the same time
 
 Each measure starts hubs of its own on free ports of this machine, as processes of their own, and talks to them at real
 time, as people would. The offline engines and default settings are used, whatever is configured. Nothing else should
@@ -28,7 +30,10 @@ run meanwhile: the table says when other programs took more than a tenth of the 
 
 How to read it: pNN is the wait that NN % of all turns did not exceed; a wait that never ended counts as the longest.
 The gates are what this version promises on two processors. A missed gate is no error, unless --strict is given.")]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct BenchArgs {
+    #[command(subcommand)]
+    what: Option<What>,
     /// Take only this measure
     #[arg(long, value_enum, value_name = "NAME")]
     only: Vec<Name>,
@@ -41,6 +46,13 @@ pub struct BenchArgs {
     /// Exit with 1 when a gate is missed
     #[arg(long)]
     strict: bool,
+}
+
+/// What else can be run.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Many people talk to a server at the same time: latency, interruptions, mix-ups, cost
+    Voice(Box<VoiceArgs>),
 }
 
 /// A measure's name.
@@ -68,14 +80,12 @@ impl Name {
 }
 
 pub(super) async fn run(args: BenchArgs) -> Result<(), CliError> {
-    let program =
-        std::env::current_exe().map_err(|error| CliError::Failed(format!("this program cannot be found: {error}")))?;
+    if let Some(What::Voice(args)) = args.what {
+        return bench_voice::run(*args).await;
+    }
     let wanted = |measure: &Measure| args.only.is_empty() || args.only.iter().any(|name| name.measure() == *measure);
-    let plan = Plan {
-        measures: Measure::ALL.into_iter().filter(wanted).collect(),
-        quick: args.quick,
-        hub: HubCommand { program, args: vec!["bench-hub".into()] },
-    };
+    let plan =
+        Plan { measures: Measure::ALL.into_iter().filter(wanted).collect(), quick: args.quick, hub: hub_command()? };
     let report = bench::run(&plan, &progress).await;
     progress("");
     if args.json {
@@ -91,8 +101,15 @@ pub(super) async fn run(args: BenchArgs) -> Result<(), CliError> {
     }
 }
 
+/// How this program starts a hub.
+pub(super) fn hub_command() -> Result<HubCommand, CliError> {
+    let program = std::env::current_exe();
+    let program = program.map_err(|error| CliError::Failed(format!("this program cannot be found: {error}")))?;
+    Ok(HubCommand { program, args: vec!["bench-hub".into()] })
+}
+
 /// On a terminal each line replaces the last one; elsewhere they follow one another.
-fn progress(line: &str) {
+pub(super) fn progress(line: &str) {
     let mut err = std::io::stderr().lock();
     // A stderr that is closed is no reason not to measure.
     let _ = match err.is_terminal() {
@@ -100,6 +117,12 @@ fn progress(line: &str) {
         false if line.is_empty() => Ok(()),
         false => writeln!(err, "{line}"),
     };
+}
+
+/// A line that stays.
+pub(super) fn lasting(line: &str) {
+    // As above.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Which hub to be.

@@ -6,6 +6,7 @@
 
 mod ask;
 mod bench;
+mod bench_voice;
 mod config;
 mod error;
 mod files;
@@ -13,6 +14,7 @@ pub mod logging;
 mod print;
 mod say;
 mod serve;
+mod target;
 mod transcribe;
 
 pub use error::{CliError, with_causes};
