@@ -24,6 +24,7 @@ mod rfc6455;
 mod semantic_vad;
 mod server;
 mod session;
+mod speculation;
 mod tls;
 mod tools;
 mod transcription;

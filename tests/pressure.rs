@@ -3,7 +3,7 @@
 use crate::hub::{base64, engines, loud, quiet};
 use antiphon::llm::fake::FakeLlm;
 use antiphon::session::{
-    AudioMode, Engines, Handle, Inbound, MAX_UNSENT_BYTES, Message, Opening, SessionConfig, Setup,
+    AudioMode, Engines, Handle, Inbound, MAX_UNSENT_BYTES, Message, Opening, SessionConfig, Setup, SpeculationConfig,
 };
 use antiphon::stt::fake::FakeStt;
 use antiphon::telemetry::Metrics;
@@ -21,6 +21,7 @@ pub fn setup(engines: Engines) -> Arc<Setup> {
     Arc::new(Setup {
         engines,
         turn: TurnConfig::default(),
+        speculation: SpeculationConfig::default(),
         session: SessionConfig::default(),
         voice: "tone".into(),
         speed: 1.0,

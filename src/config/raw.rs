@@ -3,7 +3,7 @@
 use super::ServerConfig;
 use crate::llm::LlmConfig;
 use crate::mcp::McpConfig;
-use crate::session::SessionConfig;
+use crate::session::{SessionConfig, SpeculationConfig};
 use crate::stt::SttConfig;
 use crate::tts::TtsConfig;
 use crate::turn::TurnConfig;
@@ -27,6 +27,8 @@ pub struct Config {
     pub tts: TtsConfig,
     /// Remote tools.
     pub mcp: McpConfig,
+    /// Answers begun on a guess.
+    pub speculation: SpeculationConfig,
     /// One conversation.
     pub session: SessionConfig,
     /// The server.

@@ -70,6 +70,7 @@ impl App {
         let setup = Setup {
             engines,
             turn: config.turn,
+            speculation: config.speculation,
             session: config.session,
             voice: config.tts.voice,
             speed: config.tts.speed,

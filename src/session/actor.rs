@@ -2,6 +2,7 @@
 
 use super::egress::{Close, Message};
 use super::given::Given;
+use super::guessing::Begun;
 use super::hearing::Report;
 use super::ingress::Ingress;
 use super::life::Life;
@@ -44,7 +45,7 @@ pub(super) struct Actor {
     pub(super) setup: Arc<Setup>,
     pub(super) mode: AudioMode,
     pub(super) dialect: Dialect,
-    clock: Instant,
+    pub(super) clock: Instant,
     pub(super) dialog: Dialog,
     pub(super) ingress: Ingress,
     pub(super) egress: Arc<Egress>,
@@ -58,6 +59,8 @@ pub(super) struct Actor {
     pub(super) hearings: HashMap<ItemId, DropGuard>,
     /// Responses under way.
     pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
+    /// The response begun on a guess.
+    pub(super) guess: Option<Begun>,
     /// Remote servers, and the work under way there.
     pub(super) links: Links,
     pub(super) playback: Playback,
@@ -96,7 +99,8 @@ impl Actor {
             dialect: opening.dialect,
             clock,
             dialog: Dialog::new(translate::settings(&session, setup.session.history_tokens), listener, seed)
-                .with_patience(setup.patience()),
+                .with_patience(setup.patience())
+                .with_speculation(setup.speculation.limits()),
             ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
             egress,
             projector: Projector::new(event_ids.next("conv")),
@@ -105,6 +109,7 @@ impl Actor {
             event_ids,
             hearings: HashMap::new(),
             speaking: HashMap::new(),
+            guess: None,
             links: Links::default(),
             playback: Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms))),
             reports,
@@ -194,6 +199,14 @@ impl Actor {
                 self.opening_at = self.ingress.audio_start(at);
                 self.step(Event::SpeechStarted { audio_start: self.opening_at });
             }
+            Edge::Paused { .. } => {
+                self.step(Event::Paused);
+                self.ingress.paused();
+            }
+            Edge::Resumed => {
+                self.ingress.resumed();
+                self.step(Event::Resumed);
+            }
             Edge::Stopped { at } => self.step(Event::SpeechStopped { audio_end: at }),
         }
     }
@@ -216,8 +229,18 @@ impl Actor {
                 self.ingress.partial(&item, &text, n_heard);
                 self.step(Event::Partial { item, text });
             }
-            Report::Final(item, result) => {
+            Report::Guessed { item, text, n_heard } => {
+                self.ingress.partial(&item, &text, n_heard);
+                self.step(Event::Guessed { item, text });
+            }
+            Report::Learnt(item, speaker) => {
                 self.hearings.remove(&item);
+                self.speaker = speaker.or(self.speaker.take());
+            }
+            Report::Final { item, result, learns } => {
+                if !learns {
+                    self.hearings.remove(&item);
+                }
                 let now = self.now();
                 self.timeline.transcribed(now);
                 let result = result.map(|transcript| {
@@ -235,11 +258,13 @@ impl Actor {
     }
 
     fn product(&mut self, product: Product) {
-        let now = self.now();
         match product {
-            Product::Mark(response, Milestone::FirstToken) => self.timeline.first_token(&response, now),
-            Product::Mark(response, Milestone::FirstChunk) => self.timeline.first_chunk(&response, now),
-            Product::Audio(response, pcm) => self.speech(&response, &pcm),
+            Product::Mark(response, Milestone::FirstToken, at) => self.timeline.first_token(&response, at),
+            Product::Mark(response, Milestone::FirstChunk, at) => self.timeline.first_chunk(&response, at),
+            Product::Audio(response, pcm, at) => {
+                self.timeline.first_audio(&response, at);
+                self.speech(&response, &pcm);
+            }
             Product::Event(event) => {
                 if let Event::Finished { response, .. } = &event {
                     let response = response.clone();
@@ -345,8 +370,10 @@ impl Setup {
     pub(super) fn turns(&self, session: &wire::Session) -> Turns {
         let turn = &self.turn;
         let samples = |ms: u32| Samples::from_ms(u64::from(ms), SampleRate::HZ_16000);
-        let thresholds =
-            |threshold: f32, silence_ms: u32| Thresholds::from_ms(threshold, turn.min_speech_ms, silence_ms);
+        let pause = Some(samples(self.speculation.pause_ms()));
+        let thresholds = |threshold: f32, silence_ms: u32| {
+            Thresholds::from_ms(threshold, turn.min_speech_ms, silence_ms).with_pause(pause)
+        };
         match &session.audio.input.turn_detection {
             None => Turns::Manual { thresholds: thresholds(turn.threshold, turn.silence_duration_ms) },
             Some(wire::TurnDetection::ServerVad(vad)) => Turns::Detected {

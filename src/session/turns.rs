@@ -22,7 +22,7 @@ impl Turns {
     pub(super) fn thresholds(&self) -> Thresholds {
         match self {
             Self::Detected { thresholds, .. } => *thresholds,
-            Self::Manual { thresholds } => Thresholds { silence: Samples(u64::MAX), ..*thresholds },
+            Self::Manual { thresholds } => Thresholds { silence: Samples(u64::MAX), pause: None, ..*thresholds },
         }
     }
 

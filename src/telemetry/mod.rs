@@ -120,6 +120,12 @@ impl Metrics {
         self.0.held.increment(1);
     }
 
+    /// An answer was begun on a guess, and this became of it; `wasted` is the time spent where it came to nothing.
+    pub fn guess(&self, outcome: &'static str, wasted: Duration) {
+        labelled(&self.0.recorder, names::GUESSES, "outcome", outcome).increment(1);
+        counter(&self.0.recorder, names::GUESS_WASTED).increment(wasted.as_millis() as u64);
+    }
+
     /// Bytes of messages that came in.
     pub fn bytes_in(&self, n: u64) {
         self.0.bytes_in.increment(n);

@@ -13,6 +13,8 @@ pub(super) const BARGE_INS: &str = "antiphon_barge_ins_total";
 pub(super) const HELD: &str = "antiphon_held_total";
 pub(super) const BYTES_IN: &str = "antiphon_bytes_in_total";
 pub(super) const BYTES_OUT: &str = "antiphon_bytes_out_total";
+pub(super) const GUESSES: &str = "antiphon_guesses_total";
+pub(super) const GUESS_WASTED: &str = "antiphon_guess_wasted_milliseconds_total";
 pub(super) const STT_WAITING: &str = "antiphon_stt_waiting";
 
 /// Says of each metric what it is.
@@ -28,6 +30,8 @@ pub(super) fn describe(recorder: &dyn Recorder) {
     counter(ERRORS, "Errors reported to clients, by code.");
     counter(BARGE_INS, "Replies stopped by speech.");
     counter(HELD, "Replies held because speech may have begun.");
+    counter(GUESSES, "Answers begun before the end of the turn was known, by what became of them.");
+    counter(GUESS_WASTED, "Time spent on answers begun that came to nothing.");
     counter(BYTES_IN, "Bytes of messages received.");
     counter(BYTES_OUT, "Bytes of messages sent.");
     recorder.describe_histogram(LATENCY.into(), Some(Unit::Seconds), "Waits of a turn, by stage.".into());
