@@ -3,15 +3,19 @@
 use super::hub::{Hub, engines};
 use antiphon::bench::BenchError;
 use antiphon::bench::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
+use antiphon::bench::mock::{self, Latencies};
 use antiphon::client::{AudioMode, ConnectOptions};
 use antiphon::config::Config;
 use antiphon::llm::fake::FakeLlm;
+use antiphon::session::Engines;
 use antiphon::stt::fake::FakeStt;
 use antiphon::tts::fake::FakeTts;
+use antiphon::vad::fake::FakeVad;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 const QUESTIONS: [&str; 2] = ["how many feet are in a mile", "what sound does a cow make"];
 
@@ -26,7 +30,11 @@ async fn talk(heard: &[&str], change: impl FnOnce(&mut Load)) -> Result<Outcome,
     let stt = FakeStt::hears(heard.iter().copied());
     // An answer that repeated the question would pass for the hub's own echo.
     let llm = FakeLlm::says(["That is a long story for another day."; 9]);
-    let hub = Hub::start(engines(stt, llm, FakeTts::default()), Config::default()).await;
+    talk_to(engines(stt, llm, FakeTts::default()), change).await
+}
+
+async fn talk_to(engines: Engines, change: impl FnOnce(&mut Load)) -> Result<Outcome, BenchError> {
+    let hub = Hub::start(engines, Config::default()).await;
     let vad = json!({"type": "server_vad", "silence_duration_ms": 200});
     let mut load = Load {
         connect: ConnectOptions::new(format!("http://{}", hub.address)),
@@ -101,4 +109,39 @@ async fn a_server_that_does_not_answer_one_session_is_no_load() {
     };
     let error = talk(&[QUESTIONS[0]], silent).await.expect_err("no answer").to_string();
     assert_eq!(error, "the server does not answer a single session: there was no answer");
+}
+
+/// Engines behind HTTP, all at the mock server's address.
+async fn remote(address: std::net::SocketAddr) -> Engines {
+    let mut config = Config::default();
+    let url = format!("http://{address}/v1");
+    for (engine, base_url, key) in [
+        (&mut config.stt.engine, &mut config.stt.base_url, &mut config.stt.api_key_env),
+        (&mut config.llm.engine, &mut config.llm.base_url, &mut config.llm.api_key_env),
+        (&mut config.tts.engine, &mut config.tts.base_url, &mut config.tts.api_key_env),
+    ] {
+        (*engine, *base_url, *key) = ("openai".into(), url.clone(), String::new());
+    }
+    Engines { vad: Arc::new(FakeVad), ..antiphon::engines::build(&config).expect("they connect to nothing yet") }
+}
+
+#[tokio::test]
+#[allow(clippy::disallowed_methods)]
+async fn a_mark_goes_through_every_mock_engine_and_comes_back() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let (address, stop) = (listener.local_addr().expect("bound"), CancellationToken::new());
+    let latencies = Latencies { sound: Duration::from_millis(300), ..Latencies::default() };
+    let served = tokio::spawn(mock::serve(listener, latencies, stop.clone()));
+    let tone = |i: usize| (8_000.0 * (std::f64::consts::TAU * 440.0 * i as f64 / 24_000.0).sin()) as i16;
+    let said: Vec<i16> = (0..7_200).map(tone).collect();
+    let clip = |mark: usize| {
+        let sign = Sign::Name { name: mock::name(mark), tone_hz: mock::tone_hz(mark) };
+        Clip::new("x", sign, mock::marked(&said, (0, said.len()), mark)).expect("loud")
+    };
+    let clips = Arc::new(Clips::kept(vec![clip(3), clip(150)]).expect("some"));
+    let outcome = talk_to(remote(address).await, |load| load.clips = clips).await.expect("it runs");
+    assert_eq!(outcome.turns.len(), 4);
+    assert!(outcome.turns.iter().all(|turn| turn.own), "{:?}", outcome.turns);
+    stop.cancel();
+    served.await.expect("no panic").expect("no error");
 }

@@ -31,6 +31,9 @@ pub enum BenchError {
     /// What the sessions are to say cannot be used; the text says which and why.
     #[error("{0}")]
     Clips(String),
+    /// There is no peer to compare with; the text says what is missing.
+    #[error("{0}")]
+    Peer(String),
     /// The session that talks before a load came to nothing.
     #[error("the server does not answer a single session: {0}")]
     First(String),

@@ -21,6 +21,8 @@ pub enum Engines {
     Fake,
     /// What `antiphon serve` starts with by default.
     Offline,
+    /// Remote engines, all at one address.
+    Mock,
 }
 
 impl Engines {
@@ -29,6 +31,7 @@ impl Engines {
         match self {
             Self::Fake => "fake",
             Self::Offline => "offline",
+            Self::Mock => "mock",
         }
     }
 }
@@ -54,10 +57,16 @@ pub struct Hub {
 impl Hub {
     /// Starts one and waits until its engines are loaded.
     pub async fn start(command: &HubCommand, engines: Engines) -> Result<Self, BenchError> {
+        Self::spawn(command, &[engines.name().to_owned()]).await
+    }
+
+    /// The same with other arguments behind the command's. Any server will do that prints its address first and ends with
+    /// its stdin.
+    pub(super) async fn spawn(command: &HubCommand, args: &[String]) -> Result<Self, BenchError> {
         let failed = |what| move |source| BenchError::Hub { what, source: Some(source) };
         let mut child = Command::new(&command.program)
             .args(&command.args)
-            .arg(engines.name())
+            .args(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -185,7 +185,7 @@ impl VoiceArgs {
     async fn load(&self, n_sessions: usize, clips: &Arc<Clips>) -> Result<Outcome, CliError> {
         let hub = match self.url {
             Some(_) => None,
-            None => Some(Hub::start(&hub_command()?, Engines::Offline).await.map_err(failed)?),
+            None => Some(Hub::start(&hub_command("bench-hub")?, Engines::Offline).await.map_err(failed)?),
         };
         let url = hub.as_ref().map(|hub| hub.url.clone()).or(self.url.clone()).expect("one of the two");
         let stagger = self.stagger_ms.map(|ms| Duration::from_millis(ms.into()));

@@ -46,7 +46,7 @@ pub struct Clip {
     /// Mono at [`RATE`]; it holds at least one loud sample.
     pub samples: Vec<i16>,
     /// Indices of its first and last loud sample (above 5 % of its peak).
-    pub(super) loud: (usize, usize),
+    pub(in crate::bench) loud: (usize, usize),
 }
 
 impl Clip {
