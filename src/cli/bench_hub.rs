@@ -179,7 +179,7 @@ mod tests {
         let config = args("session.lead_ms=250").config().expect("right settings");
         assert_eq!((config.session.lead_ms, config.tts.engine.as_str()), (250, "openai"));
         assert_eq!(config.llm.base_url, "http://127.0.0.1:9/v1");
-        assert!(args("session.lead=1").config().expect_err("unknown").to_string().contains("lead_ms"));
+        assert!(args("session.lead=1").config().expect_err("unknown").to_string().contains("ANTIPHON_SESSION__LEAD"));
         assert!(args("lead_ms").config().expect_err("no setting").to_string().contains("section.key=value"));
     }
 }

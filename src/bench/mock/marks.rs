@@ -20,8 +20,9 @@ const LOWEST_HZ: f64 = 4_400.0;
 const APART_HZ: f64 = 12.0;
 /// Of the recording's peak.
 const LEVEL: f64 = 0.03;
-/// How much a mark's bin stands out from the mean of all.
-const STANDS_OUT: f32 = 6.0;
+/// Above this share of the utterance's peak a tone is a mark: a third of its level, for part of the window may be silent. A
+/// voice's harmonics lie far below it there.
+const AT_LEAST: f32 = 0.01;
 
 /// Which word stands for a mark: two syllables that no speech engine's number or abbreviation is spelled with.
 pub fn name(mark: usize) -> String {
@@ -74,6 +75,7 @@ pub(super) fn find(utterance: &[i16]) -> Option<usize> {
     let mut window: Vec<f32> = utterance.iter().skip(start).take(WINDOW).map(|sample| f32::from(*sample)).collect();
     window.resize(WINDOW, 0.0);
     // Without a window function the speech's low frequencies would leak into the marks' band.
+    let peak = window.iter().fold(0.0, |peak: f32, sample| peak.max(sample.abs()));
     for (i, sample) in window.iter_mut().enumerate() {
         *sample *= 0.5 - 0.5 * (std::f32::consts::TAU * i as f32 / WINDOW as f32).cos();
     }
@@ -81,9 +83,9 @@ pub(super) fn find(utterance: &[i16]) -> Option<usize> {
     let mut spectrum = fft.make_output_vec();
     fft.process(&mut window, &mut spectrum).ok()?;
     let level = |mark: usize| spectrum[bin(mark)].norm();
-    let mean = (0..MARKS).map(level).sum::<f32>() / MARKS as f32;
     let most = (0..MARKS).max_by(|a, b| level(*a).total_cmp(&level(*b)))?;
-    (level(most) > STANDS_OUT * mean).then_some(most)
+    // Behind the window function a sine of amplitude 1 has a quarter of the window's length.
+    (level(most) > AT_LEAST * peak * WINDOW as f32 / 4.0).then_some(most)
 }
 
 fn bin(mark: usize) -> usize {
