@@ -5,13 +5,14 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build deps web test test-deps lint fuzz-check test-rust test-web test-browser test-clients bench fuzz clean
+.PHONY: help run build deps web test test-deps lint fuzz-check test-rust test-web test-browser test-clients bench bench-peers fuzz clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
 	@echo 'make build   the web page and the binary: target/release/antiphon'
 	@echo 'make test    install what tests need, run all of them'
 	@echo 'make bench   measure, and print the numbers'
+	@echo 'make bench-peers   the same work by this hub and by a pipecat bot, side by side (needs the rig: RIG=folder)'
 	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
 	@echo 'make clean   remove what was built'
 
@@ -26,6 +27,20 @@ deps:
 
 bench: build
 	target/release/antiphon bench $(ARGS)
+
+# A peer on the same mock engines. Its bot, client and question are no part of this repository.
+RIG ?= ../shared/rig
+PEERS := .venv-peers/.installed
+
+bench-peers: build
+	@[ -f $(RIG)/pipecat_bot.py ] || { echo 'make: the rig is not there: $(RIG); name its folder with RIG='; exit 1; }
+	@$(MAKE) --no-print-directory $(PEERS)
+	target/release/antiphon bench peers --rig $(RIG) --python .venv-peers/bin/python $(ARGS)
+
+$(PEERS):
+	python3 -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet 'pipecat-ai[silero,openai,websocket]==1.14.0' uvicorn aiohttp psutil
+	touch $@
 
 # The web page. `npm ci` runs when the lock changed, the build when a source did.
 WEB_SOURCES := $(shell find web -type d \( -name node_modules -o -name dist \) -prune -o -type f -print 2>/dev/null)
@@ -107,4 +122,4 @@ fuzz: deps
 clean:
 	cargo clean
 	rm -rf fuzz/target fuzz/corpus fuzz/artifacts
-	rm -rf web/dist web/node_modules tests/browser/node_modules tests/clients/npm/node_modules .venv
+	rm -rf web/dist web/node_modules tests/browser/node_modules tests/clients/npm/node_modules .venv .venv-peers

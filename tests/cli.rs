@@ -39,6 +39,9 @@ fn wrong_usage_and_wrong_settings_end_with_2() {
     check(&["say", " ", "-o", "x.wav"], &[], 2, "there is nothing to say");
     check(&["serve"], &[("ANTIPHON_LLM__ENGNIE", "openai")], 2, "did you mean ANTIPHON_LLM__ENGINE?");
     check(&["serve", "--listen", "8080"], &[], 2, "option --listen");
+    check(&["bench", "voice", "--loss", "0.1"], &[], 2, "--loss needs --audio pcm16 or opus");
+    check(&["bench", "voice", "--barge-in", "2"], &[], 2, "write a share from 0.0 to 1.0");
+    check(&["bench", "--quick", "voice"], &[], 2, "cannot be used with");
     check(&["config", "check", "nowhere.toml"], &[], 2, "nowhere.toml: cannot be read");
     check(&["config", "check"], &[("ANTIPHON_LOG", "a=b=c")], 2, "is no log filter");
 }
@@ -55,6 +58,7 @@ fn an_open_server_ends_with_2_before_it_listens() {
 #[test]
 fn what_fails_ends_with_1() {
     check(&["transcribe", "nowhere.wav"], &[], 1, "nowhere.wav: cannot be read");
+    check(&["bench", "voice", "--clips", "nowhere"], &[], 1, "nowhere: No such file");
     check(&["transcribe", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], &[], 1, "not a readable WAV file");
 }
 

@@ -14,6 +14,7 @@ mod judged;
 mod keys;
 mod layering;
 mod life;
+mod load;
 mod mcp;
 mod noise_reduction;
 mod pressure;

@@ -59,7 +59,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         let came = Interruption::open(&hub.url, clip, (i * 211) % FRAME).await?.run(after).await?;
         waited.take(clip, &came);
     }
-    let hub_cpu_s = hub.cpu_s()?;
+    let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
     Ok(Taken { section: waited.section(), hub_cpu_s })
 }

@@ -28,6 +28,15 @@ pub enum BenchError {
     /// It could not speak one.
     #[error("the questions could not be spoken")]
     Speech(#[source] crate::tts::TtsError),
+    /// What the sessions are to say cannot be used; the text says which and why.
+    #[error("{0}")]
+    Clips(String),
+    /// There is no peer to compare with; the text says what is missing.
+    #[error("{0}")]
+    Peer(String),
+    /// The session that talks before a load came to nothing.
+    #[error("the server does not answer a single session: {0}")]
+    First(String),
     /// What the hub did contradicts how the figure is computed.
     #[error("the measurement is wrong: {0}")]
     Method(String),

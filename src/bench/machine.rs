@@ -17,7 +17,7 @@ impl Machine {
     /// Now; `None` where the system does not say.
     pub(super) fn now() -> Option<Self> {
         let (total, idle) = processors(&read_to_string("/proc/stat").ok()?)?;
-        let own = super::hub::cpu_ticks(&read_to_string("/proc/self/stat").ok()?)?;
+        let own = super::process::cpu_ticks(&read_to_string("/proc/self/stat").ok()?)?;
         Some(Self { total, idle, own })
     }
 
@@ -26,7 +26,7 @@ impl Machine {
     pub(super) fn others_since(&self, before: &Self, hubs_s: f64) -> f64 {
         let total = self.total.saturating_sub(before.total) as f64;
         let idle = self.idle.saturating_sub(before.idle) as f64;
-        let own = self.own.saturating_sub(before.own) as f64 + hubs_s * super::hub::TICKS_PER_SECOND;
+        let own = self.own.saturating_sub(before.own) as f64 + hubs_s * super::process::TICKS_PER_SECOND;
         if total <= 0.0 { 0.0 } else { ((total - idle - own) / total).clamp(0.0, 1.0) }
     }
 }

@@ -29,26 +29,26 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     progress(&format!("memory: {N_SESSIONS} sessions"));
     let hub = Hub::start(&plan.hub, Engines::Fake).await?;
     converse(&hub.url, 1, TURNS).await?;
-    let one = hub.resident_peak()?;
+    let one = hub.process.resident_peak()?;
     converse(&hub.url, 1 + N_SESSIONS, TURNS).await?;
-    let each = kib_each(one, hub.resident_peak()?, N_SESSIONS);
+    let each = kib_each(one, hub.process.resident_peak()?, N_SESSIONS);
     section.figures.push(Figure::new("a session beyond the first", Unit::KiB, each, N_SESSIONS).at_most(SESSION_KIB));
     section.figures.push(Figure::new("the process after one session", Unit::KiB, one as f64 / 1024.0, 1));
-    let mut hub_cpu_s = hub.cpu_s()?;
+    let mut hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
 
     progress(&format!("memory: {N_IDLE} idle connections"));
     let hub = Hub::start(&plan.hub, Engines::Fake).await?;
     let mut open = vec![idle(&hub.url).await?];
     sleep(SETTLE).await;
-    let one = hub.resident()?;
+    let one = hub.process.resident()?;
     for _ in 0..N_IDLE {
         open.push(idle(&hub.url).await?);
     }
     sleep(SETTLE).await;
-    let each = kib_each(one, hub.resident()?, N_IDLE);
+    let each = kib_each(one, hub.process.resident()?, N_IDLE);
     section.figures.push(Figure::new("an idle connection", Unit::KiB, each, N_IDLE).at_most(IDLE_KIB));
-    hub_cpu_s += hub.cpu_s()?;
+    hub_cpu_s += hub.process.cpu_s()?;
     drop(open);
     hub.stop().await;
     Ok(Taken { section, hub_cpu_s })

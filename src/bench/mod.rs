@@ -11,18 +11,25 @@
 mod barge_in;
 mod error;
 mod hub;
+pub mod load;
 mod machine;
 mod memory;
+pub mod mock;
+mod mocks;
 mod own_share;
+pub mod peers;
 mod percentiles;
+mod pinning;
+mod process;
 mod questions;
 mod report;
 mod talker;
 mod voice_to_voice;
 
 pub use error::BenchError;
-pub use hub::{Engines, HubCommand};
+pub use hub::{Engines, Hub, HubCommand};
 pub use percentiles::Waits;
+pub use process::Process;
 pub use report::{Figure, Gate, Report, Section, Unit};
 
 use machine::Machine;
@@ -38,11 +45,16 @@ pub enum Measure {
     BargeIn,
     /// Memory of sessions and of idle connections.
     Memory,
+    /// With mock engines over HTTP that take no time, one session and a hundred on one core.
+    Mocks,
+    /// With mock engines that take their time, with answers begun on a guess and without.
+    Guesses,
 }
 
 impl Measure {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Self; 4] = [Self::VoiceToVoice, Self::OwnShare, Self::BargeIn, Self::Memory];
+    pub const ALL: [Self; 6] =
+        [Self::VoiceToVoice, Self::OwnShare, Self::BargeIn, Self::Memory, Self::Mocks, Self::Guesses];
 
     /// What it is called: on the command line, in the table, in JSON.
     pub const fn name(self) -> &'static str {
@@ -51,6 +63,8 @@ impl Measure {
             Self::OwnShare => "own-share",
             Self::BargeIn => "barge-in",
             Self::Memory => "memory",
+            Self::Mocks => "mocks",
+            Self::Guesses => "guesses",
         }
     }
 }
@@ -64,6 +78,8 @@ pub struct Plan {
     pub quick: bool,
     /// Starts a hub to measure.
     pub hub: HubCommand,
+    /// Starts mock engines for one.
+    pub mock: HubCommand,
 }
 
 impl Plan {
@@ -88,6 +104,8 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
             Measure::OwnShare => own_share::measure(plan, progress).await,
             Measure::BargeIn => barge_in::measure(plan, progress).await,
             Measure::Memory => memory::measure(plan, progress).await,
+            Measure::Mocks => mocks::measure(plan, progress).await,
+            Measure::Guesses => mocks::guesses(plan, progress).await,
         };
         let (mut section, children_s) = match taken {
             Ok(taken) => (taken.section, taken.hub_cpu_s),

@@ -54,9 +54,9 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
 
     let turns = plan.turns(TURNS_TOGETHER);
     progress(&format!("own-share: {N_SESSIONS} sessions, {turns} turns each"));
-    let (started, before) = (Instant::now(), hub.cpu_s()?);
+    let (started, before) = (Instant::now(), hub.process.cpu_s()?);
     let together = converse(&hub.url, N_SESSIONS, turns).await?;
-    let (took_s, cpu_s) = (started.elapsed().as_secs_f64(), hub.cpu_s()? - before);
+    let (took_s, cpu_s) = (started.elapsed().as_secs_f64(), hub.process.cpu_s()? - before);
     let name = format!("{N_SESSIONS} sessions");
     section.percentile(&name, &together, 50.0, None);
     section.percentile(&name, &together, 95.0, Some(TOGETHER_P95_MS));
@@ -71,7 +71,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let percent = 100.0 * cpu_s / took_s / N_SESSIONS as f64;
     section.figures.push(Figure::new("processor time a session", Unit::PercentOfCore, percent, N_SESSIONS));
 
-    let hub_cpu_s = hub.cpu_s()?;
+    let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
     Ok(Taken { section, hub_cpu_s })
 }

@@ -83,7 +83,13 @@ impl Figure {
         self.gate.map(|Gate::AtMost(bound)| self.value <= bound)
     }
 
-    fn gate_shown(&self) -> String {
+    /// The value with its unit, for people.
+    pub fn shown(&self) -> String {
+        self.unit.show(self.value)
+    }
+
+    /// The gate, for people; empty without one.
+    pub fn gate_shown(&self) -> String {
         self.gate.map(|Gate::AtMost(bound)| format!("<= {}", self.unit.show(bound))).unwrap_or_default()
     }
 }
@@ -149,6 +155,11 @@ impl Report {
         Self { sections: Vec::new(), n_processors, quick, debug_build: cfg!(debug_assertions) }
     }
 
+    /// Of one section.
+    pub fn of(section: Section) -> Self {
+        Self { sections: vec![section], ..Self::new(false) }
+    }
+
     /// Gates that were missed.
     pub fn n_missed(&self) -> usize {
         self.figures().filter(|figure| figure.passes() == Some(false)).count()
@@ -175,7 +186,7 @@ impl Report {
             );
             for figure in &section.figures {
                 let verdict = figure.passes().map_or("", |passes| if passes { "pass" } else { "MISS" });
-                let (gate, value) = (figure.gate_shown(), figure.unit.show(figure.value));
+                let (gate, value) = (figure.gate_shown(), figure.shown());
                 let line = format!("  {:<40} {value:>18}   {gate:<14} {verdict:<4}  n={}", figure.name, figure.n);
                 let _ = writeln!(text, "{}", line.trim_end());
             }

@@ -63,7 +63,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         progress(&format!("voice-to-voice: question {} of {n}", i + 1));
         asked.take(question, expect, ask(&hub.url, &question.samples).await?);
     }
-    let hub_cpu_s = hub.cpu_s()?;
+    let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
     Ok(Taken { section: asked.section(), hub_cpu_s })
 }
@@ -138,7 +138,12 @@ pub(super) fn session(create_response: bool) -> Value {
 
 /// Opens a session with these settings.
 pub(super) async fn open(url: &str, mode: AudioMode, session: &Value) -> Result<Connection, ClientError> {
-    let mut connection = connect(&ConnectOptions { mode, ..ConnectOptions::new(url) }).await?;
+    open_with(&ConnectOptions { mode, ..ConnectOptions::new(url) }, session).await
+}
+
+/// Connects and sends the settings as they are; waits until the server has taken them.
+pub(super) async fn open_with(options: &ConnectOptions, session: &Value) -> Result<Connection, ClientError> {
+    let mut connection = connect(options).await?;
     connection.sender.event(session).await?;
     let updated = async {
         loop {

@@ -1,12 +1,13 @@
 //! `antiphon ask`: speaks a file to a server in real time and hears its answer.
 
+use super::target::{Mode, Target, failure};
 use super::{CliError, Settings, blocking, files, print};
-use crate::client::{self, Answer, AskOptions, AudioMode, ClientError, ConnectOptions, Trust};
+use crate::client::{self, Answer, AskOptions};
 use crate::config::Config;
 use crate::server::{self, Keys, Parts};
 use crate::telemetry::Metrics;
 use crate::units::Pcm;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
 use tokio::net::TcpListener;
@@ -37,37 +38,13 @@ pub struct AskArgs {
     /// The voice of the answer
     #[arg(long)]
     voice: Option<String>,
-    /// The server's key; better in the environment, where other users of this machine do not see it
-    #[arg(long, env = "ANTIPHON_API_KEY", hide_env_values = true, value_name = "KEY")]
-    key: Option<String>,
-    /// Another environment variable that holds the key
-    #[arg(long, value_name = "NAME", conflicts_with = "key")]
-    key_env: Option<String>,
-    /// Trust the certificates in this PEM file, and no others
-    #[arg(long, value_name = "FILE", conflicts_with = "insecure")]
-    ca_file: Option<PathBuf>,
-    /// Trust any certificate: whoever stands in between can listen
-    #[arg(long)]
-    insecure: bool,
-    /// The model, for servers that want one
-    #[arg(long)]
-    model: Option<String>,
+    #[command(flatten)]
+    target: Target,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     settings: Settings,
-}
-
-/// How audio travels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Mode {
-    /// Base64 in JSON events
-    Ga,
-    /// Binary frames of PCM
-    Pcm16,
-    /// Binary frames of Opus
-    Opus,
 }
 
 pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
@@ -90,22 +67,7 @@ pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
 }
 
 async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Answer, CliError> {
-    let mut options = ConnectOptions::new(url);
-    options.mode = match args.audio {
-        Mode::Ga => AudioMode::Ga,
-        Mode::Pcm16 => AudioMode::Pcm16,
-        Mode::Opus => AudioMode::Opus,
-    };
-    options.model = args.model.clone();
-    options.trust = match &args.ca_file {
-        Some(path) => Trust::File(path.clone()),
-        None if args.insecure => Trust::Anyone,
-        None => Trust::System,
-    };
-    options.key = match &args.key_env {
-        Some(variable) => Some(key(variable)?),
-        None => args.key.clone().filter(|key| !key.is_empty()),
-    };
+    let mut options = args.target.options(url, args.audio)?;
     // Other servers know no way back.
     options.resume = args.audio != Mode::Ga;
     let connection = client::connect(&options).await.map_err(failure)?;
@@ -143,11 +105,6 @@ async fn ask_own(args: &AskArgs, question: &Pcm) -> Result<Answer, CliError> {
     answer
 }
 
-fn key(variable: &str) -> Result<String, CliError> {
-    let key = std::env::var(variable).ok().filter(|key| !key.is_empty());
-    key.ok_or_else(|| CliError::Usage(format!("the environment variable {variable} holds no key")))
-}
-
 /// The `session.update` to begin with, where there is something to say.
 fn session(args: &AskArgs) -> Option<Value> {
     let mut audio = Map::new();
@@ -159,18 +116,6 @@ fn session(args: &AskArgs) -> Option<Value> {
         audio.insert("output".into(), json!({ "voice": voice }));
     }
     (!audio.is_empty()).then(|| json!({ "type": "realtime", "audio": audio }))
-}
-
-fn failure(error: ClientError) -> CliError {
-    let text = super::with_causes(&error);
-    match error {
-        ClientError::BadUrl { .. } | ClientError::BadCertificates { .. } => CliError::Usage(text),
-        ClientError::CannotConnect { .. } | ClientError::Full { .. } | ClientError::Refused { .. } => {
-            CliError::Unreachable(text)
-        }
-        ClientError::TimedOut { what: "connecting", .. } => CliError::Unreachable(text),
-        _ => CliError::Failed(text),
-    }
 }
 
 fn report(answer: &Answer) -> Value {
@@ -251,13 +196,5 @@ seen here, ms from your last word:
         assert_eq!(report["voice_to_voice_ms"], 312.4);
         assert_eq!(report["seen_ms"]["speech_stopped"], 210.3);
         assert_eq!(report["reply_ms"], 1_000);
-    }
-
-    #[test]
-    fn a_server_out_of_reach_and_a_wrong_address_have_their_own_codes() {
-        assert_eq!(failure(ClientError::Full { retry_after: None }).exit_code(), 4);
-        let bad = ClientError::BadUrl { url: "x".into(), reason: "it names no host".into() };
-        assert_eq!(failure(bad).exit_code(), 2);
-        assert_eq!(failure(ClientError::Silent).exit_code(), 1);
     }
 }

@@ -6,6 +6,9 @@
 
 mod ask;
 mod bench;
+mod bench_hub;
+mod bench_peers;
+mod bench_voice;
 mod config;
 mod error;
 mod files;
@@ -13,6 +16,7 @@ pub mod logging;
 mod print;
 mod say;
 mod serve;
+mod target;
 mod transcribe;
 
 pub use error::{CliError, with_causes};
@@ -69,7 +73,10 @@ pub enum Command {
     Bench(bench::BenchArgs),
     /// The hub that `bench` measures
     #[command(hide = true)]
-    BenchHub(bench::BenchHubArgs),
+    BenchHub(bench_hub::BenchHubArgs),
+    /// The mock engines it is measured with
+    #[command(hide = true)]
+    BenchMock(bench_hub::BenchMockArgs),
     /// Check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -108,7 +115,8 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Say(args) => say::run(args).await,
         Command::Transcribe(args) => transcribe::run(args).await,
         Command::Bench(args) => bench::run(args).await,
-        Command::BenchHub(args) => bench::run_hub(args).await,
+        Command::BenchHub(args) => bench_hub::run_hub(args).await,
+        Command::BenchMock(args) => bench_hub::run_mock(args).await,
         Command::Config(command) => config::run(&command),
     }
 }

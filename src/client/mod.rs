@@ -18,7 +18,7 @@ pub use connection::{AudioMode, ConnectOptions, Connection, Receiver, Sender, co
 pub use error::ClientError;
 pub use event::{Event, Problem, Received, ResponseInfo, StatusInfo};
 pub use microphone::{FRAME, Microphone};
-pub use reply::Reply;
+pub use reply::{Gaps, Reply};
 pub use resume::Ticket;
 pub use trust::Trust;
 

@@ -23,6 +23,26 @@ pub struct Reply {
     held: Option<Instant>,
     audible: Option<Instant>,
     first: Option<Instant>,
+    gaps: Gaps,
+}
+
+/// The times playback ran dry and had to wait for more of the same reply.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// How often.
+    pub n: usize,
+    /// How long in all.
+    pub total: Duration,
+    /// The longest.
+    pub longest: Duration,
+}
+
+impl Gaps {
+    fn push(&mut self, gap: Duration) {
+        self.n += 1;
+        self.total += gap;
+        self.longest = self.longest.max(gap);
+    }
 }
 
 impl Reply {
@@ -38,6 +58,10 @@ impl Reply {
         }
         self.first.get_or_insert(now);
         let begins = self.plays_until.map_or(now, |until| until.max(now));
+        match self.plays_until {
+            Some(until) if self.held.is_none() && begins > until => self.gaps.push(begins - until),
+            _ => {}
+        }
         let sounding = samples.iter().position(|sample| sample.unsigned_abs() >= AUDIBLE);
         if let (None, Some(at)) = (self.audible, sounding) {
             self.audible = Some(begins + Samples(at as u64).duration(RATE));
@@ -93,7 +117,17 @@ impl Reply {
         self.audible
     }
 
-    /// Everything received and not cleared: mono PCM at [`super::RATE`].
+    /// Where playback waited for a sample that was late; holds are none.
+    pub fn gaps(&self) -> Gaps {
+        self.gaps
+    }
+
+    /// Everything received and not cleared so far: mono PCM at [`super::RATE`].
+    pub fn samples(&self) -> &[i16] {
+        &self.samples
+    }
+
+    /// The same, at the end.
     pub fn into_samples(self) -> Vec<i16> {
         self.samples
     }
@@ -125,6 +159,10 @@ mod tests {
         late.take("a", &[0; 480], start);
         late.take("a", &second, start + ms(100));
         assert_eq!(late.audible(), Some(start + ms(110)));
+        assert_eq!(reply.gaps(), Gaps::default());
+        late.hold(start + ms(120));
+        late.take("a", &second, start + ms(400));
+        assert_eq!(late.gaps(), Gaps { n: 1, total: ms(80), longest: ms(80) });
     }
 
     #[test]

@@ -1,0 +1,75 @@
+//! What a process costs: its memory and processor time, from `/proc`.
+
+use super::BenchError;
+
+/// Ticks a second in `/proc`: `USER_HZ`, 100 on every Linux this runs on.
+pub(super) const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A process of this machine, by its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process(pub u32);
+
+impl Process {
+    /// Resident memory now, in bytes. An error where there is no such process, or no `/proc`.
+    pub fn resident(self) -> Result<u64, BenchError> {
+        self.status("VmRSS:")
+    }
+
+    /// The most resident memory it ever had, in bytes.
+    pub fn resident_peak(self) -> Result<u64, BenchError> {
+        self.status("VmHWM:")
+    }
+
+    /// Processor time it has used, user and system, in seconds.
+    pub fn cpu_s(self) -> Result<f64, BenchError> {
+        let text = self.read("stat")?;
+        cpu_ticks(&text).map(|ticks| ticks as f64 / TICKS_PER_SECOND).ok_or_else(|| BenchError::Proc(text))
+    }
+
+    fn status(self, field: &str) -> Result<u64, BenchError> {
+        let text = self.read("status")?;
+        kib(&text, field).map(|kib| kib * 1024).ok_or_else(|| BenchError::Proc(format!("there is no {field}")))
+    }
+
+    fn read(self, file: &str) -> Result<String, BenchError> {
+        let path = format!("/proc/{}/{file}", self.0);
+        std::fs::read_to_string(&path).map_err(|error| BenchError::Proc(format!("{path}: {error}")))
+    }
+}
+
+/// A field of `/proc/<pid>/status`, in KiB.
+fn kib(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.trim().strip_suffix(" kB")?.trim().parse().ok()
+}
+
+/// `utime` and `stime` of `/proc/<pid>/stat`: the 14th and 15th field. The second, the name, may hold spaces.
+pub(super) fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    let mut fields = fields.split_whitespace().skip(11);
+    let (user, system): (u64, u64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    Some(user + system)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_process_files_are_read_as_the_kernel_writes_them() {
+        let status = "Name:\tantiphon\nVmHWM:\t   20480 kB\nVmRSS:\t    1024 kB\n";
+        assert_eq!(
+            (kib(status, "VmRSS:"), kib(status, "VmHWM:"), kib(status, "VmSwap:")),
+            (Some(1024), Some(20480), None)
+        );
+        let stat = "77 (a (b) c) S 1 77 77 0 -1 4194560 1210 0 3 0 250 31 0 0 20 0 5 0 100 0 0";
+        assert_eq!(cpu_ticks(stat), Some(281));
+        assert_eq!(cpu_ticks("77 (a) S 1"), None);
+    }
+
+    #[test]
+    fn a_process_that_is_not_there_is_an_error() {
+        let said = Process(u32::MAX).resident().expect_err("no such process").to_string();
+        assert!(said.contains("/proc/4294967295/status"), "{said}");
+    }
+}

@@ -1,0 +1,185 @@
+//! The hidden `bench-hub` and `bench-mock`: what `antiphon bench` measures, and the engines it does so with, as processes
+//! of their own. Both print their address first and serve until their stdin ends.
+
+use super::{CliError, blocking, print};
+use crate::bench::mock::{self, Latencies};
+use crate::config::{self, Config, Sources};
+use crate::server::{self, Keys, Parts};
+use crate::session::Engines;
+use crate::telemetry::Metrics;
+use crate::{llm, stt, tts, vad};
+use clap::{Args, ValueEnum};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Which hub to be.
+#[derive(Debug, Args)]
+pub struct BenchHubArgs {
+    /// Of what it is made
+    #[arg(value_enum)]
+    engines: EnginesName,
+    /// The address of the mock engines, up to and including /v1
+    #[arg(long, required_if_eq("engines", "mock"))]
+    engines_url: Option<String>,
+    /// A setting that differs from the default
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+}
+
+/// What the hub is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum EnginesName {
+    /// Engines that take no time
+    Fake,
+    /// The default ones
+    Offline,
+    /// Remote ones, all at one address
+    Mock,
+}
+
+/// Sessions a measured hub takes: more than any measure opens.
+const MAX_SESSIONS: usize = 1_000;
+
+/// Utterances a hub with fakes understands: more than any measure speaks.
+const MAX_TURNS: usize = 10_000;
+
+/// Serves on a free port until stdin ends; prints its address first.
+pub(super) async fn run_hub(args: BenchHubArgs) -> Result<(), CliError> {
+    let mut config = args.config()?;
+    config.server.max_sessions = MAX_SESSIONS;
+    config.server.drain_seconds = 0;
+    let listener = listen().await?;
+    let engines = match args.engines {
+        EnginesName::Fake => fakes(),
+        EnginesName::Offline | EnginesName::Mock => {
+            let config = config.clone();
+            blocking(move || crate::engines::build(&config)).await??
+        }
+    };
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None };
+    let stop = CancellationToken::new();
+    until_stdin_ends(&listener.local_addr(), stop.clone(), server::serve(listener, parts, stop)).await
+}
+
+/// How long mock engines take.
+#[derive(Debug, Args)]
+pub struct BenchMockArgs {
+    #[arg(long, default_value_t = 0)]
+    stt_ms: u32,
+    #[arg(long, default_value_t = 0)]
+    ttft_ms: u32,
+    #[arg(long, default_value_t = 0)]
+    itl_ms: u32,
+    #[arg(long, default_value_t = 0)]
+    ttfb_ms: u32,
+    #[arg(long, default_value_t = 2_000)]
+    sound_ms: u32,
+}
+
+/// Mock engines on a free port.
+pub(super) async fn run_mock(args: BenchMockArgs) -> Result<(), CliError> {
+    let ms = |n: u32| Duration::from_millis(n.into());
+    let latencies = Latencies {
+        stt: ms(args.stt_ms),
+        first_token: ms(args.ttft_ms),
+        token: ms(args.itl_ms),
+        first_sound: ms(args.ttfb_ms),
+        sound: ms(args.sound_ms),
+    };
+    let (listener, stop) = (listen().await?, CancellationToken::new());
+    until_stdin_ends(&listener.local_addr(), stop.clone(), mock::serve(listener, latencies, stop)).await
+}
+
+impl BenchHubArgs {
+    fn config(&self) -> Result<Config, CliError> {
+        let mut settings = Vec::new();
+        let mut set =
+            |name: String, value: &str| settings.push((format!("ANTIPHON_{}", name.to_uppercase()), value.to_owned()));
+        if let Some(url) = &self.engines_url {
+            for section in ["stt", "llm", "tts"] {
+                for (key, value) in [("engine", "openai"), ("base_url", url), ("api_key_env", "")] {
+                    set(format!("{section}__{key}"), value);
+                }
+            }
+        }
+        for setting in &self.set {
+            let parts = setting.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
+            let ((section, key), value) =
+                parts.ok_or_else(|| CliError::Usage(format!("--set {setting}: write section.key=value")))?;
+            set(format!("{section}__{key}"), value);
+        }
+        Ok(config::load(&Sources { env: settings, ..Sources::default() })?)
+    }
+}
+
+async fn listen() -> Result<TcpListener, CliError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await;
+    listener.map_err(|source| CliError::Listen { address: "127.0.0.1:0".into(), source })
+}
+
+/// Prints the address, and serves until stdin ends.
+async fn until_stdin_ends(
+    address: &std::io::Result<std::net::SocketAddr>,
+    stop: CancellationToken,
+    serving: impl Future<Output = std::io::Result<()>>,
+) -> Result<(), CliError> {
+    let address = address.as_ref().map_err(|error| CliError::failed(error))?;
+    print::line(&address.to_string())?;
+    tokio::pin!(serving);
+    tokio::select! {
+        served = &mut serving => return served.map_err(|error| CliError::failed(&error)),
+        () = end_of_stdin() => stop.cancel(),
+    }
+    serving.await.map_err(|error| CliError::failed(&error))
+}
+
+/// The benchmark holds the other end; it ends with the benchmark, however that ends.
+async fn end_of_stdin() {
+    let _ = blocking(|| std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())).await;
+}
+
+/// Each utterance is understood as "ok" and answered "You said: ok", 600 ms of a tone.
+fn fakes() -> Engines {
+    let heard = std::iter::repeat_n("ok", MAX_TURNS);
+    Engines {
+        vad: Arc::new(vad::fake::FakeVad),
+        stt: Arc::new(stt::fake::FakeStt::hears(heard)),
+        llm: Arc::new(llm::fake::FakeLlm::default()),
+        tts: Arc::new(tts::fake::FakeTts::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench;
+
+    #[test]
+    fn engines_are_called_the_same_everywhere() {
+        let engines = [
+            (EnginesName::Fake, bench::Engines::Fake),
+            (EnginesName::Offline, bench::Engines::Offline),
+            (EnginesName::Mock, bench::Engines::Mock),
+        ];
+        for (name, engines) in engines {
+            assert_eq!(name.to_possible_value().expect("listed").get_name(), engines.name());
+        }
+    }
+
+    #[test]
+    fn settings_are_taken_as_the_environment_has_them() {
+        let args = |set: &str| BenchHubArgs {
+            engines: EnginesName::Mock,
+            engines_url: Some("http://127.0.0.1:9/v1".into()),
+            set: vec![set.into()],
+        };
+        let config = args("session.lead_ms=250").config().expect("right settings");
+        assert_eq!((config.session.lead_ms, config.tts.engine.as_str()), (250, "openai"));
+        assert_eq!(config.llm.base_url, "http://127.0.0.1:9/v1");
+        assert!(args("session.lead=1").config().expect_err("unknown").to_string().contains("ANTIPHON_SESSION__LEAD"));
+        assert!(args("lead_ms").config().expect_err("no setting").to_string().contains("section.key=value"));
+    }
+}
