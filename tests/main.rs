@@ -17,6 +17,7 @@ mod life;
 mod mcp;
 mod noise_reduction;
 mod pressure;
+mod replay;
 mod responses;
 mod resume;
 mod rfc6455;

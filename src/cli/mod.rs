@@ -11,6 +11,7 @@ mod error;
 mod files;
 pub mod logging;
 mod print;
+mod replay;
 mod say;
 mod serve;
 mod transcribe;
@@ -31,6 +32,7 @@ Examples:
   antiphon say \"Good morning.\" -o morning.wav     speak a text into a file
   antiphon ask morning.wav -o reply.wav           ask by voice, keep the answer
   antiphon transcribe morning.wav                 write down what is said
+  antiphon replay recordings/*.jsonl              run recorded sessions again and compare
   antiphon bench                                  how fast is it on this machine?
 
 Exit codes:
@@ -70,6 +72,8 @@ pub enum Command {
     /// The hub that `bench` measures
     #[command(hide = true)]
     BenchHub(bench::BenchHubArgs),
+    /// Run recorded sessions again and compare what is decided
+    Replay(replay::ReplayArgs),
     /// Check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -109,6 +113,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Transcribe(args) => transcribe::run(args).await,
         Command::Bench(args) => bench::run(args).await,
         Command::BenchHub(args) => bench::run_hub(args).await,
+        Command::Replay(args) => replay::run(args).await,
         Command::Config(command) => config::run(&command),
     }
 }

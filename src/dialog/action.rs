@@ -4,11 +4,12 @@ use super::{Item, RemoteCall, ResponseSettings, ResponseUsage};
 use crate::llm::ChatRequest;
 use crate::mcp::Server;
 use crate::units::{ItemId, ResponseId, Samples, TurnId};
+use serde::Serialize;
 
 /// Something to do, in the order of the list.
 // Actions live in a short list for one step; a box for each notice would cost more than the room it saves.
 #[allow(clippy::large_enum_variant)]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Action {
     /// Begin to transcribe an utterance, from where its audio starts.
     OpenUtterance(ItemId),
@@ -51,7 +52,7 @@ pub enum Action {
 }
 
 /// All that a response's work needs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResponseWork {
     /// Which.
     pub response: ResponseId,
@@ -64,7 +65,7 @@ pub struct ResponseWork {
 }
 
 /// News for the client; a projector puts them into a protocol's words.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Notice {
     /// Speech began; samples at 16 kHz.
     SpeechStarted {
@@ -215,7 +216,7 @@ pub enum Notice {
 }
 
 /// How remote work goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Progress {
     /// Under way.
     InProgress,
@@ -226,7 +227,7 @@ pub enum Progress {
 }
 
 /// How an output of a response moved, in the order these happen.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum OutputChange {
     /// It began.
     Added(Item),
@@ -273,7 +274,7 @@ pub enum OutputChange {
 }
 
 /// A response as a client sees it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResponseView {
     /// Which.
     pub id: ResponseId,
@@ -288,7 +289,7 @@ pub struct ResponseView {
 }
 
 /// How a response goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum ResponseStatus {
     /// Under way.
     InProgress,
@@ -303,7 +304,7 @@ pub enum ResponseStatus {
 }
 
 /// Why a response was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum StopReason {
     /// The person spoke.
     TurnDetected,
@@ -312,7 +313,7 @@ pub enum StopReason {
 }
 
 /// Why a response is incomplete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum IncompleteReason {
     /// The limit of tokens.
     MaxOutputTokens,
@@ -321,7 +322,7 @@ pub enum IncompleteReason {
 }
 
 /// Why a client's wish was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Refusal {
     /// Less than 100 ms in the buffer.
     BufferTooSmall {

@@ -2,9 +2,10 @@
 
 use crate::mcp::{CallError, RemoteTool};
 use crate::units::ItemId;
+use serde::{Deserialize, Serialize};
 
 /// One item.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Item {
     /// Unique in the conversation.
     pub id: ItemId,
@@ -15,7 +16,7 @@ pub struct Item {
 }
 
 /// How far an item is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ItemStatus {
     /// Being made.
     InProgress,
@@ -26,7 +27,7 @@ pub enum ItemStatus {
 }
 
 /// What an item is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ItemKind {
     /// Something said or written.
     Message {
@@ -81,7 +82,7 @@ pub enum ItemKind {
 }
 
 /// A call of a remote server's tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteCall {
     /// The model's identifier of the call.
     pub call_id: String,
@@ -96,7 +97,7 @@ pub struct RemoteCall {
 }
 
 /// Who said it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// Whoever runs the conversation.
     System,
@@ -107,7 +108,7 @@ pub enum Role {
 }
 
 /// One part of a message.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Content {
     /// Written by the client.
     InputText(String),

@@ -6,10 +6,11 @@
 
 use super::prosody::Prosody;
 use super::wording::Wording;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// How soon the turn is taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Eagerness {
     /// Lets the speaker take their time: 0.5 to 8 s.
     Low,
@@ -40,7 +41,7 @@ impl Eagerness {
 const SPAN: u32 = 16;
 
 /// All that is known when a wait is chosen.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Hints {
     /// The silence so far.
     pub pause: Duration,
@@ -61,7 +62,7 @@ pub struct Hints {
 }
 
 /// A wait, and why.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Decision {
     /// From what.
     pub hints: Hints,

@@ -8,6 +8,7 @@ use super::pauses::Pauses;
 use super::prosody::Contour;
 use super::wording::Wording;
 use crate::units::{SampleRate, Samples};
+use serde::{Deserialize, Serialize};
 
 /// Silence after which the words are asked for: a recognizer needs about 100 ms of it to be sure of the last one.
 const ASK_AFTER: Samples = Samples(1_600);
@@ -16,7 +17,7 @@ const ASK_AFTER: Samples = Samples(1_600);
 const CUT_WITHIN: Samples = Samples(16_000 * 3 / 2);
 
 /// What ends a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     /// Silence of the thresholds' length.
     Silence,
