@@ -7,6 +7,7 @@
 mod ask;
 mod bench;
 mod config;
+mod corpus;
 mod error;
 mod files;
 pub mod logging;
@@ -14,6 +15,7 @@ mod print;
 mod replay;
 mod say;
 mod serve;
+mod sweep;
 mod transcribe;
 
 pub use error::{CliError, with_causes};
@@ -74,6 +76,9 @@ pub enum Command {
     BenchHub(bench::BenchHubArgs),
     /// Run recorded sessions again and compare what is decided
     Replay(replay::ReplayArgs),
+    /// Make labelled recordings for `replay --sweep`
+    #[command(hide = true)]
+    Corpus(corpus::CorpusArgs),
     /// Check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -114,6 +119,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Bench(args) => bench::run(args).await,
         Command::BenchHub(args) => bench::run_hub(args).await,
         Command::Replay(args) => replay::run(args).await,
+        Command::Corpus(args) => corpus::run(args).await,
         Command::Config(command) => config::run(&command),
     }
 }

@@ -1,5 +1,6 @@
 //! `antiphon replay`: runs recordings of sessions again.
 
+use super::sweep::{Shown, Sweep};
 use super::{CliError, blocking, print};
 use crate::replay::{Decided, Layer, Recording, ReplayError, Report, replay};
 use clap::Args;
@@ -17,6 +18,8 @@ Sessions are recorded where session.record names a folder:
 Examples:
   antiphon replay recordings/sess_*.jsonl          the decisions, and whether they are the recorded ones
   antiphon replay --json one.jsonl                 one JSON object a decision, the last one a summary
+  antiphon replay corpus/*.jsonl --sweep silence_ms=100..800:50 --svg curve.svg
+                                                   fixed and adaptive waits over labelled recordings
 
 Exit codes: 0 every decision is the recorded one, 1 one is not, 2 a file is no recording of this version.")]
 pub struct ReplayArgs {
@@ -29,13 +32,32 @@ pub struct ReplayArgs {
     /// Print no decisions, only what came of each file
     #[arg(long, short)]
     quiet: bool,
+    /// Turn-taking alone, with these fixed waits and the adaptive wait, over recordings with labels beside them
+    #[arg(long, value_name = "silence_ms=FROM..TO[:STEP]")]
+    sweep: Option<Sweep>,
+    /// Draw the curves of the sweep
+    #[arg(long, value_name = "FILE", requires = "sweep")]
+    svg: Option<PathBuf>,
+    /// Only the turns that the labels put into this group
+    #[arg(long, value_name = "NAME", requires = "sweep")]
+    group: Option<String>,
+    /// Show how the words before a pause differ from those before an end
+    #[arg(long, requires = "sweep")]
+    hints: bool,
 }
 
 /// How often progress is told.
 const EVERY: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(args: ReplayArgs) -> Result<(), CliError> {
-    blocking(move || exact(&args)).await?
+    blocking(move || match args.sweep {
+        Some(ref sweep) => {
+            let (svg, group) = (args.svg.as_deref(), args.group.as_deref());
+            super::sweep::run(&args.files, sweep, &Shown { svg, group, json: args.json, hints: args.hints })
+        }
+        None => exact(&args),
+    })
+    .await?
 }
 
 fn exact(args: &ReplayArgs) -> Result<(), CliError> {

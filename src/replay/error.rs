@@ -25,6 +25,17 @@ pub enum ReplayError {
         /// Why.
         source: serde_json::Error,
     },
+    /// A sweep needs to know where turns are over.
+    #[error("has no labels beside it: {}: {source}", path.display())]
+    NoLabels {
+        /// Where they are looked for.
+        path: std::path::PathBuf,
+        /// Why there are none.
+        source: io::Error,
+    },
+    /// They are there and wrong.
+    #[error("has labels that cannot be used: {0}")]
+    Labels(String),
     /// Windows that are none.
     #[error("line {line} holds no windows")]
     Windows {

@@ -72,7 +72,7 @@ impl Tape {
     }
 
     fn flush(&mut self) {
-        if self.windows.len() == 0 {
+        if self.windows.is_empty() {
             return;
         }
         let room = Windows { packed: Vec::with_capacity(WINDOWS_A_LINE * PACKED), ..Windows::default() };
@@ -223,7 +223,7 @@ impl Writer {
             }
         }
         let complete = !self.lost.load(Relaxed);
-        write_line(&mut lines, &serde_json::json!({ "end": End { complete, n_lines } })).await?;
+        write_line(&mut lines, &Entry::End(End { complete, n_lines })).await?;
         lines.flush().await?;
         if let (Some(audio), Some(path)) = (audio, &audio_path) {
             audio.finish().await?;

@@ -61,10 +61,14 @@ pub struct TurnStart {
 }
 
 /// Any further line, as it is written.
+// Entries are moved once into a queue; a box for each event would cost more than the room it saves.
+#[allow(clippy::large_enum_variant)]
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Entry {
+pub enum Entry {
+    /// See [`Line::Windows`].
     Windows {
+        /// The windows.
         #[serde(flatten)]
         windows: Windows,
         /// What the last of them led to.
@@ -74,16 +78,26 @@ pub(super) enum Entry {
         #[serde(skip)]
         audio: Vec<i16>,
     },
+    /// See [`Line::Partial`].
     Partial(Words),
+    /// See [`Line::Set`].
     Set(TurnStart),
+    /// See [`Line::Ended`].
     Ended {
+        /// What it led to.
         gave: Outcome,
     },
+    /// See [`Line::Step`].
     Step {
+        /// When.
         at: Timestamp,
+        /// What.
         event: Event,
+        /// The actions.
         gave: Vec<Action>,
     },
+    /// See [`Line::End`].
+    End(End),
 }
 
 /// Any further line, as it is read. What was decided is compared as it was written.
@@ -170,35 +184,46 @@ impl Outcome {
         Self { edge, decision: edge.and_then(|_| taker.decision().copied()), asks: false }
     }
 
-    pub(super) fn is_nothing(&self) -> bool {
+    /// Whether there is nothing to say.
+    pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 }
 
 /// A run of windows, packed.
 #[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Windows {
-    pub(super) from: Samples,
-    pub(super) size: u64,
+pub struct Windows {
+    /// Where the first begins, in turn time.
+    pub from: Samples,
+    /// Samples of each.
+    pub size: u64,
+    /// Each in `PACKED` bytes.
     #[serde(serialize_with = "in_base64")]
-    pub(super) packed: Vec<u8>,
+    pub packed: Vec<u8>,
 }
 
 /// Bytes of a packed window: probability, peak, level and pitch (NaN: none), little endian.
 pub(super) const PACKED: usize = 4 + 2 + 4 + 4;
 
 impl Windows {
-    pub(super) fn len(&self) -> usize {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.packed.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
         self.packed.len() / PACKED
     }
 
     /// Whether `heard` can follow: it begins where the last one ended and is as long.
-    pub(super) fn takes(&self, heard: &Heard) -> bool {
+    pub fn takes(&self, heard: &Heard) -> bool {
         let size = heard.end.saturating_sub(heard.start).0;
         self.packed.is_empty() || size == self.size && heard.start.0 == self.from.0 + self.len() as u64 * self.size
     }
 
-    pub(super) fn push(&mut self, heard: &Heard) {
+    /// One more.
+    pub fn push(&mut self, heard: &Heard) {
         if self.packed.is_empty() {
             (self.from, self.size) = (heard.start, heard.end.saturating_sub(heard.start).0);
         }

@@ -59,6 +59,8 @@ pub struct TurnTaker {
     /// Where the last utterance ended.
     stopped: Option<Samples>,
     decision: Option<Decision>,
+    /// What an adaptive wait is multiplied by; 1 but in a sweep.
+    scale: f64,
 }
 
 impl TurnTaker {
@@ -75,7 +77,13 @@ impl TurnTaker {
             asked: None,
             stopped: None,
             decision: None,
+            scale: 1.0,
         }
+    }
+
+    /// The same with adaptive waits of `by` times the length, for a sweep over a corpus.
+    pub fn scaled(self, by: f64) -> Self {
+        Self { scale: by, ..self }
     }
 
     /// Other settings; what is under way goes on.
@@ -172,7 +180,7 @@ impl TurnTaker {
             patience: self.pauses.patience(),
             model: None,
         };
-        self.decision = Some(Decision::new(hints, eagerness));
+        self.decision = Some(Decision::new(hints, eagerness).scaled(self.scale));
         self.detector.set(Thresholds { silence: self.wait(), ..self.thresholds });
     }
 
