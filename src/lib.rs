@@ -35,6 +35,7 @@ pub mod engines;
 
 // Floor 6, what is reached from outside.
 pub mod bench;
+pub mod replay;
 pub mod server;
 
 // Floor 7, the command line.

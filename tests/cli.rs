@@ -47,6 +47,12 @@ fn wrong_usage_and_wrong_settings_end_with_2() {
 }
 
 #[test]
+fn what_is_no_recording_ends_with_2() {
+    check(&["replay", "nowhere.jsonl"], &[], 2, "nowhere.jsonl cannot be read: No such file");
+    check(&["replay", "Cargo.toml"], &[], 2, "Cargo.toml is no recording of a session");
+}
+
+#[test]
 fn an_open_server_ends_with_2_before_it_listens() {
     check(&["serve", "--listen", "0.0.0.0:0"], &[], 2, "refusing to listen on 0.0.0.0:0 without keys");
     let nowhere = [("ANTIPHON_SERVER__API_KEYS_FILE", "nowhere.keys")];

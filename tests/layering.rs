@@ -11,7 +11,7 @@ const FLOORS: &[&[&str]] = &[
     &["dialog"],
     &["session"],
     &["client", "config", "engines"],
-    &["bench", "server"],
+    &["bench", "replay", "server"],
     &["cli"],
 ];
 

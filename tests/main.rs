@@ -18,6 +18,7 @@ mod load;
 mod mcp;
 mod noise_reduction;
 mod pressure;
+mod replay;
 mod responses;
 mod resume;
 mod rfc6455;

@@ -10,12 +10,15 @@ mod bench_hub;
 mod bench_peers;
 mod bench_voice;
 mod config;
+mod corpus;
 mod error;
 mod files;
 pub mod logging;
 mod print;
+mod replay;
 mod say;
 mod serve;
+mod sweep;
 mod target;
 mod transcribe;
 
@@ -35,6 +38,7 @@ Examples:
   antiphon say \"Good morning.\" -o morning.wav     speak a text into a file
   antiphon ask morning.wav -o reply.wav           ask by voice, keep the answer
   antiphon transcribe morning.wav                 write down what is said
+  antiphon replay recordings/*.jsonl              run recorded sessions again and compare
   antiphon bench                                  how fast is it on this machine?
 
 Exit codes:
@@ -77,6 +81,11 @@ pub enum Command {
     /// The mock engines it is measured with
     #[command(hide = true)]
     BenchMock(bench_hub::BenchMockArgs),
+    /// Run recorded sessions again and compare what is decided
+    Replay(replay::ReplayArgs),
+    /// Make labelled recordings for `replay --sweep`
+    #[command(hide = true)]
+    Corpus(corpus::CorpusArgs),
     /// Check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -117,6 +126,8 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Bench(args) => bench::run(args).await,
         Command::BenchHub(args) => bench_hub::run_hub(args).await,
         Command::BenchMock(args) => bench_hub::run_mock(args).await,
+        Command::Replay(args) => replay::run(args).await,
+        Command::Corpus(args) => corpus::run(args).await,
         Command::Config(command) => config::run(&command),
     }
 }

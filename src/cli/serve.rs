@@ -7,6 +7,7 @@ use crate::server::{self, Keys, Parts, Tls};
 use crate::telemetry::Metrics;
 use clap::Args;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -41,6 +42,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let mut sources = Sources::of_process(args.config.as_deref());
     sources.options.extend(args.listen.map(|address| ("server", "listen", address)));
     let config = load(&sources)?;
+    folder_for_recordings(&config.session.record)?;
 
     let keys = Keys::load(&config.server)?;
     let tls = tls(args.tls_self_signed, args.tls_cert_out.as_deref(), &config.server)?;
@@ -71,6 +73,15 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let served = server::serve(listener, parts, stop).await;
     signals.abort();
     served.map_err(|error| CliError::failed(&error))
+}
+
+/// Makes the folder that sessions are recorded into, for its owner's eyes only: better said now than at each session.
+fn folder_for_recordings(folder: &str) -> Result<(), CliError> {
+    if folder.is_empty() || Path::new(folder).is_dir() {
+        return Ok(());
+    }
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.map_err(|error| CliError::Usage(format!("session.record: the folder {folder:?} cannot be made: {error}")))
 }
 
 /// The certificate to serve with, if any.

@@ -99,6 +99,8 @@ pub const KEYS: &[Key] = &[
     key("session", "history_tokens", Rule::Whole(200, 10_000_000, "tokens")),
     key("session", "max_utterance_seconds", Rule::Whole(10, 600, "seconds")),
     key("session", "refuse_unknown_fields", Rule::Switch),
+    key("session", "record", Rule::Text),
+    key("session", "record_audio", Rule::Switch),
     key("server", "listen", Rule::Listen),
     key("server", "max_sessions", Rule::Whole(1, 1_000_000, "sessions")),
     key("server", "allowed_origins", Rule::Origins),

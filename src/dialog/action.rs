@@ -4,12 +4,13 @@ use super::{GuessOutcome, Item, RemoteCall, ResponseSettings, ResponseUsage};
 use crate::llm::ChatRequest;
 use crate::mcp::Server;
 use crate::units::{ItemId, ResponseId, Samples, TurnId};
+use serde::Serialize;
 use std::time::Duration;
 
 /// Something to do, in the order of the list.
 // Actions live in a short list for one step; a box for each notice would cost more than the room it saves.
 #[allow(clippy::large_enum_variant)]
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Action {
     /// Begin to transcribe an utterance, from where its audio starts.
     OpenUtterance(ItemId),
@@ -67,7 +68,7 @@ pub enum Action {
 }
 
 /// All that a response's work needs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResponseWork {
     /// Which.
     pub response: ResponseId,
@@ -80,7 +81,7 @@ pub struct ResponseWork {
 }
 
 /// News for the client; a projector puts them into a protocol's words.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Notice {
     /// Speech began; samples at 16 kHz.
     SpeechStarted {
@@ -231,7 +232,7 @@ pub enum Notice {
 }
 
 /// How remote work goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Progress {
     /// Under way.
     InProgress,
@@ -242,7 +243,7 @@ pub enum Progress {
 }
 
 /// How an output of a response moved, in the order these happen.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum OutputChange {
     /// It began.
     Added(Item),
@@ -289,7 +290,7 @@ pub enum OutputChange {
 }
 
 /// A response as a client sees it.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResponseView {
     /// Which.
     pub id: ResponseId,
@@ -304,7 +305,7 @@ pub struct ResponseView {
 }
 
 /// How a response goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum ResponseStatus {
     /// Under way.
     InProgress,
@@ -319,7 +320,7 @@ pub enum ResponseStatus {
 }
 
 /// Why a response was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum StopReason {
     /// The person spoke.
     TurnDetected,
@@ -328,7 +329,7 @@ pub enum StopReason {
 }
 
 /// Why a response is incomplete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum IncompleteReason {
     /// The limit of tokens.
     MaxOutputTokens,
@@ -337,7 +338,7 @@ pub enum IncompleteReason {
 }
 
 /// Why a client's wish was refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Refusal {
     /// Less than 100 ms in the buffer.
     BufferTooSmall {

@@ -4,9 +4,10 @@ use super::{Item, ResponseRequest, Settings};
 use crate::llm::{Finish, Usage};
 use crate::mcp::{CallError, RemoteTool};
 use crate::units::{ItemId, ResponseId, Samples};
+use serde::{Deserialize, Serialize};
 
 /// Something happened.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Event {
     /// [`super::Dialog::next_deadline`] has come.
     Tick {
@@ -110,7 +111,7 @@ pub enum Event {
 }
 
 /// More of a tool call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCallDelta {
     /// Whose.
     pub response: ResponseId,
@@ -125,7 +126,7 @@ pub struct ToolCallDelta {
 }
 
 /// What a client asks for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     /// New settings, whole and valid.
     Update(Box<Settings>),
@@ -181,7 +182,7 @@ pub enum Command {
 }
 
 /// Where a new item goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Place {
     /// At the end.
     Last,

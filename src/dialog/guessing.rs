@@ -8,13 +8,14 @@ use super::captions::{is_echo, words};
 use super::{Action, Dialog, Item, Place, ResponseRequest, ResponseSettings, ResponseWork};
 use crate::llm::{ChatRequest, Message};
 use crate::units::{ItemId, ResponseId, Timestamp, TurnId};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The work that may be wasted at once, whatever the share: ten seconds let several long turns pass at full speed.
 const MOST_CREDIT: Duration = Duration::from_secs(10);
 
 /// How much may be spent on guesses.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Speculation {
     /// Guesses a turn.
     pub max_per_turn: u32,
@@ -23,7 +24,7 @@ pub struct Speculation {
 }
 
 /// What became of a guess.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum GuessOutcome {
     /// It was the end, and the answer is the one begun.
     Confirmed,

@@ -2,12 +2,13 @@
 
 use crate::mcp::{CallError, RemoteTool};
 use crate::units::ItemId;
+use serde::{Deserialize, Serialize};
 
 /// What a part or a tool takes beside its text: about its own size in memory.
 const PER_PART: usize = 64;
 
 /// One item.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Item {
     /// Unique in the conversation.
     pub id: ItemId,
@@ -18,7 +19,7 @@ pub struct Item {
 }
 
 /// How far an item is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ItemStatus {
     /// Being made.
     InProgress,
@@ -29,7 +30,7 @@ pub enum ItemStatus {
 }
 
 /// What an item is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ItemKind {
     /// Something said or written.
     Message {
@@ -84,7 +85,7 @@ pub enum ItemKind {
 }
 
 /// A call of a remote server's tool.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RemoteCall {
     /// The model's identifier of the call.
     pub call_id: String,
@@ -99,7 +100,7 @@ pub struct RemoteCall {
 }
 
 /// Who said it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
     /// Whoever runs the conversation.
     System,
@@ -110,7 +111,7 @@ pub enum Role {
 }
 
 /// One part of a message.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Content {
     /// Written by the client.
     InputText(String),

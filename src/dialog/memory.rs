@@ -6,10 +6,11 @@
 
 use super::{History, Item, ItemKind, RemoteCall, Role};
 use crate::llm::Tool;
+use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
 /// How much the model may read, and what happens when the conversation grows beyond it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
     /// Tokens of everything together: instructions, tools, conversation.
     pub budget: u64,
@@ -20,7 +21,7 @@ pub struct Memory {
 }
 
 /// What happens to a conversation that is too long.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Truncation {
     /// The response fails.
     Disabled,

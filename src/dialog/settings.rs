@@ -5,11 +5,12 @@ use crate::audio::codec::Format;
 use crate::llm::{Tool, ToolChoice};
 use crate::mcp::{Consent, Declared, Filter, RemoteTool};
 use crate::units::Samples;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The settings that decide how the dialog goes.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The system prompt.
     pub instructions: String,
@@ -42,7 +43,7 @@ pub struct Settings {
 }
 
 /// A tool of a remote server that must be called.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerChoice {
     /// Which server.
     pub label: String,
@@ -51,7 +52,7 @@ pub struct ServerChoice {
 }
 
 /// What one response may do on a server that its session declares.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerUse {
     /// Which server.
     pub label: String,
@@ -74,7 +75,7 @@ impl ServerUse {
 }
 
 /// Server-side turn detection, as far as the dialog goes by it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnDetection {
     /// A turn's end starts a response.
     pub create_response: bool,
@@ -85,7 +86,7 @@ pub struct TurnDetection {
 }
 
 /// What a response consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Modality {
     /// Speech and its transcript.
     Audio,
@@ -94,7 +95,7 @@ pub enum Modality {
 }
 
 /// What a client may set for one response; `None` is the session's.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseRequest {
     /// Replaces the session's instructions.
     pub instructions: Option<String>,
@@ -107,6 +108,7 @@ pub struct ResponseRequest {
     /// Replaces the session's output format.
     pub output_format: Option<Format>,
     /// Replaces the session's limit; the inner `None` lifts it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
     pub max_output_tokens: Option<Option<u32>>,
     /// Replaces the session's tools.
     pub tools: Option<Vec<Tool>>,
@@ -127,7 +129,7 @@ pub struct ResponseRequest {
 }
 
 /// One entry of a response's own input.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InputEntry {
     /// An item of the conversation, by its id.
     Reference(crate::units::ItemId),
@@ -136,7 +138,7 @@ pub enum InputEntry {
 }
 
 /// The settings one response goes by, resolved when it is created.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResponseSettings {
     /// The system prompt.
     pub instructions: String,
@@ -185,4 +187,9 @@ impl ResponseSettings {
             metadata: request.metadata,
         }
     }
+}
+
+/// A field that is there was given, be it as `null`.
+fn given<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<u32>>, D::Error> {
+    Option::deserialize(field).map(Some)
 }

@@ -6,6 +6,7 @@ use super::remote::Remote;
 use super::responding::Response;
 use super::{Action, Event, History, Notice, Settings, Speculation};
 use crate::units::{IdMint, ItemId, ResponseId, Samples, Timestamp};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub(super) struct Held {
 }
 
 /// How the client plays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Listener {
     /// From its own buffer, as the GA protocol has it: what has been sent will sound.
     Buffers,

@@ -7,11 +7,12 @@
 use super::{Content, Item, ItemKind};
 use crate::llm::{ChatRequest, Message, Usage};
 use crate::units::Samples;
+use serde::Serialize;
 
 const CHARS_PER_TOKEN: usize = 4;
 
 /// What a response used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ResponseUsage {
     /// Tokens of text that the model read and wrote.
     pub text: Usage,

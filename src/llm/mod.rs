@@ -14,10 +14,11 @@ pub use error::LlmError;
 
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// One request: the conversation so far and how to go on.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ChatRequest {
     /// System prompt first, then the conversation in order.
     pub messages: Vec<Message>,
@@ -32,7 +33,7 @@ pub struct ChatRequest {
 }
 
 /// One message of the conversation.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Message {
     /// Instructions.
     System(String),
@@ -55,7 +56,7 @@ pub enum Message {
 }
 
 /// A function the model may call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tool {
     /// The function's name.
     pub name: String,
@@ -66,7 +67,7 @@ pub struct Tool {
 }
 
 /// A call the model made.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ToolCall {
     /// The call's identifier.
     pub call_id: String,
@@ -77,7 +78,7 @@ pub struct ToolCall {
 }
 
 /// Whether the model may or must call tools.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum ToolChoice {
     /// As it sees fit.
     #[default]
@@ -117,7 +118,7 @@ pub enum LlmDelta {
 }
 
 /// Why an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Finish {
     /// It was complete.
     Stop,
@@ -130,7 +131,7 @@ pub enum Finish {
 }
 
 /// Tokens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Read by the model.
     pub input_tokens: u64,

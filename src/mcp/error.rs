@@ -1,5 +1,6 @@
 //! What can go wrong with a remote server.
 
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A server whose tools could not be listed. Its tools are missing then; the session goes on.
@@ -17,7 +18,7 @@ pub enum McpError {
 }
 
 /// A call that gave no result. The model reads the words.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum CallError {
     /// The server refused it by its protocol.
     #[error("{message}")]

@@ -10,27 +10,31 @@ mod config;
 mod error;
 pub mod http;
 mod policy;
+mod secret;
 
 pub use config::McpConfig;
 pub use error::{CallError, McpError};
 pub use policy::{Consent, Declared, Filter};
 
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 /// A server as a client declared it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
     /// What the client calls it; unique in a session.
     pub label: String,
     /// `http://` or `https://`.
     pub url: String,
     /// An OAuth access token, sent as a bearer's.
+    #[serde(serialize_with = "secret::stand_in")]
     pub authorization: Option<String>,
     /// Further headers of each request.
+    #[serde(serialize_with = "secret::stand_ins")]
     pub headers: BTreeMap<String, String>,
 }
 
@@ -42,7 +46,7 @@ impl fmt::Debug for Server {
 }
 
 /// A tool of a server.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RemoteTool {
     /// As the server calls it.
     pub name: String,

@@ -1,9 +1,10 @@
 //! Which of a server's tools a client lets the model use, and which calls wait for its consent.
 
 use super::{RemoteTool, Server};
+use serde::{Deserialize, Serialize};
 
 /// A server and what may be done there.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Declared {
     /// How it is reached.
     pub server: Server,
@@ -14,7 +15,7 @@ pub struct Declared {
 }
 
 /// Tools by name, or by what their server says of them. Both must hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
     /// These; `None`: any.
     pub names: Option<Vec<String>>,
@@ -23,7 +24,7 @@ pub struct Filter {
 }
 
 /// Which calls wait for the client's consent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Consent {
     /// All.
     #[default]

@@ -8,6 +8,7 @@ use super::ingress::Ingress;
 use super::life::Life;
 use super::playback::Playback;
 use super::project::Projector;
+use super::recording::DialogStart;
 use super::remote::Links;
 use super::responding::{Milestone, Product};
 use super::timeline::Timeline;
@@ -96,14 +97,16 @@ impl Actor {
         let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
         let life = Life::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
+        let settings = translate::settings(&session, setup.session.history_tokens);
+        let (turns, patience, speculation) = (setup.turns(&session), setup.patience(), setup.speculation.limits());
+        let start = || DialogStart { settings: settings.clone(), listener, seed, patience, speculation };
+        let tape = setup.tape(id, turns, start);
         Self {
             mode,
             dialect: opening.dialect,
             clock,
-            dialog: Dialog::new(translate::settings(&session, setup.session.history_tokens), listener, seed)
-                .with_patience(setup.patience())
-                .with_speculation(setup.speculation.limits()),
-            ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
+            dialog: Dialog::new(settings, listener, seed).with_patience(patience).with_speculation(speculation),
+            ingress: Ingress::new(setup.engines.vad.clone(), format, turns, tape),
             egress,
             projector: Projector::new(event_ids.next("conv")),
             session,
@@ -217,8 +220,7 @@ impl Actor {
 
     /// Gives an event to the reducer and does what it decides.
     pub(super) fn step(&mut self, event: Event) {
-        let now = self.now();
-        let actions = self.dialog.step(now, event);
+        let actions = self.decide(event);
         self.perform(actions);
     }
 

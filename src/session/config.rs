@@ -23,6 +23,10 @@ pub struct SessionConfig {
     pub max_utterance_seconds: u32,
     /// Whether fields the protocol does not know are refused.
     pub refuse_unknown_fields: bool,
+    /// The folder that sessions are recorded into, for `antiphon replay`; empty: they are not.
+    pub record: String,
+    /// Whether a recording holds the microphone's audio too.
+    pub record_audio: bool,
 }
 
 /// The `[speculation]` section: answers that are begun before the end of the turn is known. Each key is documented in
@@ -72,6 +76,8 @@ impl Default for SessionConfig {
             history_tokens: 8_000,
             max_utterance_seconds: 300,
             refuse_unknown_fields: true,
+            record: String::new(),
+            record_audio: false,
         }
     }
 }

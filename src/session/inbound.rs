@@ -140,8 +140,7 @@ impl Actor {
 
     fn commit(&mut self, event_id: Option<String>) {
         let command = Command::Commit { buffered: self.ingress.buffered() };
-        let now = self.now();
-        let actions = self.dialog.step(now, Event::Client { event_id, command });
+        let actions = self.decide(Event::Client { event_id, command });
         let accepted = !is_refused(&actions);
         self.opening_at = self.ingress.buffer_start();
         self.committing = true;
@@ -170,8 +169,7 @@ impl Actor {
         next.apply(update);
         self.setup.check_tools(&self.session.tools, &mut next)?;
         let command = Command::Update(Box::new(translate::settings(&next, self.setup.session.history_tokens)));
-        let now = self.now();
-        let actions = self.dialog.step(now, Event::Client { event_id, command });
+        let actions = self.decide(Event::Client { event_id, command });
         if !is_refused(&actions) {
             self.ingress.set(translate::format(next.audio.input.format), self.setup.turns(&next));
             self.ingress.reduce_noise(next.audio.input.noise_reduction.as_ref().and_then(translate::noise_reduction));

@@ -6,11 +6,12 @@
 
 use super::hearing::Feed;
 use super::microphone::Microphone;
+use super::record::{Tape, Taped};
 use super::turns::Turns;
 use super::utterance::Utterance;
 use crate::audio::codec::{self, CodecError, Format, OpusIn};
 use crate::audio::{Jitter, NoiseReduction, Pitch, PreRoll, Resampler, Slot};
-use crate::turn::{Decision, Edge, Heard, TurnTaker};
+use crate::turn::{Decision, Edge, Heard};
 use crate::units::{ItemId, Pcm, SampleRate, Samples};
 use crate::vad::{Vad, VadStream};
 use bytes::Bytes;
@@ -28,7 +29,7 @@ pub(super) struct Ingress {
     ears: Option<Ears>,
     opus: Option<OpusIn>,
     jitter: Jitter,
-    turn: TurnTaker,
+    turn: Taped,
     pitch: Pitch,
     microphone: Microphone,
     preroll: PreRoll,
@@ -59,10 +60,10 @@ impl Ears {
 }
 
 impl Ingress {
-    pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns) -> Self {
+    pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns, tape: Tape) -> Self {
         Self {
             format,
-            turn: TurnTaker::new(turns.thresholds(), turns.ending()),
+            turn: Taped::new(turns.thresholds(), turns.ending(), tape),
             pitch: Pitch::default(),
             preroll: PreRoll::new(turns.capacity()),
             turns,
@@ -187,8 +188,8 @@ impl Ingress {
             .listens_to_the_voice()
             .then(|| self.pitch.window(window.words))
             .map_or((0.0, None), |tone| (tone.level_db, tone.pitch_hz));
-        let edge = self.turn.window(Heard { probability, peak, level_db, pitch_hz, start, end });
-        Some(edge)
+        let heard = Heard { probability, peak, level_db, pitch_hz, start, end };
+        Some(self.turn.window(heard, window.words).edge)
     }
 
     /// The speaker pauses: asks for the words so far where the wait goes by them and no guess will tell them.
@@ -229,6 +230,11 @@ impl Ingress {
     /// The silence that would end the turn now.
     pub(super) fn wait(&self) -> Samples {
         self.turn.wait()
+    }
+
+    /// Where the session is recorded.
+    pub(super) fn tape(&mut self) -> &mut Tape {
+        &mut self.turn.tape
     }
 
     /// Where an utterance begins whose first voiced window is at `voiced`.

@@ -20,6 +20,8 @@ mod microphone;
 mod perform;
 mod playback;
 mod project;
+mod record;
+pub mod recording;
 mod remote;
 mod responding;
 mod retained;

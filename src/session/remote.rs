@@ -81,8 +81,7 @@ impl Actor {
             return self.refuse(error);
         }
         let command = Command::Update(Box::new(self.dialog.settings().clone()));
-        let now = self.now();
-        let mut actions = self.dialog.step(now, Event::Client { event_id: None, command });
+        let mut actions = self.decide(Event::Client { event_id: None, command });
         actions.retain(|action| !matches!(action, Action::Notify(Notice::SettingsUpdated)));
         self.perform(actions);
     }

@@ -1,9 +1,10 @@
 //! Hysteresis, minimum speech and hang-over.
 
 use crate::units::{SampleRate, Samples};
+use serde::{Deserialize, Serialize};
 
 /// What the detector goes by. All lengths are samples at 16 kHz.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Thresholds {
     /// P(speech) from which a silent stream becomes voiced.
     pub voiced: f32,
@@ -51,7 +52,7 @@ impl Thresholds {
 }
 
 /// A change of the turn, dated in sample time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Edge {
     /// A window of speech, or two of what may be: it may become speech. Followed by `Started` or `Retracted`.
     Onset {

@@ -3,6 +3,7 @@
 //! Fed with level and pitch of each voiced window; measuring them is `audio`'s work.
 
 use crate::units::Samples;
+use serde::Serialize;
 use std::collections::VecDeque;
 
 /// The stretch of voiced sound looked at, at 16 kHz: half a second, about the last two syllables.
@@ -12,7 +13,7 @@ const STRETCH: Samples = Samples(8_000);
 const MIN_PITCHED: usize = 3;
 
 /// How the voice moved over the last voiced half second.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Prosody {
     /// How much softer the loudest of its second half was than that of the first, in dB; negative: louder. The loudest,
     /// since any sound dies away before a pause.

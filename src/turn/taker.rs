@@ -8,12 +8,13 @@ use super::pauses::Pauses;
 use super::prosody::Contour;
 use super::wording::Wording;
 use crate::units::{SampleRate, Samples};
+use serde::{Deserialize, Serialize};
 
 /// Speech that goes on within this of an end was cut in two: the gap was a pause of this speaker's.
 const CUT_WITHIN: Samples = Samples(16_000 * 3 / 2);
 
 /// What ends a turn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ending {
     /// Silence of the thresholds' length.
     Silence,
@@ -53,6 +54,8 @@ pub struct TurnTaker {
     /// Where the last utterance ended.
     stopped: Option<Samples>,
     decision: Option<Decision>,
+    /// What an adaptive wait is multiplied by; 1 but in a sweep.
+    scale: f64,
 }
 
 impl TurnTaker {
@@ -68,7 +71,13 @@ impl TurnTaker {
             spoken: Samples::ZERO,
             stopped: None,
             decision: None,
+            scale: 1.0,
         }
+    }
+
+    /// The same with adaptive waits of `by` times the length, for a sweep over a corpus.
+    pub fn scaled(self, by: f64) -> Self {
+        Self { scale: by, ..self }
     }
 
     /// Other settings; what is under way goes on.
@@ -154,7 +163,7 @@ impl TurnTaker {
             patience: self.pauses.patience(),
             model: None,
         };
-        self.decision = Some(Decision::new(hints, eagerness));
+        self.decision = Some(Decision::new(hints, eagerness).scaled(self.scale));
         self.detector.set(Thresholds { silence: self.wait(), ..self.thresholds });
     }
 

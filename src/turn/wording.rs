@@ -3,13 +3,17 @@
 //! `endpointing` weighs the answer; nothing here decides. English only, and soft on purpose: recognizers without
 //! punctuation mishear, and people end sentences on any word. A transcript of another language is [`Wording::Plain`].
 
+use serde::Serialize;
+
 /// How the words so far end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub enum Wording {
     /// There is no transcript of all that was said.
     #[default]
     Unknown,
-    /// On a word that wants another one after it ("and", "the", "um"), or in the middle of a lead-in ("I would like to know").
+    /// Nothing but a lead-in or a filler after the last whole clause ("I would like to know", "so").
+    LeadIn,
+    /// On a word that wants another one after it ("and", "the", "um").
     Open,
     /// A clause that wants another one after it ("if you could choose").
     Unfinished,
@@ -32,6 +36,7 @@ impl Wording {
     pub fn name(self) -> &'static str {
         match self {
             Self::Unknown => "unknown",
+            Self::LeadIn => "lead_in",
             Self::Open => "open",
             Self::Unfinished => "unfinished",
             Self::Plain => "plain",
@@ -58,8 +63,14 @@ impl Wording {
         if ends_in_any(&words, SETTLED) {
             return Self::Plain;
         }
+        if GREETINGS.contains(&words.join(" ").as_str()) {
+            return Self::Brief;
+        }
         let clause = last_clause(&words);
-        if clause.is_empty() || ALWAYS_OPEN.contains(last) {
+        if clause.is_empty() {
+            return Self::LeadIn;
+        }
+        if ALWAYS_OPEN.contains(last) {
             return Self::Open;
         }
         let kind = kind(clause);
@@ -253,6 +264,9 @@ const COMMANDS: &[&str] = &[
     "write",
 ];
 
+/// Whole by themselves, and as often the beginning of more.
+const GREETINGS: &[&str] = &["good afternoon", "good evening", "good morning", "hello", "hey", "hi"];
+
 /// Whole answers.
 const ANSWERS: &[&str] = &[
     "absolutely",
@@ -264,11 +278,8 @@ const ANSWERS: &[&str] = &[
     "go ahead",
     "go on",
     "good",
-    "good morning",
     "goodbye",
     "great",
-    "hello",
-    "hi",
     "maybe",
     "never mind",
     "no",
@@ -321,17 +332,18 @@ mod tests {
         check(
             Wording::Open,
             "what is the
-             i would like to know
-             I would like to
-             can you tell me
              add two and
              twelve times
              well, um
              It was cold, and,
              so i said that
-             What is...
-             wait",
+             What is...",
         );
+    }
+
+    #[test]
+    fn a_lead_in_wants_what_it_leads_to() {
+        check(Wording::LeadIn, "i would like to know\ncan you tell me\nlet me think\nso\nwait");
     }
 
     #[test]
@@ -360,7 +372,7 @@ mod tests {
 
     #[test]
     fn one_or_two_words_are_brief() {
-        check(Wording::Brief, "seventeen\nnext week\nwhat time");
+        check(Wording::Brief, "seventeen\nnext week\nwhat time\nhello\nGood morning.");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Two clocks: [`Samples`] counts audio at a known rate, [`Timestamp`] is wall time since the session began.
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
@@ -42,7 +43,8 @@ impl fmt::Display for SampleRate {
 }
 
 /// A count of samples, or an offset in samples from the start of a stream. The rate is known from where it stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Samples(pub u64);
 
 impl Samples {
@@ -96,7 +98,8 @@ impl Sub for Samples {
 }
 
 /// Wall time since the session began. Serves deadlines and timelines; turn-taking runs on [`Samples`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "u64", into = "u64")]
 pub struct Timestamp(Duration);
 
 impl Timestamp {
@@ -121,6 +124,20 @@ impl Timestamp {
     /// How long after `earlier` this is, or zero.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
+    }
+}
+
+/// From nanoseconds, as recordings hold it.
+impl From<u64> for Timestamp {
+    fn from(ns: u64) -> Self {
+        Self(Duration::from_nanos(ns))
+    }
+}
+
+/// In nanoseconds, which last for five centuries.
+impl From<Timestamp> for u64 {
+    fn from(at: Timestamp) -> Self {
+        at.0.as_nanos() as u64
     }
 }
 

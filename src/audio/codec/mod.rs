@@ -9,10 +9,11 @@ mod opus;
 pub use opus::{OPUS_FRAME, OPUS_IN_RATE, OPUS_OUT_RATE, OpusIn, OpusOut};
 
 use crate::units::SampleRate;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A wire format without state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
     /// 24 kHz, 16 bits a sample, signed, little endian.
     Pcm16,

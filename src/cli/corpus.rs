@@ -1,0 +1,96 @@
+//! `antiphon corpus` (hidden): makes the labelled recordings that `antiphon replay --sweep` runs over.
+
+use super::{CliError, Settings, blocking, files, print};
+use crate::audio::wav;
+use crate::engines::EnginesError;
+use crate::replay::Labels;
+use crate::replay::corpus::{Clip, Plan, listen, plan, speak};
+use crate::stt::Stt;
+use crate::tts::Tts;
+use crate::units::SampleRate;
+use crate::vad::Vad;
+use clap::Args;
+use futures_util::{StreamExt, TryStreamExt, stream};
+use std::path::{Path, PathBuf};
+
+/// What to make.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon corpus corpus --clips clips    then: antiphon replay corpus/*.jsonl --sweep silence_ms=100..1600
+
+--clips names a folder of WAV files with a manifest.jsonl of lines {\"file\":..,\"text\":..}.")]
+pub struct CorpusArgs {
+    /// The folder to write to
+    #[arg(value_name = "FOLDER")]
+    folder: PathBuf,
+    /// A folder of recorded clips [default: spoken sentences only]
+    #[arg(long, value_name = "FOLDER")]
+    clips: Option<PathBuf>,
+    /// Chooses the lengths of the pauses
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+#[derive(serde::Deserialize)]
+struct Line {
+    file: String,
+    text: String,
+}
+
+/// What listens and speaks.
+struct Engines {
+    vad: Box<dyn Vad>,
+    stt: std::sync::Arc<dyn Stt>,
+    tts: std::sync::Arc<dyn Tts>,
+}
+
+pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
+    let config = args.settings.load()?;
+    let clips = args.clips.as_deref().map(clips).transpose()?.unwrap_or_default();
+    let plans = plan(&clips);
+    std::fs::create_dir_all(&args.folder).map_err(|error| CliError::file("made", &args.folder, &error))?;
+    let n_at_once = config.stt.decoders.max(1);
+    let engines = blocking(move || -> Result<Engines, EnginesError> {
+        let (stt, tts) = (crate::engines::stt(&config.stt)?, crate::engines::tts(&config.tts)?);
+        Ok(Engines { vad: Box::new(crate::vad::Earshot), stt, tts })
+    });
+    let engines = engines.await??;
+    let (n_plans, n_turns) = (plans.len(), plans.iter().map(|plan| plan.turns.len()).sum::<usize>());
+    let numbered = plans.iter().enumerate();
+    let made = numbered.map(|(i, plan)| one(&args.folder, plan, &engines, args.seed.wrapping_add(i as u64 * 1_000)));
+    let mut made = stream::iter(made).buffer_unordered(n_at_once);
+    while let Some(name) = made.try_next().await? {
+        print::line(&name)?;
+    }
+    print::line(&format!("{n_turns} turns in {n_plans} recordings"))
+}
+
+async fn one(folder: &Path, plan: &Plan, engines: &Engines, seed: u64) -> Result<String, CliError> {
+    let (pcm, labels) = speak(plan, &*engines.tts, seed).await.map_err(|error| CliError::failed(&error))?;
+    let heard = listen(&plan.name, &pcm, &labels, &*engines.vad, &*engines.stt).await;
+    let heard = heard.map_err(|error| CliError::failed(&error))?;
+    let recording = folder.join(format!("{}.jsonl", plan.name));
+    let write = |path: &Path, bytes: &[u8]| {
+        std::fs::write(path, bytes).map_err(|error| CliError::file("written", path, &error))
+    };
+    write(&recording.with_extension("wav"), &wav::write(&pcm))?;
+    write(&Labels::path(&recording), &serde_json::to_vec_pretty(&labels).expect("labels have text for keys"))?;
+    write(&recording, heard.as_bytes())?;
+    Ok(recording.display().to_string())
+}
+
+/// The clips of a folder.
+fn clips(folder: &Path) -> Result<Vec<Clip>, CliError> {
+    let path = folder.join("manifest.jsonl");
+    let text = std::fs::read_to_string(&path).map_err(|error| CliError::file("read", &path, &error))?;
+    let clip = |line: &str| {
+        let Line { file, text } = serde_json::from_str(line)
+            .map_err(|error| CliError::Usage(format!("{}: {error} in {line:?}", path.display())))?;
+        let pcm = files::speech(&folder.join(&file), SampleRate::HZ_16000)?.samples;
+        Ok(Clip { name: file, text, pcm })
+    };
+    text.lines().filter(|line| !line.trim().is_empty()).map(clip).collect()
+}

@@ -1,0 +1,225 @@
+//! `antiphon replay`: runs recordings of sessions again.
+
+use super::sweep::{Shown, Sweep};
+use super::{CliError, blocking, print};
+use crate::replay::{Decided, Layer, Recording, ReplayError, Report, replay};
+use clap::Args;
+use serde_json::{Value, json};
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What to run again.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Sessions are recorded where session.record names a folder:
+  ANTIPHON_SESSION__RECORD=recordings antiphon serve
+
+Examples:
+  antiphon replay recordings/sess_*.jsonl          the decisions, and whether they are the recorded ones
+  antiphon replay --json one.jsonl                 one JSON object a decision, the last one a summary
+  antiphon replay corpus/*.jsonl --sweep silence_ms=100..800:50 --svg curve.svg
+                                                   fixed and adaptive waits over labelled recordings
+
+Exit codes: 0 every decision is the recorded one, 1 one is not, 2 a file is no recording of this version.")]
+pub struct ReplayArgs {
+    /// Recordings, as `session.record` writes them
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print JSON, one object a line
+    #[arg(long)]
+    json: bool,
+    /// Print no decisions, only what came of each file
+    #[arg(long, short)]
+    quiet: bool,
+    /// Turn-taking alone, with these fixed waits and the adaptive wait, over recordings with labels beside them
+    #[arg(long, value_name = "silence_ms=FROM..TO[:STEP]")]
+    sweep: Option<Sweep>,
+    /// Draw the curves of the sweep
+    #[arg(long, value_name = "FILE", requires = "sweep")]
+    svg: Option<PathBuf>,
+    /// Only the turns that the labels put into this group
+    #[arg(long, value_name = "NAME", requires = "sweep")]
+    group: Option<String>,
+    /// Show how the words before a pause differ from those before an end
+    #[arg(long, requires = "sweep")]
+    hints: bool,
+}
+
+/// How often progress is told.
+const EVERY: Duration = Duration::from_millis(500);
+
+pub(super) async fn run(args: ReplayArgs) -> Result<(), CliError> {
+    blocking(move || match args.sweep {
+        Some(ref sweep) => {
+            let (svg, group) = (args.svg.as_deref(), args.group.as_deref());
+            super::sweep::run(&args.files, sweep, &Shown { svg, group, json: args.json, hints: args.hints })
+        }
+        None => exact(&args),
+    })
+    .await?
+}
+
+fn exact(args: &ReplayArgs) -> Result<(), CliError> {
+    let mut n_different = 0;
+    for path in &args.files {
+        let report = one(args, path)?;
+        n_different += usize::from(!report.is_same());
+        if args.json {
+            print::json(&json!({ "file": path, "same": report.is_same(), "report": report }))?;
+        } else {
+            print::line(&summary(path, &report))?;
+        }
+    }
+    match n_different {
+        0 => Ok(()),
+        n => Err(CliError::Failed(format!("{n} of {} recordings ran differently", args.files.len()))),
+    }
+}
+
+fn one(args: &ReplayArgs, path: &Path) -> Result<Report, CliError> {
+    let recording = Recording::open(path).map_err(|error| of_file(path, &error))?;
+    let mut progress = Progress::new(path);
+    let mut printed = Ok(());
+    let mut see = |decided: &Decided, done: f64| {
+        progress.tell(done);
+        if args.quiet || printed.is_err() {
+            return;
+        }
+        printed = if args.json { print::json(decided) } else { print::line(&line(decided)) };
+    };
+    let report = replay(recording, &mut see).map_err(|error| of_file(path, &error))?;
+    progress.clear();
+    printed.map(|()| report)
+}
+
+/// A file that is none is the caller's mistake; one that breaks off in the reading is not.
+pub(super) fn of_file(path: &Path, error: &ReplayError) -> CliError {
+    CliError::Usage(format!("{} {}", path.display(), super::with_causes(error)))
+}
+
+/// One decision for people.
+fn line(decided: &Decided) -> String {
+    let gave = decided.gave.iter().map(|one| parsed(one.get()));
+    let at = decided.at_ms / 1e3;
+    match decided.layer {
+        Layer::Turn => format!("{at:>10.3} s  turn    {}", gave.map(|one| turn_words(&one)).collect::<String>()),
+        Layer::Dialog => {
+            let told = decided.told.as_ref().map(|told| name(&parsed(told.get()))).unwrap_or_default();
+            format!("{at:>10.3} s  dialog  {told}: {}", gave.map(|one| name(&one)).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+/// What turn-taking made of a window: the edge, and why there.
+fn turn_words(outcome: &Value) -> String {
+    let edge = match &outcome["edge"] {
+        Value::String(edge) => edge.clone(),
+        Value::Object(edge) => edge.iter().map(|(edge, at)| format!("{edge} {}", at_seconds(at))).collect(),
+        _ => return "asks for the words".into(),
+    };
+    let decision = &outcome["decision"];
+    match (decision["wait"].as_object(), decision["hints"]["wording"].as_str()) {
+        (Some(wait), Some(wording)) => {
+            let nanos = wait["nanos"].as_f64().unwrap_or(0.0);
+            let wait_ms = wait["secs"].as_f64().unwrap_or(0.0) * 1e3 + nanos / 1e6;
+            let probability = decision["probability"].as_f64().unwrap_or(0.0);
+            format!("{edge}, wait {wait_ms:.0} ms: words {wording}, over with {:.0} %", 100.0 * probability)
+        }
+        _ => edge,
+    }
+}
+
+fn at_seconds(at: &Value) -> String {
+    at["at"].as_f64().map(|samples| format!("at {:.3} s", samples / 16_000.0)).unwrap_or_default()
+}
+
+/// The name of an event or an action, with the inner one of those that only wrap: `Notify(SpeechStarted)`.
+fn name(value: &Value) -> String {
+    let inner = |outer: &str, inside: &Value| match outer {
+        "Notify" => format!("{outer}({})", name(inside)),
+        "Client" => format!("{outer}({})", name(&inside["command"])),
+        "Output" => format!("{outer}({})", name(&inside["change"])),
+        _ => outer.to_owned(),
+    };
+    match value {
+        Value::String(name) => name.clone(),
+        Value::Object(fields) => fields.iter().map(|(outer, inside)| inner(outer, inside)).collect(),
+        _ => String::new(),
+    }
+}
+
+/// What came of a file.
+fn summary(path: &Path, report: &Report) -> String {
+    let Report { n_windows, n_events, n_decisions, .. } = report;
+    let heard = format!("{n_windows} windows, {n_events} events, {n_decisions} decisions");
+    let end = match report.end {
+        None => "; it breaks off: the hub was killed",
+        Some(end) if !end.complete => "; it is incomplete: the disk was too slow",
+        Some(_) => "",
+    };
+    let mut text = format!("{}: {heard}{end}; ", path.display());
+    match report.n_differences {
+        0 => text.push_str("every one is the recorded one"),
+        n => text.push_str(&format!("{n} differ")),
+    }
+    if report.miscounted {
+        text.push_str("; lines are missing or too many");
+    }
+    for difference in &report.differences {
+        let decided = &difference.replayed;
+        let layer = if decided.layer == Layer::Turn { "turn-taking" } else { "the dialog" };
+        text.push_str(&format!("\n  line {}, {layer} at {:.3} s", decided.line, decided.at_ms / 1e3));
+        let told = decided.told.as_ref().map(|told| told.get().to_owned());
+        told.iter().for_each(|told| text.push_str(&format!("\n    told      {told}")));
+        let replayed: Vec<_> = decided.gave.iter().map(|one| one.get().to_owned()).collect();
+        let longest = replayed.len().max(difference.recorded.len());
+        for i in 0..longest {
+            let of = |list: &[String]| list.get(i).cloned().unwrap_or_else(|| "nothing".into());
+            let (now, then) = (of(&replayed), of(&difference.recorded));
+            if now != then {
+                text.push_str(&format!("\n    recorded  {then}\n    replayed  {now}"));
+            }
+        }
+    }
+    text
+}
+
+/// A line on a terminal's stderr that says how far it is.
+pub(super) struct Progress {
+    what: String,
+    told: Instant,
+    shows: bool,
+    shown: bool,
+}
+
+impl Progress {
+    pub(super) fn new(what: &Path) -> Self {
+        let shows = std::io::stderr().is_terminal();
+        Self { what: what.display().to_string(), told: now(), shows, shown: false }
+    }
+
+    /// `done` is 0 to 1.
+    pub(super) fn tell(&mut self, done: f64) {
+        if self.shows && self.told.elapsed() >= EVERY {
+            eprint!("\r{}: {:.0} %\x1b[K", self.what, 100.0 * done);
+            (self.told, self.shown) = (now(), true);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        if std::mem::take(&mut self.shown) {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// A clock for the person who waits; no decision hangs on it.
+#[allow(clippy::disallowed_methods)]
+fn now() -> Instant {
+    Instant::now()
+}

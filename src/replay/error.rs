@@ -1,0 +1,45 @@
+//! Why a file cannot be replayed.
+
+use std::io;
+
+/// Why a file cannot be replayed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// It cannot be read.
+    #[error("cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// It does not begin like a recording.
+    #[error("is no recording of a session: {0}")]
+    NoRecording(String),
+    /// A version that this program does not know.
+    #[error("is a recording of version {found}; this program reads version {}", crate::session::recording::VERSION)]
+    Version {
+        /// What it says.
+        found: u64,
+    },
+    /// A line that is none.
+    #[error("line {line} cannot be read: {source}")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A sweep needs to know where turns are over.
+    #[error("has no labels beside it: {}: {source}", path.display())]
+    NoLabels {
+        /// Where they are looked for.
+        path: std::path::PathBuf,
+        /// Why there are none.
+        source: io::Error,
+    },
+    /// They are there and wrong.
+    #[error("has labels that cannot be used: {0}")]
+    Labels(String),
+    /// Windows that are none.
+    #[error("line {line} holds no windows")]
+    Windows {
+        /// Counted from 1.
+        line: usize,
+    },
+}

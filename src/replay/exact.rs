@@ -1,0 +1,196 @@
+//! The exact replay: the same inputs at the same times must give the same decisions.
+
+use super::{Recording, ReplayError};
+use crate::dialog::{Dialog, Event};
+use crate::session::recording::{DialogStart, End, Line, Outcome, unpack};
+use crate::turn::{Heard, TurnTaker};
+use crate::units::{SampleRate, Samples, Timestamp};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use std::time::Duration;
+
+/// Who decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Layer {
+    /// Turn-taking, in turn time.
+    Turn,
+    /// The reducer, in time since the session began.
+    Dialog,
+}
+
+/// One decision of the replay.
+#[derive(Clone, Debug, Serialize)]
+pub struct Decided {
+    /// Line of the recording, counted from 1.
+    pub line: usize,
+    /// By whom.
+    pub layer: Layer,
+    /// When, in milliseconds of the layer's time.
+    pub at_ms: f64,
+    /// What the layer was told, where that is worth a word; JSON.
+    pub told: Option<Box<RawValue>>,
+    /// What it decided; JSON.
+    pub gave: Vec<Box<RawValue>>,
+}
+
+/// A decision that is not the recorded one.
+#[derive(Clone, Debug, Serialize)]
+pub struct Difference {
+    /// What the replay decided, and where.
+    pub replayed: Decided,
+    /// What the recording says; JSON.
+    pub recorded: Vec<String>,
+}
+
+/// What came of a replay.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Report {
+    /// Windows that were heard.
+    pub n_windows: u64,
+    /// Events the reducer was told.
+    pub n_events: u64,
+    /// Decisions of both layers.
+    pub n_decisions: u64,
+    /// The first differences: what follows one is likely to differ too.
+    pub differences: Vec<Difference>,
+    /// How many there are.
+    pub n_differences: u64,
+    /// How the recording ended; `None`: the hub was killed before it could say.
+    pub end: Option<End>,
+    /// Lines are missing, or too many, by the recording's own count.
+    pub miscounted: bool,
+}
+
+/// Differences that are kept.
+const KEPT: usize = 5;
+
+impl Report {
+    /// Whether every decision was the recorded one.
+    pub fn is_same(&self) -> bool {
+        self.n_differences == 0 && !self.miscounted
+    }
+}
+
+/// Runs a recording and shows each decision to `see`, with the share of the file that is done, 0 to 1.
+///
+/// # Errors
+/// When the file cannot be read to its end, or is none of this version's.
+pub fn replay(mut recording: Recording, see: &mut dyn FnMut(&Decided, f64)) -> Result<Report, ReplayError> {
+    let mut run = Run::new(&recording);
+    while let Some(line) = recording.next_line()? {
+        if run.report.end.is_some() {
+            run.report.miscounted = true;
+            break;
+        }
+        let n = recording.line;
+        let decided = run.line(n, line)?;
+        let done = recording.n_read as f64 / recording.n_bytes.max(1) as f64;
+        decided.iter().for_each(|decided| see(decided, done));
+    }
+    Ok(run.report)
+}
+
+struct Run {
+    taker: TurnTaker,
+    dialog: Option<Dialog>,
+    /// Turn time.
+    position: Samples,
+    report: Report,
+}
+
+impl Run {
+    fn new(recording: &Recording) -> Self {
+        let turn = recording.header.turn;
+        let start = |start: DialogStart| {
+            Dialog::new(start.settings, start.listener, start.seed)
+                .with_patience(start.patience)
+                .with_speculation(start.speculation)
+        };
+        Self {
+            taker: TurnTaker::new(turn.thresholds, turn.ending),
+            dialog: recording.header.dialog.clone().map(start),
+            position: Samples::ZERO,
+            report: Report::default(),
+        }
+    }
+
+    /// What a line leads to.
+    fn line(&mut self, n: usize, line: Line) -> Result<Vec<Decided>, ReplayError> {
+        match line {
+            Line::Windows { from, size, packed, gave } => {
+                let windows = unpack(from, size, &packed).ok_or(ReplayError::Windows { line: n })?;
+                return Ok(self.windows(n, &windows, gave));
+            }
+            Line::Partial(words) => self.taker.partial(&words.text, words.heard_to),
+            Line::Set(turn) => self.taker.set(turn.thresholds, turn.ending),
+            Line::Ended { gave } => {
+                let outcome = Outcome::of_end(&mut self.taker);
+                return Ok(self.turn(n, outcome, Some(gave)).into_iter().collect());
+            }
+            Line::Step { at, event, gave } => return Ok(self.step(n, at, *event, gave).into_iter().collect()),
+            Line::End(end) => {
+                self.report.miscounted |= end.n_lines + 2 != n as u64;
+                self.report.end = Some(end);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Only the last window of a line led to anything, when it was recorded.
+    fn windows(&mut self, n: usize, windows: &[Heard], gave: Option<Box<RawValue>>) -> Vec<Decided> {
+        let mut decided = Vec::new();
+        let mut recorded = gave;
+        for (i, &heard) in windows.iter().enumerate() {
+            self.report.n_windows += 1;
+            self.position = heard.end;
+            let outcome = Outcome::of_window(&mut self.taker, heard);
+            let recorded = recorded.take_if(|_| i + 1 == windows.len());
+            decided.extend(self.turn(n, outcome, recorded));
+        }
+        decided
+    }
+
+    fn turn(&mut self, n: usize, outcome: Outcome, recorded: Option<Box<RawValue>>) -> Option<Decided> {
+        let nothing = Outcome::default();
+        if outcome == nothing && recorded.is_none() {
+            return None;
+        }
+        let at_ms = ms(self.position.duration(SampleRate::HZ_16000));
+        let decided = Decided { line: n, layer: Layer::Turn, at_ms, told: None, gave: vec![raw(&outcome)] };
+        let recorded = recorded.unwrap_or_else(|| raw(&nothing));
+        self.compare(&decided, &[recorded]);
+        (outcome != nothing).then_some(decided)
+    }
+
+    fn step(&mut self, n: usize, at: Timestamp, event: Event, recorded: Vec<Box<RawValue>>) -> Option<Decided> {
+        self.report.n_events += 1;
+        let told = Some(raw(&event));
+        let actions = self.dialog.as_mut().map_or_else(Vec::new, |dialog| dialog.step(at, event));
+        let gave: Vec<_> = actions.iter().map(raw).collect();
+        let decided = Decided { line: n, layer: Layer::Dialog, at_ms: ms(at.since_start()), told, gave };
+        self.compare(&decided, &recorded);
+        (!decided.gave.is_empty()).then_some(decided)
+    }
+
+    fn compare(&mut self, decided: &Decided, recorded: &[Box<RawValue>]) {
+        self.report.n_decisions += u64::from(!decided.gave.is_empty());
+        let same = decided.gave.iter().map(|one| one.get()).eq(recorded.iter().map(|one| one.get()));
+        if same {
+            return;
+        }
+        self.report.n_differences += 1;
+        if self.report.differences.len() < KEPT {
+            let recorded = recorded.iter().map(|one| one.get().to_owned()).collect();
+            self.report.differences.push(Difference { replayed: decided.clone(), recorded });
+        }
+    }
+}
+
+fn ms(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1e6).round() / 1e3
+}
+
+fn raw(value: &impl Serialize) -> Box<RawValue> {
+    serde_json::value::to_raw_value(value).expect("events and actions have text for keys")
+}

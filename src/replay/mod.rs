@@ -1,0 +1,24 @@
+//! Recordings of sessions, run again: exactly, or turn-taking alone with other settings.
+//!
+//! `cli/replay.rs` and `cli/corpus.rs` call it. [`replay`] feeds a recording's inputs to the same reducer and the same turn-taking on a
+//! virtual clock and compares each decision with the recorded one. [`Corpus`] runs turn-taking alone over labelled
+//! recordings, [`compare`] draws its conclusions. `corpus` makes such recordings. Nothing else here plays audio, asks an engine or opens a
+//! socket.
+
+pub mod corpus;
+mod curve;
+mod dice;
+mod error;
+mod exact;
+mod labels;
+mod read;
+mod svg;
+mod sweep;
+
+pub use curve::{Compared, Curve, Point, compare};
+pub use error::ReplayError;
+pub use exact::{Decided, Difference, Layer, Report, replay};
+pub use labels::{Labelled, Labels};
+pub use read::Recording;
+pub use svg::draw;
+pub use sweep::{Corpus, PauseHints, Setting, Taken};

@@ -1,0 +1,190 @@
+//! Turn-taking alone, with other settings, over labelled recordings.
+
+use super::{Labelled, Labels, Recording, ReplayError};
+use crate::session::recording::{Line, Words, unpack};
+use crate::turn::{Decision, Eagerness, Edge, Ending, Heard, Thresholds, TurnTaker};
+use crate::units::{SampleRate, Samples};
+use std::path::Path;
+
+/// What is tried.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Setting {
+    /// A fixed wait of so many milliseconds.
+    Fixed(u32),
+    /// The adaptive wait of medium eagerness, times this.
+    Adaptive(f64),
+}
+
+/// What became of one turn.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Taken {
+    /// It was taken to be over while the speaker had more to say.
+    pub cut_in: bool,
+    /// From its true end until it was taken to be over, in milliseconds; where it never was, until the next one began.
+    pub delay_ms: f64,
+}
+
+/// What was known in a pause, at the moment a short fixed wait would have ended.
+#[derive(Clone, Debug)]
+pub struct PauseHints {
+    /// The turn.
+    pub turn: Labelled,
+    /// The turn was over.
+    pub is_end: bool,
+    /// What turn-taking made of it.
+    pub decision: Decision,
+}
+
+/// Labelled recordings.
+pub struct Corpus {
+    sessions: Vec<Session>,
+}
+
+struct Session {
+    thresholds: Thresholds,
+    inputs: Vec<Input>,
+    turns: Vec<Labelled>,
+}
+
+enum Input {
+    Heard(Heard),
+    Words(Words),
+    End,
+}
+
+impl Corpus {
+    /// Reads recordings and their labels, all turns or those of a group.
+    ///
+    /// # Errors
+    /// The file and what is wrong with it.
+    pub fn open<'a>(
+        paths: impl IntoIterator<Item = &'a Path>,
+        group: Option<&str>,
+    ) -> Result<Self, (&'a Path, ReplayError)> {
+        let mut sessions = Vec::new();
+        for path in paths {
+            let mut session = Session::open(path).map_err(|error| (path, error))?;
+            session.turns.retain(|turn| group.is_none_or(|group| turn.group == group));
+            if !session.turns.is_empty() {
+                sessions.push(session);
+            }
+        }
+        Ok(Self { sessions })
+    }
+
+    /// The turns, in the order of [`Corpus::run`].
+    pub fn turns(&self) -> impl Iterator<Item = &Labelled> {
+        self.sessions.iter().flat_map(|session| &session.turns)
+    }
+
+    /// What becomes of each turn.
+    pub fn run(&self, setting: Setting) -> Vec<Taken> {
+        self.sessions.iter().flat_map(|session| session.taken(setting)).collect()
+    }
+
+    /// The hints at `after` into every labelled pause and end that lasts that long without being taken for an end.
+    pub fn hints(&self, after: Samples) -> Vec<PauseHints> {
+        self.sessions.iter().flat_map(|session| session.hints(after)).collect()
+    }
+}
+
+impl Session {
+    fn open(path: &Path) -> Result<Self, ReplayError> {
+        let mut recording = Recording::open(path)?;
+        let labels = Labels::of(path)?;
+        let mut inputs = Vec::new();
+        while let Some(line) = recording.next_line()? {
+            match line {
+                Line::Windows { from, size, packed, .. } => {
+                    let line = recording.line;
+                    let windows = unpack(from, size, &packed).ok_or(ReplayError::Windows { line })?;
+                    inputs.extend(windows.into_iter().map(Input::Heard));
+                }
+                Line::Partial(words) => inputs.push(Input::Words(words)),
+                Line::Ended { .. } => inputs.push(Input::End),
+                // The settings are what is tried; the dialog is not run.
+                Line::Set(_) | Line::Step { .. } | Line::End(_) => {}
+            }
+        }
+        Ok(Self { thresholds: recording.header.turn.thresholds, inputs, turns: labels.turns })
+    }
+
+    fn taker(&self, setting: Setting) -> TurnTaker {
+        match setting {
+            Setting::Fixed(ms) => {
+                let silence = Samples::from_ms(u64::from(ms), SampleRate::HZ_16000);
+                TurnTaker::new(Thresholds { silence, ..self.thresholds }, Ending::Silence)
+            }
+            Setting::Adaptive(scale) => {
+                TurnTaker::new(self.thresholds, Ending::Adaptive(Eagerness::Medium)).scaled(scale)
+            }
+        }
+    }
+
+    fn taken(&self, setting: Setting) -> Vec<Taken> {
+        let mut taker = self.taker(setting);
+        let (mut ends, mut now) = (Vec::new(), Samples::ZERO);
+        for input in &self.inputs {
+            let edge = match input {
+                Input::Heard(heard) => {
+                    now = heard.end;
+                    taker.window(*heard)
+                }
+                Input::Words(words) => {
+                    taker.partial(&words.text, words.heard_to);
+                    None
+                }
+                Input::End => taker.end(),
+            };
+            if let Some(Edge::Stopped { .. }) = edge {
+                ends.push(ms(now));
+            }
+        }
+        let all_over = ms(now);
+        let turn = |(i, turn): (usize, &Labelled)| {
+            let (from, to) = turn.ends_ms();
+            let until = self.turns.get(i + 1).map_or(all_over, |next| next.ends_ms().0);
+            let cut_in = ends.iter().any(|&end| end >= from && end < to);
+            let end = ends.iter().copied().find(|&end| end >= to && end < until);
+            Taken { cut_in, delay_ms: end.unwrap_or(until) - to }
+        };
+        self.turns.iter().enumerate().map(turn).collect()
+    }
+
+    fn hints(&self, after: Samples) -> Vec<PauseHints> {
+        // So long a wait never ends in a pause.
+        let mut taker = self.taker(Setting::Adaptive(1e3));
+        let mut found = Vec::new();
+        let mut due = self.turns.iter().flat_map(|turn| {
+            let last = turn.spans_ms.len() - 1;
+            let at = move |span: &[f64; 2]| span[1] + ms(after);
+            turn.spans_ms.iter().enumerate().filter_map(move |(i, span)| {
+                let lasts = turn.spans_ms.get(i + 1).is_none_or(|next| next[0] > at(span));
+                lasts.then(|| (at(span), turn, i == last))
+            })
+        });
+        let mut next = due.next();
+        for input in &self.inputs {
+            match input {
+                Input::Words(words) => taker.partial(&words.text, words.heard_to),
+                Input::End => drop(taker.end()),
+                Input::Heard(heard) => {
+                    taker.window(*heard);
+                    while let Some((_, turn, is_end)) = next.filter(|(at, ..)| ms(heard.end) >= *at) {
+                        let turn = turn.clone();
+                        found.extend(taker.decision().map(|&decision| PauseHints { turn, is_end, decision }));
+                        if is_end {
+                            taker.end();
+                        }
+                        next = due.next();
+                    }
+                }
+            }
+        }
+        found
+    }
+}
+
+fn ms(at: Samples) -> f64 {
+    at.0 as f64 / 16.0
+}

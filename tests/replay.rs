@@ -1,0 +1,200 @@
+//! What a session records over a real socket runs again to the same decisions, and only what was recorded does.
+
+use crate::hub::{Hub, Socket, engines, loud, quiet};
+use antiphon::config::Config;
+use antiphon::llm::fake::{FakeLlm, words};
+use antiphon::llm::{Finish, LlmDelta};
+use antiphon::replay::{Decided, Layer, Recording, ReplayError, Report, replay};
+use antiphon::stt::fake::FakeStt;
+use antiphon::tts::fake::FakeTts;
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A hub that records into the folder.
+async fn hub(folder: &TempDir) -> Hub {
+    let llm = FakeLlm::says([&"long ".repeat(60)[..], "Stopped."]);
+    llm.then(vec![
+        Ok(LlmDelta::ToolCall {
+            index: 0,
+            call_id: "call_a".into(),
+            name: "weather".into(),
+            arguments: "{\"city\":\"Rome\"}".into(),
+        }),
+        Ok(LlmDelta::Done { finish: Finish::ToolCalls, usage: None }),
+    ]);
+    llm.then(words("Sun in Rome."));
+    let mut config = Config::default();
+    config.session.record = folder.path().to_str().expect("text").to_owned();
+    config.session.record_audio = true;
+    let stt = FakeStt::hears(["what is twelve times seven", "stop that"]).with_partials();
+    Hub::start(engines(stt, llm, FakeTts::default()), config).await
+}
+
+/// Audio as a microphone gives it, an event of the hub's between two pieces, so that they are not judged at once.
+async fn speak(socket: &mut Socket, pcm: &[i16]) {
+    for piece in pcm.chunks(2_400) {
+        socket.append(piece).await;
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn turn(socket: &mut Socket) -> Vec<Value> {
+    speak(socket, &loud(700)).await;
+    speak(socket, &quiet(4_500)).await;
+    socket.until("response.done").await
+}
+
+/// A conversation with all that there is: an adaptive wait, speech, a truncation, an interruption, a tool, a cut connection.
+async fn conversation(socket: &mut Socket) {
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    let tool = json!({"type": "function", "name": "weather", "description": "Tells it.", "parameters": parameters});
+    let input = json!({"turn_detection": {"type": "semantic_vad", "eagerness": "high"}});
+    let session = json!({"type": "realtime", "tools": [tool], "audio": {"input": input}});
+    socket.send(json!({"type": "session.update", "session": session})).await;
+    socket.until("session.updated").await;
+    let events = turn(socket).await;
+    let done = events.last().expect("done");
+    let item = done["response"]["output"][0]["id"].as_str().expect("an item").to_owned();
+    // The long reply sounds for seconds: this speech interrupts it.
+    turn(socket).await;
+    let truncate =
+        json!({"type": "conversation.item.truncate", "item_id": item, "content_index": 0, "audio_end_ms": 300});
+    socket.send(truncate).await;
+    socket.until("conversation.item.truncated").await;
+    let events = socket.ask("Rome?").await;
+    assert_eq!(events.last().expect("done")["response"]["output"][0]["type"], "function_call", "{events:?}");
+    let output = json!({"type": "function_call_output", "call_id": "call_a", "output": "sun"});
+    socket.send(json!({"type": "conversation.item.create", "item": output})).await;
+    socket.send(json!({"type": "response.create", "response": {"max_output_tokens": "inf"}})).await;
+    socket.until("response.done").await;
+    speak(socket, &loud(300)).await;
+}
+
+/// The only recording of the folder.
+fn recording(folder: &TempDir) -> PathBuf {
+    let files = std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ext| ext == "jsonl")).collect();
+    let [file] = &files[..] else { panic!("{files:?}") };
+    file.clone()
+}
+
+async fn recorded() -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = hub(&folder).await;
+    let mut socket = hub.connect("").await;
+    conversation(&mut socket).await;
+    drop(socket);
+    hub.stop().await;
+    let file = recording(&folder);
+    (folder, file)
+}
+
+fn run(path: &Path) -> (Report, Vec<Decided>) {
+    let mut decisions = Vec::new();
+    let recording = Recording::open(path).expect("a recording");
+    let report = replay(recording, &mut |decided, _| decisions.push(decided.clone())).expect("it runs");
+    (report, decisions)
+}
+
+/// The recording with the first line that holds `mark` changed; the line's number.
+fn tampered(path: &Path, mark: &str, from: &str, to: &str) -> (PathBuf, usize) {
+    let text = std::fs::read_to_string(path).expect("text");
+    let lines: Vec<&str> = text.lines().collect();
+    let at = lines.iter().position(|line| line.contains(mark) && line.contains(from)).expect("such a line");
+    let changed = lines[at].replacen(from, to, 1);
+    let lines: Vec<&str> = lines.iter().enumerate().map(|(i, line)| if i == at { &changed } else { *line }).collect();
+    let other = path.with_file_name("tampered.jsonl");
+    std::fs::write(&other, format!("{}\n", lines.join("\n"))).expect("written");
+    (other, at + 1)
+}
+
+#[tokio::test]
+async fn a_recorded_session_runs_again_to_the_same_decisions() {
+    let (_folder, file) = recorded().await;
+    let (report, decisions) = run(&file);
+    assert!(report.is_same(), "{:#?}", report.differences);
+    assert!(report.end.expect("an end").complete);
+    let told = |what: &str| {
+        let is = |decided: &&Decided| decided.told.as_ref().is_some_and(|told| told.get().contains(what));
+        decisions.iter().filter(is).count()
+    };
+    assert!(told("SpeechStarted") >= 3 && told("SpeechStopped") >= 2 && told("Partial") >= 1, "{decisions:#?}");
+    assert!(told("Truncate") == 1 && told("ToolCall") >= 1 && told("FunctionOutput") == 1, "{decisions:#?}");
+    let gave = |layer: Layer, what: &str| {
+        decisions.iter().any(|it| it.layer == layer && it.gave.iter().any(|gave| gave.get().contains(what)))
+    };
+    assert!(gave(Layer::Dialog, "StartResponse") && gave(Layer::Dialog, "\"Flush\""));
+    assert!(gave(Layer::Turn, "\"Stopped\"") && gave(Layer::Turn, "\"wording\":\"Question\""));
+
+    let mode = |path: &Path| std::fs::metadata(path).expect("a file").permissions().mode() & 0o777;
+    let audio = file.with_extension("wav");
+    assert_eq!((mode(&file), mode(&audio)), (0o600, 0o600));
+    let wav = hound::WavReader::open(&audio).expect("a WAV file");
+    assert_eq!((wav.spec().sample_rate, u64::from(wav.duration())), (16_000, report.n_windows * 256));
+    let left = std::fs::read_dir(file.parent().expect("a folder")).expect("the folder").count();
+    assert_eq!(left, 2, "nothing half-written is left");
+}
+
+#[tokio::test]
+async fn what_is_not_as_recorded_is_found_where_it_is() {
+    let (_folder, file) = recorded().await;
+    let (other, line) = tampered(&file, "\"Transcribed\"", "what is twelve times seven", "what is twelve times six");
+    let (report, _) = run(&other);
+    let first = &report.differences[0];
+    assert_eq!((first.replayed.line, first.replayed.layer), (line, Layer::Dialog));
+    assert!(first.recorded.iter().any(|action| action.contains("times seven")), "{first:?}");
+
+    // Turn-taking is told other words.
+    let text = std::fs::read_to_string(&file).expect("text");
+    let open = |line: &str| if line.starts_with("{\"partial\"") { line.replace(" seven", "") } else { line.to_owned() };
+    std::fs::write(&other, text.lines().map(|line| open(line) + "\n").collect::<String>()).expect("written");
+    let line = text.lines().position(|line| line.starts_with("{\"partial\"")).expect("partials");
+    let first = &run(&other).0.differences[0];
+    assert!(first.replayed.layer == Layer::Turn && first.replayed.line > line + 1, "{first:?}");
+
+    let (other, line) = tampered(&file, "\"StartResponse\"", "StartResponse", "StopResponse");
+    assert_eq!(run(&other).0.differences[0].replayed.line, line);
+}
+
+#[tokio::test]
+async fn other_versions_and_other_files_are_refused_in_plain_words() {
+    let (folder, file) = recorded().await;
+    let refused = |path: &Path| match Recording::open(path) {
+        Err(error) => error,
+        Ok(recording) => replay(recording, &mut |_, _| {}).expect_err("refused"),
+    };
+    let (other, _) = tampered(&file, "antiphon_recording", "\"antiphon_recording\":1", "\"antiphon_recording\":999");
+    assert!(matches!(refused(&other), ReplayError::Version { found: 999 }));
+    let (other, line) = tampered(&file, "\"SpeechStarted\"", "SpeechStarted", "SpeechInvented");
+    assert!(matches!(refused(&other), ReplayError::Line { line: at, .. } if at == line));
+    let other = folder.path().join("other.jsonl");
+    for text in ["", "{}\n", "not JSON\n", "[1]\n"] {
+        std::fs::write(&other, text).expect("written");
+        assert!(matches!(refused(&other), ReplayError::NoRecording(_)), "{text:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_not_to_be_recorded_leaves_no_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = crate::hub::hub("hello", "Hello.").await;
+    let mut socket = hub.connect("").await;
+    socket.ask("Hi").await;
+    hub.stop().await;
+    assert_eq!(std::fs::read_dir(&folder).expect("the folder").count(), 0);
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_ends_the_recording_and_not_the_session() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut config = Config::default();
+    config.session.record = folder.path().join("is/not/there").to_str().expect("text").to_owned();
+    let (llm, stt) = (FakeLlm::says(["Fine."]), FakeStt::default());
+    let hub = Hub::start(engines(stt, llm, FakeTts::default()), config).await;
+    let mut socket = hub.connect("").await;
+    let events = socket.ask("How are you?").await;
+    assert_eq!(events.last().expect("done")["response"]["status"], "completed");
+    hub.stop().await;
+}
