@@ -105,7 +105,7 @@ fn table(fixed: &Curve, adaptive: &Curve) -> String {
         let right = adaptive.points.get(i).map(|point| {
             format!("        x {:>5.2} {:>8.1} % {:>6.0} ms", point.value, 100.0 * point.cut_in, point.delay_ms)
         });
-        text.push_str(&format!("{:<31}{}\n", left.unwrap_or_default(), right.unwrap_or_default()).trim_end());
+        text.push_str(format!("{:<31}{}\n", left.unwrap_or_default(), right.unwrap_or_default()).trim_end());
         text.push('\n');
     }
     text

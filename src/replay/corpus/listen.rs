@@ -58,7 +58,8 @@ pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, vad: &dyn Vad, stt: 
     let mut coming: VecDeque<(u64, Words)> = VecDeque::new();
     for (i, piece) in pcm.samples.chunks_exact(window).enumerate() {
         let (i, start) = (i as u64, Samples((i * window) as u64));
-        while let Some((_, words)) = coming.pop_front_if(|(due, _)| *due <= i) {
+        while coming.front().is_some_and(|(due, _)| *due <= i) {
+            let (_, words) = coming.pop_front().expect("it was looked at");
             ear.taker.partial(&words.text, words.heard_to);
             ear.lines.put(&Entry::Partial(words));
         }
