@@ -27,4 +27,5 @@ mod tls;
 mod tools;
 mod transcription;
 mod turn_settings;
+mod turns;
 mod warming;
