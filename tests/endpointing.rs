@@ -51,7 +51,7 @@ impl Ears {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             *sample = sample.saturating_add((state >> 28) as i16 - 8);
         }
-        let thresholds = Thresholds::from_ms(0.5, 100, 500);
+        let thresholds = Thresholds::from_ms(0.5, 100, 500).with_pause(Some(Samples(1_600)));
         let mut taker = TurnTaker::new(thresholds, Ending::Adaptive(eagerness));
         let (mut vad, mut pitch) = (Earshot.open(), Pitch::default());
         let (mut utterance, mut ends) = (None::<Box<dyn SttUtterance>>, Vec::new());
@@ -69,7 +69,9 @@ impl Ears {
             let peak = window.iter().map(|sample| sample.unsigned_abs()).max().unwrap();
             let probability = vad.probability(window).unwrap();
             let Tone { level_db, pitch_hz } = tone;
-            match taker.window(Heard { probability, peak, level_db, pitch_hz, start, end }) {
+            let edge = taker.window(Heard { probability, peak, level_db, pitch_hz, start, end });
+            let is_pause = matches!(edge, Some(Edge::Paused { .. }));
+            match edge {
                 Some(Edge::Started { at }) => {
                     if let Some(stt) = &self.stt {
                         let mut opened = stt.open(SttOptions::default()).await.unwrap();
@@ -86,7 +88,7 @@ impl Ears {
                 _ => {}
             }
             // The hub asks in a pause, and every 250 ms besides.
-            if let Some(utterance) = utterance.as_mut().filter(|_| taker.asks_for_words(end) || i % 16 == 15) {
+            if let Some(utterance) = utterance.as_mut().filter(|_| is_pause || i % 16 == 15) {
                 let text = utterance.partial().await.unwrap().unwrap_or_default().text;
                 on_the_way.push_back((i + LATE, text, end));
             }

@@ -4,6 +4,7 @@ use crate::hub::{base64, engines, loud, quiet};
 use antiphon::llm::fake::FakeLlm;
 use antiphon::session::{
     AudioMode, Engines, Handle, Inbound, Journal, MAX_UNSENT_BYTES, Message, Opening, SessionConfig, Setup,
+    SpeculationConfig,
 };
 use antiphon::stt::fake::FakeStt;
 use antiphon::telemetry::Metrics;
@@ -22,6 +23,7 @@ pub fn setup(engines: Engines) -> Arc<Setup> {
         journal: Arc::new(Journal::new(100, true, engines.names())),
         engines,
         turn: TurnConfig::default(),
+        speculation: SpeculationConfig::default(),
         session: SessionConfig::default(),
         voice: "tone".into(),
         speed: 1.0,

@@ -3,8 +3,9 @@
 use super::ServerConfig;
 use crate::llm::LlmConfig;
 use crate::mcp::McpConfig;
-use crate::session::SessionConfig;
+use crate::session::{SessionConfig, SpeculationConfig};
 use crate::stt::SttConfig;
+use crate::telemetry::TelemetryConfig;
 use crate::tts::TtsConfig;
 use crate::turn::TurnConfig;
 use crate::vad::VadConfig;
@@ -27,8 +28,12 @@ pub struct Config {
     pub tts: TtsConfig,
     /// Remote tools.
     pub mcp: McpConfig,
+    /// Answers begun on a guess.
+    pub speculation: SpeculationConfig,
     /// One conversation.
     pub session: SessionConfig,
     /// The server.
     pub server: ServerConfig,
+    /// What it tells of itself.
+    pub telemetry: TelemetryConfig,
 }

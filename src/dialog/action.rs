@@ -1,9 +1,10 @@
 //! What the reducer decides: work for the session, and notices to the client in domain terms.
 
-use super::{Item, RemoteCall, ResponseSettings, ResponseUsage};
+use super::{GuessOutcome, Item, RemoteCall, ResponseSettings, ResponseUsage};
 use crate::llm::ChatRequest;
 use crate::mcp::Server;
 use crate::units::{ItemId, ResponseId, Samples, TurnId};
+use std::time::Duration;
 
 /// Something to do, in the order of the list.
 // Actions live in a short list for one step; a box for each notice would cost more than the room it saves.
@@ -22,6 +23,21 @@ pub enum Action {
     ClearInput,
     /// Start a response's work.
     StartResponse(Box<ResponseWork>),
+    /// Ask what an utterance's words would be if it ended here.
+    Guess(ItemId),
+    /// Start a response's work on a guess: nothing of it may be seen yet.
+    StartGuess(Box<ResponseWork>),
+    /// The guess was right: let out what its work has made, and make it a response's like any other.
+    ConfirmGuess(ResponseId),
+    /// Stop the work on a guess and forget it.
+    DropGuess {
+        /// Its response, that never was.
+        response: ResponseId,
+        /// Why.
+        outcome: GuessOutcome,
+        /// How long it has been worked on, from the pause on.
+        wasted: Duration,
+    },
     /// Stop a response's work and drop its audio that has not left yet.
     StopResponse(ResponseId),
     /// Ask a remote server for its tools.

@@ -50,7 +50,8 @@ pub(super) fn is_echo(utterance: &str, reply: &str) -> bool {
     common_in_order(&heard, &spoken) * 5 >= heard.len() * 4
 }
 
-fn words(text: &str) -> Vec<String> {
+/// Its words without case and marks.
+pub(super) fn words(text: &str) -> Vec<String> {
     let letters = |word: &str| word.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect();
     text.split_whitespace().map(letters).filter(|word: &String| !word.is_empty()).collect()
 }

@@ -28,6 +28,17 @@ pub enum Event {
         /// Where its last voiced window ended.
         audio_end: Samples,
     },
+    /// The speaker pauses: the utterance may be over.
+    Paused,
+    /// The speaker goes on.
+    Resumed,
+    /// What an utterance's words would be if the pause were its end.
+    Guessed {
+        /// The utterance's item.
+        item: ItemId,
+        /// The words.
+        text: String,
+    },
     /// What was understood so far of an utterance under way.
     Partial {
         /// The utterance's item.

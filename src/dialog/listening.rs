@@ -36,7 +36,7 @@ pub(super) struct Utterance {
     pub(super) length: Samples,
     captions: Captions,
     /// The reply that was sounding when it began.
-    over: Option<String>,
+    pub(super) over: Option<String>,
 }
 
 impl Utterance {
@@ -100,6 +100,7 @@ impl Dialog {
 
     pub(super) fn clear_input(&mut self) {
         if let Some(utterance) = self.listening.speaking.take() {
+            self.drop_guess_of(&utterance.item);
             self.actions.push(Action::DropUtterance(utterance.item));
         }
         self.actions.push(Action::ClearInput);
@@ -188,6 +189,7 @@ impl Dialog {
         }
         self.start_waiting();
         self.respond_if_due();
+        self.drop_guess_of(item);
     }
 
     /// An engine that fails while the person still speaks: the utterance goes on without it, and is told at its end.
@@ -233,7 +235,8 @@ impl Dialog {
         self.listening.wants_response = false;
         if self.listening.has_words {
             self.listening.has_words = false;
-            self.respond(&ResponseRequest::default());
+            let id = self.guessed_response();
+            self.respond_as(id, &ResponseRequest::default());
         }
     }
 }

@@ -8,6 +8,7 @@ mod action;
 mod captions;
 mod commands;
 mod event;
+mod guessing;
 mod history;
 mod idle;
 mod item;
@@ -28,6 +29,7 @@ pub use action::{
     StopReason,
 };
 pub use event::{Command, Event, Place, ToolCallDelta};
+pub use guessing::{GuessOutcome, Speculation};
 pub use history::History;
 pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
 pub use memory::{Memory, Truncation};

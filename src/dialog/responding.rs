@@ -84,7 +84,12 @@ impl Response {
 impl Dialog {
     /// Creates a response; its work starts once the transcripts it reads are there.
     pub(super) fn respond(&mut self, request: &ResponseRequest) {
-        let id = ResponseId::from(self.ids.next("resp"));
+        self.respond_as(None, request);
+    }
+
+    /// The same under an id that exists already.
+    pub(super) fn respond_as(&mut self, id: Option<ResponseId>, request: &ResponseRequest) {
+        let id = id.unwrap_or_else(|| ResponseId::from(self.ids.next("resp")));
         let settings = ResponseSettings::resolve(&self.settings, request);
         let response = Response {
             turn: self.listening.turn,
@@ -132,7 +137,8 @@ impl Dialog {
                 }
             };
             let offers = offered.remote.clone();
-            let chat = match self.chat(&id, offered) {
+            let (settings, input) = (self.responses[&id].settings.clone(), self.responses[&id].input.clone());
+            let chat = match self.chat(&settings, input.as_deref(), offered) {
                 Ok(chat) => chat,
                 Err(error) => {
                     self.end(&id, ResponseStatus::Failed(error.to_string()), None);
@@ -146,15 +152,22 @@ impl Dialog {
             if response.settings.in_conversation {
                 response.heard += std::mem::take(&mut self.listening.unanswered);
             }
-            let (turn, settings) = (response.turn, response.settings.clone());
+            let turn = response.turn;
+            if self.confirm_guess(&id, &chat, &settings) {
+                continue;
+            }
             self.actions.push(Action::StartResponse(Box::new(ResponseWork { response: id, turn, chat, settings })));
         }
     }
 
-    fn chat(&mut self, id: &ResponseId, offered: Offered) -> Result<ChatRequest, memory::TooLong> {
-        let response = &self.responses[id];
-        let settings = &response.settings;
-        let messages = match &response.input {
+    /// What the model reads: the conversation, or a response's own input.
+    pub(super) fn chat(
+        &mut self,
+        settings: &ResponseSettings,
+        input: Option<&[InputEntry]>,
+        offered: Offered,
+    ) -> Result<ChatRequest, memory::TooLong> {
+        let messages = match input {
             None => {
                 let fixed = memory::tokens(&settings.instructions) + memory::tool_tokens(&settings.tools);
                 self.history.forget(fixed, &self.settings.memory)?;

@@ -1,9 +1,10 @@
 //! The reducer's state and its front door.
 
+use super::guessing::Guessing;
 use super::listening::Listening;
 use super::remote::Remote;
 use super::responding::Response;
-use super::{Action, Event, History, Notice, Settings};
+use super::{Action, Event, History, Notice, Settings, Speculation};
 use crate::units::{IdMint, ItemId, ResponseId, Samples, Timestamp, TurnId};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -37,6 +38,7 @@ pub struct Dialog {
     pub(super) listener: Listener,
     pub(super) ids: IdMint,
     pub(super) listening: Listening,
+    pub(super) guessing: Guessing,
     /// Responses under way, out-of-band ones among them.
     pub(super) responses: BTreeMap<ResponseId, Response>,
     /// The one of the conversation.
@@ -58,6 +60,7 @@ impl Dialog {
             listener,
             ids: IdMint::new(seed),
             listening: Listening::default(),
+            guessing: Guessing::new(None),
             responses: BTreeMap::new(),
             active: None,
             held: None,
@@ -74,6 +77,12 @@ impl Dialog {
         self
     }
 
+    /// The same, beginning answers at pauses that may be the end of the turn.
+    pub fn with_speculation(mut self, limits: Option<Speculation>) -> Self {
+        self.guessing = Guessing::new(limits);
+        self
+    }
+
     /// Takes one event and gives what to do, in order. Events whose item or response is not current do nothing.
     pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Action> {
         self.now = now;
@@ -83,6 +92,9 @@ impl Dialog {
             Event::VoiceRetracted => self.release(),
             Event::SpeechStarted { audio_start } => self.speech_started(audio_start),
             Event::SpeechStopped { audio_end } => self.speech_stopped(audio_end),
+            Event::Paused => self.paused(),
+            Event::Resumed => self.resumed(),
+            Event::Guessed { item, text } => self.guessed(&item, &text),
             Event::Partial { item, text } => self.partial(item, &text),
             Event::Transcribed { item, result } => self.transcribed(&item, result),
             Event::Text { response, text } => self.text(&response, &text),

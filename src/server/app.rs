@@ -81,6 +81,7 @@ impl App {
             journal: Arc::new(journal),
             engines,
             turn: config.turn,
+            speculation: config.speculation,
             session: config.session,
             voice: config.tts.voice,
             speed: config.tts.speed,

@@ -21,6 +21,7 @@ mod secrets;
 mod socket;
 mod state;
 mod tls;
+mod traces;
 mod turns;
 mod warming;
 pub mod websocket;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
+use traces::Traces;
 
 /// How long closing handshakes and cancelled tasks may take once the time to drain is over.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -50,15 +52,17 @@ pub async fn serve(listener: TcpListener, mut parts: Parts, stop: CancellationTo
     let address = listener.local_addr()?;
     parts.keys.allow_listening(address).map_err(std::io::Error::other)?;
     let tls = parts.tls.take();
+    let endpoint = &parts.config.telemetry.otlp_endpoint;
+    let traces = (!endpoint.is_empty()).then(|| Traces::to(endpoint)).transpose().map_err(std::io::Error::other)?;
     let app = Arc::new(App::new(parts));
     match tls {
         Some(tls) => {
             tracing::info!("listening on https://{address}");
-            serve_on(tls.listen(listener), app, stop).await
+            serve_on(tls.listen(listener), app, traces, stop).await
         }
         None => {
             tracing::info!("listening on http://{address}");
-            serve_on(listener.tap_io(|stream| without_delay(stream)), app, stop).await
+            serve_on(listener.tap_io(|stream| without_delay(stream)), app, traces, stop).await
         }
     }
 }
@@ -70,7 +74,7 @@ fn without_delay(stream: &TcpStream) {
     }
 }
 
-async fn serve_on<L>(listener: L, app: Arc<App>, stop: CancellationToken) -> std::io::Result<()>
+async fn serve_on<L>(listener: L, app: Arc<App>, traces: Option<Traces>, stop: CancellationToken) -> std::io::Result<()>
 where
     L: Listener<Addr = SocketAddr>,
 {
@@ -83,12 +87,19 @@ where
     });
     let stopping = stop.clone();
     let served = axum::serve(listener, router(app.clone())).with_graceful_shutdown(stopping.cancelled_owned());
-    let drained = async {
+    let drained = CancellationToken::new();
+    let drain = async {
         stop.cancelled().await;
         app.drain().await;
+        drained.cancel();
+    };
+    let traced = async {
+        if let Some(traces) = traces {
+            traces.run(&app.setup.journal, drained.clone()).await;
+        }
     };
     tokio::select! {
-        result = async { tokio::join!(served.into_future(), drained).0 } => result,
+        result = async { tokio::join!(served.into_future(), drain, traced).0 } => result,
         () = async { stop.cancelled().await; tokio::time::sleep(app.drain_time() + 2 * LAST_WORDS).await } => {
             tracing::warn!("some connections did not end in time");
             Ok(())

@@ -3,6 +3,7 @@
 use super::clock::ClientClock;
 use super::egress::{Close, Message};
 use super::given::Given;
+use super::guessing::Begun;
 use super::hearing::Report;
 use super::ingress::Ingress;
 use super::life::Life;
@@ -11,12 +12,11 @@ use super::project::Projector;
 use super::remote::Links;
 use super::responding::Product;
 use super::timeline::{Begins, Timeline};
-use super::turns::Turns;
 use super::voice::Voice;
 use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
 use crate::dialog::{Dialog, Event, Listener};
 use crate::stt::SpeakerState;
-use crate::turn::{Edge, Ending, Thresholds};
+use crate::turn::Edge;
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
 use crate::wire::{self, Dialect, ServerEvent};
 use std::collections::{HashMap, VecDeque};
@@ -45,7 +45,7 @@ pub(super) struct Actor {
     pub(super) setup: Arc<Setup>,
     pub(super) mode: AudioMode,
     pub(super) dialect: Dialect,
-    clock: Instant,
+    pub(super) clock: Instant,
     pub(super) dialog: Dialog,
     pub(super) ingress: Ingress,
     pub(super) egress: Arc<Egress>,
@@ -59,6 +59,8 @@ pub(super) struct Actor {
     pub(super) hearings: HashMap<ItemId, DropGuard>,
     /// Responses under way.
     pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
+    /// The response begun on a guess.
+    pub(super) guess: Option<Begun>,
     /// Remote servers, and the work under way there.
     pub(super) links: Links,
     pub(super) playback: Playback,
@@ -105,7 +107,8 @@ impl Actor {
             dialect: opening.dialect,
             clock,
             dialog: Dialog::new(translate::settings(&session, setup.session.history_tokens), listener, seed)
-                .with_patience(setup.patience()),
+                .with_patience(setup.patience())
+                .with_speculation(setup.speculation.limits()),
             ingress: Ingress::new(setup.engines.vad.clone(), format, setup.turns(&session)),
             egress,
             projector: Projector::new(event_ids.next("conv")),
@@ -114,6 +117,7 @@ impl Actor {
             event_ids,
             hearings: HashMap::new(),
             speaking: HashMap::new(),
+            guess: None,
             links: Links::default(),
             playback: Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms))),
             reports,
@@ -205,6 +209,14 @@ impl Actor {
                 self.opening_at = self.ingress.audio_start(at);
                 self.step(Event::SpeechStarted { audio_start: self.opening_at });
             }
+            Edge::Paused { .. } => {
+                self.step(Event::Paused);
+                self.ingress.paused();
+            }
+            Edge::Resumed => {
+                self.ingress.resumed();
+                self.step(Event::Resumed);
+            }
             Edge::Stopped { at } => self.step(Event::SpeechStopped { audio_end: at }),
         }
     }
@@ -229,8 +241,19 @@ impl Actor {
                 self.ingress.partial(&item, &text, n_heard);
                 self.step(Event::Partial { item, text });
             }
-            Report::Final(item, result) => {
+            Report::Guessed { item, text, n_heard } => {
+                self.timeline.guess_transcribed(&item, self.now());
+                self.ingress.partial(&item, &text, n_heard);
+                self.step(Event::Guessed { item, text });
+            }
+            Report::Learnt(item, speaker) => {
                 self.hearings.remove(&item);
+                self.speaker = speaker.or(self.speaker.take());
+            }
+            Report::Final { item, result, learns } => {
+                if !learns {
+                    self.hearings.remove(&item);
+                }
                 let result = result.map(|transcript| {
                     self.projector.learnt(&item, transcript.logprobs);
                     self.speaker = transcript.speaker.or(self.speaker.take());
@@ -249,10 +272,14 @@ impl Actor {
     }
 
     fn product(&mut self, product: Product) {
-        let now = self.now();
         match product {
-            Product::Mark(response, milestone) => self.timeline.mark(&response, milestone, now),
-            Product::Audio(response, pcm) => self.speech(&response, &pcm),
+            Product::Mark(response, milestone, at) => self.timeline.mark(&response, milestone, at),
+            Product::Audio(response, pcm, at) => {
+                if let Some((item, _)) = self.dialog.speaking_item(&response) {
+                    self.timeline.audio_made(&response, &item, at);
+                }
+                self.speech(&response, &pcm);
+            }
             Product::Event(event) => {
                 if let Event::Finished { response, .. } = &event {
                     let response = response.clone();
@@ -351,28 +378,5 @@ async fn until_free(feed: Option<mpsc::Sender<super::hearing::Feed>>) {
     match feed {
         Some(feed) => drop(feed.reserve().await),
         None => std::future::pending().await,
-    }
-}
-
-impl Setup {
-    /// How turns are found in a session.
-    pub(super) fn turns(&self, session: &wire::Session) -> Turns {
-        let turn = &self.turn;
-        let samples = |ms: u32| Samples::from_ms(u64::from(ms), SampleRate::HZ_16000);
-        let thresholds =
-            |threshold: f32, silence_ms: u32| Thresholds::from_ms(threshold, turn.min_speech_ms, silence_ms);
-        match &session.audio.input.turn_detection {
-            None => Turns::Manual { thresholds: thresholds(turn.threshold, turn.silence_duration_ms) },
-            Some(wire::TurnDetection::ServerVad(vad)) => Turns::Detected {
-                thresholds: thresholds(vad.threshold as f32, vad.silence_duration_ms),
-                padding: samples(vad.prefix_padding_ms),
-                ending: Ending::Silence,
-            },
-            Some(wire::TurnDetection::SemanticVad(vad)) => Turns::Detected {
-                thresholds: thresholds(turn.threshold, turn.silence_duration_ms),
-                padding: samples(turn.prefix_padding_ms),
-                ending: Ending::Adaptive(translate::eagerness(vad.eagerness)),
-            },
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! The `[session]` section.
 
+use crate::dialog::Speculation;
 use serde::{Deserialize, Serialize};
 
 /// Settings of a conversation. Each key is documented in `configs/default.toml`.
@@ -22,6 +23,42 @@ pub struct SessionConfig {
     pub max_utterance_seconds: u32,
     /// Whether fields the protocol does not know are refused.
     pub refuse_unknown_fields: bool,
+}
+
+/// The `[speculation]` section: answers that are begun before the end of the turn is known. Each key is documented in
+/// `configs/default.toml`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SpeculationConfig {
+    /// Silence after which the turn may be over; 0: nothing is guessed.
+    pub after_ms: u32,
+    /// Guesses a turn.
+    pub max_per_turn: u32,
+    /// Work on guesses that came to nothing, as a share of the session's time.
+    pub budget: f64,
+}
+
+/// Silence after which the words are asked for where nothing is guessed: a recognizer needs about 100 ms of it to be
+/// sure of the last one.
+const ASK_AFTER_MS: u32 = 100;
+
+impl SpeculationConfig {
+    /// The reducer's bounds.
+    pub(super) fn limits(&self) -> Option<Speculation> {
+        let Self { after_ms, max_per_turn, budget } = *self;
+        (after_ms > 0 && max_per_turn > 0).then_some(Speculation { max_per_turn, budget })
+    }
+
+    /// The silence that is a pause.
+    pub(super) fn pause_ms(&self) -> u32 {
+        if self.after_ms > 0 { self.after_ms } else { ASK_AFTER_MS }
+    }
+}
+
+impl Default for SpeculationConfig {
+    fn default() -> Self {
+        Self { after_ms: 100, max_per_turn: 4, budget: 0.5 }
+    }
 }
 
 impl Default for SessionConfig {

@@ -50,7 +50,7 @@ impl Given {
         }
         resampler.flush(&mut piece);
         let _ = feed.send(Feed::Pcm(piece)).await;
-        let _ = feed.send(Feed::Finish).await;
+        let _ = feed.send(Feed::Finish { as_guessed: false }).await;
     }
 }
 

@@ -3,8 +3,10 @@
 //! The actor starts one for each utterance and sends it PCM. Its feed is bounded: when the engine is behind or every
 //! decoder is taken, the feed fills up, and the actor stops reading the client. Nothing is dropped.
 
-use crate::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
+use crate::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use crate::units::{ItemId, Samples};
+use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -29,8 +31,15 @@ pub(super) enum Feed {
     Pcm(Vec<i16>),
     /// The speaker pauses: what are the words so far?
     Ask,
+    /// The speaker pauses: what would the transcript be if this were the end?
+    Guess,
+    /// It was not.
+    Resumed,
     /// The utterance is complete.
-    Finish,
+    Finish {
+        /// Nothing but silence has come since the guess: it is the transcript.
+        as_guessed: bool,
+    },
 }
 
 /// What comes back.
@@ -51,8 +60,26 @@ pub(super) enum Report {
         /// The wait.
         waited: Duration,
     },
-    /// The end; always the last.
-    Final(ItemId, Result<Transcript, SttError>),
+    /// What the transcript would be if this were the end.
+    Guessed {
+        /// The utterance.
+        item: ItemId,
+        /// The words.
+        text: String,
+        /// Of so much audio from the utterance's beginning.
+        n_heard: Samples,
+    },
+    /// The transcript; the last that is reported where nothing is learnt.
+    Final {
+        /// The utterance.
+        item: ItemId,
+        /// All its words.
+        result: Result<Transcript, SttError>,
+        /// Whether [`Report::Learnt`] follows.
+        learns: bool,
+    },
+    /// What was learnt of the speaker, behind the transcript.
+    Learnt(ItemId, Option<SpeakerState>),
     /// A remote server's tools, or that they could not be had.
     Listed(ItemId, super::remote::Listed),
     /// A remote call's end.
@@ -67,26 +94,44 @@ pub(super) struct Hearing {
     /// From the end of the utterance to the final transcript.
     pub(super) timeout: Duration,
     pub(super) feed: mpsc::Receiver<Feed>,
+    /// What came while a guess was made; as long as the feed at most.
+    pub(super) backlog: VecDeque<Feed>,
     pub(super) reports: mpsc::Sender<Report>,
 }
 
+/// An utterance whose transcript is there.
+struct Heard {
+    transcript: Transcript,
+    /// It was guessed; the engine may still have something to learn.
+    stream: Option<Box<dyn SttUtterance>>,
+}
+
 impl Hearing {
-    /// Runs to the final transcript. Dropping the future cancels the work and frees the decoder.
+    /// Runs to the final transcript, and on to what the engine learns. Dropping the future cancels the work and frees the
+    /// decoder.
     pub(super) async fn run(mut self) {
-        let result = self.transcribe().await;
+        let (result, stream) = match self.transcribe().await {
+            Ok(Heard { transcript, stream }) => (Ok(transcript), stream),
+            Err(error) => (Err(error), None),
+        };
+        let item = self.item.clone();
         // The actor is gone only when the session is.
-        let _ = self.reports.send(Report::Final(self.item, result)).await;
+        let _ = self.reports.send(Report::Final { item, result, learns: stream.is_some() }).await;
+        if let Some(stream) = stream {
+            let speaker = timeout(self.timeout, stream.learn()).await.ok().flatten();
+            let _ = self.reports.send(Report::Learnt(self.item, speaker)).await;
+        }
     }
 
-    async fn transcribe(&mut self) -> Result<Transcript, SttError> {
+    async fn transcribe(&mut self) -> Result<Heard, SttError> {
         let asked = Instant::now();
         let open = self.stt.open(self.options.clone());
         let mut utterance = timeout(BEHIND, open).await.map_err(|_| SttError::Timeout(BEHIND))??;
         let waited = asked.elapsed();
         let _ = self.reports.try_send(Report::Opened { item: self.item.clone(), waited });
-        let (mut n_heard, mut n_unseen) = (Samples::ZERO, 0);
+        let (mut n_heard, mut n_unseen, mut guess) = (Samples::ZERO, 0, None);
         loop {
-            let asked = match self.feed.recv().await {
+            let asked = match self.next().await {
                 Some(Feed::Pcm(pcm)) => {
                     n_unseen += pcm.len();
                     n_heard += Samples(pcm.len() as u64);
@@ -94,14 +139,58 @@ impl Hearing {
                     n_unseen >= PARTIAL_EVERY_SAMPLES && self.feed.is_empty()
                 }
                 Some(Feed::Ask) => true,
-                Some(Feed::Finish) | None => break,
+                Some(Feed::Guess) => {
+                    n_unseen = 0;
+                    guess = self.guess(&mut *utterance, n_heard).await;
+                    false
+                }
+                Some(Feed::Resumed) => {
+                    guess = None;
+                    false
+                }
+                Some(Feed::Finish { as_guessed: true }) if guess.is_some() => {
+                    return Ok(Heard { transcript: guess.expect("seen just now"), stream: Some(utterance) });
+                }
+                Some(Feed::Finish { .. }) | None => break,
             };
             if asked {
                 n_unseen = 0;
                 self.partial(&mut *utterance, n_heard).await?;
             }
         }
-        timeout(self.timeout, utterance.finish()).await.map_err(|_| SttError::Timeout(self.timeout))?
+        let finish = timeout(self.timeout, utterance.finish());
+        let transcript = finish.await.map_err(|_| SttError::Timeout(self.timeout))??;
+        Ok(Heard { transcript, stream: None })
+    }
+
+    async fn next(&mut self) -> Option<Feed> {
+        match self.backlog.pop_front() {
+            Some(feed) => Some(feed),
+            None => self.feed.recv().await,
+        }
+    }
+
+    /// Guesses the transcript and reports it, unless the speaker goes on first. A guess that fails is none: the end will
+    /// ask again.
+    async fn guess(&mut self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Option<Transcript> {
+        let mut guess = pin!(timeout(self.timeout, utterance.guess()));
+        let guess = loop {
+            tokio::select! {
+                guess = &mut guess => break guess,
+                feed = self.feed.recv(), if self.backlog.len() < FEED_PIECES => match feed? {
+                    Feed::Resumed => return None,
+                    feed => self.backlog.push_back(feed),
+                },
+            }
+        };
+        let transcript = guess
+            .map_err(|_| SttError::Timeout(self.timeout))
+            .flatten()
+            .inspect_err(|error| tracing::debug!(%error, "no guess at this pause"))
+            .ok()?;
+        let report = Report::Guessed { item: self.item.clone(), text: transcript.text.clone(), n_heard };
+        let _ = self.reports.send(report).await;
+        Some(transcript)
     }
 
     async fn partial(&self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Result<(), SttError> {

@@ -1,14 +1,15 @@
 //! The way in: wire audio to windows, to edges of the turn, to the utterance's transcription.
 //!
 //! The actor pushes what came and then asks for one window after the other, so that the reducer decides between two
-//! windows whatever the size of a message. Owns VAD, turn detector, echo guard and pre-roll. Never waits: when the
-//! transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
+//! windows whatever the size of a message. Owns the microphone's windows, VAD, turn detector and pre-roll. Never waits:
+//! when the transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
 
 use super::hearing::Feed;
+use super::microphone::Microphone;
 use super::turns::Turns;
 use super::utterance::Utterance;
 use crate::audio::codec::{self, CodecError, Format, OpusIn};
-use crate::audio::{Denoiser, EchoGuard, Jitter, NoiseReduction, Pitch, PreRoll, Resampler, Slot};
+use crate::audio::{Jitter, NoiseReduction, Pitch, PreRoll, Resampler, Slot};
 use crate::turn::{Decision, Edge, Heard, TurnTaker};
 use crate::units::{ItemId, Pcm, SampleRate, Samples};
 use crate::vad::{Vad, VadStream};
@@ -22,7 +23,6 @@ const RATE: SampleRate = SampleRate::HZ_16000;
 pub(super) struct Ingress {
     format: Format,
     turns: Turns,
-    reduction: Option<NoiseReduction>,
     engine: Arc<dyn Vad>,
     /// Made on the first audio, since many connections never send any.
     ears: Option<Ears>,
@@ -30,13 +30,10 @@ pub(super) struct Ingress {
     jitter: Jitter,
     turn: TurnTaker,
     pitch: Pitch,
-    echo: EchoGuard,
+    microphone: Microphone,
     preroll: PreRoll,
     /// Turn time at which the pre-roll began.
     preroll_base: Samples,
-    /// Samples at 16 kHz that wait for a window.
-    pending: Vec<i16>,
-    taken: usize,
     /// Turn time up to which windows were judged.
     position: Samples,
     /// Turn time of the last commit or clear.
@@ -53,21 +50,11 @@ pub(super) struct Ingress {
 struct Ears {
     resampler: Resampler,
     vad: Box<dyn VadStream>,
-    denoiser: Option<Denoiser>,
 }
 
 impl Ears {
-    fn new(rate: SampleRate, engine: &dyn Vad, reduction: Option<NoiseReduction>) -> Self {
-        let denoiser = reduction.map(Denoiser::new);
-        Self { resampler: Resampler::new(rate, RATE), vad: engine.open(), denoiser }
-    }
-
-    /// Runs what `pending` holds from `from` on through the noise reduction.
-    fn reduce_noise(&mut self, pending: &mut Vec<i16>, from: usize) {
-        if let Some(denoiser) = &mut self.denoiser {
-            let fresh = pending.split_off(from);
-            denoiser.process(&fresh, pending);
-        }
+    fn new(rate: SampleRate, engine: &dyn Vad) -> Self {
+        Self { resampler: Resampler::new(rate, RATE), vad: engine.open() }
     }
 }
 
@@ -79,15 +66,12 @@ impl Ingress {
             pitch: Pitch::default(),
             preroll: PreRoll::new(turns.capacity()),
             turns,
-            reduction: None,
             engine,
             ears: None,
             opus: None,
             jitter: Jitter::new(),
-            echo: EchoGuard::new(),
+            microphone: Microphone::default(),
             preroll_base: Samples::ZERO,
-            pending: Vec::new(),
-            taken: 0,
             position: Samples::ZERO,
             buffer_start: Samples::ZERO,
             lag: 0.0,
@@ -123,16 +107,7 @@ impl Ingress {
 
     /// Reduces noise so from the next audio on, or not any more.
     pub(super) fn reduce_noise(&mut self, reduction: Option<NoiseReduction>) {
-        self.reduction = reduction;
-        let Some(ears) = &mut self.ears else { return };
-        match (&mut ears.denoiser, reduction) {
-            (Some(denoiser), Some(reduction)) => denoiser.set(reduction),
-            (Some(denoiser), None) => {
-                denoiser.flush(&mut self.pending);
-                ears.denoiser = None;
-            }
-            (none, reduction) => *none = reduction.map(Denoiser::new),
-        }
+        self.microphone.reduce_noise(reduction);
     }
 
     /// Takes audio in the session's format; any length of whole samples.
@@ -143,12 +118,9 @@ impl Ingress {
         if decoded.is_ok() {
             let rate = self.format.rate();
             let engine = &self.engine;
-            let ears = self.ears.get_or_insert_with(|| Ears::new(rate, &**engine, self.reduction));
-            let before = self.pending.len();
-            ears.resampler.process(&samples, &mut self.pending);
-            ears.reduce_noise(&mut self.pending, before);
-            let given = samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz());
-            self.lag += given - (self.pending.len() - before) as f64;
+            let ears = self.ears.get_or_insert_with(|| Ears::new(rate, &**engine));
+            let (n, ()) = self.microphone.push(|waiting| ears.resampler.process(&samples, waiting));
+            self.lag += samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz()) - n as f64;
         }
         self.scratch = samples;
         decoded
@@ -183,53 +155,63 @@ impl Ingress {
     ) -> Result<(), CodecError> {
         let engine = &self.engine;
         let rate = self.format.rate();
-        let ears = self.ears.get_or_insert_with(|| Ears::new(rate, &**engine, self.reduction));
+        self.ears.get_or_insert_with(|| Ears::new(rate, &**engine));
         if self.opus.is_none() {
             self.opus = Some(OpusIn::new()?);
         }
-        let before = self.pending.len();
-        let decoded = decode(self.opus.as_mut().expect("made just now"), &mut self.pending);
-        ears.reduce_noise(&mut self.pending, before);
-        decoded
+        let decoder = self.opus.as_mut().expect("made just now");
+        self.microphone.push(|waiting| decode(decoder, waiting)).1
     }
 
     /// Judges the next window. `None` when there is no whole one, or when the transcription is behind.
     pub(super) fn advance(&mut self) -> Option<Option<Edge>> {
-        let window = self.engine.window();
-        if self.is_blocked() || self.pending.len() - self.taken < window {
-            self.forget_taken();
+        if self.is_blocked() {
             return None;
         }
-        let (from, to) = (self.taken, self.taken + window);
-        self.taken = to;
-        let (start, end) = (self.position, self.position + Samples(window as u64));
+        let n = self.engine.window();
+        let window = self.microphone.window(n)?;
+        let (start, end) = (self.position, self.position + Samples(n as u64));
         self.position = end;
-        self.scratch.clear();
-        self.scratch.resize(window, 0);
-        self.echo.residual(&self.pending[from..to], &mut self.scratch);
         let ears = self.ears.as_mut().expect("audio came through the ears");
-        let probability = ears.vad.probability(&self.scratch).unwrap_or_else(|error| {
+        let probability = ears.vad.probability(window.voice).unwrap_or_else(|error| {
             tracing::error!(%error, "the voice activity detector failed on a window");
             0.0
         });
-        let peak = self.scratch.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
-        let (pending, preroll, utterance) = (&self.pending[from..to], &mut self.preroll, &mut self.utterance);
-        preroll.push(pending);
-        if let Some(utterance) = utterance {
-            utterance.push(pending);
+        let peak = window.voice.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
+        self.preroll.push(window.words);
+        if let Some(utterance) = &mut self.utterance {
+            utterance.push(window.words);
         }
         let (level_db, pitch_hz) = self
             .turn
             .listens_to_the_voice()
-            .then(|| self.pitch.window(pending))
+            .then(|| self.pitch.window(window.words))
             .map_or((0.0, None), |tone| (tone.level_db, tone.pitch_hz));
         let edge = self.turn.window(Heard { probability, peak, level_db, pitch_hz, start, end });
-        if self.turn.asks_for_words(end)
+        Some(edge)
+    }
+
+    /// The speaker pauses: asks for the words so far where the wait goes by them and no guess will tell them.
+    pub(super) fn paused(&mut self) {
+        if self.turn.listens_to_the_voice()
             && let Some(utterance) = &mut self.utterance
         {
             utterance.ask();
         }
-        Some(edge)
+    }
+
+    /// Asks for what the words of `item` would be if it ended here.
+    pub(super) fn guess(&mut self, item: &ItemId) {
+        if let Some(utterance) = self.utterance.as_mut().filter(|utterance| utterance.item == *item) {
+            utterance.guess();
+        }
+    }
+
+    /// The speaker goes on.
+    pub(super) fn resumed(&mut self) {
+        if let Some(utterance) = &mut self.utterance {
+            utterance.resume();
+        }
     }
 
     /// What was understood of the first `n_heard` samples of the utterance `item`.
@@ -247,20 +229,6 @@ impl Ingress {
     /// The silence that would end the turn now.
     pub(super) fn wait(&self) -> Samples {
         self.turn.wait()
-    }
-
-    fn forget_taken(&mut self) {
-        if self.taken == self.pending.len() {
-            self.pending.clear();
-            self.taken = 0;
-        } else if self.taken > 0 && self.pending.len() - self.taken < self.engine.window() {
-            self.pending.drain(..self.taken);
-            self.taken = 0;
-        }
-        // A long message may have blown it up.
-        if self.pending.is_empty() && self.pending.capacity() > 64 * 1024 {
-            self.pending.shrink_to(4 * 1024);
-        }
     }
 
     /// Where an utterance begins whose first voiced window is at `voiced`.
@@ -284,10 +252,8 @@ impl Ingress {
     pub(super) fn close(&mut self, item: &ItemId, rest: bool) {
         let Some(mut utterance) = self.utterance.take_if(|utterance| utterance.item == *item) else { return };
         if rest {
-            if let Some(denoiser) = self.ears.as_mut().and_then(|ears| ears.denoiser.as_mut()) {
-                denoiser.flush(&mut self.pending);
-            }
-            utterance.push(&self.pending[self.taken..]);
+            utterance.push(&self.take_rest());
+            utterance.resume();
         }
         if !utterance.finish() {
             self.closing.push(utterance);
@@ -301,10 +267,17 @@ impl Ingress {
 
     /// The buffer begins anew here: after a commit or a clear.
     pub(super) fn restart_buffer(&mut self) -> Option<Edge> {
-        self.pending.clear();
-        self.taken = 0;
+        self.take_rest();
         self.mark_buffer();
         self.turn.end()
+    }
+
+    /// What has filled no window: it is in turn time, but no window will hold it.
+    fn take_rest(&mut self) -> Vec<i16> {
+        let rest = self.microphone.take_rest();
+        self.preroll.push(&rest);
+        self.position += Samples(rest.len() as u64);
+        rest
     }
 
     /// The next utterance holds nothing of what came before here.
@@ -321,7 +294,7 @@ impl Ingress {
     /// What was appended since the last commit or clear, to the sample: a client that counts may not be refused.
     pub(super) fn buffered(&self) -> Samples {
         let held_back = (self.lag - self.lag_at_start).round().max(0.0) as u64;
-        self.position - self.buffer_start + Samples((self.pending.len() - self.taken) as u64 + held_back)
+        self.position - self.buffer_start + Samples(self.microphone.n_waiting() as u64 + held_back)
     }
 
     /// Whether an utterance's audio still comes.
@@ -356,17 +329,17 @@ impl Ingress {
 
     /// Reply audio at 16 kHz that will sound from `at` on.
     pub(super) fn played(&mut self, at: Samples, reply: &Pcm) {
-        self.echo.played(at, &reply.samples);
+        self.microphone.played(at, reply);
     }
 
     /// The reply stops sounding now.
     pub(super) fn reply_stopped(&mut self) {
-        self.echo.stopped(self.position);
+        self.microphone.reply_stopped(self.position);
     }
 
     /// Playback stood still from `since` in turn time until now.
     pub(super) fn reply_resumed(&mut self, since: Samples) {
-        self.echo.delayed(since, self.position.saturating_sub(since));
+        self.microphone.reply_resumed(since, self.position.saturating_sub(since));
     }
 
     fn is_blocked(&mut self) -> bool {

@@ -10,6 +10,7 @@ use crate::stt::SttOptions;
 use crate::telemetry::{Outcome, span};
 use crate::units::{ItemId, ResponseId, SampleRate, Timestamp};
 use crate::wire::{INCLUDE_LOGPROBS, ServerEvent};
+use std::collections::VecDeque;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument;
@@ -33,6 +34,13 @@ impl Actor {
                 Action::Transcribe(item) => self.transcribe(item),
                 Action::ClearInput => self.restart_buffer(),
                 Action::StartResponse(work) => self.start_response(*work),
+                Action::Guess(item) => {
+                    self.timeline.guess_started(&item, self.now());
+                    self.ingress.guess(&item);
+                }
+                Action::StartGuess(work) => self.start_guess(*work),
+                Action::ConfirmGuess(id) => self.confirm_guess(&id),
+                Action::DropGuess { response, outcome, wasted } => self.drop_guess(&response, outcome, wasted),
                 Action::StopResponse(id) => self.stop_response(&id),
                 Action::ListTools { item, server } => self.list_tools(item, server),
                 Action::CallRemote { item, call } => self.call_remote(item, call),
@@ -87,25 +95,32 @@ impl Actor {
             },
             timeout: self.setup.stt_timeout,
             feed,
+            backlog: VecDeque::new(),
             reports: self.reports.clone(),
         }
     }
 
     fn start_response(&mut self, work: ResponseWork) {
         self.kind_is_fixed = true;
+        let (id, span) = (work.response.clone(), span::response(&work.response));
+        self.timeline.response_started(&id, self.now());
+        let (voice, responding) = self.prepare(work);
+        let guard = self.spawn(responding.run().instrument(span));
+        self.speaking.insert(id, (guard, voice));
+    }
+
+    /// What a response's work needs.
+    pub(super) fn prepare(&self, work: ResponseWork) -> (Voice, Responding) {
         let packing = match self.mode {
             AudioMode::Events => Packing::Delta,
             AudioMode::Pcm16 => Packing::PcmFrames,
             AudioMode::Opus => Packing::OpusFrames,
         };
-        let id = work.response.clone();
-        self.timeline.response_started(&id, self.now());
         let voice = Voice::new(work.settings.output_format, packing);
-        let span = span::response(&id);
-        tracing::debug!(turn = %work.turn, response = %id, audio = work.settings.modality == Modality::Audio, "answering");
-        let responding = Responding { work, engines: self.setup.engines.clone(), products: self.products.clone() };
-        let guard = self.spawn(responding.run().instrument(span));
-        self.speaking.insert(id, (guard, voice));
+        let is_audio = work.settings.modality == Modality::Audio;
+        tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
+        let (engines, products) = (self.setup.engines.clone(), self.products.clone());
+        (voice, Responding { work, engines, products, clock: self.clock, let_out: None })
     }
 
     /// Spawns a task that ends when its guard is dropped.

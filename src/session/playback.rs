@@ -113,9 +113,7 @@ impl Actor {
     /// Takes PCM of a response that is under way.
     pub(super) fn speech(&mut self, response: &ResponseId, pcm: &Pcm) {
         let Some((item, index)) = self.dialog.speaking_item(response) else { return };
-        let now = self.now();
-        self.timeline.audio_made(response, &item, now);
-        let at = self.sounds_at(&item, now);
+        let at = self.sounds_at(&item, self.now());
         let Some((_, voice)) = self.speaking.get_mut(response) else { return };
         // The echo guard listens for the reply only where there is a microphone.
         let reference = (self.ingress.position() > Samples::ZERO).then(|| voice.reference(pcm));

@@ -9,9 +9,11 @@ use crate::dialog::{Event, Modality, ResponseWork, ToolCallDelta};
 use crate::llm::{Finish, LlmDelta, Usage};
 use crate::text::{Chunk, Chunker, Language};
 use crate::tts::SpeechRequest;
-use crate::units::{Pcm, ResponseId};
+use crate::units::{Pcm, ResponseId, Timestamp};
 use futures_util::StreamExt;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 /// Chunks the model may be ahead of the voice.
 const CHUNKS_AHEAD: usize = 2;
@@ -20,11 +22,17 @@ const CHUNKS_AHEAD: usize = 2;
 pub(super) enum Product {
     /// For the reducer.
     Event(Event),
-    /// Speech of the chunk whose text came last.
-    Audio(ResponseId, Pcm),
+    /// Speech of the chunk whose text came last, and when it was made.
+    Audio(ResponseId, Pcm, Timestamp),
     /// A moment of the timeline.
-    Mark(ResponseId, Milestone),
+    Mark(ResponseId, Milestone, Timestamp),
 }
+
+/// Opens when a guess was right: until then nothing of its work comes out.
+pub(super) type LetOut = CancellationToken;
+
+/// What the work on a guess may make before it is let out: all of a first chunk's audio in pieces of 40 ms and more.
+const HELD_BACK: usize = 256;
 
 /// A response's moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +56,31 @@ pub(super) struct Responding {
     pub(super) work: ResponseWork,
     pub(super) engines: Engines,
     pub(super) products: mpsc::Sender<Product>,
+    /// The session's beginning.
+    pub(super) clock: Instant,
+    /// Of work on a guess.
+    pub(super) let_out: Option<LetOut>,
 }
 
 impl Responding {
-    /// Runs to the end of the answer.
+    /// Runs to the end of the answer. On a guess, what is made waits until it is let out, and no more than the first
+    /// chunk is spoken.
     pub(super) async fn run(mut self) {
+        let Some(gate) = self.let_out.clone() else { return self.answer().await };
+        let (sender, mut held) = mpsc::channel(HELD_BACK);
+        let products = std::mem::replace(&mut self.products, sender);
+        let pass_on = async {
+            gate.cancelled().await;
+            while let Some(product) = held.recv().await {
+                if products.send(product).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::join!(self.answer(), pass_on);
+    }
+
+    async fn answer(mut self) {
         let result = match self.work.settings.modality {
             Modality::Audio => {
                 let (pieces, speak) = mpsc::channel(CHUNKS_AHEAD);
@@ -151,7 +179,10 @@ impl Responding {
                     if let Some(text) = text.take() {
                         self.send(Event::Text { response: self.id(), text }).await?;
                     }
-                    self.product(Product::Audio(self.id(), pcm)).await?;
+                    self.product(Product::Audio(self.id(), pcm, self.now())).await?;
+                }
+                if let Some(gate) = &self.let_out {
+                    gate.cancelled().await;
                 }
             }
             if let Some(text) = text {
@@ -169,12 +200,16 @@ impl Responding {
         if english { Language::English } else { Language::Other }
     }
 
+    fn now(&self) -> Timestamp {
+        Timestamp::new(self.clock.elapsed())
+    }
+
     fn id(&self) -> ResponseId {
         self.work.response.clone()
     }
 
     async fn mark(&self, milestone: Milestone) -> Result<(), Stop> {
-        self.product(Product::Mark(self.id(), milestone)).await
+        self.product(Product::Mark(self.id(), milestone, self.now())).await
     }
 
     async fn send(&self, event: Event) -> Result<(), Stop> {

@@ -1,7 +1,7 @@
 //! What all sessions begin with, and the opening of one.
 
 use super::actor::Actor;
-use super::{Close, Egress, Engines, Inbound, Journal, SessionConfig};
+use super::{Close, Egress, Engines, Inbound, Journal, SessionConfig, SpeculationConfig};
 use crate::mcp::{Mcp, McpConfig};
 use crate::telemetry::{Metrics, span};
 use crate::turn::TurnConfig;
@@ -52,6 +52,8 @@ pub struct Setup {
     pub engines: Engines,
     /// How turns are found.
     pub turn: TurnConfig,
+    /// How much is guessed.
+    pub speculation: SpeculationConfig,
     /// The rest of a session's settings.
     pub session: SessionConfig,
     /// The voice's id.

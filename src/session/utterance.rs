@@ -14,6 +14,8 @@ pub(super) struct Utterance {
     piece: Vec<i16>,
     /// All of it so far.
     pub(super) n_samples: usize,
+    /// A guess was asked for, and nothing but silence has come since.
+    guessing: bool,
     /// What the feed has no room for yet.
     queue: VecDeque<Feed>,
 }
@@ -21,7 +23,8 @@ pub(super) struct Utterance {
 impl Utterance {
     /// Without audio yet.
     pub(super) fn new(item: ItemId, start: Samples, feed: mpsc::Sender<Feed>) -> Self {
-        Self { item, start, feed, piece: Vec::with_capacity(PIECE_SAMPLES), n_samples: 0, queue: VecDeque::new() }
+        let piece = Vec::with_capacity(PIECE_SAMPLES);
+        Self { item, start, feed, piece, n_samples: 0, guessing: false, queue: VecDeque::new() }
     }
 
     pub(super) fn push(&mut self, samples: &[i16]) {
@@ -34,17 +37,35 @@ impl Utterance {
         }
     }
 
-    /// Asks for the words of all audio so far.
+    /// Asks for the words of all audio so far, if no guess will tell them.
     pub(super) fn ask(&mut self) {
+        if !self.guessing {
+            self.flush();
+            self.queue.push_back(Feed::Ask);
+            self.drain();
+        }
+    }
+
+    /// Asks for what the transcript would be if the utterance ended here.
+    pub(super) fn guess(&mut self) {
+        self.guessing = true;
         self.flush();
-        self.queue.push_back(Feed::Ask);
+        self.queue.push_back(Feed::Guess);
         self.drain();
+    }
+
+    /// The speaker goes on: what was guessed is not the end.
+    pub(super) fn resume(&mut self) {
+        if std::mem::take(&mut self.guessing) {
+            self.queue.push_back(Feed::Resumed);
+            self.drain();
+        }
     }
 
     /// The audio is whole. Whether nothing waits any more.
     pub(super) fn finish(&mut self) -> bool {
         self.flush();
-        self.queue.push_back(Feed::Finish);
+        self.queue.push_back(Feed::Finish { as_guessed: self.guessing });
         self.drain()
     }
 

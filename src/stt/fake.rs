@@ -1,6 +1,6 @@
 //! An engine for tests and benchmarks: it answers at once, from a script, and says how much it heard.
 
-use super::{Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
+use super::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::collections::VecDeque;
@@ -67,6 +67,10 @@ impl FakeUtterance {
         }
     }
 
+    fn take(&self) -> Option<Result<String, String>> {
+        self.engine.script.lock().expect("no panic while locked").pop_front()
+    }
+
     fn transcript(&self, text: String) -> Transcript {
         // It is sure of each word.
         let token = |word: &str| TokenLogprob { token: word.to_owned(), logprob: 0.0 };
@@ -87,7 +91,18 @@ impl SttUtterance for FakeUtterance {
     }
 
     fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-        ready(Ok(self.transcript(self.next()))).boxed()
+        let fails = matches!(self.engine.script.lock().expect("no panic while locked").front(), Some(Err(_)));
+        let guess = if fails {
+            Err(SttError::Engine { message: "no guess".into(), source: None })
+        } else {
+            Ok(self.transcript(self.next()))
+        };
+        ready(guess).boxed()
+    }
+
+    fn learn(self: Box<Self>) -> BoxFuture<'static, Option<SpeakerState>> {
+        self.take();
+        ready(None).boxed()
     }
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
@@ -95,8 +110,7 @@ impl SttUtterance for FakeUtterance {
             if !self.engine.delay.is_zero() {
                 tokio::time::sleep(self.engine.delay).await;
             }
-            let next = self.engine.script.lock().expect("no panic while locked").pop_front();
-            match next {
+            match self.take() {
                 Some(Ok(text)) => Ok(self.transcript(text)),
                 Some(Err(message)) => Err(SttError::Engine { message, source: None }),
                 None => Ok(self.transcript(format!("utterance of {} samples", self.n_samples))),

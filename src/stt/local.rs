@@ -4,7 +4,7 @@
 //! an utterance leases one until it is finished or dropped. Pieces pushed while the lane decodes gather here and go
 //! over in one hop, so that a hop costs nothing when the engine is behind. The adapter never looks into audio or text.
 
-use super::{Stt, SttError, SttOptions, SttStream, SttUtterance, Transcript};
+use super::{SpeakerState, Stt, SttError, SttOptions, SttStream, SttUtterance, Transcript};
 use crate::lane::{LaneError, Lease, Overloaded, Pool};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
@@ -68,6 +68,7 @@ enum Ask {
     Partial,
     Guess,
     Finish,
+    Learn,
 }
 
 type Answer = Result<Transcript, SttError>;
@@ -158,6 +159,7 @@ async fn job<S: SttStream + 'static>(
             Ask::Partial => stream.partial(&cancel),
             Ask::Guess => stream.guess(&cancel),
             Ask::Finish => stream.finish(&cancel),
+            Ask::Learn => stream.learn().map(|speaker| Transcript { speaker, ..Transcript::default() }),
         }
     };
     let answer = lease.run(work).await.map_err(lost).and_then(|answer| answer);
@@ -195,6 +197,10 @@ impl<S: SttStream + 'static> SttUtterance for Utterance<S> {
 
     fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
         async move { self.ask(Ask::Finish).await }.boxed()
+    }
+
+    fn learn(mut self: Box<Self>) -> BoxFuture<'static, Option<SpeakerState>> {
+        async move { self.ask(Ask::Learn).await.ok()?.speaker }.boxed()
     }
 }
 

@@ -98,6 +98,12 @@ pub trait SttUtterance: Send {
 
     /// Ends the utterance.
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>>;
+
+    /// Ends an utterance whose guess was taken for its final transcript; gives what the engine learnt of the speaker, if
+    /// it learns anything.
+    fn learn(self: Box<Self>) -> BoxFuture<'static, Option<SpeakerState>> {
+        Box::pin(std::future::ready(None))
+    }
 }
 
 /// A synchronous engine's stream, as a lane drives it ([`local::Local`] is the adapter). It outlives its utterances: one
@@ -113,4 +119,8 @@ pub trait SttStream: Send {
     fn guess(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
     /// Ends the utterance.
     fn finish(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
+    /// Ends an utterance whose words are not asked for any more; see [`SttUtterance::learn`].
+    fn learn(&mut self) -> Result<Option<SpeakerState>, SttError> {
+        Ok(None)
+    }
 }

@@ -3,10 +3,12 @@
 //! `server` makes one [`Metrics`] and hands clones down; every floor may count. Nothing here knows the domain, decides
 //! anything or does IO. There is no global recorder: two servers in one process count apart.
 
+mod config;
 mod names;
 pub mod span;
 mod totals;
 
+pub use config::TelemetryConfig;
 pub use names::{Outcome, Stage};
 pub use totals::Totals;
 
@@ -34,8 +36,6 @@ struct Handles {
     held: Counter,
     bytes_in: Counter,
     bytes_out: Counter,
-    guesses: [Counter; 2],
-    guess_wasted: Counter,
     underruns: Counter,
     stt_waiting: Gauge,
     tts_waiting: Gauge,
@@ -78,8 +78,6 @@ impl Metrics {
             bytes_out: counter(&recorder, names::BYTES_OUT),
             stt_waiting: recorder.register_gauge(&Key::from_static_name(names::STT_WAITING), &METADATA),
             tts_waiting: recorder.register_gauge(&Key::from_static_name(names::TTS_WAITING), &METADATA),
-            guesses: ["confirmed", "dropped"].map(|outcome| labelled(&recorder, names::GUESSES, "outcome", outcome)),
-            guess_wasted: counter(&recorder, names::GUESS_WASTED),
             underruns: counter(&recorder, names::UNDERRUNS),
             counted: Counted::default(),
             n_observed: AtomicU64::new(0),
@@ -132,19 +130,6 @@ impl Metrics {
         count(&self.0.counted.barge_ins);
     }
 
-    /// An answer that was begun early went out, or was dropped, so long after its beginning.
-    pub fn guess(&self, confirmed: bool, took: Duration) {
-        let counted = &self.0.counted;
-        count(&counted.guesses);
-        self.0.guesses[usize::from(!confirmed)].increment(1);
-        if confirmed {
-            return count(&counted.guesses_confirmed);
-        }
-        let before = counted.guess_wasted_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
-        let seconds = |us: u64| us / 1_000_000;
-        self.0.guess_wasted.increment(seconds(before + took.as_micros() as u64) - seconds(before));
-    }
-
     /// A reply ran dry so often while it played.
     pub fn underruns(&self, n: u32) {
         self.0.underruns.increment(u64::from(n));
@@ -158,6 +143,18 @@ impl Metrics {
     /// A reply was held because speech may have begun.
     pub fn held(&self) {
         self.0.held.increment(1);
+    }
+
+    /// An answer was begun on a guess, and this became of it; `wasted` is the time spent where it came to nothing.
+    pub fn guess(&self, outcome: &'static str, wasted: Duration) {
+        labelled(&self.0.recorder, names::GUESSES, "outcome", outcome).increment(1);
+        counter(&self.0.recorder, names::GUESS_WASTED).increment(wasted.as_millis() as u64);
+        let counted = &self.0.counted;
+        count(&counted.guesses);
+        counted.guess_wasted_us.fetch_add(wasted.as_micros() as u64, Ordering::Relaxed);
+        if outcome == "confirmed" {
+            count(&counted.guesses_confirmed);
+        }
     }
 
     /// Bytes of messages that came in.

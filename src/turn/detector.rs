@@ -11,13 +11,25 @@ pub struct Thresholds {
     pub min_speech: Samples,
     /// Silence that ends the utterance.
     pub silence: Samples,
+    /// Silence after which the end is worth a guess; `None`: never.
+    pub pause: Option<Samples>,
 }
 
 impl Thresholds {
     /// From the protocol's fields.
     pub fn from_ms(threshold: f32, min_speech_ms: u32, silence_duration_ms: u32) -> Self {
         let samples = |ms: u32| Samples::from_ms(u64::from(ms), SampleRate::HZ_16000);
-        Self { voiced: threshold, min_speech: samples(min_speech_ms), silence: samples(silence_duration_ms) }
+        Self {
+            voiced: threshold,
+            min_speech: samples(min_speech_ms),
+            silence: samples(silence_duration_ms),
+            pause: None,
+        }
+    }
+
+    /// The same, with a pause told after `pause`.
+    pub fn with_pause(self, pause: Option<Samples>) -> Self {
+        Self { pause, ..self }
     }
 
     /// From this on a window may be the beginning of speech: a syllable's first windows rise through it. Only a hold
@@ -53,6 +65,13 @@ pub enum Edge {
         /// Where the first voiced window begins.
         at: Samples,
     },
+    /// The speaker pauses: the utterance may be over. Followed by `Resumed` or `Stopped`.
+    Paused {
+        /// Where the last voiced window ended.
+        at: Samples,
+    },
+    /// The speaker goes on.
+    Resumed,
     /// The utterance is over.
     Stopped {
         /// Where the last voiced window ended: earlier than now by the silence waited.
@@ -89,7 +108,7 @@ pub struct TurnDetector {
 enum State {
     Silent,
     Candidate(Candidate),
-    Speaking { last_voiced: Samples },
+    Speaking { last_voiced: Samples, is_paused: bool },
 }
 
 /// Voiced windows that are not speech yet.
@@ -124,7 +143,7 @@ impl TurnDetector {
     /// The silence since the last voiced window while speech is under way. `now` is where the last window ended.
     pub fn pause(&self, now: Samples) -> Option<Samples> {
         match self.state {
-            State::Speaking { last_voiced } => Some(now.saturating_sub(last_voiced)),
+            State::Speaking { last_voiced, .. } => Some(now.saturating_sub(last_voiced)),
             _ => None,
         }
     }
@@ -163,13 +182,11 @@ impl TurnDetector {
                 self.state = State::Silent;
                 it.is_told.then_some(Edge::Retracted)
             }
-            State::Speaking { .. } if self.voiced => {
-                self.state = State::Speaking { last_voiced: end };
-                None
+            State::Speaking { is_paused, .. } if self.voiced => {
+                self.state = State::Speaking { last_voiced: end, is_paused: false };
+                is_paused.then_some(Edge::Resumed)
             }
-            State::Speaking { last_voiced } => {
-                (end.saturating_sub(last_voiced) >= self.thresholds.silence).then(|| self.stop(last_voiced))
-            }
+            State::Speaking { last_voiced, is_paused } => self.silent(last_voiced, is_paused, end),
         }
     }
 
@@ -182,20 +199,33 @@ impl TurnDetector {
                 self.state = State::Silent;
                 it.is_told.then_some(Edge::Retracted)
             }
-            State::Speaking { last_voiced } => Some(self.stop(last_voiced)),
+            State::Speaking { last_voiced, .. } => Some(self.stop(last_voiced)),
         }
     }
 
     /// Speech, if the candidate has enough voiced time; an onset, if it is one now.
     fn candidate(&mut self, mut it: Candidate, nearly_sure: bool) -> Option<Edge> {
         if it.is_sure && it.voiced >= self.thresholds.min_speech {
-            self.state = State::Speaking { last_voiced: it.last_voiced };
+            self.state = State::Speaking { last_voiced: it.last_voiced, is_paused: false };
             return Some(Edge::Started { at: it.since });
         }
         let is_onset = !it.is_told && (nearly_sure || it.n_windows >= ONSET_WINDOWS);
         it.is_told |= is_onset;
         self.state = State::Candidate(it);
         is_onset.then_some(Edge::Onset { at: it.since })
+    }
+
+    /// In a pause of the speaker's, whose last window ended at `end`.
+    fn silent(&mut self, last_voiced: Samples, is_paused: bool, end: Samples) -> Option<Edge> {
+        let silence = end.saturating_sub(last_voiced);
+        if silence >= self.thresholds.silence {
+            return Some(self.stop(last_voiced));
+        }
+        let is_pause = !is_paused && self.thresholds.pause.is_some_and(|pause| silence >= pause);
+        is_pause.then(|| {
+            self.state = State::Speaking { last_voiced, is_paused: true };
+            Edge::Paused { at: last_voiced }
+        })
     }
 
     fn stop(&mut self, at: Samples) -> Edge {
@@ -212,7 +242,12 @@ mod tests {
     /// Runs a script of windows of 16 ms, a character each: `#` voiced, `-` voiced but faint, `.` silent, `~` between
     /// the two bounds, `+` nearly sure; gives the edges as `window:edge@ms`.
     fn check(script: &str, expect: &str) {
-        let mut detector = TurnDetector::new(Thresholds::from_ms(0.5, 96, 200));
+        check_pauses(None, script, expect);
+    }
+
+    /// The same with pauses told after so many samples.
+    fn check_pauses(pause: Option<Samples>, script: &str, expect: &str) {
+        let mut detector = TurnDetector::new(Thresholds::from_ms(0.5, 96, 200).with_pause(pause));
         let mut edges = Vec::new();
         for (i, window) in script.chars().enumerate() {
             let probability = match window {
@@ -230,6 +265,8 @@ mod tests {
                 Edge::Onset { at } => format!("{i}:onset@{}", ms(at)),
                 Edge::Retracted => format!("{i}:retracted"),
                 Edge::Started { at } => format!("{i}:started@{}", ms(at)),
+                Edge::Paused { at } => format!("{i}:paused@{}", ms(at)),
+                Edge::Resumed => format!("{i}:resumed"),
                 Edge::Stopped { at } => format!("{i}:stopped@{}", ms(at)),
             }));
         }
@@ -272,6 +309,16 @@ mod tests {
     fn short_gaps_add_up_to_speech_and_do_not_end_it() {
         check("##..##..##..##", "0:onset@0 9:started@0");
         check("#######............#.......", "0:onset@0 5:started@0");
+    }
+
+    #[test]
+    fn a_pause_is_told_once_and_then_how_it_ended() {
+        let pause = Some(Samples(1_600));
+        check_pauses(pause, "#######.............", "0:onset@0 5:started@0 13:paused@112 19:stopped@112");
+        check_pauses(pause, "#######.......##....", "0:onset@0 5:started@0 13:paused@112 14:resumed");
+        check_pauses(pause, "#######......##....", "0:onset@0 5:started@0");
+        // A wait that is no longer than the pause just ends.
+        check_pauses(Some(Samples(3_200)), "#######.............", "0:onset@0 5:started@0 19:stopped@112");
     }
 
     #[test]

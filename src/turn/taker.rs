@@ -9,9 +9,6 @@ use super::prosody::Contour;
 use super::wording::Wording;
 use crate::units::{SampleRate, Samples};
 
-/// Silence after which the words are asked for: a recognizer needs about 100 ms of it to be sure of the last one.
-const ASK_AFTER: Samples = Samples(1_600);
-
 /// Speech that goes on within this of an end was cut in two: the gap was a pause of this speaker's.
 const CUT_WITHIN: Samples = Samples(16_000 * 3 / 2);
 
@@ -53,8 +50,6 @@ pub struct TurnTaker {
     words: Option<(Wording, Samples)>,
     /// Voiced time of the utterance under way.
     spoken: Samples,
-    /// The pause whose words were asked for, by where it began.
-    asked: Option<Samples>,
     /// Where the last utterance ended.
     stopped: Option<Samples>,
     decision: Option<Decision>,
@@ -71,7 +66,6 @@ impl TurnTaker {
             pauses: Pauses::default(),
             words: None,
             spoken: Samples::ZERO,
-            asked: None,
             stopped: None,
             decision: None,
         }
@@ -128,17 +122,6 @@ impl TurnTaker {
         if self.detector.is_active() {
             self.words = Some((Wording::of(text), heard_to));
         }
-    }
-
-    /// Whether a pause has just become long enough for its words to be of use; true once a pause. `now` is turn time.
-    pub fn asks_for_words(&mut self, now: Samples) -> bool {
-        let Some(pause) = self.detector.pause(now).filter(|_| self.listens_to_the_voice()) else { return false };
-        let began = now.saturating_sub(pause);
-        if pause < ASK_AFTER || self.asked == Some(began) {
-            return false;
-        }
-        self.asked = Some(began);
-        true
     }
 
     /// Why the utterance under way, or the last one, ended when it did; `None` where the wait is fixed.

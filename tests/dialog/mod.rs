@@ -1,5 +1,6 @@
 //! The reducer's rules, each a named test: golden scripts of events in and actions out.
 
+mod guessing;
 mod idle;
 mod interleavings;
 mod remote;

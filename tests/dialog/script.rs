@@ -38,6 +38,8 @@ pub struct Runner {
     pub dialog: Dialog,
     items: Vec<ItemId>,
     responses: Vec<ResponseId>,
+    /// Responses begun on guesses have no names until they are let out.
+    names_only_seen: bool,
 }
 
 impl Runner {
@@ -57,7 +59,23 @@ impl Runner {
             transcripts: true,
             memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
         };
-        Self { dialog: Dialog::new(settings, listener, 1), items: Vec::new(), responses: Vec::new() }
+        Self {
+            dialog: Dialog::new(settings, listener, 1),
+            items: Vec::new(),
+            responses: Vec::new(),
+            names_only_seen: false,
+        }
+    }
+
+    /// The same, with answers begun on guesses.
+    pub fn guessing(mut self, max_per_turn: u32, budget: f64) -> Self {
+        self.dialog = self.dialog.with_speculation(Some(Speculation { max_per_turn, budget }));
+        self
+    }
+
+    /// The same, where a response begun on a guess has no name until a client may see it.
+    pub fn naming_what_is_seen(self) -> Self {
+        Self { names_only_seen: true, ..self }
     }
 
     /// Runs one event line and gives its actions, rendered.
@@ -84,6 +102,9 @@ impl Runner {
             "retracted" => Event::VoiceRetracted,
             "started" => Event::SpeechStarted { audio_start: at16(first) },
             "stopped" => Event::SpeechStopped { audio_end: at16(first) },
+            "paused" => Event::Paused,
+            "resumed" => Event::Resumed,
+            "guessed" => Event::Guessed { item: self.item(first), text: rest.into() },
             "partial" => Event::Partial { item: self.item(first), text: rest.into() },
             "heard" => Event::Transcribed { item: self.item(first), result: Ok(rest.into()) },
             "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()) },
@@ -167,6 +188,21 @@ impl Runner {
             Action::DropUtterance(item) => format!("drop {}", self.i(item)),
             Action::ClearInput => "clear input".into(),
             Action::StartResponse(work) => format!("start {} {}", self.r(&work.response), work.turn),
+            Action::Guess(item) => format!("guess {}", self.i(item)),
+            Action::StartGuess(_) if self.names_only_seen => "begin".into(),
+            Action::DropGuess { .. } if self.names_only_seen => "forget".into(),
+            Action::StartGuess(work) => {
+                let said = work.chat.messages.last().map(|message| match message {
+                    Message::User(text) => text.as_str(),
+                    _ => "?",
+                });
+                let said = format!("{:?}", said.unwrap_or_default());
+                format!("begin {} on {said}", self.r(&work.response))
+            }
+            Action::ConfirmGuess(id) => format!("let out {}", self.r(id)),
+            Action::DropGuess { response, outcome, wasted } => {
+                format!("forget {} {} after {} ms", self.r(response), outcome.as_str(), wasted.as_millis())
+            }
             Action::StopResponse(id) => format!("stop {}", self.r(id)),
             Action::ListTools { item, .. } => format!("list {}", self.i(item)),
             Action::CallRemote { item, call } => format!("call {} {}({})", self.i(item), call.name, call.arguments),

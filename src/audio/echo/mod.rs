@@ -61,6 +61,8 @@ const SEARCHES_PER_WINDOW: f32 = 0.2;
 pub struct EchoVerdict {
     /// The part of the window's energy that the reply explains, in `[0, 1]`; 0 when no reply is in reach.
     pub explained: f32,
+    /// Whether a reply may be in the window at all.
+    pub in_reach: bool,
     /// How much later than its reference position the reply is heard, in samples at 16 kHz, once that is known.
     pub lag: Option<i32>,
 }
@@ -160,7 +162,7 @@ impl EchoGuard {
         }
         state.hear(window);
         let explained = state.cancel(&mut self.lag, start, out);
-        EchoVerdict { explained, lag: self.lag }
+        EchoVerdict { explained, in_reach: true, lag: self.lag }
     }
 
     /// Bytes held on the heap now.

@@ -61,7 +61,7 @@ impl Timeline {
         }
     }
 
-    /// A milestone of a response, or of the guess that makes it.
+    /// A milestone of a response.
     pub(in crate::session) fn mark(&mut self, id: &ResponseId, milestone: Milestone, at: Timestamp) {
         if let Some(turn) = self.of(id) {
             match milestone {
@@ -69,8 +69,6 @@ impl Timeline {
                 Milestone::FirstChunk => turn.marks.first_chunk.get_or_insert(at),
                 Milestone::LastToken => turn.ends.llm.get_or_insert(at),
             };
-        } else if let Some(turn) = self.guess_of(id) {
-            turn.guessing.mark(milestone, at);
         }
     }
 
@@ -176,10 +174,6 @@ impl Timeline {
             .map(|usage| Tokens { input_tokens: usage.text.input_tokens, output_tokens: usage.text.output_tokens });
         turn.ends.done = Some(at);
         turn.dirty = true;
-    }
-
-    pub(super) fn guess_of(&mut self, id: &ResponseId) -> Option<&mut Turn> {
-        self.open.iter_mut().rev().find(|turn| turn.guessing.makes(id))
     }
 }
 

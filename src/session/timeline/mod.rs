@@ -6,7 +6,6 @@
 //! follows no speech has a turn of its own. It reads no clock and decides nothing.
 
 mod answering;
-#[allow(dead_code, reason = "the part that begins answers in pauses calls it")]
 mod guess;
 mod parts;
 pub(super) mod record;

@@ -229,10 +229,19 @@ pub enum GuessOutcome {
     Confirmed,
     /// The person went on.
     Resumed,
-    /// The final words were others.
+    /// The answer is another one: other words, other settings, or none.
     Changed,
-    /// It could not be used, for another reason.
-    Refused,
+}
+
+impl From<crate::dialog::GuessOutcome> for GuessOutcome {
+    fn from(outcome: crate::dialog::GuessOutcome) -> Self {
+        use crate::dialog::GuessOutcome as Dialog;
+        match outcome {
+            Dialog::Confirmed => Self::Confirmed,
+            Dialog::Resumed => Self::Resumed,
+            Dialog::Changed => Self::Changed,
+        }
+    }
 }
 
 /// Why the end was confirmed when it was.

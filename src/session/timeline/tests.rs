@@ -78,17 +78,18 @@ fn parts(record: &TurnRecord) -> String {
 fn a_confirmed_guess_gives_its_marks_to_the_turn() {
     let mut rig = rig();
     rig.timeline.speech_started("item_1".into(), TURN, Timestamp::from_ms(9_000));
-    rig.timeline.guess_started(TURN, at(100));
-    rig.timeline.guess_transcribed(TURN, at(110));
-    rig.timeline.guess_responding(TURN, response(), at(111));
+    rig.timeline.guess_started(&"item_1".into(), at(100));
+    rig.timeline.guess_transcribed(&"item_1".into(), at(110));
+    rig.timeline.guess_responding(TURN, &response(), at(111));
+    rig.timeline.utterance_ended(&"item_1".into(), TURN, at(0), at(200));
+    rig.transcribed("item_1", "hello", 201);
+    rig.timeline.response_created(&response(), true, at(201));
+    rig.timeline.guess_ended(&response(), GuessOutcome::Confirmed, Duration::ZERO, at(201));
+    // What waited comes out now, each with its time.
     rig.timeline.mark(&response(), Milestone::FirstToken, at(150));
     rig.timeline.mark(&response(), Milestone::FirstChunk, at(160));
-    rig.timeline.utterance_ended(&"item_1".into(), TURN, at(0), at(200));
-    rig.timeline.guess_ended(TURN, GuessOutcome::Confirmed, at(200));
-    rig.timeline.response_created(&response(), true, at(200));
     rig.timeline.audio_made(&response(), &"item_2".into(), at(230));
     rig.timeline.sent(&[("item_2".into(), Samples(480))], at(231));
-    rig.transcribed("item_1", "hello", 240);
     let record = rig.told(240);
     assert_eq!(parts(&record), "endpointing 100, stt 110, queue 111, llm 150, chunking 160, tts 230, sending 231");
     assert_eq!((record.wasted_ms, record.guesses.len()), (0.0, 1));
@@ -100,18 +101,20 @@ fn a_confirmed_guess_gives_its_marks_to_the_turn() {
 fn a_dropped_guess_leaves_nothing_but_its_time() {
     let mut rig = rig();
     rig.timeline.speech_started("item_1".into(), TURN, Timestamp::from_ms(9_000));
-    rig.timeline.guess_started(TURN, Timestamp::from_ms(9_300));
-    rig.timeline.guess_responding(TURN, response(), Timestamp::from_ms(9_310));
-    rig.timeline.mark(&response(), Milestone::FirstToken, Timestamp::from_ms(9_320));
-    rig.timeline.guess_ended(TURN, GuessOutcome::Resumed, Timestamp::from_ms(9_350));
+    rig.timeline.guess_started(&"item_1".into(), Timestamp::from_ms(9_300));
+    rig.timeline.guess_responding(TURN, &response(), Timestamp::from_ms(9_310));
+    let wasted = Duration::from_millis(50);
+    rig.timeline.guess_ended(&response(), GuessOutcome::Resumed, wasted, Timestamp::from_ms(9_350));
+    // Asked again at the end, and no answer begun.
+    rig.timeline.guess_started(&"item_1".into(), at(100));
     rig.timeline.utterance_ended(&"item_1".into(), TURN, at(0), at(200));
     rig.transcribed("item_1", "hello", 210);
     let record = rig.told(220);
-    assert_eq!(record.marks.llm_first_token, None);
+    assert_eq!((record.marks.response_started, record.marks.stt_final), (None, Some(210.0)));
+    assert_eq!(record.guesses.len(), 1);
     assert_eq!((record.wasted_ms, record.guesses[0].from_ms, record.guesses[0].to_ms), (50.0, -700.0, Some(-650.0)));
     let guessed: Vec<_> = record.stages.iter().filter(|run| run.guess == Some(0)).map(|run| run.stage).collect();
     assert_eq!(guessed, [TurnStage::Stt, TurnStage::Llm]);
-    assert_eq!(rig.timeline.metrics.totals().guess_wasted, Duration::from_millis(50));
 }
 
 #[test]

@@ -298,7 +298,7 @@ impl Turn {
         }
         run(TurnStage::Endpointing, marks.speech_end, marks.end_confirmed, None);
         for (n, stage, from, to) in self.guessing.runs() {
-            run(stage, from, to, Some(n));
+            run(stage, Some(from), Some(to), Some(n));
         }
         run(TurnStage::Queue, marks.stt_final, marks.response_started, None);
         run(TurnStage::Llm, marks.response_started, ends.llm.or(marks.llm_first_token), None);

@@ -100,11 +100,15 @@ impl SttStream for SphinxStream {
     }
 
     fn finish(&mut self, _: &CancellationToken) -> Result<Transcript, SttError> {
+        let speaker = self.learn()?;
+        Ok(Transcript { speaker, ..self.transcript() })
+    }
+
+    fn learn(&mut self) -> Result<Option<SpeakerState>, SttError> {
         self.full.end()?;
         self.field.end()?;
         self.exact.end()?;
-        let speaker = SpeakerState([self.full.mean()?, self.field.mean()?].concat());
-        Ok(Transcript { speaker: Some(speaker), ..self.transcript() })
+        Ok(Some(SpeakerState([self.full.mean()?, self.field.mean()?].concat())))
     }
 }
 
