@@ -38,6 +38,25 @@ async fn hub(llm: &FakeLlm, config: Config) -> (Hub, Socket) {
     (hub, socket)
 }
 
+#[tokio::test]
+async fn a_guess_stands_on_the_turns_critical_path() {
+    let llm = FakeLlm::says(["Noon."]);
+    let (hub, mut socket) = hub(&llm, Config::default()).await;
+    // So long that the end of speech lies within the session.
+    socket.append(&quiet(20)).await;
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    pause(&mut socket, &llm, 1).await;
+    socket.append(&quiet(600)).await;
+    socket.until("response.done").await;
+    let turn = crate::turns::turn(&hub, |turn| turn["settled"] == true).await;
+    let stages = crate::turns::check_parts(&turn);
+    assert_eq!(stages.first().map(String::as_str), Some("endpointing"), "{turn}");
+    assert_eq!((&turn["guesses"][0]["outcome"], &turn["wasted_ms"]), (&json!("confirmed"), &json!(0.0)), "{turn}");
+    let ms = |name: &str| crate::turns::ms(&turn["marks"][name]);
+    assert!(ms("response_started") < ms("end_confirmed") && ms("llm_first_token") < ms("end_confirmed"), "{turn}");
+    assert!(ms("end_confirmed") <= ms("first_audio_sent"), "{turn}");
+}
+
 fn text_of(events: &[Value]) -> String {
     let deltas = events.iter().filter(|event| event["type"] == "response.output_audio_transcript.delta");
     deltas.map(|event| event["delta"].as_str().expect("text")).collect()

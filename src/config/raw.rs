@@ -5,6 +5,7 @@ use crate::llm::LlmConfig;
 use crate::mcp::McpConfig;
 use crate::session::{SessionConfig, SpeculationConfig};
 use crate::stt::SttConfig;
+use crate::telemetry::TelemetryConfig;
 use crate::tts::TtsConfig;
 use crate::turn::TurnConfig;
 use crate::vad::VadConfig;
@@ -33,4 +34,6 @@ pub struct Config {
     pub session: SessionConfig,
     /// The server.
     pub server: ServerConfig,
+    /// What it tells of itself.
+    pub telemetry: TelemetryConfig,
 }

@@ -35,6 +35,8 @@ pub enum Rule {
     Language,
     /// `http://` or `https://`, a host, and no `?` or `#`.
     Url,
+    /// The same, or empty.
+    UrlOrNone,
     /// An address and a port to listen on.
     Listen,
     /// A list of web origins: scheme and host, nothing after it.
@@ -109,8 +111,11 @@ pub const KEYS: &[Key] = &[
     key("server", "api_keys_file", Rule::Text),
     key("server", "tls_cert", Rule::Text),
     key("server", "tls_key", Rule::Text),
+    key("server", "turns_kept", Rule::Whole(1, 100_000, "turns")),
+    key("server", "keep_transcripts", Rule::Switch),
     key("server", "ping_seconds", Rule::Whole(1, 3_600, "seconds")),
     key("server", "drain_seconds", Rule::Whole(0, 3_600, "seconds")),
+    key("telemetry", "otlp_endpoint", Rule::UrlOrNone),
 ];
 
 /// The key of that name, if there is one.
@@ -152,6 +157,7 @@ impl Rule {
             Self::Variable => !text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().all(word),
             Self::Language => text.is_empty() || text.len() == 2 && text.chars().all(|c| c.is_ascii_lowercase()),
             Self::Url => after_scheme(text).is_some_and(url_rest),
+            Self::UrlOrNone => text.is_empty() || after_scheme(text).is_some_and(url_rest),
             Self::Listen => text.parse::<SocketAddr>().is_ok() || named_listen(text),
             _ => false,
         }
@@ -172,6 +178,7 @@ impl Rule {
             }
             Self::Language => "a language's two letters, such as \"en\", or \"\" for the engine's own choice".into(),
             Self::Url => "an address such as \"http://127.0.0.1:11434/v1\"".into(),
+            Self::UrlOrNone => "an address such as \"http://127.0.0.1:4318\", or \"\" for none".into(),
             Self::Listen => "an address and a port, such as \"127.0.0.1:8080\"".into(),
             Self::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
             Self::Urls => "a list of addresses, such as [\"https://mcp.example.org/mcp\"]".into(),

@@ -5,6 +5,7 @@ use crate::llm::{Finish, Usage};
 use crate::mcp::{CallError, RemoteTool};
 use crate::units::{ItemId, ResponseId, Samples};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 
 /// Something happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -145,6 +146,10 @@ pub enum Command {
         item: ItemId,
         /// Milliseconds of the item heard.
         audio_end_ms: u64,
+        /// How long ago that was.
+        ago: Duration,
+        /// Nothing more of it will be heard.
+        stopped: bool,
     },
     /// A new item.
     CreateItem {

@@ -62,6 +62,14 @@ impl Spoken {
         self.playhead.reported(now, heard);
     }
 
+    /// The client's playback ended here. Where a cut had to estimate that, it moves to what was heard indeed.
+    pub(super) fn stopped(&mut self, now: Timestamp, heard: Samples) {
+        self.playhead.reported(now, heard);
+        if self.cut.is_some() && !self.client_cut {
+            self.cut(heard);
+        }
+    }
+
     pub(super) fn hold(&mut self, now: Timestamp) {
         self.playhead.hold(now);
     }
@@ -98,6 +106,12 @@ impl Spoken {
     /// How much of it the listener has heard, by report or estimate.
     pub fn heard(&self, now: Timestamp) -> Samples {
         self.playhead.heard(now).min(self.generated)
+    }
+
+    /// The words that were heard by `now`: those of the history, once it was cut.
+    pub fn heard_words(&self, now: Timestamp) -> &str {
+        let end = self.cut.unwrap_or_else(|| self.text_end(self.heard(now)));
+        self.text[..end].trim_end()
     }
 
     /// When what was sent has sounded, or will have; `None` once it was cut or while it is held.
@@ -206,6 +220,20 @@ mod tests {
         assert_eq!(spoken.history(), "Hello there. One two three four.");
         spoken.cut_at_ms(132);
         assert_eq!(spoken.history(), "Hello there. One two three");
+    }
+
+    #[test]
+    fn where_playback_stopped_moves_an_estimated_cut_and_no_other() {
+        let mut spoken = spoken();
+        spoken.sent(Timestamp::ZERO, Samples(3_200));
+        spoken.stopped(Timestamp::ZERO, Samples(1_300));
+        assert_eq!(spoken.history(), "Hello there. One two three four.", "nothing was cut");
+        spoken.cut(Samples(2_100));
+        spoken.stopped(Timestamp::ZERO, Samples(1_300));
+        assert_eq!(spoken.history(), "Hello there.");
+        spoken.cut_at_ms(133);
+        spoken.stopped(Timestamp::ZERO, Samples(1_300));
+        assert_eq!(spoken.history(), "Hello there. One two three four.");
     }
 
     #[test]

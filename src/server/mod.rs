@@ -8,17 +8,22 @@ mod accepting;
 mod app;
 mod assets;
 mod auth;
+mod gpu;
 mod guard;
 mod health;
 mod keys;
 mod pages;
+mod process;
 mod pulse;
 mod realtime;
 mod resume;
 mod seat;
 mod secrets;
 mod socket;
+mod state;
 mod tls;
+mod traces;
+mod turns;
 mod warming;
 pub mod websocket;
 
@@ -36,6 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
+use traces::Traces;
 
 /// How long closing handshakes and cancelled tasks may take once the time to drain is over.
 const LAST_WORDS: Duration = Duration::from_secs(2);
@@ -47,15 +53,17 @@ pub async fn serve(listener: TcpListener, mut parts: Parts, stop: CancellationTo
     let address = listener.local_addr()?;
     parts.keys.allow_listening(address).map_err(std::io::Error::other)?;
     let tls = parts.tls.take();
+    let endpoint = &parts.config.telemetry.otlp_endpoint;
+    let traces = (!endpoint.is_empty()).then(|| Traces::to(endpoint)).transpose().map_err(std::io::Error::other)?;
     let app = Arc::new(App::new(parts));
     match tls {
         Some(tls) => {
             tracing::info!("listening on https://{address}");
-            serve_on(tls.listen(listener), app, stop).await;
+            serve_on(tls.listen(listener), app, traces, stop).await;
         }
         None => {
             tracing::info!("listening on http://{address}");
-            serve_on(listener.tap_io(|stream| without_delay(stream)), app, stop).await;
+            serve_on(listener.tap_io(|stream| without_delay(stream)), app, traces, stop).await;
         }
     }
     Ok(())
@@ -68,7 +76,7 @@ fn without_delay(stream: &TcpStream) {
     }
 }
 
-async fn serve_on<L>(listener: L, app: Arc<App>, stop: CancellationToken)
+async fn serve_on<L>(listener: L, app: Arc<App>, traces: Option<Traces>, stop: CancellationToken)
 where
     L: Listener<Addr = SocketAddr>,
 {
@@ -80,12 +88,19 @@ where
         }
     });
     let served = accepting::accept(listener, router(app.clone()), accepting::MAX_CONNECTIONS, stop.clone());
-    let drained = async {
+    let drained = CancellationToken::new();
+    let drain = async {
         stop.cancelled().await;
         app.drain().await;
+        drained.cancel();
+    };
+    let traced = async {
+        if let Some(traces) = traces {
+            traces.run(&app.setup.journal, drained.clone()).await;
+        }
     };
     tokio::select! {
-        _ = async { tokio::join!(served, drained) } => {}
+        _ = async { tokio::join!(served, drain, traced) } => {}
         () = async { stop.cancelled().await; tokio::time::sleep(app.drain_time() + 2 * LAST_WORDS).await } => {
             tracing::warn!("some connections did not end in time");
         }
@@ -107,6 +122,10 @@ fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .route("/api/state", get(state::state))
+        .route("/api/turns", get(turns::list))
+        .route("/api/turns/live", get(turns::live))
+        .route("/api/turns/{id}", get(turns::one))
         .fallback(pages::page)
         // The last layer is the first to see a request.
         .layer(axum::middleware::from_fn_with_state(app.clone(), auth::check))

@@ -1,5 +1,6 @@
 //! The actor: one loop that waits for whatever comes next and feeds the reducer.
 
+use super::clock::ClientClock;
 use super::egress::{Close, Message};
 use super::given::Given;
 use super::guessing::Begun;
@@ -10,19 +11,18 @@ use super::playback::Playback;
 use super::project::Projector;
 use super::recording::DialogStart;
 use super::remote::Links;
-use super::responding::{Milestone, Product};
-use super::timeline::Timeline;
-use super::turns::Turns;
+use super::responding::Product;
+use super::timeline::{Begins, Timeline};
 use super::voice::Voice;
 use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
 use crate::dialog::{Dialog, Event, Listener, ToolCallDelta};
 use crate::stt::SpeakerState;
-use crate::turn::{Edge, Ending, Thresholds};
+use crate::turn::Edge;
 use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
 use crate::wire::{self, Dialect, ServerEvent};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
@@ -69,6 +69,7 @@ pub(super) struct Actor {
     pub(super) products: mpsc::Sender<Product>,
     inboxes: Option<(mpsc::Receiver<Report>, mpsc::Receiver<Product>)>,
     pub(super) timeline: Timeline,
+    pub(super) client_clock: ClientClock,
     pub(super) speaker: Option<SpeakerState>,
     /// Audio that came with the event that is being worked on, for the items it makes.
     pub(super) given: VecDeque<Given>,
@@ -96,6 +97,13 @@ impl Actor {
         let format = translate::format(session.audio.input.format);
         let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
+        let begins = Begins {
+            session: id.clone(),
+            at: SystemTime::now(),
+            seed: seed ^ 0x7475_726e,
+            may_report: mode != AudioMode::Events,
+        };
+        let timeline = Timeline::new(begins, setup.journal.clone(), setup.metrics.clone());
         let life = Life::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
         let settings = translate::settings(&session, setup.session.history_tokens);
         let (turns, patience, speculation) = (setup.turns(&session), setup.patience(), setup.speculation.limits());
@@ -120,7 +128,8 @@ impl Actor {
             reports,
             products,
             inboxes: Some((report_inbox, product_inbox)),
-            timeline: Timeline::default(),
+            timeline,
+            client_clock: ClientClock::default(),
             speaker: None,
             given: VecDeque::new(),
             last_audio: Timestamp::ZERO,
@@ -142,6 +151,7 @@ impl Actor {
         loop {
             self.look_for_the_client();
             let more = self.judge_windows();
+            self.timeline.tell(&self.dialog, self.now());
             let blocked = self.ingress.blocked_on();
             if self.has_drained() {
                 return self.egress.close(Close { code: 1001, reason: "the server is going away" });
@@ -226,9 +236,11 @@ impl Actor {
 
     fn report(&mut self, report: Report) {
         match report {
+            Report::Opened { item, waited } => self.timeline.decoder_opened(&item, waited),
             Report::Listed(item, result) => self.listed(item, result),
             Report::Called(item, result) => {
                 self.links.ended(&item);
+                self.timeline.tool_ended();
                 self.step(Event::Called { item, result });
             }
             Report::Partial { item, text, n_heard } => {
@@ -236,6 +248,7 @@ impl Actor {
                 self.step(Event::Partial { item, text });
             }
             Report::Guessed { item, text, n_heard } => {
+                self.timeline.guess_transcribed(&item, self.now());
                 self.ingress.partial(&item, &text, n_heard);
                 self.step(Event::Guessed { item, text });
             }
@@ -247,8 +260,6 @@ impl Actor {
                 if !learns {
                     self.hearings.remove(&item);
                 }
-                let now = self.now();
-                self.timeline.transcribed(now);
                 let result = result.map(|transcript| {
                     self.projector.learnt(&item, transcript.logprobs);
                     self.speaker = transcript.speaker.or(self.speaker.take());
@@ -259,17 +270,21 @@ impl Actor {
                     self.setup.metrics.error("transcription_failed");
                     error.to_string()
                 });
+                let words = result.as_ref().map(String::as_str).map_err(String::as_str);
+                self.timeline.transcribed(&item, words, self.now());
                 self.step(Event::Transcribed { item, result });
+                self.timeline.weighed();
             }
         }
     }
 
     fn product(&mut self, product: Product) {
         match product {
-            Product::Mark(response, Milestone::FirstToken, at) => self.timeline.first_token(&response, at),
-            Product::Mark(response, Milestone::FirstChunk, at) => self.timeline.first_chunk(&response, at),
+            Product::Mark(response, milestone, at) => self.timeline.mark(&response, milestone, at),
             Product::Audio(response, pcm, at) => {
-                self.timeline.first_audio(&response, at);
+                if let Some((item, _)) = self.dialog.speaking_item(&response) {
+                    self.timeline.audio_made(&response, &item, at);
+                }
                 self.speech(&response, &pcm);
             }
             Product::Event(event) => {
@@ -291,7 +306,8 @@ impl Actor {
         let hold = self.dialog.next_deadline().map(at);
         let frame = self.egress.is_attached().then(|| self.playback.next_due(&self.dialog, now)).flatten().map(at);
         let stuck = self.egress.stuck_since().map(|since| since + STUCK);
-        [stall, hold, frame, stuck].into_iter().flatten().fold(self.life.next_due(), Instant::min)
+        let settled = self.timeline.next_due(&self.dialog).map(at);
+        [stall, hold, frame, stuck, settled].into_iter().flatten().fold(self.life.next_due(), Instant::min)
     }
 
     /// Does what the clock demands; says whether the session is over.
@@ -365,30 +381,5 @@ impl Actor {
     /// `None` for an event that the client's dialect does not have.
     pub(super) fn encode(&mut self, event: &ServerEvent) -> Option<String> {
         self.dialect.encode(event, &self.event_ids.next("event"))
-    }
-}
-
-impl Setup {
-    /// How turns are found in a session.
-    pub(super) fn turns(&self, session: &wire::Session) -> Turns {
-        let turn = &self.turn;
-        let samples = |ms: u32| Samples::from_ms(u64::from(ms), SampleRate::HZ_16000);
-        let pause = Some(samples(self.speculation.pause_ms()));
-        let thresholds = |threshold: f32, silence_ms: u32| {
-            Thresholds::from_ms(threshold, turn.min_speech_ms, silence_ms).with_pause(pause)
-        };
-        match &session.audio.input.turn_detection {
-            None => Turns::Manual { thresholds: thresholds(turn.threshold, turn.silence_duration_ms) },
-            Some(wire::TurnDetection::ServerVad(vad)) => Turns::Detected {
-                thresholds: thresholds(vad.threshold as f32, vad.silence_duration_ms),
-                padding: samples(vad.prefix_padding_ms),
-                ending: Ending::Silence,
-            },
-            Some(wire::TurnDetection::SemanticVad(vad)) => Turns::Detected {
-                thresholds: thresholds(turn.threshold, turn.silence_duration_ms),
-                padding: samples(turn.prefix_padding_ms),
-                ending: Ending::Adaptive(translate::eagerness(vad.eagerness)),
-            },
-        }
     }
 }

@@ -23,6 +23,7 @@ pub(super) struct Begun {
 impl Actor {
     pub(super) fn start_guess(&mut self, work: ResponseWork) {
         let (response, span) = (work.response.clone(), span::response(&work.response));
+        self.timeline.guess_responding(work.turn, &response, self.now());
         let (voice, mut responding) = self.prepare(work);
         let gate = CancellationToken::new();
         responding.let_out = Some(gate.clone());
@@ -37,11 +38,16 @@ impl Actor {
         self.kind_is_fixed = true;
         begun.gate.cancel();
         self.speaking.insert(begun.response, begun.work);
-        self.setup.metrics.guess(GuessOutcome::Confirmed.as_str(), Duration::ZERO);
+        self.guess_ended(id, GuessOutcome::Confirmed, Duration::ZERO);
     }
 
     pub(super) fn drop_guess(&mut self, id: &ResponseId, outcome: GuessOutcome, wasted: Duration) {
         self.guess.take_if(|begun| begun.response == *id);
+        self.guess_ended(id, outcome, wasted);
+    }
+
+    fn guess_ended(&mut self, id: &ResponseId, outcome: GuessOutcome, wasted: Duration) {
         self.setup.metrics.guess(outcome.as_str(), wasted);
+        self.timeline.guess_ended(id, outcome.into(), wasted, self.now());
     }
 }

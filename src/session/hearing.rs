@@ -11,7 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Pieces a feed holds: 30 s of audio, 960 KB at most.
 pub(super) const FEED_PIECES: usize = 30_000 / PIECE_MS;
@@ -57,6 +57,13 @@ pub(super) enum Report {
         text: String,
         /// Of so much audio from the utterance's beginning.
         n_heard: Samples,
+    },
+    /// It has got its decoder, after so long.
+    Opened {
+        /// The utterance.
+        item: ItemId,
+        /// The wait.
+        waited: Duration,
     },
     /// What the transcript would be if this were the end.
     Guessed {
@@ -124,7 +131,9 @@ impl Hearing {
     async fn transcribe(&mut self) -> Result<Heard, SttError> {
         // As long as the longest utterance at most, which the actor sees to: 1 MB for 30 s.
         let mut kept: Vec<i16> = Vec::new();
+        let asked = Instant::now();
         let mut utterance = self.open(&kept).await?;
+        let _ = self.reports.try_send(Report::Opened { item: self.item.clone(), waited: asked.elapsed() });
         let (mut n_unseen, mut guess) = (0, None);
         loop {
             let fed = match timeout(UNFED, self.next()).await {

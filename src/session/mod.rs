@@ -7,6 +7,7 @@
 
 mod actor;
 mod beginning;
+mod clock;
 mod config;
 mod egress;
 mod engines;
@@ -15,6 +16,7 @@ mod guessing;
 mod hearing;
 mod inbound;
 mod ingress;
+mod journal;
 mod life;
 mod microphone;
 mod perform;
@@ -23,6 +25,7 @@ mod project;
 mod record;
 pub mod recording;
 mod remote;
+mod reports;
 mod responding;
 mod retained;
 mod setup;
@@ -36,5 +39,10 @@ pub use config::{SessionConfig, SpeculationConfig};
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use engines::Engines;
 pub use inbound::{Inbound, Share};
+pub use journal::{Entry, Journal, Listening, News};
 pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
 pub use setup::{AudioMode, Handle, Opening, Setup};
+pub use timeline::{
+    EndOfTurn, EngineNames, Guess, GuessOutcome, HeardBy, Kind, Part, StageRun, Status, Tokens, TurnAudio, TurnMarks,
+    TurnRecord, TurnStage, Waits,
+};

@@ -5,10 +5,10 @@ use super::actor::Actor;
 use super::hearing::{FEED_PIECES, Feed, Hearing};
 use super::responding::Responding;
 use super::voice::{Packing, Voice};
-use crate::dialog::{Action, Modality, Notice, ResponseStatus, ResponseWork, StopReason};
+use crate::dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason};
 use crate::stt::SttOptions;
 use crate::telemetry::{Outcome, span};
-use crate::units::{ItemId, ResponseId, SampleRate};
+use crate::units::{ItemId, ResponseId, SampleRate, Timestamp};
 use crate::wire::{self, INCLUDE_LOGPROBS, ServerEvent};
 use std::collections::VecDeque;
 use tokio::sync::mpsc;
@@ -27,13 +27,17 @@ impl Actor {
                     }
                 }
                 Action::DropUtterance(item) => {
+                    self.timeline.dropped(&item, self.now());
                     self.ingress.drop_utterance(&item);
                     self.hearings.remove(&item);
                 }
                 Action::Transcribe(item) => self.transcribe(item),
                 Action::ClearInput => self.restart_buffer(),
                 Action::StartResponse(work) => self.start_response(*work),
-                Action::Guess(item) => self.ingress.guess(&item),
+                Action::Guess(item) => {
+                    self.timeline.guess_started(&item, self.now());
+                    self.ingress.guess(&item);
+                }
                 Action::StartGuess(work) => self.start_guess(*work),
                 Action::ConfirmGuess(id) => self.confirm_guess(&id),
                 Action::DropGuess { response, outcome, wasted } => self.drop_guess(&response, outcome, wasted),
@@ -99,6 +103,7 @@ impl Actor {
     fn start_response(&mut self, work: ResponseWork) {
         self.kind_is_fixed = true;
         let (id, span) = (work.response.clone(), span::response(&work.response));
+        self.timeline.response_started(&id, self.now());
         let (voice, responding) = self.prepare(work);
         let guard = self.spawn(responding.run().instrument(span));
         self.speaking.insert(id, (guard, voice));
@@ -138,6 +143,7 @@ impl Actor {
 
     /// Audio of `response` that waits is dropped, and a client that plays from frames stops at once.
     fn flush(&mut self, response: ResponseId) {
+        self.timeline.flushed(&response, self.now());
         self.ingress.reply_stopped();
         self.playback.stopped(self.ingress.position());
         self.drop_audio(&response);
@@ -171,24 +177,39 @@ impl Actor {
     /// Counts and times what happens.
     fn observe(&mut self, notice: &Notice) {
         let now = self.now();
-        let metrics = &self.setup.metrics;
+        let metrics = self.setup.metrics.clone();
         match notice {
             Notice::SpeechStopped { item, audio_end } => {
                 let waited = self.ingress.position().saturating_sub(*audio_end).duration(SampleRate::HZ_16000);
-                let speech_end = now.since_start().saturating_sub(waited);
-                self.timeline.utterance_ended(item.clone(), crate::units::Timestamp::new(speech_end), now);
-                if let Some(decision) = self.ingress.decision() {
-                    tracing::debug!(?decision, "the turn is over");
-                    self.timeline.decided(decision);
+                let speech_end = Timestamp::new(now.since_start().saturating_sub(waited));
+                self.timeline.utterance_ended(item, self.dialog.turn(), speech_end, now);
+                self.spoken_at(item, *audio_end);
+                match self.ingress.decision() {
+                    Some(decision) => {
+                        tracing::debug!(?decision, "the turn is over");
+                        self.timeline.decided(item, decision);
+                    }
+                    None => self.timeline.waited(item, waited),
                 }
             }
             Notice::Committed { item, .. } => {
                 metrics.turn();
                 if self.committing {
-                    self.timeline.utterance_ended(item.clone(), now, now);
+                    self.timeline.utterance_ended(item, self.dialog.turn(), now, now);
                 }
             }
-            Notice::ResponseCreated(view) => self.timeline.response_started(view.id.clone(), now),
+            Notice::SpeechStarted { item, .. } => self.timeline.speech_started(item.clone(), self.dialog.turn(), now),
+            Notice::IdleTimeout { item, .. } => self.timeline.fell_silent(item),
+            Notice::ItemAdded { item, response: None, .. } => self.timeline.item_added(item),
+            Notice::ItemDeleted(item) => self.timeline.item_deleted(item),
+            Notice::Output {
+                response,
+                change: OutputChange::TextDelta(text) | OutputChange::TranscriptDelta(text),
+                ..
+            } => self.timeline.said(response, text),
+            Notice::ResponseCreated(view) => {
+                self.timeline.response_created(&view.id, view.settings.in_conversation, now);
+            }
             Notice::ResponseDone(view) => {
                 let outcome = match &view.status {
                     ResponseStatus::InProgress | ResponseStatus::Completed => Outcome::Completed,
@@ -197,6 +218,7 @@ impl Actor {
                     ResponseStatus::Failed(_) => Outcome::Failed,
                 };
                 metrics.response(outcome);
+                self.timeline.response_done(view, now);
                 if view.status == ResponseStatus::Cancelled(StopReason::TurnDetected) {
                     metrics.barge_in();
                 }

@@ -201,15 +201,16 @@ impl Actor {
             return;
         }
         let now = self.now();
-        if let Some(event) = self.timeline.first_sent(now, &self.setup.metrics)
-            && self.is_framed()
-        {
-            self.send(None, &event);
-        }
-        if !self.is_framed() {
-            for (item, n) in sent {
-                self.step(Event::AudioSent { item, n });
+        for event in self.timeline.sent(&sent, now) {
+            if self.is_framed() {
+                self.send(None, &event);
             }
+        }
+        for (item, n) in sent {
+            if !self.is_framed() {
+                self.step(Event::AudioSent { item: item.clone(), n });
+            }
+            self.timeline.estimate(&item, &self.dialog);
         }
     }
 

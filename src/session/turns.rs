@@ -1,7 +1,9 @@
 //! How a session finds turns, as its ingress is told.
 
+use super::{Setup, translate};
 use crate::turn::{Ending, Thresholds};
-use crate::units::Samples;
+use crate::units::{SampleRate, Samples};
+use crate::wire;
 
 /// Audio kept before an utterance beyond its padding: what the detector needs to be sure that it is speech, and more.
 const ONSET_MARGIN: Samples = Samples(16_000);
@@ -38,6 +40,31 @@ impl Turns {
         match self {
             Self::Detected { padding, .. } => *padding + ONSET_MARGIN,
             Self::Manual { .. } => MANUAL_PREROLL,
+        }
+    }
+}
+
+impl Setup {
+    /// How turns are found in a session.
+    pub(super) fn turns(&self, session: &wire::Session) -> Turns {
+        let turn = &self.turn;
+        let samples = |ms: u32| Samples::from_ms(u64::from(ms), SampleRate::HZ_16000);
+        let pause = Some(samples(self.speculation.pause_ms()));
+        let thresholds = |threshold: f32, silence_ms: u32| {
+            Thresholds::from_ms(threshold, turn.min_speech_ms, silence_ms).with_pause(pause)
+        };
+        match &session.audio.input.turn_detection {
+            None => Turns::Manual { thresholds: thresholds(turn.threshold, turn.silence_duration_ms) },
+            Some(wire::TurnDetection::ServerVad(vad)) => Turns::Detected {
+                thresholds: thresholds(vad.threshold as f32, vad.silence_duration_ms),
+                padding: samples(vad.prefix_padding_ms),
+                ending: Ending::Silence,
+            },
+            Some(wire::TurnDetection::SemanticVad(vad)) => Turns::Detected {
+                thresholds: thresholds(turn.threshold, turn.silence_duration_ms),
+                padding: samples(turn.prefix_padding_ms),
+                ending: Ending::Adaptive(translate::eagerness(vad.eagerness)),
+            },
         }
     }
 }

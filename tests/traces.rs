@@ -1,0 +1,95 @@
+//! Traces to a real HTTP collector: what it gets is decoded and compared with the turn's record.
+
+use crate::hub::{Hub, engines, loud, quiet};
+use crate::turns::{ms, turn};
+use antiphon::config::Config;
+use antiphon::llm::fake::FakeLlm;
+use antiphon::stt::fake::FakeStt;
+use antiphon::tts::fake::FakeTts;
+use axum::Router;
+use axum::http::HeaderMap;
+use axum::routing::post;
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// A collector on a port of its own: its address, and what it gets.
+#[allow(clippy::disallowed_methods)]
+async fn collector() -> (String, mpsc::Receiver<(Option<String>, ExportTraceServiceRequest)>) {
+    let (sender, requests) = mpsc::channel(16);
+    let take = move |headers: HeaderMap, body: Bytes| async move {
+        let media = headers.get("content-type").map(|media| media.to_str().expect("text").to_owned());
+        let request = ExportTraceServiceRequest::decode(body).expect("protobuf of a trace request");
+        sender.send((media, request)).await.expect("the test listens");
+        Vec::<u8>::new()
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = format!("http://{}", listener.local_addr().expect("bound"));
+    let router = Router::new().route("/v1/traces", post(take));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    (address, requests)
+}
+
+fn text<'a>(span: &'a Span, name: &str) -> Option<&'a str> {
+    let attribute = span.attributes.iter().find(|attribute| attribute.key == name)?;
+    match attribute.value.as_ref()?.value.as_ref()? {
+        Any::StringValue(text) => Some(text),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn a_settled_turn_is_sent_as_a_trace_without_its_words() {
+    let (address, mut requests) = collector().await;
+    let mut config = Config::default();
+    config.telemetry.otlp_endpoint = address;
+    let stt = FakeStt::hears(["open sesame"]).delayed(Duration::from_millis(20));
+    let hub = Hub::start(engines(stt, FakeLlm::says(["Abracadabra."]), FakeTts::default()), config).await;
+    let mut socket = hub.connect("").await;
+    socket.append(&loud(500)).await;
+    socket.append(&quiet(600)).await;
+    socket.until("response.done").await;
+    let turn = turn(&hub, |turn| turn["settled"] == true).await;
+    let (media, request) = timeout(Duration::from_secs(20), requests.recv()).await.expect("sent").expect("a request");
+    assert_eq!(media.as_deref(), Some("application/x-protobuf"));
+    let resource = &request.resource_spans[0];
+    let named = format!("{:?}", resource.resource);
+    assert!(named.contains("antiphon"), "{named}");
+    let spans = &resource.scope_spans[0].spans;
+    let whole = spans.iter().find(|span| span.name == "turn").expect("the turn's span");
+    assert!(whole.parent_span_id.is_empty());
+    assert_eq!(text(whole, "antiphon.turn"), turn["id"].as_str());
+    assert_eq!(text(whole, "antiphon.status"), Some("completed"));
+    let stages = turn["stages"].as_array().expect("stages");
+    let below: Vec<&Span> = spans.iter().filter(|span| span.parent_span_id == whole.span_id).collect();
+    assert_eq!(below.len(), stages.len(), "one span a stage");
+    for (span, stage) in below.iter().zip(stages) {
+        assert_eq!((Some(span.name.as_str()), &span.trace_id), (stage["stage"].as_str(), &whole.trace_id));
+        assert!(whole.start_time_unix_nano <= span.start_time_unix_nano);
+        assert!(span.end_time_unix_nano <= whole.end_time_unix_nano);
+        let took = (span.end_time_unix_nano - span.start_time_unix_nano) as f64 / 1e6;
+        assert!((took - (ms(&stage["to_ms"]) - ms(&stage["from_ms"]))).abs() < 0.01, "{took} {stage}");
+    }
+    let all = format!("{request:?}");
+    assert!(!all.contains("sesame") && !all.contains("Abracadabra"), "no words leave by a trace");
+}
+
+#[tokio::test]
+async fn a_collector_that_is_gone_disturbs_nobody() {
+    let mut config = Config::default();
+    // A port that nobody listens on: bound once, and given back.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    config.telemetry.otlp_endpoint = format!("http://{}", listener.local_addr().expect("bound"));
+    drop(listener);
+    let hub = Hub::start(engines(FakeStt::default(), FakeLlm::says(["Hi."]), FakeTts::default()), config).await;
+    let mut socket = hub.connect("").await;
+    let events = socket.ask("hello").await;
+    assert_eq!(events.last().expect("done")["response"]["status"], "completed");
+    drop(socket);
+    hub.stop().await;
+}
