@@ -15,6 +15,7 @@ mod keys;
 mod layering;
 mod life;
 mod mcp;
+mod monitoring;
 mod noise_reduction;
 mod pressure;
 mod responses;
