@@ -138,6 +138,8 @@ describe('the book', () => {
     let book = emptyBook;
     for (let i = 0; state && i < MAX_STATES + 5; i += 1) book = enter(book, { kind: 'state', state: { ...state, at: i } });
     expect([book.states.length, book.states[0]?.at]).toEqual([MAX_STATES, 5]);
+    if (state) book = enter(book, { kind: 'state', state: { ...state, at: 7 } });
+    expect(book.states.map(({ at }) => at)).toEqual([5, 6, 7]);
   });
 });
 

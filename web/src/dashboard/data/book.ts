@@ -48,7 +48,8 @@ export function enter(book: Book, entry: Entry): Book {
       return { ...book, turns: sorted([entry.turn, ...others]).slice(0, book.capacity) };
     }
     case 'state':
-      return { ...book, states: [...book.states, entry.state].slice(-MAX_STATES) };
+      // A clock that was put back would fold the charts over: what seems to lie ahead goes.
+      return { ...book, states: [...book.states.filter(({ at }) => at < entry.state.at), entry.state].slice(-MAX_STATES) };
   }
 }
 

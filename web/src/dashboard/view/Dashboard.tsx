@@ -49,9 +49,9 @@ export function Dashboard({ feed }: { feed: Feed }) {
             <Stages turns={book.turns} now={now} windowMs={windowMs} measure={measure} onMeasure={setMeasure} />
           </>
         )}
-        <Tally summary={inWindow} state={state} windowMs={windowMs} />
+        {(state !== null || !isEmpty) && <Tally summary={inWindow} state={state} windowMs={windowMs} />}
         {!isEmpty && <Turns turns={book.turns} />}
-        <Machine states={book.states} />
+        {state !== null && <Machine states={book.states} />}
       </main>
     </div>
   );

@@ -3,8 +3,8 @@
 import { useMemo } from 'preact/hooks';
 import type uPlot from 'uplot';
 import type { Gpu, HubState } from '../data/turn';
-import { bytes, clock, percent } from '../data/words';
-import { type Ink, Plot } from './Plot';
+import { bytes, percent } from '../data/words';
+import { type Ink, Plot, times } from './Plot';
 
 /** A queue this deep raises the alert in `configs/prometheus/`. */
 const DEEP = 100;
@@ -18,32 +18,29 @@ const ENGINES: [string, string][] = [
 
 export function Machine({ states }: { states: readonly HubState[] }) {
   const state = states.at(-1);
+  if (state === undefined) return null;
   return (
     <section class="card area-machine" id="machine" aria-label="Load">
       <h2>Load</h2>
-      {state === undefined ? (
-        <p class="quiet">The hub has not said yet.</p>
-      ) : (
-        <div class="machine">
-          <History name="Sessions" value={String(state.sessions)} states={states} of={sessionsOf} ink="you" />
-          <History name="Queued" value={String(queuedOf(state))} states={states} of={queuedOf} ink="p99" />
-          <History name="Processor" value={state.cpuPercent === null ? 'unknown' : `${state.cpuPercent.toFixed(0)} %`} note="of one core" states={states} of={cpuOf} ink="hub" />
-          <History name="Memory" value={state.memoryBytes === null ? 'unknown' : bytes(state.memoryBytes)} states={states} of={memoryOf} ink="p95" />
-          <Queues queues={state.queues} />
-          <Gpus gpus={state.gpus} />
-          <div class="box">
-            <h3>Engines</h3>
-            <dl class="facts">
-              {ENGINES.filter(([stage]) => state.engines[stage]).map(([stage, does]) => (
-                <div key={stage}>
-                  <dt>{does}</dt>
-                  <dd>{state.engines[stage]}</dd>
-                </div>
-              ))}
-            </dl>
-          </div>
+      <div class="machine">
+        <History name="Sessions" value={String(state.sessions)} states={states} of={sessionsOf} ink="you" />
+        <History name="Queued" value={String(queuedOf(state))} states={states} of={queuedOf} ink="p99" />
+        <History name="Processor" value={state.cpuPercent === null ? 'unknown' : `${state.cpuPercent.toFixed(0)} %`} note="of one core" states={states} of={cpuOf} ink="hub" />
+        <History name="Memory" value={state.memoryBytes === null ? 'unknown' : bytes(state.memoryBytes)} states={states} of={memoryOf} ink="p95" />
+        <Queues queues={state.queues} />
+        <Gpus gpus={state.gpus} />
+        <div class="box">
+          <h3>Engines</h3>
+          <dl class="facts">
+            {ENGINES.filter(([stage]) => state.engines[stage]).map(([stage, does]) => (
+              <div key={stage}>
+                <dt>{does}</dt>
+                <dd>{state.engines[stage]}</dd>
+              </div>
+            ))}
+          </dl>
         </div>
-      )}
+      </div>
     </section>
   );
 }
@@ -82,11 +79,11 @@ function optionsOf(colour: string) {
     padding: [6, 4, 0, 0],
     // Never less than two minutes wide, so that the first points do not race over the box.
     scales: {
-      x: { time: true, range: (_, min, max) => [Math.min(min ?? 0, (max ?? 0) - 120), max ?? 1] },
+      x: { time: true, range: (plot) => [Math.min(plot.data[0][0] ?? 0, (plot.data[0].at(-1) ?? 0) - 120), plot.data[0].at(-1) ?? 1] },
       y: { range: (_, __, max) => [0, Math.max(1, (max ?? 0) * 1.15)] },
     },
     axes: [
-      { stroke: ink('ink-faint'), grid: { show: false }, ticks: { show: false }, font: '11px system-ui', size: 20, space: 60, values: (_, at) => at.map((s) => clock(s * 1000).slice(0, 5)) },
+      { stroke: ink('ink-faint'), grid: { show: false }, ticks: { show: false }, font: '11px system-ui', size: 20, space: 75, values: times },
       { stroke: ink('ink-faint'), grid: { stroke: ink('grid'), width: 1 }, ticks: { show: false }, font: '11px system-ui', size: 34, space: 22, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000] },
     ],
     series: [{}, { stroke: ink(colour), width: 1.5, fill: `${ink(colour)}22`, points: { show: false } }],

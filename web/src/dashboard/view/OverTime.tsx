@@ -5,7 +5,7 @@ import { useMemo, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
 import { HUMAN_MS, MEASURES, type Measure, OBJECTIVE_MS, type Sample, sliding } from '../data/percentiles';
 import { clock, duration, measureName } from '../data/words';
-import { type Ink, Plot } from './Plot';
+import { type Ink, Plot, times } from './Plot';
 
 /** The chart goes back over so many windows, so that one sees the percentiles move. */
 const N_WINDOWS = 3;
@@ -124,25 +124,22 @@ function optionsOf(span: { current: [number, number] }, onCursor: (index: number
       { label: 'turn', paths: () => null, points: { show: true, size: 5, fill: ink('point'), stroke: ink('point'), width: 0 } },
     ],
     hooks: {
-      draw: [(plot) => limits(plot, ink)],
+      drawAxes: [(plot) => limits(plot, ink)],
       setCursor: [(plot) => onCursor(plot.cursor.idx ?? null)],
     },
   });
 }
 
-const times = (_: uPlot, splits: number[]) => {
-  const within = (splits.at(-1) ?? 0) - (splits[0] ?? 0);
-  return splits.map((at) => clock(at * 1000).slice(0, within < 300 ? 8 : 5));
-};
-
 /** The two lines, each with its name. */
 function limits(plot: uPlot, ink: Ink): void {
   const { ctx, bbox } = plot;
   const ratio = window.devicePixelRatio;
-  const draw = (ms: number, colour: string, name: string) => {
+  // Each name stands on the far side of its line, where the fewest turns are.
+  const draw = (ms: number, colour: string, name: string, baseline: 'bottom' | 'top') => {
     const y = plot.valToPos(ms, 'y', true);
     if (y < bbox.top || y > bbox.top + bbox.height) return;
     ctx.strokeStyle = colour;
+    ctx.fillStyle = colour;
     ctx.setLineDash([6 * ratio, 5 * ratio]);
     ctx.lineWidth = 1.5 * ratio;
     ctx.beginPath();
@@ -152,17 +149,11 @@ function limits(plot: uPlot, ink: Ink): void {
     ctx.setLineDash([]);
     ctx.font = `${12 * ratio}px system-ui`;
     ctx.textAlign = 'left';
-    ctx.textBaseline = 'bottom';
-    const left = bbox.left + 6 * ratio;
-    ctx.globalAlpha = 0.8;
-    ctx.fillStyle = ink('raised');
-    ctx.fillRect(left - 3 * ratio, y - 18 * ratio, ctx.measureText(name).width + 6 * ratio, 16 * ratio);
-    ctx.globalAlpha = 1;
-    ctx.fillStyle = colour;
-    ctx.fillText(name, left, y - 3 * ratio);
+    ctx.textBaseline = baseline;
+    ctx.fillText(name, bbox.left + 6 * ratio, y + (baseline === 'top' ? 5 : -4) * ratio);
   };
   ctx.save();
-  draw(OBJECTIVE_MS, ink('warn'), 'objective: 2 s');
-  draw(HUMAN_MS, ink('you'), 'between people: 200 ms');
+  draw(OBJECTIVE_MS, ink('warn'), 'objective: 2 s', 'bottom');
+  draw(HUMAN_MS, ink('you'), 'between people: 200 ms', 'top');
   ctx.restore();
 }

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
+import { clock } from '../data/words';
 
 /** The page's colours as the canvas needs them. */
 export type Ink = (name: string) => string;
@@ -49,3 +50,9 @@ export function Plot({ data, options, label }: Props) {
 }
 
 const sizeOf = (box: HTMLElement) => ({ width: box.clientWidth, height: box.clientHeight });
+
+/** The labels of an axis of time: with seconds where it is short. */
+export const times = (_: uPlot, splits: number[]) => {
+  const within = (splits.at(-1) ?? 0) - (splits[0] ?? 0);
+  return splits.map((at) => clock(at * 1000).slice(0, within < 300 ? 8 : 5));
+};

@@ -26,7 +26,7 @@ export function Tally({ summary, state, windowMs }: Props) {
         id="errors"
         name="Errors"
         value={errors === null ? String(summary.failed) : String(errors)}
-        note={errors === null ? 'failed turns' : responses > 0 ? `${percent(errors / responses)} of ${count(responses, 'response')}` : 'since the start'}
+        note={errors === null ? 'failed turns' : errorNote(errors, responses)}
         bad={(errors ?? summary.failed) > 0}
       />
       <Tile id="guesses" name="Guesses right" value={summary.guesses > 0 ? percent(summary.confirmed / summary.guesses) : '–'} note={guesses === null ? '' : `${guesses} since the start`} />
@@ -36,6 +36,13 @@ export function Tally({ summary, state, windowMs }: Props) {
       </p>
     </section>
   );
+}
+
+/** Not every error ends a response: a client's mistakes are errors too. */
+function errorNote(errors: number, responses: number): string {
+  if (responses === 0) return 'since the start';
+  const share = errors <= responses ? `${percent(errors / responses)} of ` : 'in ';
+  return share + count(responses, 'response');
 }
 
 const since = (total: number | null) => (total === null ? '' : `${total} since the start`);
