@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio_tungstenite::tungstenite::Message;
 
 /// Sends microphone frames of 20 ms.
-async fn speak(socket: &mut Socket, sequence: &mut u32, pcm: &[i16]) {
+pub async fn speak(socket: &mut Socket, sequence: &mut u32, pcm: &[i16]) {
     for chunk in pcm.chunks(480) {
         let payload: Vec<u8> = chunk.iter().flat_map(|sample| sample.to_le_bytes()).collect();
         frame(socket, sequence, Bytes::from(payload)).await;
@@ -117,7 +117,7 @@ async fn sounding() -> (Hub, Socket, FakeLlm, u32) {
 }
 
 impl Socket {
-    async fn until_frames(&mut self, n: usize) {
+    pub async fn until_frames(&mut self, n: usize) {
         while self.frames.len() < n {
             match self.stream.next().await.expect("more").expect("whole") {
                 Message::Binary(bytes) => self.frames.push(bytes),

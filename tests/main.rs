@@ -28,4 +28,5 @@ mod tls;
 mod tools;
 mod transcription;
 mod turn_settings;
+mod turns;
 mod warming;

@@ -3,7 +3,7 @@
 use crate::hub::{base64, engines, loud, quiet};
 use antiphon::llm::fake::FakeLlm;
 use antiphon::session::{
-    AudioMode, Engines, Handle, Inbound, MAX_UNSENT_BYTES, Message, Opening, SessionConfig, Setup,
+    AudioMode, Engines, Handle, Inbound, Journal, MAX_UNSENT_BYTES, Message, Opening, SessionConfig, Setup,
 };
 use antiphon::stt::fake::FakeStt;
 use antiphon::telemetry::Metrics;
@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 
 pub fn setup(engines: Engines) -> Arc<Setup> {
     Arc::new(Setup {
+        journal: Arc::new(Journal::new(100, true, engines.names())),
         engines,
         turn: TurnConfig::default(),
         session: SessionConfig::default(),

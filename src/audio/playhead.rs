@@ -17,7 +17,10 @@ pub struct Playhead {
     /// When the base was true; none until something was sent.
     since: Option<Timestamp>,
     held: bool,
+    /// When playback began.
+    begun: Option<Timestamp>,
     n_underruns: u32,
+    underrun: Duration,
 }
 
 impl Playhead {
@@ -28,7 +31,17 @@ impl Playhead {
 
     /// An item that waits in the client's queue behind another until `not_before` (the other's [`Playhead::dry_at`]).
     pub fn queued(rate: SampleRate, not_before: Timestamp) -> Self {
-        Self { rate, not_before, sent: Samples::ZERO, base: Samples::ZERO, since: None, held: false, n_underruns: 0 }
+        Self {
+            rate,
+            not_before,
+            sent: Samples::ZERO,
+            base: Samples::ZERO,
+            since: None,
+            held: false,
+            begun: None,
+            n_underruns: 0,
+            underrun: Duration::ZERO,
+        }
     }
 
     /// `n` more samples left for the client at `now`.
@@ -39,9 +52,11 @@ impl Playhead {
         let heard = self.heard(now);
         if self.since.is_none() {
             self.since = Some(now.max(self.not_before));
+            self.begun = self.since;
         } else if heard == self.sent && !self.held {
             // It had run dry: it goes on with what comes now, not as if it had never stopped.
             self.n_underruns += 1;
+            self.underrun += self.dry_since().map_or(Duration::ZERO, |dry| now.since(dry));
             self.settle(now, heard);
         }
         self.sent += n;
@@ -85,6 +100,11 @@ impl Playhead {
         self.held
     }
 
+    /// When playback began, or will begin; none before something was sent.
+    pub fn begins_at(&self) -> Option<Timestamp> {
+        self.begun
+    }
+
     /// When all that was sent will have been heard, if nothing more comes; none while held.
     pub fn dry_at(&self, now: Timestamp) -> Option<Timestamp> {
         let left = self.sent.saturating_sub(self.heard(now));
@@ -94,8 +114,7 @@ impl Playhead {
 
     /// When all that was sent has been heard, or will have been; none before playback began and while held.
     pub fn ends_at(&self) -> Option<Timestamp> {
-        let left = self.sent.saturating_sub(self.base);
-        self.since.filter(|_| !self.held).map(|since| since + left.duration(self.rate))
+        self.dry_since().filter(|_| !self.held)
     }
 
     /// How much was sent in all.
@@ -108,6 +127,11 @@ impl Playhead {
         self.n_underruns
     }
 
+    /// For how long, in all.
+    pub fn underrun(&self) -> Duration {
+        self.underrun
+    }
+
     /// The item's rate.
     pub fn rate(&self) -> SampleRate {
         self.rate
@@ -116,6 +140,12 @@ impl Playhead {
     /// How long what was sent and not heard will sound.
     pub fn ahead(&self, now: Timestamp) -> Duration {
         self.sent.saturating_sub(self.heard(now)).duration(self.rate)
+    }
+
+    /// Since when all that was sent has been heard.
+    fn dry_since(&self) -> Option<Timestamp> {
+        let left = self.sent.saturating_sub(self.base);
+        self.since.map(|since| since + left.duration(self.rate))
     }
 
     fn settle(&mut self, now: Timestamp, heard: Samples) {
@@ -166,7 +196,9 @@ mod tests {
             300 sent 100
             350 heard 150
             900 heard 200";
-        assert_eq!(check(Playhead::new(RATE), script).n_underruns(), 1);
+        let playhead = check(Playhead::new(RATE), script);
+        assert_eq!((playhead.n_underruns(), playhead.underrun()), (1, Duration::from_millis(200)));
+        assert_eq!(playhead.begins_at(), Some(Timestamp::ZERO));
     }
 
     #[test]

@@ -104,6 +104,8 @@ pub const KEYS: &[Key] = &[
     key("server", "api_keys_file", Rule::Text),
     key("server", "tls_cert", Rule::Text),
     key("server", "tls_key", Rule::Text),
+    key("server", "turns_kept", Rule::Whole(1, 100_000, "turns")),
+    key("server", "keep_transcripts", Rule::Switch),
     key("server", "ping_seconds", Rule::Whole(1, 3_600, "seconds")),
     key("server", "drain_seconds", Rule::Whole(0, 3_600, "seconds")),
 ];

@@ -22,6 +22,10 @@ pub struct ServerConfig {
     pub tls_cert: String,
     /// The certificate's private key, PEM.
     pub tls_key: String,
+    /// Turns kept for `/api/turns`.
+    pub turns_kept: usize,
+    /// Whether their words are kept with them, in memory.
+    pub keep_transcripts: bool,
     /// How often a connection is asked whether it still stands.
     pub ping_seconds: u32,
     /// How long running sessions may go on after the server was told to stop.
@@ -39,6 +43,8 @@ impl Default for ServerConfig {
             api_keys_file: String::new(),
             tls_cert: String::new(),
             tls_key: String::new(),
+            turns_kept: 1_000,
+            keep_transcripts: true,
             ping_seconds: 20,
             drain_seconds: 10,
         }

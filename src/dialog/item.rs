@@ -173,7 +173,7 @@ impl Item {
     }
 
     /// All the words of a message's parts.
-    pub(super) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let ItemKind::Message { content, .. } = &self.kind else { return String::new() };
         let parts = content.iter().filter_map(Content::text);
         parts.filter(|text| !text.is_empty()).collect::<Vec<_>>().join(" ")

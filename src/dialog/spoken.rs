@@ -97,6 +97,12 @@ impl Spoken {
         self.playhead.heard(now).min(self.generated)
     }
 
+    /// The words that were heard by `now`: those of the history, once it was cut.
+    pub fn heard_words(&self, now: Timestamp) -> &str {
+        let end = self.cut.unwrap_or_else(|| self.text_end(self.heard(now)));
+        self.text[..end].trim_end()
+    }
+
     /// When what was sent has sounded, or will have; `None` once it was cut or while it is held.
     pub(super) fn sounds_until(&self) -> Option<Timestamp> {
         self.playhead.ends_at().filter(|_| self.cut.is_none())

@@ -4,7 +4,7 @@ use super::listening::Listening;
 use super::remote::Remote;
 use super::responding::Response;
 use super::{Action, Event, History, Notice, Settings};
-use crate::units::{IdMint, ItemId, ResponseId, Samples, Timestamp};
+use crate::units::{IdMint, ItemId, ResponseId, Samples, Timestamp, TurnId};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -124,6 +124,11 @@ impl Dialog {
     /// The response of the conversation under way.
     pub fn active(&self) -> Option<&ResponseId> {
         self.active.as_ref()
+    }
+
+    /// The user's move under way, or the last one.
+    pub fn turn(&self) -> TurnId {
+        self.listening.turn
     }
 
     /// Where a response's audio belongs now: its spoken item and that item's output index. `None` once it is stopped.

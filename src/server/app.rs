@@ -1,19 +1,23 @@
 //! What the server's handlers share.
 
 use super::LAST_WORDS;
+use super::gpu::Gpus;
 use super::keys::Keys;
+use super::process::Process;
 use super::resume::Resumables;
 use super::secrets::Secrets;
 use super::tls::Tls;
+use super::turns::MAX_LISTENERS;
 use super::websocket::MAX_MESSAGE_BYTES;
 use crate::config::{Config, ServerConfig};
 use crate::mcp::Mcp;
-use crate::session::{AudioMode, Engines, Setup, Share};
+use crate::session::{AudioMode, Engines, Journal, Setup, Share};
 use crate::telemetry::Metrics;
 use crate::units::SessionId;
 use crate::wire::{Dialect, UnknownFields};
 use dashmap::DashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
@@ -55,6 +59,11 @@ pub(super) struct App {
     pub(super) keys: Keys,
     pub(super) secrets: Secrets,
     pub(super) resumables: Resumables,
+    /// Places of those who listen to the turns.
+    pub(super) listeners: Arc<Semaphore>,
+    pub(super) process: Process,
+    pub(super) gpus: Gpus,
+    connections: AtomicUsize,
     permits: Arc<Semaphore>,
     /// Clients that are being told that their key is wrong.
     turning_away: Arc<Semaphore>,
@@ -67,7 +76,9 @@ impl App {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { config, engines, metrics, keys, tls: _ } = parts;
         let mcp: Arc<dyn Mcp> = Arc::new(crate::mcp::http::Http::new(&config.mcp));
+        let journal = Journal::new(config.server.turns_kept, config.server.keep_transcripts, engines.names());
         let setup = Setup {
+            journal: Arc::new(journal),
             engines,
             turn: config.turn,
             session: config.session,
@@ -84,6 +95,10 @@ impl App {
             drain: CancellationToken::new(),
         };
         Self {
+            listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
+            process: Process::new(),
+            gpus: Gpus::default(),
+            connections: AtomicUsize::new(0),
             permits: Arc::new(Semaphore::new(config.server.max_sessions)),
             budget: Arc::new(Semaphore::new(INBOUND_BUDGET_BYTES / BUDGET_UNIT)),
             turning_away: Arc::new(Semaphore::new(MAX_TURNED_AWAY)),
@@ -121,6 +136,22 @@ impl App {
         !self.setup.drain.is_cancelled() && self.permits.available_permits() > 0
     }
 
+    /// Counts a session's connection in, and out again when the guard is dropped.
+    pub(super) fn connected(self: &Arc<Self>) -> Connected {
+        self.connections.fetch_add(1, Ordering::Relaxed);
+        Connected(self.clone())
+    }
+
+    /// Sessions' connections that stand now.
+    pub(super) fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    /// Messages of clients that wait to be worked on.
+    pub(super) fn inbound_kib(&self) -> usize {
+        (INBOUND_BUDGET_BYTES / BUDGET_UNIT).saturating_sub(self.budget.available_permits()) * BUDGET_UNIT / 1024
+    }
+
     /// What one session may take of the inbound budget.
     pub(super) fn session_budget() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(SESSION_BUDGET_BYTES / BUDGET_UNIT))
@@ -150,6 +181,15 @@ impl App {
             self.kill.cancel();
             let _ = tokio::time::timeout(LAST_WORDS, tasks.wait()).await;
         }
+    }
+}
+
+/// A connection that stands; dropping it counts it out.
+pub(super) struct Connected(Arc<App>);
+
+impl Drop for Connected {
+    fn drop(&mut self) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -35,6 +35,7 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
 
 /// `GET /metrics`, for Prometheus.
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    app.setup.metrics.waiting(app.setup.engines.stt.waiting(), app.setup.engines.tts.waiting());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.setup.metrics.render()).into_response()
 }
 

@@ -7,17 +7,21 @@
 mod app;
 mod assets;
 mod auth;
+mod gpu;
 mod guard;
 mod health;
 mod keys;
 mod pages;
+mod process;
 mod pulse;
 mod realtime;
 mod resume;
 mod seat;
 mod secrets;
 mod socket;
+mod state;
 mod tls;
+mod turns;
 mod warming;
 pub mod websocket;
 
@@ -103,6 +107,10 @@ fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .route("/api/state", get(state::state))
+        .route("/api/turns", get(turns::list))
+        .route("/api/turns/live", get(turns::live))
+        .route("/api/turns/{id}", get(turns::one))
         .fallback(pages::page)
         // The last layer is the first to see a request.
         .layer(axum::middleware::from_fn_with_state(app.clone(), auth::check))

@@ -115,6 +115,7 @@ impl Seat {
 
     /// Serves one connection. `after`: it goes on behind the message of this number.
     async fn serve(&mut self, socket: WebSocket, after: Option<u64>) -> Ended {
+        let _counted = self.app.connected();
         let (mut sink, mut stream) = socket.split();
         let Self { app, handle, dialect, registered, received, budget, .. } = self;
         if let Some(after) = after {

@@ -8,7 +8,7 @@ use super::life::Life;
 use super::playback::Playback;
 use super::project::Projector;
 use super::remote::Links;
-use super::responding::{Milestone, Product};
+use super::responding::Product;
 use super::timeline::Timeline;
 use super::turns::Turns;
 use super::voice::Voice;
@@ -20,7 +20,7 @@ use crate::units::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, T
 use crate::wire::{self, Dialect, ServerEvent};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
@@ -90,6 +90,13 @@ impl Actor {
         let format = translate::format(session.audio.input.format);
         let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
+        let timeline = Timeline::new(
+            id.clone(),
+            SystemTime::now(),
+            seed ^ 0x7475_726e,
+            setup.journal.clone(),
+            setup.metrics.clone(),
+        );
         let life = Life::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
         Self {
             mode,
@@ -110,7 +117,7 @@ impl Actor {
             reports,
             products,
             inboxes: Some((report_inbox, product_inbox)),
-            timeline: Timeline::default(),
+            timeline,
             speaker: None,
             given: VecDeque::new(),
             last_audio: Timestamp::ZERO,
@@ -130,6 +137,7 @@ impl Actor {
         self.begin_servers();
         loop {
             let more = self.judge_windows();
+            self.timeline.tell(&self.dialog, self.now());
             let blocked = self.ingress.blocked_on();
             if self.has_drained() {
                 return self.egress.close(Close { code: 1001, reason: "the server is going away" });
@@ -207,9 +215,11 @@ impl Actor {
 
     fn report(&mut self, report: Report) {
         match report {
+            Report::Opened { item, waited } => self.timeline.decoder_opened(&item, waited),
             Report::Listed(item, result) => self.listed(item, result),
             Report::Called(item, result) => {
                 self.links.ended(&item);
+                self.timeline.tool_ended();
                 self.step(Event::Called { item, result });
             }
             Report::Partial { item, text, n_heard } => {
@@ -218,8 +228,6 @@ impl Actor {
             }
             Report::Final(item, result) => {
                 self.hearings.remove(&item);
-                let now = self.now();
-                self.timeline.transcribed(now);
                 let result = result.map(|transcript| {
                     self.projector.learnt(&item, transcript.logprobs);
                     self.speaker = transcript.speaker.or(self.speaker.take());
@@ -229,7 +237,10 @@ impl Actor {
                     tracing::warn!(%error, "an utterance could not be transcribed");
                     error.to_string()
                 });
+                let words = result.as_ref().map(String::as_str).map_err(String::as_str);
+                self.timeline.transcribed(&item, words, self.now());
                 self.step(Event::Transcribed { item, result });
+                self.timeline.weighed();
             }
         }
     }
@@ -237,8 +248,7 @@ impl Actor {
     fn product(&mut self, product: Product) {
         let now = self.now();
         match product {
-            Product::Mark(response, Milestone::FirstToken) => self.timeline.first_token(&response, now),
-            Product::Mark(response, Milestone::FirstChunk) => self.timeline.first_chunk(&response, now),
+            Product::Mark(response, milestone) => self.timeline.mark(&response, milestone, now),
             Product::Audio(response, pcm) => self.speech(&response, &pcm),
             Product::Event(event) => {
                 if let Event::Finished { response, .. } = &event {
@@ -258,7 +268,8 @@ impl Actor {
         let hold = self.dialog.next_deadline().map(at);
         let frame = self.egress.is_attached().then(|| self.playback.next_due(&self.dialog, now)).flatten().map(at);
         let stuck = self.egress.stuck_since().map(|since| since + STUCK);
-        [stall, hold, frame, stuck].into_iter().flatten().fold(self.life.next_due(), Instant::min)
+        let settled = self.timeline.next_due(&self.dialog).map(at);
+        [stall, hold, frame, stuck, settled].into_iter().flatten().fold(self.life.next_due(), Instant::min)
     }
 
     /// Does what the clock demands; says whether the session is over.

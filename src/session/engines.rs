@@ -1,5 +1,6 @@
 //! What a session works with: one handle a stage, shared by all sessions.
 
+use super::EngineNames;
 use crate::llm::Llm;
 use crate::stt::Stt;
 use crate::tts::Tts;
@@ -17,4 +18,16 @@ pub struct Engines {
     pub llm: Arc<dyn Llm>,
     /// Text to speech.
     pub tts: Arc<dyn Tts>,
+}
+
+impl Engines {
+    /// What they are called.
+    pub fn names(&self) -> EngineNames {
+        EngineNames {
+            vad: self.vad.name().into(),
+            stt: self.stt.name().into(),
+            llm: self.llm.name().into(),
+            tts: self.tts.name().into(),
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::units::{ItemId, Samples};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// Pieces a feed holds: 30 s of audio, 960 KB at most.
 pub(super) const FEED_PIECES: usize = 30_000 / PIECE_MS;
@@ -44,6 +44,13 @@ pub(super) enum Report {
         /// Of so much audio from the utterance's beginning.
         n_heard: Samples,
     },
+    /// It has got its decoder, after so long.
+    Opened {
+        /// The utterance.
+        item: ItemId,
+        /// The wait.
+        waited: Duration,
+    },
     /// The end; always the last.
     Final(ItemId, Result<Transcript, SttError>),
     /// A remote server's tools, or that they could not be had.
@@ -72,8 +79,11 @@ impl Hearing {
     }
 
     async fn transcribe(&mut self) -> Result<Transcript, SttError> {
+        let asked = Instant::now();
         let open = self.stt.open(self.options.clone());
         let mut utterance = timeout(BEHIND, open).await.map_err(|_| SttError::Timeout(BEHIND))??;
+        let waited = asked.elapsed();
+        let _ = self.reports.try_send(Report::Opened { item: self.item.clone(), waited });
         let (mut n_heard, mut n_unseen) = (Samples::ZERO, 0);
         loop {
             let asked = match self.feed.recv().await {

@@ -14,6 +14,7 @@ mod given;
 mod hearing;
 mod inbound;
 mod ingress;
+mod journal;
 mod life;
 mod perform;
 mod playback;
@@ -32,5 +33,10 @@ pub use config::SessionConfig;
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use engines::Engines;
 pub use inbound::{Inbound, Share};
+pub use journal::{Entry, Journal, Listening, News};
 pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
 pub use setup::{AudioMode, Handle, Opening, Setup};
+pub use timeline::{
+    EndOfTurn, EngineNames, Guess, GuessOutcome, HeardBy, Kind, Part, StageRun, Status, Tokens, TurnAudio, TurnMarks,
+    TurnRecord, TurnStage, Waits,
+};

@@ -5,10 +5,10 @@ use super::actor::Actor;
 use super::hearing::{FEED_PIECES, Feed, Hearing};
 use super::responding::Responding;
 use super::voice::{Packing, Voice};
-use crate::dialog::{Action, Modality, Notice, ResponseStatus, ResponseWork, StopReason};
+use crate::dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason};
 use crate::stt::SttOptions;
 use crate::telemetry::{Outcome, span};
-use crate::units::{ItemId, ResponseId, SampleRate};
+use crate::units::{ItemId, ResponseId, SampleRate, Timestamp};
 use crate::wire::{INCLUDE_LOGPROBS, ServerEvent};
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -26,6 +26,7 @@ impl Actor {
                     }
                 }
                 Action::DropUtterance(item) => {
+                    self.timeline.dropped(&item, self.now());
                     self.ingress.drop_utterance(&item);
                     self.hearings.remove(&item);
                 }
@@ -98,6 +99,7 @@ impl Actor {
             AudioMode::Opus => Packing::OpusFrames,
         };
         let id = work.response.clone();
+        self.timeline.response_started(&id, self.now());
         let voice = Voice::new(work.settings.output_format, packing);
         let span = span::response(&id);
         tracing::debug!(turn = %work.turn, response = %id, audio = work.settings.modality == Modality::Audio, "answering");
@@ -126,6 +128,7 @@ impl Actor {
 
     /// Audio of `response` that waits is dropped, and a client that plays from frames stops at once.
     fn flush(&mut self, response: ResponseId) {
+        self.timeline.flushed(&response, self.now());
         self.ingress.reply_stopped();
         self.playback.stopped(self.ingress.position());
         self.drop_audio(&response);
@@ -163,20 +166,34 @@ impl Actor {
         match notice {
             Notice::SpeechStopped { item, audio_end } => {
                 let waited = self.ingress.position().saturating_sub(*audio_end).duration(SampleRate::HZ_16000);
-                let speech_end = now.since_start().saturating_sub(waited);
-                self.timeline.utterance_ended(item.clone(), crate::units::Timestamp::new(speech_end), now);
-                if let Some(decision) = self.ingress.decision() {
-                    tracing::debug!(?decision, "the turn is over");
-                    self.timeline.decided(decision);
+                let speech_end = Timestamp::new(now.since_start().saturating_sub(waited));
+                self.timeline.utterance_ended(item, self.dialog.turn(), speech_end, now);
+                match self.ingress.decision() {
+                    Some(decision) => {
+                        tracing::debug!(?decision, "the turn is over");
+                        self.timeline.decided(item, decision);
+                    }
+                    None => self.timeline.waited(item, waited),
                 }
             }
             Notice::Committed { item, .. } => {
                 metrics.turn();
                 if self.committing {
-                    self.timeline.utterance_ended(item.clone(), now, now);
+                    self.timeline.utterance_ended(item, self.dialog.turn(), now, now);
                 }
             }
-            Notice::ResponseCreated(view) => self.timeline.response_started(view.id.clone(), now),
+            Notice::SpeechStarted { item, .. } => self.timeline.speech_started(item.clone(), self.dialog.turn(), now),
+            Notice::IdleTimeout { item, .. } => self.timeline.fell_silent(item),
+            Notice::ItemAdded { item, response: None, .. } => self.timeline.item_added(item),
+            Notice::ItemDeleted(item) => self.timeline.item_deleted(item),
+            Notice::Output {
+                response,
+                change: OutputChange::TextDelta(text) | OutputChange::TranscriptDelta(text),
+                ..
+            } => self.timeline.said(response, text),
+            Notice::ResponseCreated(view) => {
+                self.timeline.response_created(&view.id, view.settings.in_conversation, now);
+            }
             Notice::ResponseDone(view) => {
                 let outcome = match &view.status {
                     ResponseStatus::InProgress | ResponseStatus::Completed => Outcome::Completed,
@@ -185,6 +202,7 @@ impl Actor {
                     ResponseStatus::Failed(_) => Outcome::Failed,
                 };
                 metrics.response(outcome);
+                self.timeline.response_done(view, now);
                 if view.status == ResponseStatus::Cancelled(StopReason::TurnDetected) {
                     metrics.barge_in();
                 }

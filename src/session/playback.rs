@@ -114,7 +114,7 @@ impl Actor {
     pub(super) fn speech(&mut self, response: &ResponseId, pcm: &Pcm) {
         let Some((item, index)) = self.dialog.speaking_item(response) else { return };
         let now = self.now();
-        self.timeline.first_audio(response, now);
+        self.timeline.audio_made(response, &item, now);
         let at = self.sounds_at(&item, now);
         let Some((_, voice)) = self.speaking.get_mut(response) else { return };
         // The echo guard listens for the reply only where there is a microphone.
@@ -203,15 +203,16 @@ impl Actor {
             return;
         }
         let now = self.now();
-        if let Some(event) = self.timeline.first_sent(now, &self.setup.metrics)
-            && self.is_framed()
-        {
-            self.send(None, &event);
-        }
-        if !self.is_framed() {
-            for (item, n) in sent {
-                self.step(Event::AudioSent { item, n });
+        for event in self.timeline.sent(&sent, now) {
+            if self.is_framed() {
+                self.send(None, &event);
             }
+        }
+        for (item, n) in sent {
+            if !self.is_framed() {
+                self.step(Event::AudioSent { item: item.clone(), n });
+            }
+            self.timeline.estimate(&item, &self.dialog);
         }
     }
 

@@ -33,6 +33,8 @@ pub(super) enum Milestone {
     FirstToken,
     /// The first chunk was handed to the voice.
     FirstChunk,
+    /// The model has said all.
+    LastToken,
 }
 
 /// The actor has gone, or the work failed in these words.
@@ -102,6 +104,7 @@ impl Responding {
                     }
                 }
                 LlmDelta::Done { finish, usage } => {
+                    self.mark(Milestone::LastToken).await?;
                     if let Some(voice) = &voice {
                         self.hand_over(voice, chunker.finish(), &mut milestones).await?;
                     }

@@ -1,7 +1,7 @@
 //! What all sessions begin with, and the opening of one.
 
 use super::actor::Actor;
-use super::{Close, Egress, Engines, Inbound, SessionConfig};
+use super::{Close, Egress, Engines, Inbound, Journal, SessionConfig};
 use crate::mcp::{Mcp, McpConfig};
 use crate::telemetry::{Metrics, span};
 use crate::turn::TurnConfig;
@@ -72,6 +72,8 @@ pub struct Setup {
     pub mcp_config: McpConfig,
     /// Where everything is counted.
     pub metrics: Metrics,
+    /// Where the turns are kept.
+    pub journal: Arc<Journal>,
     /// Owner of every task of every session.
     pub tasks: TaskTracker,
     /// Cancelled when the server stops: sessions finish what they say, then close with 1001.

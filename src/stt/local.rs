@@ -43,6 +43,10 @@ impl<S: SttStream + 'static> Stt for Local<S> {
         self.name
     }
 
+    fn waiting(&self) -> usize {
+        self.pool.waiting()
+    }
+
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
         let pool = self.pool.clone();
         async move {

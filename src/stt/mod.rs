@@ -72,6 +72,11 @@ pub trait Stt: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// How many utterances wait for a decoder now.
+    fn waiting(&self) -> usize {
+        0
+    }
+
     /// Opens a stream for one utterance.
     ///
     /// Waits its turn, first come first served, while every decoder is taken: the session keeps the utterance's PCM

@@ -5,14 +5,17 @@
 
 mod names;
 pub mod span;
+mod totals;
 
 pub use names::{Outcome, Stage};
+pub use totals::Totals;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use totals::{Counted, count};
 
 /// The handles, made once. Cheap to clone; counting takes no lock and blocks nobody.
 #[derive(Clone)]
@@ -31,7 +34,12 @@ struct Handles {
     held: Counter,
     bytes_in: Counter,
     bytes_out: Counter,
+    guesses: [Counter; 2],
+    guess_wasted: Counter,
+    underruns: Counter,
     stt_waiting: Gauge,
+    tts_waiting: Gauge,
+    counted: Counted,
     n_observed: AtomicU64,
 }
 
@@ -69,6 +77,11 @@ impl Metrics {
             bytes_in: counter(&recorder, names::BYTES_IN),
             bytes_out: counter(&recorder, names::BYTES_OUT),
             stt_waiting: recorder.register_gauge(&Key::from_static_name(names::STT_WAITING), &METADATA),
+            tts_waiting: recorder.register_gauge(&Key::from_static_name(names::TTS_WAITING), &METADATA),
+            guesses: ["confirmed", "dropped"].map(|outcome| labelled(&recorder, names::GUESSES, "outcome", outcome)),
+            guess_wasted: counter(&recorder, names::GUESS_WASTED),
+            underruns: counter(&recorder, names::UNDERRUNS),
+            counted: Counted::default(),
             n_observed: AtomicU64::new(0),
             recorder,
         };
@@ -90,16 +103,19 @@ impl Metrics {
     /// A turn of the user's ended.
     pub fn turn(&self) {
         self.0.turns.increment(1);
+        count(&self.0.counted.turns);
     }
 
     /// A response ended.
     pub fn response(&self, outcome: Outcome) {
         self.0.responses[outcome as usize].increment(1);
+        count(&self.0.counted.responses);
     }
 
     /// An error was reported to a client. Codes are the protocol's own, a fixed few: never text from outside.
     pub fn error(&self, code: &'static str) {
         labelled(&self.0.recorder, names::ERRORS, "code", code).increment(1);
+        count(&self.0.counted.errors);
     }
 
     /// How long a stage took.
@@ -113,6 +129,30 @@ impl Metrics {
     /// Speech stopped a reply.
     pub fn barge_in(&self) {
         self.0.barge_ins.increment(1);
+        count(&self.0.counted.barge_ins);
+    }
+
+    /// An answer that was begun early went out, or was dropped, so long after its beginning.
+    pub fn guess(&self, confirmed: bool, took: Duration) {
+        let counted = &self.0.counted;
+        count(&counted.guesses);
+        self.0.guesses[usize::from(!confirmed)].increment(1);
+        if confirmed {
+            return count(&counted.guesses_confirmed);
+        }
+        let before = counted.guess_wasted_us.fetch_add(took.as_micros() as u64, Ordering::Relaxed);
+        let seconds = |us: u64| us / 1_000_000;
+        self.0.guess_wasted.increment(seconds(before + took.as_micros() as u64) - seconds(before));
+    }
+
+    /// A reply ran dry so often while it played.
+    pub fn underruns(&self, n: u32) {
+        self.0.underruns.increment(u64::from(n));
+    }
+
+    /// What was counted so far.
+    pub fn totals(&self) -> Totals {
+        self.0.counted.totals()
     }
 
     /// A reply was held because speech may have begun.
@@ -130,9 +170,10 @@ impl Metrics {
         self.0.bytes_out.increment(n);
     }
 
-    /// How many utterances wait for a decoder now.
-    pub fn stt_waiting(&self, n: usize) {
-        self.0.stt_waiting.set(n as f64);
+    /// How many utterances wait for a decoder now, and how many chunks for a voice.
+    pub fn waiting(&self, stt: usize, tts: usize) {
+        self.0.stt_waiting.set(stt as f64);
+        self.0.tts_waiting.set(tts as f64);
     }
 
     /// All of it in Prometheus' text format, for `/metrics`. Takes well under a millisecond.

@@ -13,7 +13,11 @@ pub(super) const BARGE_INS: &str = "antiphon_barge_ins_total";
 pub(super) const HELD: &str = "antiphon_held_total";
 pub(super) const BYTES_IN: &str = "antiphon_bytes_in_total";
 pub(super) const BYTES_OUT: &str = "antiphon_bytes_out_total";
+pub(super) const GUESSES: &str = "antiphon_guesses_total";
+pub(super) const GUESS_WASTED: &str = "antiphon_guess_wasted_seconds_total";
+pub(super) const UNDERRUNS: &str = "antiphon_underruns_total";
 pub(super) const STT_WAITING: &str = "antiphon_stt_waiting";
+pub(super) const TTS_WAITING: &str = "antiphon_tts_waiting";
 
 /// Says of each metric what it is.
 pub(super) fn describe(recorder: &dyn Recorder) {
@@ -21,6 +25,7 @@ pub(super) fn describe(recorder: &dyn Recorder) {
     let counter = |name: &'static str, text: &'static str| recorder.describe_counter(name.into(), None, text.into());
     gauge(SESSIONS_ACTIVE, "Sessions that live now.");
     gauge(STT_WAITING, "Utterances that wait for a speech decoder now.");
+    gauge(TTS_WAITING, "Pieces of speech that wait for a voice now.");
     counter(SESSIONS, "Sessions begun.");
     counter(SESSIONS_REJECTED, "Sessions refused because the server was full.");
     counter(TURNS, "Turns of users ended.");
@@ -28,6 +33,9 @@ pub(super) fn describe(recorder: &dyn Recorder) {
     counter(ERRORS, "Errors reported to clients, by code.");
     counter(BARGE_INS, "Replies stopped by speech.");
     counter(HELD, "Replies held because speech may have begun.");
+    counter(GUESSES, "Answers begun before the end of a turn was sure, by outcome.");
+    counter(GUESS_WASTED, "Whole seconds spent on answers begun early and not used.");
+    counter(UNDERRUNS, "Times a reply ran dry while it played, as clients report it or as the send clock has it.");
     counter(BYTES_IN, "Bytes of messages received.");
     counter(BYTES_OUT, "Bytes of messages sent.");
     recorder.describe_histogram(LATENCY.into(), Some(Unit::Seconds), "Waits of a turn, by stage.".into());
@@ -72,11 +80,14 @@ pub enum Stage {
     TtsFirstAudio,
     /// From the end of the user's speech to the first reply audio sent.
     VoiceToVoice,
+    /// The same to the first sound at the listener's ear, as clients report it.
+    VoiceToEar,
 }
 
 impl Stage {
     /// All of them; each stands at its own number.
-    pub const ALL: [Self; 4] = [Self::SttFinal, Self::LlmFirstToken, Self::TtsFirstAudio, Self::VoiceToVoice];
+    pub const ALL: [Self; 5] =
+        [Self::SttFinal, Self::LlmFirstToken, Self::TtsFirstAudio, Self::VoiceToVoice, Self::VoiceToEar];
 
     /// The label's value.
     pub const fn as_str(self) -> &'static str {
@@ -85,6 +96,7 @@ impl Stage {
             Self::LlmFirstToken => "llm_first_token",
             Self::TtsFirstAudio => "tts_first_audio",
             Self::VoiceToVoice => "voice_to_voice",
+            Self::VoiceToEar => "voice_to_ear",
         }
     }
 }

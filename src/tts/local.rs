@@ -65,6 +65,10 @@ impl<E: TtsEngine + 'static> Tts for LocalTts<E> {
         &self.name
     }
 
+    fn waiting(&self) -> usize {
+        self.pool.waiting()
+    }
+
     fn voices(&self) -> &[Voice] {
         &self.voices
     }

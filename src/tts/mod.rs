@@ -53,6 +53,11 @@ pub trait Tts: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    /// How many chunks wait for a lane now.
+    fn waiting(&self) -> usize {
+        0
+    }
+
     /// The voices, the default one first. Never empty.
     fn voices(&self) -> &[Voice];
 

@@ -1,0 +1,87 @@
+//! What this process uses of the machine, from `/proc`: Linux, as everything the hub is built for.
+
+use serde::Serialize;
+use std::fs::read_to_string;
+use std::sync::Mutex;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Kernel ticks a second, of the times in `/proc/self/stat`: fixed for programs on Linux (`USER_HZ`).
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// A share of a shorter time would be mostly the ticks' grain.
+const LEAST: Duration = Duration::from_millis(500);
+
+/// The load since somebody last asked.
+pub(super) struct Process(Mutex<Sample>);
+
+#[derive(Clone, Copy)]
+struct Sample {
+    at: Instant,
+    ticks: Option<u64>,
+    cpu_percent: Option<f64>,
+}
+
+/// What is used now.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Usage {
+    /// Of one core, over the last second or so that was asked about.
+    pub(super) cpu_percent: Option<f64>,
+    /// Resident.
+    pub(super) memory_bytes: Option<u64>,
+}
+
+impl Process {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Sample { at: Instant::now(), ticks: ticks(), cpu_percent: None }))
+    }
+
+    /// Reads two small files of the kernel's.
+    pub(super) fn usage(&self) -> Usage {
+        let mut sample = self.0.lock().expect("no panic while locked");
+        let took = sample.at.elapsed();
+        if took >= LEAST {
+            let now = ticks();
+            let used = now.zip(sample.ticks).map(|(now, before)| now.saturating_sub(before) as f64 / TICKS_PER_SECOND);
+            let percent = used.map(|seconds| (seconds / took.as_secs_f64() * 1e4).round() / 100.0);
+            *sample = Sample { at: Instant::now(), ticks: now, cpu_percent: percent };
+        }
+        Usage { cpu_percent: sample.cpu_percent, memory_bytes: memory() }
+    }
+}
+
+fn ticks() -> Option<u64> {
+    cpu_ticks(&read_to_string("/proc/self/stat").ok()?)
+}
+
+/// User and system time: fields 14 and 15. The second field is a name in brackets that may hold blanks.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(11);
+    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
+}
+
+fn memory() -> Option<u64> {
+    let status = read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_found_behind_a_name_with_blanks() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194304 100 0 0 0 31 11 0 0 20 0 1 0 5 6 7";
+        assert_eq!(cpu_ticks(stat), Some(42));
+        assert_eq!(cpu_ticks("7 (a) S 1"), None);
+    }
+
+    #[test]
+    fn this_process_uses_memory() {
+        let usage = Process::new().usage();
+        assert!(usage.memory_bytes.is_some_and(|bytes| bytes > 1024 * 1024), "{usage:?}");
+        assert_eq!(usage.cpu_percent, None, "nobody has asked before");
+    }
+}

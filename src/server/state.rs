@@ -1,0 +1,77 @@
+//! `GET /api/state`: how the server is now, for the dashboard and for whoever asks.
+//!
+//! What is counted is read from the metrics, the process from `/proc`, the graphics cards from their driver. A figure that
+//! the system does not give is null.
+
+use super::app::App;
+use super::process;
+use axum::Json;
+use axum::extract::State as Shared;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The server at one moment.
+#[derive(Serialize)]
+pub(super) struct State {
+    at: String,
+    sessions: usize,
+    max_sessions: usize,
+    connections: usize,
+    /// What waits, by the queue's name.
+    queues: BTreeMap<&'static str, usize>,
+    engines: BTreeMap<&'static str, String>,
+    process: process::Usage,
+    gpu: Option<Vec<super::gpu::Gpu>>,
+    counters: Counters,
+}
+
+#[derive(Serialize)]
+struct Counters {
+    turns: u64,
+    responses: u64,
+    errors: u64,
+    barge_ins: u64,
+    guesses: u64,
+    guesses_confirmed: u64,
+    guess_wasted_seconds: f64,
+}
+
+/// The handler.
+pub(super) async fn state(Shared(app): Shared<Arc<App>>) -> Json<State> {
+    Json(snapshot(&app).await)
+}
+
+/// Now.
+pub(super) async fn snapshot(app: &App) -> State {
+    let engines = &app.setup.engines;
+    let totals = app.setup.metrics.totals();
+    State {
+        at: format!("{:.3}", jiff::Timestamp::now()),
+        sessions: app.sessions.len(),
+        max_sessions: app.config.max_sessions,
+        connections: app.connections(),
+        queues: BTreeMap::from([
+            ("stt_waiting", engines.stt.waiting()),
+            ("tts_waiting", engines.tts.waiting()),
+            ("inbound_kib", app.inbound_kib()),
+        ]),
+        engines: BTreeMap::from([
+            ("vad", engines.vad.name().into()),
+            ("stt", engines.stt.name().into()),
+            ("llm", engines.llm.name().into()),
+            ("tts", engines.tts.name().into()),
+        ]),
+        process: app.process.usage(),
+        gpu: app.gpus.read().await,
+        counters: Counters {
+            turns: totals.turns,
+            responses: totals.responses,
+            errors: totals.errors,
+            barge_ins: totals.barge_ins,
+            guesses: totals.guesses,
+            guesses_confirmed: totals.guesses_confirmed,
+            guess_wasted_seconds: totals.guess_wasted.as_secs_f64(),
+        },
+    }
+}
