@@ -121,7 +121,7 @@ test('what was not heard of a reply is told apart from what was', async (t) => {
 
 test('a guess is hatched, and the waited-for stretch is marked', async (t) => {
   const { standIn, url } = await madeUp(t, (it) => it.fill(3, 1));
-  standIn.state = { gpu: [{ name: 'H200', utilization: 0.42, memory_bytes: 2 ** 30, memory_total_bytes: 2 ** 37 }], depth: 140 };
+  standIn.state = { gpu: [{ name: 'H200', utilization: 42, memory_bytes: 2 ** 30, memory_total_bytes: 2 ** 37 }], depth: 140 };
   const guessed = {
     ...madeUpTurn(9, Date.now()),
     stages: [{ stage: 'llm', from_ms: 90, to_ms: 160, guess: 0 }],

@@ -153,9 +153,10 @@ describe('what the hub says', () => {
       parts: [],
       engines: { tts: 'flite' },
     });
+    expect(Object.keys(turn({ audio: { heard_ms: 1, odd_ms: 2, generated_ms: 3 } }).audio)).toEqual(['generated_ms', 'heard_ms', 'odd_ms']);
     expect(stateFrom({})).toBeNull();
     expect(stateFrom({ at: new Date(T0).toISOString(), gpu: [], queues: { stt: 2, odd: null } })).toMatchObject({ gpus: null, queues: { stt: 2 }, cpuPercent: null });
-    expect(stateFrom({ at: new Date(T0).toISOString(), gpu: [{ name: 'G', utilization: 0.5 }] })?.gpus).toEqual([{ name: 'G', utilization: 0.5, memoryBytes: null, memoryTotalBytes: null }]);
+    expect(stateFrom({ at: new Date(T0).toISOString(), gpu: [{ name: 'G', utilization: 50 }] })?.gpus).toEqual([{ name: 'G', utilization: 50, memoryBytes: null, memoryTotalBytes: null }]);
   });
 
   it('comes in pieces cut anywhere', () => {
@@ -176,9 +177,9 @@ describe('what the hub says', () => {
 
 describe('numbers', () => {
   it('are written as people read them', () => {
-    expect([0, 0.42, 9.97, 312.4, 999.6, 2_340, 90_000].map(duration)).toEqual(['0 ms', '0.4 ms', '10 ms', '312 ms', '1.00 s', '2.34 s', '1.5 min']);
+    expect([0, 0.03, 0.42, 9.97, 312.4, 999.6, 2_340, 90_000].map(duration)).toEqual(['0 ms', '0 ms', '0.4 ms', '10 ms', '312 ms', '1.00 s', '2.34 s', '1.5 min']);
     expect([512, 2_048, 150 * 2 ** 20].map(bytes)).toEqual(['512 B', '2.0 KiB', '150 MiB']);
-    expect([0, 0.004, 0.5, 0.9995, 1].map(percent)).toEqual(['0 %', '0.4 %', '50 %', '100 %', '100 %']);
+    expect([0, 0.004, 0.5, 0.9996, 1].map(percent)).toEqual(['0 %', '0.4 %', '50 %', '99.9 %', '100 %']);
     expect([fieldName('tts_queue_ms'), fieldName('n_pauses'), fieldName('energy_fall_db')]).toEqual(['tts queue', 'pauses', 'energy fall']);
     expect([fieldValue('wait_ms', 412), fieldValue('model_probability', 0.87), fieldValue('wording', 'question'), fieldValue('n_pauses', 2)]).toEqual(['412 ms', '87 %', 'question', '2']);
   });

@@ -10,6 +10,8 @@ import { stateFrom, turnFrom } from './data/turn';
 const ANSWER_MS = 5_000;
 /** The hub sends its state once a second; a line that is quiet for so long is dead. */
 const QUIET_MS = 8_000;
+/** The hub has as many listeners as it takes. */
+export const BUSY = 503;
 
 /** Why an attempt ended. */
 type End = { kind: 'lost' } | { kind: 'key'; refused: boolean } | { kind: 'unfit'; status: number };
@@ -90,12 +92,8 @@ export class Feed {
       // The stream is opened before the list is read: a turn that ends between the two is in the stream.
       const stream = await this.#get('api/turns/live', abort, abort.signal);
       if (!stream.ok || stream.body === null) return this.#refused(stream.status);
-      const signal = AbortSignal.any([abort.signal, AbortSignal.timeout(ANSWER_MS)]);
-      const list = await this.#get('api/turns?limit=1000', abort, signal);
-      if (!list.ok) return this.#refused(list.status);
-      const { turns, capacity } = (await list.json()) as { turns?: unknown; capacity?: unknown };
-      const known = (Array.isArray(turns) ? turns : []).flatMap((body) => turnFrom(body) ?? []);
-      this.#enter({ kind: 'list', turns: known, capacity: typeof capacity === 'number' ? capacity : null });
+      const refused = await this.#list(abort);
+      if (refused !== null) return this.#refused(refused);
       this.#enter({ kind: 'line', line: { kind: 'live' } });
       this.#goneSince = null;
       this.#attempt = 0;
@@ -104,6 +102,17 @@ export class Feed {
       // Unreachable, aborted or cut: for the viewer it is all the same.
     }
     return { kind: 'lost' };
+  }
+
+  /** Reads all turns the hub has. Its status where it refuses. */
+  async #list(abort: AbortController): Promise<number | null> {
+    const signal = AbortSignal.any([abort.signal, AbortSignal.timeout(ANSWER_MS)]);
+    const list = await this.#get('api/turns?limit=1000', abort, signal);
+    if (!list.ok) return list.status;
+    const { turns, capacity } = (await list.json()) as { turns?: unknown; capacity?: unknown };
+    const known = (Array.isArray(turns) ? turns : []).flatMap((body) => turnFrom(body) ?? []);
+    this.#enter({ kind: 'list', turns: known, capacity: typeof capacity === 'number' ? capacity : null });
+    return null;
   }
 
   /** The answer's head must come in time; its body may go on for as long as `signal` lets it. */
@@ -118,7 +127,7 @@ export class Feed {
 
   #refused(status: number): End {
     if (status === 401 || status === 403) return { kind: 'key', refused: this.#key !== null };
-    return status >= 500 ? { kind: 'lost' } : { kind: 'unfit', status };
+    return status >= 500 && status !== BUSY ? { kind: 'lost' } : { kind: 'unfit', status };
   }
 
   async #read(body: ReadableStream<Uint8Array>, abort: AbortController): Promise<void> {
@@ -129,7 +138,10 @@ export class Feed {
       const quiet = setTimeout(() => abort.abort(), QUIET_MS);
       const { done, value } = await reader.read().finally(() => clearTimeout(quiet));
       if (done) return;
-      for (const message of events.push(words.decode(value, { stream: true }))) this.#heard(message);
+      const heard = events.push(words.decode(value, { stream: true }));
+      for (const message of heard) this.#heard(message);
+      // We were too slow, and the hub kept no more for us: all is read again.
+      if (heard.some(({ event }) => event === 'missed')) await this.#list(abort);
     }
   }
 

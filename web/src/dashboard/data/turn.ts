@@ -68,7 +68,7 @@ export interface Turn {
 
 export interface Gpu {
   name: string;
-  /** 0 to 1. */
+  /** Per cent of the time in which something ran on it. */
   utilization: number | null;
   memoryBytes: number | null;
   memoryTotalBytes: number | null;
@@ -121,8 +121,8 @@ export function turnFrom(body: unknown): Turn | null {
     })),
     wastedMs: number(it['wasted_ms']) ?? 0,
     endpointing: plain(it['endpointing']),
-    audio: numbers(it['audio']),
-    engines: texts(it['engines']),
+    audio: inOrder(numbers(it['audio']), ['generated_ms', 'sent_ms', 'heard_ms']),
+    engines: inOrder(texts(it['engines']), ['vad', 'stt', 'llm', 'tts']),
     usage: numbers(it['usage']),
   };
 }
@@ -182,6 +182,12 @@ function number(value: unknown): number | null {
 function only<T>(value: unknown, fits: (value: unknown) => value is T): Record<string, T> {
   const entries = Object.entries(json(value)).filter((entry): entry is [string, T] => fits(entry[1]));
   return Object.fromEntries(entries);
+}
+
+/** What is known first, in the order of a turn; JSON has no order of its own. */
+function inOrder<T>(values: Record<string, T>, first: readonly string[]): Record<string, T> {
+  const known = first.filter((key) => key in values);
+  return Object.fromEntries([...known, ...Object.keys(values).filter((key) => !first.includes(key))].map((key) => [key, values[key] as T]));
 }
 
 const isNumber = (value: unknown): value is number => number(value) !== null;

@@ -3,11 +3,11 @@
 import type { Measure } from './percentiles';
 import type { Mark, Stage, Status } from './turn';
 
-/** 0.42 -> "0.4 ms", 312.4 -> "312 ms", 2340 -> "2.34 s". */
+/** 0.03 -> "0 ms", 0.42 -> "0.4 ms", 312.4 -> "312 ms", 2340 -> "2.34 s". */
 export function duration(ms: number): string {
   if (Math.abs(ms) >= 60_000) return `${(ms / 60_000).toFixed(1)} min`;
   if (Math.abs(ms) >= 999.5) return `${(ms / 1_000).toFixed(2)} s`;
-  if (Math.abs(ms) >= 9.95 || ms === 0) return `${Math.round(ms)} ms`;
+  if (Math.abs(ms) >= 9.95 || Math.abs(ms) < 0.05) return `${Math.round(ms)} ms`;
   return `${ms.toFixed(1)} ms`;
 }
 
@@ -22,7 +22,11 @@ export function bytes(n: number): string {
   return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit] ?? ''}`;
 }
 
-export const percent = (share: number) => `${(share * 100).toFixed(share > 0.1 && share < 0.999 ? 0 : 1).replace(/\.0$/, '')} %`;
+/** Only all is 100 %: 0.9996 -> "99.9 %". */
+export function percent(share: number): string {
+  const value = share < 1 ? Math.min(share * 100, 99.9) : 100;
+  return `${value.toFixed(value > 10 && value < 99.5 ? 0 : 1).replace(/\.0$/, '')} %`;
+}
 
 export const clock = (at: number) => new Date(at).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });
 

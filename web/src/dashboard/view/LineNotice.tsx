@@ -4,13 +4,14 @@ import { useEffect, useState } from 'preact/hooks';
 import { KeyForm } from '../../view/NoticeBar';
 import type { Line } from '../data/book';
 import { clock } from '../data/words';
+import { BUSY } from '../feed';
 
 const WORDS: Record<Line['kind'], string> = {
   connecting: 'Connecting',
   live: 'Live',
   gone: 'Hub gone',
   key: 'Key needed',
-  unfit: 'No records',
+  unfit: 'No line',
 };
 
 export function LineState({ line }: { line: Line }) {
@@ -57,7 +58,15 @@ export function LineNotice({ line, onRetry, onKey }: Props) {
       {line.kind === 'unfit' && (
         <div id="notice" class="notice warning" data-kind="unfit">
           <p>
-            <strong>The hub has no record of its turns here.</strong> It answered <code>/api/turns</code> with {line.status}.
+            {line.status === BUSY ? (
+              <>
+                <strong>Enough dashboards follow this hub already.</strong> It tries again from time to time; close another one to make room.
+              </>
+            ) : (
+              <>
+                <strong>The hub has no record of its turns here.</strong> It answered <code>/api/turns</code> with {line.status}.
+              </>
+            )}
           </p>
         </div>
       )}

@@ -3,11 +3,17 @@
 import { useMemo } from 'preact/hooks';
 import type uPlot from 'uplot';
 import type { Gpu, HubState } from '../data/turn';
-import { bytes, percent } from '../data/words';
+import { bytes } from '../data/words';
 import { type Ink, Plot, times } from './Plot';
 
 /** A queue this deep raises the alert in `configs/prometheus/`. */
 const DEEP = 100;
+
+const QUEUES: Record<string, string> = {
+  stt_waiting: 'utterances for a decoder',
+  tts_waiting: 'chunks for a voice',
+  inbound_kib: 'messages received',
+};
 
 const ENGINES: [string, string][] = [
   ['vad', 'hears speech'],
@@ -46,7 +52,9 @@ export function Machine({ states }: { states: readonly HubState[] }) {
 }
 
 const sessionsOf = (state: HubState) => state.sessions;
-const queuedOf = (state: HubState) => Object.values(state.queues).reduce((sum, depth) => sum + depth, 0);
+/** What is counted in bytes cannot be added to what is counted by the piece. */
+const isBytes = (queue: string) => queue.endsWith('_kib');
+const queuedOf = (state: HubState) => Object.entries(state.queues).reduce((sum, [name, depth]) => sum + (isBytes(name) ? 0 : depth), 0);
 const cpuOf = (state: HubState) => state.cpuPercent;
 const memoryOf = (state: HubState) => (state.memoryBytes === null ? null : state.memoryBytes / 2 ** 20);
 
@@ -100,11 +108,17 @@ function Queues({ queues }: { queues: Record<string, number> }) {
       ) : (
         <dl class="facts">
           {all.map(([name, depth]) => (
-            <div key={name} class={depth > DEEP ? 'bad' : ''}>
-              <dt>{name.replaceAll('_', ' ')}</dt>
+            <div key={name} class={depth > DEEP && !isBytes(name) ? 'bad' : ''}>
+              <dt>{QUEUES[name] ?? name.replaceAll('_', ' ')}</dt>
               <dd>
-                <meter min={0} max={DEEP} high={DEEP * 0.8} value={Math.min(depth, DEEP)} aria-label={`${name}: ${depth} waiting`} />
-                {depth}
+                {isBytes(name) ? (
+                  bytes(depth * 1024)
+                ) : (
+                  <>
+                    <meter min={0} max={DEEP} high={DEEP * 0.8} value={Math.min(depth, DEEP)} aria-label={`${depth} waiting`} />
+                    {depth}
+                  </>
+                )}
               </dd>
             </div>
           ))}
@@ -126,7 +140,7 @@ function Gpus({ gpus }: { gpus: Gpu[] | null }) {
             <div key={i}>
               <dt>{name}</dt>
               <dd>
-                {utilization === null ? 'load unknown' : percent(utilization)}
+                {utilization === null ? 'load unknown' : `${utilization} %`}
                 {memoryBytes !== null && `, ${bytes(memoryBytes)}${memoryTotalBytes === null ? '' : ` of ${bytes(memoryTotalBytes)}`}`}
               </dd>
             </div>

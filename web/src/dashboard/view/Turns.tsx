@@ -87,7 +87,9 @@ function Row({ turn, scaleMs, isOpen, onToggle }: { turn: Turn; scaleMs: number;
   );
 }
 
+const WITHOUT_WORDS: Record<string, string> = { tool: 'the result of a tool', idle: 'nobody spoke, so the hub did' };
+
 function placeholder(turn: Turn): string {
   if (turn.status === 'listening') return 'listening …';
-  return turn.kind === 'tool' ? 'the result of a tool' : 'no transcript';
+  return WITHOUT_WORDS[turn.kind] ?? 'no transcript';
 }
