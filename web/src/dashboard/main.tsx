@@ -3,6 +3,7 @@
 import { render } from 'preact';
 import 'uplot/dist/uPlot.min.css';
 import '../style/page.css';
+import './style/figures.css';
 import './style/layout.css';
 import './style/turns.css';
 import { Feed } from './feed';
