@@ -41,6 +41,7 @@ async fn every_metric_that_grafana_and_prometheus_ask_for_is_told() {
     let mut socket = hub.connect("").await;
     socket.send(json!({"type": "no.such.event"})).await;
     socket.until("error").await;
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let told = reqwest::Client::new().get(format!("http://{}/metrics", hub.address)).send().await.expect("an answer");
     let told = told.text().await.expect("a body");
     for file in FILES {
