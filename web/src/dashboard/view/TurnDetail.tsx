@@ -57,8 +57,9 @@ function Words({ turn }: { turn: Turn }) {
             {unheard !== '' && (
               <>
                 <span class="visually-hidden"> (not heard:) </span>
+                {unheard.startsWith(' ') && ' '}
                 <span class="unheard" title="not heard">
-                  {unheard}
+                  {unheard.trimStart()}
                 </span>
               </>
             )}
@@ -115,7 +116,9 @@ function Guesses({ turn }: { turn: Turn }) {
           <div key={i}>
             <dt>{outcome === null ? 'open' : (OUTCOME_WORDS[outcome] ?? outcome)}</dt>
             <dd>
-              {duration(fromMs)} to {toMs === null ? 'now' : duration(toMs)}
+              <span class="nowrap">
+                {Math.round(fromMs)} to {toMs === null ? 'now' : duration(toMs)}
+              </span>
             </dd>
           </div>
         ))}
