@@ -9,6 +9,7 @@ mod endpointing;
 mod error_table;
 mod framed;
 mod given_audio;
+mod heard;
 mod hub;
 mod judged;
 mod keys;

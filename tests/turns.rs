@@ -17,14 +17,14 @@ use tokio::time::{Instant, timeout};
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-async fn get(hub: &Hub, path: &str) -> (u16, Value) {
+pub async fn get(hub: &Hub, path: &str) -> (u16, Value) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let response = reqwest::get(format!("http://{}{path}", hub.address)).await.expect("an answer");
     (response.status().as_u16(), response.json().await.expect("JSON"))
 }
 
 /// The newest turn once `is_so`.
-async fn turn(hub: &Hub, is_so: impl Fn(&Value) -> bool) -> Value {
+pub async fn turn(hub: &Hub, is_so: impl Fn(&Value) -> bool) -> Value {
     let found = async {
         loop {
             let (_, list) = get(hub, "/api/turns").await;
@@ -37,12 +37,12 @@ async fn turn(hub: &Hub, is_so: impl Fn(&Value) -> bool) -> Value {
     timeout(PATIENCE, found).await.expect("the turn comes to that")
 }
 
-fn ms(value: &Value) -> f64 {
+pub fn ms(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }
 
 /// The parts are contiguous and end where the wait ends.
-fn check_parts(turn: &Value) -> Vec<String> {
+pub fn check_parts(turn: &Value) -> Vec<String> {
     let parts = turn["parts"].as_array().expect("parts");
     let mut at = 0.0;
     for part in parts {

@@ -31,8 +31,12 @@ impl Dialog {
                 self.clear_output();
                 Ok(())
             }
-            Command::Played { item, audio_end_ms } => {
-                self.played(&item, audio_end_ms);
+            Command::Played { item, audio_end_ms, ago, stopped } => {
+                let at = self.now.before(ago);
+                if let Some(spoken) = self.history.spoken_mut(&item) {
+                    let heard = Samples::from_ms(audio_end_ms, spoken.rate());
+                    if stopped { spoken.stopped(at, heard) } else { spoken.reported(at, heard) }
+                }
                 Ok(())
             }
             Command::CreateItem { item, place } => self.create_item(item, &place).map(drop),
@@ -75,13 +79,6 @@ impl Dialog {
         self.actions.extend(sounding.into_iter().map(Action::Flush));
         self.end_hold();
         self.respond_if_due();
-    }
-
-    fn played(&mut self, item: &ItemId, audio_end_ms: u64) {
-        let now = self.now;
-        if let Some(spoken) = self.history.spoken_mut(item) {
-            spoken.reported(now, Samples::from_ms(audio_end_ms, spoken.rate()));
-        }
     }
 
     fn create_spoken_item(&mut self, item: Item, place: &Place, length: Samples) -> Result<(), Refusal> {

@@ -4,6 +4,7 @@ use super::{Item, ResponseRequest, Settings};
 use crate::llm::{Finish, Usage};
 use crate::mcp::{CallError, RemoteTool};
 use crate::units::{ItemId, ResponseId, Samples};
+use std::time::Duration;
 
 /// Something happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,6 +130,10 @@ pub enum Command {
         item: ItemId,
         /// Milliseconds of the item heard.
         audio_end_ms: u64,
+        /// How long ago that was.
+        ago: Duration,
+        /// Nothing more of it will be heard.
+        stopped: bool,
     },
     /// A new item.
     CreateItem {

@@ -14,6 +14,8 @@ pub struct Spoken {
     playhead: Playhead,
     /// The history ends here, in bytes of `text`.
     cut: Option<usize>,
+    /// By its own word, which stands.
+    cut_by_client: bool,
 }
 
 /// Where a chunk of text and its audio end.
@@ -34,6 +36,7 @@ impl Spoken {
             generated: Samples::ZERO,
             playhead: Playhead::queued(rate, not_before),
             cut: None,
+            cut_by_client: false,
         }
     }
 
@@ -57,6 +60,14 @@ impl Spoken {
 
     pub(super) fn reported(&mut self, now: Timestamp, heard: Samples) {
         self.playhead.reported(now, heard);
+    }
+
+    /// The client's playback ended here. Where a cut had to estimate that, it moves to what was heard indeed.
+    pub(super) fn stopped(&mut self, now: Timestamp, heard: Samples) {
+        self.playhead.reported(now, heard);
+        if self.cut.is_some() && !self.cut_by_client {
+            self.cut(heard);
+        }
     }
 
     pub(super) fn hold(&mut self, now: Timestamp) {
@@ -121,6 +132,7 @@ impl Spoken {
     /// The same in milliseconds, as clients count. Some round the length they were sent down: the last millisecond begun
     /// is the end, or the last word would be lost.
     pub(super) fn cut_at_ms(&mut self, heard_ms: u64) {
+        self.cut_by_client = true;
         let at_end = heard_ms >= self.generated.as_ms(self.rate);
         self.cut(if at_end { self.generated } else { Samples::from_ms(heard_ms, self.rate) });
     }
@@ -206,6 +218,20 @@ mod tests {
         assert_eq!(spoken.history(), "Hello there. One two three four.");
         spoken.cut_at_ms(132);
         assert_eq!(spoken.history(), "Hello there. One two three");
+    }
+
+    #[test]
+    fn where_playback_stopped_moves_an_estimated_cut_and_no_other() {
+        let mut spoken = spoken();
+        spoken.sent(Timestamp::ZERO, Samples(3_200));
+        spoken.stopped(Timestamp::ZERO, Samples(1_300));
+        assert_eq!(spoken.history(), "Hello there. One two three four.", "nothing was cut");
+        spoken.cut(Samples(2_100));
+        spoken.stopped(Timestamp::ZERO, Samples(1_300));
+        assert_eq!(spoken.history(), "Hello there.");
+        spoken.cut_at_ms(133);
+        spoken.stopped(Timestamp::ZERO, Samples(1_300));
+        assert_eq!(spoken.history(), "Hello there. One two three four.");
     }
 
     #[test]

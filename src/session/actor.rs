@@ -1,5 +1,6 @@
 //! The actor: one loop that waits for whatever comes next and feeds the reducer.
 
+use super::clock::ClientClock;
 use super::egress::{Close, Message};
 use super::given::Given;
 use super::hearing::Report;
@@ -9,7 +10,7 @@ use super::playback::Playback;
 use super::project::Projector;
 use super::remote::Links;
 use super::responding::Product;
-use super::timeline::Timeline;
+use super::timeline::{Begins, Timeline};
 use super::turns::Turns;
 use super::voice::Voice;
 use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
@@ -65,6 +66,7 @@ pub(super) struct Actor {
     pub(super) products: mpsc::Sender<Product>,
     inboxes: Option<(mpsc::Receiver<Report>, mpsc::Receiver<Product>)>,
     pub(super) timeline: Timeline,
+    pub(super) client_clock: ClientClock,
     pub(super) speaker: Option<SpeakerState>,
     /// Audio that came with the event that is being worked on, for the items it makes.
     pub(super) given: VecDeque<Given>,
@@ -90,13 +92,13 @@ impl Actor {
         let format = translate::format(session.audio.input.format);
         let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
-        let timeline = Timeline::new(
-            id.clone(),
-            SystemTime::now(),
-            seed ^ 0x7475_726e,
-            setup.journal.clone(),
-            setup.metrics.clone(),
-        );
+        let begins = Begins {
+            session: id.clone(),
+            at: SystemTime::now(),
+            seed: seed ^ 0x7475_726e,
+            may_report: mode != AudioMode::Events,
+        };
+        let timeline = Timeline::new(begins, setup.journal.clone(), setup.metrics.clone());
         let life = Life::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
         Self {
             mode,
@@ -118,6 +120,7 @@ impl Actor {
             products,
             inboxes: Some((report_inbox, product_inbox)),
             timeline,
+            client_clock: ClientClock::default(),
             speaker: None,
             given: VecDeque::new(),
             last_audio: Timestamp::ZERO,

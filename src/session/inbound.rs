@@ -100,6 +100,14 @@ impl Actor {
                 self.commit(event_id);
                 Ok(())
             }
+            ClientEvent::OutputAudioPlayed(report) => {
+                self.played(event_id, *report);
+                Ok(())
+            }
+            ClientEvent::ClockPing(ping) => {
+                self.clock_ping(ping);
+                Ok(())
+            }
             ClientEvent::SessionUpdate(update) => self.update(event_id, *update),
             ClientEvent::ResponseCreate(_) if self.session.kind == SessionKind::Transcription => {
                 Err(WireError::only_transcribes())

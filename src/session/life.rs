@@ -60,7 +60,7 @@ impl Actor {
         true
     }
 
-    fn tell(&mut self, notice: &SessionNotice) {
+    pub(super) fn tell(&mut self, notice: &SessionNotice) {
         let text = encode_notice(notice, &self.event_ids.next("event"));
         self.push(None, text);
     }

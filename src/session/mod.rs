@@ -7,6 +7,7 @@
 
 mod actor;
 mod beginning;
+mod clock;
 mod config;
 mod egress;
 mod engines;
@@ -20,6 +21,7 @@ mod perform;
 mod playback;
 mod project;
 mod remote;
+mod reports;
 mod responding;
 mod retained;
 mod setup;

@@ -162,12 +162,13 @@ impl Actor {
     /// Counts and times what happens.
     fn observe(&mut self, notice: &Notice) {
         let now = self.now();
-        let metrics = &self.setup.metrics;
+        let metrics = self.setup.metrics.clone();
         match notice {
             Notice::SpeechStopped { item, audio_end } => {
                 let waited = self.ingress.position().saturating_sub(*audio_end).duration(SampleRate::HZ_16000);
                 let speech_end = Timestamp::new(now.since_start().saturating_sub(waited));
                 self.timeline.utterance_ended(item, self.dialog.turn(), speech_end, now);
+                self.spoken_at(item, *audio_end);
                 match self.ingress.decision() {
                     Some(decision) => {
                         tracing::debug!(?decision, "the turn is over");

@@ -13,14 +13,11 @@ use crate::wire::{self, ClientEvent, SessionKind};
 use serde_json::json;
 use std::time::Duration;
 
-/// The command of an event that is neither audio nor a session update.
+/// The command of an event that is neither audio nor a session update nor news of the client's playback.
 pub(super) fn command(event: ClientEvent) -> Option<Command> {
     Some(match event {
         ClientEvent::InputAudioClear => Command::ClearInput,
         ClientEvent::OutputAudioClear => Command::ClearOutput,
-        ClientEvent::OutputAudioPlayed { item_id, audio_end_ms } => {
-            Command::Played { item: item_id, audio_end_ms: u64::from(audio_end_ms) }
-        }
         ClientEvent::ItemCreate { position, item: new } => {
             let place = match position {
                 wire::Position::End => Place::Last,
@@ -36,9 +33,11 @@ pub(super) fn command(event: ClientEvent) -> Option<Command> {
         }
         ClientEvent::ResponseCreate(params) => Command::Respond(Box::new(request(*params))),
         ClientEvent::ResponseCancel { response_id } => Command::Cancel(response_id),
-        ClientEvent::SessionUpdate(_) | ClientEvent::InputAudioAppend { .. } | ClientEvent::InputAudioCommit => {
-            return None;
-        }
+        ClientEvent::SessionUpdate(_)
+        | ClientEvent::InputAudioAppend { .. }
+        | ClientEvent::InputAudioCommit
+        | ClientEvent::OutputAudioPlayed(_)
+        | ClientEvent::ClockPing(_) => return None,
     })
 }
 

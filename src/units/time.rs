@@ -118,6 +118,11 @@ impl Timestamp {
         self.0
     }
 
+    /// The moment so long before this one, or the session's beginning.
+    pub fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(by))
+    }
+
     /// How long after `earlier` this is, or zero.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)

@@ -6,6 +6,7 @@
 
 use super::error::WireError;
 use super::item::{Item, decode_audio, read_item_id};
+use super::played::{ClockPing, PlayedReport};
 use super::read::{Fields, Node, Read, UnknownFields, bad, missing, not_among, wrong_type};
 use super::response::ResponseParams;
 use super::session_update::SessionUpdate;
@@ -35,12 +36,9 @@ pub enum ClientEvent {
     /// `output_audio_buffer.clear`
     OutputAudioClear,
     /// `output_audio_buffer.played`, an extension: what was heard.
-    OutputAudioPlayed {
-        /// Of which reply item.
-        item_id: ItemId,
-        /// Heard so far, from the item's beginning.
-        audio_end_ms: u32,
-    },
+    OutputAudioPlayed(Box<PlayedReport>),
+    /// `antiphon.clock.ping`, an extension: the client's clock.
+    ClockPing(ClockPing),
     /// `conversation.item.create`
     ItemCreate {
         /// Where it goes.
@@ -110,12 +108,8 @@ const EVENTS: &[(&str, Reader)] = &[
     ("input_audio_buffer.commit", |_| Ok(ClientEvent::InputAudioCommit)),
     ("input_audio_buffer.clear", |_| Ok(ClientEvent::InputAudioClear)),
     ("output_audio_buffer.clear", |_| Ok(ClientEvent::OutputAudioClear)),
-    ("output_audio_buffer.played", |fields| {
-        Ok(ClientEvent::OutputAudioPlayed {
-            item_id: item_id(fields)?,
-            audio_end_ms: fields.required("audio_end_ms", any_u32)?,
-        })
-    }),
+    ("output_audio_buffer.played", |fields| Ok(ClientEvent::OutputAudioPlayed(Box::new(PlayedReport::read(fields)?)))),
+    ("antiphon.clock.ping", |fields| Ok(ClientEvent::ClockPing(ClockPing::read(fields)?))),
     ("conversation.item.create", |fields| {
         let position = match fields.optional("previous_item_id", read_item_id)? {
             None => Position::End,

@@ -36,7 +36,32 @@ fn every_plain_event_is_read() {
     check(json!({"type": "output_audio_buffer.clear"}), ClientEvent::OutputAudioClear);
     check(
         json!({"type": "output_audio_buffer.played", "item_id": "item_1", "audio_end_ms": 120}),
-        ClientEvent::OutputAudioPlayed { item_id: id(), audio_end_ms: 120 },
+        ClientEvent::OutputAudioPlayed(Box::new(PlayedReport {
+            item_id: id(),
+            audio_end_ms: 120,
+            at_ms: None,
+            first_sound_ms: None,
+            n_underruns: None,
+            underrun_ms: None,
+            stopped: false,
+        })),
+    );
+    check(
+        json!({"type": "output_audio_buffer.played", "item_id": "item_1", "audio_end_ms": 120, "at_ms": 5.25,
+               "first_sound_ms": 3, "n_underruns": 1, "underrun_ms": 40, "stopped": true}),
+        ClientEvent::OutputAudioPlayed(Box::new(PlayedReport {
+            item_id: id(),
+            audio_end_ms: 120,
+            at_ms: Some(5.25),
+            first_sound_ms: Some(3.0),
+            n_underruns: Some(1),
+            underrun_ms: Some(40),
+            stopped: true,
+        })),
+    );
+    check(
+        json!({"type": "antiphon.clock.ping", "client_ms": 1.5, "pong_ms": 1.25}),
+        ClientEvent::ClockPing(ClockPing { client_ms: 1.5, pong_ms: Some(1.25), microphone_ms: None }),
     );
     check(json!({"type": "conversation.item.delete", "item_id": "item_1"}), ClientEvent::ItemDelete { item_id: id() });
     check(

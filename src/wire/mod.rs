@@ -13,6 +13,7 @@ pub mod frame;
 mod item;
 mod mcp;
 mod notice;
+mod played;
 mod read;
 mod response;
 mod server_event;
@@ -29,6 +30,7 @@ pub use error::{ErrorKind, ItemUse, WireError};
 pub use item::{Content, InputItem, Item, ItemBody, ItemStatus, Role};
 pub use mcp::{Approval, ApprovalWord, McpApproval, McpCallError, McpServer, McpTool, ToolFilter};
 pub use notice::{SessionNotice, encode_notice};
+pub use played::{ClockPing, PlayedReport};
 pub use read::{Patch, UnknownFields};
 pub use response::{
     InputTokens, OutputTokens, Response, ResponseAudio, ResponseAudioOutput, ResponseParams, ResponseStatus,

@@ -1,11 +1,11 @@
 //! News of the session itself, for clients that asked for this hub's extensions; GA clients never get them.
 //!
-//! The actor sends the first two, `server` the third, which answers a connection and is no part of the session's numbered log.
+//! The actor sends them, but for the last, which `server` sends: it answers a connection and is no part of the session's numbered log.
 
 use serde::Serialize;
 
 /// One notice. It has no `Debug`: a key must not reach a log.
-#[derive(Clone, PartialEq, Eq, Serialize)]
+#[derive(Clone, PartialEq, Serialize)]
 #[serde(tag = "type")]
 pub enum SessionNotice {
     /// The session can be taken up again with this key after its connection broke.
@@ -23,6 +23,14 @@ pub enum SessionNotice {
         expires_at: u64,
         /// From now.
         in_s: u64,
+    },
+    /// The answer to `antiphon.clock.ping`.
+    #[serde(rename = "antiphon.clock.pong")]
+    Pong {
+        /// As the ping had it.
+        client_ms: f64,
+        /// The session's clock.
+        hub_ms: f64,
     },
     /// The session goes on, on this connection.
     #[serde(rename = "antiphon.session.resumed")]
@@ -59,6 +67,10 @@ mod tests {
         check(
             SessionNotice::Expiring { expires_at: 1_790_000_000, in_s: 60 },
             r#"{"event_id":"event_1","type":"antiphon.session.expiring","expires_at":1790000000,"in_s":60}"#,
+        );
+        check(
+            SessionNotice::Pong { client_ms: 5.5, hub_ms: 2.25 },
+            r#"{"event_id":"event_1","type":"antiphon.clock.pong","client_ms":5.5,"hub_ms":2.25}"#,
         );
         check(
             SessionNotice::Resumed { after: 7, received: 3 },

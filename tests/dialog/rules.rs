@@ -167,6 +167,23 @@ fn a_hold_that_nothing_decides_ends_by_itself() {
 }
 
 #[test]
+fn where_playback_stopped_moves_the_cut() {
+    check_with(
+        speaking(Listener::Obeys),
+        "910 clear_output
+            stop r1
+            < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
+            < item_done i2 Incomplete
+            < output_done r1 i2
+            < response_done r1 Cancelled(ClientCancelled)
+            flush r1
+        920 playback_ended i2 500
+        1000 history
+            user: tell me | assistant: One",
+    );
+}
+
+#[test]
 fn the_listeners_report_beats_the_estimate() {
     check_with(
         speaking(Listener::Obeys),

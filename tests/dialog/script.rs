@@ -6,6 +6,7 @@ use antiphon::dialog::*;
 use antiphon::llm::{Finish, Message};
 use antiphon::units::{ItemId, ResponseId, SampleRate, Samples, Timestamp};
 use std::fmt::Write;
+use std::time::Duration;
 
 /// Checks a script in a conversation with server turn detection.
 #[track_caller]
@@ -102,7 +103,12 @@ impl Runner {
             "commit" => client(Command::Commit { buffered: at16(first) }),
             "clear" => client(Command::ClearInput),
             "clear_output" => client(Command::ClearOutput),
-            "played" => client(Command::Played { item: self.item(first), audio_end_ms: rest.parse().expect("ms") }),
+            "played" | "playback_ended" => client(Command::Played {
+                item: self.item(first),
+                audio_end_ms: rest.parse().expect("ms"),
+                ago: Duration::ZERO,
+                stopped: name == "playback_ended",
+            }),
             "truncate" => client(Command::Truncate {
                 item: self.item(first),
                 content_index: 0,

@@ -33,6 +33,9 @@ describe('client events', () => {
   });
 
   it('reports whole milliseconds, never more than was played', () => {
-    expect(played('i', 99.97)).toEqual({ type: 'output_audio_buffer.played', item_id: 'i', audio_end_ms: 99 });
+    const at = { itemId: 'i', audioEndMs: 99.97, atMs: 5.5, firstSoundMs: null, nUnderruns: 1, underrunMs: 40.4, stopped: false };
+    const told = { type: 'output_audio_buffer.played', item_id: 'i', audio_end_ms: 99, at_ms: 5.5, n_underruns: 1, underrun_ms: 40 };
+    expect(played(at)).toEqual(told);
+    expect(played({ ...at, firstSoundMs: 3, stopped: true })).toEqual({ ...told, first_sound_ms: 3, stopped: true });
   });
 });

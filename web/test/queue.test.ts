@@ -46,6 +46,30 @@ describe('PlaybackQueue', () => {
     expect(queue.report().playedSamples).toBe(960);
   });
 
+  it('counts what ran dry in the middle of an item, and not its end', () => {
+    const queue = new PlaybackQueue(RATE);
+    queue.push(frame('a', 0));
+    render(queue, 480 + 1200);
+    expect(queue.report()).toMatchObject({ underruns: 0, underrunMs: 0 });
+    queue.push(frame('a', 1));
+    queue.end('a');
+    render(queue, 480);
+    expect(queue.report()).toMatchObject({ underruns: 1, underrunMs: 50, finished: ['a'] });
+    render(queue, 2400);
+    queue.push(frame('b', 0));
+    render(queue, 240);
+    expect(queue.report()).toMatchObject({ itemId: 'b', underruns: 0 });
+  });
+
+  it('says where an item was when it was flushed, once', () => {
+    const queue = new PlaybackQueue(RATE);
+    for (let i = 0; i < 5; i++) queue.push(frame('a', i));
+    render(queue, 720);
+    queue.flush();
+    expect(queue.report().stopped).toEqual({ itemId: 'a', playedSamples: 720, underruns: 0, underrunMs: 0 });
+    expect(queue.report().stopped).toBeNull();
+  });
+
   it('flush drops everything and is ready for the next reply', () => {
     const queue = new PlaybackQueue(RATE);
     for (let i = 0; i < 5; i++) queue.push(frame('a', i));

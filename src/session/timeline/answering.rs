@@ -10,7 +10,6 @@ use crate::wire::{Marks, ServerEvent};
 use std::time::Duration;
 
 /// What a client says of how an item played.
-#[allow(dead_code, reason = "until clients report more")]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(in crate::session) struct Played {
     /// When its first audible sample sounded.
@@ -121,18 +120,17 @@ impl Timeline {
         turn.heard_by = Some(HeardBy::Estimate);
     }
 
-    #[allow(dead_code, reason = "until clients report more")]
     /// The client says how `item` played; `now` is when it says so.
     pub(in crate::session) fn played(&mut self, item: &ItemId, played: Played, now: Timestamp) {
         let metrics = self.metrics.clone();
         let Some(turn) = self.open.iter_mut().find(|turn| turn.reply_item.as_ref() == Some(item)) else { return };
         turn.reports = true;
         if let Some((n, dry)) = played.underruns {
-            turn.audio.n_underruns = n;
-            turn.audio.underrun_ms = dry.as_micros() as f64 / 1e3;
+            turn.audio.n_underruns = turn.audio.n_underruns.max(n);
+            turn.audio.underrun_ms = turn.audio.underrun_ms.max(dry.as_micros() as f64 / 1e3);
         }
         if let Some(heard) = played.stopped_at {
-            turn.audio.heard_ms = heard.as_micros() as f64 / 1e3;
+            turn.heard_until = Some(heard);
             turn.dirty = true;
         }
         let (Some(at), Some(sent)) = (played.first_sound, turn.marks.first_audio_sent) else { return };

@@ -160,6 +160,7 @@ impl Timeline {
         let Some(Confirmed { marks, llm_end }) = confirmed else { return };
         let own = turn.marks;
         turn.marks = Marks {
+            spoken: own.spoken,
             speech_end: own.speech_end,
             end_confirmed: own.end_confirmed,
             stt_final: marks.stt_final.or(own.stt_final),

@@ -12,6 +12,7 @@ mod parts;
 pub(super) mod record;
 mod turn;
 
+pub(super) use answering::Played;
 pub use record::{
     EndOfTurn, EngineNames, Guess, GuessOutcome, HeardBy, Kind, Part, StageRun, Status, Tokens, TurnAudio, TurnMarks,
     TurnRecord, TurnStage, Waits,
@@ -44,6 +45,16 @@ pub(super) struct Timeline {
     cause: Cause,
 }
 
+/// A session's beginning.
+pub(super) struct Begins {
+    pub(super) session: SessionId,
+    pub(super) at: SystemTime,
+    /// For the turns' names.
+    pub(super) seed: u64,
+    /// The client gets frames, and may say how it plays them.
+    pub(super) may_report: bool,
+}
+
 /// What the next response of the conversation answers.
 #[derive(Default)]
 enum Cause {
@@ -62,16 +73,11 @@ enum Cause {
 }
 
 impl Timeline {
-    /// Of a session that begins now, at `origin`; `seed` is for the turns' names.
-    pub(super) fn new(
-        session: SessionId,
-        origin: SystemTime,
-        seed: u64,
-        journal: Arc<Journal>,
-        metrics: Metrics,
-    ) -> Self {
-        let frame =
-            Frame { session, origin, engines: journal.engines().clone(), keeps_words: journal.keeps_transcripts() };
+    /// Of a session that begins now.
+    pub(super) fn new(begins: Begins, journal: Arc<Journal>, metrics: Metrics) -> Self {
+        let Begins { session, at, seed, may_report } = begins;
+        let (engines, keeps_words) = (journal.engines().clone(), journal.keeps_transcripts());
+        let frame = Frame { session, origin: at, engines, keeps_words, may_report };
         let (open, cause) = (VecDeque::new(), Cause::Nothing);
         Self { frame, ids: IdMint::new(seed), n_turns: 0, journal, metrics, open, cause }
     }
@@ -98,6 +104,13 @@ impl Timeline {
         let Some(turn) = self.of_item(item) else { return };
         turn.marks = turn::Marks { speech_end: Some(speech_end), end_confirmed: Some(at), ..Default::default() };
         turn.dirty = true;
+    }
+
+    /// By the client's clock, the utterance's last voiced sample was captured at `at`.
+    pub(super) fn spoken_at(&mut self, item: &ItemId, at: Timestamp) {
+        if let Some(turn) = self.of_item(item) {
+            turn.marks.spoken = Some(at);
+        }
     }
 
     /// Why the utterance that ended last was taken to have ended.
@@ -209,7 +222,7 @@ impl Timeline {
     /// Shows what has changed by `now`, and settles what will not change any more.
     pub(super) fn tell(&mut self, dialog: &Dialog, now: Timestamp) {
         for turn in &mut self.open {
-            let settles = turn.quiet_at(dialog).is_some_and(|quiet| now >= quiet);
+            let settles = turn.quiet_at(dialog, self.frame.may_report).is_some_and(|quiet| now >= quiet);
             if settles {
                 turn.look(dialog, now);
                 self.metrics.underruns(turn.audio.n_underruns);
@@ -227,7 +240,7 @@ impl Timeline {
 
     /// When [`Timeline::tell`] has something to do by the clock alone.
     pub(super) fn next_due(&self, dialog: &Dialog) -> Option<Timestamp> {
-        self.open.iter().filter_map(|turn| turn.quiet_at(dialog)).min()
+        self.open.iter().filter_map(|turn| turn.quiet_at(dialog, self.frame.may_report)).min()
     }
 
     fn begin(&mut self, kind: Kind, at: Timestamp) -> &mut Turn {

@@ -45,6 +45,9 @@ pub struct TurnRecord {
     pub marks: TurnMarks,
     /// To the first sound heard; where nothing is known of hearing, to the first audio sent.
     pub voice_to_voice_ms: Option<f64>,
+    /// From the last voiced sample at the microphone to the first sound at the loudspeaker, by the client's clock; null
+    /// where it does not tell both.
+    pub mouth_to_ear_ms: Option<f64>,
     /// How it is known when the answer was first heard.
     pub heard_by: Option<HeardBy>,
     /// The critical path: what the user waited for, one after the other, from 0 to `voice_to_voice_ms`.

@@ -15,7 +15,11 @@ const TURN: TurnId = TurnId(1);
 
 fn rig() -> Rig {
     let journal = Arc::new(Journal::new(10, true, EngineNames::default()));
-    let timeline = Timeline::new("sess_1".into(), SystemTime::UNIX_EPOCH, 1, journal.clone(), Metrics::new());
+    let timeline = Timeline::new(
+        Begins { session: "sess_1".into(), at: SystemTime::UNIX_EPOCH, seed: 1, may_report: false },
+        journal.clone(),
+        Metrics::new(),
+    );
     Rig { journal, timeline, dialog: Dialog::new(settings(), Listener::Obeys, 1) }
 }
 

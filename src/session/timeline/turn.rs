@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime};
 /// Bytes of a transcript or a reply that a record keeps.
 const MAX_TEXT_BYTES: usize = 8 * 1024;
 
-/// After the estimated end of a reply, so long a client that reports may take to say how it was.
+/// After the estimated end of a reply, so long a client that plays frames may take to say how it was.
 const LAST_REPORTS: Duration = Duration::from_secs(1);
 
 /// What all records of a session share.
@@ -25,6 +25,8 @@ pub(super) struct Frame {
     pub(super) origin: SystemTime,
     pub(super) engines: Arc<EngineNames>,
     pub(super) keeps_words: bool,
+    /// The client may say how it plays: it gets frames.
+    pub(super) may_report: bool,
 }
 
 /// One turn.
@@ -56,6 +58,8 @@ pub(super) struct Turn {
     pub(super) ends: Ends,
     /// The client said how it played.
     pub(super) reports: bool,
+    /// It said where its playback stopped.
+    pub(super) heard_until: Option<Duration>,
     /// It was shown before.
     pub(super) shown: bool,
     /// Something has changed that is worth showing.
@@ -73,6 +77,8 @@ pub(super) struct Utterance {
 /// The moments of a turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marks {
+    /// The last voiced sample was captured, as the client's clock has it.
+    pub(super) spoken: Option<Timestamp>,
     pub(super) speech_end: Option<Timestamp>,
     pub(super) end_confirmed: Option<Timestamp>,
     pub(super) guess_started: Option<Timestamp>,
@@ -123,6 +129,7 @@ impl Turn {
             usage: None,
             ends: Ends::default(),
             reports: false,
+            heard_until: None,
             shown: false,
             dirty: true,
             settled: false,
@@ -159,9 +166,8 @@ impl Turn {
         let ms = |duration: Duration| ms(duration.as_micros() as i64);
         self.audio.generated_ms = ms(spoken.generated().duration(rate));
         self.audio.sent_ms = ms(playhead.n_sent().duration(rate));
-        if self.ends.stopped.is_none_or(|stopped| now <= stopped) {
-            self.audio.heard_ms = ms(spoken.heard(now).duration(rate));
-        }
+        let until = self.ends.stopped.map_or(now, |stopped| now.min(stopped));
+        self.audio.heard_ms = ms(self.heard_until.unwrap_or_else(|| spoken.heard(until).duration(rate)));
         if !self.reports {
             self.audio.n_underruns = playhead.n_underruns();
             self.audio.underrun_ms = ms(playhead.underrun());
@@ -171,9 +177,9 @@ impl Turn {
     }
 
     /// When nothing more can happen to it; none while that is open.
-    pub(super) fn quiet_at(&self, dialog: &Dialog) -> Option<Timestamp> {
+    pub(super) fn quiet_at(&self, dialog: &Dialog, may_report: bool) -> Option<Timestamp> {
         let done = self.ends.done?;
-        let patience = if self.reports { LAST_REPORTS } else { Duration::ZERO };
+        let patience = if may_report { LAST_REPORTS } else { Duration::ZERO };
         if let Some(stopped) = self.ends.stopped {
             return Some(stopped.max(done) + patience);
         }
@@ -217,10 +223,15 @@ impl Turn {
         us(at) - us(self.base())
     }
 
-    #[allow(dead_code, reason = "until clients report more")]
     /// The wait of the user, once the answer has begun.
     pub(super) fn voice_to_voice(&self) -> Option<Duration> {
         self.moments().voice_to_voice().map(|us| Duration::from_micros(us as u64))
+    }
+
+    /// From the mouth to the ear, where the client's clock tells both.
+    fn mouth_to_ear(&self) -> Option<Duration> {
+        let heard = self.marks.first_audio_heard.filter(|_| self.heard_by == Some(HeardBy::Report))?;
+        Some(heard.since(self.marks.spoken?))
     }
 
     /// As it is now.
@@ -256,6 +267,7 @@ impl Turn {
                 first_audio_heard: at(moments.first_audio_heard),
             },
             voice_to_voice_ms: moments.voice_to_voice().map(ms),
+            mouth_to_ear_ms: self.mouth_to_ear().map(|wait| ms(wait.as_micros() as i64)),
             heard_by: self.heard_by,
             parts: moments.parts(),
             stages: self.stages(),

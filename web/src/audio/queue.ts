@@ -35,6 +35,14 @@ interface Queued {
 
 export type QueueState = 'empty' | 'filling' | 'playing' | 'paused';
 
+/** Where an item's playback is, or was stopped. */
+export interface Position {
+  itemId: string;
+  playedSamples: number;
+  underruns: number;
+  underrunMs: number;
+}
+
 /** What happened since the last report. */
 export interface QueueReport {
   state: QueueState;
@@ -43,6 +51,11 @@ export interface QueueReport {
   /** Playhead within that item, in 24 kHz samples. */
   playedSamples: number;
   queuedMs: number;
+  /** How often that item ran dry in its middle, and for how long in all. */
+  underruns: number;
+  underrunMs: number;
+  /** Where an item was when it was flushed. */
+  stopped: Position | null;
   /** Largest absolute sample rendered since the last report. */
   peak: number;
   /** Items that played to their end. */
@@ -76,6 +89,11 @@ export class PlaybackQueue {
   #peak = 0;
   #audible = 0;
   #refused = 0;
+  /** Silence since the item at the playhead ran dry; an underrun once more of it comes. */
+  #dry = 0;
+  #underruns = 0;
+  #underrun = 0;
+  #stopped: Position | null = null;
   #finished: string[] = [];
   #firstSounds: { itemId: string; atSample: number }[] = [];
 
@@ -117,6 +135,8 @@ export class PlaybackQueue {
 
   /** Forgets everything that waits, at once, and is ready for the next reply. */
   flush(): void {
+    if (this.#itemId !== null && this.#over !== this.#itemId) this.#stopped = this.#position(this.#itemId);
+    this.#dry = 0;
     this.#chunks = [];
     this.#read = 0;
     this.#queued = 0;
@@ -133,7 +153,10 @@ export class PlaybackQueue {
     if (this.#mayPlay(out.length)) {
       while (n < out.length && this.#chunks.length > 0) n = this.#copy(out, n);
     }
-    if (n < out.length) this.#fade(out, n);
+    if (n < out.length) {
+      if (this.#itemId !== null && this.#over !== this.#itemId && !this.#paused) this.#dry += out.length - n;
+      this.#fade(out, n);
+    }
     this.#measure(out);
     this.#rendered += out.length;
   }
@@ -144,6 +167,9 @@ export class PlaybackQueue {
       itemId: this.#itemId,
       playedSamples: Math.floor(this.#played),
       queuedMs: Math.round((this.#queued * 1000) / this.#rateHz),
+      underruns: this.#underruns,
+      underrunMs: (this.#underrun * 1000) / this.#rateHz,
+      stopped: this.#stopped,
       peak: this.#peak,
       finished: this.#finished,
       firstSounds: this.#firstSounds,
@@ -153,7 +179,13 @@ export class PlaybackQueue {
     this.#peak = 0;
     this.#finished = [];
     this.#firstSounds = [];
+    this.#stopped = null;
     return report;
+  }
+
+  #position(itemId: string): Position {
+    const underrunMs = (this.#underrun * 1000) / this.#rateHz;
+    return { itemId, playedSamples: Math.floor(this.#played), underruns: this.#underruns, underrunMs };
   }
 
   #resamplerFor(chunk: Chunk): Resampler {
@@ -190,6 +222,12 @@ export class PlaybackQueue {
       this.#finish();
       if (this.#itemId !== null) this.#ended.delete(this.#itemId);
       this.#itemId = chunk.itemId;
+      this.#underruns = this.#underrun = this.#dry = 0;
+    }
+    if (this.#dry > 0) {
+      this.#underruns++;
+      this.#underrun += this.#dry;
+      this.#dry = 0;
     }
     const count = Math.min(out.length - n, chunk.samples.length - this.#read);
     const rise = 1 / (RAMP_S * this.#rateHz);

@@ -59,6 +59,7 @@ export type ServerEvent =
   | { type: 'output_audio_buffer.held' | 'output_audio_buffer.resumed'; response_id: string; item_id?: string }
   | { type: 'output_audio_buffer.cleared'; response_id: string }
   | { type: 'antiphon.timeline'; item_id: string; response_id: string; marks: TimelineMarks }
+  | { type: 'antiphon.clock.pong'; client_ms: number; hub_ms: number }
   | { type: 'antiphon.session.resumable'; key: string; within_s: number }
   | { type: 'antiphon.session.resumed'; after: number; received: number }
   | { type: 'other'; name: string };
@@ -91,6 +92,7 @@ const NEEDED: Record<string, string[]> = {
   'output_audio_buffer.resumed': ['response_id'],
   'output_audio_buffer.cleared': ['response_id'],
   'antiphon.timeline': ['response_id', 'marks'],
+  'antiphon.clock.pong': ['client_ms', 'hub_ms'],
   'antiphon.session.resumable': ['key', 'within_s'],
   'antiphon.session.resumed': ['after', 'received'],
 };
@@ -153,8 +155,35 @@ export function messageItem(id: string, role: 'user' | 'assistant', text: string
 export const responseCreate = (): object => ({ type: 'response.create' });
 export const responseCancel = (): object => ({ type: 'response.cancel' });
 export const outputClear = (): object => ({ type: 'output_audio_buffer.clear' });
-export const played = (itemId: string, audioEndMs: number): object => ({
+
+/** What the hub is told of an item's playback; times are the page's clock. */
+export interface Played {
+  itemId: string;
+  audioEndMs: number;
+  /** When that is heard. */
+  atMs: number;
+  /** When the item's first audible sample was, once. */
+  firstSoundMs: number | null;
+  nUnderruns: number;
+  underrunMs: number;
+  /** Nothing more of it will be heard. */
+  stopped: boolean;
+}
+
+export const played = (report: Played): object => ({
   type: 'output_audio_buffer.played',
-  item_id: itemId,
-  audio_end_ms: Math.floor(audioEndMs),
+  item_id: report.itemId,
+  audio_end_ms: Math.floor(report.audioEndMs),
+  at_ms: report.atMs,
+  ...(report.firstSoundMs === null ? {} : { first_sound_ms: report.firstSoundMs }),
+  n_underruns: report.nUnderruns,
+  underrun_ms: Math.round(report.underrunMs),
+  ...(report.stopped ? { stopped: true } : {}),
+});
+
+export const clockPing = (clientMs: number, pongMs: number | null, microphoneMs: number | null): object => ({
+  type: 'antiphon.clock.ping',
+  client_ms: clientMs,
+  ...(pongMs === null ? {} : { pong_ms: pongMs }),
+  ...(microphoneMs === null ? {} : { microphone_ms: microphoneMs }),
 });

@@ -17,7 +17,8 @@ import { MAX_ATTEMPTS, backoffMs } from './backoff';
 import { Closed, Connection, type ConnectionHandlers, type Ticket } from './connection';
 import { readiness, socketUrl, voices } from './hub';
 import { loadKey, protocols, saveKey } from './key';
-import { ReplyAudio } from './reply_audio';
+import { HubClock, capturedMs, heardMs } from './hub_clock';
+import { type PlayedAt, ReplyAudio } from './reply_audio';
 import { Resumption } from './resumption';
 import { codecAsked, loadSettings, saveSettings } from './settings';
 import { Sound } from './sound';
@@ -39,6 +40,7 @@ export class Conversation {
   #user: UserAudio | null = null;
   #reply: ReplyAudio | null = null;
   #clock = new TurnClock();
+  readonly #hubClock = new HubClock((event) => this.#connection?.send(event), () => this.#microphoneMs());
   #wantsMicrophone = false;
   /** Typed and not yet sent, because the connection is being made. */
   #pending: { id: string; text: string }[] = [];
@@ -202,6 +204,7 @@ export class Conversation {
 
   #resumed(): void {
     this.#resumption.over();
+    this.#hubClock.begin();
     this.#store.dispatch({ kind: 'link', link: 'live' });
     this.#sendPending();
   }
@@ -243,6 +246,7 @@ export class Conversation {
   #event(event: wire.ServerEvent): void {
     // The speaker first: a stop must not wait for the page to be drawn.
     for (const effect of effectsOf(this.#store.state, event)) this.#perform(effect);
+    this.#hubClock.take(event);
     if (event.type === 'session.created') this.#begin();
     if (this.#context) this.#clock.heard(event, this.#context.currentTime, this.#user?.streamStartS(this.#connection?.nFrames ?? 0) ?? null);
     if (event.type === 'error' && event.error.code === 'cannot_update_voice') return this.#reopen();
@@ -266,6 +270,7 @@ export class Conversation {
   /** The hub greeted: say what we want, bring the past back, and send what waits. */
   #begin(): void {
     this.#connection?.send(wire.sessionUpdate(this.#wish()));
+    this.#hubClock.begin();
     const waiting = new Set(this.#pending.map(({ id }) => id));
     for (const { id, role, text } of history(this.#store.state.captions, waiting, this.#store.state.nSessions)) {
       this.#connection?.send(wire.messageItem(id, role, text));
@@ -293,10 +298,22 @@ export class Conversation {
 
   #replyAudio(speaker: Speaker, codec: Codec): ReplyAudio {
     return new ReplyAudio(speaker, codec, {
-      played: (itemId, ms) => this.#connection?.send(wire.played(itemId, ms)),
+      played: (report) => this.#tellPlayed(report),
       received: (itemId, endMs) => this.#store.dispatch({ kind: 'received', itemId, endMs }),
       failed: () => this.#withoutOpus(),
     });
+  }
+
+  #tellPlayed({ atS, firstSoundS, ...report }: PlayedAt): void {
+    const context = this.#context;
+    if (!context) return;
+    const ms = (s: number) => heardMs(context, s, performance.now());
+    this.#connection?.send(wire.played({ ...report, atMs: ms(atS), firstSoundMs: firstSoundS === null ? null : ms(firstSoundS) }));
+  }
+
+  #microphoneMs(): number | null {
+    const startS = this.#user?.streamStartS(this.#connection?.nFrames ?? 0) ?? null;
+    return startS === null || !this.#context ? null : capturedMs(this.#context, startS, performance.now());
   }
 
   #audio(frame: Frame): void {
@@ -375,6 +392,7 @@ export class Conversation {
   }
 
   #disconnect(): void {
+    this.#hubClock.stop();
     this.#resumption.over();
     this.#connection?.close();
     this.#connection = null;

@@ -10,9 +10,21 @@ import type { Frame } from '../protocol/frame';
 const REPORT_EVERY_S = 0.1;
 const SAMPLES_PER_MS = 24;
 
+/** An item's position, with times of the audio context. */
+export interface PlayedAt {
+  itemId: string;
+  audioEndMs: number;
+  atS: number;
+  /** Told once. */
+  firstSoundS: number | null;
+  nUnderruns: number;
+  underrunMs: number;
+  stopped: boolean;
+}
+
 export interface ReplyAudioHandlers {
   /** The position to tell the hub. */
-  played: (itemId: string, audioEndMs: number) => void;
+  played: (report: PlayedAt) => void;
   /** Audio decoded up to here, in ms of the item. */
   received: (itemId: string, endMs: number) => void;
   failed: (cause: Error) => void;
@@ -26,6 +38,7 @@ export class ReplyAudio {
   #endMs = new Map<string, number>();
   #toldS = 0;
   #told = '';
+  #firstSounds = new Map<string, number>();
 
   constructor(speaker: Speaker, codec: Codec, handlers: ReplyAudioHandlers) {
     this.#speaker = speaker;
@@ -63,14 +76,18 @@ export class ReplyAudio {
 
   /** The worklet's report, every 20 ms: passes on to the hub what is due. */
   report(report: PlaybackReport): void {
+    for (const { itemId, atS } of report.firstSoundTimes) this.#firstSounds.set(itemId, atS);
+    const { atS, underruns, underrunMs, stopped } = report;
+    if (stopped) this.#tell({ ...stopped, atS, audioEndMs: stopped.playedSamples / SAMPLES_PER_MS, stopped: true });
     for (const itemId of report.finished) {
       const endMs = this.#endMs.get(itemId);
-      if (endMs !== undefined) this.#tell(itemId, endMs, report.atS);
+      if (endMs !== undefined) this.#tell({ itemId, atS, audioEndMs: endMs, underruns, underrunMs, stopped: false });
       this.#endMs.delete(itemId);
     }
-    if (report.itemId === null || !this.#endMs.has(report.itemId)) return;
-    const due = report.state === 'paused' || report.atS - this.#toldS >= REPORT_EVERY_S;
-    if (due) this.#tell(report.itemId, report.playedSamples / SAMPLES_PER_MS, report.atS);
+    const { itemId } = report;
+    if (itemId === null || !this.#endMs.has(itemId)) return;
+    const due = report.state === 'paused' || this.#firstSounds.has(itemId) || atS - this.#toldS >= REPORT_EVERY_S;
+    if (due) this.#tell({ itemId, atS, audioEndMs: report.playedSamples / SAMPLES_PER_MS, underruns, underrunMs, stopped: false });
   }
 
   #play(chunk: Parameters<Speaker['play']>[0]): void {
@@ -81,11 +98,14 @@ export class ReplyAudio {
   }
 
   /** A position is told once: a paused or dry playhead does not repeat itself. */
-  #tell(itemId: string, ms: number, atS: number): void {
-    const position = `${itemId} ${Math.floor(ms)}`;
+  #tell(at: { itemId: string; audioEndMs: number; atS: number; underruns: number; underrunMs: number; stopped: boolean }): void {
+    const { itemId, audioEndMs, atS, underruns, underrunMs, stopped } = at;
+    const position = `${itemId} ${Math.floor(audioEndMs)} ${underruns} ${stopped}`;
     if (position === this.#told) return;
     this.#told = position;
     this.#toldS = atS;
-    this.#handlers.played(itemId, ms);
+    const firstSoundS = this.#firstSounds.get(itemId) ?? null;
+    this.#firstSounds.delete(itemId);
+    this.#handlers.played({ itemId, audioEndMs, atS, firstSoundS, nUnderruns: underruns, underrunMs, stopped });
   }
 }

@@ -1,0 +1,66 @@
+// What relates the page's clock to the hub's: pings, whose answers go back with the next one, so that
+// the hub knows how long each way took. Times sent to the hub are `performance.now()` of this page.
+
+import { type ServerEvent, clockPing } from '../protocol/events';
+
+/** The first exchanges follow one another at once; the hub believes the quickest of the last few. */
+const QUICK_PINGS = 4;
+const PING_EVERY_MS = 5_000;
+
+export class HubClock {
+  readonly #send: (event: object) => void;
+  readonly #microphoneMs: () => number | null;
+  #pongMs: number | null = null;
+  #nPings = 0;
+  #timer = 0;
+
+  /** `microphoneMs`: when the first sample of the microphone's stream was captured, if there is one. */
+  constructor(send: (event: object) => void, microphoneMs: () => number | null) {
+    this.#send = send;
+    this.#microphoneMs = microphoneMs;
+  }
+
+  begin(): void {
+    this.stop();
+    this.#nPings = 0;
+    this.#ping();
+  }
+
+  stop(): void {
+    clearTimeout(this.#timer);
+    this.#pongMs = null;
+  }
+
+  take(event: ServerEvent): void {
+    if (event.type !== 'antiphon.clock.pong') return;
+    this.#pongMs = performance.now();
+    if (this.#nPings < QUICK_PINGS) this.#ping();
+  }
+
+  #ping(): void {
+    this.#nPings++;
+    this.#send(clockPing(performance.now(), this.#pongMs, this.#microphoneMs()));
+    this.#pongMs = null;
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#ping(), PING_EVERY_MS) as unknown as number;
+  }
+}
+
+/** What of an `AudioContext` tells when its samples sound. */
+export type OutputClock = Pick<AudioContext, 'currentTime'> & {
+  outputLatency?: number;
+  getOutputTimestamp?: () => { contextTime?: number; performanceTime?: number };
+};
+
+/** The page's clock, in ms, when the sample of this context time is heard; the output's delay included. */
+export function heardMs(context: OutputClock, atS: number, nowMs: number): number {
+  const { contextTime, performanceTime } = context.getOutputTimestamp?.() ?? {};
+  // Before the first sample has left, browsers say zero.
+  if (contextTime && performanceTime) return performanceTime + (atS - contextTime) * 1000;
+  return nowMs + (atS - context.currentTime + (context.outputLatency ?? 0)) * 1000;
+}
+
+/** The page's clock, in ms, at a context time of the microphone's. */
+export function capturedMs(context: OutputClock, atS: number, nowMs: number): number {
+  return nowMs - (context.currentTime - atS) * 1000;
+}
