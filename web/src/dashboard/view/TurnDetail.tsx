@@ -115,10 +115,8 @@ function Guesses({ turn }: { turn: Turn }) {
         {turn.guesses.map(({ fromMs, toMs, outcome }, i) => (
           <div key={i}>
             <dt>{outcome === null ? 'open' : (OUTCOME_WORDS[outcome] ?? outcome)}</dt>
-            <dd>
-              <span class="nowrap">
-                {Math.round(fromMs)} to {toMs === null ? 'now' : duration(toMs)}
-              </span>
+            <dd class="nowrap">
+              {Math.round(fromMs)} to {toMs === null ? 'now' : duration(toMs)}
             </dd>
           </div>
         ))}
