@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build deps web test test-deps lint fuzz-check test-rust test-web test-browser test-clients bench bench-peers fuzz clean
+.PHONY: help run build deps web test test-deps lint fuzz-check test-rust test-web test-browser test-clients test-alerts bench bench-peers fuzz clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -62,7 +62,7 @@ tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed 
 # one another in any case: two of them at once would measure each other.
 export ANTIPHON := $(CURDIR)/target/debug/antiphon
 
-test: lint test-rust test-web test-browser test-clients
+test: lint test-rust test-web test-browser test-clients test-alerts
 	@echo 'All tests passed.'
 
 test-deps: deps
@@ -103,6 +103,11 @@ tests/clients/npm/node_modules/.installed: tests/clients/npm/package-lock.json
 
 test-clients: test-browser .venv/.installed tests/clients/npm/node_modules/.installed
 	.venv/bin/python tests/clients/run.py
+
+# The alert rules, by Prometheus' own checker, at made-up metrics.
+test-alerts: test-deps
+	.ci/promtool check config configs/prometheus/prometheus.yml
+	.ci/promtool test rules configs/prometheus/alerts_test.yml
 
 # Fuzzing, on the stable compiler: RUSTC_BOOTSTRAP unlocks the sanitizer. What it learns is kept in fuzz/corpus, what it
 # finds in fuzz/artifacts; a finding becomes a named test. A session's metrics are freed late by their library, which

@@ -1,4 +1,4 @@
-//! Decides which web page is embedded: `web/dist`, or a page that says how to build it, so that `cargo build` alone works.
+//! Decides which web pages are embedded: `web/dist`, or a page that says how to build them, so that `cargo build` alone works.
 
 use std::env;
 use std::fs;
@@ -27,13 +27,16 @@ fn main() {
     let _ = fs::create_dir_all(&dist);
     println!("cargo::rerun-if-changed=web/dist");
     println!("cargo::rerun-if-changed=build.rs");
-    let folder = if dist.join("index.html").is_file() { dist } else { placeholder(&out) };
+    let is_built = ["index.html", "dashboard.html"].iter().all(|page| dist.join(page).is_file());
+    let folder = if is_built { dist } else { placeholder(&out) };
     println!("cargo::rustc-env=ANTIPHON_WEB_DIR={}", folder.display());
 }
 
 fn placeholder(out: &Path) -> PathBuf {
     let folder = out.join("web");
     fs::create_dir_all(&folder).expect("OUT_DIR can be written");
-    fs::write(folder.join("index.html"), NOT_BUILT).expect("OUT_DIR can be written");
+    for page in ["index.html", "dashboard.html"] {
+        fs::write(folder.join(page), NOT_BUILT).expect("OUT_DIR can be written");
+    }
     folder
 }

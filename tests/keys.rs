@@ -100,6 +100,15 @@ async fn everything_but_the_page_and_the_probes_needs_the_key() {
         assert_eq!((status, &body["error"]["code"]), (401, &json!("invalid_api_key")), "{path}");
         assert_ne!(http(&hub, Method::GET, path, Some(&format!("Bearer {KEY}")), "").await.0, 401, "{path}");
     }
+    // A browser gets the page of the dashboard, which asks for the key, and no data with it.
+    let page =
+        reqwest::Client::new().get(format!("http://{}/dashboard", hub.address)).header("accept", "text/html,*/*");
+    let page = page.send().await.expect("an answer");
+    assert_eq!(
+        (page.status().as_u16(), &page.headers()["www-authenticate"]),
+        (401, &"Bearer".parse().expect("a header"))
+    );
+    assert!(page.text().await.expect("a body").to_lowercase().starts_with("<!doctype html>"));
     // "anybody:another-key", as a browser sends what somebody typed.
     assert_eq!(http(&hub, Method::GET, "/metrics", Some("Basic YW55Ym9keTphbm90aGVyLWtleQ=="), "").await.0, 200);
     let made = secret(&hub, json!({})).await;

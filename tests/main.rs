@@ -17,6 +17,7 @@ mod layering;
 mod life;
 mod load;
 mod mcp;
+mod monitoring;
 mod noise_reduction;
 mod pressure;
 mod replay;

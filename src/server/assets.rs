@@ -9,10 +9,14 @@ use std::borrow::Cow;
 #[folder = "$ANTIPHON_WEB_DIR"]
 struct Web;
 
-/// The file at `path`, relative and without a leading slash, and its media type; the empty path is `index.html`.
-/// `None` when there is no such file. Does not block, copies nothing.
+/// The file at `path`, relative and without a leading slash, and its media type; the empty path is `index.html`,
+/// `dashboard` is `dashboard.html`. `None` when there is no such file. Does not block, copies nothing.
 pub fn asset(path: &str) -> Option<(Cow<'static, [u8]>, &'static str)> {
-    let path = if path.is_empty() { "index.html" } else { path };
+    let path = match path {
+        "" => "index.html",
+        "dashboard" => "dashboard.html",
+        other => other,
+    };
     let data = Web::get(path)?.data;
     Some((data, media_type(path)))
 }
@@ -32,9 +36,11 @@ mod tests {
 
     #[test]
     fn the_page_is_there_and_nothing_outside_it() {
-        let (page, media) = asset("").expect("a page, built or not");
-        assert_eq!(media, "text/html; charset=utf-8");
-        assert!(String::from_utf8_lossy(&page).to_lowercase().starts_with("<!doctype html>"));
+        for path in ["", "dashboard"] {
+            let (page, media) = asset(path).expect("a page, built or not");
+            assert_eq!(media, "text/html; charset=utf-8");
+            assert!(String::from_utf8_lossy(&page).to_lowercase().starts_with("<!doctype html>"));
+        }
         assert!(asset("../Cargo.toml").is_none());
         assert!(asset("no-such-file.js").is_none());
     }

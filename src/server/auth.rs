@@ -6,6 +6,7 @@
 
 use super::app::App;
 use super::guard::refused;
+use super::pages;
 use super::secrets::PREFIX;
 use crate::units::IdMint;
 use crate::wire::{self, ServerEvent, SessionUpdate, WireError};
@@ -97,12 +98,30 @@ pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: N
         Some(_) => Refusal::Wrong,
         None => Refusal::Missing,
     };
-    let mut response = refused(StatusCode::UNAUTHORIZED, refusal.code(), refusal.message());
-    // A browser asks for the password of the dashboard, and of nothing else: on the voice page it would be in the way.
-    let challenge =
-        if is_dashboard(request.uri().path()) { "Basic realm=\"Antiphon: the key is the password\"" } else { "Bearer" };
+    unauthorized(&request, refusal)
+}
+
+/// The 401. Somebody who opens the dashboard in a browser gets the page with it, which holds nothing by itself, asks for
+/// the key in its own words, and takes the one the voice chat got in the same tab: a browser's own prompt would stand
+/// before all that. Other programs are asked for the password of the dashboard, and of nothing else.
+fn unauthorized(request: &Request, refusal: Refusal) -> Response {
+    let path = request.uri().path();
+    let page = if is_dashboard(path) && takes_html(request.headers()) { pages::file(path) } else { None };
+    let challenge = match &page {
+        None if is_dashboard(path) => "Basic realm=\"Antiphon: the key is the password\"",
+        _ => "Bearer",
+    };
+    let mut response = page.unwrap_or_else(|| refused(StatusCode::UNAUTHORIZED, refusal.code(), refusal.message()));
+    *response.status_mut() = StatusCode::UNAUTHORIZED;
     response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     response
+}
+
+fn takes_html(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .is_some_and(|accept| accept.contains("text/html"))
 }
 
 /// Whom the key of a WebSocket's request stands for.

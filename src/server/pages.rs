@@ -1,4 +1,4 @@
-//! The embedded web page.
+//! The embedded web pages: the voice chat and the dashboard.
 
 use super::assets::asset;
 use super::guard::refused;
@@ -15,9 +15,14 @@ pub(super) async fn page(method: Method, uri: Uri) -> Response {
     if method != Method::GET && method != Method::HEAD {
         return refused(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not served here."));
     }
-    let Some((body, media)) = asset(path) else {
-        return refused(StatusCode::NOT_FOUND, "not_found", format!("There is nothing at '/{path}'."));
-    };
+    file(uri.path())
+        .unwrap_or_else(|| refused(StatusCode::NOT_FOUND, "not_found", format!("There is nothing at '/{path}'.")))
+}
+
+/// The page's file at `path` of an address, with all headers; `None` when there is no such file.
+pub(super) fn file(path: &str) -> Option<Response> {
+    let path = path.trim_start_matches('/');
+    let (body, media) = asset(path)?;
     // Vite puts a hash into the names under assets/; the rest may change with the next build.
     let cache = if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     let headers = [
@@ -27,5 +32,5 @@ pub(super) async fn page(method: Method, uri: Uri) -> Response {
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
     ];
-    (headers, body.into_owned()).into_response()
+    Some((headers, body.into_owned()).into_response())
 }

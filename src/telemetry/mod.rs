@@ -61,6 +61,11 @@ impl Metrics {
             .expect("there are buckets")
             .build_recorder();
         names::describe(&recorder);
+        // Shown from the start, at zero.
+        for outcome in ["confirmed", "resumed", "changed"] {
+            let _ = labelled(&recorder, names::GUESSES, "outcome", outcome);
+        }
+        let _ = counter(&recorder, names::GUESS_WASTED);
         let handles = Handles {
             prometheus: recorder.handle(),
             sessions_active: recorder.register_gauge(&Key::from_static_name(names::SESSIONS_ACTIVE), &METADATA),

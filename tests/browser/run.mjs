@@ -28,7 +28,8 @@ if (!existsSync(join(here, 'node_modules'))) stop(`run "npm ci" in ${here} first
 const [pattern] = process.argv.slice(2);
 const options = ['--test', '--test-reporter=tap', '--test-concurrency=1'];
 if (pattern) options.push(`--test-name-pattern=${pattern}`);
-const { status } = spawnSync(process.execPath, [...options, join(here, 'page.test.mjs')], { stdio: 'inherit' });
+const files = ['page.test.mjs', 'dashboard.test.mjs'].map((file) => join(here, file));
+const { status } = spawnSync(process.execPath, [...options, ...files], { stdio: 'inherit' });
 process.exit(status ?? 1);
 
 function stop(message) {

@@ -1,4 +1,4 @@
-// Which engine serves each stage, as the hub says it.
+// Which engine serves each stage, as the hub says it, and the way to the dashboard.
 
 import type { Engines } from '../state/model';
 
@@ -22,6 +22,10 @@ export function Footer({ engines, codec }: { engines: Engines | null; codec: str
           <b>{codec}</b> carries
         </span>
       )}
+      {/* A tab of its own, so that the conversation goes on; `opener` hands it this tab's key. */}
+      <a class="engine" href="dashboard" target="_blank" rel="opener">
+        latency dashboard
+      </a>
     </footer>
   );
 }

@@ -36,7 +36,7 @@ export function NoticeBar({ notice, onAction, onKey, onClose }: Props) {
   );
 }
 
-function KeyForm({ onKey }: { onKey: (key: string) => void }) {
+export function KeyForm({ onKey }: { onKey: (key: string) => void }) {
   const [key, setKey] = useState('');
   return (
     <form

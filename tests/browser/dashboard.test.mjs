@@ -1,0 +1,215 @@
+// The latency dashboard in a real Chromium: turns of a running hub, and, for what a hub cannot be made
+// to show on demand, made-up ones (stand_in.mjs) behind the same page. See `run.mjs` for what it needs.
+
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, test as nodeTest } from 'node:test';
+import { TEST_TIMEOUT_MS, openPage, poll, until } from './browser.mjs';
+import { StandIn, madeUpTurn } from './stand_in.mjs';
+import { composeWav } from './wav.mjs';
+
+const HUB_URL = process.env.HUB_URL;
+const QUESTION_WAV = process.env.QUESTION_WAV;
+if (!HUB_URL || !QUESTION_WAV) throw new Error('HUB_URL and QUESTION_WAV must be set; see the head of run.mjs');
+
+const folder = mkdtempSync(join(tmpdir(), 'antiphon-dashboard-'));
+after(() => rmSync(folder, { recursive: true }));
+
+const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
+
+/** The dashboard, once it has a line to the hub or says why not. */
+const open = (t, url, context = {}) => openPage(t, { url, path: '/dashboard', shows: '#line:not(.connecting)', context });
+
+async function madeUp(t, fill = () => {}) {
+  const standIn = new StandIn(HUB_URL);
+  fill(standIn);
+  const url = await standIn.start();
+  t.after(() => standIn.stop());
+  return { standIn, url };
+}
+
+const textOf = (page, selector) => page.locator(selector).first().innerText();
+const line = (page, kind) => page.waitForSelector(`#line.${kind}`);
+/** "1.25 s" or "312 ms" in milliseconds. */
+const inMs = (text) => parseFloat(text) * (/ms$/.test(text.trim()) ? 1 : 1000);
+
+test('a spoken and a typed turn of a real hub appear as they happen, and their parts add up', async (t) => {
+  const { page: dashboard } = await open(t, HUB_URL);
+  await line(dashboard, 'live');
+  const rows = () => dashboard.locator('.turn').evaluateAll((all) => all.map((row) => ({ id: row.dataset.turn, words: row.querySelector('.turn-words').textContent })));
+  const before = (await rows()).map(({ id }) => id);
+  /** The turn that came since, with these words. */
+  const come = async (words) => {
+    const found = async () => (await rows()).find((row) => !before.includes(row.id) && words.test(row.words));
+    await poll(async () => (await found()) !== undefined, async () => `no turn with ${words} among ${JSON.stringify(await rows())}`);
+    return (await found()).id;
+  };
+  const microphone = join(folder, 'question.wav');
+  composeWav(microphone, [1.5, QUESTION_WAV, 20]);
+  const { page: chat } = await openPage(t, { url: HUB_URL, microphone });
+  await chat.click('#talk');
+  await until(chat, 'an answer that was played whole', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.status === 'done'));
+  const spoken = await come(/time/i);
+  await chat.fill('#text', 'How many feet are in a mile?');
+  await chat.press('#text', 'Enter');
+  const typed = await come(/^How many feet are in a mile\?$/);
+
+  for (const id of [spoken, typed]) {
+    const row = dashboard.locator(`.turn[data-turn="${id}"]`);
+    await poll(async () => /\d/.test(await row.locator('.turn-ms').innerText()), async () => `no time: ${await row.innerText()}`);
+    await row.locator('.turn-row').click();
+    const detail = row.locator('.detail');
+    // The reply is whole, and heard, once it has been played.
+    await poll(async () => (await detail.locator('.heard').innerText()).length > 5, async () => `no reply: ${await detail.innerText()}`);
+    assert.ok((await detail.locator('.lane').count()) >= 2, 'the waterfall has lanes');
+    // Read at once: the record may still change when the client reports what sounded.
+    const [sum, ...parts] = await detail.locator('.parts').evaluate((list) => {
+      const texts = [...list.querySelectorAll(':scope > div')].map((row) => row.querySelector('dd').textContent);
+      return [texts.pop(), ...texts];
+    });
+    const added = parts.reduce((all, text) => all + inMs(text), 0);
+    assert.ok(parts.length >= 2 && Math.abs(inMs(sum) - added) <= parts.length * 0.5 + inMs(sum) / 100, `${parts} do not add up to ${sum}`);
+    assert.equal(await detail.locator('.parts .bad').count(), 0, 'all of the time is accounted for');
+    assert.match(await detail.innerText(), /sess_/);
+  }
+  assert.match(await textOf(dashboard, `.turn[data-turn="${typed}"] .badges`), /typed/);
+  assert.match(await textOf(dashboard, '#latest'), /How many feet/);
+  assert.match(await textOf(dashboard, '#sessions .tile-value'), /^[1-9]/);
+  assert.match(await textOf(dashboard, '#headline .big'), /^\d/);
+  // Where the machine has no GPU, it says so; either way the place is not empty.
+  assert.match(await textOf(dashboard, '#gpu'), /No GPU|%|unknown/);
+  assert.ok((await dashboard.locator('#queues dd').count()) > 0, 'queues are told');
+  // An address names one turn.
+  const named = `${HUB_URL.replace(/\/$/, '')}/dashboard#${spoken}`;
+  await dashboard.goto('about:blank');
+  await dashboard.goto(named);
+  await dashboard.waitForSelector(`.turn[data-turn="${spoken}"] .detail`);
+});
+
+test('percentiles are those of the window one chooses', async (t) => {
+  const answered = (id, agoMs, ms) => ({ ...madeUpTurn(id, Date.now() - agoMs), kind: 'speech', status: 'completed', voice_to_voice_ms: ms, parts: [{ stage: 'llm', from_ms: 0, to_ms: ms }] });
+  const { url } = await madeUp(t, (standIn) => {
+    for (let i = 0; i < 97; i += 1) standIn.turns.push(answered(i + 1, 10 * 60_000 + i, 100));
+    for (let i = 0; i < 3; i += 1) standIn.turns.push(answered(i + 101, 2 * 60_000 + i, 900));
+    standIn.turns.push(answered(200, 1_000, 2_500));
+  });
+  const { page, close } = await open(t, url);
+  await page.selectOption('#window', { label: '15 minutes' });
+  assert.equal(await textOf(page, '#headline .big'), '100ms');
+  assert.deepEqual(await page.locator('#headline .pair dd').allInnerTexts(), ['100 ms', '900 ms', '99 %']);
+  await page.selectOption('#window', { label: '5 minutes' });
+  assert.equal(await textOf(page, '#headline .big'), '900ms');
+  await page.selectOption('#window', { label: '1 minute' });
+  assert.equal(await textOf(page, '#headline .big'), '2.50s');
+  assert.equal(await page.locator('#headline .big.late').count(), 1, 'it is beyond the objective, and looks like it');
+  await page.click('#stages button:has-text("Model")');
+  assert.equal(await page.inputValue('#over-time select'), 'llm');
+  await close();
+});
+
+test('what was not heard of a reply is told apart from what was', async (t) => {
+  const { url } = await madeUp(t, (standIn) => {
+    standIn.turns.push({ ...madeUpTurn(1, Date.now() - 1_000), status: 'cancelled', barged_in: true, reply: 'Once there was a king.', heard: 'Once there' });
+  });
+  const { page, close } = await open(t, url);
+  await page.click('.turn-row');
+  assert.equal(await textOf(page, '.detail .heard'), 'Once there');
+  assert.equal((await textOf(page, '.detail .unheard')).trim(), 'was a king.');
+  assert.match(await textOf(page, '.badges'), /barge-in/);
+  assert.match(await textOf(page, '#gpu'), /No GPU/);
+  await close();
+});
+
+test('a guess is hatched, and the waited-for stretch is marked', async (t) => {
+  const { standIn, url } = await madeUp(t, (it) => it.fill(3, 1));
+  standIn.state = { gpu: [{ name: 'H200', utilization: 42, memory_bytes: 2 ** 30, memory_total_bytes: 2 ** 37 }], depth: 140 };
+  const guessed = {
+    ...madeUpTurn(9, Date.now()),
+    stages: [{ stage: 'llm', from_ms: 90, to_ms: 160, guess: 0 }],
+    parts: [{ stage: 'endpointing', from_ms: 0, to_ms: 200, guess: null }, { stage: 'playback', from_ms: 200, to_ms: 240, guess: null }],
+    guesses: [{ from_ms: 90, to_ms: 200, outcome: 'confirmed' }],
+    voice_to_voice_ms: 240,
+  };
+  const { page, close } = await open(t, url);
+  standIn.happen(guessed);
+  await page.waitForSelector(`.turn[data-turn="${guessed.id}"]`);
+  assert.equal(await page.locator('#latest .bar-of.guess').count(), 1);
+  assert.equal(await page.locator('#latest .bar-of.critical').count(), 2);
+  assert.equal(await page.locator('#latest .limit.human').count(), 1, 'the line of 200 ms is inside');
+  assert.match(await textOf(page, '#gpu'), /H200[\s\S]*42 %, 1\.0 GiB of 128 GiB/);
+  assert.match(await textOf(page, '#queues .bad'), /140/);
+  await close();
+});
+
+test('a hub without turns says what to do, and one that is gone is told and found again', async (t) => {
+  const { standIn, url } = await madeUp(t);
+  const { page, close } = await open(t, url);
+  assert.match(await textOf(page, '#no-turns'), /No turns yet[\s\S]*voice chat/);
+  standIn.fill(5, 1);
+  const port = Number(new URL(url).port);
+  await standIn.stop();
+  await line(page, 'gone');
+  assert.match(await textOf(page, '#notice'), /gone since[\s\S]*Trying/);
+  await standIn.start(port);
+  await line(page, 'live');
+  assert.equal(await page.locator('#notice').count(), 0);
+  assert.equal(await page.locator('.turn').count(), 5);
+  await close();
+});
+
+test('a key is asked for, refused when wrong, and kept in the tab when right', async (t) => {
+  const { standIn, url } = await madeUp(t, (it) => it.fill(2, 1));
+  standIn.key = 'sk-right';
+  const { page, close } = await open(t, url);
+  assert.match(await textOf(page, '#notice[data-kind=key]'), /wants a key/);
+  await page.fill('#key', 'sk-wrong');
+  await page.press('#key', 'Enter');
+  await poll(async () => /refused/.test(await textOf(page, '#notice')), async () => textOf(page, '#notice'));
+  await page.fill('#key', 'sk-right');
+  await page.press('#key', 'Enter');
+  await line(page, 'live');
+  assert.equal(await page.locator('.turn').count(), 2);
+  await page.reload();
+  await line(page, 'live');
+  await close();
+});
+
+test('the keyboard alone reaches a turn and opens it', async (t) => {
+  const { url } = await madeUp(t, (standIn) => standIn.fill(4, 1));
+  const { page, close } = await open(t, url);
+  const reached = () => page.evaluate(() => document.activeElement?.className ?? '');
+  for (let i = 0; i < 40 && (await reached()) !== 'turn-row'; i += 1) await page.keyboard.press('Tab');
+  assert.equal(await reached(), 'turn-row');
+  await page.keyboard.press('Enter');
+  await page.waitForSelector('.detail');
+  assert.equal(await page.locator('.turn-row[aria-expanded=true]').count(), 1);
+  await page.keyboard.press('Space');
+  await poll(async () => (await page.locator('.detail').count()) === 0, async () => 'it stays open');
+  await close();
+});
+
+for (const [width, height, colorScheme] of [[390, 844, 'dark'], [844, 390, 'light'], [1440, 900, 'dark']]) {
+  test(`nothing runs over the edge of a screen of ${width} by ${height}`, async (t) => {
+    const { url } = await madeUp(t, (standIn) => standIn.fill(60, 20));
+    const { page, close } = await open(t, url, { viewport: { width, height }, colorScheme, reducedMotion: 'reduce' });
+    await page.locator('.turn-row').nth(2).click();
+    await page.waitForSelector('.detail');
+    const outside = await page.evaluate((screenWidth) => {
+      const wide = document.documentElement.scrollWidth - screenWidth;
+      const names = [...document.querySelectorAll('.card, .tile, button, select, .pill, canvas, .strip, dd, td')]
+        .filter((element) => element.getBoundingClientRect().right > screenWidth + 1 || element.getBoundingClientRect().left < -1)
+        .map(({ tagName, className, id }) => `${tagName} ${id || className}`);
+      // Text that is wider than its card is cut off, which no scroll bar shows.
+      const cut = [...document.querySelectorAll('.card, .tile, .fact-box, .box')].filter((element) => element.scrollWidth > element.clientWidth + 1).map(({ id, className }) => id || className);
+      return { wide, names, cut };
+    }, width);
+    assert.deepEqual(outside, { wide: 0, names: [], cut: [] });
+    // The chart has room, and the still page really is still.
+    const { width: chart } = await page.locator('#over-time .plot').boundingBox();
+    assert.ok(chart > Math.min(300, width * 0.7), `the chart is ${chart} wide`);
+    assert.equal(await page.locator('.line-dot').evaluate((dot) => getComputedStyle(dot).animationName), 'none');
+    await close();
+  });
+}

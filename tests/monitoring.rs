@@ -1,0 +1,84 @@
+//! What `configs/grafana` and `configs/prometheus` ask for is what a hub tells at `/metrics`: each metric, and each value
+//! of a label they name.
+
+use crate::hub::hub;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+const FILES: [&str; 2] = ["configs/grafana/antiphon.json", "configs/prometheus/alerts.yml"];
+
+fn read(file: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file))
+        .unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+/// The metrics' names in a text, as the hub's `# TYPE` lines have them.
+fn metrics_in(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let names = words.filter(|word| word.starts_with("antiphon_"));
+    names.map(|name| name.strip_suffix("_bucket").unwrap_or(name).to_owned()).collect()
+}
+
+/// The `label="value"` pairs of a text with one of `labels`, whether or not a JSON string escapes the quotes.
+fn values_in(text: &str, labels: &[&str]) -> BTreeSet<String> {
+    let plain = text.replace('\\', "");
+    let of = |label: &&str| {
+        let begin = format!("{label}=\"");
+        plain
+            .match_indices(&begin)
+            .map(|(at, _)| plain[at..].split('"').take(2).collect::<Vec<_>>().join("\""))
+            .collect()
+    };
+    labels.iter().flat_map(|label| -> Vec<String> { of(label) }).collect()
+}
+
+#[tokio::test]
+async fn every_metric_that_grafana_and_prometheus_ask_for_is_told() {
+    let hub = hub("Hello.", "Hi.").await;
+    // An error's series begins with its first error.
+    let mut socket = hub.connect("").await;
+    socket.send(json!({"type": "no.such.event"})).await;
+    socket.until("error").await;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let told = reqwest::Client::new().get(format!("http://{}/metrics", hub.address)).send().await.expect("an answer");
+    let told = told.text().await.expect("a body");
+    for file in FILES {
+        let text = read(file);
+        let asked = metrics_in(&text);
+        assert!(asked.contains("antiphon_latency_seconds"), "{file} asks for nothing: {asked:?}");
+        for name in asked {
+            assert!(told.contains(&format!("# TYPE {name} ")), "{file} asks for {name}, which the hub does not tell");
+        }
+        for value in values_in(&text, &["stage", "outcome"]) {
+            assert!(told.contains(&format!("{value}\"")), "{file} asks for {value}\", which the hub does not tell");
+        }
+    }
+}
+
+#[test]
+fn the_readers_of_the_files_find_what_is_in_them() {
+    let text = r#"sum(rate(antiphon_a_bucket{stage=\"x\",job=~\"$job\"}[5m])) / antiphon_b_total{outcome="failed"}"#;
+    assert_eq!(metrics_in(text), ["antiphon_a", "antiphon_b_total"].map(String::from).into());
+    assert_eq!(values_in(text, &["stage", "outcome"]), ["stage=\"x", "outcome=\"failed"].map(String::from).into());
+}
+
+#[test]
+fn grafanas_panels_have_queries_and_stand_beside_one_another() {
+    let dashboard: Value = serde_json::from_str(&read(FILES[0])).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let ids: BTreeSet<_> = panels.iter().map(|panel| panel["id"].as_u64()).collect();
+    assert_eq!(ids.len(), panels.len(), "each has a number of its own");
+    let mut taken = BTreeSet::new();
+    for panel in panels {
+        let title = &panel["title"];
+        let queries = panel["targets"].as_array().expect("targets");
+        assert!(queries.iter().all(|query| query["expr"].as_str().is_some_and(|expr| !expr.is_empty())), "{title}");
+        let [x, y, w, h] = ["x", "y", "w", "h"].map(|side| panel["gridPos"][side].as_u64().expect("a number"));
+        assert!(x + w <= 24 && w > 0 && h > 0, "{title} runs over the edge");
+        for cell in (x..x + w).flat_map(|x| (y..y + h).map(move |y| (x, y))) {
+            assert!(taken.insert(cell), "{title} stands on another");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+// Percentiles of waits, now and over time. Pure: times come in, numbers go out.
+
+import { STAGES, type Span, type Stage, type Turn } from './turn';
+
+export interface Percentiles {
+  n: number;
+  p50: number | null;
+  p95: number | null;
+  p99: number | null;
+}
+
+/** What a chart can show: the whole wait, or one stage's share of it. */
+export type Measure = 'voice_to_voice' | Stage;
+export const MEASURES: readonly Measure[] = ['voice_to_voice', ...STAGES];
+
+/** One value, and the moment (ms since 1970) it belongs to. */
+export interface Sample {
+  at: number;
+  ms: number;
+}
+
+/** Nearest rank: the smallest value that at least `share` of all are no larger than. Null of none. */
+export function percentile(sorted: readonly number[], share: number): number | null {
+  return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? null;
+}
+
+export function percentiles(values: readonly number[]): Percentiles {
+  const sorted = [...values].sort((a, b) => a - b);
+  return { n: sorted.length, p50: percentile(sorted, 0.5), p95: percentile(sorted, 0.95), p99: percentile(sorted, 0.99) };
+}
+
+/** What a turn took of a measure; null where it was not answered, or the stage had no part in the wait. */
+export function valueOf(turn: Turn, measure: Measure): number | null {
+  if (measure === 'voice_to_voice') return turn.voiceToVoiceMs;
+  const own = turn.parts.filter(({ stage }) => stage === measure);
+  return own.length === 0 ? null : own.reduce((sum, part) => sum + lengthOf(part), 0);
+}
+
+export function lengthOf({ fromMs, toMs }: Span): number {
+  return Math.max(0, (toMs ?? fromMs) - fromMs);
+}
+
+/** The measure of all answered turns, oldest first. */
+export function samples(turns: readonly Turn[], measure: Measure): Sample[] {
+  const found = turns.flatMap((turn) => {
+    const ms = valueOf(turn, measure);
+    return ms === null ? [] : [{ at: turn.startedAt, ms }];
+  });
+  return found.sort((a, b) => a.at - b.at);
+}
+
+/** Those of the last `windowMs` until `now`. */
+export function recent(all: readonly Sample[], now: number, windowMs: number): number[] {
+  return all.filter(({ at }) => at > now - windowMs && at <= now).map(({ ms }) => ms);
+}
+
+export interface Series {
+  /** Milliseconds since 1970. */
+  at: number[];
+  p50: (number | null)[];
+  p95: (number | null)[];
+  p99: (number | null)[];
+}
+
+/**
+ * Percentiles of a window that slides from `from` to `to` in `nPoints` steps. `all` is sorted by time.
+ * Where no turn lies in the window, there is a gap, not a zero.
+ */
+export function sliding(all: readonly Sample[], from: number, to: number, windowMs: number, nPoints: number): Series {
+  const series: Series = { at: [], p50: [], p95: [], p99: [] };
+  let first = 0;
+  let after = 0;
+  for (let i = 0; i < nPoints; i += 1) {
+    const at = from + ((to - from) * i) / Math.max(1, nPoints - 1);
+    while (after < all.length && (all[after]?.at ?? Infinity) <= at) after += 1;
+    while (first < after && (all[first]?.at ?? Infinity) <= at - windowMs) first += 1;
+    const { p50, p95, p99 } = percentiles(all.slice(first, after).map(({ ms }) => ms));
+    series.at.push(at);
+    series.p50.push(p50);
+    series.p95.push(p95);
+    series.p99.push(p99);
+  }
+  return series;
+}
+
+export interface Summary {
+  turns: number;
+  bargeIns: number;
+  failed: number;
+  guesses: number;
+  confirmed: number;
+  wastedMs: number;
+  /** Share of the answered turns that began within `OBJECTIVE_MS`; null of none. */
+  within: number | null;
+}
+
+/** A turn is to be answered within this. */
+export const OBJECTIVE_MS = 2_000;
+/** Between people a turn changes hands in about this time. */
+export const HUMAN_MS = 200;
+
+export function summary(turns: readonly Turn[], now: number, windowMs: number): Summary {
+  const inside = turns.filter(({ startedAt }) => startedAt > now - windowMs && startedAt <= now);
+  const waits = inside.flatMap(({ voiceToVoiceMs }) => (voiceToVoiceMs === null ? [] : [voiceToVoiceMs]));
+  const guesses = inside.flatMap((turn) => turn.guesses);
+  return {
+    turns: inside.length,
+    bargeIns: inside.filter(({ bargedIn }) => bargedIn).length,
+    failed: inside.filter(({ status }) => status === 'failed').length,
+    guesses: guesses.length,
+    confirmed: guesses.filter(({ outcome }) => outcome === 'confirmed').length,
+    wastedMs: inside.reduce((sum, { wastedMs }) => sum + wastedMs, 0),
+    within: waits.length === 0 ? null : waits.filter((ms) => ms <= OBJECTIVE_MS).length / waits.length,
+  };
+}

@@ -1,0 +1,197 @@
+// What the hub says of a turn and of itself, as `/api/turns` and `/api/state` have it. All times of
+// a turn are milliseconds from the end of the user's speech. What is missing or of another type
+// becomes null or empty here, so that the view never has to doubt.
+
+export const STAGES = ['endpointing', 'stt', 'queue', 'llm', 'chunking', 'tts', 'sending', 'playback'] as const;
+export type Stage = (typeof STAGES)[number];
+
+export const MARKS = [
+  'speech_end',
+  'end_confirmed',
+  'stt_final',
+  'response_started',
+  'llm_first_token',
+  'first_chunk',
+  'tts_first_audio',
+  'first_audio_sent',
+  'first_audio_heard',
+] as const;
+export type Mark = (typeof MARKS)[number];
+
+const STATUSES = ['listening', 'answering', 'completed', 'cancelled', 'incomplete', 'failed', 'unanswered'] as const;
+export type Status = (typeof STATUSES)[number];
+
+export interface Span {
+  stage: Stage;
+  fromMs: number;
+  /** Null while it runs. */
+  toMs: number | null;
+  /** Number of the guess it worked for; null: for the confirmed turn. */
+  guess: number | null;
+}
+
+export interface Guess {
+  fromMs: number;
+  toMs: number | null;
+  /** confirmed, resumed, changed, refused; null while it is open. */
+  outcome: string | null;
+}
+
+export interface Turn {
+  id: string;
+  sessionId: string;
+  number: number;
+  /** Milliseconds since 1970. */
+  startedAt: number;
+  kind: string;
+  status: Status;
+  error: string | null;
+  bargedIn: boolean;
+  transcript: string | null;
+  reply: string | null;
+  heard: string | null;
+  marks: Partial<Record<Mark, number>>;
+  voiceToVoiceMs: number | null;
+  heardBy: string | null;
+  /** The critical path: contiguous, from 0 to the voice-to-voice time. */
+  parts: Span[];
+  /** All that ran, overlapping. */
+  stages: Span[];
+  waits: Record<string, number>;
+  guesses: Guess[];
+  wastedMs: number;
+  endpointing: Record<string, number | string>;
+  audio: Record<string, number>;
+  engines: Record<string, string>;
+  usage: Record<string, number>;
+}
+
+export interface Gpu {
+  name: string;
+  /** Per cent of the time in which something ran on it. */
+  utilization: number | null;
+  memoryBytes: number | null;
+  memoryTotalBytes: number | null;
+}
+
+export interface HubState {
+  /** Milliseconds since 1970, of the hub's clock. */
+  at: number;
+  sessions: number;
+  connections: number;
+  queues: Record<string, number>;
+  engines: Record<string, string>;
+  cpuPercent: number | null;
+  memoryBytes: number | null;
+  /** Null: the machine has none, or none that the hub can see. */
+  gpus: Gpu[] | null;
+  counters: Record<string, number>;
+}
+
+type Json = Record<string, unknown>;
+
+/** Null where it has no identifier or no date: such a turn cannot be shown. */
+export function turnFrom(body: unknown): Turn | null {
+  const it = json(body);
+  const startedAt = Date.parse(text(it['started_at']) ?? '');
+  const id = text(it['id']);
+  if (id === null || Number.isNaN(startedAt)) return null;
+  return {
+    id,
+    startedAt,
+    sessionId: text(it['session_id']) ?? '',
+    number: number(it['turn']) ?? 0,
+    kind: text(it['kind']) ?? 'speech',
+    status: STATUSES.find((status) => status === it['status']) ?? 'answering',
+    error: text(it['error']),
+    bargedIn: it['barged_in'] === true,
+    transcript: text(it['transcript']),
+    reply: text(it['reply']),
+    heard: text(it['heard']),
+    marks: numbers(it['marks']),
+    voiceToVoiceMs: number(it['voice_to_voice_ms']),
+    heardBy: text(it['heard_by']),
+    parts: spans(it['parts']),
+    stages: spans(it['stages']),
+    waits: numbers(it['waits']),
+    guesses: list(it['guesses']).map((guess) => ({
+      fromMs: number(guess['from_ms']) ?? 0,
+      toMs: number(guess['to_ms']),
+      outcome: text(guess['outcome']),
+    })),
+    wastedMs: number(it['wasted_ms']) ?? 0,
+    endpointing: plain(it['endpointing']),
+    audio: inOrder(numbers(it['audio']), ['generated_ms', 'sent_ms', 'heard_ms']),
+    engines: inOrder(texts(it['engines']), ['vad', 'stt', 'llm', 'tts']),
+    usage: numbers(it['usage']),
+  };
+}
+
+export function stateFrom(body: unknown): HubState | null {
+  const it = json(body);
+  const at = Date.parse(text(it['at']) ?? '');
+  if (Number.isNaN(at)) return null;
+  const process = json(it['process']);
+  const gpus = Array.isArray(it['gpu']) ? list(it['gpu']) : [];
+  return {
+    at,
+    sessions: number(it['sessions']) ?? 0,
+    connections: number(it['connections']) ?? 0,
+    queues: numbers(it['queues']),
+    engines: texts(it['engines']),
+    cpuPercent: number(process['cpu_percent']),
+    memoryBytes: number(process['memory_bytes']),
+    gpus: gpus.length === 0 ? null : gpus.map(gpuFrom),
+    counters: numbers(it['counters']),
+  };
+}
+
+function gpuFrom(it: Json): Gpu {
+  return {
+    name: text(it['name']) ?? 'GPU',
+    utilization: number(it['utilization']),
+    memoryBytes: number(it['memory_bytes']),
+    memoryTotalBytes: number(it['memory_total_bytes']),
+  };
+}
+
+function spans(value: unknown): Span[] {
+  return list(value).flatMap((it) => {
+    const stage = STAGES.find((known) => known === it['stage']);
+    const fromMs = number(it['from_ms']);
+    return stage === undefined || fromMs === null ? [] : [{ stage, fromMs, toMs: number(it['to_ms']), guess: number(it['guess']) }];
+  });
+}
+
+function json(value: unknown): Json {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : {};
+}
+
+function list(value: unknown): Json[] {
+  return Array.isArray(value) ? value.map(json) : [];
+}
+
+function text(value: unknown): string | null {
+  return typeof value === 'string' ? value : null;
+}
+
+function number(value: unknown): number | null {
+  return typeof value === 'number' && Number.isFinite(value) ? value : null;
+}
+
+function only<T>(value: unknown, fits: (value: unknown) => value is T): Record<string, T> {
+  const entries = Object.entries(json(value)).filter((entry): entry is [string, T] => fits(entry[1]));
+  return Object.fromEntries(entries);
+}
+
+/** What is known first, in the order of a turn; JSON has no order of its own. */
+function inOrder<T>(values: Record<string, T>, first: readonly string[]): Record<string, T> {
+  const known = first.filter((key) => key in values);
+  return Object.fromEntries([...known, ...Object.keys(values).filter((key) => !first.includes(key))].map((key) => [key, values[key] as T]));
+}
+
+const isNumber = (value: unknown): value is number => number(value) !== null;
+const isText = (value: unknown): value is string => typeof value === 'string';
+const numbers = (value: unknown) => only(value, isNumber);
+const texts = (value: unknown) => only(value, isText);
+const plain = (value: unknown) => only(value, (it): it is number | string => isNumber(it) || isText(it));

@@ -1,0 +1,91 @@
+// Where the bars of a turn's waterfall stand. Pure; the view draws what this says.
+
+import { MARKS, STAGES, type Mark, type Span, type Stage, type Turn } from './turn';
+
+export interface Bar {
+  stage: Stage;
+  fromMs: number;
+  toMs: number;
+  guess: number | null;
+  /** It still runs: its end is not known yet. */
+  open: boolean;
+}
+
+export interface Lane {
+  stage: Stage;
+  bars: Bar[];
+  /** The stretches of this stage that the answer waited for. */
+  critical: Bar[];
+}
+
+export interface Waterfall {
+  fromMs: number;
+  toMs: number;
+  /** There is more on either side. */
+  isCut: boolean;
+  lanes: Lane[];
+  marks: { mark: Mark; ms: number }[];
+}
+
+/** Before the end of speech, and after the first sound of the answer, so much of the wait is of interest. */
+const BEFORE = 0.35;
+const AFTER = 1.4;
+/** A guess that was dropped lies before it; it is shown where it is no further away than the wait is long. */
+const GUESS_BEFORE = 1.2;
+
+/**
+ * Lanes of the stages that ran or were waited for, in the order of a turn, and the stretch of time to
+ * show: the wait and a little around it, or all that is known.
+ */
+export function waterfall(turn: Turn, whole: boolean): Waterfall {
+  const latest = lastKnown(turn);
+  const bars = turn.stages.map((span) => barOf(span, latest));
+  const critical = turn.parts.map((span) => barOf(span, latest));
+  const lanes = STAGES.map((stage) => ({
+    stage,
+    bars: bars.filter((bar) => bar.stage === stage),
+    critical: critical.filter((bar) => bar.stage === stage),
+  })).filter((lane) => lane.bars.length > 0 || lane.critical.length > 0);
+  const marks = MARKS.flatMap((mark) => {
+    const ms = turn.marks[mark];
+    return ms === undefined ? [] : [{ mark, ms }];
+  });
+  const all = [...bars, ...critical];
+  const earliest = Math.min(0, ...all.map(({ fromMs }) => fromMs), ...marks.map(({ ms }) => ms));
+  const waitMs = Math.max(1, turn.voiceToVoiceMs ?? latest);
+  const guessed = turn.guesses.map(({ fromMs }) => fromMs).filter((ms) => ms > -GUESS_BEFORE * waitMs);
+  const fromMs = Math.max(earliest, Math.min(-BEFORE * waitMs, ...guessed));
+  const toMs = Math.max(1, Math.min(latest, AFTER * waitMs));
+  const isCut = fromMs > earliest || toMs < latest;
+  return whole ? { fromMs: earliest, toMs: Math.max(1, latest), isCut, lanes, marks } : { fromMs, toMs, isCut, lanes, marks };
+}
+
+/** The latest moment that anything is known of. */
+export function lastKnown(turn: Turn): number {
+  const spans = [...turn.stages, ...turn.parts, ...turn.guesses];
+  return Math.max(0, turn.voiceToVoiceMs ?? 0, ...spans.map(({ fromMs, toMs }) => toMs ?? fromMs), ...Object.values(turn.marks));
+}
+
+function barOf({ stage, fromMs, toMs, guess }: Span, latest: number): Bar {
+  return { stage, fromMs, toMs: Math.max(fromMs, toMs ?? latest), guess, open: toMs === null };
+}
+
+/** Round steps for an axis from `from` to `to`, about `most` of them. */
+export function ticks(from: number, to: number, most: number): number[] {
+  const rough = (to - from) / Math.max(1, most);
+  const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1e-9)));
+  const step = ([1, 2, 5].find((factor) => factor * power >= rough) ?? 10) * power;
+  const found: number[] = [];
+  for (let i = Math.ceil(from / step); i * step <= to + step * 1e-9; i += 1) found.push(i * step + 0);
+  return found;
+}
+
+/** The reply, cut where it stopped being heard. `unknown`: the hub does not say what was heard. */
+export function heardOf(turn: Turn): { heard: string; unheard: string; unknown: boolean } {
+  const reply = turn.reply ?? '';
+  if (turn.heard === null) return { heard: reply, unheard: '', unknown: true };
+  // Spaces at the cut are nobody's; a heard text that is no beginning of the reply stands for itself.
+  const heard = turn.heard.trimEnd();
+  if (!reply.startsWith(heard)) return { heard: turn.heard, unheard: '', unknown: false };
+  return { heard, unheard: reply.slice(heard.length), unknown: false };
+}

@@ -1,0 +1,87 @@
+// Numbers and names as people read them.
+
+import type { Measure } from './percentiles';
+import type { Mark, Stage, Status } from './turn';
+
+/** 0.03 -> "0 ms", 0.42 -> "0.4 ms", 312.4 -> "312 ms", 2340 -> "2.34 s". */
+export function duration(ms: number): string {
+  if (Math.abs(ms) >= 60_000) return `${(ms / 60_000).toFixed(1)} min`;
+  if (Math.abs(ms) >= 999.5) return `${(ms / 1_000).toFixed(2)} s`;
+  if (Math.abs(ms) >= 9.95 || Math.abs(ms) < 0.05) return `${Math.round(ms)} ms`;
+  return `${ms.toFixed(1)} ms`;
+}
+
+export function bytes(n: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let value = n;
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit] ?? ''}`;
+}
+
+/** Only all is 100 %: 0.9996 -> "99.9 %". */
+export function percent(share: number): string {
+  const value = share < 1 ? Math.min(share * 100, 99.9) : 100;
+  return `${value.toFixed(value > 10 && value < 99.5 ? 0 : 1).replace(/\.0$/, '')} %`;
+}
+
+export const clock = (at: number) => new Date(at).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });
+
+/** What a stage does, in the words of the chat page. */
+export const STAGE_WORDS: Record<Stage, { name: string; does: string }> = {
+  endpointing: { name: 'Endpointing', does: 'waiting for the end of the turn' },
+  stt: { name: 'Transcript', does: 'speech to text, after the end' },
+  queue: { name: 'Queue', does: 'waiting for a free engine' },
+  llm: { name: 'Model', does: 'until its first token' },
+  chunking: { name: 'Phrase', does: 'until there is enough to speak' },
+  tts: { name: 'Voice', does: 'text to speech, first sound' },
+  sending: { name: 'Sending', does: 'until the first audio left' },
+  playback: { name: 'Playback', does: 'network and loudspeaker' },
+};
+
+export const measureName = (measure: Measure) => (measure === 'voice_to_voice' ? 'Voice to voice' : STAGE_WORDS[measure].name);
+
+export const MARK_WORDS: Record<Mark, string> = {
+  speech_end: 'speech ended',
+  end_confirmed: 'end confirmed',
+  stt_final: 'final transcript',
+  response_started: 'response started',
+  llm_first_token: 'first token',
+  first_chunk: 'first phrase',
+  tts_first_audio: 'first sound made',
+  first_audio_sent: 'first sound sent',
+  first_audio_heard: 'first sound heard',
+};
+
+export const STATUS_WORDS: Record<Status, string> = {
+  listening: 'listening',
+  answering: 'answering',
+  completed: 'answered',
+  cancelled: 'cut off',
+  incomplete: 'incomplete',
+  failed: 'failed',
+  unanswered: 'not answered',
+};
+
+export const OUTCOME_WORDS: Record<string, string> = {
+  confirmed: 'right: the turn was over',
+  resumed: 'dropped: the person went on',
+  changed: 'dropped: the final words differed',
+  refused: 'not started: no room for a guess',
+};
+
+/** Names of fields the hub may add to without this page knowing: `tts_queue_ms` -> "tts queue". */
+export const fieldName = (key: string) => key.replace(/^n_/, '').replace(/_(ms|db|semitones|tokens)$/, '').replaceAll('_', ' ');
+
+/** The value of such a field with the unit its name carries. */
+export function fieldValue(key: string, value: number | string): string {
+  if (typeof value === 'string') return value;
+  if (key.endsWith('_ms')) return duration(value);
+  if (key.endsWith('_db')) return `${value.toFixed(1)} dB`;
+  if (key.endsWith('_semitones')) return `${value.toFixed(1)} semitones`;
+  if (key.endsWith('probability')) return percent(value);
+  return Number.isInteger(value) ? String(value) : value.toFixed(2);
+}

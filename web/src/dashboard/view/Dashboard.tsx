@@ -1,0 +1,103 @@
+// The whole dashboard: how fast, since when, where the time went, and each turn of it.
+
+import { useEffect, useMemo, useState } from 'preact/hooks';
+import { Mark } from '../../view/icons';
+import type { Book } from '../data/book';
+import { type Measure, percentiles, recent, samples, summary } from '../data/percentiles';
+import type { Feed } from '../feed';
+import { Headline } from './Headline';
+import { LineNotice, LineState } from './LineNotice';
+import { Machine } from './Machine';
+import { OverTime } from './OverTime';
+import { Stages } from './Stages';
+import { Tally } from './Tally';
+import { Turns } from './Turns';
+import { DEFAULT_WINDOW_MS, WindowChoice } from './WindowChoice';
+
+export function Dashboard({ feed }: { feed: Feed }) {
+  const book = useBook(feed);
+  const [windowMs, setWindowMs] = useState(DEFAULT_WINDOW_MS);
+  const [measure, setMeasure] = useState<Measure>('voice_to_voice');
+  const now = nowOf(book);
+  const chosen = useMemo(() => samples(book.turns, measure), [book.turns, measure]);
+  const waits = useMemo(() => samples(book.turns, 'voice_to_voice'), [book.turns]);
+  const inWindow = summary(book.turns, now, windowMs);
+  const state = book.states.at(-1) ?? null;
+  const isEmpty = book.turns.length === 0;
+  return (
+    <div class="dash" data-line={book.line.kind}>
+      <header class="header">
+        <h1 class="name">
+          <Mark /> Antiphon <span class="name-what">latency</span>
+        </h1>
+        <div class="choices">
+          <LineState line={book.line} />
+          <WindowChoice windowMs={windowMs} onWindow={setWindowMs} />
+          <a class="pill" href="./">
+            Voice chat
+          </a>
+        </div>
+      </header>
+      <LineNotice line={book.line} onRetry={feed.retry} onKey={(key) => feed.useKey(key)} />
+      <main class={`board ${isEmpty ? 'is-empty' : ''}`}>
+        {isEmpty ? (
+          <NoTurns book={book} />
+        ) : (
+          <>
+            <Headline percentiles={percentiles(recent(waits, now, windowMs))} within={inWindow.within} windowMs={windowMs} />
+            <OverTime samples={chosen} measure={measure} now={now} windowMs={windowMs} onMeasure={setMeasure} />
+            <Stages turns={book.turns} now={now} windowMs={windowMs} measure={measure} onMeasure={setMeasure} />
+          </>
+        )}
+        {(state !== null || !isEmpty) && <Tally summary={inWindow} state={state} windowMs={windowMs} />}
+        {!isEmpty && <Turns turns={book.turns} />}
+        {state !== null && <Machine states={book.states} />}
+      </main>
+    </div>
+  );
+}
+
+function NoTurns({ book }: { book: Book }) {
+  const isLive = book.line.kind === 'live';
+  return (
+    <section class="card area-empty" id="no-turns">
+      <h2>{isLive ? 'No turns yet' : book.line.kind === 'connecting' ? 'Connecting to the hub' : 'Nothing to show yet'}</h2>
+      {isLive ? (
+        <p>
+          <a href="./">Open the voice chat</a> and ask something, or speak a recording to the hub from a shell: <code>antiphon ask question.wav --url {location.origin}</code>. Each turn appears here as it
+          happens.
+        </p>
+      ) : (
+        <p>Turns appear here as soon as the hub answers.</p>
+      )}
+    </section>
+  );
+}
+
+/** The hub's clock, so that a viewer's wrong one does no harm; frozen while the hub is gone. */
+function nowOf(book: Book): number {
+  const known = Math.max(book.states.at(-1)?.at ?? 0, book.turns[0]?.startedAt ?? 0);
+  return known > 0 ? known : Date.now();
+}
+
+/** Draws at most once an animation frame, however many events came. */
+function useBook(feed: Feed): Book {
+  const [book, setBook] = useState(feed.book);
+  useEffect(() => {
+    let frame = 0;
+    const draw = () => {
+      frame = 0;
+      setBook(feed.book);
+    };
+    const stop = feed.subscribe(() => {
+      // A hidden page has no animation frames, and nobody who looks: it draws when it is shown again.
+      frame ||= requestAnimationFrame(draw);
+    });
+    draw();
+    return () => {
+      stop();
+      cancelAnimationFrame(frame);
+    };
+  }, [feed]);
+  return book;
+}

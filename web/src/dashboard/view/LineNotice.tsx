@@ -1,0 +1,86 @@
+// How the line to the hub is: a word in the header, and what to do where something is in the way.
+
+import { useEffect, useState } from 'preact/hooks';
+import { KeyForm } from '../../view/NoticeBar';
+import type { Line } from '../data/book';
+import { clock } from '../data/words';
+import { BUSY } from '../feed';
+
+const WORDS: Record<Line['kind'], string> = {
+  connecting: 'Connecting',
+  live: 'Live',
+  gone: 'Hub gone',
+  key: 'Key needed',
+  unfit: 'No line',
+};
+
+export function LineState({ line }: { line: Line }) {
+  return (
+    <span class={`line-state ${line.kind}`} id="line" role="status">
+      <i class="line-dot" />
+      {WORDS[line.kind]}
+    </span>
+  );
+}
+
+interface Props {
+  line: Line;
+  onRetry: () => void;
+  onKey: (key: string) => void;
+}
+
+export function LineNotice({ line, onRetry, onKey }: Props) {
+  return (
+    <div class="notice-place" role="alert">
+      {line.kind === 'key' && (
+        <div id="notice" class="notice warning" data-kind="key">
+          <p>
+            <strong>{line.refused ? 'The hub refused this key.' : 'This hub wants a key.'}</strong>{' '}
+            {line.refused ? 'It may have been mistyped, or taken out of use.' : 'Ask whoever runs it; it stays in this tab.'}
+          </p>
+          <div class="notice-actions">
+            <KeyForm onKey={onKey} />
+          </div>
+        </div>
+      )}
+      {line.kind === 'gone' && (
+        <div id="notice" class="notice warning" data-kind="gone">
+          <p>
+            <strong>The hub is gone since {clock(line.since)}.</strong> What is shown is from before. <Countdown until={line.retryAt} />
+          </p>
+          <div class="notice-actions">
+            <button type="button" class="pill" onClick={onRetry}>
+              Try now
+            </button>
+          </div>
+        </div>
+      )}
+      {line.kind === 'unfit' && (
+        <div id="notice" class="notice warning" data-kind="unfit">
+          <p>
+            {line.status === BUSY ? (
+              <>
+                <strong>Enough dashboards follow this hub already.</strong> It tries again from time to time; close another one to make room.
+              </>
+            ) : (
+              <>
+                <strong>The hub has no record of its turns here.</strong> It answered <code>/api/turns</code> with {line.status}.
+              </>
+            )}
+          </p>
+        </div>
+      )}
+    </div>
+  );
+}
+
+/** Not read out: an alert that changes every second would be. */
+function Countdown({ until }: { until: number }) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 250);
+    return () => clearInterval(timer);
+  }, []);
+  const seconds = Math.ceil((until - now) / 1000);
+  return <span aria-hidden="true">{seconds > 0 ? `Trying again in ${seconds} s.` : 'Trying now.'}</span>;
+}

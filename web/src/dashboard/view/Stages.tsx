@@ -1,0 +1,71 @@
+// Where the time goes: each stage's share of the wait, its percentiles, and the choice of what the chart shows.
+
+import { useMemo } from 'preact/hooks';
+import { MEASURES, type Measure, type Percentiles, percentiles, recent, samples } from '../data/percentiles';
+import type { Turn } from '../data/turn';
+import { STAGE_WORDS, duration, measureName } from '../data/words';
+
+interface Props {
+  turns: readonly Turn[];
+  now: number;
+  windowMs: number;
+  measure: Measure;
+  onMeasure: (measure: Measure) => void;
+}
+
+export function Stages({ turns, now, windowMs, measure, onMeasure }: Props) {
+  const all = useMemo(() => MEASURES.map((of) => ({ of, samples: samples(turns, of) })), [turns]);
+  const rows = all.map(({ of, samples: own }) => ({ of, own: percentiles(recent(own, now, windowMs)) })).filter(({ of, own }) => own.n > 0 || of === 'voice_to_voice');
+  const widest = Math.max(1, ...rows.filter(({ of }) => of !== 'voice_to_voice').map(({ own }) => own.p95 ?? 0));
+  return (
+    <section class="card area-stages" id="stages" aria-label="Stages">
+      <h2>Where the time goes</h2>
+      <table class="stage-table">
+        <thead>
+          <tr>
+            <th scope="col">What the answer waited for</th>
+            <th scope="col">p50</th>
+            <th scope="col">p95</th>
+            <th scope="col">p99</th>
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map(({ of, own }) => (
+            <Row key={of} of={of} own={own} widest={widest} isShown={of === measure} onMeasure={onMeasure} />
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
+
+interface RowProps {
+  of: Measure;
+  own: Percentiles;
+  widest: number;
+  isShown: boolean;
+  onMeasure: (measure: Measure) => void;
+}
+
+function Row({ of, own, widest, isShown, onMeasure }: RowProps) {
+  const cell = (ms: number | null) => <td>{ms === null ? '–' : duration(ms)}</td>;
+  return (
+    <tr class={isShown ? 'is-shown' : ''}>
+      <th scope="row">
+        <button type="button" aria-pressed={isShown} title={of === 'voice_to_voice' ? 'the whole wait' : STAGE_WORDS[of].does} onClick={() => onMeasure(of)}>
+          <i class={`dot fill-${of}`} />
+          {measureName(of)}
+        </button>
+        {of !== 'voice_to_voice' && (
+          <span class="range" aria-hidden="true">
+            <i class={`fill-${of}`} style={{ width: `${((own.p50 ?? 0) / widest) * 100}%` }} />
+            <i class={`fill-${of} faint`} style={{ width: `${(Math.max(0, (own.p95 ?? 0) - (own.p50 ?? 0)) / widest) * 100}%` }} />
+          </span>
+        )}
+      </th>
+      {cell(own.p50)}
+      {cell(own.p95)}
+      {cell(own.p99)}
+    </tr>
+  );
+}

@@ -1,0 +1,59 @@
+// What is counted: sessions, turns, barge-ins, errors, guesses and what they cost in vain.
+
+import type { Summary } from '../data/percentiles';
+import type { HubState } from '../data/turn';
+import { duration, percent } from '../data/words';
+import { windowName } from './WindowChoice';
+
+interface Props {
+  summary: Summary;
+  state: HubState | null;
+  windowMs: number;
+}
+
+export function Tally({ summary, state, windowMs }: Props) {
+  const total = (name: string) => state?.counters[name] ?? null;
+  const responses = total('responses') ?? 0;
+  const errors = total('errors');
+  const wastedS = total('guess_wasted_seconds');
+  const guesses = total('guesses');
+  return (
+    <section class="area-tally tally" aria-label="Counts">
+      <Tile id="sessions" name="Sessions now" value={state ? String(state.sessions) : '–'} note={state ? `${count(state.connections, 'connection')}` : ''} />
+      <Tile id="turns-count" name="Turns" value={String(summary.turns)} note={since(total('turns'))} />
+      <Tile id="barge-ins" name="Barge-ins" value={String(summary.bargeIns)} note={since(total('barge_ins'))} />
+      <Tile
+        id="errors"
+        name="Errors"
+        value={errors === null ? String(summary.failed) : String(errors)}
+        note={errors === null ? 'failed turns' : errorNote(errors, responses)}
+        bad={(errors ?? summary.failed) > 0}
+      />
+      <Tile id="guesses" name="Guesses right" value={summary.guesses > 0 ? percent(summary.confirmed / summary.guesses) : '–'} note={guesses === null ? '' : `${guesses} since the start`} />
+      <Tile id="wasted" name="Wasted on guesses" value={duration(summary.wastedMs)} note={wastedS === null ? '' : `${duration(wastedS * 1000)} since the start`} />
+      <p class="tally-note quiet">
+        Turns, barge-ins and guesses of the last {windowName(windowMs)}; errors since the start of the hub.
+      </p>
+    </section>
+  );
+}
+
+/** Not every error ends a response: a client's mistakes are errors too. */
+function errorNote(errors: number, responses: number): string {
+  if (responses === 0) return 'since the start';
+  const share = errors <= responses ? `${percent(errors / responses)} of ` : 'in ';
+  return share + count(responses, 'response');
+}
+
+const since = (total: number | null) => (total === null ? '' : `${total} since the start`);
+const count = (n: number, what: string) => `${n} ${what}${n === 1 ? '' : 's'}`;
+
+function Tile({ id, name, value, note, bad = false }: { id: string; name: string; value: string; note: string; bad?: boolean }) {
+  return (
+    <div class={`tile ${bad ? 'bad' : ''}`} id={id}>
+      <span class="tile-name">{name}</span>
+      <b class="tile-value">{value}</b>
+      <span class="tile-note">{note}</span>
+    </div>
+  );
+}

@@ -1,0 +1,158 @@
+// One turn in full: what was said, what was heard of the answer, and where each millisecond went.
+
+import type { ComponentChildren } from 'preact';
+import { lengthOf } from '../data/percentiles';
+import { MARKS, type Turn } from '../data/turn';
+import { heardOf } from '../data/waterfall';
+import { MARK_WORDS, OUTCOME_WORDS, STAGE_WORDS, STATUS_WORDS, duration, fieldName, fieldValue } from '../data/words';
+import { Waterfall } from './Waterfall';
+
+/** Parts and total are rounded to a microsecond each. */
+const ROUNDING_MS = 0.01;
+
+export function TurnDetail({ turn }: { turn: Turn }) {
+  return (
+    <div class="detail" id={`detail-${turn.id}`}>
+      <Words turn={turn} />
+      {turn.error !== null && <p class="detail-error">{turn.error}</p>}
+      <Waterfall turn={turn} />
+      <div class="fact-boxes">
+        <Parts turn={turn} />
+        <Facts name="Moments" entries={MARKS.flatMap((mark) => (turn.marks[mark] === undefined ? [] : [[MARK_WORDS[mark], duration(turn.marks[mark])] as const]))} />
+        <Facts name="Why the turn was over" entries={fields(turn.endpointing)}>
+          {Object.keys(turn.endpointing).length === 0 && <p class="quiet">It was not decided from sound.</p>}
+        </Facts>
+        <Guesses turn={turn} />
+        <Facts name="Waits inside" entries={fields(turn.waits)} />
+        <Facts name="Audio of the answer" entries={fields(turn.audio)} />
+        <Facts name="Made by" entries={[...Object.entries(turn.engines), ...fields(turn.usage).map(([key, value]) => [`${key} tokens`, value] as const)]} />
+        <Facts
+          name="Record"
+          entries={[
+            ['turn', turn.id],
+            ['session', turn.sessionId],
+            ['ended', STATUS_WORDS[turn.status]],
+          ]}
+        />
+      </div>
+    </div>
+  );
+}
+
+function Words({ turn }: { turn: Turn }) {
+  const { heard, unheard, unknown } = heardOf(turn);
+  if (turn.transcript === null && turn.reply === null) return <p class="quiet">No words: the hub keeps none where server.keep_transcripts is off.</p>;
+  return (
+    <div class="dialogue">
+      {turn.transcript !== null && (
+        <p class="said-you">
+          <span class="who">asked</span> <span>{turn.transcript}</span>
+        </p>
+      )}
+      {turn.reply !== null && (
+        <p class="said-hub">
+          <span class="who">answered</span>{' '}
+          <span>
+            <span class="heard">{heard}</span>
+            {unheard !== '' && (
+              <>
+                <span class="visually-hidden"> (not heard:) </span>
+                {unheard.startsWith(' ') && ' '}
+                <span class="unheard" title="not heard">
+                  {unheard.trimStart()}
+                </span>
+              </>
+            )}
+          </span>
+        </p>
+      )}
+      {unheard !== '' && <p class="quiet">What is struck through was never heard.</p>}
+      {turn.reply !== null && unknown && <p class="quiet">What was heard of it is not known.</p>}
+    </div>
+  );
+}
+
+/** The critical path as a sum, and whether it comes out. */
+function Parts({ turn }: { turn: Turn }) {
+  if (turn.parts.length === 0) return null;
+  const sum = turn.parts.reduce((all, part) => all + lengthOf(part), 0);
+  const gap = turn.voiceToVoiceMs === null ? 0 : turn.voiceToVoiceMs - sum;
+  return (
+    <section class="fact-box">
+      <h3>Where the time went</h3>
+      <dl class="facts parts">
+        {turn.parts.map((part, i) => (
+          <div key={i}>
+            <dt>
+              <i class={`dot fill-${part.stage}`} />
+              {STAGE_WORDS[part.stage].name}
+              {part.guess !== null && <span class="quiet"> on a guess</span>}
+            </dt>
+            <dd>{duration(lengthOf(part))}</dd>
+          </div>
+        ))}
+        <div class="sum">
+          <dt>until the first sound {turn.heardBy === null ? 'was sent' : turn.heardBy === 'report' ? 'was heard' : 'was heard (estimated)'}</dt>
+          <dd>{duration(sum)}</dd>
+        </div>
+        {Math.abs(gap) > ROUNDING_MS && (
+          <div class="bad">
+            <dt>not accounted for</dt>
+            <dd>{duration(gap)}</dd>
+          </div>
+        )}
+      </dl>
+    </section>
+  );
+}
+
+function Guesses({ turn }: { turn: Turn }) {
+  if (turn.guesses.length === 0) return null;
+  return (
+    <section class="fact-box">
+      <h3>Guesses</h3>
+      <dl class="facts">
+        {turn.guesses.map(({ fromMs, toMs, outcome }, i) => (
+          <div key={i}>
+            <dt>{outcome === null ? 'open' : (OUTCOME_WORDS[outcome] ?? outcome)}</dt>
+            <dd class="nowrap">
+              {Math.round(fromMs)} to {toMs === null ? 'now' : duration(toMs)}
+            </dd>
+          </div>
+        ))}
+        {turn.wastedMs > 0 && (
+          <div class="sum">
+            <dt>computed in vain</dt>
+            <dd>{duration(turn.wastedMs)}</dd>
+          </div>
+        )}
+      </dl>
+    </section>
+  );
+}
+
+interface FactsProps {
+  name: string;
+  entries: (readonly [string, string])[];
+  children?: ComponentChildren;
+}
+
+function Facts({ name, entries, children }: FactsProps) {
+  if (entries.length === 0 && !children) return null;
+  return (
+    <section class="fact-box">
+      <h3>{name}</h3>
+      {children}
+      <dl class="facts">
+        {entries.map(([key, value]) => (
+          <div key={key}>
+            <dt>{key}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}
+
+const fields = (values: Record<string, number | string>) => Object.entries(values).map(([key, value]) => [fieldName(key), fieldValue(key, value)] as const);

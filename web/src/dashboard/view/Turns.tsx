@@ -1,0 +1,95 @@
+// The newest turn as it happens, and all before it; each opens to what was said and where its time went.
+
+import { useEffect, useState } from 'preact/hooks';
+import type { Turn } from '../data/turn';
+import { STATUS_WORDS, clock, duration } from '../data/words';
+import { verdict } from './Headline';
+import { TurnDetail } from './TurnDetail';
+import { Strip, Waterfall } from './Waterfall';
+
+/** So many rows are drawn at first; more at a time on request. */
+const N_ROWS = 30;
+const LEAST_SCALE_MS = 1_000;
+
+export function Turns({ turns }: { turns: readonly Turn[] }) {
+  const [opened, setOpened] = useState<string | null>(() => location.hash.slice(1) || null);
+  const [nRows, setNRows] = useState(N_ROWS);
+  const shown = turns.slice(0, nRows);
+  // A turn that an address names may be far down.
+  const linked = opened === null ? -1 : turns.findIndex(({ id }) => id === opened);
+  if (linked >= nRows) setNRows(linked + 1);
+  const scaleMs = Math.max(LEAST_SCALE_MS, ...shown.map(({ voiceToVoiceMs }) => voiceToVoiceMs ?? 0));
+  const toggle = (id: string) => {
+    const next = opened === id ? null : id;
+    setOpened(next);
+    history.replaceState(null, '', next === null ? location.pathname + location.search : `#${next}`);
+  };
+  useEffect(() => {
+    const follow = () => setOpened(location.hash.slice(1) || null);
+    window.addEventListener('hashchange', follow);
+    return () => window.removeEventListener('hashchange', follow);
+  }, []);
+  const latest = turns[0];
+  return (
+    <section class="card area-turns" id="turns" aria-label="Turns">
+      {latest && <Latest turn={latest} />}
+      <h2>Turns</h2>
+      <ol class="turn-list">
+        {shown.map((turn) => (
+          <Row key={turn.id} turn={turn} scaleMs={scaleMs} isOpen={opened === turn.id} onToggle={() => toggle(turn.id)} />
+        ))}
+      </ol>
+      {turns.length > nRows && (
+        <button type="button" class="pill more" onClick={() => setNRows(nRows + N_ROWS)}>
+          {turns.length - nRows} older ones
+        </button>
+      )}
+    </section>
+  );
+}
+
+function Latest({ turn }: { turn: Turn }) {
+  const isLive = turn.status === 'listening' || turn.status === 'answering';
+  return (
+    <div class={`latest ${isLive ? 'is-live' : ''}`} id="latest">
+      <h2>
+        {isLive ? 'Turn under way' : 'Latest turn'} <span class="quiet">{clock(turn.startedAt)}</span>
+      </h2>
+      <p class="latest-words">
+        {turn.transcript ? <q>{turn.transcript}</q> : <span class="quiet">{placeholder(turn)}</span>}
+        {turn.voiceToVoiceMs !== null && <b class={`latest-ms ${verdict(turn.voiceToVoiceMs)}`}>{duration(turn.voiceToVoiceMs)}</b>}
+      </p>
+      <Waterfall turn={turn} />
+    </div>
+  );
+}
+
+function Row({ turn, scaleMs, isOpen, onToggle }: { turn: Turn; scaleMs: number; isOpen: boolean; onToggle: () => void }) {
+  const ms = turn.voiceToVoiceMs;
+  return (
+    <li class={`turn ${turn.status}`} data-turn={turn.id}>
+      <button type="button" class="turn-row" aria-expanded={isOpen} aria-controls={isOpen ? `detail-${turn.id}` : undefined} onClick={onToggle}>
+        <time class="turn-at" dateTime={new Date(turn.startedAt).toISOString()}>
+          {clock(turn.startedAt)}
+        </time>
+        <span class="turn-words">{turn.transcript ?? <span class="quiet">{placeholder(turn)}</span>}</span>
+        <span class="badges">
+          {turn.kind !== 'speech' && <span class="badge">{turn.kind}</span>}
+          {turn.bargedIn && <span class="badge hub">barge-in</span>}
+          {turn.wastedMs > 0 && <span class="badge">guessed wrong</span>}
+          {turn.status !== 'completed' && !turn.bargedIn && <span class={`badge ${turn.status === 'failed' ? 'bad' : ''}`}>{STATUS_WORDS[turn.status]}</span>}
+        </span>
+        <Strip turn={turn} scaleMs={scaleMs} />
+        <span class={`turn-ms ${verdict(ms)}`}>{ms === null ? '–' : duration(ms)}</span>
+      </button>
+      {isOpen && <TurnDetail turn={turn} />}
+    </li>
+  );
+}
+
+const WITHOUT_WORDS: Record<string, string> = { tool: 'the result of a tool', idle: 'nobody spoke, so the hub did' };
+
+function placeholder(turn: Turn): string {
+  if (turn.status === 'listening') return 'listening …';
+  return WITHOUT_WORDS[turn.kind] ?? 'no transcript';
+}
