@@ -64,7 +64,10 @@ async fn say(socket: &mut Socket) -> Vec<Value> {
 async fn a_spoken_turn_adds_up_to_what_its_client_saw() {
     let stt = FakeStt::hears(["what time is it"]).delayed(Duration::from_millis(30));
     let tts = FakeTts::default().delayed(Duration::from_millis(20));
-    let hub = Hub::start(engines(stt, FakeLlm::says(["Ten past ten."]), tts), Config::default()).await;
+    let mut config = Config::default();
+    // Each stage after the one before.
+    config.speculation.after_ms = 0;
+    let hub = Hub::start(engines(stt, FakeLlm::says(["Ten past ten."]), tts), config).await;
     let mut socket = hub.connect("?audio=pcm16").await;
     let mut sequence = 0;
     speak(&mut socket, &mut sequence, &loud(500)).await;

@@ -108,8 +108,8 @@ const SHAPE: f64 = 3.0;
 /// Odds of an end that are enough: with no hint at all they are reached after 1 s at medium eagerness.
 const ENOUGH: f64 = 12.0;
 
-/// Log-odds of the wording: what was counted before 97 pauses and 95 ends of the corpus that is for tuning, rounded, and
-/// where it has too few cases (answers, brief replies, lead-ins) chosen by hand.
+/// Log-odds of the wording, chosen by hand after a look at the counts before 97 pauses and 95 ends of the corpus that is for
+/// tuning, which has few answers, brief replies and lead-ins.
 fn words(hints: &Hints) -> f64 {
     match hints.wording {
         Wording::LeadIn => -3.5,
