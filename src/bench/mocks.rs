@@ -149,7 +149,7 @@ pub(super) async fn guesses(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let latencies = Latencies { stt: stage, first_token: stage, token, first_sound: stage, sound: SOUND };
     let mut hub_cpu_s = 0.0;
     for (name, setting, gate) in [
-        ("answers begun on a guess", "speculation.after_ms=100", Some(GUESSED_P50_MS)),
+        ("answers begun on a guess", "speculation.after_ms=80", Some(GUESSED_P50_MS)),
         ("without guesses", "speculation.after_ms=0", None),
     ] {
         let pair = Pair::start(plan, latencies, &[setting], None).await?;

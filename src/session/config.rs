@@ -61,7 +61,7 @@ impl SpeculationConfig {
 
 impl Default for SpeculationConfig {
     fn default() -> Self {
-        Self { after_ms: 100, max_per_turn: 4, budget: 0.5 }
+        Self { after_ms: 80, max_per_turn: 4, budget: 0.5 }
     }
 }
 

@@ -188,12 +188,15 @@ impl Hearing {
     /// ask again.
     async fn guess(&mut self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Option<Transcript> {
         let mut guess = pin!(timeout(self.timeout, utterance.guess()));
+        // The feed ends behind the news that the utterance is complete, while the guess may still be under way.
+        let mut is_fed = true;
         let guess = loop {
             tokio::select! {
                 guess = &mut guess => break guess,
-                feed = self.feed.recv(), if self.backlog.len() < FEED_PIECES => match feed? {
-                    Feed::Resumed => return None,
-                    feed => self.backlog.push_back(feed),
+                feed = self.feed.recv(), if is_fed && self.backlog.len() < FEED_PIECES => match feed {
+                    Some(Feed::Resumed) => return None,
+                    Some(feed) => self.backlog.push_back(feed),
+                    None => is_fed = false,
                 },
             }
         };

@@ -88,3 +88,76 @@ async fn finished(inbox: &mut mpsc::Receiver<Report>) -> String {
         }
     }
 }
+
+/// Takes 100 ms for a guess.
+struct Slow;
+
+struct Slowly;
+
+fn said(text: &str) -> Transcript {
+    Transcript { text: text.into(), ..Transcript::default() }
+}
+
+impl Stt for Slow {
+    fn name(&self) -> &str {
+        "slow"
+    }
+
+    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        async { Ok(Box::new(Slowly) as Box<dyn SttUtterance>) }.boxed()
+    }
+}
+
+impl SttUtterance for Slowly {
+    fn push(&mut self, _: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Ok(said("guessed"))
+        }
+        .boxed()
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        async { Ok(said("finished")) }.boxed()
+    }
+}
+
+/// What is reported when the feed is this, and ends.
+async fn reported(fed: Vec<Feed>) -> Vec<String> {
+    let (reports, mut inbox) = mpsc::channel(8);
+    let (sender, feed) = mpsc::channel(FEED_PIECES);
+    for feed in fed {
+        sender.try_send(feed).ok().expect("there is room");
+    }
+    drop(sender);
+    let (stt, options) = (Arc::new(Slow), SttOptions::default());
+    let (item, timeout, backlog) = ("item".into(), Duration::from_secs(5), VecDeque::new());
+    Hearing { item, stt, options, timeout, feed, backlog, reports }.run().await;
+    let mut all = Vec::new();
+    while let Ok(report) = inbox.try_recv() {
+        all.extend(match report {
+            Report::Guessed { text, .. } => Some(format!("guess: {text}")),
+            Report::Final { result, .. } => Some(format!("final: {}", result.expect("it is understood").text)),
+            Report::Learnt(..) => Some("learnt".into()),
+            _ => None,
+        });
+    }
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guess_under_way_when_the_utterance_ends_is_waited_for_and_one_that_was_wrong_is_not() {
+    let pcm = || Feed::Pcm(vec![0; 100]);
+    let right = vec![pcm(), Feed::Guess, pcm(), Feed::Finish { as_guessed: true }];
+    assert_eq!(reported(right).await, ["guess: guessed", "final: guessed", "learnt"]);
+    let wrong = vec![pcm(), Feed::Guess, Feed::Resumed, pcm(), Feed::Finish { as_guessed: false }];
+    assert_eq!(reported(wrong).await, ["final: finished"]);
+}
