@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 /// One item of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -145,8 +145,8 @@ pub enum Content {
     },
     /// Spoken by the user.
     InputAudio {
-        /// In the session's input format. Sent only by `conversation.item.retrieved`.
-        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_base64")]
+        /// What a client sends, in the session's input format. The hub keeps no audio, so that its own items carry none.
+        #[serde(skip_serializing)]
         audio: Option<Bytes>,
         /// Null until it is known.
         transcript: Option<String>,
@@ -311,12 +311,5 @@ pub(super) fn decode_audio(param: &str, base64: &str) -> Read<Bytes> {
         Ok(bytes) if bytes.is_empty() => refuse("empty bytes"),
         Ok(bytes) => Ok(bytes.into()),
         Err(_) => refuse("an invalid value"),
-    }
-}
-
-fn as_base64<S: Serializer>(audio: &Option<Bytes>, to: S) -> Result<S::Ok, S::Error> {
-    match audio {
-        Some(audio) => to.serialize_str(&BASE64.encode(audio)),
-        None => to.serialize_none(),
     }
 }
