@@ -135,7 +135,7 @@ async fn reported(fed: Vec<Feed>) -> Vec<String> {
     let (reports, mut inbox) = mpsc::channel(8);
     let (sender, feed) = mpsc::channel(FEED_PIECES);
     for feed in fed {
-        sender.try_send(feed).ok().expect("there is room");
+        assert!(sender.try_send(feed).is_ok(), "there is room");
     }
     drop(sender);
     let (stt, options) = (Arc::new(Slow), SttOptions::default());
