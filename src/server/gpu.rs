@@ -28,7 +28,7 @@ pub(super) struct Gpus(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
-    library: OnceLock<Option<Nvml>>,
+    nvml: OnceLock<Option<Nvml>>,
     last: Mutex<Option<(Instant, Vec<Gpu>)>>,
 }
 
@@ -40,7 +40,7 @@ impl Gpus {
         {
             return Some(cards.clone());
         }
-        let known_absent = matches!(self.0.library.get(), Some(None));
+        let known_absent = matches!(self.0.nvml.get(), Some(None));
         if known_absent {
             return None;
         }
@@ -51,11 +51,11 @@ impl Gpus {
 
 impl Shared {
     fn ask(&self) -> Option<Vec<Gpu>> {
-        let library = self.library.get_or_init(|| {
+        let nvml = self.nvml.get_or_init(|| {
             Nvml::init().inspect_err(|error| tracing::debug!(%error, "no NVIDIA management library")).ok()
         });
-        let library = library.as_ref()?;
-        let cards: Vec<Gpu> = (0..library.device_count().ok()?).filter_map(|n| card(library, n)).collect();
+        let nvml = nvml.as_ref()?;
+        let cards: Vec<Gpu> = (0..nvml.device_count().ok()?).filter_map(|n| card(nvml, n)).collect();
         if cards.is_empty() {
             return None;
         }
@@ -65,8 +65,8 @@ impl Shared {
 }
 
 /// `None`: the card does not even tell its memory.
-fn card(library: &Nvml, n: u32) -> Option<Gpu> {
-    let device = library.device_by_index(n).ok()?;
+fn card(nvml: &Nvml, n: u32) -> Option<Gpu> {
+    let device = nvml.device_by_index(n).ok()?;
     let memory = device.memory_info().ok()?;
     Some(Gpu {
         name: device.name().unwrap_or_else(|_| format!("GPU {n}")),
