@@ -8,7 +8,7 @@ import { MicrophoneError } from '../audio/microphone';
 import { Speaker } from '../audio/speaker';
 import * as wire from '../protocol/events';
 import type { Frame } from '../protocol/frame';
-import { type Effect, effectsOf, isWanted } from '../state/effects';
+import { effectsOf, isWanted } from '../state/effects';
 import { history } from '../state/history';
 import { TurnClock } from '../state/latency';
 import type { Notice } from '../state/model';
@@ -24,9 +24,6 @@ import { codecAsked, loadSettings, saveSettings } from './settings';
 import { Sound } from './sound';
 import type { Store } from './store';
 import { UserAudio } from './user_audio';
-
-/** After speech began over a reply, the hub decides within about 100 ms; without a word by now the reply is dropped. */
-const DECIDE_MS = 1_000;
 
 export class Conversation {
   readonly #store: Store;
@@ -48,7 +45,6 @@ export class Conversation {
   #resumption = new Resumption();
   #wasLive = false;
   #retryTimer = 0;
-  #dropTimer = 0;
   /** Counts starts and stops: what was awaited under an older number is not wanted any more. */
   #epoch = 0;
 
@@ -88,7 +84,6 @@ export class Conversation {
   stop(): void {
     this.#epoch++;
     clearTimeout(this.#retryTimer);
-    clearTimeout(this.#dropTimer);
     this.#wantsMicrophone = false;
     this.#wasLive = false;
     this.#pending = [];
@@ -245,26 +240,12 @@ export class Conversation {
 
   #event(event: wire.ServerEvent): void {
     // The speaker first: a stop must not wait for the page to be drawn.
-    for (const effect of effectsOf(this.#store.state, event)) this.#perform(effect);
+    for (const effect of effectsOf(this.#store.state, event)) this.#reply?.perform(effect);
     this.#hubClock.take(event);
     if (event.type === 'session.created') this.#begin();
     if (this.#context) this.#clock.heard(event, this.#context.currentTime, this.#user?.streamStartS(this.#connection?.nFrames ?? 0) ?? null);
     if (event.type === 'error' && event.error.code === 'cannot_update_voice') return this.#reopen();
     this.#store.dispatch({ kind: 'server', event });
-  }
-
-  #perform(effect: Effect): void {
-    if (effect.kind !== 'pause' && effect.kind !== 'end') clearTimeout(this.#dropTimer);
-    switch (effect.kind) {
-      case 'end':
-        return this.#reply?.end(effect.itemId);
-      case 'pause-or-drop':
-        this.#reply?.pause();
-        this.#dropTimer = window.setTimeout(() => this.hush(), DECIDE_MS);
-        return;
-      default:
-        this.#reply?.[effect.kind]();
-    }
   }
 
   /** The hub greeted: say what we want, bring the past back, and send what waits. */
@@ -301,6 +282,7 @@ export class Conversation {
       played: (report) => this.#tellPlayed(report),
       received: (itemId, endMs) => this.#store.dispatch({ kind: 'received', itemId, endMs }),
       failed: () => this.#withoutOpus(),
+      undecided: () => this.hush(),
     });
   }
 

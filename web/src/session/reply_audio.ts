@@ -5,10 +5,13 @@ import { type Codec, type ReplyDecoder, replyDecoder } from '../audio/codec';
 import type { PlaybackReport } from '../audio/messages';
 import type { Speaker } from '../audio/speaker';
 import type { Frame } from '../protocol/frame';
+import type { Effect } from '../state/effects';
 
 /** How often the hub is told where the playhead is. */
 const REPORT_EVERY_S = 0.1;
 const SAMPLES_PER_MS = 24;
+/** After speech began over a reply, the hub decides within about 100 ms; without a word by now the reply is dropped. */
+const DECIDE_MS = 1_000;
 
 /** An item's position, with times of the audio context. */
 export interface PlayedAt {
@@ -28,6 +31,8 @@ export interface ReplyAudioHandlers {
   /** Audio decoded up to here, in ms of the item. */
   received: (itemId: string, endMs: number) => void;
   failed: (cause: Error) => void;
+  /** Speech began over the reply, and the hub has not said what becomes of it. */
+  undecided: () => void;
 }
 
 export class ReplyAudio {
@@ -39,6 +44,7 @@ export class ReplyAudio {
   #toldS = 0;
   #told = '';
   #firstSounds = new Map<string, number>();
+  #dropTimer = 0;
 
   constructor(speaker: Speaker, codec: Codec, handlers: ReplyAudioHandlers) {
     this.#speaker = speaker;
@@ -50,20 +56,26 @@ export class ReplyAudio {
     this.#decoder.decode(frame.itemId, frame.sampleOffset, frame.payload);
   }
 
-  /** No more audio of this item is coming. */
-  end(itemId: string): void {
-    this.#decoder.afterAll(() => this.#speaker.end(itemId));
-  }
-
-  pause(): void {
-    this.#speaker.pause();
-  }
-
-  resume(): void {
-    this.#speaker.resume();
+  perform(effect: Effect): void {
+    if (effect.kind !== 'pause' && effect.kind !== 'end') clearTimeout(this.#dropTimer);
+    switch (effect.kind) {
+      case 'end':
+        return this.#decoder.afterAll(() => this.#speaker.end(effect.itemId));
+      case 'pause-or-drop':
+        this.#speaker.pause();
+        this.#dropTimer = setTimeout(this.#handlers.undecided, DECIDE_MS) as unknown as number;
+        return;
+      case 'pause':
+        return this.#speaker.pause();
+      case 'resume':
+        return this.#speaker.resume();
+      case 'flush':
+        return this.flush();
+    }
   }
 
   flush(): void {
+    clearTimeout(this.#dropTimer);
     this.#decoder.reset();
     this.#speaker.flush();
     this.#endMs.clear();
