@@ -21,8 +21,8 @@ pub(super) const SILENCE_MS: u64 = 200;
 /// How long an answer may take before it counts as none.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-const P50_MS: f64 = 450.0;
-const P95_MS: f64 = 800.0;
+const P50_MS: f64 = 300.0;
+const P95_MS: f64 = 500.0;
 
 const STOPPED: &str = "speech_stopped";
 const QUIET_LEAD: &str = "quiet_lead";
