@@ -253,7 +253,7 @@ impl State {
         self.searches -= 1.0;
         self.searched = energy;
         let mic_start = start as i64 + WINDOW as i64 - HISTORY as i64;
-        let Found { lag: found, explained: fit } = self.search.run(&self.reference, &self.mic, mic_start)?;
+        let Found { lag: found, explained: fit } = self.search.run(&mut self.reference, &self.mic, mic_start)?;
         let near = |other: i32| (other - found).abs() <= SAME_LAG;
         let again = self.suspect.is_some_and(near);
         self.suspect = (fit >= LIKELY).then_some(found);

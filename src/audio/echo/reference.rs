@@ -10,6 +10,8 @@ const RING: usize = 32_768;
 const AHEAD: u64 = 8_000;
 /// How much future is kept, in u-law (38 dB of SNR, far below what is subtracted): 30 s, 480 KB.
 const MAX_PENDING: usize = 480_000;
+/// A turn time that does not come.
+const NEVER: u64 = 1 << 62;
 /// The tail of a room.
 const TAIL: u64 = 3_200;
 
@@ -23,6 +25,8 @@ pub(super) struct Reference {
     n_pending: usize,
     /// Turn time after the last sample given.
     sounds_until: u64,
+    /// The first turn time that was written since a search looked.
+    changed: u64,
 }
 
 #[derive(Debug)]
@@ -34,7 +38,7 @@ struct Piece {
 impl Reference {
     pub(super) fn new(position: u64) -> Self {
         let ring = vec![0; RING].into();
-        Self { ring, end: position + AHEAD, pending: VecDeque::new(), n_pending: 0, sounds_until: 0 }
+        Self { ring, end: position + AHEAD, pending: VecDeque::new(), n_pending: 0, sounds_until: 0, changed: 0 }
     }
 
     /// Whether a window at `position` can hold echo of it.
@@ -53,6 +57,7 @@ impl Reference {
         if end <= self.end {
             return;
         }
+        self.changed = self.changed.min(self.end);
         let n_new = (end - self.end).min(RING as u64);
         for at in end - n_new..end {
             self.ring[index(at)] = 0;
@@ -75,6 +80,7 @@ impl Reference {
 
     /// Audio that sounds from `at` on.
     pub(super) fn write(&mut self, at: u64, pcm: &[i16]) {
+        self.changed = self.changed.min(at);
         let n_now = self.end.saturating_sub(at).min(pcm.len() as u64) as usize;
         for (i, &sample) in pcm[..n_now].iter().enumerate() {
             self.put(at + i as u64, sample);
@@ -95,6 +101,7 @@ impl Reference {
 
     /// Nothing sounds from `at` on.
     pub(super) fn cut(&mut self, at: u64) {
+        self.changed = self.changed.min(at);
         for i in at.max(self.end.saturating_sub(RING as u64))..self.end {
             self.ring[index(i)] = 0;
         }
@@ -123,6 +130,11 @@ impl Reference {
             self.pending.push_back(Piece { at: piece.at + by, ..piece });
         }
         self.sounds_until = until + by;
+    }
+
+    /// The first turn time at which something may differ from what it was at the last call.
+    pub(super) fn take_changed(&mut self) -> i64 {
+        std::mem::replace(&mut self.changed, NEVER) as i64
     }
 
     /// Copies the samples from turn time `at` on into `out`, in [-1, 1]; what is not at hand is silence.

@@ -60,25 +60,28 @@ pub(super) struct Found {
 #[derive(Default)]
 pub(super) struct LagSearch {
     wide: Vec<f32>,
+    /// The reference of the last search at 4 kHz, its first sample at turn time `first`.
+    coarse: Vec<f32>,
+    first: i64,
     reference: Vec<f32>,
     mic: Vec<f32>,
     reference_spectrum: Vec<Complex32>,
     mic_spectrum: Vec<Complex32>,
     scratch: Vec<Complex32>,
     energies: Vec<f32>,
+    scores: Vec<f32>,
 }
 
 impl LagSearch {
     /// Looks for `mic` ([`HISTORY`] samples from turn time `mic_start` on) in the reference; none when that is silent.
-    pub(super) fn run(&mut self, reference: &Reference, mic: &[f32], mic_start: i64) -> Option<Found> {
-        let first = mic_start - MAX_LAG as i64;
-        self.wide.resize(N_REF * DECIMATION + TAPS, 0.0);
-        reference.read(first - (TAPS / 2) as i64, &mut self.wide);
-        decimate(&self.wide, N_REF, &mut self.reference);
+    pub(super) fn run(&mut self, reference: &mut Reference, mic: &[f32], mic_start: i64) -> Option<Found> {
+        self.follow(reference, mic_start - MAX_LAG as i64);
+        self.reference.clone_from(&self.coarse);
         // The microphone's history ends where it ends; half a filter of silence around it changes nothing but its edges.
         self.wide.clear();
-        self.wide.resize(HISTORY + TAPS, 0.0);
-        self.wide[TAPS / 2..TAPS / 2 + HISTORY].copy_from_slice(mic);
+        self.wide.resize(DECIMATION + HISTORY + TAPS, 0.0);
+        self.wide[DECIMATION + TAPS / 2..][..HISTORY].copy_from_slice(mic);
+        self.mic.clear();
         decimate(&self.wide, N_MIC, &mut self.mic);
         self.correlate();
         let peaks = self.peaks()?;
@@ -87,6 +90,23 @@ impl LagSearch {
             .flatten()
             .map(|place| self.refine(reference, mic, mic_start, place))
             .max_by(|a, b| a.explained.total_cmp(&b.explained))
+    }
+
+    /// Moves the coarse reference on to `first`. What the last search had made of it is kept up to the first sample that was written since.
+    fn follow(&mut self, reference: &mut Reference, first: i64) {
+        let moved = first - self.first;
+        let on_grid = moved >= 0 && moved % DECIMATION as i64 == 0;
+        let n_gone = if on_grid { moved as usize / DECIMATION } else { self.coarse.len() }.min(self.coarse.len());
+        self.coarse.drain(..n_gone);
+        self.first = first;
+        // A filter reaches half its length ahead, and pre-emphasis one sample back.
+        let changed = reference.take_changed() - first - (TAPS / 2) as i64;
+        self.coarse.truncate((changed / DECIMATION as i64).max(0) as usize);
+        let n_kept = self.coarse.len();
+        let at = first + (n_kept * DECIMATION) as i64;
+        self.wide.resize((N_REF - n_kept + 1) * DECIMATION + TAPS, 0.0);
+        reference.read(at - (TAPS / 2) as i64 - DECIMATION as i64, &mut self.wide);
+        decimate(&self.wide, N_REF - n_kept, &mut self.coarse);
     }
 
     /// Leaves the correlation for each coarse place in `self.mic` and the energies of the reference there in `self.energies`.
@@ -129,12 +149,14 @@ impl LagSearch {
         }
         // A place far quieter than the loudest correlates by chance.
         let floor = loudest * 1e-3;
-        let score = |i: usize| if self.energies[i] > floor { self.mic[i].powi(2) / self.energies[i] } else { 0.0 };
+        let score = |(&fit, &energy): (&f32, &f32)| if energy > floor { fit * fit / energy } else { 0.0 };
+        self.scores.clear();
+        self.scores.extend(self.mic.iter().zip(&self.energies).map(score));
         let mut best = [(0.0, None); N_PEAKS];
-        for i in 1..N_LAGS - 1 {
-            let here = score(i);
-            if here > best[N_PEAKS - 1].0 && here >= score(i - 1) && here >= score(i + 1) {
-                best[N_PEAKS - 1] = (here, Some(i));
+        for (i, around) in self.scores.windows(3).enumerate() {
+            let here = around[1];
+            if here > best[N_PEAKS - 1].0 && here >= around[0] && here >= around[2] {
+                best[N_PEAKS - 1] = (here, Some(i + 1));
                 best.sort_by(|a, b| b.0.total_cmp(&a.0));
             }
         }
@@ -160,7 +182,8 @@ impl LagSearch {
     }
 
     pub(super) fn memory(&self) -> usize {
-        4 * (self.wide.capacity() + self.reference.capacity() + self.mic.capacity() + self.energies.capacity())
+        let floats = [&self.wide, &self.coarse, &self.reference, &self.mic, &self.energies, &self.scores];
+        4 * floats.iter().map(|floats| floats.capacity()).sum::<usize>()
             + 8 * (self.reference_spectrum.capacity() + self.mic_spectrum.capacity() + self.scratch.capacity())
     }
 }
@@ -171,12 +194,13 @@ impl fmt::Debug for LagSearch {
     }
 }
 
-/// Low-passes and takes every fourth; `wide` begins half a filter early. Low frequencies, which are alike in all voices, are weakened.
+/// Low-passes and takes every fourth, `n` of them; `wide` begins half a filter and one sample of the outcome early. Low frequencies,
+/// which are alike in all voices, are weakened.
 fn decimate(wide: &[f32], n: usize, out: &mut Vec<f32>) {
-    out.clear();
-    let mut last = 0.0;
-    for i in 0..n {
-        let low = dot(&wide[i * DECIMATION..i * DECIMATION + TAPS], &*LOW_PASS);
+    let low = |i: usize| dot(&wide[i * DECIMATION..i * DECIMATION + TAPS], &*LOW_PASS);
+    let mut last = low(0);
+    for i in 1..=n {
+        let low = low(i);
         out.push(low - PRE_EMPHASIS * last);
         last = low;
     }
@@ -184,3 +208,45 @@ fn decimate(wide: &[f32], n: usize, out: &mut Vec<f32>) {
 
 /// At 4 kHz it flattens the slope of voiced speech.
 const PRE_EMPHASIS: f32 = 0.9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A noise that is never the same twice.
+    fn noise(seed: &mut u32, n: usize) -> Vec<i16> {
+        let mut next = || {
+            *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (*seed >> 16) as i16
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn what_is_kept_of_the_last_search_is_what_a_new_one_would_make() {
+        let mut reference = Reference::new(0);
+        let mut followed = LagSearch::default();
+        let mut seed = 1;
+        let mut position = 0;
+        for round in 0..400u64 {
+            let at = position + round * 37 % 3_000;
+            match round % 11 {
+                0 | 4 => reference.write(at, &noise(&mut seed, 5_000)),
+                2 => reference.cut(at),
+                7 => reference.delay(at, 123),
+                // A microphone that was not watched comes back off the grid.
+                9 => position += 1 + round % 4,
+                _ => {}
+            }
+            position += 256;
+            reference.advance(position);
+            if round % 3 == 0 {
+                let mut anew = LagSearch::default();
+                let first = position as i64 - HISTORY as i64 - MAX_LAG as i64;
+                followed.follow(&mut reference, first);
+                anew.follow(&mut reference, first);
+                assert_eq!(followed.coarse, anew.coarse, "round {round}");
+            }
+        }
+    }
+}
