@@ -9,6 +9,7 @@ pub mod fake;
 pub mod flite;
 pub mod local;
 pub mod openai;
+pub mod phonemes;
 
 pub use config::TtsConfig;
 pub use error::TtsError;
