@@ -12,8 +12,10 @@
 
 mod clauses;
 mod library;
+mod pieces;
 
 pub use clauses::Mark;
+pub use pieces::{Border, pieces};
 
 use super::TtsError;
 use icu_normalizer::DecomposingNormalizerBorrowed;
