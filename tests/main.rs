@@ -18,6 +18,7 @@ mod life;
 mod load;
 mod mcp;
 mod monitoring;
+mod neural_voices;
 mod noise_reduction;
 mod pressure;
 mod replay;

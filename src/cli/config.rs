@@ -59,6 +59,8 @@ fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {
 pub(super) fn engines(config: &Config) -> String {
     let remote = |engine: &str, address: &str, model: &str, local: String| match engine {
         "openai" => format!("{model} at {address}"),
+        "fish" => format!("at {address}"),
+        "piper" | "kokoro" => model.to_owned(),
         _ => local,
     };
     let (stt, llm, tts) = (&config.stt, &config.llm, &config.tts);

@@ -6,6 +6,7 @@
 mod config;
 mod error;
 pub mod fake;
+pub mod fish;
 pub mod flite;
 pub mod kokoro;
 pub mod local;
@@ -13,6 +14,7 @@ mod neural;
 pub mod openai;
 pub mod phonemes;
 pub mod piper;
+mod streamed;
 mod trim;
 
 pub use config::TtsConfig;

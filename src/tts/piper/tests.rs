@@ -1,9 +1,11 @@
 //! The engine against the fixture voices, whose sound follows from the ids (see tests/fixtures/voices.py).
 
 use super::*;
+use crate::tts::TtsEngine;
 use crate::units::SampleRate;
 use std::f32::consts::TAU;
-use std::path::Path;
+use std::ops::ControlFlow;
+use voice::Scales;
 
 const TONE: &str = "en_US-tone-low";
 const CHOIR: &str = "en_GB-choir-medium";
@@ -16,16 +18,20 @@ fn options(model: &str) -> PiperOptions {
     PiperOptions { model: path(model), voice: None, onnx: OnnxConfig::default() }
 }
 
-fn open(model: &str) -> Piper {
-    Piper::open(&options(model)).expect("the fixture opens; ONNX Runtime comes with `make onnxruntime`")
+fn opened(options: &PiperOptions) -> Result<Neural<Piper>, TtsError> {
+    Neural::warmed(Piper::open(options)?)
+}
+
+fn open(model: &str) -> Neural<Piper> {
+    opened(&options(model)).expect("the fixture opens; ONNX Runtime comes with `make onnxruntime`")
 }
 
 fn request(text: &str, voice: &str, speed: f32) -> SpeechRequest {
     SpeechRequest { text: text.into(), voice: voice.into(), speed }
 }
 
-fn pieces(engine: &mut Piper, request: &SpeechRequest) -> Vec<Vec<i16>> {
-    let (rate, mut out) = (engine.file.rate, Vec::new());
+fn pieces(engine: &mut Neural<Piper>, request: &SpeechRequest) -> Vec<Vec<i16>> {
+    let (rate, mut out) = (engine.0.file.rate, Vec::new());
     let made = engine.synthesize(request, &CancellationToken::new(), &mut |pcm| {
         assert_eq!(pcm.rate, rate);
         out.push(pcm.samples);
@@ -43,8 +49,8 @@ struct Expected {
 }
 
 impl Expected {
-    fn of(engine: &Piper) -> Self {
-        Self { rate: engine.file.rate.hz(), speaker: 0, scales: engine.file.scales }
+    fn of(engine: &Neural<Piper>) -> Self {
+        Self { rate: engine.0.file.rate.hz(), speaker: 0, scales: engine.0.file.scales }
     }
 
     fn sound(&self, ids: &[i64]) -> Vec<f32> {
@@ -58,10 +64,10 @@ impl Expected {
     }
 
     /// The same as samples, with the pause behind it.
-    fn samples(&self, ids: &[i64], pause_ms: usize) -> Vec<i16> {
+    fn samples(&self, ids: &[i64], pause_ms: f64) -> Vec<i16> {
         let sound = self.sound(ids);
         let mut samples: Vec<i16> = sound.iter().map(|sample| (sample * 32_767.0).round() as i16).collect();
-        samples.resize(samples.len() + pause_ms * self.rate as usize / 1_000, 0);
+        samples.resize(samples.len() + (pause_ms * f64::from(self.rate) / 1_000.0) as usize, 0);
         samples
     }
 }
@@ -86,11 +92,11 @@ fn ids(phonemes: &[i64]) -> Vec<i64> {
 fn a_chunk_is_its_phonemes_in_order() {
     let mut engine = open(TONE);
     assert_eq!((engine.voices()[0].id.as_str(), engine.voices()[0].language.as_str()), (TONE, "en-US"));
-    assert_eq!(engine.file.rate, SampleRate::HZ_16000);
+    assert_eq!(engine.0.file.rate, SampleRate::HZ_16000);
     // həlˈoʊ.
     let hello = ids(&[20, 59, 24, 120, 27, 100, 10]);
     let made = pieces(&mut engine, &request("Hello.", TONE, 1.0));
-    let expected = Expected::of(&engine).samples(&hello, 250);
+    let expected = Expected::of(&engine).samples(&hello, 250.0);
     assert_same(&made.concat(), &expected);
     assert!(made[..made.len() - 1].iter().all(|piece| piece.len() == 640), "pieces of 40 ms");
     assert!(made.len() > 5);
@@ -103,7 +109,7 @@ fn each_sentence_is_a_run_and_punctuation_stays() {
     let (word, comma) = ([20, 59, 24, 120, 27, 100], [8, 3]);
     let first = ids(&[&word[..], &comma, &word, &[4]].concat());
     let expected = Expected::of(&engine);
-    let expected = [expected.samples(&first, 250), expected.samples(&ids(&word), 0)].concat();
+    let expected = [expected.samples(&first, 250.0), expected.samples(&ids(&word), 0.0)].concat();
     assert_same(&pieces(&mut engine, &request("Hello, hello! Hello", TONE, 1.0)).concat(), &expected);
 }
 
@@ -114,11 +120,11 @@ fn speed_and_scales_reach_the_model() {
     for (asked, speed) in [(2.0, 2.0), (0.5, 0.5), (100.0, 4.0), (0.0, 0.25), (f32::NAN, 1.0)] {
         let mut expected = Expected::of(&engine);
         expected.scales.length /= speed;
-        let pause = (250.0 / speed) as usize;
+        let pause = 250.0 / f64::from(speed);
         assert_same(&pieces(&mut engine, &request("Hello.", TONE, asked)).concat(), &expected.samples(&hello, pause));
     }
-    engine.file.scales = Scales { noise: 0.667, length: 1.1, width: 0.8 };
-    let expected = Expected::of(&engine).samples(&hello, 250);
+    engine.0.file.scales = Scales { noise: 0.667, length: 1.1, width: 0.8 };
+    let expected = Expected::of(&engine).samples(&hello, 250.0);
     assert_same(&pieces(&mut engine, &request("Hello.", TONE, 1.0)).concat(), &expected);
 }
 
@@ -126,17 +132,17 @@ fn speed_and_scales_reach_the_model() {
 fn each_speaker_is_a_voice_at_the_models_rate() {
     let mut options = options(CHOIR);
     options.voice = Some(format!("{CHOIR}#bob"));
-    let mut engine = Piper::open(&options).expect("the fixture opens");
+    let mut engine = opened(&options).expect("the fixture opens");
     let ids_of: Vec<_> = engine.voices().iter().map(|voice| voice.id.clone()).collect();
     assert_eq!(ids_of, [format!("{CHOIR}#bob"), format!("{CHOIR}#ann"), format!("{CHOIR}#p3922")]);
-    assert_eq!(engine.file.rate.hz(), 22_050);
+    assert_eq!(engine.0.file.rate.hz(), 22_050);
     // The British "Hello.": həlˈəʊ.
     let hello = ids(&[20, 59, 24, 120, 59, 100, 10]);
     // A name that is none, a path among them, is spoken by the default voice.
     for (voice, speaker) in
         [("#ann", 0), ("#bob", 1), ("#p3922", 2), ("#nobody", 1), ("", 1), ("/../../etc/passwd", 1), ("#../ann", 1)]
     {
-        let expected = Expected { speaker, ..Expected::of(&engine) }.samples(&hello, 250);
+        let expected = Expected { speaker, ..Expected::of(&engine) }.samples(&hello, 250.0);
         let voice = format!("{CHOIR}{voice}");
         assert_same(&pieces(&mut engine, &request("Hello.", &voice, 1.0)).concat(), &expected);
     }
@@ -155,11 +161,34 @@ fn what_cannot_be_spoken_is_no_sound_and_no_error() {
 #[test]
 fn phonemes_without_an_id_are_left_out_and_counted() {
     let mut engine = open(TONE);
-    engine.file.ids.remove(&'ʊ');
+    engine.0.file.ids.remove(&'ʊ');
     let made = pieces(&mut engine, &request("Hello hello.", TONE, 1.0)).concat();
     let word = [20, 59, 24, 120, 27];
-    assert_same(&made, &Expected::of(&engine).samples(&ids(&[&word[..], &[3], &word, &[10]].concat()), 250));
-    assert_eq!(engine.missing, Missing::from([('ʊ', 2)]));
+    assert_same(&made, &Expected::of(&engine).samples(&ids(&[&word[..], &[3], &word, &[10]].concat()), 250.0));
+    assert_eq!(engine.0.missing, Missing::from([('ʊ', 2)]));
+}
+
+#[test]
+fn a_batch_gives_each_text_what_it_has_alone() {
+    let mut engine = open("batch");
+    assert!(engine.0.batches());
+    assert!(!open(CHOIR).0.batches(), "it tells no lengths");
+    let texts = [("Hello.", "batch#ann"), ("Good morning to all of you.", "batch#p3922"), ("No.", "batch#bob")];
+    let read =
+        texts.map(|(text, voice)| (engine.0.read(&request(text, voice, 1.0)).expect("read").remove(0).ids, voice));
+    let items: Vec<_> = read.iter().map(|(ids, voice)| Item { ids, voice }).collect();
+    let never = CancellationToken::new();
+    let batched = engine.0.run(&items, 1.25, &never).expect("sound");
+    assert_eq!(batched.len(), 3);
+    for (item, together) in items.iter().zip(&batched) {
+        assert_eq!(
+            engine.0.run(&[*item], 1.25, &never).expect("sound"),
+            std::slice::from_ref(together),
+            "{}",
+            item.voice
+        );
+    }
+    assert_eq!(batched[1].len(), items[1].ids.len() * 205, "256 / 1.25");
 }
 
 #[test]
@@ -200,7 +229,7 @@ fn a_cancel_ends_the_run_itself() {
 }
 
 fn refusal(options: &PiperOptions) -> String {
-    Piper::open(options).err().expect("refused").to_string()
+    opened(options).err().expect("refused").to_string()
 }
 
 #[test]
