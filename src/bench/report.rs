@@ -16,6 +16,10 @@ pub enum Unit {
     KiB,
     /// Percent of one processor core.
     PercentOfCore,
+    /// One against another.
+    Times,
+    /// So many a second.
+    PerSecond,
     /// Turns, frames.
     Count,
 }
@@ -26,6 +30,8 @@ impl Unit {
             Self::Ms => "ms",
             Self::KiB => "KiB",
             Self::PercentOfCore => "% of a core",
+            Self::Times => "x",
+            Self::PerSecond => "/s",
             Self::Count => "",
         }
     }
@@ -38,7 +44,7 @@ impl Unit {
             Self::Count => format!("{value:.0}"),
             Self::Ms if value.abs() >= 100.0 => format!("{value:.0}"),
             Self::KiB => format!("{value:.0}"),
-            Self::PercentOfCore => format!("{value:.2}"),
+            Self::PercentOfCore | Self::Times | Self::PerSecond => format!("{value:.2}"),
             Self::Ms => format!("{value:.1}"),
         };
         format!("{number} {}", self.name()).trim_end().to_owned()

@@ -56,7 +56,7 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     let engine = blocking(move || crate::engines::tts(&config)).await?.map_err(crate::engines::EnginesError::from)?;
     let voice = args.voice.unwrap_or_else(|| tts.first_voice(engine.as_ref()));
     engine.check_voice(&voice).map_err(CliError::Usage)?;
-    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(tts.speed) };
+    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(tts.speed), unplayed: None };
     let pcm = speak(engine.as_ref(), &request, wait).await?;
     files::write(&args.output, &pcm)?;
     let ms = pcm.duration().as_millis();
@@ -122,7 +122,7 @@ mod tests {
     use crate::tts::fake::FakeTts;
 
     fn request(text: &str) -> SpeechRequest {
-        SpeechRequest { text: text.into(), voice: "tone".into(), speed: 1.0 }
+        SpeechRequest { text: text.into(), voice: "tone".into(), speed: 1.0, unplayed: None }
     }
 
     #[tokio::test(start_paused = true)]

@@ -6,10 +6,9 @@ use crate::llm::{Llm, LlmError};
 use crate::stt::{Stt, SttError};
 use crate::tts::fish::Fish;
 use crate::tts::flite::Flite;
-use crate::tts::kokoro::{KokoroOptions, KokoroTts};
+use crate::tts::kokoro::KokoroTts;
 use crate::tts::local::{Lanes, LocalTts};
 use crate::tts::openai::OpenAiTts;
-use crate::tts::piper::PiperOptions;
 use crate::tts::{Tts, TtsConfig, TtsError};
 use crate::vad::{Earshot, Vad};
 use std::sync::Arc;
@@ -62,8 +61,8 @@ pub fn llm(config: &Config) -> Result<Arc<dyn Llm>, StageFailure> {
 pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
     let made: Result<Arc<dyn Tts>, TtsError> = match config.tts.engine.as_str() {
         "flite" => flite(&config.tts).map(|engine| Arc::new(engine) as _),
-        "piper" => piper(config),
-        "kokoro" => kokoro(config).map(|engine| Arc::new(engine) as _),
+        "piper" => crate::tts::piper::start(&config.tts, &config.onnx),
+        "kokoro" => KokoroTts::start(&config.tts, &config.onnx).map(|engine| Arc::new(engine) as _),
         "openai" => OpenAiTts::new(&config.tts).map(|engine| Arc::new(engine) as _),
         "fish" => Fish::new(&config.tts).map(|engine| Arc::new(engine) as _),
         _ => Err(TtsError::Unavailable(NO_SUCH.into())),
@@ -73,21 +72,6 @@ pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
 
 fn flite(config: &TtsConfig) -> Result<LocalTts<Flite>, TtsError> {
     let voice = config.voice.clone();
-    LocalTts::start("flite", lanes(config), move || Flite::open(&voice))
-}
-
-fn piper(config: &Config) -> Result<Arc<dyn Tts>, TtsError> {
-    let (tts, onnx) = (&config.tts, config.onnx.clone());
-    let options = PiperOptions { model: tts.model.clone(), voice: tts.chosen_voice().map(str::to_owned), onnx };
-    crate::tts::piper::start(&options, lanes(tts))
-}
-
-fn kokoro(config: &Config) -> Result<KokoroTts, TtsError> {
-    let (tts, onnx) = (&config.tts, config.onnx.clone());
-    let options = KokoroOptions { model: tts.model.clone(), voice: tts.chosen_voice().map(str::to_owned), onnx };
-    KokoroTts::start(&options, lanes(tts))
-}
-
-fn lanes(config: &TtsConfig) -> Lanes {
-    Lanes { n_lanes: config.lanes, patience: Duration::from_millis(config.timeout_ms) }
+    let lanes = Lanes { n_lanes: config.lanes, patience: Duration::from_millis(config.timeout_ms) };
+    LocalTts::start("flite", lanes, move || Flite::open(&voice))
 }

@@ -1,8 +1,9 @@
 //! Text to speech: one chunk of text in, PCM out as it is made.
 //!
-//! [`Tts`] is the port as a session sees it; a local engine implements the synchronous [`TtsEngine`] and a lane drives
-//! it. Sessions call the port; `engines` makes it. An engine never splits a chunk and never decides what is spoken.
+//! [`Tts`] is the port as a session sees it; a local engine implements the synchronous [`TtsEngine`], or
+//! [`BatchTtsEngine`](batched::BatchTtsEngine) where one run can speak several chunks, and a lane drives it. Sessions call the port; `engines` makes it. An engine never splits a chunk and never decides what is spoken.
 
+pub mod batched;
 mod config;
 mod error;
 pub mod fake;
@@ -25,6 +26,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde::Serialize;
 use std::ops::ControlFlow;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// One chunk to speak.
@@ -36,6 +38,9 @@ pub struct SpeechRequest {
     pub voice: String,
     /// Rate of speech, 1.0 is the voice's own; 0.25 to 4.0.
     pub speed: f32,
+    /// How much audio the listener still has to hear before this chunk is wanted; zero for the first one. `None`: nobody
+    /// listens while it is made.
+    pub unplayed: Option<Duration>,
 }
 
 /// A voice one can choose.

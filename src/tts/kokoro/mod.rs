@@ -1,6 +1,6 @@
 //! The `kokoro` engine: Kokoro-82M by ONNX Runtime, at 24 kHz, with voices that can be mixed.
 //!
-//! Made by `engines`: one replica for each lane of [`crate::tts::local`], [`KokoroTts`] in front of them.
+//! Made by `engines`, as replicas in lanes with [`KokoroTts`] in front of them.
 //! Both published exports are taken: the one whose ids are called `input_ids`, and the one where they are `tokens`. Text
 //! becomes phonemes by espeak-ng, in the model's own letters (see [`alphabet`]); at most 510 tokens are one run, more are cut
 //! at punctuation or between words. Sound comes when the run is done, in pieces; a cancel ends the run at its next operator.
@@ -16,13 +16,13 @@ mod alphabet;
 mod mix;
 mod packs;
 
-use super::local::{Lanes, LocalTts};
-use super::neural::{self, Failure, Family, Item, Neural, Utterance};
+use super::neural::{self, Failure, Family, Item, Utterance};
 use super::phonemes::{Border, Phonemizer, pieces};
-use super::{SpeechRequest, Tts, TtsError, Voice};
-use crate::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Runtime, Signature, Tensor};
+use super::{SpeechRequest, Tts, TtsConfig, TtsError, Voice};
+use crate::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
 use crate::units::{Pcm, SampleRate};
 use alphabet::{MAX_TOKENS, PAD, Rules};
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use packs::{Packs, STYLE};
 use std::collections::HashMap;
@@ -58,6 +58,7 @@ static BY_TOKENS: Signature = Signature {
 
 /// The voice that speaks where none is chosen, if it is there: the best of v1.0 by its own list of voices.
 const FAVOURITE: &str = "af_heart";
+
 /// Languages by a voice's first letter: BCP-47, espeak-ng's tag, whose rules.
 const LANGUAGES: [(char, &str, &str, Rules); 7] = [
     ('a', "en-US", "en-us", Rules::American),
@@ -69,38 +70,28 @@ const LANGUAGES: [(char, &str, &str, Rules); 7] = [
     ('p', "pt-BR", "pt-br", Rules::Other),
 ];
 
-/// What the engine is made of.
-#[derive(Clone, Debug)]
-pub struct KokoroOptions {
-    /// `tts.model`: the `.onnx` file, or the folder it lies in; the voices lie beside it.
-    pub model: String,
-    /// The voice or mixture sessions begin with; `None`: `af_heart`, or the first there is.
-    pub voice: Option<String>,
-    /// The `[onnx]` section.
-    pub onnx: OnnxConfig,
-}
-
 /// The port: replicas, and what they all know of voices.
 pub struct KokoroTts {
-    lanes: LocalTts<Neural<Kokoro>>,
+    lanes: Arc<dyn Tts>,
     packs: Arc<Packs>,
 }
 
 impl KokoroTts {
-    /// Loads the voices once and the model for each lane. Blocks for a second or so each. [`TtsError::Unavailable`] says
-    /// what is missing or wrong.
-    pub fn start(options: &KokoroOptions, lanes: Lanes) -> Result<Self, TtsError> {
-        let path = neural::model_file(&options.model, "a Kokoro model")?;
+    /// Loads the voices once and the model for each lane. `config.model` is the `.onnx` file or the folder it lies in, the
+    /// voices lie beside it; the chosen voice may be a mixture. Blocks for a second or so each. [`TtsError::Unavailable`]
+    /// says what is missing or wrong.
+    pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Self, TtsError> {
+        let path = neural::model_file(&config.model, "a Kokoro model")?;
         let packs = Arc::new(speakable(Packs::beside(&path)?, &path)?);
-        if let Some(voice) = &options.voice {
+        if let Some(voice) = config.chosen_voice() {
             mix::parse(voice, |name| packs.has(name)).map_err(|why| {
                 let names: Vec<_> = packs.names().collect();
                 TtsError::Unavailable(format!("tts.voice = {voice:?}: {why}; the voices are {}", super::listed(&names)))
             })?;
         }
-        let (shared, options) = (packs.clone(), options.clone());
-        let lanes =
-            LocalTts::start("kokoro", lanes, move || Neural::warmed(Kokoro::open(&path, &options, shared.clone())?))?;
+        let (shared, voice, onnx) = (packs.clone(), config.chosen_voice().map(str::to_owned), onnx.clone());
+        let make = move || Kokoro::open(&path, voice.as_deref(), &onnx, shared.clone());
+        let lanes = neural::serve("kokoro", config, make)?;
         Ok(Self { lanes, packs })
     }
 }
@@ -108,6 +99,10 @@ impl KokoroTts {
 impl Tts for KokoroTts {
     fn name(&self) -> &str {
         self.lanes.name()
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), TtsError>> {
+        self.lanes.warm()
     }
 
     fn waiting(&self) -> usize {
@@ -180,15 +175,15 @@ struct Kokoro {
 }
 
 impl Kokoro {
-    fn open(path: &Path, options: &KokoroOptions, packs: Arc<Packs>) -> Result<Self, TtsError> {
-        let runtime = Runtime::open(&options.onnx).map_err(neural::not_loaded)?;
+    fn open(path: &Path, voice: Option<&str>, onnx: &OnnxConfig, packs: Arc<Packs>) -> Result<Self, TtsError> {
+        let runtime = Runtime::open(onnx).map_err(neural::not_loaded)?;
         let model = runtime.load(path, &ModelOptions::default()).map_err(neural::not_loaded)?;
         let (ids, signature) = match model.input("tokens") {
             Some(_) => ("tokens", &BY_TOKENS),
             None => ("input_ids", &BY_INPUT_IDS),
         };
         model.check(signature).map_err(neural::not_loaded)?;
-        let voices = voices(&packs, options.voice.as_deref());
+        let voices = voices(&packs, voice);
         let (phonemizers, missing) = (HashMap::new(), HashMap::new());
         Ok(Self { model, ids, packs, voices, phonemizers, missing })
     }
@@ -275,6 +270,10 @@ impl Family for Kokoro {
             inputs.push((INPUT_LENGTHS, Tensor::i64([n], &lengths)));
         }
         neural::sounds(self.model.run(&inputs, cancel)?, n)
+    }
+
+    fn provider(&self) -> Provider {
+        self.model.provider()
     }
 
     fn batches(&self) -> bool {

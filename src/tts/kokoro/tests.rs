@@ -2,27 +2,28 @@
 
 use super::*;
 use crate::tts::TtsEngine;
+use crate::tts::neural::Neural;
 use futures_util::StreamExt;
 use std::f32::consts::TAU;
 use std::ops::ControlFlow;
 
-fn options(model: &str) -> KokoroOptions {
+fn config(model: &str) -> TtsConfig {
     let model = format!("{}/tests/fixtures/voices/kokoro/{model}.onnx", env!("CARGO_MANIFEST_DIR"));
-    KokoroOptions { model, voice: None, onnx: OnnxConfig::default() }
+    TtsConfig { model, lanes: 1, ..TtsConfig::default() }
 }
 
-fn open(options: &KokoroOptions) -> Result<Neural<Kokoro>, TtsError> {
-    let path = neural::model_file(&options.model, "a Kokoro model")?;
+fn open(config: &TtsConfig) -> Result<Neural<Kokoro>, TtsError> {
+    let path = neural::model_file(&config.model, "a Kokoro model")?;
     let packs = speakable(Packs::beside(&path)?, &path)?;
-    Neural::warmed(Kokoro::open(&path, options, Arc::new(packs))?)
+    Neural::warmed(Kokoro::open(&path, config.chosen_voice(), &OnnxConfig::default(), Arc::new(packs))?)
 }
 
 fn fixture(model: &str) -> Neural<Kokoro> {
-    open(&options(model)).expect("the fixture opens; ONNX Runtime comes with `make onnxruntime`")
+    open(&config(model)).expect("the fixture opens; ONNX Runtime comes with `make onnxruntime`")
 }
 
 fn request(text: &str, voice: &str, speed: f32) -> SpeechRequest {
-    SpeechRequest { text: text.into(), voice: voice.into(), speed }
+    SpeechRequest { text: text.into(), voice: voice.into(), speed, unplayed: None }
 }
 
 fn pieces(engine: &mut Neural<Kokoro>, request: &SpeechRequest) -> Result<Vec<Vec<i16>>, TtsError> {
@@ -155,7 +156,7 @@ fn voices_are_listed_by_language_and_what_cannot_be_read_is_left_out() {
         "jf_alpha is Japanese"
     );
     let first = |voice: &str| {
-        let chosen = KokoroOptions { voice: Some(voice.into()), ..options("model") };
+        let chosen = TtsConfig { voice: voice.into(), ..config("model") };
         open(&chosen).expect("opens").voices()[0].id.clone()
     };
     assert_eq!(first("bm_george"), "bm_george");
@@ -164,7 +165,7 @@ fn voices_are_listed_by_language_and_what_cannot_be_read_is_left_out() {
 
 #[test]
 fn an_unknown_voice_is_the_default_one() {
-    let mut engine = open(&KokoroOptions { voice: Some("af_sky".into()), ..options("model") }).expect("opens");
+    let mut engine = open(&TtsConfig { voice: "af_sky".into(), ..config("model") }).expect("opens");
     let default = speak(&mut engine, "Hello.", "af_sky", 1.0);
     for voice in ["alloy", "", "../af_nicole", "voices/ef_dora.bin", "jf_alpha"] {
         assert_eq!(speak(&mut engine, "Hello.", voice, 1.0), default, "{voice}");
@@ -203,8 +204,7 @@ fn a_cancel_ends_the_run_itself() {
 
 #[tokio::test]
 async fn the_port_speaks_checks_voices_and_stops_when_dropped() {
-    let lanes = Lanes { n_lanes: 1, patience: Duration::from_secs(20) };
-    let tts = KokoroTts::start(&options("slow"), lanes).expect("the fixture opens");
+    let tts = KokoroTts::start(&config("slow"), &OnnxConfig::default()).expect("the fixture opens");
     assert_eq!(tts.name(), "kokoro");
     assert_eq!(tts.check_voice("af_sky"), Ok(()));
     assert_eq!(tts.check_voice("af_sky:0.4+af_nicole:0.6"), Ok(()));
@@ -227,9 +227,8 @@ fn what_cannot_serve_is_refused_with_what_would_be_right() {
     let fixtures = format!("{}/tests/fixtures/voices", env!("CARGO_MANIFEST_DIR"));
     let put = |name: &str, from: &str| std::fs::copy(format!("{fixtures}/{from}"), at(name)).expect("copied");
     let said = |name: &str| {
-        let lanes = Lanes { n_lanes: 1, patience: Duration::from_secs(20) };
-        let options = KokoroOptions { model: at(name), ..options("model") };
-        KokoroTts::start(&options, lanes).err().expect("refused").to_string()
+        let config = TtsConfig { model: at(name), ..config("model") };
+        KokoroTts::start(&config, &OnnxConfig::default()).err().expect("refused").to_string()
     };
     assert!(said("nowhere").contains("no such file or folder; name a Kokoro model"));
     put("model.onnx", "kokoro/model.onnx");
@@ -240,9 +239,8 @@ fn what_cannot_serve_is_refused_with_what_would_be_right() {
     let whole = std::fs::read(at("model.onnx")).expect("read");
     std::fs::write(at("cut.onnx"), &whole[..whole.len() / 2]).expect("written");
     assert!(said("cut.onnx").contains("cut.onnx is corrupt or cut off"), "{}", said("cut.onnx"));
-    let lanes = Lanes { n_lanes: 1, patience: Duration::from_secs(20) };
-    let options = KokoroOptions { voice: Some("af_bob".into()), ..options("model") };
-    let refused = KokoroTts::start(&options, lanes).err().expect("refused").to_string();
+    let config = TtsConfig { voice: "af_bob".into(), ..config("model") };
+    let refused = KokoroTts::start(&config, &OnnxConfig::default()).err().expect("refused").to_string();
     assert!(refused.contains("tts.voice = \"af_bob\": there is no voice \"af_bob\""), "{refused}");
     assert!(refused.contains("the voices are af_nicole, af_sky"), "{refused}");
 }

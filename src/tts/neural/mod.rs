@@ -1,16 +1,19 @@
 //! Voice families on ONNX, as engines: what each of them has to say ([`Family`]), and what they share.
 //!
-//! A family (`piper`, `kokoro`) reads a chunk into [`Utterance`]s and runs its model on them; [`Neural`] makes a
-//! [`TtsEngine`] of that, which gives each utterance as soon as it is made. It knows no model and no phonemes.
+//! A family (`piper`, `kokoro`) reads a chunk into [`Utterance`]s and runs its model on them; [`Neural`] makes engines of
+//! that, which give each utterance as soon as it is made: one chunk at a time ([`TtsEngine`]), or several in one run
+//! (`batch`). [`serve`] puts the one that fits behind the port. It knows no model and no phonemes.
 
+mod batch;
 mod files;
 mod sound;
 
+pub(super) use batch::serve;
 pub(super) use files::model_file;
 pub(super) use sound::pause_after;
 
 use super::{SpeechRequest, TtsEngine, TtsError, Voice};
-use crate::onnx::{Model, OnnxError, Outputs};
+use crate::onnx::{Model, OnnxError, Outputs, Provider};
 use crate::units::{Pcm, SampleRate};
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -34,8 +37,10 @@ pub(super) trait Family: Send + 'static {
     /// [`batches`](Self::batches). Blocks for as long as that takes; the token ends it.
     fn run(&self, items: &[Item<'_>], speed: f32, cancel: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure>;
 
+    /// What the model runs on.
+    fn provider(&self) -> Provider;
+
     /// Whether the model takes several items and gives the length of each.
-    #[allow(dead_code, reason = "the batching lane asks it")]
     fn batches(&self) -> bool;
 }
 
@@ -82,7 +87,7 @@ impl<F: Family> Neural<F> {
     /// Speaks a few words with the replica. [`TtsError::Unavailable`] when it cannot.
     pub(super) fn warmed(family: F) -> Result<Self, TtsError> {
         let mut engine = Self(family);
-        let request = SpeechRequest { text: WARM_UP.into(), voice: String::new(), speed: 1.0 };
+        let request = SpeechRequest { text: WARM_UP.into(), voice: String::new(), speed: 1.0, unplayed: None };
         let made = engine.synthesize(&request, &CancellationToken::new(), &mut |_| ControlFlow::Continue(()));
         made.map_err(|error| TtsError::Unavailable(format!("the model does not speak: {error}")))?;
         Ok(engine)
@@ -136,7 +141,6 @@ pub(super) fn padded(items: &[Item<'_>], longest: usize) -> Vec<i64> {
 }
 
 /// Whether a model takes several items as `ids` at once, and says how long the sound of each is.
-#[allow(dead_code, reason = "the batching lane asks it")]
 pub(super) fn gives_lengths(model: &Model, ids: &str) -> bool {
     let many = model.input(ids).is_some_and(|slot| slot.shape.first() == Some(&None));
     many && model.outputs().iter().any(|slot| slot.name == LENGTHS)

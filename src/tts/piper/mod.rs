@@ -1,6 +1,6 @@
 //! The `piper` engine: VITS voices as Piper publishes them, an `.onnx` model and its `.onnx.json`, by ONNX Runtime.
 //!
-//! Made by `engines`: one replica for each lane of [`crate::tts::local`]. Text becomes phonemes by espeak-ng,
+//! Made by `engines`, as replicas in lanes. Text becomes phonemes by espeak-ng,
 //! phonemes become ids by the voice's own table, and each sentence is one run of the model: the first sentence sounds while
 //! the next is made. Within a sentence a VITS model gives nothing until it has all; a cancel ends its run at the next
 //! operator. Published models tell no length for each text of a batch, so they are run as replicas; a model that has an
@@ -15,11 +15,10 @@
 mod ids;
 mod voice;
 
-use super::local::{Lanes, LocalTts};
-use super::neural::{self, Failure, Family, Item, Neural, Utterance};
+use super::neural::{self, Failure, Family, Item, Utterance};
 use super::phonemes::Phonemizer;
-use super::{SpeechRequest, Tts, TtsError, Voice};
-use crate::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Runtime, Signature, Tensor};
+use super::{SpeechRequest, Tts, TtsConfig, TtsError, Voice};
+use crate::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
 use crate::units::SampleRate;
 use ids::Missing;
 use std::path::Path;
@@ -39,23 +38,12 @@ static SIGNATURE: Signature = Signature {
     outputs: &[],
 };
 
-/// What a replica is made of.
-#[derive(Clone, Debug)]
-pub struct PiperOptions {
-    /// `tts.model`: the voice's `.onnx` file, or the folder it lies in.
-    pub model: String,
-    /// The voice sessions begin with; `None`: the model's first speaker.
-    pub voice: Option<String>,
-    /// The `[onnx]` section.
-    pub onnx: OnnxConfig,
-}
-
-/// The port: a replica of the voice on each lane. Blocks for a second or so. [`TtsError::Unavailable`] says what is missing
-/// or wrong: the model, its description, ONNX Runtime, espeak-ng or the voice's name.
-pub fn start(options: &PiperOptions, lanes: Lanes) -> Result<Arc<dyn Tts>, TtsError> {
-    let options = options.clone();
-    let engine = LocalTts::start("piper", lanes, move || Neural::warmed(Piper::open(&options)?))?;
-    Ok(Arc::new(engine))
+/// The port: replicas of the voice. `config.model` is the `.onnx` file or the folder it lies in, the `.onnx.json` lies beside
+/// it. Blocks for a second or so. [`TtsError::Unavailable`] says what is missing or wrong: the model, its description, ONNX
+/// Runtime, espeak-ng or the voice's name.
+pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Arc<dyn Tts>, TtsError> {
+    let (own, onnx) = (config.clone(), onnx.clone());
+    neural::serve("piper", config, move || Piper::open(&own, &onnx))
 }
 
 /// One replica of a voice.
@@ -69,15 +57,15 @@ struct Piper {
 }
 
 impl Piper {
-    fn open(options: &PiperOptions) -> Result<Self, TtsError> {
-        let path = neural::model_file(&options.model, "a Piper voice")?;
+    fn open(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Self, TtsError> {
+        let path = neural::model_file(&config.model, "a Piper voice")?;
         let file = VoiceFile::beside(&path)?;
-        let voices = voices(&path, &file, options.voice.as_deref())?;
+        let voices = voices(&path, &file, config.chosen_voice())?;
         let phonemizer = match &file.source {
             Source::Espeak(tag) => Some(Phonemizer::open(tag, false)?),
             Source::Letters => None,
         };
-        let runtime = Runtime::open(&options.onnx).map_err(neural::not_loaded)?;
+        let runtime = Runtime::open(onnx).map_err(neural::not_loaded)?;
         let model = runtime.load(&path, &ModelOptions::of(&SIGNATURE)).map_err(neural::not_loaded)?;
         if !file.speakers.is_empty() && model.input("sid").is_none() {
             let n = file.speakers.len();
@@ -139,6 +127,10 @@ impl Family for Piper {
             inputs.push(("sid", Tensor::i64([n], &speakers)));
         }
         neural::sounds(self.model.run(&inputs, cancel)?, n)
+    }
+
+    fn provider(&self) -> Provider {
+        self.model.provider()
     }
 
     fn batches(&self) -> bool {

@@ -2,7 +2,10 @@
 
 use super::*;
 use crate::tts::TtsEngine;
+use crate::tts::neural::Neural;
 use crate::units::SampleRate;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
 use std::f32::consts::TAU;
 use std::ops::ControlFlow;
 use voice::Scales;
@@ -14,20 +17,20 @@ fn path(model: &str) -> String {
     format!("{}/tests/fixtures/voices/piper/{model}.onnx", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn options(model: &str) -> PiperOptions {
-    PiperOptions { model: path(model), voice: None, onnx: OnnxConfig::default() }
+fn config(model: &str) -> TtsConfig {
+    TtsConfig { model: path(model), lanes: 1, ..TtsConfig::default() }
 }
 
-fn opened(options: &PiperOptions) -> Result<Neural<Piper>, TtsError> {
-    Neural::warmed(Piper::open(options)?)
+fn opened(config: &TtsConfig) -> Result<Neural<Piper>, TtsError> {
+    Neural::warmed(Piper::open(config, &OnnxConfig::default())?)
 }
 
 fn open(model: &str) -> Neural<Piper> {
-    opened(&options(model)).expect("the fixture opens; ONNX Runtime comes with `make onnxruntime`")
+    opened(&config(model)).expect("the fixture opens; ONNX Runtime comes with `make onnxruntime`")
 }
 
 fn request(text: &str, voice: &str, speed: f32) -> SpeechRequest {
-    SpeechRequest { text: text.into(), voice: voice.into(), speed }
+    SpeechRequest { text: text.into(), voice: voice.into(), speed, unplayed: None }
 }
 
 fn pieces(engine: &mut Neural<Piper>, request: &SpeechRequest) -> Vec<Vec<i16>> {
@@ -130,9 +133,7 @@ fn speed_and_scales_reach_the_model() {
 
 #[test]
 fn each_speaker_is_a_voice_at_the_models_rate() {
-    let mut options = options(CHOIR);
-    options.voice = Some(format!("{CHOIR}#bob"));
-    let mut engine = opened(&options).expect("the fixture opens");
+    let mut engine = opened(&TtsConfig { voice: format!("{CHOIR}#bob"), ..config(CHOIR) }).expect("the fixture opens");
     let ids_of: Vec<_> = engine.voices().iter().map(|voice| voice.id.clone()).collect();
     assert_eq!(ids_of, [format!("{CHOIR}#bob"), format!("{CHOIR}#ann"), format!("{CHOIR}#p3922")]);
     assert_eq!(engine.0.file.rate.hz(), 22_050);
@@ -191,6 +192,38 @@ fn a_batch_gives_each_text_what_it_has_alone() {
     assert_eq!(batched[1].len(), items[1].ids.len() * 205, "256 / 1.25");
 }
 
+#[tokio::test]
+async fn listeners_who_share_a_batch_hear_what_they_hear_alone() {
+    let serve = |max_batch_size| {
+        let config = TtsConfig { max_batch_size, max_wait_ms: 20, ..config("batch") };
+        start(&config, &OnnxConfig::default()).expect("the fixture opens")
+    };
+    // Three of one size class and one of another; the second has two sentences, which are two steps.
+    let chunks = [
+        request("Hello to you.", "batch#ann", 1.0),
+        request("Good day. Good night.", "batch#bob", 1.0),
+        request("Nobody was there.", "batch#p3922", 1.0),
+        request("Good morning to all of you who listen at home.", "batch#ann", 1.0),
+        request("Hello to you.", "batch#ann", 2.0),
+        request("...", "batch#ann", 1.0),
+    ];
+    let (alone, together) = (serve(1), serve(8));
+    let mut expected = Vec::new();
+    for chunk in chunks.clone() {
+        expected.push(hear(alone.as_ref(), chunk).await);
+    }
+    assert!(expected[..5].iter().all(|sound| sound.len() > 1_000) && expected[5].is_empty());
+    for _ in 0..3 {
+        let heard = join_all(chunks.clone().map(|chunk| hear(together.as_ref(), chunk))).await;
+        assert!(heard == expected, "sample for sample");
+    }
+}
+
+async fn hear(voice: &dyn Tts, chunk: SpeechRequest) -> Vec<i16> {
+    let pieces: Vec<_> = voice.speak(chunk).map(|piece| piece.expect("sound").samples).collect().await;
+    pieces.concat()
+}
+
 #[test]
 fn a_break_ends_the_chunk() {
     let mut engine = open(TONE);
@@ -228,8 +261,8 @@ fn a_cancel_ends_the_run_itself() {
     });
 }
 
-fn refusal(options: &PiperOptions) -> String {
-    opened(options).err().expect("refused").to_string()
+fn refusal(config: &TtsConfig) -> String {
+    opened(config).err().expect("refused").to_string()
 }
 
 #[test]
@@ -241,7 +274,7 @@ fn what_cannot_serve_is_refused_with_what_would_be_right() {
         std::fs::write(&target, &bytes[..(bytes.len() as f64 * share) as usize]).expect("written");
         target.to_str().expect("Unicode").to_owned()
     };
-    let with = |model: String| PiperOptions { model, ..options(TONE) };
+    let with = |model: String| TtsConfig { model, ..config(TONE) };
     let (model, json) = (path(TONE), format!("{}.json", path(TONE)));
     let kokoro = path(TONE).replace("piper/en_US-tone-low", "kokoro/model");
 
@@ -260,6 +293,6 @@ fn what_cannot_serve_is_refused_with_what_would_be_right() {
     put("mixed.onnx.json", format!("{}.json", path(CHOIR)).as_ref(), 1.0);
     let mixed = with(put("mixed.onnx", model.as_ref(), 1.0));
     assert!(refusal(&mixed).contains("do not belong together"), "{}", refusal(&mixed));
-    let unknown = PiperOptions { voice: Some("../ann".into()), ..options(CHOIR) };
+    let unknown = TtsConfig { voice: "../ann".into(), ..config(CHOIR) };
     assert!(refusal(&unknown).contains("no voice \"../ann\" in this model; it has en_GB-choir-medium#ann,"));
 }
