@@ -8,8 +8,13 @@ mod config;
 mod error;
 pub mod fake;
 pub mod flite;
+pub mod kokoro;
 pub mod local;
+mod neural;
 pub mod openai;
+pub mod phonemes;
+pub mod piper;
+mod trim;
 
 pub use config::TtsConfig;
 pub use error::TtsError;
@@ -66,6 +71,16 @@ pub trait Tts: Send + Sync {
     /// The voices, the default one first. Never empty.
     fn voices(&self) -> &[Voice];
 
+    /// Whether a request may name `voice`: one of [`Self::voices`], or what else the engine understands. The text of an
+    /// error says what is wrong with it, and what would be right.
+    fn check_voice(&self, voice: &str) -> Result<(), String> {
+        let ids: Vec<_> = self.voices().iter().map(|voice| voice.id.as_str()).collect();
+        if ids.contains(&voice) {
+            return Ok(());
+        }
+        Err(format!("there is no voice {voice:?}; {} has {}", self.name(), listed(&ids)))
+    }
+
     /// Speaks one chunk. PCM comes as it is made, at the engine's own rate, the same rate within one stream; dropping
     /// the stream cancels the work. [`TtsError::Overloaded`] when too many wait.
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>>;
@@ -83,4 +98,13 @@ pub trait TtsEngine: Send {
         cancel: &CancellationToken,
         sink: &mut dyn FnMut(Pcm) -> ControlFlow<()>,
     ) -> Result<(), TtsError>;
+}
+
+/// The first of many names, and how many more there are: a voice file may hold 900 speakers.
+pub fn listed(names: &[&str]) -> String {
+    const SHOWN: usize = 20;
+    match names.len().saturating_sub(SHOWN) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names[..SHOWN].join(", ")),
+    }
 }
