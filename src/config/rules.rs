@@ -45,6 +45,8 @@ pub enum Rule {
     Urls,
     /// A list of host names, without scheme and port.
     Hosts,
+    /// A list of names of models.
+    Names,
 }
 
 const fn key(section: &'static str, name: &'static str, rule: Rule) -> Key {
@@ -86,6 +88,13 @@ pub const KEYS: &[Key] = &[
     key("tts", "model", Rule::Name),
     key("tts", "api_key_env", Rule::Variable),
     key("tts", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("models", "dir", Rule::Name),
+    key("models", "registry", Rule::Text),
+    key("models", "mirror", Rule::UrlOrNone),
+    key("models", "proxy", Rule::UrlOrNone),
+    key("models", "preload", Rule::Names),
+    key("models", "max_loaded", Rule::Whole(1, 64, "models")),
+    key("models", "memory_budget_mb", Rule::Whole(0, 1_000_000, "MiB")),
     key("mcp", "allowed_servers", Rule::Urls),
     key("mcp", "list_timeout_ms", Rule::Whole(100, 600_000, "milliseconds")),
     key("mcp", "call_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
@@ -145,6 +154,7 @@ impl Rule {
             Self::Origins => list(value, origin),
             Self::Urls => list(value, |url| after_scheme(url).is_some_and(url_rest)),
             Self::Hosts => list(value, host),
+            Self::Names => list(value, |name| !name.trim().is_empty()),
             _ => value.as_str().is_some_and(|text| self.allows_text(text)),
         }
     }
@@ -183,6 +193,7 @@ impl Rule {
             Self::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
             Self::Urls => "a list of addresses, such as [\"https://mcp.example.org/mcp\"]".into(),
             Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
+            Self::Names => "a list of models, such as [\"kokoro\", \"whisper-base:q5_1\"]".into(),
         }
     }
 }
