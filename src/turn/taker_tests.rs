@@ -131,3 +131,14 @@ fn the_eagerness_may_change_in_the_middle_of_a_pause() {
     assert!(matches!(edge, Some(Edge::Stopped { .. })), "{edge:?}");
     assert!(taker.decision().is_none());
 }
+
+#[test]
+fn what_was_said_before_a_turn_was_cut_in_two_counts_on() {
+    let spoken = |gap_ms: u32| {
+        let (edges, taker) = run(MEDIUM, &format!("say 1500\nquiet {gap_ms}\nsay 600\nquiet 300"));
+        assert_eq!(edges.matches("started").count(), 2, "{edges}");
+        taker.decision().unwrap().hints.spoken.as_millis()
+    };
+    // The first windows of an utterance, of which it is not sure yet that they are speech, are not counted.
+    assert_eq!([spoken(1_300), spoken(2_900)], [1_872, 480]);
+}
