@@ -3,6 +3,7 @@
 use super::ServerConfig;
 use crate::llm::LlmConfig;
 use crate::mcp::McpConfig;
+use crate::onnx::OnnxConfig;
 use crate::registry::ModelsConfig;
 use crate::session::{SessionConfig, SpeculationConfig};
 use crate::stt::SttConfig;
@@ -29,6 +30,8 @@ pub struct Config {
     pub tts: TtsConfig,
     /// Models on the disk.
     pub models: ModelsConfig,
+    /// ONNX Runtime.
+    pub onnx: OnnxConfig,
     /// Remote tools.
     pub mcp: McpConfig,
     /// Answers begun on a guess.
