@@ -58,12 +58,12 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// Every key, in the order of `configs/default.toml`.
 pub const KEYS: &[Key] = &[
-    key("vad", "engine", Rule::OneOf(&["earshot"])),
+    key("vad", "engine", Rule::OneOf(&["auto", "earshot"])),
     key("turn", "threshold", Rule::Number(0.0, 1.0)),
     key("turn", "prefix_padding_ms", Rule::Whole(0, 5_000, "milliseconds")),
     key("turn", "silence_duration_ms", Rule::Whole(50, 10_000, "milliseconds")),
     key("turn", "min_speech_ms", Rule::Whole(0, 2_000, "milliseconds")),
-    key("stt", "engine", Rule::OneOf(&["sphinx", "openai"])),
+    key("stt", "engine", Rule::OneOf(&["auto", "sphinx", "openai"])),
     key("stt", "decoders", Rule::Whole(1, 64, "decoders")),
     key("stt", "model_dir", Rule::Text),
     key("stt", "base_url", Rule::Url),
@@ -80,7 +80,7 @@ pub const KEYS: &[Key] = &[
     key("llm", "max_tokens", Rule::Whole(1, 1_000_000, "tokens")),
     key("llm", "first_token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
-    key("tts", "engine", Rule::OneOf(&["flite", "openai"])),
+    key("tts", "engine", Rule::OneOf(&["auto", "flite", "openai"])),
     key("tts", "voice", Rule::Name),
     key("tts", "speed", Rule::Number(0.25, 4.0)),
     key("tts", "lanes", Rule::Whole(1, 64, "lanes")),
@@ -128,6 +128,7 @@ pub const KEYS: &[Key] = &[
     key("server", "allowed_origins", Rule::Origins),
     key("server", "allowed_hosts", Rule::Hosts),
     key("server", "api_keys_env", Rule::Variable),
+    key("server", "admin_keys_env", Rule::Variable),
     key("server", "api_keys_file", Rule::Text),
     key("server", "tls_cert", Rule::Text),
     key("server", "tls_key", Rule::Text),
