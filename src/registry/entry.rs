@@ -52,6 +52,8 @@ pub struct Entry {
     pub rate_hz: u32,
     /// `engine = "auto"` takes the model with the highest number; 0: never.
     pub auto: u32,
+    /// The page offers it on machines with at least so many cores, or a GPU; 0: nowhere.
+    pub offer_cores: u32,
     /// What to know of it, in a sentence or two.
     pub note: String,
     /// Its precisions, the usual one first. Never empty.
@@ -131,6 +133,8 @@ pub(super) struct Raw {
     #[serde(default)]
     auto: u32,
     #[serde(default)]
+    offer_cores: u32,
+    #[serde(default)]
     note: String,
     #[serde(default)]
     files: Vec<RawFile>,
@@ -187,8 +191,8 @@ impl Raw {
             }
             variants.push(Variant { precision: raw.precision.clone(), files: all });
         }
-        let Self { name, stage, family, title, licence, languages, rate_hz, auto, note, .. } = self;
-        Ok(Entry { name, stage, family, title, licence, languages, rate_hz, auto, note, variants })
+        let Self { name, stage, family, title, licence, languages, rate_hz, auto, offer_cores, note, .. } = self;
+        Ok(Entry { name, stage, family, title, licence, languages, rate_hz, auto, offer_cores, note, variants })
     }
 }
 
