@@ -6,6 +6,7 @@ use super::keys::Keys;
 use super::process::Process;
 use super::resume::Resumables;
 use super::secrets::Secrets;
+use super::speech::Speech;
 use super::tls::Tls;
 use super::turns::MAX_LISTENERS;
 use super::websocket::MAX_MESSAGE_BYTES;
@@ -63,6 +64,7 @@ pub(super) struct App {
     pub(super) listeners: Arc<Semaphore>,
     pub(super) process: Process,
     pub(super) gpus: Gpus,
+    pub(super) speech: Speech,
     connections: AtomicUsize,
     permits: Arc<Semaphore>,
     /// Clients that are being told that their key is wrong.
@@ -75,6 +77,7 @@ pub(super) struct App {
 impl App {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { config, engines, metrics, keys, tls: _ } = parts;
+        let speech = Speech::new(&config);
         let mcp: Arc<dyn Mcp> = Arc::new(crate::mcp::http::Http::new(&config.mcp));
         let journal = Journal::new(config.server.turns_kept, config.server.keep_transcripts, engines.names());
         let setup = Setup {
@@ -99,6 +102,7 @@ impl App {
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
             process: Process::new(),
             gpus: Gpus::default(),
+            speech,
             connections: AtomicUsize::new(0),
             permits: Arc::new(Semaphore::new(config.server.max_sessions)),
             budget: Arc::new(Semaphore::new(INBOUND_BUDGET_BYTES / BUDGET_UNIT)),
