@@ -18,6 +18,8 @@ pub enum Unit {
     PercentOfCore,
     /// Turns, frames.
     Count,
+    /// Anything else, by its name.
+    Of(&'static str),
 }
 
 impl Unit {
@@ -27,6 +29,7 @@ impl Unit {
             Self::KiB => "KiB",
             Self::PercentOfCore => "% of a core",
             Self::Count => "",
+            Self::Of(name) => name,
         }
     }
 
@@ -39,6 +42,8 @@ impl Unit {
             Self::Ms if value.abs() >= 100.0 => format!("{value:.0}"),
             Self::KiB => format!("{value:.0}"),
             Self::PercentOfCore => format!("{value:.2}"),
+            Self::Of(_) if value.abs() >= 100.0 => format!("{value:.0}"),
+            Self::Of(_) => format!("{value:.2}"),
             Self::Ms => format!("{value:.1}"),
         };
         format!("{number} {}", self.name()).trim_end().to_owned()

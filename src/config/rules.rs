@@ -136,6 +136,17 @@ pub const KEYS: &[Key] = &[
     key("server", "keep_transcripts", Rule::Switch),
     key("server", "ping_seconds", Rule::Whole(1, 3_600, "seconds")),
     key("server", "drain_seconds", Rule::Whole(0, 3_600, "seconds")),
+    key("speech", "max_requests", Rule::Whole(1, 10_000, "requests")),
+    key("speech", "max_input_chars", Rule::Whole(1, 1_000_000, "characters")),
+    key("speech", "chunks_ahead", Rule::Whole(0, 16, "chunks")),
+    key("speech", "max_upload_mib", Rule::Whole(1, 4_096, "MiB")),
+    key("speech", "max_audio_minutes", Rule::Whole(1, 1_440, "minutes")),
+    key("speech", "jobs_dir", Rule::Text),
+    key("speech", "max_jobs", Rule::Whole(1, 10_000, "jobs")),
+    key("speech", "jobs_at_once", Rule::Whole(1, 64, "jobs")),
+    key("speech", "max_job_chars", Rule::Whole(1, 1_000_000, "characters")),
+    key("speech", "jobs_keep_hours", Rule::Whole(1, 8_760, "hours")),
+    key("speech", "jobs_max_mib", Rule::Whole(1, 1_048_576, "MiB")),
     key("telemetry", "otlp_endpoint", Rule::UrlOrNone),
 ];
 

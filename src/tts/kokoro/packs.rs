@@ -28,7 +28,9 @@ impl Packs {
         let own = model.parent().unwrap_or(Path::new(""));
         let own = if own.as_os_str().is_empty() { Path::new(".") } else { own };
         for folder in [Some(own), own.parent()].into_iter().flatten() {
-            for path in files(folder, |name| name.ends_with(".npz") || name.starts_with("voices") && name.ends_with(".bin")) {
+            for path in
+                files(folder, |name| name.ends_with(".npz") || name.starts_with("voices") && name.ends_with(".bin"))
+            {
                 packs.read(&path)?;
             }
             for path in files(&folder.join("voices"), |name| name.ends_with(".bin") || name.ends_with(".npz")) {
@@ -90,7 +92,8 @@ impl Packs {
         }
         for i in 0..archive.len() {
             let entry = archive.by_index(i).map_err(|error| broken(&error))?;
-            let Some(name) = entry.name().strip_suffix(".npy").map(str::to_owned) else { continue };
+            let name = entry.name().map_err(|error| broken(&error))?.into_owned();
+            let Some(name) = name.strip_suffix(".npy").map(str::to_owned) else { continue };
             let mut array = Vec::new();
             let limit = (MAX_ROWS * STYLE * 4 + 4_096) as u64;
             entry.take(limit).read_to_end(&mut array).map_err(|error| broken(&error))?;
@@ -118,7 +121,8 @@ impl Packs {
 /// The files of a folder whose name is wanted, in order; none where there is no such folder.
 fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let wanted = |path: &PathBuf| path.file_name().is_some_and(|name| wanted(&name.to_string_lossy())) && path.is_file();
+    let wanted =
+        |path: &PathBuf| path.file_name().is_some_and(|name| wanted(&name.to_string_lossy())) && path.is_file();
     let mut found: Vec<_> = entries.map(|entry| entry.path()).filter(wanted).collect();
     found.sort();
     found
