@@ -24,10 +24,18 @@ use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 use serde_json::json;
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 /// Sound that is encoded in one go: 100 ms, a few milliseconds of work at most.
 const SLICE: usize = RATE.hz() as usize / 10;
+/// Pieces of the file that wait for their reader: a second or more, unless they are whole chunks of an engine.
+const PARTS: usize = 16;
+/// How long a client may read nothing while there is something to read.
+const STALL: Duration = Duration::from_secs(30);
 /// A token of sound lasts 50 ms, one of text is four characters, as in a session's usage.
 const MS_PER_TOKEN: u64 = 50;
 const CHARS_PER_TOKEN: usize = 4;
@@ -71,7 +79,9 @@ async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Res
     match begun.await {
         Ok((wish, encoder, first, sound)) => {
             let rest = futures_util::stream::iter([Ok(Spoken::Sound(first))]).chain(sound);
-            Ok(answer(&wish, encoded(encoder, rest), metered))
+            let (sender, parts) = mpsc::channel(PARTS);
+            app.setup.tasks.spawn(pump(encoded(encoder, rest), sender, metered));
+            Ok(answer(&wish, parts))
         }
         Err(error) => Err((error, metered)),
     }
@@ -131,61 +141,77 @@ fn encoded(
     }
 }
 
-fn answer(
-    wish: &Wish,
-    file: impl Stream<Item = Result<Piece, ApiError>> + Send + 'static,
-    metered: Metered,
-) -> Response {
+/// Pulls the file and hands it to the answer. Whoever does not read for [`STALL`] has gone, and gives the engine back.
+async fn pump(file: impl Stream<Item = Result<Piece, ApiError>> + Send, sender: mpsc::Sender<Part>, metered: Metered) {
+    let mut file = pin!(file);
+    loop {
+        let piece = tokio::select! {
+            () = sender.closed() => return,
+            piece = file.next() => piece,
+        };
+        let (part, outcome) = match piece {
+            Some(Ok(piece)) => (Part::Piece(piece), None),
+            Some(Err(error)) => (Part::Failed(error.clone()), Some(error.outcome())),
+            None => (Part::End, Some("ok")),
+        };
+        if !matches!(timeout(STALL, sender.send(part)).await, Ok(Ok(()))) {
+            return;
+        }
+        if let Some(outcome) = outcome {
+            return metered.end(outcome);
+        }
+    }
+}
+
+/// What the answer gets.
+enum Part {
+    Piece(Piece),
+    Failed(ApiError),
+    End,
+}
+
+fn answer(wish: &Wish, mut parts: mpsc::Receiver<Part>) -> Response {
     if wish.as_events {
-        let events = events(file, wish.n_chars.div_ceil(CHARS_PER_TOKEN) as u64, metered);
+        let events = events(parts, wish.n_chars.div_ceil(CHARS_PER_TOKEN) as u64);
         return Sse::new(events).keep_alive(KeepAlive::new()).into_response();
     }
     let bytes = async_stream::stream! {
-        let mut metered = Some(metered);
-        for await piece in file {
-            match piece {
-                Ok(piece) => yield Ok(piece.bytes),
-                Err(error) => {
-                    metered.take().into_iter().for_each(|metered| metered.end(error.outcome()));
-                    // The connection breaks off: the sound is not whole.
-                    yield Err(std::io::Error::other(error.message));
-                    return;
-                }
+        loop {
+            match parts.recv().await {
+                Some(Part::Piece(piece)) => yield Ok(piece.bytes),
+                Some(Part::End) => return,
+                // The connection breaks off, for the sound is not whole.
+                Some(Part::Failed(error)) => yield Err(std::io::Error::other(error.message)),
+                None => yield Err(std::io::Error::other("the reader took too long")),
             }
         }
-        metered.take().into_iter().for_each(|metered| metered.end("ok"));
     };
     ([(header::CONTENT_TYPE, wish.format.media_type())], Body::from_stream(bytes)).into_response()
 }
 
-fn events(
-    file: impl Stream<Item = Result<Piece, ApiError>> + Send,
-    input_tokens: u64,
-    metered: Metered,
-) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+fn events(mut parts: mpsc::Receiver<Part>, input_tokens: u64) -> impl Stream<Item = Result<Event, Infallible>> + Send {
     let event = |data: serde_json::Value| Ok(Event::default().data(data.to_string()));
     async_stream::stream! {
         let mut n_samples = 0;
-        for await piece in file {
-            match piece {
-                Ok(piece) => {
+        while let Some(part) = parts.recv().await {
+            match part {
+                Part::Piece(piece) => {
                     n_samples = piece.n_samples;
                     if !piece.bytes.is_empty() {
                         yield event(json!({"type": "speech.audio.delta", "audio": BASE64.encode(&piece.bytes)}));
                     }
                 }
-                Err(error) => {
-                    metered.end(error.outcome());
-                    yield event(json!({"error": error.object()}));
-                    return;
+                Part::Failed(error) => yield event(json!({"error": error.object()})),
+                Part::End => {
+                    let ms = n_samples * 1_000 / u64::from(RATE.hz());
+                    let output_tokens = ms.div_ceil(MS_PER_TOKEN);
+                    let usage = json!({
+                        "input_tokens": input_tokens, "output_tokens": output_tokens,
+                        "total_tokens": input_tokens + output_tokens,
+                    });
+                    yield event(json!({"type": "speech.audio.done", "usage": usage}));
                 }
             }
         }
-        metered.end("ok");
-        let output_tokens = (n_samples * 1_000 / u64::from(RATE.hz())).div_ceil(MS_PER_TOKEN);
-        let usage = json!({
-            "input_tokens": input_tokens, "output_tokens": output_tokens, "total_tokens": input_tokens + output_tokens,
-        });
-        yield event(json!({"type": "speech.audio.done", "usage": usage}));
     }
 }

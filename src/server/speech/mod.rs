@@ -56,7 +56,6 @@ pub(super) struct Speech {
 
 impl Speech {
     pub(super) fn new(config: &Config) -> Self {
-        let named = |engine: &str, model: &str| if engine == "openai" { model.to_owned() } else { String::new() };
         let names = Names {
             tts_model: named(&config.tts.engine, &config.tts.model),
             stt_model: named(&config.stt.engine, &config.stt.model),
@@ -80,6 +79,16 @@ impl Speech {
             )
         })
     }
+}
+
+/// What an engine's model is called; empty for one without. A path is nobody's business.
+fn named(engine: &str, model: &str) -> String {
+    let has_one = match engine {
+        "flite" | "sphinx" | "assistant" => false,
+        "openai" => true,
+        _ => !model.contains(['/', '\\']),
+    };
+    if has_one { model.to_owned() } else { String::new() }
 }
 
 /// The routes.
