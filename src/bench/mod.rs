@@ -9,6 +9,7 @@
 //! them and with whatever else runs, so each section says how much of the processors other programs used meanwhile.
 
 mod barge_in;
+mod engines;
 mod error;
 mod hub;
 pub mod load;
@@ -50,12 +51,14 @@ pub enum Measure {
     Mocks,
     /// With mock engines that take their time, with answers begun on a guess and without.
     Guesses,
+    /// What neural voices cost beside their models, and what a batch is worth.
+    Engines,
 }
 
 impl Measure {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Self; 6] =
-        [Self::VoiceToVoice, Self::OwnShare, Self::BargeIn, Self::Memory, Self::Mocks, Self::Guesses];
+    pub const ALL: [Self; 7] =
+        [Self::VoiceToVoice, Self::OwnShare, Self::BargeIn, Self::Memory, Self::Mocks, Self::Guesses, Self::Engines];
 
     /// What it is called: on the command line, in the table, in JSON.
     pub const fn name(self) -> &'static str {
@@ -66,6 +69,7 @@ impl Measure {
             Self::Memory => "memory",
             Self::Mocks => "mocks",
             Self::Guesses => "guesses",
+            Self::Engines => "engines",
         }
     }
 }
@@ -107,6 +111,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
             Measure::Memory => memory::measure(plan, progress).await,
             Measure::Mocks => mocks::measure(plan, progress).await,
             Measure::Guesses => mocks::guesses(plan, progress).await,
+            Measure::Engines => engines::measure(plan, progress).await,
         };
         let (mut section, children_s) = match taken {
             Ok(taken) => (taken.section, taken.hub_cpu_s),

@@ -16,6 +16,10 @@ pub enum Unit {
     KiB,
     /// Percent of one processor core.
     PercentOfCore,
+    /// One against another.
+    Times,
+    /// So many a second.
+    PerSecond,
     /// Turns, frames.
     Count,
     /// Anything else, by its name.
@@ -28,6 +32,8 @@ impl Unit {
             Self::Ms => "ms",
             Self::KiB => "KiB",
             Self::PercentOfCore => "% of a core",
+            Self::Times => "x",
+            Self::PerSecond => "/s",
             Self::Count => "",
             Self::Of(name) => name,
         }
@@ -41,7 +47,7 @@ impl Unit {
             Self::Count => format!("{value:.0}"),
             Self::Ms if value.abs() >= 100.0 => format!("{value:.0}"),
             Self::KiB => format!("{value:.0}"),
-            Self::PercentOfCore => format!("{value:.2}"),
+            Self::PercentOfCore | Self::Times | Self::PerSecond => format!("{value:.2}"),
             Self::Of(_) if value.abs() >= 100.0 => format!("{value:.0}"),
             Self::Of(_) => format!("{value:.2}"),
             Self::Ms => format!("{value:.1}"),

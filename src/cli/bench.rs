@@ -12,7 +12,7 @@ use std::io::{IsTerminal, Write};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  antiphon bench                           all of it, about six minutes
+  antiphon bench                           all of it, about eight minutes
   antiphon bench --only barge-in           one measure; may be given several times
   antiphon bench --quick                   fewer turns: does it run, is it near?
   antiphon bench --json --strict > numbers.json
@@ -72,6 +72,8 @@ enum Name {
     Mocks,
     /// Mock engines that take 100 ms a stage, with answers begun on a guess and without
     Guesses,
+    /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8 (needs make true-size)
+    Engines,
 }
 
 impl Name {
@@ -83,6 +85,7 @@ impl Name {
             Self::Memory => Measure::Memory,
             Self::Mocks => Measure::Mocks,
             Self::Guesses => Measure::Guesses,
+            Self::Engines => Measure::Engines,
         }
     }
 }

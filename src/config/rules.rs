@@ -87,6 +87,8 @@ pub const KEYS: &[Key] = &[
     key("tts", "base_url", Rule::Url),
     key("tts", "model", Rule::Name),
     key("tts", "api_key_env", Rule::Variable),
+    key("tts", "max_batch_size", Rule::Whole(0, 64, "pieces of speech")),
+    key("tts", "max_wait_ms", Rule::Whole(0, 1_000, "milliseconds")),
     key("tts", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("models", "dir", Rule::Name),
     key("models", "registry", Rule::Text),
