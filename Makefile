@@ -133,7 +133,7 @@ test-alerts: test-deps
 # finds in fuzz/artifacts; a finding becomes a named test. A session's metrics are freed late by their library, which
 # looks like a leak.
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= client_message session frame opus sse wav
+FUZZ_TARGETS ?= client_message session frame opus sse wav sound
 
 fuzz: deps
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz@0.13.2

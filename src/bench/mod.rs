@@ -24,6 +24,7 @@ mod pinning;
 mod process;
 mod questions;
 mod report;
+pub mod stages;
 mod talker;
 mod voice_to_voice;
 

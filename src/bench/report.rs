@@ -22,6 +22,8 @@ pub enum Unit {
     PerSecond,
     /// Turns, frames.
     Count,
+    /// Anything else, by its name.
+    Of(&'static str),
 }
 
 impl Unit {
@@ -33,6 +35,7 @@ impl Unit {
             Self::Times => "x",
             Self::PerSecond => "/s",
             Self::Count => "",
+            Self::Of(name) => name,
         }
     }
 
@@ -45,6 +48,8 @@ impl Unit {
             Self::Ms if value.abs() >= 100.0 => format!("{value:.0}"),
             Self::KiB => format!("{value:.0}"),
             Self::PercentOfCore | Self::Times | Self::PerSecond => format!("{value:.2}"),
+            Self::Of(_) if value.abs() >= 100.0 => format!("{value:.0}"),
+            Self::Of(_) => format!("{value:.2}"),
             Self::Ms => format!("{value:.1}"),
         };
         format!("{number} {}", self.name()).trim_end().to_owned()

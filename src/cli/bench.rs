@@ -1,6 +1,7 @@
 //! `antiphon bench`: the numbers, measured.
 
 use super::bench_peers::{self, PeersArgs};
+use super::bench_stage::{self, LlmArgs, SttArgs, TtsArgs};
 use super::bench_voice::{self, VoiceArgs};
 use super::{CliError, print};
 use crate::bench::{self, HubCommand, Measure, Plan};
@@ -46,6 +47,12 @@ pub struct BenchArgs {
 enum What {
     /// Many people talk to a server at the same time: latency, interruptions, mix-ups, cost
     Voice(Box<VoiceArgs>),
+    /// The voice engine under load: throughput, time to first audio
+    Tts(Box<TtsArgs>),
+    /// The recognizer under load
+    Stt(Box<SttArgs>),
+    /// The language model under load
+    Llm(Box<LlmArgs>),
     /// This hub and a pipecat bot on the same mock engines, in one sitting
     Peers(PeersArgs),
 }
@@ -86,6 +93,9 @@ impl Name {
 pub(super) async fn run(args: BenchArgs) -> Result<(), CliError> {
     match args.what {
         Some(What::Voice(args)) => return bench_voice::run(*args).await,
+        Some(What::Tts(args)) => return bench_stage::tts(*args).await,
+        Some(What::Stt(args)) => return bench_stage::stt(*args).await,
+        Some(What::Llm(args)) => return bench_stage::llm(*args).await,
         Some(What::Peers(args)) => return bench_peers::run(args).await,
         None => {}
     }

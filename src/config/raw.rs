@@ -1,9 +1,10 @@
 //! All sections together, as serde reads them.
 
-use super::ServerConfig;
+use super::{ServerConfig, SpeechConfig};
 use crate::llm::LlmConfig;
 use crate::mcp::McpConfig;
 use crate::onnx::OnnxConfig;
+use crate::registry::ModelsConfig;
 use crate::session::{SessionConfig, SpeculationConfig};
 use crate::stt::SttConfig;
 use crate::telemetry::TelemetryConfig;
@@ -27,6 +28,8 @@ pub struct Config {
     pub llm: LlmConfig,
     /// Text to speech.
     pub tts: TtsConfig,
+    /// Models on the disk.
+    pub models: ModelsConfig,
     /// ONNX Runtime.
     pub onnx: OnnxConfig,
     /// Remote tools.
@@ -37,6 +40,8 @@ pub struct Config {
     pub session: SessionConfig,
     /// The server.
     pub server: ServerConfig,
+    /// The speech API.
+    pub speech: SpeechConfig,
     /// What it tells of itself.
     pub telemetry: TelemetryConfig,
 }

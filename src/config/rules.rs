@@ -45,6 +45,8 @@ pub enum Rule {
     Urls,
     /// A list of host names, without scheme and port.
     Hosts,
+    /// A list of names of models.
+    Names,
 }
 
 const fn key(section: &'static str, name: &'static str, rule: Rule) -> Key {
@@ -56,12 +58,12 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// Every key, in the order of `configs/default.toml`.
 pub const KEYS: &[Key] = &[
-    key("vad", "engine", Rule::OneOf(&["earshot"])),
+    key("vad", "engine", Rule::OneOf(&["auto", "earshot"])),
     key("turn", "threshold", Rule::Number(0.0, 1.0)),
     key("turn", "prefix_padding_ms", Rule::Whole(0, 5_000, "milliseconds")),
     key("turn", "silence_duration_ms", Rule::Whole(50, 10_000, "milliseconds")),
     key("turn", "min_speech_ms", Rule::Whole(0, 2_000, "milliseconds")),
-    key("stt", "engine", Rule::OneOf(&["sphinx", "openai"])),
+    key("stt", "engine", Rule::OneOf(&["auto", "sphinx", "openai"])),
     key("stt", "decoders", Rule::Whole(1, 64, "decoders")),
     key("stt", "model_dir", Rule::Text),
     key("stt", "base_url", Rule::Url),
@@ -78,7 +80,7 @@ pub const KEYS: &[Key] = &[
     key("llm", "max_tokens", Rule::Whole(1, 1_000_000, "tokens")),
     key("llm", "first_token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
-    key("tts", "engine", Rule::OneOf(&["flite", "piper", "kokoro", "openai", "fish"])),
+    key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "openai", "fish"])),
     key("tts", "voice", Rule::Name),
     key("tts", "speed", Rule::Number(0.25, 4.0)),
     key("tts", "lanes", Rule::Whole(1, 64, "lanes")),
@@ -88,6 +90,13 @@ pub const KEYS: &[Key] = &[
     key("tts", "max_batch_size", Rule::Whole(0, 64, "pieces of speech")),
     key("tts", "max_wait_ms", Rule::Whole(0, 1_000, "milliseconds")),
     key("tts", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("models", "dir", Rule::Name),
+    key("models", "registry", Rule::Text),
+    key("models", "mirror", Rule::UrlOrNone),
+    key("models", "proxy", Rule::UrlOrNone),
+    key("models", "preload", Rule::Names),
+    key("models", "max_loaded", Rule::Whole(1, 64, "models")),
+    key("models", "memory_budget_mb", Rule::Whole(0, 1_000_000, "MiB")),
     key("onnx", "library", Rule::Text),
     key("onnx", "provider", Rule::OneOf(&["cpu", "cuda", "tensorrt"])),
     key("onnx", "require", Rule::Switch),
@@ -121,6 +130,7 @@ pub const KEYS: &[Key] = &[
     key("server", "allowed_origins", Rule::Origins),
     key("server", "allowed_hosts", Rule::Hosts),
     key("server", "api_keys_env", Rule::Variable),
+    key("server", "admin_keys_env", Rule::Variable),
     key("server", "api_keys_file", Rule::Text),
     key("server", "tls_cert", Rule::Text),
     key("server", "tls_key", Rule::Text),
@@ -128,6 +138,17 @@ pub const KEYS: &[Key] = &[
     key("server", "keep_transcripts", Rule::Switch),
     key("server", "ping_seconds", Rule::Whole(1, 3_600, "seconds")),
     key("server", "drain_seconds", Rule::Whole(0, 3_600, "seconds")),
+    key("speech", "max_requests", Rule::Whole(1, 10_000, "requests")),
+    key("speech", "max_input_chars", Rule::Whole(1, 1_000_000, "characters")),
+    key("speech", "chunks_ahead", Rule::Whole(0, 16, "chunks")),
+    key("speech", "max_upload_mib", Rule::Whole(1, 4_096, "MiB")),
+    key("speech", "max_audio_minutes", Rule::Whole(1, 1_440, "minutes")),
+    key("speech", "jobs_dir", Rule::Text),
+    key("speech", "max_jobs", Rule::Whole(1, 10_000, "jobs")),
+    key("speech", "jobs_at_once", Rule::Whole(1, 64, "jobs")),
+    key("speech", "max_job_chars", Rule::Whole(1, 1_000_000, "characters")),
+    key("speech", "jobs_keep_hours", Rule::Whole(1, 8_760, "hours")),
+    key("speech", "jobs_max_mib", Rule::Whole(1, 1_048_576, "MiB")),
     key("telemetry", "otlp_endpoint", Rule::UrlOrNone),
 ];
 
@@ -158,6 +179,7 @@ impl Rule {
             Self::Origins => list(value, origin),
             Self::Urls => list(value, |url| after_scheme(url).is_some_and(url_rest)),
             Self::Hosts => list(value, host),
+            Self::Names => list(value, |name| !name.trim().is_empty()),
             _ => value.as_str().is_some_and(|text| self.allows_text(text)),
         }
     }
@@ -196,6 +218,7 @@ impl Rule {
             Self::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
             Self::Urls => "a list of addresses, such as [\"https://mcp.example.org/mcp\"]".into(),
             Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
+            Self::Names => "a list of models, such as [\"kokoro\", \"whisper-base:q5_1\"]".into(),
         }
     }
 }

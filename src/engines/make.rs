@@ -17,14 +17,13 @@ use std::time::Duration;
 /// What to say of a name that is none; the configuration refuses it earlier, with its line.
 const NO_SUCH: &str = "there is no such engine";
 
-/// The engines of a stage, as the configuration names them.
-#[cfg(test)]
+/// The engines of a stage, as the configuration names them; "auto" is [`super::Stock`]'s affair.
 pub(super) fn names(stage: &str) -> &'static [&'static str] {
     match stage {
-        "vad" => &["earshot"],
-        "stt" => &["sphinx", "openai"],
+        "vad" => &["auto", "earshot"],
+        "stt" => &["auto", "sphinx", "openai"],
         "llm" => &["assistant", "openai"],
-        "tts" => &["flite", "piper", "kokoro", "openai", "fish"],
+        "tts" => &["auto", "flite", "piper", "kokoro", "openai", "fish"],
         _ => &[],
     }
 }

@@ -5,6 +5,7 @@
 //! dialog.
 
 mod accepting;
+mod admin;
 mod app;
 mod assets;
 mod auth;
@@ -12,6 +13,7 @@ mod gpu;
 mod guard;
 mod health;
 mod keys;
+mod models;
 mod pages;
 mod process;
 mod pulse;
@@ -20,6 +22,7 @@ mod resume;
 mod seat;
 mod secrets;
 mod socket;
+mod speech;
 mod state;
 mod tls;
 mod traces;
@@ -34,7 +37,7 @@ pub use tls::{Tls, TlsError};
 use app::App;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::serve::{Listener, ListenerExt};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -87,6 +90,8 @@ where
             () = stopped.cancelled() => {}
         }
     });
+    let working = app.clone();
+    app.setup.tasks.spawn(async move { working.speech.jobs.run(&working).await });
     let served = accepting::accept(listener, router(app.clone()), accepting::MAX_CONNECTIONS, stop.clone());
     let drained = CancellationToken::new();
     let drain = async {
@@ -109,6 +114,7 @@ where
 
 fn router(app: Arc<App>) -> Router {
     Router::new()
+        .merge(speech::routes(&app))
         .route("/v1/realtime", get(realtime::upgrade).layer(axum::middleware::map_response(websocket::with_version)))
         .route(
             "/v1/realtime/client_secrets",
@@ -122,6 +128,9 @@ fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .route("/api/models", get(models::list))
+        .route("/api/models/{name}", delete(models::delete))
+        .route("/api/models/{name}/pull", get(models::progress).post(models::pull))
         .route("/api/state", get(state::state))
         .route("/api/turns", get(turns::list))
         .route("/api/turns/live", get(turns::live))

@@ -10,7 +10,7 @@ const DEFAULT_VOICE: &str = "slt";
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TtsConfig {
-    /// `flite`, `piper`, `kokoro`, `openai` or `fish`.
+    /// `auto`, `flite`, `piper`, `kokoro`, `openai` or `fish`.
     pub engine: String,
     /// The voice sessions begin with.
     pub voice: String,
@@ -51,7 +51,7 @@ impl TtsConfig {
 impl Default for TtsConfig {
     fn default() -> Self {
         Self {
-            engine: "flite".into(),
+            engine: "auto".into(),
             voice: DEFAULT_VOICE.into(),
             speed: 1.0,
             lanes: 2,

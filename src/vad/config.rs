@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VadConfig {
-    /// `earshot`.
+    /// `auto` or `earshot`.
     pub engine: String,
 }
 
 impl Default for VadConfig {
     fn default() -> Self {
-        Self { engine: "earshot".into() }
+        Self { engine: "auto".into() }
     }
 }
