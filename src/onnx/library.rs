@@ -55,13 +55,28 @@ pub(super) fn log(level: LogLevel, place: &str, message: &str) {
 }
 
 /// CUDA and cuDNN from Python wheels lie beside the library, where the system's loader does not look: they are opened
-/// first. Where they are not, the system's are taken.
+/// first, in rounds, since some need others and their order is not ours to know. Where there are none, the system's are
+/// taken. What cannot be opened shows when the provider is registered.
 fn preload_cuda(folder: &Path) {
-    let beside = |name: &str| folder.join(name).exists().then_some(folder);
-    let found = (beside("libcudart.so.13"), beside("libcudnn.so.9"));
-    if let Err(error) = ort::ep::cuda::preload_dylibs(found.0, found.1) {
-        tracing::warn!(%error, folder = %folder.display(), "a CUDA library beside ONNX Runtime cannot be opened");
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut left: Vec<_> = files.filter(|path| is_of_cuda(path)).collect();
+    left.sort();
+    loop {
+        let before = left.len();
+        left.retain(|path| ort::util::preload_dylib(path.clone()).is_err());
+        if left.is_empty() || left.len() == before {
+            break;
+        }
     }
+    if !left.is_empty() {
+        tracing::warn!(files = ?left, "CUDA libraries beside ONNX Runtime that cannot be opened");
+    }
+}
+
+/// NVIDIA's libraries, not the runtime's own.
+fn is_of_cuda(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    name.starts_with("lib") && name.contains(".so.") && !name.starts_with("libonnxruntime")
 }
 
 /// Where it may lie, files or folders, in order. A place that is named leaves no other.
@@ -123,6 +138,18 @@ mod tests {
         assert_eq!(place("libonnxruntime.so.1.31.1"), "libonnxruntime.so.1.31.1");
         assert_eq!(place("libonnxruntime.so.bak"), "libonnxruntime.so.1.31.1");
         assert_eq!(place("libonnxruntime.so"), "libonnxruntime.so");
+    }
+
+    #[test]
+    fn cuda_libraries_that_cannot_be_opened_stop_nothing() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["libcudart.so.13", "libcudnn.so.9", "libonnxruntime.so.1.31.1", "notes.txt"] {
+            std::fs::write(folder.path().join(name), "no library").expect("written");
+        }
+        let of_cuda = |name: &str| is_of_cuda(&folder.path().join(name));
+        assert!(of_cuda("libcudart.so.13") && !of_cuda("libonnxruntime.so.1.31.1") && !of_cuda("notes.txt"));
+        preload_cuda(folder.path());
+        preload_cuda(Path::new("/nowhere"));
     }
 
     #[test]

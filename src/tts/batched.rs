@@ -78,8 +78,10 @@ struct Driven<E>(E);
 
 impl Batching {
     /// As the `[tts]` section has it; where it leaves the size of batches to the hub, by what runs the model. On two
-    /// cores a batch of 8 took 0.95 to 1.04 of the time of its chunks one after the other (`antiphon bench`): there it
-    /// only makes the first one wait.
+    /// cores, Piper of the true size, eight listeners (`antiphon bench --only engines`, other programs on half of the
+    /// processors): batches of 2 to 8 made 1.04 to 1.13 times the chunks a second of batches of 1; the median first sound
+    /// came as early with 2 and 4, and 1.7 times as late with 8. Listeners who are fewer than a batch all wait for its
+    /// end, so there it is 1.
     pub fn of(config: &TtsConfig, provider: Provider) -> Self {
         let max_batch = match (config.max_batch_size, provider) {
             (0, Provider::Cpu) => 1,
