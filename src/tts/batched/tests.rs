@@ -119,11 +119,12 @@ async fn chunks_share_a_run_by_what_their_listeners_have_left() {
     let rig = rig(3);
     let first = rig.speak("first", Some(0)).await;
     assert_eq!(rig.ran.recv().as_deref(), Ok("first"));
-    let soon = rig.speak("soon", Some(0)).await;
-    let background = rig.speak("nobody", None).await;
+    // The least urgent come first, so that their order of coming is not the one expected.
+    let later = rig.speak("later", Some(950)).await;
     let late = rig.speak("late", Some(900)).await;
     let long = rig.speak("a longer one", Some(500)).await;
-    let later = rig.speak("later", Some(950)).await;
+    let background = rig.speak("nobody", None).await;
+    let soon = rig.speak("soon", Some(0)).await;
     assert_eq!(rig.tts.waiting(), 5);
     rig.go.send(None).expect("it lives");
     assert_eq!([rig.run(None), rig.run(None), rig.run(None)], ["soon nobody late", "a longer one", "later"]);
