@@ -7,7 +7,7 @@ use super::error::ApiError;
 use super::metering::Metered;
 use super::request::{Judge, Wish};
 use super::speaking::{Speaking, Spoken};
-use super::{MAX_JSON_BYTES, body_of};
+use super::{MAX_JSON_BYTES, body_of, names};
 use crate::audio::encode::{Encoder, RATE};
 use crate::server::app::App;
 use crate::telemetry::Endpoint;
@@ -59,18 +59,20 @@ async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Res
     let begun = async {
         metered.place = Some(speech.admit()?);
         let body = body_of(request, MAX_JSON_BYTES).await?;
+        let setup = app.setup();
         let judge = Judge {
-            engines: &app.setup().engines,
-            names: &speech.names,
+            engines: &setup.engines,
+            names: &names(app),
             max_chars: speech.config.max_input_chars,
             if_longer: " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts",
         };
         let wish = judge.read(&body)?;
         let encoder = Encoder::new(wish.format).map_err(|error| ApiError::failed(error.to_string()))?;
         let speaking = Speaking {
-            tts: app.setup().engines.tts.clone(),
+            tts: setup.engines.tts.clone(),
             tasks: app.setup.tasks.clone(),
             ahead: speech.config.chunks_ahead,
+            is_heard: true,
         };
         let mut sound = speaking.speak(&wish, 0).boxed();
         let first = first_sound(&mut sound).await?;
