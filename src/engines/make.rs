@@ -19,7 +19,7 @@ const NO_SUCH: &str = "there is no such engine";
 pub(super) fn names(stage: &str) -> &'static [&'static str] {
     match stage {
         "vad" => &["earshot"],
-        "stt" => &["sphinx", "openai"],
+        "stt" => &["sphinx", "whisper", "openai"],
         "llm" => &["assistant", "openai"],
         "tts" => &["flite", "openai"],
         _ => &[],
@@ -38,6 +38,7 @@ pub fn vad(config: &VadConfig) -> Result<Arc<dyn Vad>, StageFailure> {
 pub fn stt(config: &SttConfig) -> Result<Arc<dyn Stt>, StageFailure> {
     let made: Result<Arc<dyn Stt>, SttError> = match config.engine.as_str() {
         "sphinx" => crate::stt::sphinx::open(config).map(|engine| Arc::new(engine) as _),
+        "whisper" => crate::stt::whisper::open(config).map(|engine| Arc::new(engine) as _),
         "openai" => crate::stt::openai::OpenAiStt::new(config).map(|engine| Arc::new(engine) as _),
         _ => Err(SttError::Unavailable(NO_SUCH.into())),
     };
