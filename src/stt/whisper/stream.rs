@@ -72,6 +72,12 @@ impl WhisperStream {
         }
     }
 
+    /// Samples that are not decoded for good.
+    #[cfg(test)]
+    pub(super) fn n_waiting(&self) -> usize {
+        self.audio.len()
+    }
+
     /// Decodes what sounds in the first `n` samples. `None`: nothing does.
     fn hear(&mut self, n: usize, is_last: bool, cancel: &CancellationToken) -> Result<Option<(Voiced, Heard)>, SttError> {
         let Some(voiced) = Voiced::of(&self.audio[..n]) else { return Ok(None) };
