@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build deps web test test-deps lint fuzz-check test-rust test-web test-browser test-clients test-alerts bench bench-peers fuzz clean
+.PHONY: help run build deps web test test-deps lint fuzz-check test-rust test-web test-browser test-clients test-alerts bench bench-peers fuzz onnxruntime onnxruntime-gpu clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench   measure, and print the numbers'
 	@echo 'make bench-peers   the same work by this hub and by a pipecat bot, side by side (needs the rig: RIG=folder)'
 	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
+	@echo 'make onnxruntime   what neural voices and detectors run on, for the processor; onnxruntime-gpu: for NVIDIA GPUs'
 	@echo 'make clean   remove what was built'
 
 run: build
@@ -24,6 +25,15 @@ build: deps web
 
 deps:
 	@.ci/deps build
+
+# ONNX Runtime: the version that the crate `ort` (Cargo.toml) was made for.
+ONNXRUNTIME := 1.31.1
+
+onnxruntime:
+	@.ci/onnxruntime cpu $(ONNXRUNTIME) models/onnxruntime
+
+onnxruntime-gpu:
+	@.ci/onnxruntime gpu $(ONNXRUNTIME) models/onnxruntime-gpu
 
 bench: build
 	target/release/antiphon bench $(ARGS)
@@ -65,7 +75,7 @@ export ANTIPHON := $(CURDIR)/target/debug/antiphon
 test: lint test-rust test-web test-browser test-clients test-alerts
 	@echo 'All tests passed.'
 
-test-deps: deps
+test-deps: deps onnxruntime
 	@.ci/deps test
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 

@@ -10,6 +10,7 @@ pub mod units;
 // Floor 1, mechanisms: they know only floor 0.
 pub mod audio;
 pub mod lane;
+pub mod onnx;
 pub mod remote;
 pub mod text;
 pub mod wire;

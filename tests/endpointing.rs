@@ -5,8 +5,9 @@
 #![allow(clippy::unwrap_used)] // Clippy allows it in test functions, not in what they share.
 
 use antiphon::audio::{Pitch, Tone, wav};
+use antiphon::config::Config;
 use antiphon::stt::{Stt, SttConfig, SttOptions, SttUtterance};
-use antiphon::tts::{SpeechRequest, Tts, TtsConfig};
+use antiphon::tts::{SpeechRequest, Tts};
 use antiphon::turn::{Eagerness, Edge, Ending, Heard, Thresholds, TurnTaker};
 use antiphon::units::{SampleRate, Samples};
 use antiphon::vad::{Earshot, Vad};
@@ -36,7 +37,8 @@ struct Ears {
 
 impl Ears {
     fn new() -> Self {
-        let config = SttConfig { decoders: 1, ..SttConfig::default() };
+        let stt = SttConfig { decoders: 1, ..SttConfig::default() };
+        let config = Config { stt, ..Config::default() };
         Self { stt: Some(antiphon::engines::stt(&config).expect("PocketSphinx is installed")) }
     }
 
@@ -98,7 +100,7 @@ impl Ears {
 }
 
 fn voice() -> Arc<dyn Tts> {
-    antiphon::engines::tts(&TtsConfig::default()).expect("flite is installed")
+    antiphon::engines::tts(&Config::default()).expect("flite is installed")
 }
 
 /// flite's speech at 16 kHz, without the silence at its edges.

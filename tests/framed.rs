@@ -164,8 +164,8 @@ async fn a_foreign_format_is_refused_in_frames() {
 
 /// Real voices and ears: flite speaks, earshot listens.
 async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
-    use antiphon::tts::{SpeechRequest, TtsConfig};
-    let flite = antiphon::engines::tts(&TtsConfig::default()).expect("flite is installed");
+    use antiphon::tts::SpeechRequest;
+    let flite = antiphon::engines::tts(&antiphon::config::Config::default()).expect("flite is installed");
     let request = SpeechRequest { text: "Stop that, please stop now.".into(), voice: "rms".into(), speed: 1.0 };
     let pieces: Vec<_> = flite.speak(request).map(|pcm| pcm.expect("spoken").samples).collect().await;
     let interruption = antiphon::audio::convert(&pieces.concat(), SampleRate::HZ_16000, SampleRate::HZ_24000);

@@ -7,8 +7,8 @@ use antiphon::config::Config;
 use antiphon::llm::fake::FakeLlm;
 use antiphon::session::Engines;
 use antiphon::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
+use antiphon::tts::SpeechRequest;
 use antiphon::tts::fake::FakeTts;
-use antiphon::tts::{SpeechRequest, TtsConfig};
 use antiphon::units::SampleRate;
 use antiphon::vad::Earshot;
 use futures_util::future::{BoxFuture, ready};
@@ -62,7 +62,7 @@ impl SttUtterance for Recording {
 
 /// A question by flite with half a second before it and two after it, all in noise, at 24 kHz.
 async fn question_in_noise() -> Vec<i16> {
-    let voice = antiphon::engines::tts(&TtsConfig::default()).expect("flite is built in");
+    let voice = antiphon::engines::tts(&antiphon::config::Config::default()).expect("flite is built in");
     let text = "What time is it in London today?".into();
     let mut spoken = voice.speak(SpeechRequest { text, voice: "slt".into(), speed: 1.0 });
     let mut pcm = vec![0; 12_000];

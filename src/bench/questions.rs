@@ -3,6 +3,7 @@
 use super::BenchError;
 use crate::audio;
 use crate::client::RATE;
+use crate::config::Config;
 use crate::engines::{self, EnginesError};
 use crate::tts::{SpeechRequest, Tts, TtsConfig};
 use futures_util::StreamExt;
@@ -38,7 +39,7 @@ pub(super) struct Spoken {
 
 /// The voice that speaks them: flite with one lane, whatever the hub is configured to use.
 pub(super) async fn speaker() -> Result<Arc<dyn Tts>, BenchError> {
-    let config = TtsConfig { lanes: 1, ..TtsConfig::default() };
+    let config = Config { tts: TtsConfig { lanes: 1, ..TtsConfig::default() }, ..Config::default() };
     let made = tokio::task::spawn_blocking(move || engines::tts(&config)).await?;
     Ok(made.map_err(EnginesError::from)?)
 }

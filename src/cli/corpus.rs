@@ -54,7 +54,7 @@ pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
     std::fs::create_dir_all(&args.folder).map_err(|error| CliError::file("made", &args.folder, &error))?;
     let n_at_once = config.stt.decoders.max(1);
     let engines = blocking(move || -> Result<Engines, EnginesError> {
-        let (stt, tts) = (crate::engines::stt(&config.stt)?, crate::engines::tts(&config.tts)?);
+        let (stt, tts) = (crate::engines::stt(&config)?, crate::engines::tts(&config)?);
         Ok(Engines { vad: Box::new(crate::vad::Earshot), stt, tts })
     });
     let engines = engines.await??;

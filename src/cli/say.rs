@@ -47,13 +47,13 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     if to_stdout && args.json {
         return Err(CliError::Usage("--json and the WAV file cannot both go to stdout: name a file with -o".into()));
     }
-    let mut config = args.settings.load()?.tts;
+    let mut config = args.settings.load()?;
     // One chunk after the other.
-    config.lanes = 1;
+    config.tts.lanes = 1;
     let text = text(&args.text)?;
-    let voice = args.voice.unwrap_or_else(|| config.voice.clone());
-    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(config.speed) };
-    let wait = Duration::from_millis(config.timeout_ms);
+    let voice = args.voice.unwrap_or_else(|| config.tts.voice.clone());
+    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(config.tts.speed) };
+    let wait = Duration::from_millis(config.tts.timeout_ms);
     let engine = blocking(move || crate::engines::tts(&config)).await?.map_err(crate::engines::EnginesError::from)?;
     known_voice(engine.as_ref(), &request.voice)?;
     let pcm = speak(engine.as_ref(), &request, wait).await?;

@@ -35,13 +35,13 @@ pub struct TranscribeArgs {
 const PIECE: usize = RATE.hz() as usize / 10;
 
 pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
-    let mut config = args.settings.load()?.stt;
+    let mut config = args.settings.load()?;
     // Files come one after the other: more decoders would only load for longer.
-    config.decoders = 1;
+    config.stt.decoders = 1;
     // All files first: a wrong name at the end is not to be found after minutes of work.
     let speech = args.wav.iter().map(|path| files::speech(path, RATE)).collect::<Result<Vec<_>, _>>()?;
-    let wait = Duration::from_millis(config.timeout_ms);
-    let language = args.language.or_else(|| Some(config.language.clone())).filter(|code| !code.is_empty());
+    let wait = Duration::from_millis(config.stt.timeout_ms);
+    let language = args.language.or_else(|| Some(config.stt.language.clone())).filter(|code| !code.is_empty());
     let engine = blocking(move || crate::engines::stt(&config)).await?.map_err(EnginesError::from)?;
     for (path, pcm) in args.wav.iter().zip(speech) {
         let options = SttOptions { language: language.clone(), ..SttOptions::default() };

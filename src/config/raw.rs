@@ -3,6 +3,7 @@
 use super::ServerConfig;
 use crate::llm::LlmConfig;
 use crate::mcp::McpConfig;
+use crate::onnx::OnnxConfig;
 use crate::session::{SessionConfig, SpeculationConfig};
 use crate::stt::SttConfig;
 use crate::telemetry::TelemetryConfig;
@@ -26,6 +27,8 @@ pub struct Config {
     pub llm: LlmConfig,
     /// Text to speech.
     pub tts: TtsConfig,
+    /// ONNX Runtime.
+    pub onnx: OnnxConfig,
     /// Remote tools.
     pub mcp: McpConfig,
     /// Answers begun on a guess.

@@ -1,13 +1,14 @@
-//! One function a stage: the engine's name to the engine. A new engine is a name and an arm here.
+//! One function a stage: the configuration to the engine it names. A new engine is a name and an arm here.
 
 use super::StageFailure;
-use crate::llm::{Llm, LlmConfig, LlmError};
-use crate::stt::{Stt, SttConfig, SttError};
+use crate::config::Config;
+use crate::llm::{Llm, LlmError};
+use crate::stt::{Stt, SttError};
 use crate::tts::flite::Flite;
 use crate::tts::local::{Lanes, LocalTts};
 use crate::tts::openai::OpenAiTts;
 use crate::tts::{Tts, TtsConfig, TtsError};
-use crate::vad::{Earshot, Vad, VadConfig};
+use crate::vad::{Earshot, Vad};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,42 +28,42 @@ pub(super) fn names(stage: &str) -> &'static [&'static str] {
 }
 
 /// Voice activity. Does not block.
-pub fn vad(config: &VadConfig) -> Result<Arc<dyn Vad>, StageFailure> {
-    match config.engine.as_str() {
+pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
+    match config.vad.engine.as_str() {
         "earshot" => Ok(Arc::new(Earshot)),
         other => Err(StageFailure::new("vad", other, NO_SUCH)),
     }
 }
 
 /// Speech to text. Blocks while models load.
-pub fn stt(config: &SttConfig) -> Result<Arc<dyn Stt>, StageFailure> {
-    let made: Result<Arc<dyn Stt>, SttError> = match config.engine.as_str() {
-        "sphinx" => crate::stt::sphinx::open(config).map(|engine| Arc::new(engine) as _),
-        "whisper" => crate::stt::whisper::open(config).map(|engine| Arc::new(engine) as _),
-        "openai" => crate::stt::openai::OpenAiStt::new(config).map(|engine| Arc::new(engine) as _),
+pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
+    let made: Result<Arc<dyn Stt>, SttError> = match config.stt.engine.as_str() {
+        "sphinx" => crate::stt::sphinx::open(&config.stt).map(|engine| Arc::new(engine) as _),
+        "whisper" => crate::stt::whisper::open(&config.stt).map(|engine| Arc::new(engine) as _),
+        "openai" => crate::stt::openai::OpenAiStt::new(&config.stt).map(|engine| Arc::new(engine) as _),
         _ => Err(SttError::Unavailable(NO_SUCH.into())),
     };
-    made.map_err(|error| StageFailure::new("stt", &config.engine, error))
+    made.map_err(|error| StageFailure::new("stt", &config.stt.engine, error))
 }
 
 /// The language model. Does not block, reaches for nothing.
-pub fn llm(config: &LlmConfig) -> Result<Arc<dyn Llm>, StageFailure> {
-    let made: Result<Arc<dyn Llm>, LlmError> = match config.engine.as_str() {
+pub fn llm(config: &Config) -> Result<Arc<dyn Llm>, StageFailure> {
+    let made: Result<Arc<dyn Llm>, LlmError> = match config.llm.engine.as_str() {
         "assistant" => Ok(Arc::new(crate::llm::assistant::Assistant::new())),
-        "openai" => crate::llm::openai::OpenAi::new(config).map(|engine| Arc::new(engine) as _),
+        "openai" => crate::llm::openai::OpenAi::new(&config.llm).map(|engine| Arc::new(engine) as _),
         _ => Err(LlmError::Unavailable(NO_SUCH.into())),
     };
-    made.map_err(|error| StageFailure::new("llm", &config.engine, error))
+    made.map_err(|error| StageFailure::new("llm", &config.llm.engine, error))
 }
 
 /// Text to speech. Blocks while voices load.
-pub fn tts(config: &TtsConfig) -> Result<Arc<dyn Tts>, StageFailure> {
-    let made: Result<Arc<dyn Tts>, TtsError> = match config.engine.as_str() {
-        "flite" => flite(config).map(|engine| Arc::new(engine) as _),
-        "openai" => OpenAiTts::new(config).map(|engine| Arc::new(engine) as _),
+pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
+    let made: Result<Arc<dyn Tts>, TtsError> = match config.tts.engine.as_str() {
+        "flite" => flite(&config.tts).map(|engine| Arc::new(engine) as _),
+        "openai" => OpenAiTts::new(&config.tts).map(|engine| Arc::new(engine) as _),
         _ => Err(TtsError::Unavailable(NO_SUCH.into())),
     };
-    made.map_err(|error| StageFailure::new("tts", &config.engine, error))
+    made.map_err(|error| StageFailure::new("tts", &config.tts.engine, error))
 }
 
 fn flite(config: &TtsConfig) -> Result<LocalTts<Flite>, TtsError> {

@@ -27,14 +27,14 @@ pub fn build(config: &Config) -> Result<Engines, EnginesError> {
         let enter = || runtime.as_ref().map(|runtime| runtime.enter());
         let stt = scope.spawn(move || {
             let _context = enter();
-            logged("stt", &config.stt.engine, || make::stt(&config.stt))
+            logged("stt", &config.stt.engine, || make::stt(config))
         });
         let tts = scope.spawn(move || {
             let _context = enter();
-            logged("tts", &config.tts.engine, || make::tts(&config.tts))
+            logged("tts", &config.tts.engine, || make::tts(config))
         });
-        let llm = logged("llm", &config.llm.engine, || make::llm(&config.llm));
-        let vad = logged("vad", &config.vad.engine, || make::vad(&config.vad));
+        let llm = logged("llm", &config.llm.engine, || make::llm(config));
+        let vad = logged("vad", &config.vad.engine, || make::vad(config));
         (joined("stt", stt), joined("tts", tts), llm, vad)
     });
     match (vad, stt, llm, tts) {
@@ -74,7 +74,7 @@ mod tests {
     fn an_unknown_engine_is_refused_by_name() {
         let mut config = Config::default();
         config.tts.engine = "gramophone".into();
-        let error = tts(&config.tts).err().expect("refused").to_string();
+        let error = tts(&config).err().expect("refused").to_string();
         assert_eq!(error, "tts: the engine \"gramophone\" cannot start: there is no such engine");
     }
 

@@ -1,0 +1,143 @@
+//! Where ONNX Runtime's library lies, and opening it: once in a process.
+
+use super::{OnnxConfig, OnnxError};
+use ort::environment::Environment;
+use ort::logging::LogLevel;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The folder that `make onnxruntime` fills.
+const CPU_FOLDER: &str = "models/onnxruntime";
+
+/// The folder that `make onnxruntime-gpu` fills.
+const GPU_FOLDER: &str = "models/onnxruntime-gpu";
+
+/// The file's name, to which the wheel adds the version.
+const NAME: &str = "libonnxruntime.so";
+
+/// The library that is open, for as long as the process lives: the runtime can neither be closed nor opened twice.
+static OPEN: Mutex<Option<(PathBuf, Environment)>> = Mutex::new(None);
+
+/// Finds the library and opens it, or takes the one that is open. Blocks for some 60 ms the first time.
+pub(super) fn open(config: &OnnxConfig) -> Result<Environment, OnnxError> {
+    let path = find(&places(config))?;
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((there, environment)) = &*open {
+        if *there != path {
+            return Err(OnnxError::OtherLibrary { open: there.clone(), wanted: path });
+        }
+        return Ok(environment.clone());
+    }
+    if config.provider != "cpu" {
+        preload_cuda(path.parent().unwrap_or(Path::new("")));
+    }
+    let bad = |message: String| OnnxError::BadLibrary { path: path.clone(), message };
+    let builder = ort::init_from(&path).map_err(|error| bad(error.to_string()))?;
+    let environment = builder
+        .with_name("antiphon")
+        .with_telemetry(false)
+        .with_logger(Arc::new(|level, _, _, place, message| log(level, place, message)))
+        .build()
+        .map_err(|error| bad(error.to_string()))?;
+    environment.set_log_level(LogLevel::Warning);
+    tracing::info!(library = %path.display(), "ONNX Runtime is open");
+    *open = Some((path, environment.clone()));
+    Ok(environment)
+}
+
+/// What the runtime has to say goes where the hub's own log goes.
+pub(super) fn log(level: LogLevel, place: &str, message: &str) {
+    match level {
+        LogLevel::Fatal | LogLevel::Error => tracing::error!(place, "ONNX Runtime: {message}"),
+        LogLevel::Warning => tracing::debug!(place, "ONNX Runtime: {message}"),
+        LogLevel::Info | LogLevel::Verbose => tracing::trace!(place, "ONNX Runtime: {message}"),
+    }
+}
+
+/// CUDA and cuDNN from Python wheels lie beside the library, where the system's loader does not look: they are opened
+/// first. Where they are not, the system's are taken.
+fn preload_cuda(folder: &Path) {
+    let beside = |name: &str| folder.join(name).exists().then_some(folder);
+    let found = (beside("libcudart.so.13"), beside("libcudnn.so.9"));
+    if let Err(error) = ort::ep::cuda::preload_dylibs(found.0, found.1) {
+        tracing::warn!(%error, folder = %folder.display(), "a CUDA library beside ONNX Runtime cannot be opened");
+    }
+}
+
+/// Where it may lie, files or folders, in order. A place that is named leaves no other.
+fn places(config: &OnnxConfig) -> Vec<PathBuf> {
+    if !config.library.is_empty() {
+        return vec![PathBuf::from(&config.library)];
+    }
+    if let Some(named) = std::env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty()) {
+        return vec![PathBuf::from(named)];
+    }
+    let mut places = Vec::new();
+    if let Ok(program) = std::env::current_exe()
+        && let Some(folder) = program.parent()
+    {
+        places.push(folder.to_path_buf());
+    }
+    let folders = if config.provider == "cpu" { [CPU_FOLDER, GPU_FOLDER] } else { [GPU_FOLDER, CPU_FOLDER] };
+    places.extend(folders.map(PathBuf::from));
+    places
+}
+
+/// The first place that holds the library, by its real path.
+fn find(places: &[PathBuf]) -> Result<PathBuf, OnnxError> {
+    let found = places.iter().find_map(|place| if place.is_dir() { in_folder(place) } else { Some(place.clone()) });
+    let found = found.and_then(|path| path.canonicalize().ok());
+    found.ok_or_else(|| {
+        let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
+        OnnxError::NoLibrary { looked: looked.join(", ") }
+    })
+}
+
+/// The library in a folder: by its plain name, else the one with the highest version behind it.
+fn in_folder(folder: &Path) -> Option<PathBuf> {
+    let plain = folder.join(NAME);
+    if plain.exists() {
+        return Some(plain);
+    }
+    let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let version = |path: &PathBuf| -> Option<Vec<u32>> {
+        let rest = path.file_name()?.to_str()?.strip_prefix(NAME)?.strip_prefix('.')?;
+        rest.split('.').map(|part| part.parse().ok()).collect()
+    };
+    files.filter_map(|path| Some((version(&path)?, path))).max().map(|(_, path)| path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plain_name_then_the_newest_is_taken() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let place = |name: &str| {
+            std::fs::write(folder.path().join(name), "").expect("written");
+            let found = find(&["/nowhere/libonnxruntime.so".into(), folder.path().into()][1..]).expect("found");
+            found.file_name().and_then(|name| name.to_str()).expect("a name").to_owned()
+        };
+        assert_eq!(place("libonnxruntime.so.1.9.0"), "libonnxruntime.so.1.9.0");
+        assert_eq!(place("libonnxruntime.so.1.31.1"), "libonnxruntime.so.1.31.1");
+        assert_eq!(place("libonnxruntime.so.bak"), "libonnxruntime.so.1.31.1");
+        assert_eq!(place("libonnxruntime.so"), "libonnxruntime.so");
+    }
+
+    #[test]
+    fn a_missing_library_says_where_it_was_looked_for_and_what_to_do() {
+        let config = OnnxConfig { library: "/nowhere/at/all".into(), ..OnnxConfig::default() };
+        let error = open(&config).expect_err("nothing there").to_string();
+        assert!(error.contains("make onnxruntime") && error.ends_with("/nowhere/at/all"), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join(NAME);
+        std::fs::write(&path, "no library").expect("written");
+        let config = OnnxConfig { library: path.display().to_string(), ..OnnxConfig::default() };
+        assert!(matches!(open(&config), Err(OnnxError::BadLibrary { .. })));
+    }
+}

@@ -1,0 +1,154 @@
+//! The open runtime, and loading a model with it.
+
+use super::provider::Placements;
+use super::{Model, OnnxConfig, OnnxError, Provider, Signature, library};
+use ort::ErrorCode;
+use ort::environment::Environment;
+use ort::logging::LogLevel;
+use ort::session::Session;
+use ort::session::builder::{GraphOptimizationLevel, SessionBuilder};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// ONNX Runtime, open. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Runtime {
+    environment: Environment,
+    config: Arc<OnnxConfig>,
+}
+
+/// How one model is loaded.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ModelOptions {
+    /// What it must take and give; `None`: anything.
+    pub signature: Option<&'static Signature>,
+    /// Threads of one run; `None`: what the configuration says. 1 where many small runs share the cores.
+    pub intra_threads: Option<usize>,
+    /// Whether it stays on the processor whatever the configuration says: for models too small to be sent to a GPU.
+    pub on_cpu: bool,
+}
+
+impl ModelOptions {
+    /// The configuration's way, for a model of that signature.
+    pub fn of(signature: &'static Signature) -> Self {
+        Self { signature: Some(signature), ..Self::default() }
+    }
+}
+
+/// Why a model could not be loaded on one provider.
+enum Refusal {
+    /// The model is at fault, wherever it would run.
+    Model(OnnxError),
+    /// The provider is.
+    Provider(String),
+}
+
+impl Runtime {
+    /// Opens the library that `config` names, or finds it: the environment variable `ORT_DYLIB_PATH`, the program's own
+    /// folder, the folders that `make onnxruntime` and `make onnxruntime-gpu` fill. A process opens it once; later calls
+    /// get the same one, with their own settings for the models they load. Blocks for some 60 ms the first time.
+    ///
+    /// # Errors
+    /// [`OnnxError::NoLibrary`], [`OnnxError::BadLibrary`], and [`OnnxError::OtherLibrary`] when another one is open.
+    pub fn open(config: &OnnxConfig) -> Result<Self, OnnxError> {
+        Ok(Self { environment: library::open(config)?, config: Arc::new(config.clone()) })
+    }
+
+    /// Loads a model and checks that it is of the family that `options` name. One line of the log says what it runs on.
+    /// Blocks, for seconds where it is large, for minutes where TensorRT builds its engines.
+    ///
+    /// # Errors
+    /// [`OnnxError::Unreadable`], [`OnnxError::Corrupt`], [`OnnxError::WrongModel`], and [`OnnxError::NotServed`] when a
+    /// required provider does not serve it.
+    pub fn load(&self, path: &Path, options: &ModelOptions) -> Result<Model, OnnxError> {
+        std::fs::File::open(path).map_err(|source| OnnxError::Unreadable { path: path.into(), source })?;
+        let wanted = if options.on_cpu { &[Provider::Cpu][..] } else { Provider::wanted(&self.config) };
+        let mut refused = None;
+        for provider in wanted {
+            let (session, nodes) = match self.attempt(path, *provider, options) {
+                Ok(loaded) => loaded,
+                Err(Refusal::Model(error)) => return Err(error),
+                Err(Refusal::Provider(message)) => {
+                    tracing::warn!(model = %path.display(), %provider, "does not serve this model: {message}");
+                    refused = Some(OnnxError::NotServed { provider: *provider, path: path.into(), message });
+                    continue;
+                }
+            };
+            let model = Model::new(path, session, *provider);
+            if let Some(signature) = options.signature {
+                model.check(signature)?;
+            }
+            tracing::info!(model = %path.display(), %provider, nodes, "model loaded");
+            return Ok(model);
+        }
+        Err(refused.expect("at least one provider was tried"))
+    }
+
+    /// A session on one provider, and a word on where its nodes are.
+    fn attempt(&self, path: &Path, provider: Provider, options: &ModelOptions) -> Result<(Session, String), Refusal> {
+        if !provider.is_in_library() {
+            let message = "the library that is open was built without it; run `make onnxruntime-gpu`".into();
+            return Err(Refusal::Provider(message));
+        }
+        if provider == Provider::TensorRt
+            && let Err(error) = std::fs::create_dir_all(&self.config.cache_dir)
+        {
+            return Err(Refusal::Provider(format!("onnx.cache_dir {:?}: {error}", self.config.cache_dir)));
+        }
+        let placements: Arc<Mutex<Placements>> = Arc::default();
+        let builder = self.builder(provider, options, &placements);
+        let mut builder = builder.map_err(|error| Refusal::Provider(error.to_string()))?;
+        let session = builder.commit_from_file(path).map_err(|error| refusal(path, provider, &error))?;
+        let placed = placements.lock().unwrap_or_else(PoisonError::into_inner).of(provider);
+        let nodes = match placed {
+            Some((0, _)) if provider != Provider::Cpu => {
+                return Err(Refusal::Provider("all of its nodes were placed on the processor".into()));
+            }
+            Some((there, all)) => format!("{there} of {all}"),
+            None => "all".into(),
+        };
+        Ok((session, nodes))
+    }
+
+    fn builder(
+        &self,
+        provider: Provider,
+        options: &ModelOptions,
+        placements: &Arc<Mutex<Placements>>,
+    ) -> ort::Result<SessionBuilder> {
+        let level = match self.config.graph_optimization.as_str() {
+            "none" => GraphOptimizationLevel::Disable,
+            "basic" => GraphOptimizationLevel::Level1,
+            "extended" => GraphOptimizationLevel::Level2,
+            _ => GraphOptimizationLevel::All,
+        };
+        // Threads that spin while they wait take the cores from everybody else in the process.
+        let builder = Session::builder(&self.environment)?
+            .with_optimization_level(level)?
+            .with_intra_threads(options.intra_threads.unwrap_or(self.config.intra_threads))?
+            .with_intra_op_spinning(false)?
+            .with_execution_providers(provider.registered(&self.config))?;
+        if provider == Provider::Cpu {
+            return Ok(builder);
+        }
+        // Where the nodes go is said in the runtime's most verbose log only; runs are told to be quiet.
+        let placements = placements.clone();
+        Ok(builder.with_log_level(LogLevel::Verbose)?.with_logger(Arc::new(move |level, _, _, place, message| {
+            placements.lock().unwrap_or_else(PoisonError::into_inner).note(message);
+            library::log(level, place, message);
+        }))?)
+    }
+}
+
+/// Whose fault a failure to load is.
+fn refusal(path: &Path, provider: Provider, error: &ort::Error) -> Refusal {
+    let of_the_file = matches!(
+        error.code(),
+        ErrorCode::InvalidProtobuf | ErrorCode::NoModel | ErrorCode::InvalidGraph | ErrorCode::NoSuchFile
+    );
+    // What the processor cannot load is wrong in itself.
+    if of_the_file || provider == Provider::Cpu {
+        return Refusal::Model(OnnxError::Corrupt { path: path.into(), message: error.to_string() });
+    }
+    Refusal::Provider(error.to_string())
+}

@@ -1,0 +1,72 @@
+//! What goes into a model: a shape and borrowed numbers.
+
+use ort::session::SessionInputValue;
+use ort::value::{Tensor as Owned, TensorRef};
+
+use super::Kind;
+
+/// One input: a dense tensor, its numbers in row-major order. Nothing is copied, except for a model in half precision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor<'a> {
+    shape: Vec<usize>,
+    data: Data<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Data<'a> {
+    F32(&'a [f32]),
+    I64(&'a [i64]),
+    I32(&'a [i32]),
+    Bool(&'a [bool]),
+}
+
+impl<'a> Tensor<'a> {
+    /// Real numbers. A model that takes `f16` here is given them rounded.
+    pub fn f32(shape: impl Into<Vec<usize>>, data: &'a [f32]) -> Self {
+        Self { shape: shape.into(), data: Data::F32(data) }
+    }
+
+    /// Whole numbers of 64 bits: identifiers, lengths. A scalar has the shape `[]`.
+    pub fn i64(shape: impl Into<Vec<usize>>, data: &'a [i64]) -> Self {
+        Self { shape: shape.into(), data: Data::I64(data) }
+    }
+
+    /// Whole numbers of 32 bits.
+    pub fn i32(shape: impl Into<Vec<usize>>, data: &'a [i32]) -> Self {
+        Self { shape: shape.into(), data: Data::I32(data) }
+    }
+
+    /// Truth values.
+    pub fn bool(shape: impl Into<Vec<usize>>, data: &'a [bool]) -> Self {
+        Self { shape: shape.into(), data: Data::Bool(data) }
+    }
+
+    /// As the runtime takes it; `wanted` is the element type the model declares. Fails where shape and numbers disagree.
+    pub(super) fn value(&self, wanted: Option<&Kind>) -> Result<SessionInputValue<'a>, String> {
+        let n: usize = self.shape.iter().product();
+        if n != self.n_numbers() {
+            return Err(format!("a tensor of shape {:?} needs {n} numbers, not {}", self.shape, self.n_numbers()));
+        }
+        let shape = self.shape.clone();
+        let value = match self.data {
+            Data::F32(data) if wanted == Some(&Kind::F16) => {
+                let halves: Vec<_> = data.iter().map(|x| half::f16::from_f32(*x)).collect();
+                Owned::from_array((shape, halves)).map(SessionInputValue::from)
+            }
+            Data::F32(data) => TensorRef::from_array_view((shape, data)).map(SessionInputValue::from),
+            Data::I64(data) => TensorRef::from_array_view((shape, data)).map(SessionInputValue::from),
+            Data::I32(data) => TensorRef::from_array_view((shape, data)).map(SessionInputValue::from),
+            Data::Bool(data) => TensorRef::from_array_view((shape, data)).map(SessionInputValue::from),
+        };
+        value.map_err(|error| error.to_string())
+    }
+
+    fn n_numbers(&self) -> usize {
+        match self.data {
+            Data::F32(data) => data.len(),
+            Data::I64(data) => data.len(),
+            Data::I32(data) => data.len(),
+            Data::Bool(data) => data.len(),
+        }
+    }
+}
