@@ -7,6 +7,7 @@ pub mod codec;
 mod denoise;
 pub mod echo;
 mod jitter;
+pub mod mel;
 mod pacer;
 mod pitch;
 mod playhead;

@@ -19,7 +19,7 @@ const NO_SUCH: &str = "there is no such engine";
 pub(super) fn names(stage: &str) -> &'static [&'static str] {
     match stage {
         "vad" => &["auto", "earshot"],
-        "stt" => &["auto", "sphinx", "openai"],
+        "stt" => &["auto", "sphinx", "whisper", "openai"],
         "llm" => &["assistant", "openai"],
         "tts" => &["auto", "flite", "openai"],
         _ => &[],
@@ -38,6 +38,7 @@ pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
 pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
     let made: Result<Arc<dyn Stt>, SttError> = match config.stt.engine.as_str() {
         "sphinx" => crate::stt::sphinx::open(&config.stt).map(|engine| Arc::new(engine) as _),
+        "whisper" => crate::stt::whisper::open(&config.stt).map(|engine| Arc::new(engine) as _),
         "openai" => crate::stt::openai::OpenAiStt::new(&config.stt).map(|engine| Arc::new(engine) as _),
         _ => Err(SttError::Unavailable(NO_SUCH.into())),
     };

@@ -92,6 +92,7 @@ impl Actor {
                 prompt: transcription.and_then(wire::Transcription::expected),
                 logprobs: self.session.include.iter().flatten().any(|name| name == INCLUDE_LOGPROBS),
                 speaker: self.speaker.clone(),
+                ..SttOptions::default()
             },
             timeout: self.setup.stt_timeout,
             feed,

@@ -10,6 +10,7 @@ pub mod fake;
 pub mod local;
 pub mod openai;
 pub mod sphinx;
+pub mod whisper;
 
 pub use config::SttConfig;
 pub use error::SttError;
@@ -32,6 +33,44 @@ pub struct Transcript {
     pub speaker: Option<SpeakerState>,
     /// How sure it is of each token, where it was asked and can tell.
     pub logprobs: Option<Vec<TokenLogprob>>,
+    /// The same words with their times, where they were asked for and the engine has them; else empty.
+    pub segments: Vec<Segment>,
+    /// What was spoken, as an ISO-639-1 code, where the engine knows it.
+    pub language: Option<String>,
+}
+
+/// A stretch of speech that the engine understood as one.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Segment {
+    /// Its words, without white space around them.
+    pub text: String,
+    /// Where it begins, from the utterance's beginning.
+    pub start_ms: u64,
+    /// Where it ends; never before it begins.
+    pub end_ms: u64,
+    /// Its words one by one, in order; empty where the engine has no times for them.
+    pub words: Vec<Word>,
+    /// The engine's own numbers of its tokens, special ones left out.
+    pub tokens: Vec<u32>,
+    /// The temperature it was decoded at.
+    pub temperature: Option<f32>,
+    /// Mean natural logarithm of its tokens' probabilities.
+    pub avg_logprob: Option<f32>,
+    /// How likely it is that nobody spoke, in `[0, 1]`.
+    pub no_speech: Option<f32>,
+}
+
+/// A word and when it was said.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Word {
+    /// The word with the punctuation that clings to it, without white space.
+    pub text: String,
+    /// Where it begins, from the utterance's beginning.
+    pub start_ms: u64,
+    /// Where it ends; never before it begins.
+    pub end_ms: u64,
+    /// How sure the engine is of it, in `[0, 1]`.
+    pub probability: Option<f32>,
 }
 
 /// How sure an engine is of one token.
@@ -59,6 +98,10 @@ pub struct SttOptions {
     pub speaker: Option<SpeakerState>,
     /// Each token's probability is wanted, where the engine has it.
     pub logprobs: bool,
+    /// The transcript's segments are wanted, where the engine has them.
+    pub segments: bool,
+    /// How freely the engine may guess, 0 to 1, where it can; `None`: its own choice.
+    pub temperature: Option<f32>,
 }
 
 /// The port: one engine, shared by all sessions.
@@ -111,8 +154,8 @@ pub trait SttUtterance: Send {
 pub trait SttStream: Send {
     /// Begins an utterance in a clean state, also when the last one was never finished.
     fn begin(&mut self, options: &SttOptions) -> Result<(), SttError>;
-    /// Decodes the next mono PCM at [`RATE`].
-    fn push(&mut self, pcm: &[i16]) -> Result<(), SttError>;
+    /// Takes the next mono PCM at [`RATE`], and decodes it where the engine decodes as it goes.
+    fn push(&mut self, pcm: &[i16], cancel: &CancellationToken) -> Result<(), SttError>;
     /// What was understood so far.
     fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
     /// The final transcript if the utterance ended here; the stream stays open.
