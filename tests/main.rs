@@ -21,6 +21,7 @@ mod models;
 mod monitoring;
 mod noise_reduction;
 mod pressure;
+mod pull;
 mod replay;
 mod responses;
 mod resume;
