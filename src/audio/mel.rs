@@ -18,7 +18,8 @@ pub const N_BINS: usize = FRAME / 2 + 1;
 
 /// Triangles on Slaney's mel scale, linear below 1 kHz and logarithmic above it, each of area one.
 pub fn filters(n_mels: usize) -> Vec<[f32; N_BINS]> {
-    let to_mel = |hz: f64| if hz < 1_000.0 { hz * 3.0 / 200.0 } else { 15.0 + 27.0 * (hz / 1_000.0).ln() / 6.4f64.ln() };
+    let to_mel =
+        |hz: f64| if hz < 1_000.0 { hz * 3.0 / 200.0 } else { 15.0 + 27.0 * (hz / 1_000.0).ln() / 6.4f64.ln() };
     let to_hz =
         |mel: f64| if mel < 15.0 { mel * 200.0 / 3.0 } else { 1_000.0 * (6.4f64.ln() / 27.0 * (mel - 15.0)).exp() };
     let top = to_mel(RATE_HZ / 2.0);
@@ -123,7 +124,9 @@ mod tests {
         }
         let spectrogram = LogMel::new(80).spectrogram(&chord());
         assert_eq!(spectrogram.len(), 80 * 100);
-        for (band, frame, value) in [(11, 10, 0.588_719), (11, 60, 1.438_204), (52, 60, 1.095_515), (79, 60, -0.561_796), (11, 99, 1.435_67)] {
+        for (band, frame, value) in
+            [(11, 10, 0.588_719), (11, 60, 1.438_204), (52, 60, 1.095_515), (79, 60, -0.561_796), (11, 99, 1.435_67)]
+        {
             let got = spectrogram[band * 100 + frame];
             assert!((got - value).abs() < 1e-3, "{band}, {frame}: {got}");
         }

@@ -146,6 +146,7 @@ fn fakes() -> Engines {
     let heard = std::iter::repeat_n("ok", MAX_TURNS);
     Engines {
         vad: Arc::new(vad::fake::FakeVad),
+        turn: None,
         stt: Arc::new(stt::fake::FakeStt::hears(heard)),
         llm: Arc::new(llm::fake::FakeLlm::default()),
         tts: Arc::new(tts::fake::FakeTts::default()),

@@ -8,7 +8,8 @@ use crate::tts::flite::Flite;
 use crate::tts::local::{Lanes, LocalTts};
 use crate::tts::openai::OpenAiTts;
 use crate::tts::{Tts, TtsConfig, TtsError};
-use crate::vad::{Earshot, Vad};
+use crate::turn::{SmartTurn, TurnModel};
+use crate::vad::{Earshot, Silero, Vad};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ const NO_SUCH: &str = "there is no such engine";
 #[cfg(test)]
 pub(super) fn names(stage: &str) -> &'static [&'static str] {
     match stage {
-        "vad" => &["earshot"],
+        "vad" => &["earshot", "silero"],
         "stt" => &["sphinx", "whisper", "openai"],
         "llm" => &["assistant", "openai"],
         "tts" => &["flite", "openai"],
@@ -27,11 +28,26 @@ pub(super) fn names(stage: &str) -> &'static [&'static str] {
     }
 }
 
-/// Voice activity. Does not block.
+/// Voice activity. Blocks while a model loads.
 pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
     match config.vad.engine.as_str() {
         "earshot" => Ok(Arc::new(Earshot)),
+        "silero" => match Silero::open(config.vad.model.as_ref(), &config.onnx) {
+            Ok(engine) => Ok(Arc::new(engine)),
+            Err(error) => Err(StageFailure::new("vad", "silero", error)),
+        },
         other => Err(StageFailure::new("vad", other, NO_SUCH)),
+    }
+}
+
+/// The turn model, where there is one. Blocks while it loads.
+pub fn turn(config: &Config) -> Result<Option<Arc<dyn TurnModel>>, StageFailure> {
+    if config.turn.model.is_empty() {
+        return Ok(None);
+    }
+    match SmartTurn::open(config.turn.model.as_ref(), &config.onnx) {
+        Ok(model) => Ok(Some(Arc::new(model))),
+        Err(error) => Err(StageFailure::new("turn", "smart-turn", error)),
     }
 }
 

@@ -8,7 +8,7 @@ mod error;
 mod make;
 
 pub use error::{EnginesError, StageFailure};
-pub use make::{llm, stt, tts, vad};
+pub use make::{llm, stt, tts, turn, vad};
 
 use crate::config::Config;
 use crate::session::Engines;
@@ -23,7 +23,7 @@ use std::thread;
 pub fn build(config: &Config) -> Result<Engines, EnginesError> {
     // A remote engine may want the runtime's reactor while it is made; threads do not inherit it.
     let runtime = tokio::runtime::Handle::try_current().ok();
-    let (stt, tts, llm, vad) = thread::scope(|scope| {
+    let (stt, tts, llm, vad, turn) = thread::scope(|scope| {
         let enter = || runtime.as_ref().map(|runtime| runtime.enter());
         let stt = scope.spawn(move || {
             let _context = enter();
@@ -35,12 +35,13 @@ pub fn build(config: &Config) -> Result<Engines, EnginesError> {
         });
         let llm = logged("llm", &config.llm.engine, || make::llm(config));
         let vad = logged("vad", &config.vad.engine, || make::vad(config));
-        (joined("stt", stt), joined("tts", tts), llm, vad)
+        let turn = make::turn(config);
+        (joined("stt", stt), joined("tts", tts), llm, vad, turn)
     });
-    match (vad, stt, llm, tts) {
-        (Ok(vad), Ok(stt), Ok(llm), Ok(tts)) => Ok(Engines { vad, stt, llm, tts }),
-        (vad, stt, llm, tts) => {
-            let failures = [vad.err(), stt.err(), llm.err(), tts.err()];
+    match (vad, turn, stt, llm, tts) {
+        (Ok(vad), Ok(turn), Ok(stt), Ok(llm), Ok(tts)) => Ok(Engines { vad, turn, stt, llm, tts }),
+        (vad, turn, stt, llm, tts) => {
+            let failures = [vad.err(), turn.err(), stt.err(), llm.err(), tts.err()];
             Err(EnginesError(failures.into_iter().flatten().collect()))
         }
     }

@@ -6,12 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VadConfig {
-    /// `earshot`.
+    /// `earshot` or `silero`.
     pub engine: String,
+    /// `silero`: the graph's file.
+    pub model: String,
 }
 
 impl Default for VadConfig {
     fn default() -> Self {
-        Self { engine: "earshot".into() }
+        Self { engine: "earshot".into(), model: "models/silero-vad/silero_vad.onnx".into() }
     }
 }

@@ -158,7 +158,10 @@ impl Decoder {
                         span.start_ms = at;
                     } else {
                         span.end_ms = at;
-                        spans.push(std::mem::replace(&mut span, Span { start_ms: at, end_ms: to as u64, ..Span::default() }));
+                        spans.push(std::mem::replace(
+                            &mut span,
+                            Span { start_ms: at, end_ms: to as u64, ..Span::default() },
+                        ));
                     }
                 }
             }
@@ -175,7 +178,8 @@ impl Decoder {
         let context = &self.model.context;
         let (start, nobody) = (context.token_sot(), context.token_nosp() as usize);
         let step = self.state.decode(&[start], 0, self.model.settings.n_threads);
-        let logits = step.and_then(|()| self.state.get_logits()).map_err(|error| failed("whisper.cpp failed", error))?;
+        let logits =
+            step.and_then(|()| self.state.get_logits()).map_err(|error| failed("whisper.cpp failed", error))?;
         let highest = logits.iter().copied().fold(f32::MIN, f32::max);
         let sum: f32 = logits.iter().map(|logit| (logit - highest).exp()).sum();
         let languages = start as usize + 1..start as usize + 1 + self.model.n_languages();

@@ -186,7 +186,9 @@ fn tensors(reader: &mut Reader, sizes: &Sizes) -> Result<(), FileError> {
     }
     match missing.keys().min() {
         None => Ok(()),
-        Some(name) => Err(FileError::Truncated(format!("its weights: {name} and {} more are missing", missing.len() - 1))),
+        Some(name) => {
+            Err(FileError::Truncated(format!("its weights: {name} and {} more are missing", missing.len() - 1)))
+        }
     }
 }
 

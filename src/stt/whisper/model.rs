@@ -76,7 +76,8 @@ impl Model {
 
     /// The model's own name for a language, which must be one it knows.
     pub(super) fn language(&self, code: &str) -> Result<&'static str, SttError> {
-        let known = code.bytes().all(|byte| byte.is_ascii_alphabetic()).then(|| whisper_rs::get_lang_id(code)).flatten();
+        let known =
+            code.bytes().all(|byte| byte.is_ascii_alphabetic()).then(|| whisper_rs::get_lang_id(code)).flatten();
         let known = known.filter(|id| usize::try_from(*id).is_ok_and(|id| id < self.n_languages()));
         let known = known.and_then(whisper_rs::get_lang_str);
         known.ok_or_else(|| {
@@ -117,7 +118,9 @@ fn find(model: &str) -> Result<PathBuf, SttError> {
         return Ok(path.to_owned());
     }
     let unavailable = |what: String| {
-        SttError::Unavailable(format!("{what}; stt.model must be a Whisper model in whisper.cpp's format (ggml-base.bin) or its folder"))
+        SttError::Unavailable(format!(
+            "{what}; stt.model must be a Whisper model in whisper.cpp's format (ggml-base.bin) or its folder"
+        ))
     };
     let Ok(folder) = path.read_dir() else {
         return Err(unavailable(format!("stt.model: there is no file {model:?}")));

@@ -79,7 +79,12 @@ impl WhisperStream {
     }
 
     /// Decodes what sounds in the first `n` samples. `None`: nothing does.
-    fn hear(&mut self, n: usize, is_last: bool, cancel: &CancellationToken) -> Result<Option<(Voiced, Heard)>, SttError> {
+    fn hear(
+        &mut self,
+        n: usize,
+        is_last: bool,
+        cancel: &CancellationToken,
+    ) -> Result<Option<(Voiced, Heard)>, SttError> {
         let Some(voiced) = Voiced::of(&self.audio[..n]) else { return Ok(None) };
         let from = voiced.start.saturating_sub(MARGIN_BEFORE);
         let to = (voiced.end + MARGIN_BEHIND).min(n);

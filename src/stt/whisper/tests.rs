@@ -1,7 +1,7 @@
 //! With the model of `tests/fixtures/whisper/`, which knows some words of flite's voices in two languages.
 
-use super::voiced::Voiced;
 use super::super::{Stt, SttOptions, SttStream, Transcript};
+use super::voiced::Voiced;
 use super::*;
 use crate::tts::flite::Flite;
 use crate::tts::{SpeechRequest, TtsEngine};
