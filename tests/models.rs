@@ -10,6 +10,7 @@ use antiphon::server::{Keys, Parts};
 use antiphon::stt::{Stt, fake::FakeStt};
 use antiphon::telemetry::Metrics;
 use antiphon::tts::{Tts, fake::FakeTts};
+use antiphon::turn::TurnModel;
 use antiphon::vad::{Vad, fake::FakeVad};
 use axum::Router;
 use reqwest::{Client, Method, StatusCode};
@@ -46,6 +47,10 @@ impl Makes for Puppets {
 
     fn vad(&self, _: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
         Ok(Arc::new(FakeVad))
+    }
+
+    fn turn(&self, _: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
+        Err(StageFailure::new("turn", "smart-turn", "there is none in this test"))
     }
 
     fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {

@@ -25,6 +25,7 @@ mod questions;
 mod report;
 mod talker;
 mod voice_to_voice;
+mod whisper;
 
 pub use error::BenchError;
 pub use hub::{Engines, Hub, HubCommand};
@@ -49,12 +50,14 @@ pub enum Measure {
     Mocks,
     /// With mock engines that take their time, with answers begun on a guess and without.
     Guesses,
+    /// The Whisper engine beside whisper.cpp itself.
+    Whisper,
 }
 
 impl Measure {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Self; 6] =
-        [Self::VoiceToVoice, Self::OwnShare, Self::BargeIn, Self::Memory, Self::Mocks, Self::Guesses];
+    pub const ALL: [Self; 7] =
+        [Self::VoiceToVoice, Self::OwnShare, Self::BargeIn, Self::Memory, Self::Mocks, Self::Guesses, Self::Whisper];
 
     /// What it is called: on the command line, in the table, in JSON.
     pub const fn name(self) -> &'static str {
@@ -65,6 +68,7 @@ impl Measure {
             Self::Memory => "memory",
             Self::Mocks => "mocks",
             Self::Guesses => "guesses",
+            Self::Whisper => "whisper",
         }
     }
 }
@@ -106,6 +110,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
             Measure::Memory => memory::measure(plan, progress).await,
             Measure::Mocks => mocks::measure(plan, progress).await,
             Measure::Guesses => mocks::guesses(plan, progress).await,
+            Measure::Whisper => whisper::measure(plan, progress).await,
         };
         let (mut section, children_s) = match taken {
             Ok(taken) => (taken.section, taken.hub_cpu_s),

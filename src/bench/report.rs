@@ -18,6 +18,8 @@ pub enum Unit {
     PercentOfCore,
     /// Turns, frames.
     Count,
+    /// One figure over another.
+    Times,
 }
 
 impl Unit {
@@ -27,6 +29,7 @@ impl Unit {
             Self::KiB => "KiB",
             Self::PercentOfCore => "% of a core",
             Self::Count => "",
+            Self::Times => "times",
         }
     }
 
@@ -38,7 +41,7 @@ impl Unit {
             Self::Count => format!("{value:.0}"),
             Self::Ms if value.abs() >= 100.0 => format!("{value:.0}"),
             Self::KiB => format!("{value:.0}"),
-            Self::PercentOfCore => format!("{value:.2}"),
+            Self::PercentOfCore | Self::Times => format!("{value:.2}"),
             Self::Ms => format!("{value:.1}"),
         };
         format!("{number} {}", self.name()).trim_end().to_owned()

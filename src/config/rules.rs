@@ -58,11 +58,13 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// Every key, in the order of `configs/default.toml`.
 pub const KEYS: &[Key] = &[
-    key("vad", "engine", Rule::OneOf(&["auto", "earshot"])),
+    key("vad", "engine", Rule::OneOf(&["auto", "earshot", "silero"])),
+    key("vad", "model", Rule::Text),
     key("turn", "threshold", Rule::Number(0.0, 1.0)),
     key("turn", "prefix_padding_ms", Rule::Whole(0, 5_000, "milliseconds")),
     key("turn", "silence_duration_ms", Rule::Whole(50, 10_000, "milliseconds")),
     key("turn", "min_speech_ms", Rule::Whole(0, 2_000, "milliseconds")),
+    key("turn", "model", Rule::Text),
     key("stt", "engine", Rule::OneOf(&["auto", "sphinx", "whisper", "openai"])),
     key("stt", "decoders", Rule::Whole(1, 64, "decoders")),
     key("stt", "model_dir", Rule::Text),

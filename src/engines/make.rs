@@ -8,7 +8,8 @@ use crate::tts::flite::Flite;
 use crate::tts::local::{Lanes, LocalTts};
 use crate::tts::openai::OpenAiTts;
 use crate::tts::{Tts, TtsConfig, TtsError};
-use crate::vad::{Earshot, Vad};
+use crate::turn::{SmartTurn, TurnModel};
+use crate::vad::{Earshot, Silero, Vad};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ const NO_SUCH: &str = "there is no such engine";
 /// The engines of a stage, as the configuration names them; "auto" is [`super::Stock`]'s affair.
 pub(super) fn names(stage: &str) -> &'static [&'static str] {
     match stage {
-        "vad" => &["auto", "earshot"],
+        "vad" => &["auto", "earshot", "silero"],
+        "turn" => &["auto", "smart-turn"],
         "stt" => &["auto", "sphinx", "whisper", "openai"],
         "llm" => &["assistant", "openai"],
         "tts" => &["auto", "flite", "openai"],
@@ -26,11 +28,23 @@ pub(super) fn names(stage: &str) -> &'static [&'static str] {
     }
 }
 
-/// Voice activity. Does not block.
+/// Voice activity. Blocks while a model loads.
 pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
     match config.vad.engine.as_str() {
         "earshot" => Ok(Arc::new(Earshot)),
+        "silero" => match Silero::open(config.vad.model.as_ref(), &config.onnx) {
+            Ok(engine) => Ok(Arc::new(engine)),
+            Err(error) => Err(StageFailure::new("vad", "silero", error)),
+        },
         other => Err(StageFailure::new("vad", other, NO_SUCH)),
+    }
+}
+
+/// The turn model that is named. Blocks while it loads.
+pub fn turn(config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
+    match SmartTurn::open(config.turn.model.as_ref(), &config.onnx) {
+        Ok(model) => Ok(Arc::new(model)),
+        Err(error) => Err(StageFailure::new("turn", "smart-turn", error)),
     }
 }
 

@@ -83,6 +83,13 @@ pub(super) enum Report {
         /// Whether [`Report::Learnt`] follows.
         learns: bool,
     },
+    /// The turn model's answer at a pause.
+    Judged {
+        /// Turn time at which the pause began.
+        said_to: Samples,
+        /// That the turn is over.
+        probability: f32,
+    },
     /// What was learnt of the speaker, behind the transcript.
     Learnt(ItemId, Option<SpeakerState>),
     /// A remote server's tools, or that they could not be had.

@@ -4,7 +4,7 @@ use super::super::app::App;
 use super::super::guard::refused;
 use super::takes_the_best;
 use crate::engines::{Served, Standing, Stock};
-use crate::registry::{Entry, Patience, Progress, Puller, Variant};
+use crate::registry::{Entry, Patience, Progress, Puller, Stage, Variant};
 use arc_swap::ArcSwap;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -149,8 +149,8 @@ async fn pulled(
         return State::Failed { message: error.to_string() };
     }
     if !takes_the_best(stock, entry.stage) {
-        let message =
-            format!("It is here. To let it serve, set {0}.engine to \"auto\" and start the hub again.", entry.stage);
+        let key = if entry.stage == Stage::Turn { "model" } else { "engine" };
+        let message = format!("It is here. To let it serve, set {}.{key} to \"auto\" and start the hub again.", entry.stage);
         return State::Done { serves: false, message };
     }
     told.send_replace(State::Loading);

@@ -15,6 +15,7 @@ mod hypothesis;
 mod judge;
 mod layout;
 mod model;
+pub mod probe;
 pub mod random;
 mod stream;
 mod voiced;
