@@ -92,9 +92,15 @@ async fn start(folder: &Path, mirror: String, keys: Keys) -> Hub {
     Hub::serve(Parts { config, engines: standing.engines, metrics: Metrics::new(), keys, tls: None, stock }).await
 }
 
+fn client() -> Client {
+    // The first installation wins; a second is no failure.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder().no_proxy().build().expect("a client")
+}
+
 /// A request, and its answer as JSON; `null` where it is none.
 async fn ask(hub: &Hub, method: Method, path: &str, headers: &[(&str, &str)]) -> (StatusCode, Value) {
-    let mut request = Client::builder().no_proxy().build().expect("a client").request(method, url(hub, path));
+    let mut request = client().request(method, url(hub, path));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
@@ -108,8 +114,7 @@ fn url(hub: &Hub, path: &str) -> String {
 
 /// The last state of the model's pull.
 async fn end_of_pull(hub: &Hub) -> Value {
-    let client = Client::builder().no_proxy().build().expect("a client");
-    let answer = client.get(url(hub, "/api/models/ears/pull")).send().await.expect("an answer");
+    let answer = client().get(url(hub, "/api/models/ears/pull")).send().await.expect("an answer");
     let text = answer.text().await.expect("events, and an end");
     let states: Vec<Value> = text
         .lines()
