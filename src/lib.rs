@@ -33,6 +33,7 @@ pub mod session;
 pub mod client;
 pub mod config;
 pub mod engines;
+pub mod registry;
 
 // Floor 6, what is reached from outside.
 pub mod bench;

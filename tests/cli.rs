@@ -10,6 +10,8 @@ fn antiphon(args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
         .args(args)
         .env_clear()
         .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+        // Whatever models somebody has pulled here.
+        .env("ANTIPHON_MODELS__DIR", "nowhere/models")
         .envs(env.iter().copied())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -166,7 +166,8 @@ async fn a_foreign_format_is_refused_in_frames() {
 async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
     use antiphon::tts::SpeechRequest;
     let flite = antiphon::engines::tts(&antiphon::config::Config::default()).expect("flite is installed");
-    let request = SpeechRequest { text: "Stop that, please stop now.".into(), voice: "rms".into(), speed: 1.0 };
+    let request =
+        SpeechRequest { text: "Stop that, please stop now.".into(), voice: "rms".into(), speed: 1.0, unplayed: None };
     let pieces: Vec<_> = flite.speak(request).map(|pcm| pcm.expect("spoken").samples).collect().await;
     let interruption = antiphon::audio::convert(&pieces.concat(), SampleRate::HZ_16000, SampleRate::HZ_24000);
     let story = "Once upon a time there was a little fox who lived at the edge of a large and quiet forest, \

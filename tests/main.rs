@@ -17,6 +17,7 @@ mod layering;
 mod life;
 mod load;
 mod mcp;
+mod models;
 mod monitoring;
 mod noise_reduction;
 mod pressure;

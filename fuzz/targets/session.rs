@@ -47,7 +47,7 @@ async fn start() -> SocketAddr {
         tts: Arc::new(FakeTts::default()),
     };
     let parts =
-        Parts { config: Config::default(), engines, metrics: Metrics::new(), keys: Keys::default(), tls: None };
+        Parts { config: Config::default(), engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, stock: None };
     tokio::spawn(server::serve(listener, parts, CancellationToken::new()));
     address
 }

@@ -5,7 +5,7 @@
 //! shifted: sample `i` of the output is sample `i` of the input.
 
 use super::resample::Resampler;
-use crate::units::SampleRate;
+use crate::units::{SampleRate, to_sample};
 use nnnoiseless::{DenoiseState, RnnModel};
 use std::sync::LazyLock;
 
@@ -108,7 +108,7 @@ impl Denoiser {
                 let dry = self.reduction.dry();
                 let mix = output.iter().zip(&before).map(|(wet, sample)| wet * (1.0 - dry) + sample * dry);
                 self.scratch.clear();
-                self.scratch.extend(mix.map(|sample| sample.round() as i16));
+                self.scratch.extend(mix.map(to_sample));
                 self.down.process(&self.scratch, out);
             }
         }

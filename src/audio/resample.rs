@@ -4,7 +4,7 @@
 //! polyphase filter: the filter table has one row for each phase of the reduced ratio, so that nothing is interpolated. A block goes
 //! through whole, however small; only the filter's half length is waited for. Nothing is allocated after the first blocks.
 
-use crate::units::{SampleRate, Samples};
+use crate::units::{SampleRate, Samples, to_sample};
 use rubato::audioadapter_buffers::direct::SequentialSlice;
 use rubato::{
     Async, FixedAsync, Resampler as _, Resizable as _, SincInterpolationParameters, SincInterpolationType,
@@ -118,7 +118,7 @@ impl Sinc {
         let trimmed = self.to_trim.min(n);
         self.to_trim -= trimmed;
         // The cast saturates: an overshoot at full scale clips, it does not wrap.
-        out.extend(self.output[trimmed..n].iter().map(|&sample| sample.round() as i16));
+        out.extend(self.output[trimmed..n].iter().map(|&sample| to_sample(sample)));
     }
 
     fn reset(&mut self) {

@@ -46,7 +46,8 @@ pub(super) async fn speaker() -> Result<Arc<dyn Tts>, BenchError> {
 
 /// Speaks one text.
 pub(super) async fn speak(speaker: &dyn Tts, text: &'static str, voice: &'static str) -> Result<Spoken, BenchError> {
-    let mut stream = speaker.speak(SpeechRequest { text: text.into(), voice: voice.into(), speed: 1.0 });
+    let mut stream =
+        speaker.speak(SpeechRequest { text: text.into(), voice: voice.into(), speed: 1.0, unplayed: None });
     let (mut rate, mut whole) = (RATE, Vec::new());
     while let Some(pcm) = stream.next().await {
         let pcm = pcm.map_err(BenchError::Speech)?;

@@ -55,11 +55,21 @@ pub(super) async fn run_hub(args: BenchHubArgs) -> Result<(), CliError> {
     let engines = match args.engines {
         EnginesName::Fake => fakes(),
         EnginesName::Offline | EnginesName::Mock => {
-            let config = config.clone();
+            let mut config = config.clone();
+            // The figures are of these, whatever models lie here; mock engines were named already.
+            for (engine, offline) in [
+                (&mut config.vad.engine, "earshot"),
+                (&mut config.stt.engine, "sphinx"),
+                (&mut config.tts.engine, "flite"),
+            ] {
+                if engine == crate::engines::AUTO {
+                    *engine = offline.into();
+                }
+            }
             blocking(move || crate::engines::build(&config)).await??
         }
     };
-    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None };
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, stock: None };
     let stop = CancellationToken::new();
     until_stdin_ends(&listener.local_addr(), stop.clone(), server::serve(listener, parts, stop)).await
 }

@@ -2,6 +2,7 @@
 
 use super::{CliError, print};
 use crate::config::{Config, ConfigError, DEFAULT_TOML, Sources, load};
+use crate::engines::{AUTO, Served};
 use clap::Subcommand;
 use serde_json::json;
 use std::path::PathBuf;
@@ -34,7 +35,7 @@ pub(super) fn run(command: &ConfigCommand) -> Result<(), CliError> {
             let config = loaded?;
             if !*as_json {
                 let what = file.as_ref().map_or("the environment".into(), |file| file.display().to_string());
-                print::line(&format!("{what}: nothing is wrong\n{}", engines(&config)))?;
+                print::line(&format!("{what}: nothing is wrong\n{}", engines(&config, &[])))?;
             }
             Ok(())
         }
@@ -55,25 +56,32 @@ fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {
     }
 }
 
-/// Which engine serves each stage, for people.
-pub(super) fn engines(config: &Config) -> String {
-    let remote = |engine: &str, address: &str, model: &str, local: String| match engine {
-        "openai" => format!("{model} at {address}"),
-        _ => local,
-    };
+/// Which engine serves each stage, for people: what `served` says, else what the configuration names.
+pub(super) fn engines(config: &Config, served: &[Served]) -> String {
     let (stt, llm, tts) = (&config.stt, &config.llm, &config.tts);
     let decoders = if stt.decoders == 1 { "decoder" } else { "decoders" };
+    let more = |stage: &str, engine: &str| match (stage, engine) {
+        (_, AUTO) => "the best model that is here".to_owned(),
+        ("stt", "openai") => format!("{} at {}", stt.model, stt.base_url),
+        ("llm", "openai") => format!("{} at {}", llm.model, llm.base_url),
+        ("tts", "openai") => format!("{} at {}", tts.model, tts.base_url),
+        ("stt", "sphinx") => format!("{} {decoders}", stt.decoders),
+        ("llm", _) => "offline, no model".into(),
+        ("tts", "flite") => format!("voice {}", tts.voice),
+        _ => String::new(),
+    };
     let stages = [
-        ("voice activity", &config.vad.engine, String::new()),
-        (
-            "speech to text",
-            &stt.engine,
-            remote(&stt.engine, &stt.base_url, &stt.model, format!("{} {decoders}", stt.decoders)),
-        ),
-        ("language model", &llm.engine, remote(&llm.engine, &llm.base_url, &llm.model, "offline, no model".into())),
-        ("text to speech", &tts.engine, remote(&tts.engine, &tts.base_url, &tts.model, format!("voice {}", tts.voice))),
+        ("vad", "voice activity", &config.vad.engine),
+        ("stt", "speech to text", &stt.engine),
+        ("llm", "language model", &llm.engine),
+        ("tts", "text to speech", &tts.engine),
     ];
-    let lines = stages.map(|(stage, engine, more)| format!("  {stage:<16} {engine:<10} {more}").trim_end().to_owned());
+    let lines = stages.map(|(stage, title, configured)| {
+        let served = served.iter().find(|served| served.stage == stage);
+        let engine = served.map_or(configured, |served| &served.engine);
+        let model = served.and_then(|served| served.model.clone());
+        format!("  {title:<16} {engine:<10} {}", model.unwrap_or_else(|| more(stage, engine))).trim_end().to_owned()
+    });
     lines.join("\n")
 }
 
@@ -87,10 +95,24 @@ mod tests {
         config.llm.engine = "openai".into();
         config.llm.model = "m".into();
         config.llm.base_url = "http://127.0.0.1:1/v1".into();
+        let of = |stage, engine: &str, model: Option<&str>| Served {
+            stage,
+            engine: engine.into(),
+            model: model.map(Into::into),
+            auto: true,
+            passed_over: Vec::new(),
+        };
+        let served = [of("vad", "earshot", None), of("stt", "sphinx", None), of("tts", "kokoro", Some("kokoro:fp16"))];
         let expect = "  voice activity   earshot
   speech to text   sphinx     4 decoders
   language model   openai     m at http://127.0.0.1:1/v1
-  text to speech   flite      voice slt";
-        assert_eq!(engines(&config), expect);
+  text to speech   kokoro     kokoro:fp16";
+        assert_eq!(engines(&config, &served), expect);
+        config.tts.engine = "flite".into();
+        let told = engines(&config, &[]);
+        assert!(
+            told.contains("auto       the best model that is here") && told.ends_with("flite      voice slt"),
+            "{told}"
+        );
     }
 }

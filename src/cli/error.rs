@@ -2,6 +2,7 @@
 
 use crate::config::ConfigError;
 use crate::engines::EnginesError;
+use crate::registry::RegistryError;
 use crate::server::{KeysError, TlsError};
 use std::error::Error;
 use std::io;
@@ -27,6 +28,9 @@ pub enum CliError {
     /// An engine, library or model is missing.
     #[error("{0}")]
     Engines(#[from] EnginesError),
+    /// A model cannot be found, pulled or removed.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}{}", hint(source))]
     Listen {
@@ -59,6 +63,7 @@ impl CliError {
             Self::Failed(_) => 1,
             Self::Usage(_) | Self::Config(_) | Self::Keys(_) | Self::Tls(_) => 2,
             Self::Engines(_) => 3,
+            Self::Registry(error) => registry_code(error),
             Self::Listen { .. } | Self::Unreachable(_) => 4,
             Self::Interrupted => 130,
         }
@@ -72,6 +77,19 @@ impl CliError {
     /// An error of the library with its causes, in one line.
     pub(super) fn failed(error: &dyn Error) -> Self {
         Self::Failed(with_causes(error))
+    }
+}
+
+/// What is missing, misnamed, out of reach or went wrong.
+fn registry_code(error: &RegistryError) -> u8 {
+    match error {
+        RegistryError::Unknown { .. }
+        | RegistryError::NoPrecision { .. }
+        | RegistryError::Catalog { .. }
+        | RegistryError::Setting(_) => 2,
+        RegistryError::Absent { .. } | RegistryError::Damaged { .. } => 3,
+        error if error.is_network() => 4,
+        _ => 1,
     }
 }
 
@@ -101,6 +119,7 @@ pub(super) fn one_of_each() -> Vec<CliError> {
         CliError::Engines(EnginesError(Vec::new())),
         CliError::Listen { address: String::new(), source },
         CliError::Unreachable(String::new()),
+        CliError::Registry(RegistryError::Busy(String::new())),
         CliError::Interrupted,
     ]
 }

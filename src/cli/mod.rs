@@ -14,6 +14,7 @@ mod corpus;
 mod error;
 mod files;
 pub mod logging;
+mod models;
 mod print;
 mod replay;
 mod say;
@@ -39,6 +40,7 @@ Examples:
   antiphon ask morning.wav -o reply.wav           ask by voice, keep the answer
   antiphon transcribe morning.wav                 write down what is said
   antiphon replay recordings/*.jsonl              run recorded sessions again and compare
+  antiphon models pull whisper-base               better ears; `models list` shows what there is
   antiphon bench                                  how fast is it on this machine?
 
 Exit codes:
@@ -86,6 +88,9 @@ pub enum Command {
     /// Make labelled recordings for `replay --sweep`
     #[command(hide = true)]
     Corpus(corpus::CorpusArgs),
+    /// Models: what there is, what is here, fetch and remove
+    #[command(subcommand)]
+    Models(models::ModelsCommand),
     /// Check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -128,6 +133,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::BenchMock(args) => bench_hub::run_mock(args).await,
         Command::Replay(args) => replay::run(args).await,
         Command::Corpus(args) => corpus::run(args).await,
+        Command::Models(command) => models::run(command).await,
         Command::Config(command) => config::run(&command),
     }
 }

@@ -52,7 +52,7 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     config.tts.lanes = 1;
     let text = text(&args.text)?;
     let voice = args.voice.unwrap_or_else(|| config.tts.voice.clone());
-    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(config.tts.speed) };
+    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(config.tts.speed), unplayed: None };
     let wait = Duration::from_millis(config.tts.timeout_ms);
     let engine = blocking(move || crate::engines::tts(&config)).await?.map_err(crate::engines::EnginesError::from)?;
     known_voice(engine.as_ref(), &request.voice)?;
@@ -130,7 +130,7 @@ mod tests {
     use crate::tts::fake::FakeTts;
 
     fn request(text: &str) -> SpeechRequest {
-        SpeechRequest { text: text.into(), voice: "tone".into(), speed: 1.0 }
+        SpeechRequest { text: text.into(), voice: "tone".into(), speed: 1.0, unplayed: None }
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,12 +3,14 @@
 use super::config::engines;
 use super::{CliError, blocking, print};
 use crate::config::{ServerConfig, Sources, load};
+use crate::engines::{EnginesError, Standing, Stock};
 use crate::server::{self, Keys, Parts, Tls};
 use crate::telemetry::Metrics;
 use clap::Args;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -55,9 +57,10 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
     let stop = CancellationToken::new();
     let signals = watch_signals(stop.clone());
-    let engines_of = config.clone();
-    let loaded = tokio::select! {
-        loaded = blocking(move || crate::engines::build(&engines_of)) => loaded,
+    let stock = Arc::new(Stock::new(&config).map_err(EnginesError::from)?);
+    let loading = stock.clone();
+    let Standing { engines: loaded, served } = tokio::select! {
+        loaded = blocking(move || loading.load()) => loaded,
         () = stop.cancelled() => return Err(CliError::Interrupted),
     }??;
     let voices: Vec<_> = loaded.tts.voices().iter().map(|voice| voice.id.as_str()).collect();
@@ -65,11 +68,11 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         "Antiphon {} is listening on {}: open it in a browser\n\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
         env!("CARGO_PKG_VERSION"),
         page(address, tls.is_some()),
-        engines(&config),
+        engines(&config, &served),
         "voices",
         voices.join(", "),
     ))?;
-    let parts = Parts { config, engines: loaded, metrics: Metrics::new(), keys, tls };
+    let parts = Parts { config, engines: loaded, metrics: Metrics::new(), keys, tls, stock: Some((stock, served)) };
     let served = server::serve(listener, parts, stop).await;
     signals.abort();
     served.map_err(|error| CliError::failed(&error))

@@ -4,6 +4,7 @@ use super::ServerConfig;
 use crate::llm::LlmConfig;
 use crate::mcp::McpConfig;
 use crate::onnx::OnnxConfig;
+use crate::registry::ModelsConfig;
 use crate::session::{SessionConfig, SpeculationConfig};
 use crate::stt::SttConfig;
 use crate::telemetry::TelemetryConfig;
@@ -27,6 +28,8 @@ pub struct Config {
     pub llm: LlmConfig,
     /// Text to speech.
     pub tts: TtsConfig,
+    /// Models on the disk.
+    pub models: ModelsConfig,
     /// ONNX Runtime.
     pub onnx: OnnxConfig,
     /// Remote tools.

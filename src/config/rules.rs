@@ -45,6 +45,8 @@ pub enum Rule {
     Urls,
     /// A list of host names, without scheme and port.
     Hosts,
+    /// A list of names of models.
+    Names,
 }
 
 const fn key(section: &'static str, name: &'static str, rule: Rule) -> Key {
@@ -56,14 +58,14 @@ const HOUR_MS: i64 = 3_600_000;
 
 /// Every key, in the order of `configs/default.toml`.
 pub const KEYS: &[Key] = &[
-    key("vad", "engine", Rule::OneOf(&["earshot", "silero"])),
+    key("vad", "engine", Rule::OneOf(&["auto", "earshot", "silero"])),
     key("vad", "model", Rule::Text),
     key("turn", "threshold", Rule::Number(0.0, 1.0)),
     key("turn", "prefix_padding_ms", Rule::Whole(0, 5_000, "milliseconds")),
     key("turn", "silence_duration_ms", Rule::Whole(50, 10_000, "milliseconds")),
     key("turn", "min_speech_ms", Rule::Whole(0, 2_000, "milliseconds")),
     key("turn", "model", Rule::Text),
-    key("stt", "engine", Rule::OneOf(&["sphinx", "whisper", "openai"])),
+    key("stt", "engine", Rule::OneOf(&["auto", "sphinx", "whisper", "openai"])),
     key("stt", "decoders", Rule::Whole(1, 64, "decoders")),
     key("stt", "model_dir", Rule::Text),
     key("stt", "base_url", Rule::Url),
@@ -86,7 +88,7 @@ pub const KEYS: &[Key] = &[
     key("llm", "max_tokens", Rule::Whole(1, 1_000_000, "tokens")),
     key("llm", "first_token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
-    key("tts", "engine", Rule::OneOf(&["flite", "openai"])),
+    key("tts", "engine", Rule::OneOf(&["auto", "flite", "openai"])),
     key("tts", "voice", Rule::Name),
     key("tts", "speed", Rule::Number(0.25, 4.0)),
     key("tts", "lanes", Rule::Whole(1, 64, "lanes")),
@@ -94,6 +96,13 @@ pub const KEYS: &[Key] = &[
     key("tts", "model", Rule::Name),
     key("tts", "api_key_env", Rule::Variable),
     key("tts", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("models", "dir", Rule::Name),
+    key("models", "registry", Rule::Text),
+    key("models", "mirror", Rule::UrlOrNone),
+    key("models", "proxy", Rule::UrlOrNone),
+    key("models", "preload", Rule::Names),
+    key("models", "max_loaded", Rule::Whole(1, 64, "models")),
+    key("models", "memory_budget_mb", Rule::Whole(0, 1_000_000, "MiB")),
     key("onnx", "library", Rule::Text),
     key("onnx", "provider", Rule::OneOf(&["cpu", "cuda", "tensorrt"])),
     key("onnx", "require", Rule::Switch),
@@ -127,6 +136,7 @@ pub const KEYS: &[Key] = &[
     key("server", "allowed_origins", Rule::Origins),
     key("server", "allowed_hosts", Rule::Hosts),
     key("server", "api_keys_env", Rule::Variable),
+    key("server", "admin_keys_env", Rule::Variable),
     key("server", "api_keys_file", Rule::Text),
     key("server", "tls_cert", Rule::Text),
     key("server", "tls_key", Rule::Text),
@@ -164,6 +174,7 @@ impl Rule {
             Self::Origins => list(value, origin),
             Self::Urls => list(value, |url| after_scheme(url).is_some_and(url_rest)),
             Self::Hosts => list(value, host),
+            Self::Names => list(value, |name| !name.trim().is_empty()),
             _ => value.as_str().is_some_and(|text| self.allows_text(text)),
         }
     }
@@ -202,6 +213,7 @@ impl Rule {
             Self::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
             Self::Urls => "a list of addresses, such as [\"https://mcp.example.org/mcp\"]".into(),
             Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
+            Self::Names => "a list of models, such as [\"kokoro\", \"whisper-base:q5_1\"]".into(),
         }
     }
 }

@@ -16,6 +16,8 @@ pub struct ServerConfig {
     pub allowed_hosts: Vec<String>,
     /// The environment variable that holds the keys; empty: none does.
     pub api_keys_env: String,
+    /// The environment variable that holds the keys of whoever runs the hub; empty: none does.
+    pub admin_keys_env: String,
     /// A file of keys, one a line, plain or hashed; empty: there is none.
     pub api_keys_file: String,
     /// The certificate and its chain, PEM; empty: no TLS.
@@ -40,6 +42,7 @@ impl Default for ServerConfig {
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             api_keys_env: "ANTIPHON_API_KEYS".into(),
+            admin_keys_env: "ANTIPHON_ADMIN_KEYS".into(),
             api_keys_file: String::new(),
             tls_cert: String::new(),
             tls_key: String::new(),

@@ -16,14 +16,14 @@ use std::time::Duration;
 /// What to say of a name that is none; the configuration refuses it earlier, with its line.
 const NO_SUCH: &str = "there is no such engine";
 
-/// The engines of a stage, as the configuration names them.
-#[cfg(test)]
+/// The engines of a stage, as the configuration names them; "auto" is [`super::Stock`]'s affair.
 pub(super) fn names(stage: &str) -> &'static [&'static str] {
     match stage {
-        "vad" => &["earshot", "silero"],
-        "stt" => &["sphinx", "whisper", "openai"],
+        "vad" => &["auto", "earshot", "silero"],
+        "turn" => &["smart-turn"],
+        "stt" => &["auto", "sphinx", "whisper", "openai"],
         "llm" => &["assistant", "openai"],
-        "tts" => &["flite", "openai"],
+        "tts" => &["auto", "flite", "openai"],
         _ => &[],
     }
 }

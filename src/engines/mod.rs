@@ -1,19 +1,75 @@
 //! From the configuration to the engines all sessions share.
 //!
-//! `cli` calls [`build`] once at start, or one of [`stt`], [`llm`], [`tts`] where a command needs a single stage. What
-//! cannot start is said with what is missing and how to get it; nothing is replaced by something else in silence. This
-//! module keeps no engine and talks to no client.
+//! `cli` opens a [`Stock`] at start, or calls one of [`stt`], [`llm`], [`tts`] where a command needs a single stage. What
+//! cannot start is said with what is missing and how to get it. With `engine = "auto"` the best model on the disk serves,
+//! and what was passed over is said: nothing is replaced by something else in silence. This module talks to no client.
 
+mod choose;
 mod error;
 mod make;
+mod shelf;
+mod stock;
+#[cfg(test)]
+mod stock_tests;
 
+pub use choose::AUTO;
 pub use error::{EnginesError, StageFailure};
-pub use make::{llm, stt, tts, turn, vad};
+pub use make::llm;
+pub use shelf::{Limits, Shared, Shelf, ShelfError};
+pub use stock::{PassedOver, Served, Standing, Stock};
 
 use crate::config::Config;
+use crate::llm::Llm;
+use crate::registry::Stage;
 use crate::session::Engines;
+use crate::stt::Stt;
+use crate::tts::Tts;
+use crate::turn::TurnModel;
+use crate::vad::Vad;
 use std::sync::Arc;
-use std::thread;
+
+/// Makes engines as the configuration names them; never asked for "auto". All methods block while models load.
+pub trait Makes: Send + Sync {
+    /// Whether it has the engine that runs the family.
+    fn knows(&self, stage: Stage, family: &str) -> bool;
+    /// Voice activity.
+    fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure>;
+    /// The turn model that `turn.model` names by its file, if any.
+    fn turn(&self, config: &Config) -> Result<Option<Arc<dyn TurnModel>>, StageFailure> {
+        make::turn(config)
+    }
+    /// Speech to text.
+    fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure>;
+    /// The language model.
+    fn llm(&self, config: &Config) -> Result<Arc<dyn Llm>, StageFailure>;
+    /// Text to speech.
+    fn tts(&self, config: &Config) -> Result<Arc<dyn Tts>, StageFailure>;
+}
+
+/// The engines of this program.
+pub struct Real;
+
+impl Makes for Real {
+    fn knows(&self, stage: Stage, family: &str) -> bool {
+        make::names(choose::name_of(stage)).contains(&family)
+    }
+
+    fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
+        make::vad(config)
+    }
+
+    fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
+        make::stt(config)
+    }
+
+    fn llm(&self, config: &Config) -> Result<Arc<dyn Llm>, StageFailure> {
+        make::llm(config)
+    }
+
+    fn tts(&self, config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
+        make::tts(config)
+    }
+}
 
 /// Starts the engine of each stage, the slow ones at the same time, each on a thread of its own. Blocks until all are
 /// loaded, for seconds where models are large. Progress is logged.
@@ -21,49 +77,17 @@ use std::thread;
 /// # Errors
 /// Every stage that could not start, not only the first.
 pub fn build(config: &Config) -> Result<Engines, EnginesError> {
-    // A remote engine may want the runtime's reactor while it is made; threads do not inherit it.
-    let runtime = tokio::runtime::Handle::try_current().ok();
-    let (stt, tts, llm, vad, turn) = thread::scope(|scope| {
-        let enter = || runtime.as_ref().map(|runtime| runtime.enter());
-        let stt = scope.spawn(move || {
-            let _context = enter();
-            logged("stt", &config.stt.engine, || make::stt(config))
-        });
-        let tts = scope.spawn(move || {
-            let _context = enter();
-            logged("tts", &config.tts.engine, || make::tts(config))
-        });
-        let llm = logged("llm", &config.llm.engine, || make::llm(config));
-        let vad = logged("vad", &config.vad.engine, || make::vad(config));
-        let turn = make::turn(config);
-        (joined("stt", stt), joined("tts", tts), llm, vad, turn)
-    });
-    match (vad, turn, stt, llm, tts) {
-        (Ok(vad), Ok(turn), Ok(stt), Ok(llm), Ok(tts)) => Ok(Engines { vad, turn, stt, llm, tts }),
-        (vad, turn, stt, llm, tts) => {
-            let failures = [vad.err(), turn.err(), stt.err(), llm.err(), tts.err()];
-            Err(EnginesError(failures.into_iter().flatten().collect()))
-        }
-    }
+    Ok(Stock::new(config)?.load()?.engines)
 }
 
-fn logged<T: ?Sized>(
-    stage: &'static str,
-    engine: &str,
-    make: impl FnOnce() -> Result<Arc<T>, StageFailure>,
-) -> Result<Arc<T>, StageFailure> {
-    tracing::info!(stage, engine, "loading");
-    let made = make()?;
-    tracing::info!(stage, engine, "ready");
-    Ok(made)
+/// Speech to text alone. Blocks while models load.
+pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
+    Stock::new(config)?.only::<dyn Stt>()
 }
 
-/// An engine that panics while it is made is a failure of its stage, as any other.
-fn joined<T>(
-    stage: &'static str,
-    thread: thread::ScopedJoinHandle<'_, Result<T, StageFailure>>,
-) -> Result<T, StageFailure> {
-    thread.join().unwrap_or_else(|_| Err(StageFailure::new(stage, "", "it panicked while it was made")))
+/// Text to speech alone. Blocks while voices load.
+pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
+    Stock::new(config)?.only::<dyn Tts>()
 }
 
 #[cfg(test)]

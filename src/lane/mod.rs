@@ -5,6 +5,7 @@
 //! [`Overloaded`]. A job that panics loses its replica, which is made anew; the process lives on. A lane knows no stage
 //! and sets no deadline: its user does, by dropping the future.
 
+pub mod batch;
 mod worker;
 
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -14,60 +14,89 @@ const COLOURS: [&str; 2] = ["#5a6b7b", "#c2410c"];
 
 /// False cut-ins across, answer delay upwards, a curve and its intervals for each way of waiting. An SVG document.
 pub fn draw(title: &str, fixed: &Curve, adaptive: &Curve, compared: &[Compared]) -> String {
-    let points = || fixed.points.iter().chain(&adaptive.points);
-    let most_cut = nice(points().map(|point| point.cut_in).fold(0.05, f64::max).min(0.6) * 100.0) / 100.0;
-    let shown = |cut: f64| cut <= most_cut;
-    let longest = nice(points().filter(|point| shown(point.cut_in)).map(|point| point.delay_ms).fold(100.0, f64::max));
-    let x = |cut: f64| LEFT + (WIDTH - LEFT - RIGHT) * cut / most_cut;
-    let y = |ms: f64| HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * ms / longest;
+    let axes = Axes::of(fixed, adaptive);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"13\">\n\
          <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"{LEFT}\" y=\"24\" font-size=\"16\">{}</text>\n",
         escaped(title)
     );
-    for i in 0..=5 {
-        let (cut, ms) = (most_cut * f64::from(i) / 5.0, longest * f64::from(i) / 5.0);
-        let (cx, cy, right, bottom) = (x(cut), y(ms), WIDTH - RIGHT, HEIGHT - BOTTOM);
-        let _ = write!(
-            svg,
-            "<path d=\"M{LEFT} {cy:.1}H{right}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{ms:.0}</text>\n\
-             <text x=\"{cx:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{:.0} %</text>\n",
-            LEFT - 8.0,
-            cy + 4.0,
-            bottom + 18.0,
-            cut * 100.0
-        );
+    axes.draw(&mut svg);
+    let intervals =
+        |of: fn(&Compared) -> [f64; 3]| compared.iter().map(move |one| (one.cut_in, of(one))).collect::<Vec<_>>();
+    let fixed_intervals = intervals(|one| one.fixed_ms);
+    let adaptive_intervals = intervals(|one| one.adaptive_ms);
+    axes.way(&mut svg, &Way { i: 0, name: "fixed wait", curve: fixed, intervals: &fixed_intervals });
+    axes.way(&mut svg, &Way { i: 1, name: "adaptive wait", curve: adaptive, intervals: &adaptive_intervals });
+    svg.push_str("</svg>\n");
+    svg
+}
+
+/// One way of waiting, the `i`-th, and its delays with their intervals at some shares.
+struct Way<'a> {
+    i: usize,
+    name: &'a str,
+    curve: &'a Curve,
+    intervals: &'a [(f64, [f64; 3])],
+}
+
+/// What is shown: shares from none to `most_cut`, delays up to `longest` ms.
+struct Axes {
+    most_cut: f64,
+    longest: f64,
+}
+
+impl Axes {
+    fn of(fixed: &Curve, adaptive: &Curve) -> Self {
+        let points = || fixed.points.iter().chain(&adaptive.points);
+        let most_cut = nice(points().map(|point| point.cut_in).fold(0.05, f64::max).min(0.6) * 100.0) / 100.0;
+        let shown = points().filter(|point| point.cut_in <= most_cut);
+        Self { most_cut, longest: nice(shown.map(|point| point.delay_ms).fold(100.0, f64::max)) }
     }
-    let _ = write!(
-        svg,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">turns cut into</text>\n\
-         <text transform=\"translate(18 {:.1}) rotate(-90)\" text-anchor=\"middle\">mean answer delay, ms</text>\n",
-        (LEFT + WIDTH - RIGHT) / 2.0,
-        HEIGHT - 14.0,
-        (TOP + HEIGHT - BOTTOM) / 2.0
-    );
-    for (i, (name, curve)) in [("fixed wait", fixed), ("adaptive wait", adaptive)].into_iter().enumerate() {
-        let colour = COLOURS[i];
-        let inside = curve.points.iter().filter(|point| shown(point.cut_in));
-        let path: Vec<_> = inside.map(|point| format!("{:.1} {:.1}", x(point.cut_in), y(point.delay_ms))).collect();
-        let dashes = if i == 0 { " stroke-dasharray=\"6 4\"" } else { "" };
-        let _ = writeln!(
-            svg,
-            "<path d=\"M{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2.5\"{dashes}/>",
-            path.join("L")
-        );
-        for one in compared.iter().filter(|one| shown(one.cut_in)) {
-            let [_, low, high] = if i == 0 { one.fixed_ms } else { one.adaptive_ms };
-            let at = x(one.cut_in) + if i == 0 { -2.0 } else { 2.0 };
-            let _ = writeln!(
+
+    fn x(&self, cut: f64) -> f64 {
+        LEFT + (WIDTH - LEFT - RIGHT) * cut / self.most_cut
+    }
+
+    fn y(&self, ms: f64) -> f64 {
+        HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * ms.min(self.longest) / self.longest
+    }
+
+    fn draw(&self, svg: &mut String) {
+        for i in 0..=5 {
+            let (cut, ms) = (self.most_cut * f64::from(i) / 5.0, self.longest * f64::from(i) / 5.0);
+            let (cx, cy, right, bottom) = (self.x(cut), self.y(ms), WIDTH - RIGHT, HEIGHT - BOTTOM);
+            let _ = write!(
                 svg,
-                "<path d=\"M{at:.1} {:.1}V{:.1}\" stroke=\"{colour}\" stroke-width=\"1.5\"/>",
-                y(low),
-                y(high.min(longest))
+                "<path d=\"M{LEFT} {cy:.1}H{right}\" stroke=\"#ddd\"/><text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{ms:.0}</text>\n\
+                 <text x=\"{cx:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{:.0} %</text>\n",
+                LEFT - 8.0,
+                cy + 4.0,
+                bottom + 18.0,
+                cut * 100.0
             );
         }
-        let from = WIDTH - RIGHT - 150.0;
-        let line = TOP + 10.0 + 20.0 * i as f64;
+        let _ = write!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">turns cut into</text>\n\
+             <text transform=\"translate(18 {:.1}) rotate(-90)\" text-anchor=\"middle\">mean answer delay, ms</text>\n",
+            (LEFT + WIDTH - RIGHT) / 2.0,
+            HEIGHT - 14.0,
+            (TOP + HEIGHT - BOTTOM) / 2.0
+        );
+    }
+
+    fn way(&self, svg: &mut String, way: &Way<'_>) {
+        let (colour, dashes, aside) = [(COLOURS[0], " stroke-dasharray=\"6 4\"", -2.0), (COLOURS[1], "", 2.0)][way.i];
+        let inside = way.curve.points.iter().filter(|point| point.cut_in <= self.most_cut);
+        let path: Vec<_> =
+            inside.map(|point| format!("{:.1} {:.1}", self.x(point.cut_in), self.y(point.delay_ms))).collect();
+        let path = path.join("L");
+        let _ = writeln!(svg, "<path d=\"M{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2.5\"{dashes}/>");
+        for (cut, [_, low, high]) in way.intervals.iter().filter(|(cut, _)| *cut <= self.most_cut) {
+            let (at, from, to) = (self.x(*cut) + aside, self.y(*low), self.y(*high));
+            let _ = writeln!(svg, "<path d=\"M{at:.1} {from:.1}V{to:.1}\" stroke=\"{colour}\" stroke-width=\"1.5\"/>");
+        }
+        let (from, line, name) = (WIDTH - RIGHT - 150.0, TOP + 10.0 + 20.0 * way.i as f64, way.name);
         let _ = writeln!(
             svg,
             "<path d=\"M{from} {line}h28\" stroke=\"{colour}\" stroke-width=\"2.5\"{dashes}/><text x=\"{}\" y=\"{}\">{name}</text>",
@@ -75,8 +104,6 @@ pub fn draw(title: &str, fixed: &Curve, adaptive: &Curve, compared: &[Compared])
             line + 4.0
         );
     }
-    svg.push_str("</svg>\n");
-    svg
 }
 
 /// The next of 1, 2, 2.5, 5, 10 times a power of ten.

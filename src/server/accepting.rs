@@ -3,9 +3,12 @@
 //! [`super::serve`] calls it with a listener, TLS or not. A WebSocket's connection leaves here with its upgrade and belongs
 //! to its session from then on, so that only those that have said nothing yet, or ask for something else, count.
 
+use super::admin::Peer;
 use axum::Router;
 use axum::serve::Listener;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use std::net::SocketAddr;
@@ -35,13 +38,14 @@ where
     loop {
         let next = async {
             let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
-            (place, listener.accept().await.0)
+            let (stream, peer) = listener.accept().await;
+            (place, stream, Peer(peer))
         };
-        let (place, stream) = tokio::select! {
+        let (place, stream, peer) = tokio::select! {
             next = next => next,
             () = stop.cancelled() => break,
         };
-        let (abandon, serve) = (abandon.clone(), serve(stream, router.clone(), place, stop.clone()));
+        let (abandon, serve) = (abandon.clone(), serve(stream, peer, (router.clone(), place), stop.clone()));
         tasks.spawn(async move {
             tokio::select! {
                 () = abandon.cancelled() => {}
@@ -54,13 +58,18 @@ where
     tasks.wait().await;
 }
 
-async fn serve<S>(stream: S, router: Router, _place: OwnedSemaphorePermit, stop: CancellationToken)
+async fn serve<S>(stream: S, peer: Peer, (router, _place): (Router, OwnedSemaphorePermit), stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router)).with_upgrades();
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(peer);
+        router.call(request)
+    });
+    let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -3,6 +3,7 @@
 use super::LAST_WORDS;
 use super::gpu::Gpus;
 use super::keys::Keys;
+use super::models::Pulls;
 use super::process::Process;
 use super::resume::Resumables;
 use super::secrets::Secrets;
@@ -10,11 +11,13 @@ use super::tls::Tls;
 use super::turns::MAX_LISTENERS;
 use super::websocket::MAX_MESSAGE_BYTES;
 use crate::config::{Config, ServerConfig};
+use crate::engines::{Served, Stock};
 use crate::mcp::Mcp;
 use crate::session::{AudioMode, Engines, Journal, Setup, Share};
 use crate::telemetry::Metrics;
 use crate::units::SessionId;
 use crate::wire::{Dialect, UnknownFields};
+use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,6 +38,8 @@ pub struct Parts {
     pub keys: Keys,
     /// `None`: plain HTTP.
     pub tls: Option<Tls>,
+    /// Where the engines come from and what they are; `None`: they stay as they are, and no model can be pulled.
+    pub stock: Option<(Arc<Stock>, Vec<Served>)>,
 }
 
 /// Inbound messages of all clients together that wait to be worked on. Beyond it sockets are not read.
@@ -53,7 +58,10 @@ const MAX_TURNED_AWAY: usize = 64;
 /// The handlers' state.
 pub(super) struct App {
     pub(super) config: ServerConfig,
+    /// As the server began; [`App::setup()`] has the engines that serve now.
     pub(super) setup: Arc<Setup>,
+    serving: ArcSwap<Setup>,
+    pub(super) models: Pulls,
     /// The sessions that live now.
     pub(super) sessions: DashMap<SessionId, AudioMode>,
     pub(super) keys: Keys,
@@ -74,7 +82,8 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { config, engines, metrics, keys, tls: _ } = parts;
+        let Parts { config, engines, metrics, keys, tls: _, stock } = parts;
+        let (stock, served) = stock.map_or((None, Vec::new()), |(stock, served)| (Some(stock), served));
         let mcp: Arc<dyn Mcp> = Arc::new(crate::mcp::http::Http::new(&config.mcp));
         let journal = Journal::new(config.server.turns_kept, config.server.keep_transcripts, engines.names());
         let setup = Setup {
@@ -95,7 +104,10 @@ impl App {
             tasks: TaskTracker::new(),
             drain: CancellationToken::new(),
         };
+        let setup = Arc::new(setup);
         Self {
+            models: Pulls::new(stock, served),
+            serving: ArcSwap::new(setup.clone()),
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
             process: Process::new(),
             gpus: Gpus::default(),
@@ -107,10 +119,22 @@ impl App {
             secrets: Secrets::default(),
             resumables: Resumables::default(),
             config: config.server,
-            setup: Arc::new(setup),
+            setup,
             sessions: DashMap::new(),
             kill: CancellationToken::new(),
         }
+    }
+
+    /// What a session that begins now is made of.
+    pub(super) fn setup(&self) -> Arc<Setup> {
+        self.serving.load_full()
+    }
+
+    /// Gives new sessions these engines; the others keep theirs.
+    pub(super) fn serve_with(&self, engines: Engines) {
+        self.setup.journal.engines_are(engines.names());
+        let setup = Setup { engines, ..Setup::clone(&self.setup()) };
+        self.serving.store(Arc::new(setup));
     }
 
     /// How clients' JSON is read.
@@ -208,7 +232,7 @@ mod tests {
         let engines =
             Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
         let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
-        let app = App::new(Parts { config, engines, metrics, keys, tls: None });
+        let app = App::new(Parts { config, engines, metrics, keys, tls: None, stock: None });
         let (greedy, modest) = (App::session_budget(), App::session_budget());
         let mut held = Vec::new();
         while let Ok(share) = timeout(SOON, app.budget(&greedy, MAX_MESSAGE_BYTES)).await {

@@ -92,8 +92,7 @@ pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: N
     if !app.keys.are_on() || is_open(request.method(), request.uri().path()) {
         return next.run(request).await;
     }
-    let key = bearer(request.headers()).or_else(|| password(request.headers()));
-    let refusal = match key {
+    let refusal = match credentials_of(request.headers()) {
         Some(key) if app.keys.hold(&key) => return next.run(request).await,
         Some(_) => Refusal::Wrong,
         None => Refusal::Missing,
@@ -164,6 +163,11 @@ fn is_open(method: &Method, path: &str) -> bool {
 
 fn is_dashboard(path: &str) -> bool {
     path.starts_with("/dashboard")
+}
+
+/// The key of a request that is no WebSocket's.
+pub(super) fn credentials_of(headers: &HeaderMap) -> Option<String> {
+    bearer(headers).or_else(|| password(headers))
 }
 
 fn bearer(headers: &HeaderMap) -> Option<String> {

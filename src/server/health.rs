@@ -16,8 +16,8 @@ pub(super) async fn alive() -> &'static str {
 /// `GET /readyz`: whether one more session would be admitted, and which engine serves each stage. The engines are loaded
 /// before the server listens.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
-    let engines = &app.setup.engines;
-    let ready = app.has_place();
+    let setup = app.setup();
+    let (engines, ready) = (&setup.engines, app.has_place());
     let body = json!({
         "ready": ready,
         "sessions": app.sessions.len(),
@@ -28,6 +28,8 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
             "llm": engines.llm.name(),
             "tts": engines.tts.name(),
         },
+        // With the models behind them, and what "auto" passed over.
+        "served": *app.models.served(),
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(body)).into_response()
@@ -35,12 +37,16 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
 
 /// `GET /metrics`, for Prometheus.
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
-    app.setup.metrics.waiting(app.setup.engines.stt.waiting(), app.setup.engines.tts.waiting());
+    let setup = app.setup();
+    setup.metrics.waiting(setup.engines.stt.waiting(), setup.engines.tts.waiting());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.setup.metrics.render()).into_response()
 }
 
 /// `GET /v1/audio/voices`: what a session may choose from, and what it begins with.
 pub(super) async fn voices(State(app): State<Arc<App>>) -> Response {
-    let voices = app.setup.engines.tts.voices();
-    Json(json!({"voices": voices, "default": app.setup.voice})).into_response()
+    let setup = app.setup();
+    let voices = setup.engines.tts.voices();
+    // A voice the engine does not know is spoken with its first one.
+    let known = voices.iter().find(|voice| voice.id == setup.voice).or(voices.first());
+    Json(json!({"voices": voices, "default": known.map_or(&setup.voice, |voice| &voice.id)})).into_response()
 }

@@ -19,9 +19,13 @@ const HASHED: &str = "sha256:";
 /// A shorter key can be guessed: 16 characters of 5 bits are 80 bits.
 const SHORT: usize = 16;
 
-/// The keys of a server. None at all: everybody who can reach it may use it, and it must listen on loopback only.
+/// The keys of a server. None at all: everybody who can reach it may use it, and it must listen on loopback only. An admin's
+/// key opens what the others do, and may change what the hub is made of.
 #[derive(Clone, Default)]
-pub struct Keys(Vec<Digest>);
+pub struct Keys {
+    all: Vec<Digest>,
+    admin: Vec<Digest>,
+}
 
 /// Why there are no keys although the configuration names some, or why there should be.
 #[derive(Debug, thiserror::Error)]
@@ -65,12 +69,9 @@ impl Keys {
     /// that is not set holds no keys.
     pub fn load(config: &ServerConfig) -> Result<Self, KeysError> {
         let mut keys = Self::default();
-        let variable = &config.api_keys_env;
-        if let Some(text) = Some(variable).filter(|name| !name.is_empty()).and_then(std::env::var_os) {
-            let entries = text.to_string_lossy();
-            let entries = entries.split([',', ' ', '\t', '\n', '\r']).filter(|entry| !entry.is_empty());
-            keys.extend(&format!("environment variable {variable}"), entries)?;
-        }
+        keys.extend_from(&config.admin_keys_env)?;
+        keys.admin.clone_from(&keys.all);
+        keys.extend_from(&config.api_keys_env)?;
         if !config.api_keys_file.is_empty() {
             let path = Path::new(&config.api_keys_file);
             let text =
@@ -85,12 +86,19 @@ impl Keys {
 
     /// These keys, in plain.
     pub fn of(keys: &[&str]) -> Self {
-        Self(keys.iter().map(|key| digest(key)).collect())
+        Self { all: keys.iter().map(|key| digest(key)).collect(), admin: Vec::new() }
+    }
+
+    /// The same, and these of whoever runs the hub.
+    pub fn with_admin(mut self, keys: &[&str]) -> Self {
+        self.admin.extend(keys.iter().map(|key| digest(key)));
+        self.all.extend(&self.admin);
+        self
     }
 
     /// Whether requests need a key.
     pub fn are_on(&self) -> bool {
-        !self.0.is_empty()
+        !self.all.is_empty()
     }
 
     /// Whether the server may listen there.
@@ -103,23 +111,42 @@ impl Keys {
 
     /// Whether `key` is one of them. Takes as long for a wrong key as for a right one.
     pub(super) fn hold(&self, key: &str) -> bool {
-        let digest = digest(key);
-        // Every hash is looked at, whichever fits.
-        self.0.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(&digest)).into()
+        is_among(&self.all, key)
+    }
+
+    /// Whether `key` is one of whoever runs the hub.
+    pub(super) fn hold_admin(&self, key: &str) -> bool {
+        is_among(&self.admin, key)
+    }
+
+    /// Adds what an environment variable holds, where there is one of that name.
+    fn extend_from(&mut self, variable: &str) -> Result<(), KeysError> {
+        let Some(text) = Some(variable).filter(|name| !name.is_empty()).and_then(std::env::var_os) else {
+            return Ok(());
+        };
+        let entries = text.to_string_lossy();
+        let entries = entries.split([',', ' ', '\t', '\n', '\r']).filter(|entry| !entry.is_empty());
+        self.extend(&format!("environment variable {variable}"), entries).map(drop)
     }
 
     /// Adds entries; says how many there were.
     fn extend<'a>(&mut self, place: &str, entries: impl Iterator<Item = &'a str>) -> Result<usize, KeysError> {
-        let before = self.0.len();
+        let before = self.all.len();
         for (index, entry) in entries.enumerate() {
             let malformed = |why| KeysError::Malformed { place: place.to_owned(), number: index + 1, why };
-            self.0.push(read(entry).map_err(malformed)?);
+            self.all.push(read(entry).map_err(malformed)?);
             if !entry.starts_with(HASHED) && entry.len() < SHORT {
                 tracing::warn!(place, number = index + 1, "a key of less than {SHORT} characters can be guessed");
             }
         }
-        Ok(self.0.len() - before)
+        Ok(self.all.len() - before)
     }
+}
+
+fn is_among(digests: &[Digest], key: &str) -> bool {
+    let digest = digest(key);
+    // Every hash is looked at, whichever fits.
+    digests.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(&digest)).into()
 }
 
 /// A key in plain, or its hash behind `sha256:`.
@@ -153,7 +180,7 @@ pub(super) fn digest(key: &str) -> Digest {
 
 impl fmt::Debug for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keys({})", self.0.len())
+        write!(f, "Keys({})", self.all.len())
     }
 }
 
@@ -181,6 +208,13 @@ mod tests {
             assert_eq!(keys.hold(key), held, "{key}");
         }
         assert!(!format!("{keys:?}").contains("sk-"));
+    }
+
+    #[test]
+    fn an_admins_key_opens_what_others_do_and_no_other_is_one() {
+        let keys = Keys::of(&["guest"]).with_admin(&["boss"]);
+        assert!(keys.hold("guest") && keys.hold("boss") && keys.hold_admin("boss") && !keys.hold_admin("guest"));
+        assert!(Keys::default().with_admin(&["boss"]).are_on());
     }
 
     #[test]

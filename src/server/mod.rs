@@ -5,6 +5,7 @@
 //! dialog.
 
 mod accepting;
+mod admin;
 mod app;
 mod assets;
 mod auth;
@@ -12,6 +13,7 @@ mod gpu;
 mod guard;
 mod health;
 mod keys;
+mod models;
 mod pages;
 mod process;
 mod pulse;
@@ -34,7 +36,7 @@ pub use tls::{Tls, TlsError};
 use app::App;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
+use axum::routing::{delete, get, post};
 use axum::serve::{Listener, ListenerExt};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -122,6 +124,9 @@ fn router(app: Arc<App>) -> Router {
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))
+        .route("/api/models", get(models::list))
+        .route("/api/models/{name}", delete(models::delete))
+        .route("/api/models/{name}/pull", get(models::progress).post(models::pull))
         .route("/api/state", get(state::state))
         .route("/api/turns", get(turns::list))
         .route("/api/turns/live", get(turns::live))

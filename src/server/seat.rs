@@ -58,7 +58,7 @@ impl Seat {
     ) -> Self {
         let counted = app.setup.metrics.session();
         let (mode, dialect) = (opening.mode, opening.dialect);
-        let handle = app.setup.open(opening);
+        let handle = app.setup().open(opening);
         app.sessions.insert(handle.id.clone(), mode);
         let (received, budget) = (AtomicU64::new(0), App::session_budget());
         Self { app, handle, mode, dialect, registered, received, budget, _permit: permit, _counted: counted }

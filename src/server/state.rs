@@ -44,7 +44,8 @@ pub(super) async fn state(Shared(app): Shared<Arc<App>>) -> Json<State> {
 
 /// Now.
 pub(super) async fn snapshot(app: &App) -> State {
-    let engines = &app.setup.engines;
+    let setup = app.setup();
+    let engines = &setup.engines;
     let totals = app.setup.metrics.totals();
     State {
         at: format!("{:.3}", jiff::Timestamp::now()),

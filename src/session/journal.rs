@@ -18,7 +18,7 @@ pub struct Journal {
     capacity: usize,
     news: broadcast::Sender<Entry>,
     keeps_transcripts: bool,
-    engines: Arc<EngineNames>,
+    engines: Mutex<Arc<EngineNames>>,
 }
 
 struct Ring {
@@ -52,7 +52,7 @@ impl Journal {
     pub fn new(capacity: usize, keeps_transcripts: bool, engines: EngineNames) -> Self {
         let (news, _) = broadcast::channel(NEWS);
         let ring = Mutex::new(Ring { entries: VecDeque::new(), seq: 0 });
-        Self { ring, capacity: capacity.max(1), news, keeps_transcripts, engines: Arc::new(engines) }
+        Self { ring, capacity: capacity.max(1), news, keeps_transcripts, engines: Mutex::new(Arc::new(engines)) }
     }
 
     /// How many turns it keeps.
@@ -64,9 +64,14 @@ impl Journal {
         self.keeps_transcripts
     }
 
-    /// The engines' names, of every record.
-    pub(super) fn engines(&self) -> &Arc<EngineNames> {
-        &self.engines
+    /// The engines' names, of every record of a session that begins now.
+    pub(super) fn engines(&self) -> Arc<EngineNames> {
+        self.engines.lock().expect("no panic while locked").clone()
+    }
+
+    /// Other engines serve the sessions that begin from now on.
+    pub fn engines_are(&self, engines: EngineNames) {
+        *self.engines.lock().expect("no panic while locked") = Arc::new(engines);
     }
 
     /// Takes a turn's record over, in the place of an earlier one of the same turn; `is_new`: there was none. A turn keeps

@@ -11,6 +11,7 @@ use crate::text::{Chunk, Chunker, Language};
 use crate::tts::SpeechRequest;
 use crate::units::{Pcm, ResponseId, Timestamp};
 use futures_util::StreamExt;
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -161,6 +162,7 @@ impl Responding {
     /// Speaks the chunks in order. A chunk's text goes out with its first sound, so that what is shown is spoken.
     async fn speak(&self, mut pieces: mpsc::Receiver<Piece>) -> Result<(), Stop> {
         let settings = &self.work.settings;
+        let mut playing = Playing::default();
         while let Some(piece) = pieces.recv().await {
             let chunk = match piece {
                 Piece::Chunk(chunk) => chunk,
@@ -171,14 +173,15 @@ impl Responding {
             };
             let mut text = Some(chunk.raw);
             if !chunk.spoken.is_empty() {
-                let request =
-                    SpeechRequest { text: chunk.spoken, voice: settings.voice.clone(), speed: settings.speed };
+                let (voice, unplayed) = (settings.voice.clone(), Some(playing.unplayed()));
+                let request = SpeechRequest { text: chunk.spoken, voice, speed: settings.speed, unplayed };
                 let mut stream = self.engines.tts.speak(request);
                 while let Some(pcm) = stream.next().await {
                     let pcm = pcm.map_err(|error| failed("voice engine", &error))?;
                     if let Some(text) = text.take() {
                         self.send(Event::Text { response: self.id(), text }).await?;
                     }
+                    playing.made(pcm.duration());
                     self.product(Product::Audio(self.id(), pcm, self.now())).await?;
                 }
                 if let Some(gate) = &self.let_out {
@@ -221,6 +224,24 @@ impl Responding {
     }
 }
 
+/// How far the speech made so far reaches, if it is played as it comes: what makes a chunk urgent. Holds and losses on the
+/// way are not known here; they only make it less urgent than is thought.
+#[derive(Default)]
+struct Playing {
+    dry_at: Option<Instant>,
+}
+
+impl Playing {
+    fn made(&mut self, sound: Duration) {
+        let now = Instant::now();
+        self.dry_at = Some(self.dry_at.map_or(now, |dry| dry.max(now)) + sound);
+    }
+
+    fn unplayed(&self) -> Duration {
+        self.dry_at.map_or(Duration::ZERO, |dry| dry.saturating_duration_since(Instant::now()))
+    }
+}
+
 /// What goes from the model to the voice, in order.
 enum Piece {
     /// To be spoken.
@@ -241,4 +262,23 @@ fn failed(stage: &'static str, error: &dyn std::error::Error) -> Stop {
         std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string).collect();
     tracing::warn!(stage, %error, ?causes, "a response failed");
     Stop::Failed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_unplayed_is_what_was_made_less_what_has_passed() {
+        let mut playing = Playing::default();
+        assert_eq!(playing.unplayed(), Duration::ZERO);
+        playing.made(Duration::from_millis(900));
+        playing.made(Duration::from_millis(600));
+        tokio::time::advance(Duration::from_millis(400)).await;
+        assert_eq!(playing.unplayed(), Duration::from_millis(1_100));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(playing.unplayed(), Duration::ZERO);
+        playing.made(Duration::from_millis(200));
+        assert_eq!(playing.unplayed(), Duration::from_millis(200), "after it ran dry it begins anew");
+    }
 }

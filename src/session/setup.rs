@@ -46,7 +46,8 @@ pub struct Opening {
 /// Messages of a client that wait for its actor. Each holds its share of the process-wide budget.
 const INBOUND_MESSAGES: usize = 8;
 
-/// What all sessions share and begin with.
+/// What all sessions share and begin with. Cheap enough to clone for another set of engines.
+#[derive(Clone)]
 pub struct Setup {
     /// The engines.
     pub engines: Engines,

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SttConfig {
-    /// `sphinx`, `whisper` or `openai`.
+    /// `auto`, `sphinx`, `whisper` or `openai`.
     pub engine: String,
     /// `sphinx`, `whisper`: how many utterances are decoded at once (about 125 MiB each; Whisper's depends on the model).
     pub decoders: usize,
@@ -39,7 +39,7 @@ pub struct SttConfig {
 impl Default for SttConfig {
     fn default() -> Self {
         Self {
-            engine: "sphinx".into(),
+            engine: "auto".into(),
             decoders: 4,
             model_dir: String::new(),
             base_url: "https://api.openai.com/v1".into(),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TtsConfig {
-    /// `flite` or `openai`.
+    /// `auto`, `flite` or `openai`.
     pub engine: String,
     /// The voice sessions begin with.
     pub voice: String,
@@ -27,7 +27,7 @@ pub struct TtsConfig {
 impl Default for TtsConfig {
     fn default() -> Self {
         Self {
-            engine: "flite".into(),
+            engine: "auto".into(),
             voice: "slt".into(),
             speed: 1.0,
             lanes: 2,

@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn say(text: &str) -> SpeechRequest {
-        SpeechRequest { text: text.into(), voice: "v".into(), speed: 1.0 }
+        SpeechRequest { text: text.into(), voice: "v".into(), speed: 1.0, unplayed: None }
     }
 
     #[tokio::test]

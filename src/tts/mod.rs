@@ -1,14 +1,20 @@
 //! Text to speech: one chunk of text in, PCM out as it is made.
 //!
-//! [`Tts`] is the port as a session sees it; a local engine implements the synchronous [`TtsEngine`] and a lane drives
-//! it. Sessions call the port; `engines` makes it. An engine never splits a chunk and never decides what is spoken.
+//! [`Tts`] is the port as a session sees it; a local engine implements the synchronous [`TtsEngine`], or
+//! [`BatchTtsEngine`](batched::BatchTtsEngine) where one run can speak several chunks, and a lane drives it. Sessions call the port; `engines` makes it. An engine never splits a chunk and never decides what is spoken.
 
+pub mod batched;
 mod config;
 mod error;
 pub mod fake;
 pub mod flite;
+pub mod kokoro;
 pub mod local;
+mod neural;
 pub mod openai;
+pub mod phonemes;
+pub mod piper;
+mod trim;
 
 pub use config::TtsConfig;
 pub use error::TtsError;
@@ -18,6 +24,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde::Serialize;
 use std::ops::ControlFlow;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// One chunk to speak.
@@ -29,6 +36,9 @@ pub struct SpeechRequest {
     pub voice: String,
     /// Rate of speech, 1.0 is the voice's own; 0.25 to 4.0.
     pub speed: f32,
+    /// How much audio the listener still has to hear before this chunk is wanted; zero for the first one. `None`: nobody
+    /// listens while it is made.
+    pub unplayed: Option<Duration>,
 }
 
 /// A voice one can choose.
@@ -61,6 +71,16 @@ pub trait Tts: Send + Sync {
     /// The voices, the default one first. Never empty.
     fn voices(&self) -> &[Voice];
 
+    /// Whether a request may name `voice`: one of [`Self::voices`], or what else the engine understands. The text of an
+    /// error says what is wrong with it, and what would be right.
+    fn check_voice(&self, voice: &str) -> Result<(), String> {
+        let ids: Vec<_> = self.voices().iter().map(|voice| voice.id.as_str()).collect();
+        if ids.contains(&voice) {
+            return Ok(());
+        }
+        Err(format!("there is no voice {voice:?}; {} has {}", self.name(), listed(&ids)))
+    }
+
     /// Speaks one chunk. PCM comes as it is made, at the engine's own rate, the same rate within one stream; dropping
     /// the stream cancels the work. [`TtsError::Overloaded`] when too many wait.
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>>;
@@ -78,4 +98,13 @@ pub trait TtsEngine: Send {
         cancel: &CancellationToken,
         sink: &mut dyn FnMut(Pcm) -> ControlFlow<()>,
     ) -> Result<(), TtsError>;
+}
+
+/// The first of many names, and how many more there are: a voice file may hold 900 speakers.
+pub fn listed(names: &[&str]) -> String {
+    const SHOWN: usize = 20;
+    match names.len().saturating_sub(SHOWN) {
+        0 => names.join(", "),
+        more => format!("{} and {more} more", names[..SHOWN].join(", ")),
+    }
 }

@@ -14,7 +14,7 @@ pub struct TurnConfig {
     pub silence_duration_ms: u32,
     /// Voiced time that makes it speech; less is a cough.
     pub min_speech_ms: u32,
-    /// The graph of a turn model, smart-turn v3; empty: none is asked.
+    /// `auto`, a turn model of the registry, or its file; empty: none is asked.
     pub model: String,
 }
 
@@ -25,7 +25,7 @@ impl Default for TurnConfig {
             prefix_padding_ms: 300,
             silence_duration_ms: 500,
             min_speech_ms: 96,
-            model: String::new(),
+            model: "auto".into(),
         }
     }
 }

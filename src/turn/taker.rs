@@ -51,7 +51,7 @@ pub struct TurnTaker {
     words: Option<(Wording, Samples)>,
     /// The turn model's latest answer, and the turn time up to which it heard all that was said.
     judged: Option<(f32, Samples)>,
-    /// Voiced time of the utterance under way.
+    /// Voiced time of the turn under way, over the places where it was cut.
     spoken: Samples,
     /// Where the last utterance ended.
     stopped: Option<Samples>,
@@ -180,16 +180,16 @@ impl TurnTaker {
     fn follow(&mut self, edge: Option<Edge>) {
         match edge {
             Some(Edge::Started { at }) => {
-                if let Some(stopped) = self.stopped.take()
-                    && at.saturating_sub(stopped) <= CUT_WITHIN
-                {
-                    self.pauses.heard(at.saturating_sub(stopped));
+                let gap = self.stopped.take().map(|stopped| at.saturating_sub(stopped));
+                match gap.filter(|gap| *gap <= CUT_WITHIN) {
+                    // What was said before the cut belongs to what comes.
+                    Some(gap) => self.pauses.heard(gap),
+                    None => self.spoken = Samples::ZERO,
                 }
                 self.decision = None;
                 self.words = None;
                 self.judged = None;
                 self.contour.clear();
-                self.spoken = Samples::ZERO;
             }
             Some(Edge::Stopped { at }) => self.stopped = Some(at),
             _ => {}

@@ -7,5 +7,5 @@ mod pcm;
 mod time;
 
 pub use ids::{ConnectionId, IdMint, ItemId, ResponseId, SessionId, TurnId};
-pub use pcm::Pcm;
+pub use pcm::{Pcm, to_sample};
 pub use time::{SampleRate, Samples, Timestamp};

@@ -28,3 +28,20 @@ impl Pcm {
         self.len().duration(self.rate)
     }
 }
+
+/// The nearest whole sample, clipped to full scale; NaN is silence. The cast saturates, and half a step away from zero before it is rounding
+/// without the call into the C library that `f32::round` is where the processor may lack the instruction.
+pub fn to_sample(value: f32) -> i16 {
+    (value + 0.5_f32.copysign(value)) as i16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::to_sample;
+
+    #[test]
+    fn samples_are_rounded_to_the_nearest_and_clipped() {
+        let values = [0.4, 0.5, -0.4, -0.5, 1.49, -1.51, 40_000.0, -40_000.0, f32::NAN];
+        assert_eq!(values.map(to_sample), [0, 1, 0, -1, 1, -2, i16::MAX, i16::MIN, 0]);
+    }
+}

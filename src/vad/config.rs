@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VadConfig {
-    /// `earshot` or `silero`.
+    /// `auto`, `earshot` or `silero`.
     pub engine: String,
-    /// `silero`: the graph's file.
+    /// `silero`: a model of the registry, or its file; empty: the best that is here.
     pub model: String,
 }
 
 impl Default for VadConfig {
     fn default() -> Self {
-        Self { engine: "earshot".into(), model: "models/silero-vad/silero_vad.onnx".into() }
+        Self { engine: "auto".into(), model: String::new() }
     }
 }

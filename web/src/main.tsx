@@ -4,6 +4,7 @@ import { render } from 'preact';
 import './style/page.css';
 import './style/stage.css';
 import './style/captions.css';
+import './style/engines.css';
 import { Conversation } from './session/conversation';
 import { Store } from './session/store';
 import { exposeHooks } from './hooks';

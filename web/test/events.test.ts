@@ -14,13 +14,13 @@ describe('parseEvent', () => {
 });
 
 describe('client events', () => {
-  it('asks for server_vad, transcription and the voice, and leaves the rest to the hub', () => {
+  it('asks for semantic_vad, transcription and the voice, and leaves the rest to the hub', () => {
     expect(sessionUpdate({ voice: 'rms', sound: true })).toMatchObject({
       type: 'session.update',
       session: {
         type: 'realtime',
         output_modalities: ['audio'],
-        audio: { input: { turn_detection: { type: 'server_vad', create_response: true, interrupt_response: true } }, output: { voice: 'rms' } },
+        audio: { input: { turn_detection: { type: 'semantic_vad', create_response: true, interrupt_response: true } }, output: { voice: 'rms' } },
       },
     });
     expect(JSON.stringify(sessionUpdate({ voice: null, sound: true }))).not.toContain('voice');

@@ -15,7 +15,7 @@ mod canceller;
 mod reference;
 mod search;
 
-use crate::units::Samples;
+use crate::units::{Samples, to_sample};
 use canceller::{Canceller, HISTORY};
 use reference::Reference;
 use search::{Found, LagSearch};
@@ -291,7 +291,7 @@ impl State {
         for (i, (pcm, &sample)) in out.iter_mut().zip(&self.residual).enumerate() {
             // An echo that begins must be down at once; a user who begins comes up within a window.
             let gain = if own < self.gain { own } else { self.gain + step * i as f32 };
-            *pcm = (sample * gain * 32_768.0).round() as i16;
+            *pcm = to_sample(sample * gain * 32_768.0);
         }
         self.gain = own;
     }

@@ -4,6 +4,7 @@ use super::reference::Reference;
 use super::{HISTORY, MAX_LAG, MAX_LEAD, dot};
 use realfft::num_complex::Complex32;
 use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
+use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
@@ -56,27 +57,65 @@ pub(super) struct Found {
     pub(super) explained: f32,
 }
 
-/// Scratch of the search, made at the first.
+/// The search of one microphone.
 #[derive(Default)]
 pub(super) struct LagSearch {
-    wide: Vec<f32>,
     /// The reference of the last search at 4 kHz, its first sample at turn time `first`.
     coarse: Vec<f32>,
     first: i64,
+}
+
+/// What a search fills anew each time: one for each thread, since a session's own would be a quarter of its memory.
+#[derive(Default)]
+struct Scratch {
+    wide: Vec<f32>,
     reference: Vec<f32>,
     mic: Vec<f32>,
     reference_spectrum: Vec<Complex32>,
     mic_spectrum: Vec<Complex32>,
-    scratch: Vec<Complex32>,
+    transform: Vec<Complex32>,
     energies: Vec<f32>,
     scores: Vec<f32>,
+}
+
+thread_local! {
+    static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
 impl LagSearch {
     /// Looks for `mic` ([`HISTORY`] samples from turn time `mic_start` on) in the reference; none when that is silent.
     pub(super) fn run(&mut self, reference: &mut Reference, mic: &[f32], mic_start: i64) -> Option<Found> {
-        self.follow(reference, mic_start - MAX_LAG as i64);
-        self.reference.clone_from(&self.coarse);
+        SCRATCH.with_borrow_mut(|scratch| {
+            self.follow(reference, mic_start - MAX_LAG as i64, &mut scratch.wide);
+            scratch.reference.clone_from(&self.coarse);
+            scratch.run(reference, mic, mic_start)
+        })
+    }
+
+    /// Moves the coarse reference on to `first`. What the last search had made of it is kept up to the first sample that was written since.
+    fn follow(&mut self, reference: &mut Reference, first: i64, wide: &mut Vec<f32>) {
+        let moved = first - self.first;
+        let on_grid = moved >= 0 && moved % DECIMATION as i64 == 0;
+        let n_gone = if on_grid { moved as usize / DECIMATION } else { self.coarse.len() }.min(self.coarse.len());
+        self.coarse.drain(..n_gone);
+        self.first = first;
+        // A filter reaches half its length ahead, and pre-emphasis one sample back.
+        let changed = reference.take_changed() - first - (TAPS / 2) as i64;
+        self.coarse.truncate((changed / DECIMATION as i64).max(0) as usize);
+        let n_kept = self.coarse.len();
+        let at = first + (n_kept * DECIMATION) as i64;
+        wide.resize((N_REF - n_kept + 1) * DECIMATION + TAPS, 0.0);
+        reference.read(at - (TAPS / 2) as i64 - DECIMATION as i64, wide);
+        decimate(wide, N_REF - n_kept, &mut self.coarse);
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        4 * self.coarse.capacity()
+    }
+}
+
+impl Scratch {
+    fn run(&mut self, reference: &Reference, mic: &[f32], mic_start: i64) -> Option<Found> {
         // The microphone's history ends where it ends; half a filter of silence around it changes nothing but its edges.
         self.wide.clear();
         self.wide.resize(DECIMATION + HISTORY + TAPS, 0.0);
@@ -90,23 +129,6 @@ impl LagSearch {
             .flatten()
             .map(|place| self.refine(reference, mic, mic_start, place))
             .max_by(|a, b| a.explained.total_cmp(&b.explained))
-    }
-
-    /// Moves the coarse reference on to `first`. What the last search had made of it is kept up to the first sample that was written since.
-    fn follow(&mut self, reference: &mut Reference, first: i64) {
-        let moved = first - self.first;
-        let on_grid = moved >= 0 && moved % DECIMATION as i64 == 0;
-        let n_gone = if on_grid { moved as usize / DECIMATION } else { self.coarse.len() }.min(self.coarse.len());
-        self.coarse.drain(..n_gone);
-        self.first = first;
-        // A filter reaches half its length ahead, and pre-emphasis one sample back.
-        let changed = reference.take_changed() - first - (TAPS / 2) as i64;
-        self.coarse.truncate((changed / DECIMATION as i64).max(0) as usize);
-        let n_kept = self.coarse.len();
-        let at = first + (n_kept * DECIMATION) as i64;
-        self.wide.resize((N_REF - n_kept + 1) * DECIMATION + TAPS, 0.0);
-        reference.read(at - (TAPS / 2) as i64 - DECIMATION as i64, &mut self.wide);
-        decimate(&self.wide, N_REF - n_kept, &mut self.coarse);
     }
 
     /// Leaves the correlation for each coarse place in `self.mic` and the energies of the reference there in `self.energies`.
@@ -123,12 +145,12 @@ impl LagSearch {
         self.mic.resize(N_FFT, 0.0);
         self.reference_spectrum.resize(N_FFT / 2 + 1, Complex32::default());
         self.mic_spectrum.resize(N_FFT / 2 + 1, Complex32::default());
-        self.scratch.resize(forward.get_scratch_len().max(inverse.get_scratch_len()), Complex32::default());
+        self.transform.resize(forward.get_scratch_len().max(inverse.get_scratch_len()), Complex32::default());
         forward
-            .process_with_scratch(&mut self.reference, &mut self.reference_spectrum, &mut self.scratch)
+            .process_with_scratch(&mut self.reference, &mut self.reference_spectrum, &mut self.transform)
             .expect("the buffers have the plan's lengths");
         forward
-            .process_with_scratch(&mut self.mic, &mut self.mic_spectrum, &mut self.scratch)
+            .process_with_scratch(&mut self.mic, &mut self.mic_spectrum, &mut self.transform)
             .expect("the buffers have the plan's lengths");
         for (product, mic) in self.reference_spectrum.iter_mut().zip(&self.mic_spectrum) {
             *product *= mic.conj();
@@ -137,7 +159,7 @@ impl LagSearch {
         self.reference_spectrum[0].im = 0.0;
         self.reference_spectrum[N_FFT / 2].im = 0.0;
         inverse
-            .process_with_scratch(&mut self.reference_spectrum, &mut self.mic, &mut self.scratch)
+            .process_with_scratch(&mut self.reference_spectrum, &mut self.mic, &mut self.transform)
             .expect("the buffers have the plan's lengths");
     }
 
@@ -179,12 +201,6 @@ impl LagSearch {
             }
         }
         found
-    }
-
-    pub(super) fn memory(&self) -> usize {
-        let floats = [&self.wide, &self.coarse, &self.reference, &self.mic, &self.energies, &self.scores];
-        4 * floats.iter().map(|floats| floats.capacity()).sum::<usize>()
-            + 8 * (self.reference_spectrum.capacity() + self.mic_spectrum.capacity() + self.scratch.capacity())
     }
 }
 
@@ -243,8 +259,8 @@ mod tests {
             if round % 3 == 0 {
                 let mut anew = LagSearch::default();
                 let first = position as i64 - HISTORY as i64 - MAX_LAG as i64;
-                followed.follow(&mut reference, first);
-                anew.follow(&mut reference, first);
+                followed.follow(&mut reference, first, &mut Vec::new());
+                anew.follow(&mut reference, first, &mut Vec::new());
                 assert_eq!(followed.coarse, anew.coarse, "round {round}");
             }
         }

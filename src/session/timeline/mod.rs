@@ -75,7 +75,7 @@ impl Timeline {
     /// Of a session that begins now.
     pub(super) fn new(begins: Begins, journal: Arc<Journal>, metrics: Metrics) -> Self {
         let Begins { session, at, seed, may_report } = begins;
-        let (engines, keeps_words) = (journal.engines().clone(), journal.keeps_transcripts());
+        let (engines, keeps_words) = (journal.engines(), journal.keeps_transcripts());
         let frame = Frame { session, origin: at, engines, keeps_words, may_report };
         let (open, cause) = (VecDeque::new(), Cause::Nothing);
         Self { frame, ids: IdMint::new(seed), n_turns: 0, journal, metrics, open, cause }

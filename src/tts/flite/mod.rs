@@ -13,8 +13,8 @@
 
 mod ffi;
 mod text;
-mod trim;
 
+use super::trim::EdgeTrim;
 use super::{SpeechRequest, TtsEngine, TtsError, Voice};
 use crate::units::{Pcm, SampleRate, Samples};
 use ffi::{StreamingInfo, Wave};
@@ -23,7 +23,6 @@ use std::ffi::{CString, c_int, c_void};
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use tokio_util::sync::CancellationToken;
-use trim::EdgeTrim;
 
 /// The rate of every voice used.
 pub const RATE: SampleRate = SampleRate::HZ_16000;

@@ -128,7 +128,7 @@ export interface SessionWish {
   sound: boolean;
 }
 
-/** Settings not named here (the wait at the end of speech, the threshold) stay as the hub's operator set them. */
+/** The wait at the end of speech follows what was said (`semantic_vad`); what is not named here stays as the hub's operator set it. */
 export function sessionUpdate(wish: SessionWish): object {
   return {
     type: 'session.update',
@@ -137,7 +137,7 @@ export function sessionUpdate(wish: SessionWish): object {
       output_modalities: [wish.sound ? 'audio' : 'text'],
       audio: {
         input: {
-          turn_detection: { type: 'server_vad', create_response: true, interrupt_response: true },
+          turn_detection: { type: 'semantic_vad', create_response: true, interrupt_response: true },
           transcription: { model: 'whisper-1' },
         },
         ...(wish.voice && wish.sound ? { output: { voice: wish.voice } } : {}),

@@ -1,11 +1,13 @@
 // The whole page: who is speaking on one side, what was said on the other.
 
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
+import { ModelKeeper } from '../models/keeper';
 import type { Conversation } from '../session/conversation';
 import type { Store } from '../session/store';
 import type { State } from '../state/model';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
+import { EnginesPanel } from './EnginesPanel';
 import { Footer } from './Footer';
 import { Header } from './Header';
 import { NoticeBar } from './NoticeBar';
@@ -20,6 +22,8 @@ interface Props {
 export function App({ store, conversation }: Props) {
   const state = useStore(store);
   const [settings, setSettings] = useState(conversation.settings);
+  const [showEngines, setShowEngines] = useState(false);
+  const keeper = useMemo(() => new ModelKeeper(() => void conversation.look()), [conversation]);
   useShortcuts(conversation);
   return (
     <div class={`page ${state.captions.length > 0 ? 'has-captions' : ''}`}>
@@ -44,7 +48,8 @@ export function App({ store, conversation }: Props) {
           <Composer onSend={(text) => void conversation.type(text)} />
         </section>
       </main>
-      <Footer engines={state.engines} codec={conversation.codec} />
+      <Footer engines={state.engines} codec={conversation.codec} onEngines={() => setShowEngines(true)} />
+      {showEngines && <EnginesPanel keeper={keeper} onClose={() => setShowEngines(false)} />}
     </div>
   );
 }

@@ -1,4 +1,4 @@
-// Which engine serves each stage, as the hub says it, and the way to the dashboard.
+// Which engine serves each stage, as the hub says it, with the way to more about them and to the dashboard.
 
 import type { Engines } from '../state/model';
 
@@ -9,14 +9,23 @@ const STAGES: [keyof Engines, string][] = [
   ['tts', 'speaks'],
 ];
 
-export function Footer({ engines, codec }: { engines: Engines | null; codec: string | null }) {
+interface Props {
+  engines: Engines | null;
+  codec: string | null;
+  onEngines: () => void;
+}
+
+export function Footer({ engines, codec, onEngines }: Props) {
   return (
     <footer id="engines" class="footer">
-      {STAGES.filter(([stage]) => engines?.[stage]).map(([stage, does]) => (
-        <span key={stage} class="engine">
-          <b>{engines?.[stage]}</b> {does}
-        </span>
-      ))}
+      <button id="engines-open" type="button" class="engines-open" aria-haspopup="dialog" title="Engines and models" onClick={onEngines}>
+        {STAGES.filter(([stage]) => engines?.[stage]).map(([stage, does]) => (
+          <span key={stage} class="engine">
+            <b>{engines?.[stage]}</b> {does}
+          </span>
+        ))}
+        {engines === null && <span class="engine">engines</span>}
+      </button>
       {codec && (
         <span class="engine">
           <b>{codec}</b> carries

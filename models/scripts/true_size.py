@@ -1,0 +1,390 @@
+"""Writes voices of the true size and signature with random weights: what a run costs, without what it says.
+
+    python true_size.py FOLDER [piper] [kokoro]
+
+The dimensions are those the families publish: Piper's "medium" VITS (hidden 192, 6 encoder layers, 4 flows, HiFi-GAN
+8x8x4 from 256 channels, 22.05 kHz) and Kokoro-82M (ALBERT of 768, text encoder and prosody of 512, iSTFTNet 10x6 from 512
+channels with 20-point frames, 24 kHz). Weights are random, from a fixed seed. The duration predictor runs, but what it says
+is not used: each token lasts a fixed number of frames, so that a text always makes the same amount of work. Left out are
+relative positions in VITS' attention and the harmonic source's sine in Kokoro (its convolutions are there): small parts of
+the work. Both graphs take a batch, and give the samples of each item as `output_lengths`.
+
+Needs the Python packages onnx and numpy; `make true-size` has them.
+"""
+
+import pathlib
+import sys
+
+import numpy
+from onnx import TensorProto, checker, helper, numpy_helper, save
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+class Graph:
+    """A graph that grows node by node; each method returns the name of what it makes."""
+
+    def __init__(self, seed):
+        self.nodes, self.weights, self.known = [], [], {}
+        self.random = numpy.random.default_rng(seed)
+        self.n_parameters = 0
+        self.n_names = 0
+        # A layer that is used several times: what it made the first time, and where the next use is in that.
+        self.made, self.used = None, None
+
+    def name(self, stem):
+        self.n_names += 1
+        return f"{stem}_{self.n_names}"
+
+    def op(self, kind, *inputs, n=1, **attributes):
+        outputs = [self.name(kind.lower()) for _ in range(n)]
+        self.nodes.append(helper.make_node(kind, list(inputs), outputs, **attributes))
+        return outputs[0] if n == 1 else outputs
+
+    def constant(self, array):
+        array = numpy.asarray(array)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if array.size < 64 and key in self.known:
+            return self.known[key]
+        name = self.name("c")
+        self.weights.append(numpy_helper.from_array(array, name))
+        self.known[key] = name
+        return name
+
+    def f(self, *numbers):
+        return self.constant(numpy.array(numbers if len(numbers) != 1 else numbers[0], numpy.float32))
+
+    def i(self, *numbers):
+        return self.constant(numpy.array(numbers, numpy.int64))
+
+    def weight(self, *shape, fan_in=None):
+        """Scaled so that what goes through keeps its size."""
+        if self.used is not None:
+            self.used += 1
+            return self.made[self.used - 1]
+        fan_in = fan_in or int(numpy.prod(shape[1:])) or 1
+        self.n_parameters += int(numpy.prod(shape))
+        array = self.random.standard_normal(shape, numpy.float32) / numpy.float32(numpy.sqrt(fan_in))
+        name = self.constant(array.astype(numpy.float32))
+        if self.made is not None:
+            self.made.append(name)
+        return name
+
+    def conv(self, x, n_in, n_out, kernel=1, dilation=1, groups=1, bias=True, stride=1):
+        pad = dilation * (kernel - 1) // 2
+        inputs = [x, self.weight(n_out, n_in // groups, kernel)] + ([self.weight(n_out, fan_in=100)] if bias else [])
+        return self.op(
+            "Conv", *inputs, kernel_shape=[kernel], pads=[pad, pad], dilations=[dilation], group=groups, strides=[stride]
+        )
+
+    def up(self, x, n_in, n_out, kernel, stride):
+        pad = (kernel - stride) // 2
+        w = self.weight(n_in, n_out, kernel, fan_in=n_in * kernel // stride)
+        return self.op(
+            "ConvTranspose", x, w, self.weight(n_out, fan_in=100),
+            kernel_shape=[kernel], strides=[stride], pads=[pad, pad],
+            output_padding=[(stride - kernel) % 2],
+        )
+
+    def linear(self, x, n_in, n_out):
+        return self.op("Add", self.op("MatMul", x, self.weight(n_in, n_out, fan_in=n_in)), self.weight(n_out, fan_in=100))
+
+    def leaky(self, x, alpha=0.1):
+        return self.op("LeakyRelu", x, alpha=alpha)
+
+    def norm(self, x, size):
+        ones, zeros = numpy.ones(size, numpy.float32), numpy.zeros(size, numpy.float32)
+        self.n_parameters += 2 * size
+        return self.op("LayerNormalization", x, self.constant(ones), self.constant(zeros), axis=-1)
+
+    def swap(self, x):
+        """Channels first to channels last, and back."""
+        return self.op("Transpose", x, perm=[0, 2, 1])
+
+    def norm_channels(self, x, size):
+        return self.swap(self.norm(self.swap(x), size))
+
+    def times(self, x, y):
+        return self.op("Mul", x, y)
+
+    def plus(self, x, y):
+        return self.op("Add", x, y)
+
+    def gelu(self, x):
+        erf = self.op("Erf", self.times(x, self.f(0.70710678)))
+        return self.times(self.times(x, self.f(0.5)), self.plus(erf, self.f(1.0)))
+
+    def attention(self, x, size, n_heads, far):
+        """x and the result: [batch, n, size]; far: [batch, 1, 1, n], very negative where there is nothing."""
+        each = size // n_heads
+        split = self.i(0, 0, n_heads, each)
+
+        def heads(y, perm):
+            return self.op("Transpose", self.op("Reshape", y, split), perm=perm)
+
+        q = heads(self.linear(x, size, size), [0, 2, 1, 3])
+        k = heads(self.linear(x, size, size), [0, 2, 3, 1])
+        v = heads(self.linear(x, size, size), [0, 2, 1, 3])
+        scores = self.times(self.op("MatMul", q, k), self.f(1.0 / each**0.5))
+        mixed = self.op("MatMul", self.op("Softmax", self.plus(scores, far), axis=-1), v)
+        joined = self.op("Reshape", self.op("Transpose", mixed, perm=[0, 2, 1, 3]), self.i(0, 0, size))
+        return self.linear(joined, size, size)
+
+    def lstm(self, x, size, hidden):
+        """Both directions; x: [batch, n, size], the result [batch, n, 2 hidden]."""
+        w = self.weight(2, 4 * hidden, size, fan_in=size)
+        r = self.weight(2, 4 * hidden, hidden, fan_in=hidden)
+        b = self.weight(2, 8 * hidden, fan_in=100)
+        y = self.op("LSTM", self.op("Transpose", x, perm=[1, 0, 2]), w, r, b, hidden_size=hidden, direction="bidirectional")
+        return self.op("Reshape", self.op("Transpose", y, perm=[2, 0, 1, 3]), self.i(0, 0, 2 * hidden))
+
+    def mask(self, ids, lengths):
+        """[batch, 1, n] of ones and zeros."""
+        n = self.op("Squeeze", self.op("Slice", self.op("Shape", ids), self.i(1), self.i(2)), self.i(0))
+        places = self.op("Range", self.constant(numpy.int64(0)), n, self.constant(numpy.int64(1)))
+        there = self.op("Less", self.op("Unsqueeze", places, self.i(0)), self.op("Unsqueeze", lengths, self.i(1)))
+        return self.op("Unsqueeze", self.op("Cast", there, to=FLOAT), self.i(1))
+
+    def far(self, mask):
+        """For attention: 0 where there is something, very negative elsewhere."""
+        return self.op("Unsqueeze", self.times(self.op("Sub", mask, self.f(1.0)), self.f(1e4)), self.i(1))
+
+    def repeat(self, x, channels, times):
+        """Each column `times` times: [batch, channels, n] to [batch, channels, n times]."""
+        ones = self.op("Expand", self.op("Unsqueeze", x, self.i(3)), self.i(1, 1, 1, times))
+        return self.op("Reshape", ones, self.i(0, channels, -1))
+
+    def save(self, path, name, inputs, outputs):
+        graph = helper.make_graph(self.nodes, name, inputs, outputs, self.weights)
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8, producer_name="antiphon, random weights"
+        )
+        save(model, path)
+        checker.check_model(str(path))
+        print(f"{path}: {self.n_parameters / 1e6:.1f} million random weights, {path.stat().st_size / 1e6:.0f} MB")
+
+
+def value(name, kind, shape):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def piper(path):
+    """Frames of 256 samples; 3 a token, about the speed of English with Piper's blanks between phonemes."""
+    g, size, frames = Graph(1), 192, 3
+    mask = g.mask("input", "input_lengths")
+    far = g.far(mask)
+    scale = [g.op("Slice", "scales", g.i(k), g.i(k + 1)) for k in range(3)]
+
+    x = g.times(g.op("Gather", g.weight(256, size, fan_in=1), "input"), g.f(size**0.5))
+    x = g.times(g.swap(x), mask)
+    for _ in range(6):
+        y = g.swap(g.attention(g.swap(x), size, 2, far))
+        x = g.norm_channels(g.plus(x, y), size)
+        y = g.op("Relu", g.conv(g.times(x, mask), size, 768, 3))
+        y = g.conv(g.times(y, mask), 768, size, 3)
+        x = g.norm_channels(g.plus(x, g.times(y, mask)), size)
+    x = g.times(x, mask)
+    stats = g.times(g.conv(x, size, 2 * size), mask)
+    mean, spread = g.op("Split", stats, n=2, axis=1)
+
+    # The stochastic duration predictor: the conditioning stack, and three flows of three layers.
+    d = g.conv(x, size, size)
+    for layer in range(12):
+        y = g.conv(g.times(d, mask), size, size, 3, dilation=3 ** (layer % 3), groups=size)
+        y = g.gelu(g.norm_channels(g.conv(g.gelu(g.norm_channels(y, size)), size, size), size))
+        d = g.plus(d, y)
+    # What it says is multiplied by nothing, and cannot be left out of the graph.
+    unused = g.times(g.op("ReduceMean", g.conv(d, size, 29), axes=[1], keepdims=1), g.f(0.0))
+    mean = g.plus(mean, g.times(unused, scale[2]))
+
+    mask = g.repeat(mask, 1, frames)
+    mean, spread = g.repeat(mean, size, frames), g.repeat(spread, size, frames)
+    noise = g.times(g.op("RandomNormalLike", mean, dtype=FLOAT), scale[0])
+    z = g.times(g.plus(mean, g.times(noise, g.op("Exp", spread))), mask)
+
+    for _ in range(4):
+        z = g.op("Slice", z, g.i(-1), g.i(-size - 1), g.i(1), g.i(-1))
+        kept, changed = g.op("Split", z, n=2, axis=1)
+        h = g.times(g.conv(kept, size // 2, size), mask)
+        out = None
+        for layer in range(4):
+            a = g.conv(h, size, 2 * size, 5)
+            left, right = g.op("Split", a, n=2, axis=1)
+            a = g.times(g.op("Tanh", left), g.op("Sigmoid", right))
+            if layer < 3:
+                res, skip = g.op("Split", g.conv(a, size, 2 * size), n=2, axis=1)
+                h = g.times(g.plus(h, res), mask)
+            else:
+                skip = g.conv(a, size, size)
+            out = g.plus(out, skip) if out else skip
+        shift = g.times(g.conv(g.times(out, mask), size, size // 2), mask)
+        z = g.op("Concat", kept, g.times(g.op("Sub", changed, shift), mask), axis=1)
+
+    y, channels = g.conv(g.times(z, mask), size, 256, 7), 256
+    for rate, kernel in ((8, 16), (8, 16), (4, 8)):
+        y = g.up(g.leaky(y), channels, channels // 2, kernel, rate)
+        channels //= 2
+        blocks = []
+        for kernel, dilations in ((3, (1, 2)), (5, (2, 6)), (7, (3, 12))):
+            b = y
+            for dilation in dilations:
+                b = g.plus(b, g.conv(g.leaky(b), channels, channels, kernel, dilation))
+            blocks.append(b)
+        y = g.times(g.plus(g.plus(blocks[0], blocks[1]), blocks[2]), g.f(1 / 3))
+    y = g.op("Tanh", g.times(g.conv(g.leaky(y), channels, 1, 7, bias=False), g.f(0.1)))
+    # scales[1], the length scale, is taken and changes nothing here.
+    y = g.plus(y, g.times(scale[1], g.f(0.0)))
+    g.nodes.append(helper.make_node("Unsqueeze", [y, g.i(1)], ["output"]))
+    g.nodes.append(helper.make_node("Mul", ["input_lengths", g.i(frames * 256)], ["output_lengths"]))
+    g.save(
+        path, "piper",
+        [
+            value("input", INT64, ["batch", "n"]),
+            value("input_lengths", INT64, ["batch"]),
+            value("scales", FLOAT, [3]),
+        ],
+        [value("output", FLOAT, ["batch", 1, 1, "time"]), value("output_lengths", INT64, ["batch"])],
+    )
+
+
+def kokoro(path):
+    """Frames of 600 samples (25 ms); 3 a token."""
+    g, frames = Graph(2), 3
+    n = g.op("Slice", g.op("Shape", "input_ids"), g.i(1), g.i(2))
+    batch = g.op("Slice", g.op("Shape", "input_ids"), g.i(0), g.i(1))
+    lengths = g.op("Expand", n, batch)
+    far = g.far(g.mask("input_ids", lengths))
+    decoding, prosody = g.op("Split", "style", n=2, axis=1)
+
+    # ALBERT: one layer's weights, twelve times.
+    x = g.plus(g.op("Gather", g.weight(178, 128, fan_in=1), "input_ids"),
+               g.op("Slice", g.weight(512, 128, fan_in=1), g.i(0), n, g.i(0)))
+    x = g.linear(g.norm(x, 128), 128, 768)
+    g.made = []
+    for turn in range(12):
+        g.used = 0 if turn else None
+        x = g.norm(g.plus(x, g.attention(x, 768, 12, far)), 768)
+        x = g.norm(g.plus(x, g.linear(g.gelu(g.linear(x, 768, 2048)), 2048, 768)), 768)
+    g.made = g.used = None
+    d_en = g.linear(x, 768, 512)
+
+    # The prosody predictor: three layers of an LSTM and an adaptive norm; then durations, pitch, loudness.
+    styles = g.op("Expand", g.op("Unsqueeze", prosody, g.i(1)), g.op("Concat", batch, n, g.i(128), axis=0))
+    d = g.op("Concat", d_en, styles, axis=2)
+    for _ in range(3):
+        d = adaptive(g, g.lstm(d, 640, 256), prosody, 512)
+        d = g.op("Concat", d, styles, axis=2)
+    durations = g.linear(g.lstm(d, 640, 256), 512, 50)
+    speed = g.op("Unsqueeze", "speed", g.i(1, 2))
+    d = g.plus(d, g.times(g.times(g.op("ReduceMean", durations, axes=[2], keepdims=1), speed), g.f(0.0)))
+    p = g.swap(g.lstm(g.swap(g.repeat(g.swap(d), 640, frames)), 640, 256))
+    curves = []
+    for _ in range(2):
+        c = adain_block(g, p, prosody, 512, 512)
+        c = adain_block(g, c, prosody, 512, 256, up=True)
+        c = adain_block(g, c, prosody, 256, 256)
+        curves.append(g.conv(c, 256, 1))
+
+    # The text encoder: three convolutions and an LSTM.
+    t = g.swap(g.op("Gather", g.weight(178, 512, fan_in=1), "input_ids"))
+    for _ in range(3):
+        t = g.leaky(g.norm_channels(g.conv(t, 512, 512, 5), 512), 0.2)
+    t = g.repeat(g.swap(g.lstm(g.swap(t), 512, 256)), 512, frames)
+
+    # The decoder: one block in, four that are told again what was asked, the last of them twice as long.
+    pitch, loudness = (g.conv(curve, 1, 1, 3, stride=2) for curve in curves)
+    y = adain_block(g, g.op("Concat", t, pitch, loudness, axis=1), decoding, 514, 1024)
+    asked = g.conv(t, 512, 64)
+    for last in (False, False, False, True):
+        y = g.op("Concat", y, asked, pitch, loudness, axis=1)
+        y = adain_block(g, y, decoding, 1090, 512 if last else 1024, up=last)
+
+    # The generator: 10 and 6 times longer; the source is brought in at each stage.
+    source = g.repeat(g.op("Concat", *[curves[0]] * 22, axis=1), 22, 60)
+    channels = 512
+    for stage, (rate, kernel) in enumerate(((10, 20), (6, 12))):
+        y = g.up(g.leaky(y), channels, channels // 2, kernel, rate)
+        channels //= 2
+        if stage == 0:
+            s = g.op("Conv", source, g.weight(channels, 22, 12), g.weight(channels, fan_in=100),
+                     kernel_shape=[12], strides=[6], pads=[3, 3])
+        else:
+            s = g.conv(source, 22, channels)
+        y = g.plus(y, resblock(g, s, decoding, channels, 7 if stage == 0 else 11))
+        blocks = [resblock(g, y, decoding, channels, kernel) for kernel in (3, 7, 11)]
+        y = g.times(g.plus(g.plus(blocks[0], blocks[1]), blocks[2]), g.f(1 / 3))
+    spectrum = g.times(g.conv(g.leaky(y), channels, 22, 7), g.f(0.1))
+    size, phase = g.op("Split", spectrum, n=2, axis=1)
+    size, phase = g.op("Exp", size), g.op("Sin", phase)
+    wave = g.op("Concat", g.times(size, g.op("Cos", phase)), g.times(size, g.op("Sin", phase)), axis=1)
+    # The inverse transform: overlapping frames of 20 samples, each 5.
+    y = g.op("ConvTranspose", wave, g.weight(22, 1, 20), kernel_shape=[20], strides=[5], pads=[8, 7])
+    y = g.op("Tanh", g.times(y, g.f(0.1)))
+    g.nodes.append(helper.make_node("Squeeze", [y, g.i(1)], ["waveform"]))
+    g.nodes.append(helper.make_node("Mul", [lengths, g.i(frames * 600)], ["output_lengths"]))
+    g.save(
+        path, "kokoro",
+        [
+            value("input_ids", INT64, ["batch", "n"]),
+            value("style", FLOAT, ["batch", 256]),
+            value("speed", FLOAT, [1]),
+        ],
+        [value("waveform", FLOAT, ["batch", "time"]), value("output_lengths", INT64, ["batch"])],
+    )
+
+
+def adaptive(g, x, style, size):
+    """A layer norm whose scale and shift come from the style; x: [batch, n, size]."""
+    scale, shift = g.op("Split", g.op("Unsqueeze", g.linear(style, 128, 2 * size), g.i(1)), n=2, axis=2)
+    return g.plus(g.times(g.norm(x, size), g.plus(scale, g.f(1.0))), shift)
+
+
+def adain(g, x, style, size):
+    """The same by channel over time; x: [batch, size, n]."""
+    ones, zeros = numpy.ones(size, numpy.float32), numpy.zeros(size, numpy.float32)
+    x = g.op("InstanceNormalization", x, g.constant(ones), g.constant(zeros))
+    scale, shift = g.op("Split", g.op("Unsqueeze", g.linear(style, 128, 2 * size), g.i(2)), n=2, axis=1)
+    return g.plus(g.times(x, g.plus(scale, g.f(1.0))), shift)
+
+
+def adain_block(g, x, style, n_in, n_out, up=False):
+    y = g.leaky(adain(g, x, style, n_in), 0.2)
+    if up:
+        y = g.op("ConvTranspose", y, g.weight(n_in, 1, 3, fan_in=2), kernel_shape=[3], strides=[2], pads=[1, 1],
+                 output_padding=[1], group=n_in)
+        x = g.repeat(x, n_in, 2)
+    y = g.conv(y, n_in, n_out, 3)
+    y = g.conv(g.leaky(adain(g, y, style, n_out), 0.2), n_out, n_out, 3)
+    if n_in != n_out:
+        x = g.conv(x, n_in, n_out, bias=False)
+    return g.times(g.plus(x, y), g.f(0.70710678))
+
+
+def snake(g, x, size):
+    alpha = g.constant(numpy.ones((1, size, 1), numpy.float32))
+    sine = g.op("Sin", g.times(x, alpha))
+    return g.plus(x, g.times(sine, sine))
+
+
+def resblock(g, x, style, size, kernel):
+    for dilation in (1, 3, 5):
+        y = g.conv(snake(g, adain(g, x, style, size), size), size, size, kernel, dilation)
+        y = g.conv(snake(g, adain(g, y, style, size), size), size, size, kernel)
+        x = g.plus(x, y)
+    return x
+
+
+def main():
+    folder, *wanted = sys.argv[1:] or sys.exit(__doc__)
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, write in (("piper", piper), ("kokoro", kokoro)):
+        if not wanted or name in wanted:
+            # Under another name until it is whole.
+            path = folder / f"{name}.onnx"
+            part = folder / f"{name}.part.onnx"
+            write(part)
+            part.rename(path)
+
+
+main()

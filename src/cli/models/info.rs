@@ -1,0 +1,77 @@
+//! `antiphon models info`: all that is known of one model.
+
+use super::super::{CliError, Settings, print};
+use super::{list, size};
+use crate::registry::{Catalog, Entry, ModelsConfig, OnDisk, Variant, on_disk};
+use clap::Args;
+use serde_json::json;
+
+/// Which model.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon models info kokoro
+  antiphon models info kokoro:int8 --json | jq -r .files[].address      # to fetch them by other means")]
+pub struct InfoArgs {
+    /// The model; behind a colon, one of its precisions
+    #[arg(value_name = "NAME[:PRECISION]")]
+    model: String,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+pub(super) fn run(args: &InfoArgs) -> Result<(), CliError> {
+    let config = args.settings.load()?.models;
+    let catalog = Catalog::load(&config)?;
+    let wanted = catalog.find(&args.model)?;
+    let (entry, variant) = (wanted.entry, wanted.variant());
+    if args.json {
+        let mut report = list::report(&config, entry);
+        report["folder"] = json!(config.folder(&entry.name));
+        report["files"] = variant
+            .files
+            .iter()
+            .map(|file| {
+                json!({
+                    "role": file.role, "path": file.path, "address": file.address, "bytes": file.bytes,
+                    "about_bytes": file.about_bytes, "checksum": file.sum.as_ref().map(ToString::to_string),
+                })
+            })
+            .collect();
+        return print::json(&report);
+    }
+    print::line(&told(&config, entry, variant))
+}
+
+fn told(config: &ModelsConfig, entry: &Entry, shown: &Variant) -> String {
+    let languages = if entry.languages.is_empty() { "many".into() } else { entry.languages.join(" ") };
+    let mut text = format!(
+        "{}: {}\n  {}\n\n  stage      {}\n  engine     {}\n  languages  {languages}\n  sound      {} Hz\n  licence    {}\n  folder     {}\n",
+        entry.name,
+        entry.title,
+        entry.note,
+        entry.stage,
+        entry.family,
+        entry.rate_hz,
+        entry.licence,
+        config.folder(&entry.name).display(),
+    );
+    for variant in &entry.variants {
+        let state = match on_disk(config, entry, variant) {
+            OnDisk::Absent => "not here".to_owned(),
+            OnDisk::Partly { bytes } => format!("{} fetched", size(bytes)),
+            OnDisk::Whole { .. } => "here".into(),
+            OnDisk::Damaged { path, why } => format!("damaged: {}: {why}", path.display()),
+        };
+        text += &format!("  precision  {:<6} {:>8}  {state}\n", variant.precision, size(variant.about_bytes()));
+    }
+    text += &format!("\n  files of {}:\n", shown.precision);
+    for file in &shown.files {
+        let sum = file.sum.as_ref().map_or("no published checksum".into(), ToString::to_string);
+        text += &format!("    {:<8} {:<28} {:>8}  {sum}\n", file.role, file.path, size(file.about_bytes));
+    }
+    text.trim_end().to_owned()
+}

@@ -1,0 +1,61 @@
+//! `antiphon models`: what there is, what is here, and how it gets here.
+
+mod info;
+mod list;
+mod pull;
+mod rm;
+
+use super::CliError;
+use clap::Subcommand;
+
+/// What to do with models.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+A model is a folder below models.dir (models, unless you set it: ANTIPHON_MODELS__DIR=/srv/models). `engine = \"auto\"`, the
+default of vad, stt and tts, takes the best model that is there; without one, the engines that need no model serve.
+
+Examples:
+  antiphon models list                        what there is, and what is here
+  antiphon models pull whisper-base           better ears, 148 MB
+  antiphon models pull kokoro:fp16            a model in a precision of your choice
+  antiphon models pull piper-en_US-lessac-medium silero-vad
+  antiphon models info kokoro                 files, sizes, checksums, licence, addresses
+  antiphon models rm whisper-base")]
+pub enum ModelsCommand {
+    /// Show all models, and which are on the disk
+    List(list::ListArgs),
+    /// Show one model: precisions, files, checksums, licence
+    Info(info::InfoArgs),
+    /// Fetch models; what broke off goes on where it was
+    Pull(pull::PullArgs),
+    /// Take a model off the disk
+    Rm(rm::RmArgs),
+}
+
+pub(super) async fn run(command: ModelsCommand) -> Result<(), CliError> {
+    match command {
+        ModelsCommand::List(args) => list::run(&args),
+        ModelsCommand::Info(args) => info::run(&args),
+        ModelsCommand::Pull(args) => pull::run(args).await,
+        ModelsCommand::Rm(args) => rm::run(&args),
+    }
+}
+
+/// Millions of bytes, as download pages have it.
+fn size(bytes: u64) -> String {
+    match bytes as f64 / 1e6 {
+        mb if mb >= 1_000.0 => format!("{:.1} GB", mb / 1_000.0),
+        mb if mb >= 10.0 => format!("{mb:.0} MB"),
+        mb => format!("{mb:.1} MB"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_told_as_people_read_them() {
+        assert_eq!([1_624_555_275, 147_951_465, 2_327_524].map(size), ["1.6 GB", "148 MB", "2.3 MB"]);
+    }
+}

@@ -1,0 +1,146 @@
+//! `antiphon models pull`: fetches models, with a bar on a terminal and lines elsewhere.
+
+use super::super::{CliError, Settings, print};
+use super::size;
+use crate::registry::{Catalog, ModelsConfig, Patience, Phase, Progress, Puller, Wanted, locate};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::json;
+use std::io::IsTerminal;
+use tokio::sync::watch;
+
+/// What to fetch.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon models pull whisper-base
+  antiphon models pull kokoro:int8 silero-vad
+  HTTPS_PROXY=http://proxy.example.org:3128 antiphon models pull whisper-base
+  ANTIPHON_MODELS__MIRROR=https://mirror.example.org antiphon models pull whisper-base
+
+Files are checked against their published checksum before they take their place; where none is published, this is said.
+Ctrl-C keeps what was fetched, and the next pull goes on from it. A model that is here already is checked again.
+
+Exit codes: 0 here, 1 failed (full disk, wrong checksum), 2 no such model, 4 cannot reach the server or it refuses.")]
+pub struct PullArgs {
+    /// The models; behind a colon, one of their precisions
+    #[arg(required = true, value_name = "NAME[:PRECISION]")]
+    models: Vec<String>,
+    /// Print one JSON object a model, and no progress
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+pub(super) async fn run(args: PullArgs) -> Result<(), CliError> {
+    let config = args.settings.load()?.models;
+    let catalog = Catalog::load(&config)?;
+    let wanted = args.models.iter().map(|model| catalog.find(model)).collect::<Result<Vec<_>, _>>()?;
+    let puller = Puller::new(&config, Patience::default())?;
+    for wanted in wanted {
+        tokio::select! {
+            pulled = one(&puller, &config, wanted, args.json) => pulled?,
+            _ = tokio::signal::ctrl_c() => {
+                eprintln!("what was fetched is kept; the same command goes on from it");
+                return Err(CliError::Interrupted);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn one(puller: &Puller, config: &ModelsConfig, wanted: Wanted<'_>, json: bool) -> Result<(), CliError> {
+    let (entry, variant) = (wanted.entry, wanted.variant());
+    let name = format!("{}:{}", entry.name, variant.precision);
+    let (progress, seen) = watch::channel(Progress::default());
+    let mut shown = Shown::new(&name, json);
+    let pulled = {
+        let pull = puller.pull(entry, variant, &progress);
+        tokio::pin!(pull);
+        let mut seen = seen.clone();
+        loop {
+            tokio::select! {
+                pulled = &mut pull => break pulled,
+                Ok(()) = seen.changed() => shown.show(&seen.borrow_and_update().clone()),
+            }
+        }
+    };
+    shown.end();
+    pulled?;
+    let here = locate(config, Wanted { entry, precision: Some(&variant.precision) })?;
+    let unchecked = variant.n_unchecked();
+    if json {
+        return print::json(&json!({
+            "model": entry.name, "precision": variant.precision, "bytes": here.bytes, "folder": here.folder,
+            "licence": entry.licence, "files": variant.files.len(), "unchecked_files": unchecked,
+        }));
+    }
+    let checked = match unchecked {
+        0 => "all checksums are right".to_owned(),
+        n if n == variant.files.len() => "no checksum is published for it: only its size and format can tell".into(),
+        n => format!("{n} of {} files have no published checksum, the others are right", variant.files.len()),
+    };
+    print::line(&format!(
+        "{name} is in {}: {}; {checked}\nlicence: {}",
+        here.folder.display(),
+        size(here.bytes),
+        entry.licence
+    ))
+}
+
+/// What people see meanwhile.
+enum Shown {
+    Nothing,
+    Bar(ProgressBar),
+    /// Tenths told so far.
+    Lines {
+        name: String,
+        tenths: u64,
+        checked: String,
+    },
+}
+
+impl Shown {
+    fn new(name: &str, json: bool) -> Self {
+        if json {
+            return Self::Nothing;
+        }
+        if !std::io::stderr().is_terminal() {
+            return Self::Lines { name: name.into(), tenths: 0, checked: String::new() };
+        }
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let template = "{prefix} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}";
+        bar.set_style(ProgressStyle::with_template(template).expect("a template of known keys"));
+        bar.set_prefix(name.to_owned());
+        Self::Bar(bar)
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        match self {
+            Self::Nothing => {}
+            Self::Bar(bar) => {
+                bar.set_length(progress.total_bytes);
+                bar.set_position(progress.bytes);
+                bar.set_message(if progress.phase == Phase::Checking { "checking" } else { "" });
+            }
+            Self::Lines { name, tenths, checked } => {
+                let now = (progress.bytes * 10).checked_div(progress.total_bytes).unwrap_or(0);
+                if now > *tenths {
+                    *tenths = now;
+                    eprintln!("{name}: {} of {}", size(progress.bytes), size(progress.total_bytes));
+                }
+                if progress.phase == Phase::Checking && *checked != progress.file {
+                    checked.clone_from(&progress.file);
+                    eprintln!("{name}: checking {}", progress.file);
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) {
+        if let Self::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}

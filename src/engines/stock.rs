@@ -1,0 +1,349 @@
+//! The engines that serve now, the models behind them, and how another one takes over.
+//!
+//! `cli` opens a [`Stock`] at start and hands it to `server`, which loads it anew when a model has been pulled: sessions keep
+//! the engines they began with, the next one gets the new ones. What "auto" passed over is said in the log and in
+//! [`Served`]. Everything here blocks while engines load.
+
+use super::choose::{AUTO, Choice, choices, name_of, with};
+use super::shelf::{Limits, Shared, Shelf, ShelfError};
+use super::{EnginesError, Makes, Real, StageFailure};
+use crate::config::Config;
+use crate::registry::{Catalog, RegistryError, Stage, Wanted, locate};
+use crate::session::Engines;
+use crate::stt::Stt;
+use crate::tts::Tts;
+use crate::turn::TurnModel;
+use crate::vad::Vad;
+use serde::Serialize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// What serves a stage.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Served {
+    /// The stage, as the configuration calls it.
+    pub stage: &'static str,
+    /// The engine.
+    pub engine: String,
+    /// The registry's model it runs, with its precision, such as `kokoro:fp16`.
+    pub model: Option<String>,
+    /// Whether it was chosen because it is the best that is here.
+    pub auto: bool,
+    /// Better ones that are here and cannot be loaded.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// A model that is here and does not serve.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PassedOver {
+    /// The model, with its precision.
+    pub model: String,
+    /// Why not.
+    pub why: String,
+}
+
+/// All stages at one moment.
+#[derive(Clone)]
+pub struct Standing {
+    /// The engines.
+    pub engines: Engines,
+    /// What they are.
+    pub served: Vec<Served>,
+}
+
+/// See the module.
+pub struct Stock {
+    config: Config,
+    catalog: Catalog,
+    makes: Box<dyn Makes>,
+    shelf: Shelf<Loaded>,
+    /// Locked while it is loaded: one change after the other.
+    standing: Mutex<Option<Standing>>,
+}
+
+/// An engine on the shelf.
+#[derive(Clone)]
+pub(super) enum Loaded {
+    Vad(Arc<dyn Vad>),
+    Stt(Arc<dyn Stt>),
+    Tts(Arc<dyn Tts>),
+}
+
+impl Shared for Loaded {
+    fn is_in_use(&self) -> bool {
+        let copies = match self {
+            Self::Vad(engine) => Arc::strong_count(engine),
+            Self::Stt(engine) => Arc::strong_count(engine),
+            Self::Tts(engine) => Arc::strong_count(engine),
+        };
+        copies > 1
+    }
+}
+
+/// What the stages that models serve differ in.
+pub(super) trait Staged: Send + Sync {
+    const STAGE: Stage;
+    fn make(makes: &dyn Makes, config: &Config) -> Result<Arc<Self>, StageFailure>;
+    fn onto(engine: Arc<Self>) -> Loaded;
+    fn off(loaded: Loaded) -> Option<Arc<Self>>;
+}
+
+macro_rules! staged {
+    ($port:ident, $make:ident) => {
+        impl Staged for dyn $port {
+            const STAGE: Stage = Stage::$port;
+            fn make(makes: &dyn Makes, config: &Config) -> Result<Arc<Self>, StageFailure> {
+                makes.$make(config)
+            }
+            fn onto(engine: Arc<Self>) -> Loaded {
+                Loaded::$port(engine)
+            }
+            fn off(loaded: Loaded) -> Option<Arc<Self>> {
+                if let Loaded::$port(engine) = loaded { Some(engine) } else { None }
+            }
+        }
+    };
+}
+
+staged!(Vad, vad);
+staged!(Stt, stt);
+staged!(Tts, tts);
+
+impl Stock {
+    /// Loads no engine yet. Blocks for small files.
+    pub fn new(config: &Config) -> Result<Self, StageFailure> {
+        Self::with(config, Box::new(Real))
+    }
+
+    /// The same with engines made by `makes`.
+    pub fn with(config: &Config, makes: Box<dyn Makes>) -> Result<Self, StageFailure> {
+        let catalog = Catalog::load(&config.models).map_err(|error| StageFailure::new("models", "registry", error))?;
+        let budget = config.models.memory_budget_mb;
+        let limits = Limits {
+            max_loaded: config.models.max_loaded,
+            max_bytes: (budget > 0).then_some(budget.saturating_mul(1 << 20)),
+        };
+        let (shelf, standing) = (Shelf::new(limits), Mutex::new(None));
+        Ok(Self { config: config.clone(), catalog, makes, shelf, standing })
+    }
+
+    /// Starts the engine of each stage, the slow ones at the same time, and at the first call the models to be preloaded.
+    /// A stage whose choice is still the same keeps its engine. On an error what stood before still stands.
+    pub fn load(&self) -> Result<Standing, EnginesError> {
+        let mut place = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let before = place.clone();
+        let (old, old_served) = (before.as_ref().map(|before| &before.engines), before.as_ref().map(|b| &b.served));
+        // A remote engine may want the runtime's reactor while it is made; threads do not inherit it.
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        let (stt, tts, llm, vad, turn) = thread::scope(|scope| {
+            let enter = || runtime.as_ref().map(|runtime| runtime.enter());
+            let stt = scope.spawn(move || {
+                let _context = enter();
+                self.stage::<dyn Stt>(standing(old_served, "stt", old.map(|old| &old.stt)))
+            });
+            let tts = scope.spawn(move || {
+                let _context = enter();
+                self.stage::<dyn Tts>(standing(old_served, "tts", old.map(|old| &old.tts)))
+            });
+            let llm = match old {
+                Some(old) => Ok(old.llm.clone()),
+                None => logged("llm", &self.config.llm.engine, || self.makes.llm(&self.config)),
+            };
+            let turn = self.turn(old.and_then(|old| old.turn.clone()));
+            let vad = self.stage::<dyn Vad>(standing(old_served, "vad", old.map(|old| &old.vad)));
+            (joined("stt", stt), joined("tts", tts), llm, vad, turn)
+        });
+        let standing = match (vad, turn, stt, llm, tts) {
+            (Ok((vad, heard)), Ok(turn), Ok((stt, written)), Ok(llm), Ok((tts, spoken))) => {
+                Standing { engines: Engines { vad, turn, stt, llm, tts }, served: vec![heard, written, spoken] }
+            }
+            (vad, turn, stt, llm, tts) => {
+                let failures = [vad.err(), turn.err(), stt.err(), llm.err(), tts.err()];
+                return Err(EnginesError(failures.into_iter().flatten().collect()));
+            }
+        };
+        if before.is_none() {
+            self.preload()?;
+        }
+        *place = Some(standing.clone());
+        Ok(standing)
+    }
+
+    /// The turn model: the one that stands, or what the configuration names. None is here: none is asked.
+    fn turn(&self, old: Option<Arc<dyn TurnModel>>) -> Result<Option<Arc<dyn TurnModel>>, StageFailure> {
+        let model = self.config.turn.model.as_str();
+        if old.is_some() || model.is_empty() {
+            return Ok(old);
+        }
+        if model != AUTO {
+            let choices = choices(&self.config, &self.catalog, self.makes.as_ref(), Stage::Turn)?;
+            return self.makes.turn(&with(&self.config, Stage::Turn, &choices[0]));
+        }
+        let here = self.catalog.entries().iter().filter(|entry| entry.stage == Stage::Turn && entry.auto > 0);
+        let best = here.filter_map(|entry| {
+            let located = locate(&self.config.models, Wanted { entry, precision: None }).ok()?;
+            Some((entry.auto, Choice { engine: entry.family.clone(), model: Some(located) }))
+        });
+        let Some((_, choice)) = best.max_by_key(|(rank, _)| *rank) else { return Ok(None) };
+        let made = self.makes.turn(&with(&self.config, Stage::Turn, &choice));
+        Ok(made.unwrap_or_else(|failure| {
+            tracing::warn!(%failure, "this turn model cannot be loaded; words and voice serve");
+            None
+        }))
+    }
+
+    /// The voice engine of a model of the registry, such as `kokoro:fp16`: the copy that is loaded, or a new one.
+    pub fn tts(&self, model: &str) -> Result<Arc<dyn Tts>, StageFailure> {
+        self.named::<dyn Tts>(model)
+    }
+
+    /// The recognizer of a model of the registry, as [`Stock::tts`].
+    pub fn stt(&self, model: &str) -> Result<Arc<dyn Stt>, StageFailure> {
+        self.named::<dyn Stt>(model)
+    }
+
+    /// The engine of the one stage that `S` is, for commands that need no other.
+    pub(super) fn only<S: Staged + ?Sized>(&self) -> Result<Arc<S>, StageFailure> {
+        self.stage::<S>(None).map(|(engine, _)| engine)
+    }
+
+    /// What serves now; empty before [`Stock::load`]. Waits while something is being loaded.
+    pub fn served(&self) -> Vec<Served> {
+        let standing = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        standing.as_ref().map(|standing| standing.served.clone()).unwrap_or_default()
+    }
+
+    /// All models.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The settings it was made of.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether this program has the engine that runs the family.
+    pub fn knows(&self, stage: Stage, family: &str) -> bool {
+        self.makes.knows(stage, family)
+    }
+
+    /// Lets go of the model in all precisions; `false` when it serves or is in use.
+    pub fn release(&self, model: &str) -> bool {
+        let of_it = |name: &String| name.split(':').next() == Some(model);
+        let serves = self.served().iter().filter_map(|served| served.model.as_ref()).any(of_it);
+        !serves && self.shelf.names().iter().filter(|name| of_it(name)).all(|name| self.shelf.forget(name))
+    }
+
+    /// The first choice of the stage that can be loaded.
+    fn stage<S: Staged + ?Sized>(&self, before: Option<(&Served, &Arc<S>)>) -> Result<(Arc<S>, Served), StageFailure> {
+        let stage = name_of(S::STAGE);
+        let auto = self.configured(S::STAGE) == AUTO;
+        let choices = choices(&self.config, &self.catalog, self.makes.as_ref(), S::STAGE)?;
+        let (mut passed_over, n_choices) = (Vec::new(), choices.len());
+        for (at, choice) in choices.iter().enumerate() {
+            let (engine, model) = (choice.engine.clone(), choice.model_name());
+            let served = |passed_over| Served { stage, engine, model, auto, passed_over };
+            if let Some((old, kept)) = before
+                && (&old.engine, &old.model) == (&choice.engine, &choice.model_name())
+            {
+                return Ok((kept.clone(), served(passed_over)));
+            }
+            match self.made::<S>(choice) {
+                Ok(engine) => return Ok((engine, served(passed_over))),
+                Err(failure) if auto && at + 1 < n_choices => {
+                    let model = choice.model_name().unwrap_or_default();
+                    tracing::warn!(stage, model, %failure, "this model cannot be loaded; the next best serves");
+                    passed_over.push(PassedOver { model, why: failure.to_string() });
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        unreachable!("there is always a choice, and the last one returns")
+    }
+
+    fn configured(&self, stage: Stage) -> &str {
+        match stage {
+            Stage::Vad => &self.config.vad.engine,
+            Stage::Turn => "",
+            Stage::Stt => &self.config.stt.engine,
+            Stage::Tts => &self.config.tts.engine,
+        }
+    }
+
+    /// The choice's engine: from the shelf where it runs a model of the registry.
+    fn made<S: Staged + ?Sized>(&self, choice: &Choice) -> Result<Arc<S>, StageFailure> {
+        let stage = name_of(S::STAGE);
+        let config = with(&self.config, S::STAGE, choice);
+        let make = || {
+            logged(stage, &choice.engine, || {
+                // A model that is no model may make a library panic: that is a failure as any other.
+                let made = catch_unwind(AssertUnwindSafe(|| S::make(self.makes.as_ref(), &config)));
+                made.unwrap_or_else(|_| Err(StageFailure::new(stage, &choice.engine, PANICKED)))
+            })
+        };
+        let (Some(name), Some(model)) = (choice.model_name(), &choice.model) else { return make() };
+        let taken = self.shelf.take(&name, model.bytes, || make().map(S::onto));
+        match taken {
+            Ok(loaded) => S::off(loaded).ok_or_else(|| StageFailure::new(stage, &choice.engine, OTHER_STAGE)),
+            Err(ShelfError::Load(failure)) => Err(failure),
+            Err(full @ ShelfError::Full { .. }) => Err(StageFailure::new(stage, &choice.engine, full.to_string())),
+        }
+    }
+
+    fn named<S: Staged + ?Sized>(&self, model: &str) -> Result<Arc<S>, StageFailure> {
+        let stage = name_of(S::STAGE);
+        let failed = |error: RegistryError| StageFailure::new(stage, model, error);
+        let wanted = self.catalog.find(model).map_err(failed)?;
+        if wanted.entry.stage != S::STAGE {
+            return Err(StageFailure::new(stage, model, OTHER_STAGE));
+        }
+        let located = locate(&self.config.models, wanted).map_err(failed)?;
+        self.made::<S>(&Choice { engine: wanted.entry.family.clone(), model: Some(located) })
+    }
+
+    fn preload(&self) -> Result<(), EnginesError> {
+        for model in &self.config.models.preload {
+            let found = self.catalog.find(model).map(|wanted| wanted.entry.stage);
+            let stage = found.map_err(|error| StageFailure::new("models", model, error))?;
+            match stage {
+                Stage::Vad => drop(self.named::<dyn Vad>(model)?),
+                Stage::Stt => drop(self.named::<dyn Stt>(model)?),
+                Stage::Tts => drop(self.named::<dyn Tts>(model)?),
+                Stage::Turn => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+const PANICKED: &str = "it panicked while it was made";
+const OTHER_STAGE: &str = "this model serves another stage";
+
+fn standing<'a, S: ?Sized>(
+    served: Option<&'a Vec<Served>>,
+    stage: &str,
+    engine: Option<&'a Arc<S>>,
+) -> Option<(&'a Served, &'a Arc<S>)> {
+    Some((served?.iter().find(|served| served.stage == stage)?, engine?))
+}
+
+fn logged<T: ?Sized>(
+    stage: &'static str,
+    engine: &str,
+    make: impl FnOnce() -> Result<Arc<T>, StageFailure>,
+) -> Result<Arc<T>, StageFailure> {
+    tracing::info!(stage, engine, "loading");
+    let made = make()?;
+    tracing::info!(stage, engine, "ready");
+    Ok(made)
+}
+
+/// An engine that panics while it is made is a failure of its stage, as any other.
+fn joined<T>(
+    stage: &'static str,
+    thread: thread::ScopedJoinHandle<'_, Result<T, StageFailure>>,
+) -> Result<T, StageFailure> {
+    thread.join().unwrap_or_else(|_| Err(StageFailure::new(stage, "", PANICKED)))
+}

@@ -1,0 +1,117 @@
+//! The order in which entries run. Pure: it reads no clock and waits for nothing, so that time in its tests is a number.
+
+use super::{BatchSettings, Entry, Overloaded};
+use tokio::time::Instant;
+
+/// Entries that wait.
+pub(super) struct Queue<W> {
+    settings: BatchSettings,
+    waiting: Vec<Waiting<W>>,
+    /// The number the next entry gets.
+    next: u64,
+}
+
+struct Waiting<W> {
+    entry: W,
+    bucket: u32,
+    deadline: Instant,
+    /// When it came; `None` of one that came back: it has waited already, and is not held up for others.
+    came: Option<Instant>,
+    /// Rises from entry to entry, also when one comes back.
+    number: u64,
+    /// Entries with a lower number go first: of one that came back, all that waited then. 0: none.
+    behind: u64,
+}
+
+/// What a free replica is to do.
+pub(super) enum Next<W> {
+    /// Run these.
+    Run(Vec<W>),
+    /// Ask again then, or when something has come.
+    Wait(Instant),
+    /// Nothing is here.
+    Empty,
+}
+
+impl<W: Entry> Queue<W> {
+    pub(super) fn new(settings: BatchSettings) -> Self {
+        Self { settings, waiting: Vec::new(), next: 1 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Takes a new entry, or gives it back when too many wait.
+    pub(super) fn push(&mut self, entry: W, now: Instant) -> Result<(), (Overloaded, W)> {
+        if self.waiting.len() >= self.settings.max_waiting {
+            self.drop_abandoned();
+        }
+        if self.waiting.len() >= self.settings.max_waiting {
+            return Err((Overloaded { waiting: self.waiting.len() }, entry));
+        }
+        self.put(entry, Some(now), 0);
+        Ok(())
+    }
+
+    /// Takes back what has steps left. It keeps its place in the bound: it is taken even where the queue is full.
+    pub(super) fn again(&mut self, entry: W) {
+        self.put(entry, None, self.next);
+    }
+
+    /// The next batch.
+    pub(super) fn next(&mut self, now: Instant) -> Next<W> {
+        self.drop_abandoned();
+        let Some(leader) = self.leader() else { return Next::Empty };
+        let bucket = self.waiting[leader].bucket;
+        let mates = self.by_urgency(|waiting| waiting.bucket == bucket);
+        let others = mates.len() < self.waiting.len();
+        let max_batch = self.settings.max_batch.max(1);
+        if mates.len() < max_batch && !others {
+            // `None` is less than any time: one that came back makes the batch due.
+            let first_came = mates.iter().map(|i| self.waiting[*i].came).min().flatten();
+            if let Some(due) = first_came.map(|came| came + self.settings.max_wait)
+                && now < due
+            {
+                return Next::Wait(due);
+            }
+        }
+        let mut chosen: Vec<usize> =
+            std::iter::once(leader).chain(mates.into_iter().filter(|i| *i != leader)).collect();
+        chosen.truncate(max_batch);
+        self.take(chosen)
+    }
+
+    /// The entry that leads: the most urgent of those that need not let others go first.
+    fn leader(&self) -> Option<usize> {
+        let oldest = self.waiting.iter().map(|waiting| waiting.number).min()?;
+        self.by_urgency(|waiting| waiting.behind <= oldest).first().copied()
+    }
+
+    /// Places of those that `wanted` lets through, the earliest deadline first.
+    fn by_urgency(&self, wanted: impl Fn(&Waiting<W>) -> bool) -> Vec<usize> {
+        let mut places: Vec<_> = (0..self.waiting.len()).filter(|i| wanted(&self.waiting[*i])).collect();
+        places.sort_by_key(|i| (self.waiting[*i].deadline, self.waiting[*i].number));
+        places
+    }
+
+    /// Takes the entries out, in the order of `places`.
+    fn take(&mut self, places: Vec<usize>) -> Next<W> {
+        let numbers: Vec<u64> = places.iter().map(|i| self.waiting[*i].number).collect();
+        let (mut chosen, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|waiting| numbers.contains(&waiting.number));
+        self.waiting = kept;
+        chosen.sort_by_key(|waiting| numbers.iter().position(|number| *number == waiting.number));
+        Next::Run(chosen.into_iter().map(|waiting| waiting.entry).collect())
+    }
+
+    fn put(&mut self, entry: W, came: Option<Instant>, behind: u64) {
+        let (bucket, deadline, number) = (entry.bucket(), entry.deadline(), self.next);
+        self.next += 1;
+        self.waiting.push(Waiting { entry, bucket, deadline, came, number, behind });
+    }
+
+    fn drop_abandoned(&mut self) {
+        self.waiting.retain(|waiting| !waiting.entry.is_abandoned());
+    }
+}

@@ -1,0 +1,239 @@
+//! What the registry says of one model.
+
+use super::checksum::Sum;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The longest name of a model or a file: with a folder before it, every file system takes it.
+const MAX_NAME: usize = 100;
+
+/// The stage a model serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// Voice activity.
+    Vad,
+    /// Turn-taking.
+    Turn,
+    /// Speech to text.
+    Stt,
+    /// Text to speech.
+    Tts,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Vad => "vad",
+            Self::Turn => "turn",
+            Self::Stt => "stt",
+            Self::Tts => "tts",
+        })
+    }
+}
+
+/// A model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Its folder below `models.dir`, and what settings call it.
+    pub name: String,
+    /// The stage it serves.
+    pub stage: Stage,
+    /// The engine that runs it.
+    pub family: String,
+    /// For people.
+    pub title: String,
+    /// Of the weights.
+    pub licence: String,
+    /// ISO 639-1; empty: many.
+    pub languages: Vec<String>,
+    /// The rate of the sound it makes or takes, in Hz.
+    pub rate_hz: u32,
+    /// `engine = "auto"` takes the model with the highest number; 0: never.
+    pub auto: u32,
+    /// The page offers it on machines with at least so many cores, or a GPU; 0: nowhere.
+    pub offer_cores: u32,
+    /// What to know of it, in a sentence or two.
+    pub note: String,
+    /// Its precisions, the usual one first. Never empty.
+    pub variants: Vec<Variant>,
+}
+
+/// A model in one precision.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    /// Its name, such as `fp16`.
+    pub precision: String,
+    /// All files it needs, those it shares with other precisions too.
+    pub files: Vec<FileEntry>,
+}
+
+/// A file of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FileEntry {
+    /// What the engine knows it by.
+    pub role: String,
+    /// In the model's folder, with `/`.
+    pub path: String,
+    /// Where it is fetched from.
+    pub address: String,
+    /// Its exact size, where it is known.
+    pub bytes: Option<u64>,
+    /// Its size, roughly where it is not known.
+    pub about_bytes: u64,
+    /// Published; `None` where none is known.
+    pub sum: Option<Sum>,
+}
+
+impl Entry {
+    /// The variant of that precision; the usual one where none is named.
+    pub fn variant(&self, precision: Option<&str>) -> Option<&Variant> {
+        match precision {
+            Some(precision) => self.variants.iter().find(|variant| variant.precision == precision),
+            None => self.variants.first(),
+        }
+    }
+
+    /// Whether it may be used for speech in `language` (two letters; `None`: not known).
+    pub fn speaks(&self, language: Option<&str>) -> bool {
+        language.is_none_or(|code| self.languages.is_empty() || self.languages.iter().any(|known| known == code))
+    }
+}
+
+impl Variant {
+    /// What it takes on the disk and about as much in memory, since weights are nearly all of it.
+    pub fn about_bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.about_bytes).sum()
+    }
+
+    /// Whether all its sizes are exact.
+    pub fn is_exact(&self) -> bool {
+        self.files.iter().all(|file| file.bytes.is_some())
+    }
+
+    /// Files without a published checksum.
+    pub fn n_unchecked(&self) -> usize {
+        self.files.iter().filter(|file| file.sum.is_none()).count()
+    }
+}
+
+/// A `[[model]]` as the file has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Raw {
+    pub(super) name: String,
+    stage: Stage,
+    family: String,
+    title: String,
+    base: String,
+    licence: String,
+    languages: Vec<String>,
+    rate_hz: u32,
+    #[serde(default)]
+    auto: u32,
+    #[serde(default)]
+    offer_cores: u32,
+    #[serde(default)]
+    note: String,
+    #[serde(default)]
+    files: Vec<RawFile>,
+    variant: Vec<RawVariant>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawVariant {
+    precision: String,
+    files: Vec<RawFile>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    role: String,
+    path: String,
+    from: Option<String>,
+    #[serde(default)]
+    each: Vec<String>,
+    bytes: Option<u64>,
+    about_mb: Option<u64>,
+    sha256: Option<String>,
+    sha1: Option<String>,
+}
+
+impl Raw {
+    /// The entry, once all of it is right.
+    pub(super) fn check(self) -> Result<Entry, String> {
+        if !is_name(&self.name) {
+            return Err("a name is made of letters, digits and -._ and does not begin with one of these".into());
+        }
+        if !(self.base.starts_with("https://") || self.base.starts_with("http://")) || !self.base.ends_with('/') {
+            return Err(format!("base = {:?}: write an address that ends in /", self.base));
+        }
+        if self.variant.is_empty() {
+            return Err("there is no [[model.variant]]".into());
+        }
+        if let Some(code) = self.languages.iter().find(|code| !is_language(code)) {
+            return Err(format!("languages: {code:?} is not two letters"));
+        }
+        let common = files(&self.base, &self.files)?;
+        let mut variants = Vec::new();
+        for raw in &self.variant {
+            if !is_name(&raw.precision) {
+                return Err(format!("precision = {:?} is no name", raw.precision));
+            }
+            let mut all = files(&self.base, &raw.files)?;
+            all.extend(common.iter().cloned());
+            let paths: BTreeSet<_> = all.iter().map(|file| file.path.as_str()).collect();
+            if paths.len() != all.len() || all.is_empty() {
+                return Err(format!("precision {}: no file, or two of the same path", raw.precision));
+            }
+            variants.push(Variant { precision: raw.precision.clone(), files: all });
+        }
+        let Self { name, stage, family, title, licence, languages, rate_hz, auto, offer_cores, note, .. } = self;
+        Ok(Entry { name, stage, family, title, licence, languages, rate_hz, auto, offer_cores, note, variants })
+    }
+}
+
+fn files(base: &str, raw: &[RawFile]) -> Result<Vec<FileEntry>, String> {
+    let mut files = Vec::new();
+    for file in raw {
+        let wrong = |why: &str| format!("file {:?}: {why}", file.path);
+        let from = file.from.as_ref().unwrap_or(&file.path);
+        if file.each.is_empty() == file.path.contains('*') || file.path.contains('*') != from.contains('*') {
+            return Err(wrong("`*` and `each` need one another"));
+        }
+        let sum = Sum::read(file.sha256.as_deref(), file.sha1.as_deref()).map_err(|why| wrong(&why))?;
+        if sum.is_some() && !file.each.is_empty() {
+            return Err(wrong("several files cannot have one checksum"));
+        }
+        let about_bytes = match (file.bytes, file.about_mb) {
+            (Some(bytes), None) => bytes,
+            (None, Some(mb)) => mb * 1_000_000,
+            _ => return Err(wrong("write bytes or about_mb")),
+        };
+        let names = if file.each.is_empty() { vec![String::new()] } else { file.each.clone() };
+        for name in names {
+            let path = file.path.replace('*', &name);
+            if !path.split('/').all(is_name) || path.ends_with(".part") || path == super::disk::RECEIPT {
+                return Err(format!("file {path:?}: a path is made of names with / between them"));
+            }
+            let address = format!("{base}{}", from.replace('*', &name));
+            let role = file.role.clone();
+            files.push(FileEntry { role, path, address, bytes: file.bytes, about_bytes, sum: sum.clone() });
+        }
+    }
+    Ok(files)
+}
+
+/// A name that is a file's on every system and leads nowhere else.
+pub(super) fn is_name(name: &str) -> bool {
+    name.len() <= MAX_NAME
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+}
+
+fn is_language(code: &str) -> bool {
+    code.len() == 2 && code.bytes().all(|b| b.is_ascii_lowercase())
+}

@@ -1,0 +1,164 @@
+//! `/api/models`: which models there are and which serve; pulling and removing them, for whoever runs the hub.
+//!
+//! A pull is a task of the server's own: it goes on when the page that asked for it is gone, and ends with the server. Once
+//! the model is here the engines are chosen anew; running sessions keep theirs.
+
+mod pulls;
+
+pub(super) use pulls::Pulls;
+
+use super::admin::{Admin, MayChange};
+use super::app::App;
+use super::guard::refused;
+use crate::engines::{AUTO, Served, Stock};
+use crate::registry::{Entry, OnDisk, RegistryError, Stage, on_disk, remove};
+use axum::Json;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+/// `GET /api/models`: what serves each stage, what would be better, and all models.
+pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): MayChange) -> Response {
+    let served = app.models.served();
+    let Some(stock) = app.models.stock() else {
+        return Json(json!({ "may_change": false, "stages": *served, "models": [] })).into_response();
+    };
+    let (pulls, reading) = (app.models.states(), served.clone());
+    let read = tokio::task::spawn_blocking(move || {
+        let entries = stock.catalog().entries().iter().filter(|entry| stock.knows(entry.stage, &entry.family));
+        let models: Vec<Value> = entries
+            .map(|entry| {
+                let mut model = described(&stock, entry);
+                model["serves"] = json!(reading.iter().any(|served| is_of(served, entry)));
+                model["pull"] = json!(pulls.get(&entry.name));
+                model
+            })
+            .collect();
+        let stages: Vec<Value> = reading
+            .iter()
+            .map(|served| {
+                let mut stage = json!(served);
+                stage["offer"] = json!(offer(&stock, served).map(|entry| &entry.name));
+                stage
+            })
+            .collect();
+        (models, stages)
+    });
+    match read.await {
+        Ok((models, stages)) => {
+            Json(json!({ "may_change": may_change, "stages": stages, "models": models })).into_response()
+        }
+        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, None, "The models' folder cannot be read."),
+    }
+}
+
+fn described(stock: &Stock, entry: &Entry) -> Value {
+    let variants = entry.variants.iter().map(|variant| {
+        let (state, here) = match on_disk(&stock.config().models, entry, variant) {
+            OnDisk::Absent => ("absent", 0),
+            OnDisk::Partly { bytes } => ("partly", bytes),
+            OnDisk::Whole { bytes } => ("whole", bytes),
+            OnDisk::Damaged { .. } => ("damaged", 0),
+        };
+        json!({
+            "precision": variant.precision, "state": state, "bytes_here": here, "about_bytes": variant.about_bytes(),
+            "unchecked_files": variant.n_unchecked(),
+        })
+    });
+    json!({
+        "name": entry.name, "stage": entry.stage, "family": entry.family, "title": entry.title, "note": entry.note,
+        "licence": entry.licence, "languages": entry.languages, "rank": entry.auto, "variants": variants.collect::<Vec<_>>(),
+    })
+}
+
+fn is_of(served: &Served, entry: &Entry) -> bool {
+    served.model.as_ref().is_some_and(|model| model.split(':').next() == Some(entry.name.as_str()))
+}
+
+/// The best model for this machine that is better than what serves and is not here, where the stage takes what is best.
+fn offer<'a>(stock: &'a Stock, served: &Served) -> Option<&'a Entry> {
+    let entries = stock.catalog().entries();
+    let rank = entries.iter().find(|entry| is_of(served, entry)).map_or(0, |entry| entry.auto);
+    let config = stock.config();
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+    let strength = if config.onnx.provider == "cpu" { cores } else { u32::MAX };
+    let language = Some(config.stt.language.as_str()).filter(|code| !code.is_empty());
+    let fits = |entry: &&Entry| {
+        served.auto
+            && entry.stage.to_string() == served.stage
+            && stock.knows(entry.stage, &entry.family)
+            && (1..=strength).contains(&entry.offer_cores)
+            && (entry.stage != Stage::Stt || entry.speaks(language))
+            && entry.auto > rank
+            && !entry.variants.iter().any(|v| matches!(on_disk(&config.models, entry, v), OnDisk::Whole { .. }))
+    };
+    entries.iter().filter(fits).max_by_key(|entry| entry.auto)
+}
+
+/// `POST /api/models/{name}/pull`, the name with or without a precision: 202, and the pull goes on by itself.
+pub(super) async fn pull(State(app): State<Arc<App>>, _: Admin, Path(name): Path<String>) -> Response {
+    let Some(stock) = app.models.stock() else { return none() };
+    let wanted = match stock.catalog().find(&name) {
+        Ok(wanted) => wanted,
+        Err(error) => return failure(&error),
+    };
+    let (entry, variant) = (wanted.entry.clone(), wanted.variant().clone());
+    match pulls::start(&app, stock, entry, variant) {
+        Ok(state) => (StatusCode::ACCEPTED, Json(state)).into_response(),
+        Err(response) => *response,
+    }
+}
+
+/// `GET /api/models/{name}/pull`: its progress as server-sent events, to its end.
+pub(super) async fn progress(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {
+    match app.models.watch(&name) {
+        Some(state) => pulls::events(app, state),
+        None => refused(StatusCode::NOT_FOUND, "not_found", "This model was not pulled since the hub started."),
+    }
+}
+
+/// `DELETE /api/models/{name}`, the name with or without a precision.
+pub(super) async fn delete(State(app): State<Arc<App>>, _: Admin, Path(name): Path<String>) -> Response {
+    let Some(stock) = app.models.stock() else { return none() };
+    let removed = tokio::task::spawn_blocking(move || {
+        let wanted = stock.catalog().find(&name)?;
+        if !stock.release(&wanted.entry.name) {
+            return Err(RegistryError::InUse(wanted.entry.name.clone()));
+        }
+        remove(&stock.config().models, wanted)
+    });
+    match removed.await {
+        Ok(Ok(bytes)) => Json(json!({ "bytes": bytes })).into_response(),
+        Ok(Err(error)) => failure(&error),
+        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, None, "The removal broke off."),
+    }
+}
+
+fn none() -> Response {
+    refused(StatusCode::NOT_FOUND, "not_found", "This hub was started without models.")
+}
+
+/// The error in the shape of the OpenAI API, with the status that fits it.
+fn failure(error: &RegistryError) -> Response {
+    let (status, code) = match error {
+        RegistryError::Unknown { .. } | RegistryError::NoPrecision { .. } | RegistryError::Absent { .. } => {
+            (StatusCode::NOT_FOUND, "model_not_found")
+        }
+        RegistryError::Busy(_) | RegistryError::InUse(_) => (StatusCode::CONFLICT, "model_in_use"),
+        _ => (StatusCode::INTERNAL_SERVER_ERROR, "model_failed"),
+    };
+    refused(status, code, error.to_string())
+}
+
+/// What a stage's engine must be called for a pulled model to serve.
+fn takes_the_best(stock: &Stock, stage: Stage) -> bool {
+    let config = stock.config();
+    match stage {
+        Stage::Vad => config.vad.engine == AUTO,
+        Stage::Stt => config.stt.engine == AUTO,
+        Stage::Tts => config.tts.engine == AUTO,
+        Stage::Turn => false,
+    }
+}

@@ -1,0 +1,209 @@
+//! The pulls of a running hub: one task each, watched by whoever wants to see.
+
+use super::super::app::App;
+use super::super::guard::refused;
+use super::takes_the_best;
+use crate::engines::{Served, Standing, Stock};
+use crate::registry::{Entry, Patience, Progress, Puller, Variant};
+use arc_swap::ArcSwap;
+use axum::http::StatusCode;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::Stream;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Pulls under way at once; one more is answered 429.
+const MAX_PULLS: usize = 2;
+
+/// How often a watcher is told at most.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// How a pull stands.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+pub(super) enum State {
+    /// It comes.
+    Pulling(Progress),
+    /// It is here and is being loaded.
+    Loading,
+    /// It is here.
+    Done {
+        /// Whether the next session gets it.
+        serves: bool,
+        /// What to know.
+        message: String,
+    },
+    /// It is not.
+    Failed {
+        /// Why, and what would help.
+        message: String,
+    },
+}
+
+impl State {
+    fn is_last(&self) -> bool {
+        matches!(self, Self::Done { .. } | Self::Failed { .. })
+    }
+}
+
+/// What the server knows of models.
+pub(in crate::server) struct Pulls {
+    stock: Option<Arc<Stock>>,
+    served: ArcSwap<Vec<Served>>,
+    /// The latest pull of each model; as many as there are models at most.
+    pulls: Mutex<BTreeMap<String, watch::Receiver<State>>>,
+}
+
+impl Pulls {
+    /// `None`: engines were given that nothing is to change.
+    pub(in crate::server) fn new(stock: Option<Arc<Stock>>, served: Vec<Served>) -> Self {
+        Self { stock, served: ArcSwap::from_pointee(served), pulls: Mutex::default() }
+    }
+
+    pub(super) fn stock(&self) -> Option<Arc<Stock>> {
+        self.stock.clone()
+    }
+
+    /// What serves new sessions.
+    pub(in crate::server) fn served(&self) -> Arc<Vec<Served>> {
+        self.served.load_full()
+    }
+
+    /// Each model's latest pull.
+    pub(super) fn states(&self) -> BTreeMap<String, State> {
+        let pulls = self.pulls.lock().expect("no panic while locked");
+        pulls.iter().map(|(name, state)| (name.clone(), state.borrow().clone())).collect()
+    }
+
+    pub(super) fn watch(&self, name: &str) -> Option<watch::Receiver<State>> {
+        self.pulls.lock().expect("no panic while locked").get(name).cloned()
+    }
+
+    fn begin(&self, name: &str) -> Result<watch::Sender<State>, Box<Response>> {
+        let mut pulls = self.pulls.lock().expect("no panic while locked");
+        let running = |state: &watch::Receiver<State>| !state.borrow().is_last();
+        if pulls.get(name).is_some_and(running) {
+            let message = format!("{name} is being pulled already.");
+            return Err(Box::new(refused(StatusCode::CONFLICT, "model_in_use", message)));
+        }
+        if pulls.values().filter(|state| running(state)).count() >= MAX_PULLS {
+            let message = "Other models are being pulled. Try again when they are here.";
+            return Err(Box::new(refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)));
+        }
+        let (sender, state) = watch::channel(State::Pulling(Progress::default()));
+        pulls.insert(name.into(), state);
+        Ok(sender)
+    }
+}
+
+/// Begins a pull; it goes on by itself.
+pub(super) fn start(app: &Arc<App>, stock: Arc<Stock>, entry: Entry, variant: Variant) -> Result<State, Box<Response>> {
+    let told = app.models.begin(&entry.name)?;
+    let state = told.borrow().clone();
+    let (task, name) = (app.clone(), entry.name.clone());
+    app.setup.tasks.spawn(async move {
+        let last = tokio::select! {
+            last = pulled(&task, &stock, &entry, &variant, &told) => last,
+            () = task.setup.drain.cancelled() => {
+                let message = "The hub was stopped; what was fetched is kept, and the next pull goes on from it.".into();
+                State::Failed { message }
+            }
+        };
+        match &last {
+            State::Failed { message } => tracing::warn!(model = name, message, "the pull failed"),
+            _ => tracing::info!(model = name, "pulled"),
+        }
+        told.send_replace(last);
+    });
+    Ok(state)
+}
+
+/// Pulls, chooses the engines anew, and gives the last state.
+async fn pulled(
+    app: &Arc<App>,
+    stock: &Arc<Stock>,
+    entry: &Entry,
+    variant: &Variant,
+    told: &watch::Sender<State>,
+) -> State {
+    let fetched = async {
+        let puller = Puller::new(&stock.config().models, Patience::default())?;
+        let (progress, mut seen) = watch::channel(Progress::default());
+        let pull = puller.pull(entry, variant, &progress);
+        tokio::pin!(pull);
+        loop {
+            tokio::select! {
+                pulled = &mut pull => return pulled,
+                Ok(()) = seen.changed() => {
+                    told.send_replace(State::Pulling(seen.borrow_and_update().clone()));
+                }
+            }
+        }
+    };
+    if let Err(error) = fetched.await {
+        return State::Failed { message: error.to_string() };
+    }
+    if !takes_the_best(stock, entry.stage) {
+        let message =
+            format!("It is here. To let it serve, set {0}.engine to \"auto\" and start the hub again.", entry.stage);
+        return State::Done { serves: false, message };
+    }
+    told.send_replace(State::Loading);
+    let loading = stock.clone();
+    match tokio::task::spawn_blocking(move || loading.load()).await {
+        Ok(Ok(standing)) => settled(app, entry, standing),
+        Ok(Err(error)) => State::Failed { message: format!("It is here, but cannot be loaded: {error}") },
+        Err(_) => State::Failed { message: "It is here, but its engine broke while it was loaded.".into() },
+    }
+}
+
+/// Lets new sessions have what is loaded, and says whether that is the model.
+fn settled(app: &App, entry: &Entry, standing: Standing) -> State {
+    let stage = entry.stage.to_string();
+    let served = standing.served.iter().find(|served| served.stage == stage).cloned();
+    app.models.served.store(Arc::new(standing.served.clone()));
+    app.serve_with(standing.engines);
+    let is_it = |model: &String| model.split(':').next() == Some(entry.name.as_str());
+    let Some(served) = served else {
+        return State::Done { serves: false, message: "It is here.".into() };
+    };
+    if served.model.as_ref().is_some_and(is_it) {
+        return State::Done { serves: true, message: "It serves from the next conversation on.".into() };
+    }
+    match served.passed_over.into_iter().find(|passed| is_it(&passed.model)) {
+        Some(passed) => State::Failed { message: format!("It is here, but cannot be loaded: {}", passed.why) },
+        None => {
+            let better = served.model.unwrap_or(served.engine);
+            State::Done { serves: false, message: format!("It is here; {better} ranks higher and goes on serving.") }
+        }
+    }
+}
+
+/// A pull's states as they come, the last one last.
+pub(super) fn events(app: Arc<App>, state: watch::Receiver<State>) -> Response {
+    Sse::new(stream(app, state)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response()
+}
+
+fn stream(app: Arc<App>, mut state: watch::Receiver<State>) -> impl Stream<Item = Result<Event, Infallible>> {
+    async_stream::stream! {
+        loop {
+            let now = state.borrow_and_update().clone();
+            let last = now.is_last();
+            yield Ok(Event::default().event("pull").json_data(&now).expect("states serialize"));
+            if last {
+                return;
+            }
+            // Pieces come by the hundred a second; nobody sees more than a few.
+            tokio::time::sleep(EVERY).await;
+            tokio::select! {
+                changed = state.changed() => if changed.is_err() { return },
+                () = app.kill.cancelled() => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! A synchronous engine that speaks several chunks in one run, behind the port [`Tts`]: a batching lane.
+//!
+//! Made by `engines`, for families whose graphs take a batch and give a length for each item; those that cannot use
+//! [`local`](super::local). Chunks go by how much their listener has left to hear. Dropping a stream takes its chunk out of
+//! the queue; one that runs alone is stopped, one that runs with others goes with them to the end of that run.
+
+mod job;
+
+pub use job::Job;
+
+use super::{SpeechRequest, Tts, TtsError, Voice};
+use crate::lane::Overloaded;
+use crate::lane::batch::{BatchEngine, BatchLane, BatchSettings};
+use crate::units::Pcm;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+/// Chunks that may wait, for each replica: at 30 to 200 ms a chunk the last one waits a few seconds.
+const WAITING_PER_REPLICA: usize = 32;
+
+/// An engine that speaks several chunks in one run, as a batching lane drives it. One lives on each replica's thread.
+pub trait BatchTtsEngine: 'static {
+    /// The voices, the default one first.
+    fn voices(&self) -> &[Voice];
+
+    /// The size class of a chunk, from its text: only chunks of one class share a run, and inputs are padded to the class,
+    /// so that a device meets few shapes. Asked before any replica has the chunk.
+    fn bucket(request: &SpeechRequest) -> u32
+    where
+        Self: Sized;
+
+    /// Runs each size class once, alone and in a batch of `max_batch`: what a device prepares for a new shape is ready
+    /// before the hub says it is. Called once on each replica before the lane is started.
+    fn warm(&mut self, max_batch: usize) -> Result<(), TtsError>;
+
+    /// Speaks one step of each job, all of one class, in one run: gives its sound to [`Job::sound`], and says with
+    /// [`Job::go_on_at`] where a longer one goes on. What is wrong with one job is told to [`Job::fail`]. Blocks for as long
+    /// as the run takes.
+    ///
+    /// # Errors
+    /// What failed for all of them: they end with it, and the replica is made anew.
+    fn synthesize_batch(&mut self, jobs: &mut [Job], cancel: &CancellationToken) -> Result<(), TtsError>;
+}
+
+/// How many replicas and how large their batches.
+#[derive(Clone, Copy, Debug)]
+pub struct Batching {
+    /// Replicas of the engine, at least 1.
+    pub n_replicas: usize,
+    /// Chunks in one run at most, at least 1.
+    pub max_batch: usize,
+    /// The longest a free replica waits for a batch to fill.
+    pub max_wait: Duration,
+    /// The longest wait for a chunk's first sound, the wait for a run included, and for each further piece.
+    pub patience: Duration,
+}
+
+/// See the module.
+pub struct BatchedTts<E> {
+    name: String,
+    voices: Vec<Voice>,
+    lane: BatchLane<Job>,
+    patience: Duration,
+    bucket: fn(&SpeechRequest) -> u32,
+    _engine: std::marker::PhantomData<fn() -> E>,
+}
+
+/// The engine on its thread.
+struct Driven<E>(E);
+
+impl<E: BatchTtsEngine> BatchedTts<E> {
+    /// Makes and warms an engine for each replica; blocks until all are ready. The first failure is returned.
+    pub fn start<F>(name: &str, batching: Batching, make: F) -> Result<Self, TtsError>
+    where
+        F: Fn() -> Result<E, TtsError> + Send + Sync + 'static,
+    {
+        let (n_replicas, max_batch) = (batching.n_replicas.max(1), batching.max_batch.max(1));
+        let max_waiting = n_replicas * WAITING_PER_REPLICA.max(4 * max_batch);
+        let settings = BatchSettings { n_replicas, max_batch, max_wait: batching.max_wait, max_waiting };
+        let voices: Arc<OnceLock<Vec<Voice>>> = Arc::default();
+        let listed = voices.clone();
+        let lane = BatchLane::start(name, settings, move || {
+            let mut engine = make()?;
+            engine.warm(max_batch)?;
+            listed.get_or_init(|| engine.voices().to_vec());
+            Ok::<_, TtsError>(Driven(engine))
+        })?;
+        let voices = voices.get().expect("an engine was made for each replica").clone();
+        let patience = batching.patience;
+        Ok(Self { name: name.into(), voices, lane, patience, bucket: E::bucket, _engine: std::marker::PhantomData })
+    }
+}
+
+impl<E: BatchTtsEngine> BatchEngine<Job> for Driven<E> {
+    fn run(&mut self, batch: &mut Vec<Job>) -> Result<(), String> {
+        let cancel = match &mut batch[..] {
+            [alone] => alone.cancelled(),
+            _ => CancellationToken::new(),
+        };
+        batch.iter_mut().for_each(Job::begin_step);
+        match self.0.synthesize_batch(batch, &cancel) {
+            // Nobody waits for what a cancelled run gave, and its error is none of the engine's.
+            _ if cancel.is_cancelled() => batch.clear(),
+            Ok(()) => batch.retain(Job::goes_on),
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(())
+    }
+}
+
+impl<E: BatchTtsEngine> Tts for BatchedTts<E> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn waiting(&self) -> usize {
+        self.lane.waiting()
+    }
+
+    fn voices(&self) -> &[Voice] {
+        &self.voices
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        let (lane, patience, bucket) = (self.lane.clone(), self.patience, (self.bucket)(&request));
+        let stream = async_stream::stream! {
+            let cancel = CancellationToken::new();
+            let _cancelled_when_dropped = cancel.clone().drop_guard();
+            let (job, mut made) = Job::new(request, bucket, cancel);
+            if let Err((Overloaded { waiting }, _)) = lane.submit(job) {
+                yield Err(TtsError::Overloaded { waiting });
+                return;
+            }
+            let mut deadline = std::pin::pin!(sleep(patience));
+            loop {
+                tokio::select! {
+                    biased;
+                    piece = made.next() => match piece {
+                        Some(piece) => yield piece,
+                        None => return,
+                    },
+                    () = &mut deadline => {
+                        yield Err(TtsError::Timeout(patience));
+                        return;
+                    }
+                }
+                // A reader may take its time: the wait for a piece begins when it asks.
+                deadline.as_mut().reset(Instant::now() + patience);
+            }
+        };
+        stream.boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

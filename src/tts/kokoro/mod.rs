@@ -1,0 +1,324 @@
+//! The `kokoro` engine: Kokoro-82M by ONNX Runtime, at 24 kHz, with voices that can be mixed.
+//!
+//! Made by `engines`; [`Kokoro`] is one replica, driven by [`crate::tts::local`], [`KokoroTts`] the port in front of them.
+//! Both published exports are taken: the one whose ids are called `input_ids`, and the one where they are `tokens`. Text
+//! becomes phonemes by espeak-ng, in the model's own letters (see [`alphabet`]); at most 510 tokens are one run, more are cut
+//! at punctuation or between words. Sound comes when the run is done, in pieces; a cancel ends the run at its next operator.
+//! The published graphs take one text at a time, so this family uses replicas instead of batches.
+//!
+//! A voice's first letter is its language: a American, b British English, e Spanish, f French, h Hindi, i Italian, p
+//! Brazilian Portuguese; a name without such a beginning is taken for American. Japanese (j) and Chinese (z) voices are left
+//! out, for they were trained on phonemes that espeak-ng does not give. A mixture, `af_sky:0.4+af_nicole:0.6`, speaks the
+//! language of its first voice.
+
+mod alphabet;
+mod mix;
+mod packs;
+
+use super::local::{Lanes, LocalTts};
+use super::neural::{self, Player, Utterance};
+use super::phonemes::{Border, Phonemizer, pieces};
+use super::{SpeechRequest, Tts, TtsEngine, TtsError, Voice};
+use crate::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Runtime, Signature, Tensor};
+use crate::units::{Pcm, SampleRate};
+use alphabet::{MAX_TOKENS, PAD, Rules};
+use futures_util::stream::BoxStream;
+use packs::{Packs, STYLE};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+/// Of every Kokoro.
+pub const RATE: SampleRate = SampleRate::HZ_24000;
+
+const SPEED: Port = Port::new("speed", &[Kind::F32, Kind::F16, Kind::I32, Kind::I64], 1);
+const STYLE_PORT: Port = Port::new("style", &[Kind::F32, Kind::F16], 2);
+/// The export of `onnx-community/Kokoro-82M-v1.0-ONNX` and of later `kokoro-onnx` releases.
+static BY_INPUT_IDS: Signature = Signature {
+    family: "Kokoro model",
+    inputs: &[Port::new("input_ids", &[Kind::I64], 2), STYLE_PORT, SPEED],
+    outputs: &[],
+};
+/// The export of earlier `kokoro-onnx` releases.
+static BY_TOKENS: Signature = Signature {
+    family: "Kokoro model",
+    inputs: &[Port::new("tokens", &[Kind::I64], 2), STYLE_PORT, SPEED],
+    outputs: &[],
+};
+
+/// The voice that speaks where none is chosen, if it is there: the best of v1.0 by its own list of voices.
+const FAVOURITE: &str = "af_heart";
+/// Spoken once while the engine is made.
+const WARM_UP: &str = "One two three.";
+
+/// Languages by a voice's first letter: BCP-47, espeak-ng's tag, whose rules.
+const LANGUAGES: [(char, &str, &str, Rules); 7] = [
+    ('a', "en-US", "en-us", Rules::American),
+    ('b', "en-GB", "en-gb", Rules::British),
+    ('e', "es", "es", Rules::Other),
+    ('f', "fr-FR", "fr-fr", Rules::Other),
+    ('h', "hi", "hi", Rules::Other),
+    ('i', "it", "it", Rules::Other),
+    ('p', "pt-BR", "pt-br", Rules::Other),
+];
+
+/// What the engine is made of.
+#[derive(Clone, Debug)]
+pub struct KokoroOptions {
+    /// `tts.model`: the `.onnx` file, or the folder it lies in; the voices lie beside it.
+    pub model: String,
+    /// The voice or mixture sessions begin with; `None`: `af_heart`, or the first there is.
+    pub voice: Option<String>,
+    /// The `[onnx]` section.
+    pub onnx: OnnxConfig,
+}
+
+/// The port: replicas, and what they all know of voices.
+pub struct KokoroTts {
+    lanes: LocalTts<Kokoro>,
+    packs: Arc<Packs>,
+}
+
+impl KokoroTts {
+    /// Loads the voices once and the model for each lane. Blocks for a second or so each. [`TtsError::Unavailable`] says
+    /// what is missing or wrong.
+    pub fn start(options: &KokoroOptions, lanes: Lanes) -> Result<Self, TtsError> {
+        let path = neural::model_file(&options.model, "a Kokoro model")?;
+        let packs = Arc::new(speakable(Packs::beside(&path)?, &path)?);
+        if let Some(voice) = &options.voice {
+            mix::parse(voice, |name| packs.has(name)).map_err(|why| {
+                let names: Vec<_> = packs.names().collect();
+                TtsError::Unavailable(format!("tts.voice = {voice:?}: {why}; the voices are {}", super::listed(&names)))
+            })?;
+        }
+        let (shared, options) = (packs.clone(), options.clone());
+        let lanes = LocalTts::start("kokoro", lanes, move || Kokoro::open(&path, &options, shared.clone()))?;
+        Ok(Self { lanes, packs })
+    }
+}
+
+impl Tts for KokoroTts {
+    fn name(&self) -> &str {
+        self.lanes.name()
+    }
+
+    fn waiting(&self) -> usize {
+        self.lanes.waiting()
+    }
+
+    fn voices(&self) -> &[Voice] {
+        self.lanes.voices()
+    }
+
+    fn check_voice(&self, voice: &str) -> Result<(), String> {
+        if mix::is_mix(voice) {
+            return mix::parse(voice, |name| self.packs.has(name)).map(drop);
+        }
+        self.lanes.check_voice(voice)
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        self.lanes.speak(request)
+    }
+}
+
+/// The voices whose language espeak-ng gives the phonemes of.
+fn speakable(mut packs: Packs, model: &Path) -> Result<Packs, TtsError> {
+    let silent: Vec<String> =
+        packs.names().filter(|name| prefix(name).is_some_and(foreign)).map(str::to_owned).collect();
+    if !silent.is_empty() {
+        tracing::info!(
+            n = silent.len(),
+            "Kokoro's Japanese and Chinese voices are left out: espeak-ng cannot read for them"
+        );
+        packs.retain(|name| !silent.iter().any(|silent| silent == name));
+    }
+    if packs.names().next().is_none() {
+        let text = format!("{} has Japanese and Chinese voices only, which this hub cannot read for", model.display());
+        return Err(TtsError::Unavailable(text));
+    }
+    Ok(packs)
+}
+
+/// The language's letter of a name like `af_sky`.
+fn prefix(name: &str) -> Option<char> {
+    let mut letters = name.chars();
+    let (language, sex, line) = (letters.next()?, letters.next()?, letters.next()?);
+    ("abefhijpz".contains(language) && "fm".contains(sex) && line == '_').then_some(language)
+}
+
+fn foreign(letter: char) -> bool {
+    matches!(letter, 'j' | 'z')
+}
+
+/// The row of [`LANGUAGES`] a voice speaks.
+fn language(name: &str) -> (&'static str, &'static str, Rules) {
+    let letter = prefix(name).unwrap_or('a');
+    let row = LANGUAGES.iter().find(|row| row.0 == letter).unwrap_or(&LANGUAGES[0]);
+    (row.1, row.2, row.3)
+}
+
+/// One replica.
+pub struct Kokoro {
+    model: Model,
+    /// What its ids are called.
+    ids: &'static str,
+    packs: Arc<Packs>,
+    voices: Vec<Voice>,
+    /// By espeak-ng's tag, made when first needed.
+    phonemizers: HashMap<&'static str, Phonemizer>,
+    /// Letters that have no token, and how often each was left out.
+    missing: HashMap<char, u64>,
+}
+
+impl Kokoro {
+    fn open(path: &Path, options: &KokoroOptions, packs: Arc<Packs>) -> Result<Self, TtsError> {
+        let runtime = Runtime::open(&options.onnx).map_err(neural::not_loaded)?;
+        let model = runtime.load(path, &ModelOptions::default()).map_err(neural::not_loaded)?;
+        let (ids, signature) = match model.input("tokens") {
+            Some(_) => ("tokens", &BY_TOKENS),
+            None => ("input_ids", &BY_INPUT_IDS),
+        };
+        model.check(signature).map_err(neural::not_loaded)?;
+        let voices = voices(&packs, options.voice.as_deref());
+        let (phonemizers, missing) = (HashMap::new(), HashMap::new());
+        let mut engine = Self { model, ids, packs, voices, phonemizers, missing };
+        let request = SpeechRequest { text: WARM_UP.into(), voice: String::new(), speed: 1.0 };
+        let made = engine.synthesize(&request, &CancellationToken::new(), &mut |_| ControlFlow::Continue(()));
+        made.map_err(|error| TtsError::Unavailable(format!("the model does not speak: {error}")))?;
+        Ok(engine)
+    }
+
+    /// The voices a request means, with their shares. A name that is none is the default voice; a bad mixture is an error.
+    fn mix(&self, voice: &str) -> Result<Vec<(String, f32)>, TtsError> {
+        let parse = |text: &str| mix::parse(text, |name| self.packs.has(name));
+        if mix::is_mix(voice) {
+            return parse(voice).map_err(TtsError::Unavailable);
+        }
+        let voice = if self.packs.has(voice) { voice } else { &self.voices[0].id };
+        parse(voice).map_err(TtsError::Unavailable)
+    }
+
+    /// What the model speaks one after the other.
+    fn read(&mut self, text: &str, voice: &str) -> Result<Vec<Utterance>, TtsError> {
+        let (_, tag, rules) = language(voice);
+        let phonemizer = match self.phonemizers.get(tag) {
+            Some(phonemizer) => phonemizer,
+            None => {
+                let opened = Phonemizer::open(tag, true)?;
+                self.phonemizers.entry(tag).or_insert(opened)
+            }
+        };
+        let clauses = phonemizer.clauses(text)?;
+        let mut tokens = Vec::new();
+        for letter in alphabet::written(rules, &clauses).chars() {
+            match alphabet::token(letter) {
+                Some(token) => tokens.push(token),
+                None => {
+                    let n = self.missing.entry(letter).or_default();
+                    *n += 1;
+                    if *n == 1 {
+                        tracing::warn!(letter = %letter, "Kokoro has no token for this phoneme; it is left out");
+                    }
+                }
+            }
+        }
+        let pause = neural::pause_after(clauses.last().and_then(|clause| clause.mark));
+        Ok(utterances(&tokens, pause))
+    }
+
+    /// One run. `None` when it was cancelled.
+    fn run(
+        &self,
+        ids: &[i64],
+        style: &[f32],
+        speed: f32,
+        cancel: &CancellationToken,
+    ) -> Result<Option<Vec<f32>>, TtsError> {
+        // Some exports take whole speeds only.
+        let whole = speed.round().max(1.0);
+        let (as_f32, as_i32, as_i64) = ([speed], [whole as i32], [whole as i64]);
+        let speed = match self.model.input("speed").map(|slot| &slot.kind) {
+            Some(Kind::I32) => Tensor::i32([1], &as_i32),
+            Some(Kind::I64) => Tensor::i64([1], &as_i64),
+            _ => Tensor::f32([1], &as_f32),
+        };
+        let inputs =
+            [(self.ids, Tensor::i64([1, ids.len()], ids)), ("style", Tensor::f32([1, STYLE], style)), ("speed", speed)];
+        neural::sound(self.model.run(&inputs, cancel).and_then(|outputs| outputs.into_f32()))
+    }
+}
+
+impl TtsEngine for Kokoro {
+    fn voices(&self) -> &[Voice] {
+        &self.voices
+    }
+
+    fn synthesize(
+        &mut self,
+        request: &SpeechRequest,
+        cancel: &CancellationToken,
+        sink: &mut dyn FnMut(Pcm) -> ControlFlow<()>,
+    ) -> Result<(), TtsError> {
+        let speed = neural::speed(request.speed);
+        let mix = self.mix(&request.voice)?;
+        let utterances = self.read(&request.text, &mix[0].0)?;
+        let mut player = Player { rate: RATE, cancel, sink };
+        for utterance in utterances {
+            let style = self.packs.style(&mix, utterance.ids.len() - 2);
+            let Some(sound) = self.run(&utterance.ids, &style, speed, cancel)? else {
+                return Ok(());
+            };
+            if player.play(&sound, utterance.pause.div_f32(speed)).is_break() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tokens between pads, in runs that fit the model; `pause` behind the last.
+fn utterances(tokens: &[i64], pause: std::time::Duration) -> Vec<Utterance> {
+    let space = alphabet::token(' ').expect("the vocabulary has a space");
+    let border = |token: i64| match token {
+        // ; : , . ! ? and the dash and the ellipsis
+        1..=6 | 9 | 10 => Border::Clause,
+        token if token == space => Border::Word,
+        _ => Border::None,
+    };
+    let trimmed = |piece: Vec<i64>| {
+        let first = piece.iter().position(|token| *token != space)?;
+        let last = piece.iter().rposition(|token| *token != space)?;
+        Some(piece[first..=last].to_vec())
+    };
+    let pieces: Vec<_> = pieces(tokens, MAX_TOKENS, border).into_iter().filter_map(trimmed).collect();
+    let n = pieces.len();
+    let framed = |(i, piece): (usize, Vec<i64>)| {
+        let ids = [&[PAD], piece.as_slice(), &[PAD]].concat();
+        Utterance { ids, pause: if i + 1 == n { pause } else { std::time::Duration::ZERO } }
+    };
+    pieces.into_iter().enumerate().map(framed).collect()
+}
+
+/// The voices, the chosen one first. A mixture that is chosen is a voice of its own.
+fn voices(packs: &Packs, chosen: Option<&str>) -> Vec<Voice> {
+    let mut ids: Vec<String> = packs.names().map(str::to_owned).collect();
+    let first = chosen.unwrap_or(FAVOURITE);
+    match ids.iter().position(|id| id == first) {
+        Some(first) => ids[..=first].rotate_right(1),
+        None if chosen.is_some() => ids.insert(0, first.to_owned()),
+        None => {}
+    }
+    ids.into_iter()
+        .map(|id| Voice {
+            name: id.clone(),
+            language: language(id.split([':', '+']).next().unwrap_or(&id)).0.into(),
+            id,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

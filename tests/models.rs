@@ -1,0 +1,215 @@
+//! Models over a real hub and a real mirror: who may pull, what is told meanwhile, and that the next session is served by
+//! what was pulled while a running one keeps what it has.
+
+use crate::hub::{Hub, Socket, loud, quiet};
+use antiphon::config::Config;
+use antiphon::engines::{Makes, StageFailure, Stock};
+use antiphon::llm::{Llm, fake::FakeLlm};
+use antiphon::registry::{ModelsConfig, Stage};
+use antiphon::server::{Keys, Parts};
+use antiphon::stt::{Stt, fake::FakeStt};
+use antiphon::telemetry::Metrics;
+use antiphon::tts::{Tts, fake::FakeTts};
+use antiphon::vad::{Vad, fake::FakeVad};
+use axum::Router;
+use reqwest::{Client, Method, StatusCode};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+const REGISTRY: &str = r#"
+[[model]]
+name = "ears"
+stage = "stt"
+family = "whisper"
+title = "Better ears"
+base = "https://models.invalid/"
+licence = "MIT"
+languages = []
+rate_hz = 16000
+auto = 99
+offer_cores = 1
+note = "For the test."
+[[model.variant]]
+precision = "f16"
+files = [{ role = "model", path = "ears.bin", bytes = 10 }]
+"#;
+
+/// Hears "old" by itself and "new" with a model; a model that begins with "x" cannot be loaded.
+struct Puppets;
+
+impl Makes for Puppets {
+    fn knows(&self, stage: Stage, family: &str) -> bool {
+        (stage, family) == (Stage::Stt, "whisper")
+    }
+
+    fn vad(&self, _: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
+        Ok(Arc::new(FakeVad))
+    }
+
+    fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
+        let model = std::fs::read_to_string(&config.stt.model).unwrap_or_default();
+        if model.starts_with('x') {
+            return Err(StageFailure::new("stt", "whisper", "it is no model of mine"));
+        }
+        let hears = if config.stt.engine == "whisper" { "new" } else { "old" };
+        Ok(Arc::new(FakeStt::hears([hears; 3])))
+    }
+
+    fn llm(&self, _: &Config) -> Result<Arc<dyn Llm>, StageFailure> {
+        Ok(Arc::new(FakeLlm::default()))
+    }
+
+    fn tts(&self, _: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
+        Ok(Arc::new(FakeTts::default()))
+    }
+}
+
+/// A mirror that has one file.
+#[allow(clippy::disallowed_methods)]
+async fn mirror(file: &'static str) -> String {
+    let router = Router::new().route("/ears.bin", axum::routing::get(move || async move { file }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}")
+}
+
+async fn start(folder: &Path, mirror: String, keys: Keys) -> Hub {
+    let text = |path: &str| folder.join(path).to_str().expect("Unicode").to_owned();
+    std::fs::write(folder.join("own.toml"), REGISTRY).expect("written");
+    let models = ModelsConfig { dir: text("models"), registry: text("own.toml"), mirror, ..ModelsConfig::default() };
+    let config = Config { models, ..Config::default() };
+    let stock = Arc::new(Stock::with(&config, Box::new(Puppets)).expect("the registry is right"));
+    let standing = stock.load().expect("puppets load");
+    let stock = Some((stock, standing.served));
+    Hub::serve(Parts { config, engines: standing.engines, metrics: Metrics::new(), keys, tls: None, stock }).await
+}
+
+/// A request, and its answer as JSON; `null` where it is none.
+async fn ask(hub: &Hub, method: Method, path: &str, headers: &[(&str, &str)]) -> (StatusCode, Value) {
+    let mut request = Client::builder().no_proxy().build().expect("a client").request(method, url(hub, path));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let answer = request.send().await.expect("an answer");
+    (answer.status(), serde_json::from_slice(&answer.bytes().await.expect("a body")).unwrap_or(Value::Null))
+}
+
+fn url(hub: &Hub, path: &str) -> String {
+    format!("http://{}{path}", hub.address)
+}
+
+/// The last state of the model's pull.
+async fn end_of_pull(hub: &Hub) -> Value {
+    let client = Client::builder().no_proxy().build().expect("a client");
+    let answer = client.get(url(hub, "/api/models/ears/pull")).send().await.expect("an answer");
+    let text = answer.text().await.expect("events, and an end");
+    let states: Vec<Value> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("data: "))
+        .map(|data| serde_json::from_str(data).expect("JSON"))
+        .collect();
+    states.last().expect("at least one").clone()
+}
+
+async fn hears(socket: &mut Socket) -> String {
+    socket.append(&loud(1_000)).await;
+    socket.append(&quiet(600)).await;
+    let events = socket.until("conversation.item.input_audio_transcription.completed").await;
+    events.last().expect("one")["transcript"].as_str().expect("text").to_owned()
+}
+
+#[tokio::test]
+async fn a_pulled_model_serves_the_next_session_and_running_ones_keep_theirs() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = start(folder.path(), mirror("good model").await, Keys::default()).await;
+    let (_, before) = ask(&hub, Method::GET, "/api/models", &[]).await;
+    assert_eq!(before["may_change"], true);
+    let stt = before["stages"].as_array().expect("stages").iter().find(|stage| stage["stage"] == "stt");
+    assert_eq!(stt.expect("one")["offer"], "ears", "{before}");
+    let mut running = hub.open("?intent=transcription").await.expect("a session");
+    assert_eq!(hears(&mut running).await, "old");
+
+    let (status, state) = ask(&hub, Method::POST, "/api/models/ears/pull", &[]).await;
+    assert_eq!((status, &state["state"]), (StatusCode::ACCEPTED, &json!("pulling")));
+    let last = end_of_pull(&hub).await;
+    assert_eq!((&last["state"], &last["serves"]), (&json!("done"), &json!(true)), "{last}");
+    let mut next = hub.open("?intent=transcription").await.expect("a session");
+    assert_eq!(hears(&mut next).await, "new");
+    assert_eq!(hears(&mut running).await, "old");
+    let (_, ready) = ask(&hub, Method::GET, "/readyz", &[]).await;
+    assert_eq!(ready["served"][1]["model"], "ears:f16", "{ready}");
+    let (_, after) = ask(&hub, Method::GET, "/api/models", &[]).await;
+    let ears = after["models"].as_array().expect("models").iter().find(|model| model["name"] == "ears").expect("ours");
+    assert_eq!((&ears["serves"], &ears["variants"][0]["state"]), (&json!(true), &json!("whole")));
+
+    // What serves is not taken away under the sessions' feet.
+    let (status, error) = ask(&hub, Method::DELETE, "/api/models/ears", &[]).await;
+    assert_eq!(status, StatusCode::CONFLICT, "{error}");
+    drop((running, next));
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_model_that_cannot_be_loaded_is_told_and_the_old_engine_goes_on() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = start(folder.path(), mirror("x is wrong").await, Keys::default()).await;
+    ask(&hub, Method::POST, "/api/models/ears/pull", &[]).await;
+    let last = end_of_pull(&hub).await;
+    assert_eq!(last["state"], "failed");
+    assert!(last["message"].as_str().expect("text").contains("it is no model of mine"), "{last}");
+    let mut session = hub.open("?intent=transcription").await.expect("a session");
+    assert_eq!(hears(&mut session).await, "old");
+    let (_, ready) = ask(&hub, Method::GET, "/readyz", &[]).await;
+    assert_eq!(ready["served"][1]["passed_over"][0]["model"], "ears:f16", "{ready}");
+    // It serves nobody, so it can go.
+    let (status, gone) = ask(&hub, Method::DELETE, "/api/models/ears", &[]).await;
+    assert_eq!(status, StatusCode::OK, "{gone}");
+    assert!(!folder.path().join("models/ears").exists());
+    let (status, _) = ask(&hub, Method::DELETE, "/api/models/ears", &[]).await;
+    assert_eq!(status, StatusCode::NOT_FOUND);
+    drop(session);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_mirror_without_the_file_is_told_and_the_hub_lives() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = start(folder.path(), format!("{}/elsewhere", mirror("").await), Keys::default()).await;
+    ask(&hub, Method::POST, "/api/models/ears:f16/pull", &[]).await;
+    let last = end_of_pull(&hub).await;
+    assert_eq!(last["state"], "failed");
+    assert!(last["message"].as_str().expect("text").contains("the server answered 404"), "{last}");
+    for (path, status) in [
+        ("/api/models/nobody/pull", StatusCode::NOT_FOUND),
+        ("/api/models/ears:f8/pull", StatusCode::NOT_FOUND),
+        ("/api/models/..%2F..%2Fetc/pull", StatusCode::NOT_FOUND),
+    ] {
+        assert_eq!(ask(&hub, Method::POST, path, &[]).await.0, status, "{path}");
+    }
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn only_whoever_runs_the_hub_may_pull() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keys = Keys::of(&["guest-key-1234567"]).with_admin(&["admin-key-1234567"]);
+    let hub = start(folder.path(), mirror("good model").await, keys).await;
+    let proxied = ("x-forwarded-for", "203.0.113.9");
+    let pull = async |headers: &[(&str, &str)]| ask(&hub, Method::POST, "/api/models/ears/pull", headers).await.0;
+    assert_eq!(pull(&[]).await, StatusCode::UNAUTHORIZED);
+    let guest = ("authorization", "Bearer guest-key-1234567");
+    assert_eq!(pull(&[guest, proxied]).await, StatusCode::FORBIDDEN);
+    assert_eq!(pull(&[guest, ("origin", "https://evil.example")]).await, StatusCode::FORBIDDEN);
+    let (_, seen) = ask(&hub, Method::GET, "/api/models", &[guest, proxied]).await;
+    assert_eq!(seen["may_change"], false);
+    let (status, _) = ask(&hub, Method::DELETE, "/api/models/ears", &[guest, proxied]).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+    let admin = ("authorization", "Bearer admin-key-1234567");
+    let (_, seen) = ask(&hub, Method::GET, "/api/models", &[admin, proxied]).await;
+    assert_eq!(seen["may_change"], true);
+    assert_eq!(pull(&[admin, proxied]).await, StatusCode::ACCEPTED);
+    hub.stop().await;
+}

@@ -1,0 +1,148 @@
+// What the hub says of its models, read with suspicion, and how it is put into words. Pure.
+
+export interface PassedOver {
+  model: string;
+  why: string;
+}
+
+/** What serves a stage. */
+export interface Stage {
+  stage: string;
+  engine: string;
+  /** The registry's model behind it, with its precision; null for an engine that needs none. */
+  model: string | null;
+  passedOver: PassedOver[];
+  /** A better model that is not here. */
+  offer: string | null;
+}
+
+export interface Variant {
+  precision: string;
+  state: 'absent' | 'partly' | 'whole' | 'damaged';
+  aboutBytes: number;
+  uncheckedFiles: number;
+}
+
+/** How a pull stands. */
+export type Pull =
+  | { state: 'pulling'; phase: string; bytes: number; totalBytes: number }
+  | { state: 'loading' }
+  | { state: 'done'; serves: boolean; message: string }
+  | { state: 'failed'; message: string };
+
+export interface Model {
+  name: string;
+  stage: string;
+  title: string;
+  note: string;
+  licence: string;
+  languages: string[];
+  serves: boolean;
+  variants: Variant[];
+  pull: Pull | null;
+}
+
+export interface Models {
+  mayChange: boolean;
+  stages: Stage[];
+  models: Model[];
+}
+
+type Fields = Record<string, unknown>;
+
+const fields = (value: unknown): Fields => (typeof value === 'object' && value !== null ? (value as Fields) : {});
+const list = (value: unknown): unknown[] => (Array.isArray(value) ? value : []);
+const text = (value: unknown): string => (typeof value === 'string' ? value : '');
+const textOrNull = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
+const count = (value: unknown): number => (typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : 0);
+
+/** Null where it is no answer of `/api/models`. */
+export function modelsFrom(body: unknown): Models | null {
+  const { may_change, stages, models } = fields(body);
+  if (typeof may_change !== 'boolean' || !Array.isArray(stages)) return null;
+  return { mayChange: may_change, stages: stages.map(stageFrom), models: list(models).map(modelFrom) };
+}
+
+function stageFrom(body: unknown): Stage {
+  const { stage, engine, model, passed_over, offer } = fields(body);
+  const passedOver = list(passed_over).map((entry) => ({ model: text(fields(entry).model), why: text(fields(entry).why) }));
+  return { stage: text(stage), engine: text(engine), model: textOrNull(model), passedOver, offer: textOrNull(offer) };
+}
+
+function modelFrom(body: unknown): Model {
+  const { name, stage, title, note, licence, languages, serves, variants, pull } = fields(body);
+  return {
+    name: text(name),
+    stage: text(stage),
+    title: text(title) || text(name),
+    note: text(note),
+    licence: text(licence),
+    languages: list(languages).map(text),
+    serves: serves === true,
+    variants: list(variants).map(variantFrom),
+    pull: pullFrom(pull),
+  };
+}
+
+function variantFrom(body: unknown): Variant {
+  const { precision, state, about_bytes, unchecked_files } = fields(body);
+  const known = (['partly', 'whole', 'damaged'] as const).find((one) => one === state) ?? 'absent';
+  return { precision: text(precision), state: known, aboutBytes: count(about_bytes), uncheckedFiles: count(unchecked_files) };
+}
+
+/** Null for what is no state of a pull. */
+export function pullFrom(body: unknown): Pull | null {
+  const { state, phase, bytes, total_bytes, serves, message } = fields(body);
+  if (state === 'pulling') return { state, phase: text(phase), bytes: count(bytes), totalBytes: count(total_bytes) };
+  if (state === 'loading') return { state };
+  if (state === 'done') return { state, serves: serves === true, message: text(message) };
+  if (state === 'failed') return { state, message: text(message) };
+  return null;
+}
+
+export function isUnderWay(pull: Pull | null): boolean {
+  return pull?.state === 'pulling' || pull?.state === 'loading';
+}
+
+/** From 0 to 1; null while nothing can be said. */
+export function share(pull: Pull): number | null {
+  if (pull.state === 'loading') return 1;
+  if (pull.state !== 'pulling' || pull.totalBytes === 0) return null;
+  return Math.min(1, pull.bytes / pull.totalBytes);
+}
+
+/** What is being done, for people. */
+export function told(pull: Pull): string {
+  switch (pull.state) {
+    case 'pulling':
+      if (pull.phase === 'checking') return 'Checking what came …';
+      return pull.bytes === 0 ? 'Asking for it …' : `${size(pull.bytes)} of ${size(pull.totalBytes)}`;
+    case 'loading':
+      return 'Here. Loading it …';
+    default:
+      return pull.message;
+  }
+}
+
+/** Millions of bytes, as download pages have it. */
+export function size(bytes: number): string {
+  const mb = bytes / 1e6;
+  if (mb >= 1000) return `${(mb / 1000).toFixed(1)} GB`;
+  return mb >= 10 ? `${Math.round(mb)} MB` : `${mb.toFixed(1)} MB`;
+}
+
+/** Whether it is on the hub's disk, in any precision. */
+export function isHere(model: Model): boolean {
+  return model.variants.some(({ state }) => state === 'whole');
+}
+
+/** The models of a stage, those that are here first, else in the hub's order. */
+export function modelsOf(models: Models, stage: string): Model[] {
+  const of = models.models.filter((model) => model.stage === stage);
+  return [...of.filter(isHere), ...of.filter((model) => !isHere(model))];
+}
+
+/** The same with another state of one pull. */
+export function withPull(models: Models, name: string, pull: Pull): Models {
+  return { ...models, models: models.models.map((model) => (model.name === name ? { ...model, pull } : model)) };
+}

@@ -1,0 +1,171 @@
+// Which engine serves each stage, and, for whoever runs the hub, the better one: one click gets it.
+
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { type Model, type Models, type Pull, type Stage, isHere, isUnderWay, modelsOf, share, size, told } from '../models/data';
+import type { ModelKeeper } from '../models/keeper';
+
+const STAGES: { stage: string; does: string; plain: string }[] = [
+  { stage: 'vad', does: 'Hears speech', plain: 'Tells speech from noise' },
+  { stage: 'stt', does: 'Transcribes', plain: 'Writes down what you say' },
+  { stage: 'tts', does: 'Speaks', plain: 'The voice of the answers' },
+];
+
+/** The engines that serve without a model. */
+const NEED_NONE = ['earshot', 'sphinx', 'flite'];
+
+interface Props {
+  keeper: ModelKeeper;
+  onClose: () => void;
+}
+
+export function EnginesPanel({ keeper, onClose }: Props) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [, draw] = useState(0);
+  useEffect(() => {
+    dialog.current?.showModal();
+    const stop = keeper.subscribe(() => draw((n) => n + 1));
+    void keeper.look();
+    return stop;
+  }, [keeper]);
+  const { models, fault } = keeper;
+  return (
+    <dialog
+      ref={dialog}
+      id="engines-panel"
+      class="panel"
+      aria-labelledby="engines-title"
+      onClose={onClose}
+      onClick={(event) => event.target === dialog.current && dialog.current?.close()}
+    >
+      <div class="panel-inner">
+        <header class="panel-head">
+          <h2 id="engines-title">Engines</h2>
+          <button type="button" class="close" aria-label="Close" onClick={() => dialog.current?.close()}>
+            ×
+          </button>
+        </header>
+        {fault && (
+          <p class="panel-fault" role="alert">
+            {fault}
+          </p>
+        )}
+        {models === null && fault === null && <p class="panel-note">Asking the hub …</p>}
+        {models && STAGES.map(({ stage, does, plain }) => <StageRow key={stage} models={models} name={stage} does={does} plain={plain} keeper={keeper} />)}
+        {models && !models.mayChange && (
+          <p class="panel-note">
+            Whoever runs the hub can add better engines, here on its own machine or by <code>antiphon models pull</code>.
+          </p>
+        )}
+      </div>
+    </dialog>
+  );
+}
+
+function StageRow({ models, name, does, plain, keeper }: { models: Models; name: string; does: string; plain: string; keeper: ModelKeeper }) {
+  const stage = models.stages.find((one) => one.stage === name);
+  if (!stage) return null;
+  const serving = models.models.find(({ serves, stage: of }) => serves && of === name);
+  const offered = models.models.find((model) => model.name === stage.offer);
+  // A pull that ends leaves no offer behind; what it came to is told all the same.
+  const told = offered ?? models.models.find((model) => model.stage === name && model.pull !== null);
+  // An offer that is the only model stands above already.
+  const others = modelsOf(models, name).filter((model, _, all) => all.length > 1 || model.name !== told?.name || isHere(model));
+  return (
+    <section class="engine-stage" data-stage={name}>
+      <div class="engine-stage-head">
+        <h3>{does}</h3>
+        <p class="engine-stage-plain">{plain}</p>
+      </div>
+      <p class="engine-stage-now">
+        <b>{serving?.title ?? stage.engine}</b>
+        <span>{serving ? stage.model : NEED_NONE.includes(stage.engine) && 'needs no model'}</span>
+      </p>
+      <PassedOver stage={stage} />
+      {told && (models.mayChange || told.pull) && <Offer model={told} mayChange={models.mayChange} keeper={keeper} />}
+      {others.length > 0 && (
+        <details class="engine-stage-more">
+          <summary>
+            {others.length === 1 ? 'One model' : `All ${others.length} models`}
+          </summary>
+          <ul>
+            {others.map((model) => (
+              <ModelRow key={model.name} model={model} mayChange={models.mayChange} keeper={keeper} />
+            ))}
+          </ul>
+        </details>
+      )}
+    </section>
+  );
+}
+
+function PassedOver({ stage }: { stage: Stage }) {
+  if (stage.passedOver.length === 0) return null;
+  return (
+    <ul class="passed-over">
+      {stage.passedOver.map(({ model, why }) => (
+        <li key={model}>
+          <b>{model}</b> is here and cannot be used: {why}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Offer({ model, mayChange, keeper }: { model: Model; mayChange: boolean; keeper: ModelKeeper }) {
+  const { pull } = model;
+  return (
+    <div class={`offer ${pull?.state ?? ''}`}>
+      <div class="offer-text">
+        <p>
+          <b>{model.title}</b> <span class="offer-size">{size(model.variants[0]?.aboutBytes ?? 0)}</span>
+        </p>
+        <p class="offer-note">
+          {model.note} Licence: {model.licence}
+        </p>
+      </div>
+      {mayChange && !isUnderWay(pull) && !isHere(model) && (
+        <button type="button" class="pill get" onClick={() => void keeper.pull(model.name)}>
+          {pull?.state === 'failed' ? 'Try again' : 'Get it'}
+        </button>
+      )}
+      {pull && <PullState pull={pull} name={model.title} />}
+    </div>
+  );
+}
+
+function PullState({ pull, name }: { pull: Pull; name: string }) {
+  const part = share(pull);
+  return (
+    <div class="pull" aria-live="polite">
+      {isUnderWay(pull) && (
+        <progress aria-label={`Getting ${name}`} max={1} {...(part === null ? {} : { value: part })}>
+          {part === null ? '' : `${Math.round(part * 100)} %`}
+        </progress>
+      )}
+      <p class={`pull-told ${pull.state}`}>{told(pull)}</p>
+    </div>
+  );
+}
+
+function ModelRow({ model, mayChange, keeper }: { model: Model; mayChange: boolean; keeper: ModelKeeper }) {
+  const here = isHere(model);
+  const state = model.serves ? 'serves' : here ? 'here' : size(model.variants[0]?.aboutBytes ?? 0);
+  return (
+    <li class="model" data-model={model.name}>
+      <span class="model-title" title={`${model.name}. ${model.note} Licence: ${model.licence}`}>
+        {model.title}
+      </span>
+      <span class={`model-state ${model.serves ? 'serves' : ''}`}>{isUnderWay(model.pull) && model.pull ? told(model.pull) : state}</span>
+      {mayChange && !model.serves && !isUnderWay(model.pull) && (
+        <button
+          type="button"
+          class="link"
+          aria-label={`${here ? 'Remove' : 'Get'} ${model.title}`}
+          onClick={() => void (here ? keeper.remove(model.name) : keeper.pull(model.name))}
+        >
+          {here ? 'Remove' : 'Get'}
+        </button>
+      )}
+    </li>
+  );
+}
