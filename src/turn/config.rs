@@ -14,7 +14,7 @@ pub struct TurnConfig {
     pub silence_duration_ms: u32,
     /// Voiced time that makes it speech; less is a cough.
     pub min_speech_ms: u32,
-    /// A turn model, smart-turn v3: `auto`, a name or a graph's file; empty: none is asked.
+    /// `auto`, a turn model of the registry, or its file; empty: none is asked.
     pub model: String,
 }
 

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 pub struct VadConfig {
     /// `auto`, `earshot` or `silero`.
     pub engine: String,
-    /// `silero`: a model's name or a graph's file; left as it is, the best in `models.dir`.
+    /// `silero`: a model of the registry, or its file; empty: the best that is here.
     pub model: String,
 }
 
 impl Default for VadConfig {
     fn default() -> Self {
-        Self { engine: "auto".into(), model: "models/silero-vad/silero_vad.onnx".into() }
+        Self { engine: "auto".into(), model: String::new() }
     }
 }

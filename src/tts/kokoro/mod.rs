@@ -42,8 +42,11 @@ static BY_INPUT_IDS: Signature = Signature {
     outputs: &[],
 };
 /// The export of earlier `kokoro-onnx` releases.
-static BY_TOKENS: Signature =
-    Signature { family: "Kokoro model", inputs: &[Port::new("tokens", &[Kind::I64], 2), STYLE_PORT, SPEED], outputs: &[] };
+static BY_TOKENS: Signature = Signature {
+    family: "Kokoro model",
+    inputs: &[Port::new("tokens", &[Kind::I64], 2), STYLE_PORT, SPEED],
+    outputs: &[],
+};
 
 /// The voice that speaks where none is chosen, if it is there: the best of v1.0 by its own list of voices.
 const FAVOURITE: &str = "af_heart";
@@ -123,9 +126,13 @@ impl Tts for KokoroTts {
 
 /// The voices whose language espeak-ng gives the phonemes of.
 fn speakable(mut packs: Packs, model: &Path) -> Result<Packs, TtsError> {
-    let silent: Vec<String> = packs.names().filter(|name| prefix(name).is_some_and(foreign)).map(str::to_owned).collect();
+    let silent: Vec<String> =
+        packs.names().filter(|name| prefix(name).is_some_and(foreign)).map(str::to_owned).collect();
     if !silent.is_empty() {
-        tracing::info!(n = silent.len(), "Kokoro's Japanese and Chinese voices are left out: espeak-ng cannot read for them");
+        tracing::info!(
+            n = silent.len(),
+            "Kokoro's Japanese and Chinese voices are left out: espeak-ng cannot read for them"
+        );
         packs.retain(|name| !silent.iter().any(|silent| silent == name));
     }
     if packs.names().next().is_none() {
@@ -305,7 +312,11 @@ fn voices(packs: &Packs, chosen: Option<&str>) -> Vec<Voice> {
         None => {}
     }
     ids.into_iter()
-        .map(|id| Voice { name: id.clone(), language: language(id.split([':', '+']).next().unwrap_or(&id)).0.into(), id })
+        .map(|id| Voice {
+            name: id.clone(),
+            language: language(id.split([':', '+']).next().unwrap_or(&id)).0.into(),
+            id,
+        })
         .collect()
 }
 

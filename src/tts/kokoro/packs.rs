@@ -28,7 +28,9 @@ impl Packs {
         let own = model.parent().unwrap_or(Path::new(""));
         let own = if own.as_os_str().is_empty() { Path::new(".") } else { own };
         for folder in [Some(own), own.parent()].into_iter().flatten() {
-            for path in files(folder, |name| name.ends_with(".npz") || name.starts_with("voices") && name.ends_with(".bin")) {
+            for path in
+                files(folder, |name| name.ends_with(".npz") || name.starts_with("voices") && name.ends_with(".bin"))
+            {
                 packs.read(&path)?;
             }
             for path in files(&folder.join("voices"), |name| name.ends_with(".bin") || name.ends_with(".npz")) {
@@ -118,7 +120,8 @@ impl Packs {
 /// The files of a folder whose name is wanted, in order; none where there is no such folder.
 fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let wanted = |path: &PathBuf| path.file_name().is_some_and(|name| wanted(&name.to_string_lossy())) && path.is_file();
+    let wanted =
+        |path: &PathBuf| path.file_name().is_some_and(|name| wanted(&name.to_string_lossy())) && path.is_file();
     let mut found: Vec<_> = entries.map(|entry| entry.path()).filter(wanted).collect();
     found.sort();
     found

@@ -164,7 +164,8 @@ mod tests {
 
     #[test]
     fn a_sentence_without_end_is_cut_between_words() {
-        let made = utterances(&voice(""), &[clause(&"aaa ".repeat(250), Some(Mark::Period), true)], &mut Missing::new());
+        let made =
+            utterances(&voice(""), &[clause(&"aaa ".repeat(250), Some(Mark::Period), true)], &mut Missing::new());
         assert_eq!(made.len(), 3);
         assert!(made[..2].iter().all(|made| made.pause == Duration::ZERO && made.ids.len() == 2 * MAX_PHONEMES + 3));
         assert_eq!(made[2].pause, Duration::from_millis(250));

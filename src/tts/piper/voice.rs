@@ -144,7 +144,9 @@ impl VoiceFile {
             replaced.insert('c', vec!['k']);
         }
         let Inference { noise_scale: noise, length_scale: length, noise_w: width } = written.inference;
-        if ![noise, length, width].iter().all(|scale| scale.is_finite() && (0.0..=10.0).contains(scale)) || length == 0.0 {
+        if ![noise, length, width].iter().all(|scale| scale.is_finite() && (0.0..=10.0).contains(scale))
+            || length == 0.0
+        {
             return Err("has scales in \"inference\" that are no numbers from 0 to 10".into());
         }
         let code = written.language.map(|language| language.code.replace('_', "-")).filter(|code| !code.is_empty());
@@ -217,7 +219,10 @@ mod tests {
             let text = SMALL.replace("\"num_speakers\": 1,\n        \"speaker_id_map\": {}", speakers);
             VoiceFile::parse(&text).expect("right").speakers
         };
-        assert_eq!(with(r#""num_speakers": 2, "speaker_id_map": {"a": 1, "b": 0}"#), [("b".into(), 0), ("a".into(), 1)]);
+        assert_eq!(
+            with(r#""num_speakers": 2, "speaker_id_map": {"a": 1, "b": 0}"#),
+            [("b".into(), 0), ("a".into(), 1)]
+        );
         assert_eq!(with(r#""num_speakers": 2, "speaker_id_map": {}"#), [("0".into(), 0), ("1".into(), 1)]);
     }
 
