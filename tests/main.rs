@@ -22,6 +22,7 @@ mod monitoring;
 mod neural_voices;
 mod noise_reduction;
 mod pressure;
+mod pull;
 mod replay;
 mod responses;
 mod resume;
