@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build deps web test test-deps lint fuzz-check test-rust test-web test-browser test-clients test-alerts bench bench-peers fuzz onnxruntime onnxruntime-gpu clean
+.PHONY: help run build deps web test test-deps lint fuzz-check test-rust test-web test-browser test-clients test-alerts bench bench-peers fuzz onnxruntime onnxruntime-gpu true-size clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -15,6 +15,7 @@ help:
 	@echo 'make bench-peers   the same work by this hub and by a pipecat bot, side by side (needs the rig: RIG=folder)'
 	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
 	@echo 'make onnxruntime   what neural voices and detectors run on, for the processor; onnxruntime-gpu: for NVIDIA GPUs'
+	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures'
 	@echo 'make clean   remove what was built'
 
 run: build
@@ -35,7 +36,16 @@ onnxruntime:
 onnxruntime-gpu:
 	@.ci/onnxruntime gpu $(ONNXRUNTIME) models/onnxruntime-gpu
 
-bench: build
+# Voices of the published dimensions with random weights, for `make bench`; 390 MB.
+true-size: models/true-size/.made
+
+models/true-size/.made: models/scripts/true_size.py
+	python3 -m venv .venv-models
+	.venv-models/bin/python -m pip install --quiet onnx==1.23.2 numpy
+	.venv-models/bin/python models/scripts/true_size.py models/true-size
+	touch $@
+
+bench: build onnxruntime true-size
 	target/release/antiphon bench $(ARGS)
 
 # A peer on the same mock engines. Its bot, client and question are no part of this repository.
@@ -123,7 +133,7 @@ test-alerts: test-deps
 # finds in fuzz/artifacts; a finding becomes a named test. A session's metrics are freed late by their library, which
 # looks like a leak.
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= client_message session frame opus sse wav
+FUZZ_TARGETS ?= client_message session frame opus sse wav sound
 
 fuzz: deps
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz@0.13.2
@@ -137,4 +147,4 @@ fuzz: deps
 clean:
 	cargo clean
 	rm -rf fuzz/target fuzz/corpus fuzz/artifacts
-	rm -rf web/dist web/node_modules tests/browser/node_modules tests/clients/npm/node_modules .venv .venv-peers
+	rm -rf web/dist web/node_modules tests/browser/node_modules tests/clients/npm/node_modules .venv .venv-peers .venv-models

@@ -29,6 +29,8 @@ mod semantic_vad;
 mod server;
 mod session;
 mod speculation;
+mod speech_api;
+mod speech_jobs;
 mod tls;
 mod tools;
 mod traces;

@@ -46,8 +46,9 @@ async fn start() -> SocketAddr {
         llm: Arc::new(FakeLlm::says(["One. Two. Three."])),
         tts: Arc::new(FakeTts::default()),
     };
-    let parts =
-        Parts { config: Config::default(), engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, stock: None };
+    let mut config = Config::default();
+    config.speech.jobs_dir.clear();
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, stock: None };
     tokio::spawn(server::serve(listener, parts, CancellationToken::new()));
     address
 }

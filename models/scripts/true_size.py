@@ -1,17 +1,18 @@
 """Writes voices of the true size and signature with random weights: what a run costs, without what it says.
 
-    python true_size.py FOLDER [piper] [kokoro]
+    python true_size.py FOLDER [free] [piper] [kokoro]
 
 The dimensions are those the families publish: Piper's "medium" VITS (hidden 192, 6 encoder layers, 4 flows, HiFi-GAN
 8x8x4 from 256 channels, 22.05 kHz) and Kokoro-82M (ALBERT of 768, text encoder and prosody of 512, iSTFTNet 10x6 from 512
 channels with 20-point frames, 24 kHz). Weights are random, from a fixed seed. The duration predictor runs, but what it says
 is not used: each token lasts a fixed number of frames, so that a text always makes the same amount of work. Left out are
 relative positions in VITS' attention and the harmonic source's sine in Kokoro (its convolutions are there): small parts of
-the work. Both graphs take a batch, and give the samples of each item as `output_lengths`.
+the work. `free` has Piper's inputs and outputs and does nothing. All take a batch, and give the samples of each item as `lengths`.
 
 Needs the Python packages onnx and numpy; `make true-size` has them.
 """
 
+import json
 import pathlib
 import sys
 
@@ -161,7 +162,7 @@ class Graph:
         )
         save(model, path)
         checker.check_model(str(path))
-        print(f"{path}: {self.n_parameters / 1e6:.1f} million random weights, {path.stat().st_size / 1e6:.0f} MB")
+        print(f"{path}: {self.n_parameters / 1e6:.1f} million random weights, {path.stat().st_size / 1e6:.0f} MB", flush=True)
 
 
 def value(name, kind, shape):
@@ -235,7 +236,7 @@ def piper(path):
     # scales[1], the length scale, is taken and changes nothing here.
     y = g.plus(y, g.times(scale[1], g.f(0.0)))
     g.nodes.append(helper.make_node("Unsqueeze", [y, g.i(1)], ["output"]))
-    g.nodes.append(helper.make_node("Mul", ["input_lengths", g.i(frames * 256)], ["output_lengths"]))
+    g.nodes.append(helper.make_node("Mul", ["input_lengths", g.i(frames * 256)], ["lengths"]))
     g.save(
         path, "piper",
         [
@@ -243,7 +244,7 @@ def piper(path):
             value("input_lengths", INT64, ["batch"]),
             value("scales", FLOAT, [3]),
         ],
-        [value("output", FLOAT, ["batch", 1, 1, "time"]), value("output_lengths", INT64, ["batch"])],
+        [value("output", FLOAT, ["batch", 1, 1, "time"]), value("lengths", INT64, ["batch"])],
     )
 
 
@@ -252,8 +253,7 @@ def kokoro(path):
     g, frames = Graph(2), 3
     n = g.op("Slice", g.op("Shape", "input_ids"), g.i(1), g.i(2))
     batch = g.op("Slice", g.op("Shape", "input_ids"), g.i(0), g.i(1))
-    lengths = g.op("Expand", n, batch)
-    far = g.far(g.mask("input_ids", lengths))
+    far = g.far(g.mask("input_ids", "input_lengths"))
     decoding, prosody = g.op("Split", "style", n=2, axis=1)
 
     # ALBERT: one layer's weights, twelve times.
@@ -321,15 +321,16 @@ def kokoro(path):
     y = g.op("ConvTranspose", wave, g.weight(22, 1, 20), kernel_shape=[20], strides=[5], pads=[8, 7])
     y = g.op("Tanh", g.times(y, g.f(0.1)))
     g.nodes.append(helper.make_node("Squeeze", [y, g.i(1)], ["waveform"]))
-    g.nodes.append(helper.make_node("Mul", [lengths, g.i(frames * 600)], ["output_lengths"]))
+    g.nodes.append(helper.make_node("Mul", ["input_lengths", g.i(frames * 600)], ["lengths"]))
     g.save(
         path, "kokoro",
         [
             value("input_ids", INT64, ["batch", "n"]),
+            value("input_lengths", INT64, ["batch"]),
             value("style", FLOAT, ["batch", 256]),
             value("speed", FLOAT, [1]),
         ],
-        [value("waveform", FLOAT, ["batch", "time"]), value("output_lengths", INT64, ["batch"])],
+        [value("waveform", FLOAT, ["batch", "time"]), value("lengths", INT64, ["batch"])],
     )
 
 
@@ -374,17 +375,64 @@ def resblock(g, x, style, size, kernel):
     return x
 
 
+def free(path):
+    """Piper's inputs and outputs and no work: what is left is what the hub adds."""
+    g = Graph(3)
+    each = g.times(g.op("Cast", "input", to=FLOAT), g.f(0.001))
+    sound = g.op("Reshape", g.op("Expand", g.op("Unsqueeze", each, g.i(2)), g.i(1, 1, 256)), g.i(0, 1, 1, -1))
+    g.nodes.append(helper.make_node("Identity", [sound], ["output"]))
+    g.nodes.append(helper.make_node("Mul", ["input_lengths", g.i(256)], ["lengths"]))
+    g.save(
+        path, "free",
+        [
+            value("input", INT64, ["batch", "n"]),
+            value("input_lengths", INT64, ["batch"]),
+            value("scales", FLOAT, [3]),
+        ],
+        [value("output", FLOAT, ["batch", 1, 1, "time"]), value("lengths", INT64, ["batch"])],
+    )
+
+
+def piper_json(path):
+    """What stands beside a Piper voice. The ids are in the order of Piper's own table, as far as English goes."""
+    letters = ["_", "^", "$", *" !'(),-.:;?", *"abcdefhijklmnopqrstuvwxyz", *"æçðøħŋœǀǁǂǃɐɑɒɓɔɕɖɗɘəɚɛɜɞɟɠɡɢɣɤɥɦɧɨɪɫɬɭɮɯɰɱɲɳɴɵɶɸɹɺɻɽ",
+               *"ɾʀʁʂʃʄʈʉʊʋʌʍʎʏʐʑʒʔʕʘʙʛʜʝʟʡʢʲˈˌːˑ˞βθχᵻⱱ"]
+    ids = {letter: [place] for place, letter in enumerate(letters)}
+    text = {
+        "audio": {"sample_rate": 22050, "quality": "medium"},
+        "espeak": {"voice": "en-us"},
+        "inference": {"noise_scale": 0.667, "length_scale": 1, "noise_w": 0.8},
+        "phoneme_type": "espeak",
+        "phoneme_id_map": ids,
+        "num_speakers": 1,
+        "language": {"code": "en_US"},
+    }
+    path.write_text(json.dumps(text, ensure_ascii=False) + "\n")
+
+
+def kokoro_voice(path):
+    """A pack of styles, one row for each number of tokens."""
+    styles = numpy.random.default_rng(4).standard_normal((510, 1, 256), numpy.float32) * numpy.float32(0.1)
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(styles.tobytes())
+
+
 def main():
     folder, *wanted = sys.argv[1:] or sys.exit(__doc__)
     folder = pathlib.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, write in (("piper", piper), ("kokoro", kokoro)):
-        if not wanted or name in wanted:
-            # Under another name until it is whole.
-            path = folder / f"{name}.onnx"
-            part = folder / f"{name}.part.onnx"
-            write(part)
-            part.rename(path)
+    for name, write in (("free", free), ("piper", piper), ("kokoro", kokoro)):
+        if wanted and name not in wanted:
+            continue
+        # A folder each, as the engines take them; the model under another name until it is whole.
+        place = folder / name
+        place.mkdir(parents=True, exist_ok=True)
+        part = place / "model.part"
+        write(part)
+        if name == "kokoro":
+            kokoro_voice(place / "voices" / "af_heart.bin")
+        else:
+            piper_json(place / "model.onnx.json")
+        part.rename(place / "model.onnx")
 
 
 main()

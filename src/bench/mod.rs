@@ -9,6 +9,7 @@
 //! them and with whatever else runs, so each section says how much of the processors other programs used meanwhile.
 
 mod barge_in;
+mod engines;
 mod error;
 mod hub;
 pub mod load;
@@ -23,6 +24,7 @@ mod pinning;
 mod process;
 mod questions;
 mod report;
+pub mod stages;
 mod talker;
 mod voice_to_voice;
 mod whisper;
@@ -52,12 +54,22 @@ pub enum Measure {
     Guesses,
     /// The Whisper engine beside whisper.cpp itself.
     Whisper,
+    /// What neural voices cost beside their models, and what a batch is worth.
+    Engines,
 }
 
 impl Measure {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Self; 7] =
-        [Self::VoiceToVoice, Self::OwnShare, Self::BargeIn, Self::Memory, Self::Mocks, Self::Guesses, Self::Whisper];
+    pub const ALL: [Self; 8] = [
+        Self::VoiceToVoice,
+        Self::OwnShare,
+        Self::BargeIn,
+        Self::Memory,
+        Self::Mocks,
+        Self::Guesses,
+        Self::Engines,
+        Self::Whisper,
+    ];
 
     /// What it is called: on the command line, in the table, in JSON.
     pub const fn name(self) -> &'static str {
@@ -69,6 +81,7 @@ impl Measure {
             Self::Mocks => "mocks",
             Self::Guesses => "guesses",
             Self::Whisper => "whisper",
+            Self::Engines => "engines",
         }
     }
 }
@@ -111,6 +124,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
             Measure::Mocks => mocks::measure(plan, progress).await,
             Measure::Guesses => mocks::guesses(plan, progress).await,
             Measure::Whisper => whisper::measure(plan, progress).await,
+            Measure::Engines => engines::measure(plan, progress).await,
         };
         let (mut section, children_s) = match taken {
             Ok(taken) => (taken.section, taken.hub_cpu_s),

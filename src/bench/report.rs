@@ -16,10 +16,14 @@ pub enum Unit {
     KiB,
     /// Percent of one processor core.
     PercentOfCore,
+    /// One against another.
+    Times,
+    /// So many a second.
+    PerSecond,
     /// Turns, frames.
     Count,
-    /// One figure over another.
-    Times,
+    /// Anything else, by its name.
+    Of(&'static str),
 }
 
 impl Unit {
@@ -28,8 +32,10 @@ impl Unit {
             Self::Ms => "ms",
             Self::KiB => "KiB",
             Self::PercentOfCore => "% of a core",
+            Self::Times => "x",
+            Self::PerSecond => "/s",
             Self::Count => "",
-            Self::Times => "times",
+            Self::Of(name) => name,
         }
     }
 
@@ -41,7 +47,9 @@ impl Unit {
             Self::Count => format!("{value:.0}"),
             Self::Ms if value.abs() >= 100.0 => format!("{value:.0}"),
             Self::KiB => format!("{value:.0}"),
-            Self::PercentOfCore | Self::Times => format!("{value:.2}"),
+            Self::PercentOfCore | Self::Times | Self::PerSecond => format!("{value:.2}"),
+            Self::Of(_) if value.abs() >= 100.0 => format!("{value:.0}"),
+            Self::Of(_) => format!("{value:.2}"),
             Self::Ms => format!("{value:.1}"),
         };
         format!("{number} {}", self.name()).trim_end().to_owned()

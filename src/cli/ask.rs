@@ -80,6 +80,8 @@ async fn ask_own(args: &AskArgs, question: &Pcm) -> Result<Answer, CliError> {
     let mut config: Config = args.settings.load()?;
     config.stt.decoders = 1;
     config.server.listen = "127.0.0.1:0".into();
+    // This hub lives for one question: jobs are for one that stays.
+    config.speech.jobs_dir.clear();
     let listener = TcpListener::bind(&config.server.listen)
         .await
         .map_err(|source| CliError::Listen { address: config.server.listen.clone(), source })?;

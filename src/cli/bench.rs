@@ -1,6 +1,7 @@
 //! `antiphon bench`: the numbers, measured.
 
 use super::bench_peers::{self, PeersArgs};
+use super::bench_stage::{self, LlmArgs, SttArgs, TtsArgs};
 use super::bench_voice::{self, VoiceArgs};
 use super::{CliError, print};
 use crate::bench::{self, HubCommand, Measure, Plan};
@@ -11,7 +12,7 @@ use std::io::{IsTerminal, Write};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  antiphon bench                           all of it, about six minutes
+  antiphon bench                           all of it, about eight minutes
   antiphon bench --only barge-in           one measure; may be given several times
   antiphon bench --quick                   fewer turns: does it run, is it near?
   antiphon bench --json --strict > numbers.json
@@ -46,6 +47,12 @@ pub struct BenchArgs {
 enum What {
     /// Many people talk to a server at the same time: latency, interruptions, mix-ups, cost
     Voice(Box<VoiceArgs>),
+    /// The voice engine under load: throughput, time to first audio
+    Tts(Box<TtsArgs>),
+    /// The recognizer under load
+    Stt(Box<SttArgs>),
+    /// The language model under load
+    Llm(Box<LlmArgs>),
     /// This hub and a pipecat bot on the same mock engines, in one sitting
     Peers(PeersArgs),
 }
@@ -65,6 +72,8 @@ enum Name {
     Mocks,
     /// Mock engines that take 100 ms a stage, with answers begun on a guess and without
     Guesses,
+    /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8 (needs make true-size)
+    Engines,
 }
 
 impl Name {
@@ -76,6 +85,7 @@ impl Name {
             Self::Memory => Measure::Memory,
             Self::Mocks => Measure::Mocks,
             Self::Guesses => Measure::Guesses,
+            Self::Engines => Measure::Engines,
         }
     }
 }
@@ -83,6 +93,9 @@ impl Name {
 pub(super) async fn run(args: BenchArgs) -> Result<(), CliError> {
     match args.what {
         Some(What::Voice(args)) => return bench_voice::run(*args).await,
+        Some(What::Tts(args)) => return bench_stage::tts(*args).await,
+        Some(What::Stt(args)) => return bench_stage::stt(*args).await,
+        Some(What::Llm(args)) => return bench_stage::llm(*args).await,
         Some(What::Peers(args)) => return bench_peers::run(args).await,
         None => {}
     }

@@ -51,6 +51,7 @@ pub(super) async fn run_hub(args: BenchHubArgs) -> Result<(), CliError> {
     let mut config = args.config()?;
     config.server.max_sessions = MAX_SESSIONS;
     config.server.drain_seconds = 0;
+    config.speech.jobs_dir.clear();
     let listener = listen().await?;
     let engines = match args.engines {
         EnginesName::Fake => fakes(),

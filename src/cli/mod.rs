@@ -8,6 +8,7 @@ mod ask;
 mod bench;
 mod bench_hub;
 mod bench_peers;
+mod bench_stage;
 mod bench_voice;
 mod config;
 mod corpus;

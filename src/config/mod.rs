@@ -14,12 +14,14 @@ mod file;
 mod raw;
 mod rules;
 mod server;
+mod speech;
 mod suggest;
 
 pub use error::{ConfigError, Origin, Problem};
 pub use raw::Config;
 pub use rules::{KEYS, Key, Rule};
 pub use server::ServerConfig;
+pub use speech::SpeechConfig;
 
 use serde::Deserialize;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! All sections together, as serde reads them.
 
-use super::ServerConfig;
+use super::{ServerConfig, SpeechConfig};
 use crate::llm::LlmConfig;
 use crate::mcp::McpConfig;
 use crate::onnx::OnnxConfig;
@@ -40,6 +40,8 @@ pub struct Config {
     pub session: SessionConfig,
     /// The server.
     pub server: ServerConfig,
+    /// The speech API.
+    pub speech: SpeechConfig,
     /// What it tells of itself.
     pub telemetry: TelemetryConfig,
 }

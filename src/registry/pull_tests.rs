@@ -29,11 +29,13 @@ struct Served {
     unannounced: bool,
 }
 
+/// What was asked for: the paths, and from which byte.
+type Asked = Vec<(String, Option<usize>)>;
+
 #[derive(Clone, Default)]
 struct Host {
     files: Arc<Mutex<HashMap<String, Served>>>,
-    /// What was asked for: the path, and from which byte.
-    asked: Arc<Mutex<Vec<(String, Option<usize>)>>>,
+    asked: Arc<Mutex<Asked>>,
 }
 
 impl Host {
@@ -41,7 +43,7 @@ impl Host {
         self.files.lock().unwrap().insert(path.into(), served);
     }
 
-    fn asked(&self) -> Vec<(String, Option<usize>)> {
+    fn asked(&self) -> Asked {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
 

@@ -7,6 +7,7 @@ use super::models::Pulls;
 use super::process::Process;
 use super::resume::Resumables;
 use super::secrets::Secrets;
+use super::speech::Speech;
 use super::tls::Tls;
 use super::turns::MAX_LISTENERS;
 use super::websocket::MAX_MESSAGE_BYTES;
@@ -71,6 +72,7 @@ pub(super) struct App {
     pub(super) listeners: Arc<Semaphore>,
     pub(super) process: Process,
     pub(super) gpus: Gpus,
+    pub(super) speech: Speech,
     connections: AtomicUsize,
     permits: Arc<Semaphore>,
     /// Clients that are being told that their key is wrong.
@@ -84,6 +86,7 @@ impl App {
     pub(super) fn new(parts: Parts) -> Self {
         let Parts { config, engines, metrics, keys, tls: _, stock } = parts;
         let (stock, served) = stock.map_or((None, Vec::new()), |(stock, served)| (Some(stock), served));
+        let speech = Speech::new(&config);
         let mcp: Arc<dyn Mcp> = Arc::new(crate::mcp::http::Http::new(&config.mcp));
         let journal = Journal::new(config.server.turns_kept, config.server.keep_transcripts, engines.names());
         let setup = Setup {
@@ -111,6 +114,7 @@ impl App {
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
             process: Process::new(),
             gpus: Gpus::default(),
+            speech,
             connections: AtomicUsize::new(0),
             permits: Arc::new(Semaphore::new(config.server.max_sessions)),
             budget: Arc::new(Semaphore::new(INBOUND_BUDGET_BYTES / BUDGET_UNIT)),

@@ -37,7 +37,11 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
 
 /// `GET /metrics`, for Prometheus.
 pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
+    for (n, card) in app.gpus.read().await.unwrap_or_default().iter().enumerate() {
+        app.setup.metrics.gpu(n, card.memory_bytes, card.utilization.map(|percent| f64::from(percent) / 100.0));
+    }
     let setup = app.setup();
+    setup.metrics.queue("jobs", app.speech.jobs.depth().await);
     setup.metrics.waiting(setup.engines.stt.waiting(), setup.engines.tts.waiting());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.setup.metrics.render()).into_response()
 }

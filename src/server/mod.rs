@@ -22,6 +22,7 @@ mod resume;
 mod seat;
 mod secrets;
 mod socket;
+mod speech;
 mod state;
 mod tls;
 mod traces;
@@ -89,6 +90,8 @@ where
             () = stopped.cancelled() => {}
         }
     });
+    let working = app.clone();
+    app.setup.tasks.spawn(async move { working.speech.jobs.run(&working).await });
     let served = accepting::accept(listener, router(app.clone()), accepting::MAX_CONNECTIONS, stop.clone());
     let drained = CancellationToken::new();
     let drain = async {
@@ -111,6 +114,7 @@ where
 
 fn router(app: Arc<App>) -> Router {
     Router::new()
+        .merge(speech::routes(&app))
         .route("/v1/realtime", get(realtime::upgrade).layer(axum::middleware::map_response(websocket::with_version)))
         .route(
             "/v1/realtime/client_secrets",

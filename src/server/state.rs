@@ -22,7 +22,7 @@ pub(super) struct State {
     queues: BTreeMap<&'static str, usize>,
     engines: BTreeMap<&'static str, String>,
     process: process::Usage,
-    gpu: Option<Vec<super::gpu::Gpu>>,
+    gpu: Option<Vec<crate::telemetry::gpu::Card>>,
     counters: Counters,
 }
 

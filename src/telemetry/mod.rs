@@ -1,15 +1,16 @@
 //! What is counted and how it is named: typed metric handles, span fields.
 //!
 //! `server` makes one [`Metrics`] and hands clones down; every floor may count. Nothing here knows the domain, decides
-//! anything or does IO. There is no global recorder: two servers in one process count apart.
+//! anything or does IO, but for [`gpu`], which asks the graphics driver. There is no global recorder: two servers in one process count apart.
 
 mod config;
+pub mod gpu;
 mod names;
 pub mod span;
 mod totals;
 
 pub use config::TelemetryConfig;
-pub use names::{Outcome, Stage};
+pub use names::{Endpoint, Outcome, Stage};
 pub use totals::Totals;
 
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
@@ -47,6 +48,10 @@ struct Handles {
 const BUCKETS: [f64; 18] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0];
 
+/// The same for requests of the speech API, which last as long as what they speak or hear.
+const REQUEST_BUCKETS: [f64; 16] =
+    [0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0];
+
 /// The recorder keeps every observation until someone scrapes or tidies; nobody may. Tidying every so many
 /// observations bounds that without a timer.
 const TIDY_EVERY: u64 = 256;
@@ -59,6 +64,8 @@ impl Metrics {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Full(names::LATENCY.into()), &BUCKETS)
             .expect("there are buckets")
+            .set_buckets_for_metric(Matcher::Full(names::REQUEST_DURATION.into()), &REQUEST_BUCKETS)
+            .expect("there are buckets")
             .build_recorder();
         names::describe(&recorder);
         // Shown from the start, at zero.
@@ -66,6 +73,10 @@ impl Metrics {
             let _ = labelled(&recorder, names::GUESSES, "outcome", outcome);
         }
         let _ = counter(&recorder, names::GUESS_WASTED);
+        for endpoint in Endpoint::ALL {
+            let _ = requests(&recorder, endpoint, "ok");
+            let _ = request_duration(&recorder, endpoint);
+        }
         let handles = Handles {
             prometheus: recorder.handle(),
             sessions_active: recorder.register_gauge(&Key::from_static_name(names::SESSIONS_ACTIVE), &METADATA),
@@ -124,6 +135,17 @@ impl Metrics {
     /// How long a stage took.
     pub fn latency(&self, stage: Stage, took: Duration) {
         self.0.stages[stage as usize].record(took.as_secs_f64());
+        self.observed();
+    }
+
+    /// A request of the speech API ended. Outcomes are a fixed few: never text from outside.
+    pub fn request(&self, endpoint: Endpoint, outcome: &'static str, took: Duration) {
+        requests(&self.0.recorder, endpoint, outcome).increment(1);
+        request_duration(&self.0.recorder, endpoint).record(took.as_secs_f64());
+        self.observed();
+    }
+
+    fn observed(&self) {
         if self.0.n_observed.fetch_add(1, Ordering::Relaxed) % TIDY_EVERY == TIDY_EVERY - 1 {
             self.0.prometheus.run_upkeep();
         }
@@ -176,6 +198,21 @@ impl Metrics {
     pub fn waiting(&self, stt: usize, tts: usize) {
         self.0.stt_waiting.set(stt as f64);
         self.0.tts_waiting.set(tts as f64);
+        self.queue("stt", stt);
+        self.queue("tts", tts);
+    }
+
+    /// So many wait in a queue now.
+    pub fn queue(&self, queue: &'static str, depth: usize) {
+        gauge(&self.0.recorder, names::QUEUE_DEPTH, ("queue", queue.into())).set(depth as f64);
+    }
+
+    /// A graphics card now, by its number: bytes in use, and the share of the time in which it computed, where it tells.
+    pub fn gpu(&self, n: usize, memory_bytes: u64, utilization: Option<f64>) {
+        gauge(&self.0.recorder, names::GPU_MEMORY, ("gpu", n.to_string())).set(memory_bytes as f64);
+        if let Some(ratio) = utilization {
+            gauge(&self.0.recorder, names::GPU_UTILIZATION, ("gpu", n.to_string())).set(ratio);
+        }
     }
 
     /// All of it in Prometheus' text format, for `/metrics`. Takes well under a millisecond.
@@ -207,6 +244,22 @@ fn counter(recorder: &PrometheusRecorder, name: &'static str) -> Counter {
 fn labelled(recorder: &PrometheusRecorder, name: &'static str, label: &'static str, value: &'static str) -> Counter {
     let labels = vec![Label::from_static_parts(label, value)];
     recorder.register_counter(&Key::from_parts(KeyName::from_const_str(name), labels), &METADATA)
+}
+
+fn gauge(recorder: &PrometheusRecorder, name: &'static str, (label, value): (&'static str, String)) -> Gauge {
+    let key = Key::from_parts(KeyName::from_const_str(name), vec![Label::new(label, value)]);
+    recorder.register_gauge(&key, &METADATA)
+}
+
+fn requests(recorder: &PrometheusRecorder, endpoint: Endpoint, outcome: &'static str) -> Counter {
+    let labels = [("endpoint", endpoint.as_str()), ("outcome", outcome)]
+        .map(|(name, value)| Label::from_static_parts(name, value));
+    recorder.register_counter(&Key::from_parts(KeyName::from_const_str(names::REQUESTS), labels.to_vec()), &METADATA)
+}
+
+fn request_duration(recorder: &PrometheusRecorder, endpoint: Endpoint) -> Histogram {
+    let labels = vec![Label::from_static_parts("endpoint", endpoint.as_str())];
+    recorder.register_histogram(&Key::from_parts(names::REQUEST_DURATION, labels), &METADATA)
 }
 
 #[cfg(test)]

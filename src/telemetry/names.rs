@@ -17,6 +17,11 @@ pub(super) const GUESSES: &str = "antiphon_guesses_total";
 pub(super) const GUESS_WASTED: &str = "antiphon_guess_wasted_milliseconds_total";
 pub(super) const UNDERRUNS: &str = "antiphon_underruns_total";
 pub(super) const STT_WAITING: &str = "antiphon_stt_waiting";
+pub(super) const REQUESTS: &str = "voice_requests_total";
+pub(super) const REQUEST_DURATION: &str = "voice_request_duration_seconds";
+pub(super) const QUEUE_DEPTH: &str = "voice_queue_depth";
+pub(super) const GPU_MEMORY: &str = "voice_gpu_memory_bytes";
+pub(super) const GPU_UTILIZATION: &str = "voice_gpu_utilization_ratio";
 pub(super) const TTS_WAITING: &str = "antiphon_tts_waiting";
 
 /// Says of each metric what it is.
@@ -26,6 +31,15 @@ pub(super) fn describe(recorder: &dyn Recorder) {
     gauge(SESSIONS_ACTIVE, "Sessions that live now.");
     gauge(STT_WAITING, "Utterances that wait for a speech decoder now.");
     gauge(TTS_WAITING, "Pieces of speech that wait for a voice now.");
+    counter(REQUESTS, "Requests of the speech API that ended, by endpoint and outcome.");
+    gauge(QUEUE_DEPTH, "What waits now, by queue.");
+    gauge(GPU_MEMORY, "Memory in use on a graphics card.");
+    gauge(GPU_UTILIZATION, "Share of the time in which a graphics card computed, 0 to 1.");
+    recorder.describe_histogram(
+        REQUEST_DURATION.into(),
+        Some(Unit::Seconds),
+        "From a request of the speech API to the end of its answer, by endpoint.".into(),
+    );
     counter(SESSIONS, "Sessions begun.");
     counter(SESSIONS_REJECTED, "Sessions refused because the server was full.");
     counter(TURNS, "Turns of users ended.");
@@ -65,6 +79,34 @@ impl Outcome {
             Self::Cancelled => "cancelled",
             Self::Failed => "failed",
             Self::Incomplete => "incomplete",
+        }
+    }
+}
+
+/// A part of the speech API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// Text to speech.
+    Speech,
+    /// Speech to text.
+    Transcriptions,
+    /// Speech to text in another language.
+    Translations,
+    /// A text spoken as a job, from its beginning to its end.
+    Job,
+}
+
+impl Endpoint {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Speech, Self::Transcriptions, Self::Translations, Self::Job];
+
+    /// The label's value.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Speech => "speech",
+            Self::Transcriptions => "transcriptions",
+            Self::Translations => "translations",
+            Self::Job => "job",
         }
     }
 }

@@ -20,6 +20,10 @@ pub struct TtsConfig {
     pub model: String,
     /// `openai`: the environment variable that holds the key; empty: no key.
     pub api_key_env: String,
+    /// Neural voices whose model takes several chunks a run: at most so many; 0: 1 on the processor, 8 on a GPU.
+    pub max_batch_size: usize,
+    /// The same: the longest a free lane waits for a batch to fill.
+    pub max_wait_ms: u64,
     /// The longest wait for a chunk's first sound.
     pub timeout_ms: u64,
 }
@@ -34,6 +38,8 @@ impl Default for TtsConfig {
             base_url: "https://api.openai.com/v1".into(),
             model: "tts-1".into(),
             api_key_env: "OPENAI_API_KEY".into(),
+            max_batch_size: 0,
+            max_wait_ms: 5,
             timeout_ms: 10_000,
         }
     }

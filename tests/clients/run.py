@@ -23,18 +23,20 @@ HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[1]
 BINARY = os.environ.get("ANTIPHON", str(ROOT / "target/debug/antiphon"))
 PROGRAMS = ["golden", "text_turn", "voice_turn", "manual_turn", "two_turns", "barge_in", "g711", "tool_call", "errors",
-    "semantic_vad", "transcription", "beta_turn", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
-    "npm/barge_in", "npm/semantic_vad", "npm/transcription", "npm/tool_call"]
+    "semantic_vad", "transcription", "beta_turn", "speech", "npm/text_turn", "npm/voice_turn", "npm/manual_turn", "npm/two_turns",
+    "npm/barge_in", "npm/semantic_vad", "npm/transcription", "npm/tool_call", "npm/speech"]
 START_DEADLINE_S, PROGRAM_DEADLINE_S, STOP_DEADLINE_S = 60, 120, 20
 
 
 class Hub:
     """The hub as a child process, its output kept for the case of failure."""
 
-    def __init__(self, *options):
+    def __init__(self, jobs, *options):
         command = [BINARY, "serve", "--listen", "127.0.0.1:0", *options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        self.process = subprocess.Popen(command, cwd=ROOT, text=True, start_new_session=True, **pipes)
+        # The jobs of whoever works here are none of a test's.
+        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs}
+        self.process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, start_new_session=True, **pipes)
         self.lines, self.url, self.listening = [], None, threading.Event()
         threading.Thread(target=self._read, daemon=True).start()
 
@@ -87,10 +89,10 @@ def main():
             record(BINARY, folder, START_DEADLINE_S)
             env["SPEECH_DIR"] = folder
             if "HUB_URL" not in env:
-                hubs.append(Hub())
+                hubs.append(Hub(os.path.join(folder, "jobs")))
                 env["HUB_URL"] = hubs[-1].address()
             if any(program.startswith("npm/") for program in programs):
-                hubs.append(Hub("--tls-self-signed", "--tls-cert-out", certificate))
+                hubs.append(Hub(os.path.join(folder, "jobs-tls"), "--tls-self-signed", "--tls-cert-out", certificate))
                 env |= {"HUB_WSS_URL": hubs[-1].address(), "HUB_CERTIFICATE": certificate}
         except (OSError, subprocess.SubprocessError) as error:
             print(f"cannot run {BINARY}: {error}", file=sys.stderr)

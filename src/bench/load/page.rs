@@ -6,7 +6,7 @@ use crate::bench::Section;
 use std::fmt::Write;
 use std::time::Duration;
 
-const STYLE: &str = "\
+pub(in crate::bench) const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#6b7280;--line:#d7dbe0;--a:#2563eb;--b:#c2410c;--back:#fff}
 @media(prefers-color-scheme:dark){:root{--ink:#e6e8eb;--soft:#9aa3ad;--line:#343a41;--a:#6ea8ff;--b:#ff9b66;--back:#14171a}}
 body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--back);max-width:800px;margin:2rem auto;padding:0 1rem}
@@ -37,7 +37,8 @@ pub fn page(outcome: &Outcome, section: &Section, objective: Duration, steps: &[
     html + "</html>\n"
 }
 
-fn figures(html: &mut String, section: &Section) {
+/// The figures as a table, the notes below it.
+pub(in crate::bench) fn figures(html: &mut String, section: &Section) {
     html.push_str("<table><tr><th>figure<th>value<th>gate<th>n</tr>");
     for figure in &section.figures {
         let miss = if figure.passes() == Some(false) { " miss" } else { "" };
@@ -51,7 +52,8 @@ fn figures(html: &mut String, section: &Section) {
     html.push_str("</ul>");
 }
 
-fn plot(html: &mut String, title: &str, plot: &Plot<'_>) {
+/// One plot below its title; nothing without points.
+pub(in crate::bench) fn plot(html: &mut String, title: &str, plot: &Plot<'_>) {
     if let Some(svg) = plot.svg() {
         let _ = write!(html, "<h2>{title}</h2>{svg}");
     }
@@ -111,7 +113,7 @@ fn sizes(steps: &[Step], objective_ms: f64) -> Plot<'static> {
 }
 
 /// Questions and server messages may hold anything.
-fn escape(text: &str) -> String {
+pub(in crate::bench) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -11,35 +11,35 @@ const N_TICKS: f64 = 6.0;
 
 /// How points are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::bench) enum Kind {
     Dots,
     Line,
 }
 
 /// Points of one kind. Their class says the colour.
-pub(super) struct Series {
-    pub(super) kind: Kind,
-    pub(super) class: &'static str,
-    pub(super) points: Vec<(f64, f64)>,
+pub(in crate::bench) struct Series {
+    pub(in crate::bench) kind: Kind,
+    pub(in crate::bench) class: &'static str,
+    pub(in crate::bench) points: Vec<(f64, f64)>,
 }
 
 /// A level with its name.
-pub(super) struct Rule {
-    pub(super) y: f64,
-    pub(super) name: String,
+pub(in crate::bench) struct Rule {
+    pub(in crate::bench) y: f64,
+    pub(in crate::bench) name: String,
 }
 
 /// What is drawn; both axes begin at zero.
-pub(super) struct Plot<'a> {
-    pub(super) x: &'a str,
-    pub(super) y: &'a str,
-    pub(super) series: Vec<Series>,
-    pub(super) rules: Vec<Rule>,
+pub(in crate::bench) struct Plot<'a> {
+    pub(in crate::bench) x: &'a str,
+    pub(in crate::bench) y: &'a str,
+    pub(in crate::bench) series: Vec<Series>,
+    pub(in crate::bench) rules: Vec<Rule>,
 }
 
 impl Plot<'_> {
     /// Without any point there is nothing to draw.
-    pub(super) fn svg(&self) -> Option<String> {
+    pub(in crate::bench) fn svg(&self) -> Option<String> {
         let points = || self.series.iter().flat_map(|series| &series.points);
         points().next()?;
         let x = Axis::up_to(points().map(|point| point.0).fold(0.0, f64::max), WIDTH - MARGINS.0 - MARGINS.2);

@@ -3,6 +3,7 @@
 use super::super::{SpeechRequest, TtsError};
 use crate::lane::batch::{BatchFailure, Entry};
 use crate::units::Pcm;
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,6 +24,7 @@ pub struct Job {
     bucket: u32,
     deadline: Instant,
     position: usize,
+    kept: Box<dyn Any + Send>,
     step: Step,
     cancel: CancellationToken,
     pieces: Sender<Result<Pcm, TtsError>>,
@@ -49,7 +51,20 @@ impl Job {
         let overrun: Arc<AtomicBool> = Arc::default();
         let deadline = Instant::now() + request.unplayed.unwrap_or(BACKGROUND);
         let sounds = Sounds { pieces: made, overrun: overrun.clone() };
-        (Self { request, bucket, deadline, position: 0, step: Step::Done, cancel, pieces, overrun }, sounds)
+        (
+            Self {
+                request,
+                bucket,
+                deadline,
+                position: 0,
+                kept: Box::new(()),
+                step: Step::Done,
+                cancel,
+                pieces,
+                overrun,
+            },
+            sounds,
+        )
     }
 
     /// What is to be spoken.
@@ -60,6 +75,14 @@ impl Job {
     /// Where the last step said that this one goes on; 0 in the first. What it counts is the engine's.
     pub fn position(&self) -> usize {
         self.position
+    }
+
+    /// What the engine keeps with this job from step to step: a default the first time, and where another type was kept.
+    pub fn kept<T: Default + Send + 'static>(&mut self) -> &mut T {
+        if !self.kept.is::<T>() {
+            self.kept = Box::new(T::default());
+        }
+        self.kept.downcast_mut().expect("of that type since just now")
     }
 
     /// Passes sound on to the listener, in order. Does not block.

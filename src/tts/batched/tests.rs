@@ -217,6 +217,24 @@ async fn no_first_sound_in_time_is_a_timeout() {
 }
 
 #[test]
+fn the_size_of_a_batch_follows_the_device_unless_it_is_set() {
+    let size = |max_batch_size, provider| {
+        Batching::of(&TtsConfig { max_batch_size, ..TtsConfig::default() }, provider).max_batch
+    };
+    assert_eq!((size(0, Provider::Cpu), size(0, Provider::Cuda), size(0, Provider::TensorRt)), (1, 8, 8));
+    assert_eq!((size(4, Provider::Cpu), size(1, Provider::Cuda)), (4, 1));
+}
+
+#[test]
+fn an_engine_keeps_what_it_will_with_a_job() {
+    let request = SpeechRequest { text: "a".into(), voice: "v".into(), speed: 1.0, unplayed: None };
+    let (mut job, _sounds) = Job::new(request, 0, CancellationToken::new());
+    job.kept::<Vec<u8>>().push(7);
+    assert_eq!(job.kept::<Vec<u8>>(), &[7]);
+    assert_eq!(job.kept::<u32>(), &0);
+}
+
+#[test]
 fn an_engine_that_cannot_be_made_is_named() {
     let batching = Batching { n_replicas: 2, max_batch: 1, max_wait: Duration::ZERO, patience: Duration::from_secs(1) };
     let result = BatchedTts::<Puppet>::start("x", batching, || Err(TtsError::Unavailable("no library".into())));

@@ -185,7 +185,7 @@ impl Kokoro {
         let voices = voices(&packs, options.voice.as_deref());
         let (phonemizers, missing) = (HashMap::new(), HashMap::new());
         let mut engine = Self { model, ids, packs, voices, phonemizers, missing };
-        let request = SpeechRequest { text: WARM_UP.into(), voice: String::new(), speed: 1.0 };
+        let request = SpeechRequest { text: WARM_UP.into(), voice: String::new(), speed: 1.0, unplayed: None };
         let made = engine.synthesize(&request, &CancellationToken::new(), &mut |_| ControlFlow::Continue(()));
         made.map_err(|error| TtsError::Unavailable(format!("the model does not speak: {error}")))?;
         Ok(engine)
@@ -319,6 +319,3 @@ fn voices(packs: &Packs, chosen: Option<&str>) -> Vec<Voice> {
         })
         .collect()
 }
-
-#[cfg(test)]
-mod tests;

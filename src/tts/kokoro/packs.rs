@@ -92,7 +92,8 @@ impl Packs {
         }
         for i in 0..archive.len() {
             let entry = archive.by_index(i).map_err(|error| broken(&error))?;
-            let Some(name) = entry.name().strip_suffix(".npy").map(str::to_owned) else { continue };
+            let name = entry.name().map_err(|error| broken(&error))?.into_owned();
+            let Some(name) = name.strip_suffix(".npy").map(str::to_owned) else { continue };
             let mut array = Vec::new();
             let limit = (MAX_ROWS * STYLE * 4 + 4_096) as u64;
             entry.take(limit).read_to_end(&mut array).map_err(|error| broken(&error))?;

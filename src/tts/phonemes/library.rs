@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_missing_library_is_named_with_its_package() {
-        let text = load("libespeak-of-no-system.so.1").err().expect("there is no such library").to_string();
+        let text = load("libespeak-of-no-system.so.1").expect_err("there is no such library").to_string();
         assert!(
             text.contains("libespeak-of-no-system.so.1") && text.contains("apt-get install libespeak-ng1"),
             "{text}"

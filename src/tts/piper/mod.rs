@@ -21,7 +21,6 @@ use crate::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Runtime, Signatur
 use crate::units::Pcm;
 use ids::Missing;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use tokio_util::sync::CancellationToken;
 use voice::{Scales, Source, VoiceFile};
 
@@ -88,7 +87,7 @@ impl Piper {
     }
 
     fn warm_up(&mut self) -> Result<(), TtsError> {
-        let request = SpeechRequest { text: WARM_UP.into(), voice: String::new(), speed: 1.0 };
+        let request = SpeechRequest { text: WARM_UP.into(), voice: String::new(), speed: 1.0, unplayed: None };
         let made = self.synthesize(&request, &CancellationToken::new(), &mut |_| ControlFlow::Continue(()));
         made.map_err(|error| TtsError::Unavailable(format!("the voice does not speak: {error}")))
     }
@@ -168,7 +167,7 @@ impl TtsEngine for Piper {
 }
 
 /// The voices of a model: its name, or one for each speaker. The chosen one comes first.
-fn voices(path: &PathBuf, file: &VoiceFile, chosen: Option<&str>) -> Result<Vec<Voice>, TtsError> {
+fn voices(path: &std::path::Path, file: &VoiceFile, chosen: Option<&str>) -> Result<Vec<Voice>, TtsError> {
     let model = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
     let language = file.language.clone();
     let mut voices = vec![Voice { id: model.clone(), name: model.clone(), language: language.clone() }];

@@ -21,7 +21,7 @@ fn open(model: &str) -> Piper {
 }
 
 fn request(text: &str, voice: &str, speed: f32) -> SpeechRequest {
-    SpeechRequest { text: text.into(), voice: voice.into(), speed }
+    SpeechRequest { text: text.into(), voice: voice.into(), speed, unplayed: None }
 }
 
 fn pieces(engine: &mut Piper, request: &SpeechRequest) -> Vec<Vec<i16>> {

@@ -1,0 +1,22 @@
+//! Sound files of any kind that a client has written down.
+#![no_main]
+
+use antiphon::audio::decode::{self, Decoder};
+use antiphon::units::SampleRate;
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use std::time::Duration;
+
+const RATE: SampleRate = SampleRate::HZ_16000;
+const LONGEST: Duration = Duration::from_secs(2);
+/// A second beyond the longest, and what one more packet may add.
+const MOST: usize = 5 * 16_000;
+
+fuzz_target!(|file: &[u8]| {
+    let file = Bytes::copy_from_slice(file);
+    let _ = decode::duration(file.clone(), LONGEST);
+    let Ok(mut decoder) = Decoder::open(file, RATE, LONGEST) else { return };
+    let mut pcm = Vec::new();
+    while let Ok(true) = decoder.next(&mut pcm) {}
+    assert!(pcm.len() <= MOST, "{} samples", pcm.len());
+});

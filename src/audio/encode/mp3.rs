@@ -1,0 +1,48 @@
+//! MP3 by LAME, at a constant bit rate: a stream without a table of contents plays at the right speed everywhere.
+
+use super::RATE;
+use mp3lame_encoder::{Bitrate, Builder, FlushNoGap, Mode, MonoPcm, Quality, max_required_buffer_size};
+use std::fmt::Display;
+
+/// LAME may hold so many bytes back until the end (its header: `lame_encode_flush`).
+const MAX_FLUSH: usize = 7_200;
+
+/// One stream.
+pub(super) struct Mp3 {
+    lame: mp3lame_encoder::Encoder,
+    is_empty: bool,
+}
+
+impl Mp3 {
+    pub(super) fn new() -> Result<Self, String> {
+        let mut builder = Builder::new().ok_or("there is no memory for it")?;
+        builder.set_num_channels(1).map_err(said)?;
+        builder.set_sample_rate(RATE.hz()).map_err(said)?;
+        builder.set_mode(Mode::Mono).map_err(said)?;
+        // Speech of 12 kHz width at 64 kbit/s is hard to tell from the original.
+        builder.set_brate(Bitrate::Kbps64).map_err(said)?;
+        builder.set_quality(Quality::Good).map_err(said)?;
+        // The tag holds the length and is written by seeking back, which a stream cannot.
+        builder.set_to_write_vbr_tag(false).map_err(said)?;
+        Ok(Self { lame: builder.build().map_err(said)?, is_empty: true })
+    }
+
+    pub(super) fn push(&mut self, pcm: &[i16], out: &mut Vec<u8>) -> Result<(), String> {
+        self.is_empty &= pcm.is_empty();
+        out.reserve(max_required_buffer_size(pcm.len()));
+        self.lame.encode_to_vec(MonoPcm(pcm), out).map(drop).map_err(said)
+    }
+
+    pub(super) fn finish(mut self, out: &mut Vec<u8>) -> Result<(), String> {
+        if self.is_empty {
+            // LAME complains on stderr where there is nothing to flush.
+            return Ok(());
+        }
+        out.reserve(MAX_FLUSH);
+        self.lame.flush_to_vec::<FlushNoGap>(out).map(drop).map_err(said)
+    }
+}
+
+fn said(error: impl Display) -> String {
+    error.to_string()
+}

@@ -1,0 +1,217 @@
+//! `POST /v1/audio/speech`: a text in, sound out while it is made.
+//!
+//! The answer begins with the first sound, so that whatever fails before it has a status of its own. What fails later ends
+//! the body in the middle (or with an `error` event), which no client takes for the end of the sound.
+
+use super::error::ApiError;
+use super::metering::Metered;
+use super::request::{Judge, Wish};
+use super::speaking::{Speaking, Spoken};
+use super::{MAX_JSON_BYTES, body_of};
+use crate::audio::encode::{Encoder, RATE};
+use crate::server::app::App;
+use crate::telemetry::Endpoint;
+use crate::tts::TtsError;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
+use serde_json::json;
+use std::convert::Infallible;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+/// Sound that is encoded in one go: 100 ms, a few milliseconds of work at most.
+const SLICE: usize = RATE.hz() as usize / 10;
+/// Pieces of the file that wait for their reader: a second or more, unless they are whole chunks of an engine.
+const PARTS: usize = 16;
+/// How long a client may read nothing while there is something to read.
+const STALL: Duration = Duration::from_secs(30);
+/// A token of sound lasts 50 ms, one of text is four characters, as in a session's usage.
+const MS_PER_TOKEN: u64 = 50;
+const CHARS_PER_TOKEN: usize = 4;
+
+type Sound = BoxStream<'static, Result<Spoken, TtsError>>;
+
+/// The handler.
+pub(super) async fn create(State(app): State<Arc<App>>, request: Request) -> Response {
+    let metered = Metered::begin(&app, Endpoint::Speech);
+    match spoken(&app, request, metered).await {
+        Ok(response) => response,
+        Err((error, metered)) => {
+            metered.end(error.outcome());
+            error.into_response()
+        }
+    }
+}
+
+async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Response, (ApiError, Metered)> {
+    let speech = &app.speech;
+    let begun = async {
+        metered.place = Some(speech.admit()?);
+        let body = body_of(request, MAX_JSON_BYTES).await?;
+        let judge = Judge {
+            engines: &app.setup().engines,
+            names: &speech.names,
+            max_chars: speech.config.max_input_chars,
+            if_longer: " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts",
+        };
+        let wish = judge.read(&body)?;
+        let encoder = Encoder::new(wish.format).map_err(|error| ApiError::failed(error.to_string()))?;
+        let speaking = Speaking {
+            tts: app.setup().engines.tts.clone(),
+            tasks: app.setup.tasks.clone(),
+            ahead: speech.config.chunks_ahead,
+        };
+        let mut sound = speaking.speak(&wish, 0).boxed();
+        let first = first_sound(&mut sound).await?;
+        Ok((wish, encoder, first, sound))
+    };
+    match begun.await {
+        Ok((wish, encoder, first, sound)) => {
+            let rest = futures_util::stream::iter([Ok(Spoken::Sound(first))]).chain(sound);
+            let (sender, parts) = mpsc::channel(PARTS);
+            app.setup.tasks.spawn(pump(encoded(encoder, rest), sender, metered));
+            Ok(answer(&wish, parts))
+        }
+        Err(error) => Err((error, metered)),
+    }
+}
+
+/// Waits for it.
+async fn first_sound(sound: &mut Sound) -> Result<Vec<i16>, ApiError> {
+    while let Some(spoken) = sound.next().await {
+        if let Spoken::Sound(samples) = spoken? {
+            return Ok(samples);
+        }
+    }
+    Err(ApiError::failed("the voice engine made no sound of this text"))
+}
+
+/// A piece of the file, and how much sound there was so far.
+struct Piece {
+    bytes: Bytes,
+    n_samples: u64,
+}
+
+/// The file, piece by piece. Long pieces of sound are encoded a slice at a time, so that others get their turn.
+fn encoded(
+    mut encoder: Encoder,
+    sound: impl Stream<Item = Result<Spoken, TtsError>> + Send,
+) -> impl Stream<Item = Result<Piece, ApiError>> + Send {
+    let failed = |error: crate::audio::encode::EncodeError| ApiError::failed(error.to_string());
+    async_stream::stream! {
+        let mut n_samples = 0;
+        for await spoken in sound {
+            let samples = match spoken {
+                Ok(Spoken::Sound(samples)) => samples,
+                Ok(Spoken::ChunkEnd) => continue,
+                Err(error) => {
+                    yield Err(ApiError::from(error));
+                    return;
+                }
+            };
+            for slice in samples.chunks(SLICE) {
+                let mut bytes = Vec::new();
+                if let Err(error) = encoder.push(slice, &mut bytes) {
+                    yield Err(failed(error));
+                    return;
+                }
+                n_samples += slice.len() as u64;
+                if !bytes.is_empty() {
+                    yield Ok(Piece { bytes: bytes.into(), n_samples });
+                }
+                tokio::task::consume_budget().await;
+            }
+        }
+        let mut bytes = Vec::new();
+        match encoder.finish(&mut bytes) {
+            Ok(()) => yield Ok(Piece { bytes: bytes.into(), n_samples }),
+            Err(error) => yield Err(failed(error)),
+        }
+    }
+}
+
+/// Pulls the file and hands it to the answer. Whoever does not read for [`STALL`] has gone, and gives the engine back.
+async fn pump(file: impl Stream<Item = Result<Piece, ApiError>> + Send, sender: mpsc::Sender<Part>, metered: Metered) {
+    let mut file = pin!(file);
+    loop {
+        let piece = tokio::select! {
+            () = sender.closed() => return,
+            piece = file.next() => piece,
+        };
+        let (part, outcome) = match piece {
+            Some(Ok(piece)) => (Part::Piece(piece), None),
+            Some(Err(error)) => (Part::Failed(error.clone()), Some(error.outcome())),
+            None => (Part::End, Some("ok")),
+        };
+        if !matches!(timeout(STALL, sender.send(part)).await, Ok(Ok(()))) {
+            return;
+        }
+        if let Some(outcome) = outcome {
+            return metered.end(outcome);
+        }
+    }
+}
+
+/// What the answer gets.
+enum Part {
+    Piece(Piece),
+    Failed(ApiError),
+    End,
+}
+
+fn answer(wish: &Wish, mut parts: mpsc::Receiver<Part>) -> Response {
+    if wish.as_events {
+        let events = events(parts, wish.n_chars.div_ceil(CHARS_PER_TOKEN) as u64);
+        return Sse::new(events).keep_alive(KeepAlive::new()).into_response();
+    }
+    let bytes = async_stream::stream! {
+        loop {
+            match parts.recv().await {
+                Some(Part::Piece(piece)) => yield Ok(piece.bytes),
+                Some(Part::End) => return,
+                // The connection breaks off, for the sound is not whole.
+                Some(Part::Failed(error)) => yield Err(std::io::Error::other(error.message)),
+                None => yield Err(std::io::Error::other("the reader took too long")),
+            }
+        }
+    };
+    ([(header::CONTENT_TYPE, wish.format.media_type())], Body::from_stream(bytes)).into_response()
+}
+
+fn events(mut parts: mpsc::Receiver<Part>, input_tokens: u64) -> impl Stream<Item = Result<Event, Infallible>> + Send {
+    let event = |data: serde_json::Value| Ok(Event::default().data(data.to_string()));
+    async_stream::stream! {
+        let mut n_samples = 0;
+        while let Some(part) = parts.recv().await {
+            match part {
+                Part::Piece(piece) => {
+                    n_samples = piece.n_samples;
+                    if !piece.bytes.is_empty() {
+                        yield event(json!({"type": "speech.audio.delta", "audio": BASE64.encode(&piece.bytes)}));
+                    }
+                }
+                Part::Failed(error) => yield event(json!({"error": error.object()})),
+                Part::End => {
+                    let ms = n_samples * 1_000 / u64::from(RATE.hz());
+                    let output_tokens = ms.div_ceil(MS_PER_TOKEN);
+                    let usage = json!({
+                        "input_tokens": input_tokens, "output_tokens": output_tokens,
+                        "total_tokens": input_tokens + output_tokens,
+                    });
+                    yield event(json!({"type": "speech.audio.done", "usage": usage}));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What a client of the speech API is told when something is wrong, in the shape of OpenAI's errors.
+
+use crate::audio::decode::DecodeError;
+use crate::stt::SttError;
+use crate::tts::TtsError;
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+/// When somebody who was turned away may try again, in seconds.
+const RETRY_AFTER: &str = "2";
+
+/// One refusal or failure.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ApiError {
+    pub(super) status: StatusCode,
+    pub(super) code: &'static str,
+    /// The field of the request that is wrong.
+    pub(super) param: Option<&'static str>,
+    pub(super) message: String,
+}
+
+impl ApiError {
+    /// A request that cannot be served as it is.
+    pub(super) fn invalid(
+        code: &'static str,
+        param: impl Into<Option<&'static str>>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self { status: StatusCode::BAD_REQUEST, code, param: param.into(), message: message.into() }
+    }
+
+    pub(super) fn with(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
+        Self { status, code, param: None, message: message.into() }
+    }
+
+    /// Too many at once.
+    pub(super) fn overloaded(message: impl Into<String>) -> Self {
+        Self::with(StatusCode::SERVICE_UNAVAILABLE, "server_overloaded", message)
+    }
+
+    /// Something here does not work. What it is was logged; the client gets its words, which hold no secret.
+    pub(super) fn failed(message: impl Into<String>) -> Self {
+        Self::with(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// The `error` object of a body or an event.
+    pub(super) fn object(&self) -> Value {
+        let kind = match self.status.as_u16() {
+            429 => "rate_limit_exceeded",
+            500.. => "server_error",
+            _ => "invalid_request_error",
+        };
+        json!({"message": self.message, "type": kind, "param": self.param, "code": self.code})
+    }
+
+    /// What the request counts as.
+    pub(super) fn outcome(&self) -> &'static str {
+        match self.status.as_u16() {
+            429 | 503 => "overloaded",
+            500.. => "failed",
+            _ => "refused",
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(json!({"error": self.object()}))).into_response();
+        if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
+        }
+        response
+    }
+}
+
+impl From<TtsError> for ApiError {
+    fn from(error: TtsError) -> Self {
+        let message = error.to_string();
+        match error {
+            TtsError::Overloaded { .. } | TtsError::Timeout(_) => Self::overloaded(message),
+            TtsError::Unavailable(_) | TtsError::Engine { .. } => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "a text could not be spoken");
+                Self::failed(message)
+            }
+        }
+    }
+}
+
+impl From<SttError> for ApiError {
+    fn from(error: SttError) -> Self {
+        let message = error.to_string();
+        match error {
+            SttError::Busy { .. } | SttError::Timeout(_) => Self::overloaded(message),
+            SttError::Cancelled | SttError::Unavailable(_) | SttError::Engine { .. } => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "audio could not be written down");
+                Self::failed(message)
+            }
+        }
+    }
+}
+
+impl From<DecodeError> for ApiError {
+    fn from(error: DecodeError) -> Self {
+        let code = match error {
+            DecodeError::Unknown | DecodeError::Codec(_) => "unsupported_format",
+            DecodeError::Broken(_) => "invalid_audio",
+            DecodeError::Empty => "audio_too_short",
+            DecodeError::TooLong { .. } => "audio_too_long",
+        };
+        let mut message = error.to_string();
+        if matches!(error, DecodeError::TooLong { .. }) {
+            message.push_str(" (speech.max_audio_minutes)");
+        }
+        Self::invalid(code, "file", message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn who_comes_at_a_bad_moment_is_told_when_to_come_again() {
+        let response = ApiError::from(TtsError::Overloaded { waiting: 7 }).into_response();
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(response.headers()[header::RETRY_AFTER], RETRY_AFTER);
+        let busy = ApiError::from(SttError::Busy { waiting: 3 });
+        assert_eq!((busy.status, busy.outcome()), (StatusCode::SERVICE_UNAVAILABLE, "overloaded"));
+        let long = ApiError::from(DecodeError::TooLong { longest: Duration::from_secs(60) });
+        assert_eq!((long.status, long.param), (StatusCode::BAD_REQUEST, Some("file")));
+        assert!(!long.into_response().headers().contains_key(header::RETRY_AFTER));
+    }
+}

@@ -1,0 +1,227 @@
+//! The form of a transcription: `multipart/form-data` with a file and what is wanted of it.
+
+use super::error::ApiError;
+use super::names::Task;
+use super::{Speech, UPLOAD_UNIT};
+use crate::session::Engines;
+use axum::extract::multipart::{Field, MultipartError};
+use axum::extract::{FromRequest, Multipart, Request};
+use axum::http::StatusCode;
+use bytes::{Bytes, BytesMut};
+use std::time::Duration;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+/// How long a client may take for its next bytes.
+const STALL: Duration = Duration::from_secs(30);
+/// The longest value beside the file.
+const MAX_VALUE: usize = 64 << 10;
+
+/// In which shape a transcript is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Shape {
+    #[default]
+    Json,
+    Text,
+    Verbose,
+    Srt,
+    Vtt,
+}
+
+/// What is asked.
+#[derive(Debug, Default)]
+pub(super) struct Form {
+    pub(super) file: Bytes,
+    /// The file's share of the memory for uploads.
+    pub(super) held: Vec<OwnedSemaphorePermit>,
+    pub(super) shape: Shape,
+    pub(super) stream: bool,
+    pub(super) language: Option<String>,
+    pub(super) prompt: Option<String>,
+    pub(super) temperature: Option<f32>,
+    pub(super) logprobs: bool,
+    pub(super) words: bool,
+    pub(super) segments: bool,
+}
+
+impl Form {
+    /// Reads and judges the whole form. Fields nobody knows are left alone.
+    pub(super) async fn read(request: Request, speech: &Speech, engines: &Engines) -> Result<Self, ApiError> {
+        let mut parts = Multipart::from_request(request, &()).await.map_err(|_| {
+            let message = "The body must be multipart/form-data, with the sound as its field 'file'.";
+            ApiError::invalid("invalid_body", None, message)
+        })?;
+        let (mut form, mut has_file) = (Self::default(), false);
+        while let Some(field) = next(&mut parts, speech).await? {
+            match field.name().unwrap_or_default().to_owned().as_str() {
+                "file" => {
+                    (form.file, form.held) = file(field, speech).await?;
+                    has_file = true;
+                }
+                name => {
+                    let value = value(field, speech).await?;
+                    form.set(name, &value, speech, engines)?;
+                }
+            }
+        }
+        if !has_file {
+            let message = "Missing required parameter: 'file'.";
+            return Err(ApiError::invalid("missing_required_parameter", "file", message));
+        }
+        form.check()?;
+        Ok(form)
+    }
+
+    fn set(&mut self, name: &str, value: &str, speech: &Speech, engines: &Engines) -> Result<(), ApiError> {
+        match name {
+            "model" => speech.names.check_model(engines, Task::Transcription, Some(value))?,
+            "language" => self.language = language(value)?,
+            "prompt" => self.prompt = Some(value.to_owned()).filter(|prompt| !prompt.trim().is_empty()),
+            "response_format" => self.shape = shape(value)?,
+            "temperature" => {
+                let temperature = value.trim().parse().ok().filter(|t| (0.0..=1.0).contains(t));
+                let wrong = || {
+                    ApiError::invalid(
+                        "invalid_value",
+                        "temperature",
+                        "Invalid 'temperature': expected a number from 0 to 1.",
+                    )
+                };
+                self.temperature = Some(temperature.ok_or_else(wrong)?);
+            }
+            "stream" => self.stream = switch(value)?,
+            "include[]" | "include" => match value {
+                "logprobs" => self.logprobs = true,
+                _ => {
+                    return Err(ApiError::invalid(
+                        "invalid_value",
+                        "include",
+                        "Invalid 'include[]'. Supported values are: 'logprobs'.",
+                    ));
+                }
+            },
+            "timestamp_granularities[]" | "timestamp_granularities" => match value {
+                "word" => self.words = true,
+                "segment" => self.segments = true,
+                _ => {
+                    let message = "Invalid 'timestamp_granularities[]'. Supported values are: 'word' and 'segment'.";
+                    return Err(ApiError::invalid("invalid_value", "timestamp_granularities", message));
+                }
+            },
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What only the whole form can have wrong.
+    fn check(&mut self) -> Result<(), ApiError> {
+        let timed = self.words || self.segments;
+        if timed && self.shape != Shape::Verbose {
+            let message = "'timestamp_granularities[]' needs response_format 'verbose_json'.";
+            return Err(ApiError::invalid("invalid_value", "timestamp_granularities", message));
+        }
+        if self.stream && !matches!(self.shape, Shape::Json | Shape::Text) {
+            let message = "'stream' goes with response_format 'json' or 'text' only.";
+            return Err(ApiError::invalid("invalid_value", "stream", message));
+        }
+        // As the original has it: segments where nothing was asked for.
+        self.segments |= self.shape == Shape::Verbose && !self.words;
+        Ok(())
+    }
+}
+
+async fn next<'a>(parts: &'a mut Multipart, speech: &Speech) -> Result<Option<Field<'a>>, ApiError> {
+    let field = timeout(STALL, parts.next_field()).await.map_err(|_| stalled())?;
+    field.map_err(|error| broken(&error, speech))
+}
+
+/// The file, as it comes; each piece takes its share of the memory for uploads.
+async fn file(mut field: Field<'_>, speech: &Speech) -> Result<(Bytes, Vec<OwnedSemaphorePermit>), ApiError> {
+    let (mut file, mut held, mut room) = (BytesMut::new(), Vec::new(), 0);
+    let most = speech.config.max_upload_mib << 20;
+    while let Some(piece) = piece(&mut field, speech).await? {
+        if file.len() + piece.len() > most {
+            return Err(too_large(speech));
+        }
+        while room < file.len() + piece.len() {
+            let place = speech.uploads.clone().try_acquire_owned();
+            held.push(place.map_err(|_| ApiError::overloaded("Too many sound files are being sent. Try again soon."))?);
+            room += UPLOAD_UNIT;
+        }
+        file.extend_from_slice(&piece);
+    }
+    Ok((file.freeze(), held))
+}
+
+async fn value(mut field: Field<'_>, speech: &Speech) -> Result<String, ApiError> {
+    let mut value = Vec::new();
+    while let Some(piece) = piece(&mut field, speech).await? {
+        value.extend_from_slice(&piece);
+        if value.len() > MAX_VALUE {
+            return Err(ApiError::invalid(
+                "string_above_max_length",
+                None,
+                "A field of the form holds more than 64 KiB.",
+            ));
+        }
+    }
+    String::from_utf8(value).map_err(|_| ApiError::invalid("invalid_body", None, "A field of the form is not UTF-8."))
+}
+
+async fn piece(field: &mut Field<'_>, speech: &Speech) -> Result<Option<Bytes>, ApiError> {
+    let piece = timeout(STALL, field.chunk()).await.map_err(|_| stalled())?;
+    piece.map_err(|error| broken(&error, speech))
+}
+
+fn stalled() -> ApiError {
+    ApiError::with(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The body of the request took too long to come.")
+}
+
+fn broken(error: &MultipartError, speech: &Speech) -> ApiError {
+    if error.status() == StatusCode::PAYLOAD_TOO_LARGE {
+        return too_large(speech);
+    }
+    ApiError::invalid("invalid_body", None, "The form of the request is broken or ends too early.")
+}
+
+fn too_large(speech: &Speech) -> ApiError {
+    let message = format!("The file is larger than {} MiB (speech.max_upload_mib).", speech.config.max_upload_mib);
+    ApiError { param: Some("file"), ..ApiError::with(StatusCode::PAYLOAD_TOO_LARGE, "file_too_large", message) }
+}
+
+/// Two or three letters; some clients add a region.
+fn language(value: &str) -> Result<Option<String>, ApiError> {
+    let code = value.trim().split(['-', '_']).next().unwrap_or_default().to_ascii_lowercase();
+    match code.len() {
+        0 => Ok(None),
+        2..=3 if code.bytes().all(|b| b.is_ascii_lowercase()) => Ok(Some(code)),
+        _ => Err(ApiError::invalid(
+            "invalid_value",
+            "language",
+            "Invalid 'language': expected an ISO-639-1 code such as 'en'.",
+        )),
+    }
+}
+
+fn shape(value: &str) -> Result<Shape, ApiError> {
+    match value {
+        "json" => Ok(Shape::Json),
+        "text" => Ok(Shape::Text),
+        "verbose_json" => Ok(Shape::Verbose),
+        "srt" => Ok(Shape::Srt),
+        "vtt" => Ok(Shape::Vtt),
+        _ => {
+            let message =
+                "Invalid 'response_format'. Supported values are: 'json', 'text', 'verbose_json', 'srt' and 'vtt'.";
+            Err(ApiError::invalid("invalid_value", "response_format", message))
+        }
+    }
+}
+
+fn switch(value: &str) -> Result<bool, ApiError> {
+    match value.trim().to_ascii_lowercase().as_str() {
+        "true" | "1" => Ok(true),
+        "false" | "0" | "" => Ok(false),
+        _ => Err(ApiError::invalid("invalid_value", "stream", "Invalid 'stream': expected true or false.")),
+    }
+}

@@ -1,0 +1,131 @@
+use super::*;
+
+const BOUNDS: Bounds = Bounds { n_open: 3, bytes: 10_000, keep_s: 100 };
+
+fn wish(n_chunks: usize, format: FileFormat) -> Wish {
+    let chunks = (0..n_chunks).map(|n| format!("chunk {n}")).collect();
+    Wish { chunks, n_chars: 7 * n_chunks, voice: "v".into(), speed: 1.5, format, as_events: false }
+}
+
+fn open(folder: &Path) -> Store {
+    Store::open(folder, BOUNDS).expect("opened")
+}
+
+/// A job that is finished, its file of so many bytes.
+fn finished(store: &mut Store, id: &str, bytes: usize, now: i64) {
+    store.add(id, &wish(1, FileFormat::Mp3), now).expect("added");
+    assert_eq!(store.take(now).expect("taken").expect("a job").0.id, id);
+    store.append(id, &[1; 10], now).expect("kept");
+    let part = store.folder.join(format!("{id}.x.part"));
+    fs::write(&part, vec![0; bytes]).expect("written");
+    store.finish(id, &part, now).expect("finished");
+}
+
+#[test]
+fn a_job_goes_on_where_it_was_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    store.add("job_a", &wish(3, FileFormat::Flac), 5).expect("added");
+    let (job, taken) = store.take(6).expect("taken").expect("a job");
+    assert_eq!((taken, job.status, job.started), (wish(3, FileFormat::Flac), Status::Running, Some(6)));
+    store.append("job_a", &[7; 100], 6).expect("kept");
+    assert!(store.take(6).expect("taken").is_none(), "it is being worked on");
+    // It breaks off in the middle of the next chunk.
+    let spool = store.spool("job_a");
+    drop(store);
+    OpenOptions::new().append(true).open(&spool).expect("there").write_all(&[9; 51]).expect("written");
+    fs::write(folder.path().join("job_a.0.part"), "half of it").expect("written");
+    fs::write(folder.path().join("job_gone.mp3"), "nobody's").expect("written");
+    fs::write(folder.path().join("letter.txt"), "somebody's").expect("written");
+    let mut store = open(folder.path());
+    let (job, _) = store.take(7).expect("taken").expect("it waits again");
+    assert_eq!((job.id.as_str(), job.n_done, job.pcm_bytes), ("job_a", 1, 200));
+    store.append("job_a", &[8; 2], 7).expect("kept");
+    let samples = fs::read(&spool).expect("there");
+    assert_eq!((samples.len(), &samples[198..]), (204, &[7, 0, 8, 0, 8, 0][..]));
+    let left: Vec<_> =
+        ["job_a.0.part", "job_gone.mp3", "letter.txt"].map(|name| folder.path().join(name).exists()).into();
+    assert_eq!(left, [false, false, true]);
+}
+
+#[test]
+fn sound_that_a_power_cut_took_is_made_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    store.add("job_a", &wish(3, FileFormat::Pcm), 0).expect("added");
+    store.take(0).expect("taken");
+    store.append("job_a", &[7; 100], 0).expect("kept");
+    fs::write(store.spool("job_a"), [7; 20]).expect("written");
+    drop(store);
+    let (job, _) = open(folder.path()).take(0).expect("taken").expect("a job");
+    assert_eq!((job.n_done, job.pcm_bytes), (0, 0));
+}
+
+#[test]
+fn one_hub_at_a_time_has_the_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = open(folder.path());
+    assert!(matches!(Store::open(folder.path(), BOUNDS), Err(StoreError::Taken(_))));
+    drop(first);
+    open(folder.path()).db.pragma_update(None, "user_version", 9).expect("set");
+    assert!(matches!(Store::open(folder.path(), BOUNDS), Err(StoreError::Version(9))));
+}
+
+#[test]
+fn jobs_are_bounded_in_number_bytes_and_age() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    finished(&mut store, "job_1", 3_000, 10);
+    finished(&mut store, "job_2", 3_000, 20);
+    for id in ["job_3", "job_4", "job_5"] {
+        store.add(id, &wish(1, FileFormat::Wav), 30).expect("added");
+    }
+    assert!(matches!(store.add("job_6", &wish(1, FileFormat::Wav), 30), Err(StoreError::TooMany(3))));
+    store.take(30).expect("taken");
+    store.append("job_3", &[0; 2_500], 30).expect("the oldest makes room");
+    let ids = |store: &Store| store.list(None, 9).expect("listed").into_iter().map(|job| job.id).collect::<Vec<_>>();
+    assert_eq!(ids(&store), ["job_5", "job_4", "job_3", "job_2"]);
+    assert!(!folder.path().join("job_1.mp3").exists());
+    let full = store.append("job_3", &[0; 3_000], 30).expect_err("no room");
+    assert_eq!(full.failure().code, "store_full");
+    assert_eq!(ids(&store), ["job_5", "job_4", "job_3"], "all that was finished has gone for it");
+    store.fail("job_3", full.failure(), 40);
+    assert!(!store.spool("job_3").exists());
+    store.take(140).expect("taken");
+    assert_eq!(ids(&store), ["job_5", "job_4"], "it was kept for 100 s");
+    assert_eq!(store.list(Some("job_5"), 9).expect("listed").len(), 1);
+}
+
+#[test]
+fn a_full_disk_is_told_as_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    store.add("job_a", &wish(2, FileFormat::Mp3), 0).expect("added");
+    store.take(0).expect("taken");
+    std::os::unix::fs::symlink("/dev/full", store.spool("job_a")).expect("linked");
+    let failure = store.append("job_a", &[0; 100], 0).expect_err("no room").failure();
+    assert_eq!(failure, Failure::new("disk_full", "The server's disk is full."));
+    // Nor does the database take the news.
+    store.db.execute_batch("PRAGMA query_only = ON").expect("set");
+    store.fail("job_a", failure.clone(), 1);
+    let job = store.job("job_a").expect("there");
+    assert_eq!((job.status, job.failure), (Status::Failed, Some(failure)));
+    assert_eq!(store.n_open().expect("counted"), 0);
+}
+
+#[test]
+fn what_is_deleted_leaves_nothing_and_takes_nothing_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    finished(&mut store, "job_a", 10, 0);
+    store.add("job_b", &wish(1, FileFormat::Pcm), 0).expect("added");
+    store.delete("job_a").expect("deleted");
+    store.delete("job_b").expect("deleted");
+    assert!(matches!(store.append("job_b", &[1], 0), Err(StoreError::Gone)));
+    assert!(matches!(store.delete("job_b"), Err(StoreError::Gone)));
+    assert!(matches!(store.job("../jobs"), Err(StoreError::Gone)));
+    drop(store);
+    let names: Vec<_> =
+        fs::read_dir(folder.path()).expect("there").map(|entry| entry.expect("one").file_name()).collect();
+    assert!(names.iter().all(|name| !name.to_string_lossy().starts_with("job_")), "{names:?}");
+}

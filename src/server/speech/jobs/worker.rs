@@ -1,0 +1,204 @@
+//! Works on jobs: one after the other, a chunk at a time, from where each stands.
+//!
+//! A job takes one place of the voice engine at a time and gives it back after each chunk, so that sessions wait for one
+//! chunk of it at most. When the server stops, the job stays where it is and goes on with the next start.
+
+use super::job::{Failure, Job};
+use super::store::StoreError;
+use super::{Jobs, now};
+use crate::audio::encode::{Encoder, FileFormat};
+use crate::server::app::App;
+use crate::server::speech::request::Wish;
+use crate::server::speech::speaking::{Speaking, Spoken};
+use crate::telemetry::Endpoint;
+use crate::tts::TtsError;
+use futures_util::StreamExt;
+use std::fs::File;
+use std::io::{BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+/// How long an idle worker sleeps before it looks for what has been kept too long.
+const SWEEP: Duration = Duration::from_secs(600);
+/// How long a job waits for an engine that has no place for it, and how often in a row.
+const RETRY: Duration = Duration::from_secs(1);
+const RETRIES: u32 = 120;
+/// Samples that are encoded in one go.
+const BLOCK: usize = 1 << 15;
+
+/// Until the server stops.
+pub(super) async fn run(jobs: &Jobs, app: &Arc<App>) {
+    let stop = &app.setup.drain;
+    while !stop.is_cancelled() {
+        let idle = match jobs.with(|store| store.take(now())).await {
+            Ok(Some((job, wish))) => {
+                work(jobs, app, job, wish).await;
+                continue;
+            }
+            Ok(None) => SWEEP,
+            // Told where it happened; another try may find the disk in a better state.
+            Err(_) => 30 * RETRY,
+        };
+        tokio::select! {
+            _ = timeout(idle, jobs.work.notified()) => {}
+            () = stop.cancelled() => {}
+        }
+    }
+}
+
+/// How work on a job ended, where it did.
+enum End {
+    Done,
+    Failed(Failure),
+    /// It was deleted.
+    Gone,
+}
+
+async fn work(jobs: &Jobs, app: &Arc<App>, job: Job, wish: Wish) {
+    let (id, begun, deleted) = (job.id.clone(), Instant::now(), CancellationToken::new());
+    let _stops_encoding = deleted.clone().drop_guard();
+    jobs.running.lock().expect("no panic while locked").insert(id.clone(), deleted.clone());
+    let end = tokio::select! {
+        end = speak(jobs, app, job, &wish, &deleted) => Some(end),
+        () = deleted.cancelled() => Some(End::Gone),
+        () = app.setup.drain.cancelled() => None,
+    };
+    jobs.running.lock().expect("no panic while locked").remove(&id);
+    let outcome = match end {
+        // It goes on with the next start.
+        None => return,
+        Some(End::Done) => "ok",
+        Some(End::Gone) => "cancelled",
+        Some(End::Failed(failure)) => {
+            tracing::warn!(job = id, code = failure.code, "a job failed");
+            // Whether that could be written down is the store's affair.
+            let _ = jobs
+                .with(move |store| {
+                    store.fail(&id, failure, now());
+                    Ok(())
+                })
+                .await;
+            "failed"
+        }
+    };
+    app.setup.metrics.request(Endpoint::Job, outcome, begun.elapsed());
+}
+
+async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, wish: &Wish, cancel: &CancellationToken) -> End {
+    let mut retries = 0;
+    while job.n_done < wish.chunks.len() {
+        let speaking = Speaking { tts: app.setup().engines.tts.clone(), tasks: app.setup.tasks.clone(), ahead: 0 };
+        let mut sound = pin!(speaking.speak(wish, job.n_done));
+        let mut chunk = Vec::new();
+        let stopped = loop {
+            match sound.next().await {
+                Some(Ok(Spoken::Sound(samples))) => chunk.extend(samples),
+                Some(Ok(Spoken::ChunkEnd)) => {
+                    let (id, pcm) = (job.id.clone(), std::mem::take(&mut chunk));
+                    if let Some(end) = kept(jobs, move |store| store.append(&id, &pcm, now())).await {
+                        return end;
+                    }
+                    (job.n_done, retries) = (job.n_done + 1, 0);
+                }
+                Some(Err(error)) => break Some(error),
+                None => break None,
+            }
+        };
+        match stopped {
+            None => {}
+            Some(TtsError::Overloaded { .. } | TtsError::Timeout(_)) if retries < RETRIES => {
+                retries += 1;
+                sleep(RETRY).await;
+            }
+            Some(error) => return End::Failed(Failure::new("server_error", error.to_string())),
+        }
+    }
+    finish(jobs, &job, cancel).await
+}
+
+/// The samples to a file of the format asked for.
+async fn finish(jobs: &Jobs, job: &Job, cancel: &CancellationToken) -> End {
+    let id = job.id.clone();
+    let place = jobs.with(move |store| Ok((store.spool(&id), store.job(&id)?.pcm_bytes))).await;
+    let Ok((spool, n_bytes)) = place else { return End::Gone };
+    // A name of its own: an encoder of a hub before this one may not have noticed yet that it is to stop.
+    let part = spool.with_extension(format!("{:08x}.part", rand::random::<u32>()));
+    let (format, cancel) = (job.format, cancel.clone());
+    let encode = {
+        let part = part.clone();
+        move || encode(&spool, &part, (n_bytes, format), &cancel)
+    };
+    let encoded = tokio::task::spawn_blocking(encode)
+        .await
+        .unwrap_or_else(|error| Err(StoreError::File(std::io::Error::other(error))));
+    let id = job.id.clone();
+    let end = match encoded {
+        Err(error) => {
+            tracing::warn!(%error, "a job's file could not be written");
+            End::Failed(error.failure())
+        }
+        Ok(()) => {
+            let part = part.clone();
+            kept(jobs, move |store| store.finish(&id, &part, now())).await.unwrap_or(End::Done)
+        }
+    };
+    if !matches!(end, End::Done) {
+        let _ = tokio::fs::remove_file(&part).await;
+    }
+    end
+}
+
+fn encode(
+    spool: &Path,
+    part: &PathBuf,
+    (n_bytes, format): (u64, FileFormat),
+    cancel: &CancellationToken,
+) -> Result<(), StoreError> {
+    let failed = |error: crate::audio::encode::EncodeError| std::io::Error::other(error);
+    let mut encoder = Encoder::new(format).map_err(failed)?;
+    let mut from = File::open(spool)?.take(n_bytes);
+    let mut to = BufWriter::new(File::create(part)?);
+    let (mut block, mut bytes) = (Vec::new(), Vec::new());
+    loop {
+        block.clear();
+        bytes.clear();
+        if from.by_ref().take(2 * BLOCK as u64).read_to_end(&mut block)? == 0 {
+            break;
+        }
+        if cancel.is_cancelled() {
+            return Err(StoreError::Gone);
+        }
+        let samples: Vec<i16> = block.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect();
+        encoder.push(&samples, &mut bytes).map_err(failed)?;
+        to.write_all(&bytes)?;
+    }
+    encoder.finish(&mut bytes).map_err(failed)?;
+    to.write_all(&bytes)?;
+    to.into_inner().map_err(|error| error.into_error())?.sync_data()?;
+    Ok(())
+}
+
+/// Does it, and says how the job ends where it could not be done.
+async fn kept<F>(jobs: &Jobs, work: F) -> Option<End>
+where
+    F: FnOnce(&mut super::Store) -> Result<(), StoreError> + Send + 'static,
+{
+    let done = jobs
+        .with(move |store| {
+            Ok(work(store).map_err(|error| {
+                let gone = matches!(error, StoreError::Gone);
+                (gone, error.failure())
+            }))
+        })
+        .await;
+    match done {
+        Ok(Ok(())) => None,
+        Ok(Err((true, _))) => Some(End::Gone),
+        Ok(Err((false, failure))) => Some(End::Failed(failure)),
+        Err(error) => Some(End::Failed(Failure::new(error.code, error.message))),
+    }
+}

@@ -1,0 +1,120 @@
+//! The speech API: OpenAI's `/v1/audio/speech`, `/v1/audio/transcriptions` and `/v1/models`, and jobs for long texts.
+//!
+//! `server` mounts [`routes`] behind its checks of keys, hosts and origins. Requests use the engines of the sessions through
+//! the same ports, and wait for them as sessions do; how many are worked on at once is bounded here, before a byte of their
+//! bodies is read. Nothing of what is spoken or written down is logged.
+
+mod create;
+mod cutting;
+mod error;
+mod fields;
+mod form;
+mod jobs;
+mod listening;
+mod metering;
+mod models;
+mod names;
+mod request;
+mod speaking;
+mod transcriptions;
+mod written;
+
+use super::app::App;
+use crate::config::{Config, SpeechConfig};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, FromRequest, Request};
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use error::ApiError;
+pub(super) use jobs::Jobs;
+use names::Names;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+
+/// The largest JSON body: the longest text there may be is refused for its length, not for its bytes.
+const MAX_JSON_BYTES: usize = 4 << 20;
+/// How long the body of a JSON request may take to come.
+const BODY: Duration = Duration::from_secs(30);
+/// What a form may hold beside its file.
+const FORM_BYTES: usize = 1 << 20;
+/// Sound files of all requests together that are held in memory, in units of [`UPLOAD_UNIT`]; beyond it the answer is 503.
+const UPLOADS: usize = (1 << 30) / UPLOAD_UNIT;
+const UPLOAD_UNIT: usize = 64 << 10;
+
+/// What the handlers share.
+pub(super) struct Speech {
+    config: SpeechConfig,
+    names: Names,
+    permits: Arc<Semaphore>,
+    uploads: Arc<Semaphore>,
+    pub(super) jobs: Jobs,
+}
+
+impl Speech {
+    pub(super) fn new(config: &Config) -> Self {
+        let names = Names {
+            tts_model: named(&config.tts.engine, &config.tts.model),
+            stt_model: named(&config.stt.engine, &config.stt.model),
+            llm_model: named(&config.llm.engine, &config.llm.model),
+            voice: config.tts.voice.clone(),
+        };
+        Self {
+            permits: Arc::new(Semaphore::new(config.speech.max_requests)),
+            uploads: Arc::new(Semaphore::new(UPLOADS)),
+            names,
+            jobs: Jobs::new(&config.speech),
+            config: config.speech.clone(),
+        }
+    }
+
+    /// A place among the requests that are worked on.
+    fn admit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
+        self.permits.clone().try_acquire_owned().map_err(|_| {
+            ApiError::overloaded(
+                "This server works on as many speech requests as it may (speech.max_requests). Try again soon.",
+            )
+        })
+    }
+}
+
+/// What an engine's model is called; empty for one without. A path is nobody's business.
+fn named(engine: &str, model: &str) -> String {
+    let has_one = match engine {
+        "flite" | "sphinx" | "assistant" => false,
+        "openai" => true,
+        _ => !model.contains(['/', '\\']),
+    };
+    if has_one { model.to_owned() } else { String::new() }
+}
+
+/// The routes.
+pub(super) fn routes(app: &App) -> Router<Arc<App>> {
+    let upload = app.speech.config.max_upload_mib * (1 << 20) + FORM_BYTES;
+    Router::new()
+        .route("/v1/audio/speech", post(create::create).layer(DefaultBodyLimit::max(MAX_JSON_BYTES)))
+        .route("/v1/audio/transcriptions", post(transcriptions::create).layer(DefaultBodyLimit::max(upload)))
+        .route("/v1/audio/translations", post(transcriptions::translate).layer(DefaultBodyLimit::max(upload)))
+        .merge(jobs::routes())
+        .route("/v1/models", get(models::list))
+        .route("/v1/models/{id}", get(models::one))
+}
+
+/// A request's body, which may take its time but not for ever.
+async fn body_of(request: Request, most: usize) -> Result<Bytes, ApiError> {
+    let body = timeout(BODY, Bytes::from_request(request, &())).await;
+    let body = body.map_err(|_| {
+        ApiError::with(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The body of the request took too long to come.")
+    })?;
+    body.map_err(|rejection| {
+        let status = rejection.into_response().status();
+        let message = match status {
+            StatusCode::PAYLOAD_TOO_LARGE => format!("The body of the request is larger than {most} bytes."),
+            _ => "The body of the request could not be read.".into(),
+        };
+        ApiError::with(status, "invalid_body", message)
+    })
+}

@@ -1,0 +1,228 @@
+//! Speech jobs over a real socket: asked for, spoken in the background, fetched, removed; across a restart too.
+
+use crate::hub::{Hub, engines};
+use crate::speech_api::client;
+use antiphon::config::Config;
+use antiphon::llm::fake::FakeLlm;
+use antiphon::stt::fake::FakeStt;
+use antiphon::tts::fake::{FakeTts, MS_PER_CHAR};
+use antiphon::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon::units::Pcm;
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use reqwest::{Method, Response};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use tokio::sync::Semaphore;
+
+/// A fake voice that speaks a chunk for each permit and remembers what it was asked.
+#[derive(Clone)]
+struct Gated {
+    gate: Arc<Semaphore>,
+    said: Arc<Mutex<Vec<String>>>,
+}
+
+impl Gated {
+    fn new(permits: usize) -> Self {
+        Self { gate: Arc::new(Semaphore::new(permits)), said: Arc::default() }
+    }
+
+    fn said(&self) -> Vec<String> {
+        self.said.lock().expect("no panic").clone()
+    }
+}
+
+impl Tts for Gated {
+    fn name(&self) -> &str {
+        "gated"
+    }
+
+    fn voices(&self) -> &[Voice] {
+        static VOICES: std::sync::LazyLock<Vec<Voice>> =
+            std::sync::LazyLock::new(|| FakeTts::default().voices().to_vec());
+        &VOICES
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        let this = self.clone();
+        let spoken = async move {
+            this.gate.acquire().await.expect("open").forget();
+            this.said.lock().expect("no panic").push(request.text.clone());
+            FakeTts::default().speak(request)
+        };
+        stream::once(spoken).flatten().boxed()
+    }
+}
+
+async fn start(tts: &Gated, folder: &Path, change: impl FnOnce(&mut Config)) -> Hub {
+    let mut engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
+    engines.tts = Arc::new(tts.clone());
+    let mut config = Config::default();
+    config.speech.jobs_dir = folder.to_str().expect("text").into();
+    change(&mut config);
+    Hub::start(engines, config).await
+}
+
+async fn ask(hub: &Hub, method: Method, path: &str) -> Response {
+    client()
+        .request(method, format!("http://{}/v1/audio/speech/jobs{path}", hub.address))
+        .send()
+        .await
+        .expect("an answer")
+}
+
+async fn look(hub: &Hub, id: &str) -> Value {
+    ask(hub, Method::GET, &format!("/{id}")).await.json().await.expect("JSON")
+}
+
+async fn submit(hub: &Hub, body: Value) -> Response {
+    client().post(format!("http://{}/v1/audio/speech/jobs", hub.address)).json(&body).send().await.expect("an answer")
+}
+
+/// A job's id.
+async fn submitted(hub: &Hub, body: Value) -> String {
+    let response = submit(hub, body).await;
+    assert_eq!(response.status().as_u16(), 202);
+    let location = response.headers()["location"].to_str().expect("text").to_owned();
+    let job: Value = response.json().await.expect("JSON");
+    let id = job["id"].as_str().expect("an id").to_owned();
+    assert_eq!(location, format!("/v1/audio/speech/jobs/{id}"));
+    id
+}
+
+/// Waits until a job is as `right` has it.
+async fn until(hub: &Hub, id: &str, right: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..4_000 {
+        let job = look(hub, id).await;
+        if right(&job) {
+            return job;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    panic!("it never came: {}", look(hub, id).await);
+}
+
+fn is(status: &'static str) -> impl Fn(&Value) -> bool {
+    move |job| job["status"] == status
+}
+
+/// Three chunks.
+const TEXT: &str = "Hello there. This is the second sentence of the text. And this one is the third sentence of it.";
+
+fn wish(format: &str) -> Value {
+    json!({"model": "tts-1", "voice": "alloy", "input": TEXT, "response_format": format})
+}
+
+#[tokio::test]
+async fn a_job_is_spoken_and_its_file_fetched() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tts = Gated::new(1);
+    let hub = start(&tts, folder.path(), |_| {}).await;
+    let id = submitted(&hub, wish("pcm")).await;
+    let job = until(&hub, &id, |job| job["progress"]["chunks_done"] == 1).await;
+    assert_eq!(
+        (&job["status"], &job["progress"]["chunks_total"], &job["audio"]),
+        (&json!("running"), &json!(3), &Value::Null)
+    );
+    let early = ask(&hub, Method::GET, &format!("/{id}/audio")).await;
+    assert_eq!(early.status().as_u16(), 409, "nothing half-written is served");
+    tts.gate.add_permits(9);
+    let job = until(&hub, &id, is("completed")).await;
+    // The blanks between the chunks are not spoken.
+    let bytes = (TEXT.len() as u64 - 2) * MS_PER_CHAR * 48;
+    assert_eq!(
+        (&job["audio"]["bytes"], &job["progress"]["audio_seconds"]),
+        (&json!(bytes), &json!(bytes as f64 / 48e3))
+    );
+    let file = ask(&hub, Method::GET, &format!("/{id}/audio")).await;
+    assert_eq!(file.headers()["content-type"], "audio/pcm");
+    assert_eq!(file.bytes().await.expect("whole").len() as u64, bytes);
+    hub.until("voice_requests_total{endpoint=\"job\",outcome=\"ok\"} ", 1.0).await;
+    let list: Value = ask(&hub, Method::GET, "?limit=1").await.json().await.expect("JSON");
+    assert_eq!((&list["data"][0]["id"], &list["has_more"]), (&json!(id), &json!(false)));
+    assert_eq!(ask(&hub, Method::DELETE, &format!("/{id}")).await.status().as_u16(), 200);
+    assert_eq!(ask(&hub, Method::GET, &format!("/{id}/audio")).await.status().as_u16(), 404);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_goes_on_after_a_restart_where_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = Gated::new(2);
+    let hub = start(&first, folder.path(), |_| {}).await;
+    let id = submitted(&hub, wish("wav")).await;
+    let waiting = submitted(&hub, wish("mp3")).await;
+    until(&hub, &id, |job| job["progress"]["chunks_done"] == 2).await;
+    hub.stop().await;
+    let second = Gated::new(9);
+    let hub = start(&second, folder.path(), |_| {}).await;
+    let job = until(&hub, &id, is("completed")).await;
+    let said = [first.said(), second.said()].concat();
+    assert_eq!(said[..3].join(" "), TEXT, "each chunk once, in order");
+    let samples = (TEXT.len() as u64 - 2) * MS_PER_CHAR * 48;
+    assert_eq!(job["audio"]["bytes"], samples + 44);
+    until(&hub, &waiting, is("completed")).await;
+    hub.stop().await;
+    // What is finished stays, too.
+    let hub = start(&Gated::new(0), folder.path(), |_| {}).await;
+    let file = ask(&hub, Method::GET, &format!("/{id}/audio")).await.bytes().await.expect("whole");
+    assert_eq!((file.len() as u64, &file[..4]), (samples + 44, &b"RIFF"[..]));
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn who_asks_for_too_much_is_told_and_a_deleted_job_makes_room() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tts = Gated::new(0);
+    let hub =
+        start(&tts, folder.path(), |config| (config.speech.max_jobs, config.speech.max_job_chars) = (2, 500)).await;
+    let running = submitted(&hub, wish("pcm")).await;
+    until(&hub, &running, is("running")).await;
+    submitted(&hub, wish("pcm")).await;
+    let refused = submit(&hub, wish("pcm")).await;
+    assert_eq!((refused.status().as_u16(), refused.headers().contains_key("retry-after")), (429, true));
+    assert_eq!(ask(&hub, Method::DELETE, &format!("/{running}")).await.status().as_u16(), 200);
+    hub.until("voice_requests_total{endpoint=\"job\",outcome=\"cancelled\"} ", 1.0).await;
+    submitted(&hub, wish("pcm")).await;
+    let long = submit(&hub, json!({"input": "word ".repeat(101), "voice": "alloy"})).await;
+    assert_eq!(long.status().as_u16(), 400);
+    assert_eq!(ask(&hub, Method::GET, "/job_none").await.status().as_u16(), 404);
+    assert_eq!(ask(&hub, Method::DELETE, "/..%2Fjobs.db").await.status().as_u16(), 404);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_full_disk_ends_the_job_in_plain_words_and_the_next_one_is_done() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let tts = Gated::new(0);
+    let hub = start(&tts, folder.path(), |_| {}).await;
+    let id = submitted(&hub, wish("pcm")).await;
+    std::os::unix::fs::symlink("/dev/full", folder.path().join(format!("{id}.pcm"))).expect("linked");
+    tts.gate.add_permits(9);
+    let job = until(&hub, &id, is("failed")).await;
+    assert_eq!(job["error"], json!({"code": "disk_full", "message": "The server's disk is full."}));
+    let audio = ask(&hub, Method::GET, &format!("/{id}/audio")).await;
+    assert_eq!(audio.status().as_u16(), 409);
+    let next = submitted(&hub, wish("flac")).await;
+    until(&hub, &next, is("completed")).await;
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_hub_leaves_the_first_ones_jobs_alone() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let first = start(&Gated::new(0), folder.path(), |_| {}).await;
+    let id = submitted(&first, wish("pcm")).await;
+    let other = Gated::new(9);
+    let second = start(&other, folder.path(), |_| {}).await;
+    let refused = submit(&second, wish("pcm")).await;
+    assert_eq!(refused.status().as_u16(), 503);
+    assert_eq!(look(&first, &id).await["id"], json!(id));
+    assert!(other.said().is_empty());
+    second.stop().await;
+    first.stop().await;
+    let without = start(&other, Path::new(""), |_| {}).await;
+    assert_eq!(submit(&without, wish("pcm")).await.status().as_u16(), 404);
+    without.stop().await;
+}
