@@ -42,7 +42,7 @@ files = [{ role = "model", path = "ears.bin", from = "gone.bin", about_mb = 1 }]
 struct Mirror {
     open: watch::Receiver<bool>,
     /// What was asked for: the address as it came, and the range.
-    asked: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    asked: Arc<Mutex<Asked>>,
 }
 
 impl Mirror {
