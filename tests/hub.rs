@@ -44,6 +44,10 @@ pub struct Hub {
     served: Option<JoinHandle<std::io::Result<()>>>,
 }
 
+fn find(metrics: &str, series: &str) -> Option<f64> {
+    metrics.lines().find_map(|line| line.strip_prefix(series))?.trim().parse().ok()
+}
+
 impl Hub {
     pub async fn start(engines: Engines, config: Config) -> Self {
         Self::with_keys(engines, config, Keys::default()).await
@@ -90,14 +94,13 @@ impl Hub {
     /// The value of a line of `/metrics`.
     pub fn metric(&self, series: &str) -> f64 {
         let text = self.metrics.render();
-        let line = text.lines().find_map(|line| line.strip_prefix(series));
-        line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("{series} in {text}"))
+        find(&text, series).unwrap_or_else(|| panic!("{series} in {text}"))
     }
 
-    /// Waits for a metric to reach a value.
+    /// Waits for a metric to reach a value; some are there from their first event on only.
     pub async fn until(&self, series: &str, value: f64) {
         let reached = async {
-            while self.metric(series) != value {
+            while find(&self.metrics.render(), series) != Some(value) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };

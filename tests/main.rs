@@ -19,6 +19,7 @@ mod load;
 mod mcp;
 mod models;
 mod monitoring;
+mod neural_voices;
 mod noise_reduction;
 mod pressure;
 mod pull;

@@ -88,7 +88,7 @@ pub const KEYS: &[Key] = &[
     key("llm", "max_tokens", Rule::Whole(1, 1_000_000, "tokens")),
     key("llm", "first_token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
-    key("tts", "engine", Rule::OneOf(&["auto", "flite", "openai"])),
+    key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "openai", "fish"])),
     key("tts", "voice", Rule::Name),
     key("tts", "speed", Rule::Number(0.25, 4.0)),
     key("tts", "lanes", Rule::Whole(1, 64, "lanes")),

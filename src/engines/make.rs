@@ -4,7 +4,9 @@ use super::StageFailure;
 use crate::config::Config;
 use crate::llm::{Llm, LlmError};
 use crate::stt::{Stt, SttError};
+use crate::tts::fish::Fish;
 use crate::tts::flite::Flite;
+use crate::tts::kokoro::KokoroTts;
 use crate::tts::local::{Lanes, LocalTts};
 use crate::tts::openai::OpenAiTts;
 use crate::tts::{Tts, TtsConfig, TtsError};
@@ -23,7 +25,7 @@ pub(super) fn names(stage: &str) -> &'static [&'static str] {
         "turn" => &["auto", "smart-turn"],
         "stt" => &["auto", "sphinx", "whisper", "openai"],
         "llm" => &["assistant", "openai"],
-        "tts" => &["auto", "flite", "openai"],
+        "tts" => &["auto", "flite", "piper", "kokoro", "openai", "fish"],
         _ => &[],
     }
 }
@@ -73,14 +75,17 @@ pub fn llm(config: &Config) -> Result<Arc<dyn Llm>, StageFailure> {
 pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
     let made: Result<Arc<dyn Tts>, TtsError> = match config.tts.engine.as_str() {
         "flite" => flite(&config.tts).map(|engine| Arc::new(engine) as _),
+        "piper" => crate::tts::piper::start(&config.tts, &config.onnx),
+        "kokoro" => KokoroTts::start(&config.tts, &config.onnx).map(|engine| Arc::new(engine) as _),
         "openai" => OpenAiTts::new(&config.tts).map(|engine| Arc::new(engine) as _),
+        "fish" => Fish::new(&config.tts).map(|engine| Arc::new(engine) as _),
         _ => Err(TtsError::Unavailable(NO_SUCH.into())),
     };
     made.map_err(|error| StageFailure::new("tts", &config.tts.engine, error))
 }
 
 fn flite(config: &TtsConfig) -> Result<LocalTts<Flite>, TtsError> {
-    let lanes = Lanes { n_lanes: config.lanes, patience: Duration::from_millis(config.timeout_ms) };
     let voice = config.voice.clone();
+    let lanes = Lanes { n_lanes: config.lanes, patience: Duration::from_millis(config.timeout_ms) };
     LocalTts::start("flite", lanes, move || Flite::open(&voice))
 }

@@ -91,12 +91,12 @@ impl App {
         let journal = Journal::new(config.server.turns_kept, config.server.keep_transcripts, engines.names());
         let setup = Setup {
             journal: Arc::new(journal),
-            engines,
             turn: config.turn,
             speculation: config.speculation,
             session: config.session,
-            voice: config.tts.voice,
+            voice: config.tts.first_voice(engines.tts.as_ref()),
             speed: config.tts.speed,
+            engines,
             instructions: config.llm.system_prompt,
             model: "antiphon".into(),
             language: Some(config.stt.language).filter(|language| !language.is_empty()),

@@ -22,7 +22,7 @@ struct Asked {
 
 /// For a request of this body. Waits while a model is loaded.
 pub(super) async fn chosen(app: &App, body: &[u8]) -> Result<Chosen, ApiError> {
-    let (mut engines, mut names) = (app.setup().engines.clone(), app.speech.names.clone());
+    let (mut engines, mut names) = (app.setup().engines.clone(), super::names(app));
     // What is no JSON is refused by who reads all of it.
     let asked = serde_json::from_slice::<Asked>(body).ok().and_then(|asked| asked.model);
     let Some(model) = asked.filter(|model| *model != engines.tts.name()) else { return Ok(Chosen { engines, names }) };

@@ -8,7 +8,7 @@ use super::error::ApiError;
 use super::metering::Metered;
 use super::request::{Judge, Wish};
 use super::speaking::{Speaking, Spoken};
-use super::{MAX_JSON_BYTES, body_of};
+use super::{MAX_JSON_BYTES, body_of, names};
 use crate::audio::encode::{Encoder, RATE};
 use crate::server::app::App;
 use crate::telemetry::Endpoint;
@@ -73,6 +73,7 @@ async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Res
             tts: chosen.engines.tts.clone(),
             tasks: app.setup.tasks.clone(),
             ahead: speech.config.chunks_ahead,
+            is_heard: true,
         };
         let mut sound = speaking.speak(&wish, 0).boxed();
         let first = first_sound(&mut sound).await?;
