@@ -34,7 +34,7 @@ precision = "f16"
 files = [{ role = "model", path = "ears.bin", bytes = 10, sha1 = "87acec17cd9dcd20a716cc2cf67417b71c8a7016" }]
 [[model.variant]]
 precision = "q8_0"
-files = [{ role = "model", path = "ears.bin", from = "gone.bin", about_mb = 1 }]
+files = [{ role = "model", path = "gone.bin", about_mb = 1 }]
 "#;
 
 /// A mirror that has one file and sends half of it before it waits for `open`.
