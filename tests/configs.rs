@@ -131,7 +131,7 @@ fn wrong_values_are_named_with_what_would_be_right() {
         &[],
         r#"2: turn.threshold = 1.5: write a number from 0 to 1
          3: turn.min_speech_ms = "100": write a whole number from 0 to 2000 (milliseconds)
-         5: tts.engine = "flit": write "auto" or "flite" or "openai"; did you mean "flite"?
+         5: tts.engine = "flit": write "auto" or "flite" or "piper" or "kokoro" or "openai" or "fish"; did you mean "flite"?
          6: tts.speed = nan: write a number from 0.25 to 4
          8: stt.base_url = "localhost:80": write an address such as "http://127.0.0.1:11434/v1""#,
     );
@@ -193,13 +193,13 @@ fn wrong_variables_are_named() {
             ("ANTIPHON_LLM_ENGINE", "openai"),
             ("ANTIPHON_LMM__ENGINE", "openai"),
             ("ANTIPHON_TTS__SPEED", "fast"),
-            ("ANTIPHON_STT__ENGINE", "whisper"),
+            ("ANTIPHON_STT__ENGINE", "parrot"),
         ],
         r#"2: turn.threshold = 2: write a number from 0 to 1
          environment variable ANTIPHON_LLM_ENGINE: did you mean ANTIPHON_LLM__ENGINE?
          environment variable ANTIPHON_LLM__ENGNIE: there is no such key; did you mean ANTIPHON_LLM__ENGINE?
          environment variable ANTIPHON_LMM__ENGINE: there is no section [lmm]; did you mean [llm]?
-         environment variable ANTIPHON_STT__ENGINE: stt.engine = "whisper": write "auto" or "sphinx" or "openai"
+         environment variable ANTIPHON_STT__ENGINE: stt.engine = "parrot": write "auto" or "sphinx" or "whisper" or "openai"
          environment variable ANTIPHON_TTS__SPEED: tts.speed = "fast": write a number from 0.25 to 4"#,
     );
     let options = vec![("server", "listen", "here".to_owned())];

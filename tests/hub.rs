@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Fake engines: what is heard, what is answered, a tone for a voice.
 pub fn engines(stt: FakeStt, llm: FakeLlm, tts: FakeTts) -> Engines {
-    Engines { vad: Arc::new(FakeVad), stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
+    Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
 }
 
 /// A hub that hears and answers this.
@@ -42,6 +42,10 @@ pub struct Hub {
     pub metrics: Metrics,
     stop: CancellationToken,
     served: Option<JoinHandle<std::io::Result<()>>>,
+}
+
+fn find(metrics: &str, series: &str) -> Option<f64> {
+    metrics.lines().find_map(|line| line.strip_prefix(series))?.trim().parse().ok()
 }
 
 impl Hub {
@@ -90,14 +94,13 @@ impl Hub {
     /// The value of a line of `/metrics`.
     pub fn metric(&self, series: &str) -> f64 {
         let text = self.metrics.render();
-        let line = text.lines().find_map(|line| line.strip_prefix(series));
-        line.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("{series} in {text}"))
+        find(&text, series).unwrap_or_else(|| panic!("{series} in {text}"))
     }
 
-    /// Waits for a metric to reach a value.
+    /// Waits for a metric to reach a value; some are there from their first event on only.
     pub async fn until(&self, series: &str, value: f64) {
         let reached = async {
-            while self.metric(series) != value {
+            while find(&self.metrics.render(), series) != Some(value) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };

@@ -51,11 +51,12 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     // One chunk after the other.
     config.tts.lanes = 1;
     let text = text(&args.text)?;
-    let voice = args.voice.unwrap_or_else(|| config.tts.voice.clone());
-    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(config.tts.speed), unplayed: None };
-    let wait = Duration::from_millis(config.tts.timeout_ms);
+    let tts = config.tts.clone();
+    let wait = Duration::from_millis(tts.timeout_ms);
     let engine = blocking(move || crate::engines::tts(&config)).await?.map_err(crate::engines::EnginesError::from)?;
-    known_voice(engine.as_ref(), &request.voice)?;
+    let voice = args.voice.unwrap_or_else(|| tts.first_voice(engine.as_ref()));
+    engine.check_voice(&voice).map_err(CliError::Usage)?;
+    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(tts.speed), unplayed: None };
     let pcm = speak(engine.as_ref(), &request, wait).await?;
     files::write(&args.output, &pcm)?;
     let ms = pcm.duration().as_millis();
@@ -86,15 +87,6 @@ fn text(argument: &str) -> Result<String, CliError> {
     }
     let text = text.trim().to_owned();
     if text.is_empty() { Err(CliError::Usage("there is nothing to say: the text is empty".into())) } else { Ok(text) }
-}
-
-/// An engine speaks with its default voice where it does not know one; a person who typed a name wants to know.
-fn known_voice(engine: &dyn Tts, voice: &str) -> Result<(), CliError> {
-    let voices: Vec<_> = engine.voices().iter().map(|voice| voice.id.as_str()).collect();
-    if voices.contains(&voice) {
-        return Ok(());
-    }
-    Err(CliError::Usage(format!("there is no voice {voice:?}; {} has {}", engine.name(), voices.join(", "))))
 }
 
 /// All of the text, in one piece of audio. The first sound may take `wait`, and each further piece again.
@@ -162,7 +154,7 @@ mod tests {
     fn wrong_arguments_are_refused() {
         assert!(speed("0.2").is_err() && speed("NaN").is_err() && speed("1.5") == Ok(1.5));
         assert!(matches!(text("  "), Err(CliError::Usage(_))));
-        let error = known_voice(&FakeTts::default(), "bob").expect_err("unknown").to_string();
+        let error = FakeTts::default().check_voice("bob").expect_err("unknown");
         assert_eq!(error, "there is no voice \"bob\"; fake has tone");
     }
 }

@@ -70,7 +70,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         page(address, tls.is_some()),
         engines(&config, &served),
         "voices",
-        voices.join(", "),
+        crate::tts::listed(&voices),
     ))?;
     let parts = Parts { config, engines: loaded, metrics: Metrics::new(), keys, tls, stock: Some((stock, served)) };
     let served = server::serve(listener, parts, stop).await;

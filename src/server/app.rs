@@ -91,12 +91,12 @@ impl App {
         let journal = Journal::new(config.server.turns_kept, config.server.keep_transcripts, engines.names());
         let setup = Setup {
             journal: Arc::new(journal),
-            engines,
             turn: config.turn,
             speculation: config.speculation,
             session: config.session,
-            voice: config.tts.voice,
+            voice: config.tts.first_voice(engines.tts.as_ref()),
             speed: config.tts.speed,
+            engines,
             instructions: config.llm.system_prompt,
             model: "antiphon".into(),
             language: Some(config.stt.language).filter(|language| !language.is_empty()),
@@ -233,7 +233,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_session_takes_what_the_others_need() {
         let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
-        let engines = Engines { vad: Arc::new(FakeVad), stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
+        let engines =
+            Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
         let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
         let app = App::new(Parts { config, engines, metrics, keys, tls: None, stock: None });
         let (greedy, modest) = (App::session_budget(), App::session_budget());

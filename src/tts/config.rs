@@ -1,24 +1,28 @@
 //! The `[tts]` section.
 
+use super::Tts;
 use serde::{Deserialize, Serialize};
+
+/// The default of `tts.voice`, one of flite's.
+const DEFAULT_VOICE: &str = "slt";
 
 /// Settings of text to speech. Each key is documented in `configs/default.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TtsConfig {
-    /// `auto`, `flite` or `openai`.
+    /// `auto`, `flite`, `piper`, `kokoro`, `openai` or `fish`.
     pub engine: String,
     /// The voice sessions begin with.
     pub voice: String,
     /// Rate of speech sessions begin with, 0.25 to 4.0.
     pub speed: f32,
-    /// `flite`: how many chunks are synthesized at once.
+    /// `flite`, `piper`, `kokoro`: how many chunks are synthesized at once.
     pub lanes: usize,
-    /// `openai`: address up to and including `/v1`.
+    /// `openai`, `fish`: address up to and including `/v1`.
     pub base_url: String,
-    /// `openai`: the model's name.
+    /// `openai`, `fish`: the model's name. `piper`, `kokoro`: its file or folder.
     pub model: String,
-    /// `openai`: the environment variable that holds the key; empty: no key.
+    /// `openai`, `fish`: the environment variable that holds the key; empty: no key.
     pub api_key_env: String,
     /// Neural voices whose model takes several chunks a run: at most so many; 0: 1 on the processor, 8 on a GPU.
     pub max_batch_size: usize,
@@ -28,11 +32,27 @@ pub struct TtsConfig {
     pub timeout_ms: u64,
 }
 
+impl TtsConfig {
+    /// The voice that was chosen for an engine other than flite; `None` where the setting was left at its default, which
+    /// names one of flite's.
+    pub fn chosen_voice(&self) -> Option<&str> {
+        (self.voice != DEFAULT_VOICE).then_some(self.voice.as_str())
+    }
+
+    /// The voice sessions begin with: the configured one, or the engine's first where it has none of that name.
+    pub fn first_voice(&self, engine: &dyn Tts) -> String {
+        if engine.check_voice(&self.voice).is_ok() {
+            return self.voice.clone();
+        }
+        engine.voices().first().map_or_else(|| self.voice.clone(), |voice| voice.id.clone())
+    }
+}
+
 impl Default for TtsConfig {
     fn default() -> Self {
         Self {
             engine: "auto".into(),
-            voice: "slt".into(),
+            voice: DEFAULT_VOICE.into(),
             speed: 1.0,
             lanes: 2,
             base_url: "https://api.openai.com/v1".into(),

@@ -7,6 +7,7 @@ pub mod batched;
 mod config;
 mod error;
 pub mod fake;
+pub mod fish;
 pub mod flite;
 pub mod kokoro;
 pub mod local;
@@ -14,6 +15,7 @@ mod neural;
 pub mod openai;
 pub mod phonemes;
 pub mod piper;
+mod streamed;
 mod trim;
 
 pub use config::TtsConfig;

@@ -86,7 +86,7 @@ export function madeUpTurn(seed, startedAt) {
     heard_by: failed ? null : random() < 0.7 ? 'report' : 'estimate',
     parts: failed ? parts.slice(0, 3) : parts,
     stages,
-    waits: { stt_decoder_ms: 0, tts_queue_ms: round(lengths.queue) },
+    waits: { stt_decoder_ms: round(lengths.queue) },
     guesses,
     wasted_ms: guesses.filter(({ outcome }) => outcome !== 'confirmed').length * 41.5,
     endpointing: kind === 'typed' ? null : { probability: 0.87, wait_ms: round(lengths.endpointing), spoken_ms: 1480, wording: 'question', energy_fall_db: 11.2, pitch_fall_semitones: 2.1, n_pauses: 1, typical_pause_ms: 320 },

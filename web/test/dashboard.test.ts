@@ -180,7 +180,7 @@ describe('numbers', () => {
     expect([0, 0.03, 0.42, 9.97, 312.4, 999.6, 2_340, 90_000].map(duration)).toEqual(['0 ms', '0 ms', '0.4 ms', '10 ms', '312 ms', '1.00 s', '2.34 s', '1.5 min']);
     expect([512, 2_048, 150 * 2 ** 20].map(bytes)).toEqual(['512 B', '2.0 KiB', '150 MiB']);
     expect([0, 0.004, 0.5, 0.9996, 1].map(percent)).toEqual(['0 %', '0.4 %', '50 %', '99.9 %', '100 %']);
-    expect([fieldName('tts_queue_ms'), fieldName('n_pauses'), fieldName('energy_fall_db')]).toEqual(['tts queue', 'pauses', 'energy fall']);
+    expect([fieldName('stt_decoder_ms'), fieldName('n_pauses'), fieldName('energy_fall_db')]).toEqual(['stt decoder', 'pauses', 'energy fall']);
     expect([fieldValue('wait_ms', 412), fieldValue('model_probability', 0.87), fieldValue('wording', 'question'), fieldValue('n_pauses', 2)]).toEqual(['412 ms', '87 %', 'question', '2']);
   });
 });

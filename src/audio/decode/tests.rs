@@ -1,3 +1,5 @@
+//! Files of every kind, whole, foreign and broken.
+
 use super::*;
 use crate::audio::encode::{Encoder, FileFormat, RATE as MADE};
 use crate::audio::wav;

@@ -1,3 +1,5 @@
+//! What is written is read back.
+
 use super::super::decode::{Decoder, duration};
 use super::*;
 use crate::units::SampleRate;

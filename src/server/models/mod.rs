@@ -159,6 +159,6 @@ fn takes_the_best(stock: &Stock, stage: Stage) -> bool {
         Stage::Vad => config.vad.engine == AUTO,
         Stage::Stt => config.stt.engine == AUTO,
         Stage::Tts => config.tts.engine == AUTO,
-        Stage::Turn => false,
+        Stage::Turn => config.turn.model == AUTO,
     }
 }

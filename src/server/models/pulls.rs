@@ -3,8 +3,9 @@
 use super::super::app::App;
 use super::super::guard::refused;
 use super::takes_the_best;
-use crate::engines::{Served, Standing, Stock};
-use crate::registry::{Entry, Patience, Progress, Puller, Variant};
+use crate::engines::{Served, StageFailure, Standing, Stock};
+use crate::registry::{Entry, Patience, Progress, Puller, Stage, Variant, locate};
+use crate::tts::Tts;
 use arc_swap::ArcSwap;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -63,6 +64,18 @@ impl Pulls {
     /// `None`: engines were given that nothing is to change.
     pub(in crate::server) fn new(stock: Option<Arc<Stock>>, served: Vec<Served>) -> Self {
         Self { stock, served: ArcSwap::from_pointee(served), pulls: Mutex::default() }
+    }
+
+    /// The voice engine of a model that a request names; `None` where it is no model of that stage, or not on the disk.
+    pub(in crate::server) async fn tts(&self, model: &str) -> Option<Result<Arc<dyn Tts>, StageFailure>> {
+        let (stock, model) = (self.stock()?, model.to_owned());
+        let load = move || {
+            let wanted = stock.catalog().find(&model).ok()?;
+            let serves = wanted.entry.stage == Stage::Tts && stock.knows(Stage::Tts, &wanted.entry.family);
+            let is_here = serves && locate(&stock.config().models, wanted).is_ok();
+            is_here.then(|| stock.tts(&model))
+        };
+        tokio::task::spawn_blocking(load).await.ok().flatten()
     }
 
     pub(super) fn stock(&self) -> Option<Arc<Stock>> {
@@ -149,8 +162,9 @@ async fn pulled(
         return State::Failed { message: error.to_string() };
     }
     if !takes_the_best(stock, entry.stage) {
+        let key = if entry.stage == Stage::Turn { "model" } else { "engine" };
         let message =
-            format!("It is here. To let it serve, set {0}.engine to \"auto\" and start the hub again.", entry.stage);
+            format!("It is here. To let it serve, set {}.{key} to \"auto\" and start the hub again.", entry.stage);
         return State::Done { serves: false, message };
     }
     told.send_replace(State::Loading);

@@ -4,6 +4,7 @@
 //! the same ports, and wait for them as sessions do; how many are worked on at once is bounded here, before a byte of their
 //! bodies is read. Nothing of what is spoken or written down is logged.
 
+mod chosen;
 mod create;
 mod cutting;
 mod error;

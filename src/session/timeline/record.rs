@@ -206,8 +206,6 @@ pub struct StageRun {
 pub struct Waits {
     /// For a free decoder; most of it passes while the person speaks.
     pub stt_decoder_ms: Option<f64>,
-    /// For a free lane of the voice, of the first chunk.
-    pub tts_queue_ms: Option<f64>,
 }
 
 /// An answer begun early.

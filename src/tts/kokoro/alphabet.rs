@@ -252,7 +252,7 @@ mod tests {
         check("en-us", Rules::American, "Hello, world!", "həlˈO, wˈɜɹld!");
         check("en-us", Rules::American, "Boys say now: my judge", "bˈYz sˈA nˈW: mI ʤˈʌʤ");
         check("en-us", Rules::American, "A bottle, a button… better", "ə bˈɑTᵊl, ə bˈʌtn… bˈɛTəɹ");
-        check("en-gb", Rules::British, "Hello there", "həlˈQ ðɛː");
+        check("en-gb", Rules::British, "Hello there", "həlˈQ ðˈɛː");
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! The `kokoro` engine: Kokoro-82M by ONNX Runtime, at 24 kHz, with voices that can be mixed.
 //!
-//! Made by `engines`; [`Kokoro`] is one replica, driven by [`crate::tts::local`], [`KokoroTts`] the port in front of them.
+//! Made by `engines`, as replicas in lanes with [`KokoroTts`] in front of them.
 //! Both published exports are taken: the one whose ids are called `input_ids`, and the one where they are `tokens`. Text
 //! becomes phonemes by espeak-ng, in the model's own letters (see [`alphabet`]); at most 510 tokens are one run, more are cut
 //! at punctuation or between words. Sound comes when the run is done, in pieces; a cancel ends the run at its next operator.
-//! The published graphs take one text at a time, so this family uses replicas instead of batches.
+//! The published graphs take one text at a time, so they are run as replicas; one that takes several (with an input
+//! `input_lengths` and an output `lengths`) is run in batches where the configuration allows it.
 //!
 //! A voice's first letter is its language: a American, b British English, e Spanish, f French, h Hindi, i Italian, p
 //! Brazilian Portuguese; a name without such a beginning is taken for American. Japanese (j) and Chinese (z) voices are left
@@ -15,19 +16,19 @@ mod alphabet;
 mod mix;
 mod packs;
 
-use super::local::{Lanes, LocalTts};
-use super::neural::{self, Player, Utterance};
+use super::neural::{self, Failure, Family, Item, Utterance};
 use super::phonemes::{Border, Phonemizer, pieces};
-use super::{SpeechRequest, Tts, TtsEngine, TtsError, Voice};
-use crate::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Runtime, Signature, Tensor};
+use super::{SpeechRequest, Tts, TtsConfig, TtsError, Voice};
+use crate::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
 use crate::units::{Pcm, SampleRate};
 use alphabet::{MAX_TOKENS, PAD, Rules};
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use packs::{Packs, STYLE};
 use std::collections::HashMap;
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 /// Of every Kokoro.
@@ -35,10 +36,17 @@ pub const RATE: SampleRate = SampleRate::HZ_24000;
 
 const SPEED: Port = Port::new("speed", &[Kind::F32, Kind::F16, Kind::I32, Kind::I64], 1);
 const STYLE_PORT: Port = Port::new("style", &[Kind::F32, Kind::F16], 2);
+/// What an export that takes several texts asks for: the number of ids of each.
+const INPUT_LENGTHS: &str = "input_lengths";
 /// The export of `onnx-community/Kokoro-82M-v1.0-ONNX` and of later `kokoro-onnx` releases.
 static BY_INPUT_IDS: Signature = Signature {
     family: "Kokoro model",
-    inputs: &[Port::new("input_ids", &[Kind::I64], 2), STYLE_PORT, SPEED],
+    inputs: &[
+        Port::new("input_ids", &[Kind::I64], 2),
+        STYLE_PORT,
+        SPEED,
+        Port::new(INPUT_LENGTHS, &[Kind::I64], 1).optional(),
+    ],
     outputs: &[],
 };
 /// The export of earlier `kokoro-onnx` releases.
@@ -50,8 +58,6 @@ static BY_TOKENS: Signature = Signature {
 
 /// The voice that speaks where none is chosen, if it is there: the best of v1.0 by its own list of voices.
 const FAVOURITE: &str = "af_heart";
-/// Spoken once while the engine is made.
-const WARM_UP: &str = "One two three.";
 
 /// Languages by a voice's first letter: BCP-47, espeak-ng's tag, whose rules.
 const LANGUAGES: [(char, &str, &str, Rules); 7] = [
@@ -64,37 +70,28 @@ const LANGUAGES: [(char, &str, &str, Rules); 7] = [
     ('p', "pt-BR", "pt-br", Rules::Other),
 ];
 
-/// What the engine is made of.
-#[derive(Clone, Debug)]
-pub struct KokoroOptions {
-    /// `tts.model`: the `.onnx` file, or the folder it lies in; the voices lie beside it.
-    pub model: String,
-    /// The voice or mixture sessions begin with; `None`: `af_heart`, or the first there is.
-    pub voice: Option<String>,
-    /// The `[onnx]` section.
-    pub onnx: OnnxConfig,
-}
-
 /// The port: replicas, and what they all know of voices.
 pub struct KokoroTts {
-    lanes: LocalTts<Kokoro>,
+    lanes: Arc<dyn Tts>,
     packs: Arc<Packs>,
 }
 
 impl KokoroTts {
-    /// Loads the voices once and the model for each lane. Blocks for a second or so each. [`TtsError::Unavailable`] says
-    /// what is missing or wrong.
-    pub fn start(options: &KokoroOptions, lanes: Lanes) -> Result<Self, TtsError> {
-        let path = neural::model_file(&options.model, "a Kokoro model")?;
+    /// Loads the voices once and the model for each lane. `config.model` is the `.onnx` file or the folder it lies in, the
+    /// voices lie beside it; the chosen voice may be a mixture. Blocks for a second or so each. [`TtsError::Unavailable`]
+    /// says what is missing or wrong.
+    pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Self, TtsError> {
+        let path = neural::model_file(&config.model, "a Kokoro model")?;
         let packs = Arc::new(speakable(Packs::beside(&path)?, &path)?);
-        if let Some(voice) = &options.voice {
+        if let Some(voice) = config.chosen_voice() {
             mix::parse(voice, |name| packs.has(name)).map_err(|why| {
                 let names: Vec<_> = packs.names().collect();
                 TtsError::Unavailable(format!("tts.voice = {voice:?}: {why}; the voices are {}", super::listed(&names)))
             })?;
         }
-        let (shared, options) = (packs.clone(), options.clone());
-        let lanes = LocalTts::start("kokoro", lanes, move || Kokoro::open(&path, &options, shared.clone()))?;
+        let (shared, voice, onnx) = (packs.clone(), config.chosen_voice().map(str::to_owned), onnx.clone());
+        let make = move || Kokoro::open(&path, voice.as_deref(), &onnx, shared.clone());
+        let lanes = neural::serve("kokoro", config, make)?;
         Ok(Self { lanes, packs })
     }
 }
@@ -102,6 +99,10 @@ impl KokoroTts {
 impl Tts for KokoroTts {
     fn name(&self) -> &str {
         self.lanes.name()
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), TtsError>> {
+        self.lanes.warm()
     }
 
     fn waiting(&self) -> usize {
@@ -161,7 +162,7 @@ fn language(name: &str) -> (&'static str, &'static str, Rules) {
 }
 
 /// One replica.
-pub struct Kokoro {
+struct Kokoro {
     model: Model,
     /// What its ids are called.
     ids: &'static str,
@@ -174,21 +175,17 @@ pub struct Kokoro {
 }
 
 impl Kokoro {
-    fn open(path: &Path, options: &KokoroOptions, packs: Arc<Packs>) -> Result<Self, TtsError> {
-        let runtime = Runtime::open(&options.onnx).map_err(neural::not_loaded)?;
+    fn open(path: &Path, voice: Option<&str>, onnx: &OnnxConfig, packs: Arc<Packs>) -> Result<Self, TtsError> {
+        let runtime = Runtime::open(onnx).map_err(neural::not_loaded)?;
         let model = runtime.load(path, &ModelOptions::default()).map_err(neural::not_loaded)?;
         let (ids, signature) = match model.input("tokens") {
             Some(_) => ("tokens", &BY_TOKENS),
             None => ("input_ids", &BY_INPUT_IDS),
         };
         model.check(signature).map_err(neural::not_loaded)?;
-        let voices = voices(&packs, options.voice.as_deref());
+        let voices = voices(&packs, voice);
         let (phonemizers, missing) = (HashMap::new(), HashMap::new());
-        let mut engine = Self { model, ids, packs, voices, phonemizers, missing };
-        let request = SpeechRequest { text: WARM_UP.into(), voice: String::new(), speed: 1.0, unplayed: None };
-        let made = engine.synthesize(&request, &CancellationToken::new(), &mut |_| ControlFlow::Continue(()));
-        made.map_err(|error| TtsError::Unavailable(format!("the model does not speak: {error}")))?;
-        Ok(engine)
+        Ok(Self { model, ids, packs, voices, phonemizers, missing })
     }
 
     /// The voices a request means, with their shares. A name that is none is the default voice; a bad mixture is an error.
@@ -201,19 +198,18 @@ impl Kokoro {
         parse(voice).map_err(TtsError::Unavailable)
     }
 
-    /// What the model speaks one after the other.
-    fn read(&mut self, text: &str, voice: &str) -> Result<Vec<Utterance>, TtsError> {
-        let (_, tag, rules) = language(voice);
-        let phonemizer = match self.phonemizers.get(tag) {
-            Some(phonemizer) => phonemizer,
-            None => {
-                let opened = Phonemizer::open(tag, true)?;
-                self.phonemizers.entry(tag).or_insert(opened)
-            }
-        };
-        let clauses = phonemizer.clauses(text)?;
-        let mut tokens = Vec::new();
-        for letter in alphabet::written(rules, &clauses).chars() {
+    /// A language's phonemes.
+    fn phonemizer(&mut self, tag: &'static str) -> Result<&Phonemizer, TtsError> {
+        if !self.phonemizers.contains_key(tag) {
+            self.phonemizers.insert(tag, Phonemizer::open(tag, true)?);
+        }
+        Ok(&self.phonemizers[tag])
+    }
+
+    /// The tokens of a text in Kokoro's letters.
+    fn tokens(&mut self, written: &str) -> Vec<i64> {
+        let mut tokens = Vec::with_capacity(written.len());
+        for letter in written.chars() {
             match alphabet::token(letter) {
                 Some(token) => tokens.push(token),
                 None => {
@@ -225,18 +221,38 @@ impl Kokoro {
                 }
             }
         }
+        tokens
+    }
+}
+
+impl Family for Kokoro {
+    fn voices(&self) -> &[Voice] {
+        &self.voices
+    }
+
+    fn rate(&self) -> SampleRate {
+        RATE
+    }
+
+    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<Utterance>, TtsError> {
+        let mix = self.mix(&request.voice)?;
+        let (_, tag, rules) = language(&mix[0].0);
+        let clauses = self.phonemizer(tag)?.clauses(&request.text)?;
+        let tokens = self.tokens(&alphabet::written(rules, &clauses));
         let pause = neural::pause_after(clauses.last().and_then(|clause| clause.mark));
         Ok(utterances(&tokens, pause))
     }
 
-    /// One run. `None` when it was cancelled.
-    fn run(
-        &self,
-        ids: &[i64],
-        style: &[f32],
-        speed: f32,
-        cancel: &CancellationToken,
-    ) -> Result<Option<Vec<f32>>, TtsError> {
+    fn run(&self, items: &[Item<'_>], speed: f32, cancel: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure> {
+        let (n, longest) = (items.len(), neural::longest(items));
+        let ids = neural::padded(items, longest);
+        let lengths: Vec<i64> = items.iter().map(|item| item.ids.len() as i64).collect();
+        let mut styles = Vec::with_capacity(n * STYLE);
+        for item in items {
+            let mix = self.mix(item.voice).map_err(Failure::Failed)?;
+            // Without the two pads.
+            styles.extend(self.packs.style(&mix, item.ids.len().saturating_sub(2)));
+        }
         // Some exports take whole speeds only.
         let whole = speed.round().max(1.0);
         let (as_f32, as_i32, as_i64) = ([speed], [whole as i32], [whole as i64]);
@@ -245,42 +261,28 @@ impl Kokoro {
             Some(Kind::I64) => Tensor::i64([1], &as_i64),
             _ => Tensor::f32([1], &as_f32),
         };
-        let inputs =
-            [(self.ids, Tensor::i64([1, ids.len()], ids)), ("style", Tensor::f32([1, STYLE], style)), ("speed", speed)];
-        neural::sound(self.model.run(&inputs, cancel).and_then(|outputs| outputs.into_f32()))
-    }
-}
-
-impl TtsEngine for Kokoro {
-    fn voices(&self) -> &[Voice] {
-        &self.voices
-    }
-
-    fn synthesize(
-        &mut self,
-        request: &SpeechRequest,
-        cancel: &CancellationToken,
-        sink: &mut dyn FnMut(Pcm) -> ControlFlow<()>,
-    ) -> Result<(), TtsError> {
-        let speed = neural::speed(request.speed);
-        let mix = self.mix(&request.voice)?;
-        let utterances = self.read(&request.text, &mix[0].0)?;
-        let mut player = Player { rate: RATE, cancel, sink };
-        for utterance in utterances {
-            let style = self.packs.style(&mix, utterance.ids.len() - 2);
-            let Some(sound) = self.run(&utterance.ids, &style, speed, cancel)? else {
-                return Ok(());
-            };
-            if player.play(&sound, utterance.pause.div_f32(speed)).is_break() {
-                return Ok(());
-            }
+        let mut inputs = vec![
+            (self.ids, Tensor::i64([n, longest], &ids)),
+            ("style", Tensor::f32([n, STYLE], &styles)),
+            ("speed", speed),
+        ];
+        if self.model.input(INPUT_LENGTHS).is_some() {
+            inputs.push((INPUT_LENGTHS, Tensor::i64([n], &lengths)));
         }
-        Ok(())
+        neural::sounds(self.model.run(&inputs, cancel)?, n)
+    }
+
+    fn provider(&self) -> Provider {
+        self.model.provider()
+    }
+
+    fn batches(&self) -> bool {
+        self.model.input(INPUT_LENGTHS).is_some() && neural::gives_lengths(&self.model, self.ids)
     }
 }
 
 /// Tokens between pads, in runs that fit the model; `pause` behind the last.
-fn utterances(tokens: &[i64], pause: std::time::Duration) -> Vec<Utterance> {
+fn utterances(tokens: &[i64], pause: Duration) -> Vec<Utterance> {
     let space = alphabet::token(' ').expect("the vocabulary has a space");
     let border = |token: i64| match token {
         // ; : , . ! ? and the dash and the ellipsis
@@ -297,7 +299,7 @@ fn utterances(tokens: &[i64], pause: std::time::Duration) -> Vec<Utterance> {
     let n = pieces.len();
     let framed = |(i, piece): (usize, Vec<i64>)| {
         let ids = [&[PAD], piece.as_slice(), &[PAD]].concat();
-        Utterance { ids, pause: if i + 1 == n { pause } else { std::time::Duration::ZERO } }
+        Utterance { ids, pause: if i + 1 == n { pause } else { Duration::ZERO } }
     };
     pieces.into_iter().enumerate().map(framed).collect()
 }
@@ -319,3 +321,6 @@ fn voices(packs: &Packs, chosen: Option<&str>) -> Vec<Voice> {
         })
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,11 +1,13 @@
 //! Bytes of a response body to samples.
 
+use crate::tts::streamed::Decode;
 use crate::units::{Pcm, SampleRate};
 
 /// Turns 16-bit little-endian mono bytes, cut anywhere, into samples.
 pub(super) struct PcmDecoder {
     rate: SampleRate,
     half: Option<u8>,
+    begun: bool,
 }
 
 impl PcmDecoder {
@@ -22,11 +24,16 @@ impl PcmDecoder {
         }
         let rate = parts.find_map(|part| part.strip_prefix("rate=")).and_then(|hz| hz.parse().ok());
         let rate = rate.filter(|hz| (8_000..=192_000).contains(hz)).map_or(SampleRate::HZ_24000, SampleRate::new);
-        Ok(Self { rate, half: None })
+        Ok(Self { rate, half: None, begun: false })
     }
+}
 
-    /// The samples that are complete now.
-    pub(super) fn push(&mut self, bytes: &[u8]) -> Pcm {
+impl Decode for PcmDecoder {
+    fn push(&mut self, bytes: &[u8]) -> Result<Pcm, String> {
+        if !self.begun && bytes.starts_with(b"RIFF") {
+            return Err(not_pcm("a WAV file"));
+        }
+        self.begun |= !bytes.is_empty();
         let mut samples = Vec::with_capacity(bytes.len() / 2 + 1);
         let mut bytes = bytes;
         if let (Some(low), Some((&high, rest))) = (self.half, bytes.split_first()) {
@@ -39,17 +46,17 @@ impl PcmDecoder {
         if let [low] = rest {
             self.half = Some(*low);
         }
-        Pcm { rate: self.rate, samples }
+        Ok(Pcm { rate: self.rate, samples })
     }
 
-    /// Whether the last byte was the first half of a sample.
-    pub(super) fn has_half_a_sample(&self) -> bool {
-        self.half.is_some()
+    fn end(&self) -> Result<Option<&'static str>, String> {
+        let odd = "the speech server sent an odd number of bytes; the last one is dropped";
+        Ok(self.half.is_some().then_some(odd))
     }
 }
 
 /// The message for a server that ignores `response_format`.
-pub(super) fn not_pcm(what: &str) -> String {
+fn not_pcm(what: &str) -> String {
     format!("the server sent {what} where raw 16-bit PCM was asked for (response_format \"pcm\")")
 }
 
@@ -81,11 +88,11 @@ mod tests {
                     break;
                 }
                 let (piece, later) = rest.split_at((*cut).min(rest.len()));
-                got.extend(decoder.push(piece).samples);
+                got.extend(decoder.push(piece).expect("sound").samples);
                 rest = later;
             }
             prop_assert_eq!(got, samples);
-            prop_assert!(!decoder.has_half_a_sample());
+            prop_assert_eq!(decoder.end(), Ok(None));
         }
     }
 }

@@ -8,10 +8,12 @@ use axum::extract::{ConnectInfo, State};
 use axum::http::HeaderMap;
 use axum::response::IntoResponse;
 use axum::routing::post;
+use futures_util::StreamExt;
 use futures_util::stream;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::mpsc;
 
 type Answer = Box<dyn Fn(usize) -> axum::response::Response + Send + Sync>;
@@ -202,7 +204,7 @@ async fn a_cut_in_mid_body_is_an_error_after_what_came() {
 async fn a_stall_in_mid_body_is_an_error() {
     let (feed, pieces) = fed();
     let (_, mut engine) = serve(move |_| streamed(&pieces)).await;
-    engine.deadlines.between_bytes = Duration::from_millis(20);
+    engine.server.deadlines.between_bytes = Duration::from_millis(20);
     let mut stream = engine.speak(say("marvin", 1.0));
     feed.send(vec![9, 0]).await.unwrap();
     assert_eq!(stream.next().await.unwrap().unwrap().samples, [9]);
@@ -213,7 +215,7 @@ async fn a_stall_in_mid_body_is_an_error() {
 async fn no_first_byte_is_a_timeout() {
     let (_feed, pieces) = fed();
     let (_, mut engine) = serve(move |_| streamed(&pieces)).await;
-    engine.deadlines.first_byte = Duration::from_millis(20);
+    engine.server.deadlines.first_byte = Duration::from_millis(20);
     assert!(matches!(all(&engine).await.1, Some(TtsError::Timeout(_))));
 }
 

@@ -1,9 +1,14 @@
 //! The engine against the fixture voices, whose sound follows from the ids (see tests/fixtures/voices.py).
 
 use super::*;
+use crate::tts::TtsEngine;
+use crate::tts::neural::Neural;
 use crate::units::SampleRate;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
 use std::f32::consts::TAU;
-use std::path::Path;
+use std::ops::ControlFlow;
+use voice::Scales;
 
 const TONE: &str = "en_US-tone-low";
 const CHOIR: &str = "en_GB-choir-medium";
@@ -12,20 +17,24 @@ fn path(model: &str) -> String {
     format!("{}/tests/fixtures/voices/piper/{model}.onnx", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn options(model: &str) -> PiperOptions {
-    PiperOptions { model: path(model), voice: None, onnx: OnnxConfig::default() }
+fn config(model: &str) -> TtsConfig {
+    TtsConfig { model: path(model), lanes: 1, ..TtsConfig::default() }
 }
 
-fn open(model: &str) -> Piper {
-    Piper::open(&options(model)).expect("the fixture opens; ONNX Runtime comes with `make onnxruntime`")
+fn opened(config: &TtsConfig) -> Result<Neural<Piper>, TtsError> {
+    Neural::warmed(Piper::open(config, &OnnxConfig::default())?)
+}
+
+fn open(model: &str) -> Neural<Piper> {
+    opened(&config(model)).expect("the fixture opens; ONNX Runtime comes with `make onnxruntime`")
 }
 
 fn request(text: &str, voice: &str, speed: f32) -> SpeechRequest {
     SpeechRequest { text: text.into(), voice: voice.into(), speed, unplayed: None }
 }
 
-fn pieces(engine: &mut Piper, request: &SpeechRequest) -> Vec<Vec<i16>> {
-    let (rate, mut out) = (engine.file.rate, Vec::new());
+fn pieces(engine: &mut Neural<Piper>, request: &SpeechRequest) -> Vec<Vec<i16>> {
+    let (rate, mut out) = (engine.0.file.rate, Vec::new());
     let made = engine.synthesize(request, &CancellationToken::new(), &mut |pcm| {
         assert_eq!(pcm.rate, rate);
         out.push(pcm.samples);
@@ -43,8 +52,8 @@ struct Expected {
 }
 
 impl Expected {
-    fn of(engine: &Piper) -> Self {
-        Self { rate: engine.file.rate.hz(), speaker: 0, scales: engine.file.scales }
+    fn of(engine: &Neural<Piper>) -> Self {
+        Self { rate: engine.0.file.rate.hz(), speaker: 0, scales: engine.0.file.scales }
     }
 
     fn sound(&self, ids: &[i64]) -> Vec<f32> {
@@ -58,10 +67,10 @@ impl Expected {
     }
 
     /// The same as samples, with the pause behind it.
-    fn samples(&self, ids: &[i64], pause_ms: usize) -> Vec<i16> {
+    fn samples(&self, ids: &[i64], pause_ms: f64) -> Vec<i16> {
         let sound = self.sound(ids);
         let mut samples: Vec<i16> = sound.iter().map(|sample| (sample * 32_767.0).round() as i16).collect();
-        samples.resize(samples.len() + pause_ms * self.rate as usize / 1_000, 0);
+        samples.resize(samples.len() + (pause_ms * f64::from(self.rate) / 1_000.0) as usize, 0);
         samples
     }
 }
@@ -86,11 +95,11 @@ fn ids(phonemes: &[i64]) -> Vec<i64> {
 fn a_chunk_is_its_phonemes_in_order() {
     let mut engine = open(TONE);
     assert_eq!((engine.voices()[0].id.as_str(), engine.voices()[0].language.as_str()), (TONE, "en-US"));
-    assert_eq!(engine.file.rate, SampleRate::HZ_16000);
+    assert_eq!(engine.0.file.rate, SampleRate::HZ_16000);
     // həlˈoʊ.
     let hello = ids(&[20, 59, 24, 120, 27, 100, 10]);
     let made = pieces(&mut engine, &request("Hello.", TONE, 1.0));
-    let expected = Expected::of(&engine).samples(&hello, 250);
+    let expected = Expected::of(&engine).samples(&hello, 250.0);
     assert_same(&made.concat(), &expected);
     assert!(made[..made.len() - 1].iter().all(|piece| piece.len() == 640), "pieces of 40 ms");
     assert!(made.len() > 5);
@@ -103,7 +112,7 @@ fn each_sentence_is_a_run_and_punctuation_stays() {
     let (word, comma) = ([20, 59, 24, 120, 27, 100], [8, 3]);
     let first = ids(&[&word[..], &comma, &word, &[4]].concat());
     let expected = Expected::of(&engine);
-    let expected = [expected.samples(&first, 250), expected.samples(&ids(&word), 0)].concat();
+    let expected = [expected.samples(&first, 250.0), expected.samples(&ids(&word), 0.0)].concat();
     assert_same(&pieces(&mut engine, &request("Hello, hello! Hello", TONE, 1.0)).concat(), &expected);
 }
 
@@ -114,29 +123,27 @@ fn speed_and_scales_reach_the_model() {
     for (asked, speed) in [(2.0, 2.0), (0.5, 0.5), (100.0, 4.0), (0.0, 0.25), (f32::NAN, 1.0)] {
         let mut expected = Expected::of(&engine);
         expected.scales.length /= speed;
-        let pause = (250.0 / speed) as usize;
+        let pause = 250.0 / f64::from(speed);
         assert_same(&pieces(&mut engine, &request("Hello.", TONE, asked)).concat(), &expected.samples(&hello, pause));
     }
-    engine.file.scales = Scales { noise: 0.667, length: 1.1, width: 0.8 };
-    let expected = Expected::of(&engine).samples(&hello, 250);
+    engine.0.file.scales = Scales { noise: 0.667, length: 1.1, width: 0.8 };
+    let expected = Expected::of(&engine).samples(&hello, 250.0);
     assert_same(&pieces(&mut engine, &request("Hello.", TONE, 1.0)).concat(), &expected);
 }
 
 #[test]
 fn each_speaker_is_a_voice_at_the_models_rate() {
-    let mut options = options(CHOIR);
-    options.voice = Some(format!("{CHOIR}#bob"));
-    let mut engine = Piper::open(&options).expect("the fixture opens");
+    let mut engine = opened(&TtsConfig { voice: format!("{CHOIR}#bob"), ..config(CHOIR) }).expect("the fixture opens");
     let ids_of: Vec<_> = engine.voices().iter().map(|voice| voice.id.clone()).collect();
     assert_eq!(ids_of, [format!("{CHOIR}#bob"), format!("{CHOIR}#ann"), format!("{CHOIR}#p3922")]);
-    assert_eq!(engine.file.rate.hz(), 22_050);
+    assert_eq!(engine.0.file.rate.hz(), 22_050);
     // The British "Hello.": həlˈəʊ.
     let hello = ids(&[20, 59, 24, 120, 59, 100, 10]);
     // A name that is none, a path among them, is spoken by the default voice.
     for (voice, speaker) in
         [("#ann", 0), ("#bob", 1), ("#p3922", 2), ("#nobody", 1), ("", 1), ("/../../etc/passwd", 1), ("#../ann", 1)]
     {
-        let expected = Expected { speaker, ..Expected::of(&engine) }.samples(&hello, 250);
+        let expected = Expected { speaker, ..Expected::of(&engine) }.samples(&hello, 250.0);
         let voice = format!("{CHOIR}{voice}");
         assert_same(&pieces(&mut engine, &request("Hello.", &voice, 1.0)).concat(), &expected);
     }
@@ -155,11 +162,66 @@ fn what_cannot_be_spoken_is_no_sound_and_no_error() {
 #[test]
 fn phonemes_without_an_id_are_left_out_and_counted() {
     let mut engine = open(TONE);
-    engine.file.ids.remove(&'ʊ');
+    engine.0.file.ids.remove(&'ʊ');
     let made = pieces(&mut engine, &request("Hello hello.", TONE, 1.0)).concat();
     let word = [20, 59, 24, 120, 27];
-    assert_same(&made, &Expected::of(&engine).samples(&ids(&[&word[..], &[3], &word, &[10]].concat()), 250));
-    assert_eq!(engine.missing, Missing::from([('ʊ', 2)]));
+    assert_same(&made, &Expected::of(&engine).samples(&ids(&[&word[..], &[3], &word, &[10]].concat()), 250.0));
+    assert_eq!(engine.0.missing, Missing::from([('ʊ', 2)]));
+}
+
+#[test]
+fn a_batch_gives_each_text_what_it_has_alone() {
+    let mut engine = open("batch");
+    assert!(engine.0.batches());
+    assert!(!open(CHOIR).0.batches(), "it tells no lengths");
+    let texts = [("Hello.", "batch#ann"), ("Good morning to all of you.", "batch#p3922"), ("No.", "batch#bob")];
+    let read =
+        texts.map(|(text, voice)| (engine.0.read(&request(text, voice, 1.0)).expect("read").remove(0).ids, voice));
+    let items: Vec<_> = read.iter().map(|(ids, voice)| Item { ids, voice }).collect();
+    let never = CancellationToken::new();
+    let batched = engine.0.run(&items, 1.25, &never).expect("sound");
+    assert_eq!(batched.len(), 3);
+    for (item, together) in items.iter().zip(&batched) {
+        assert_eq!(
+            engine.0.run(&[*item], 1.25, &never).expect("sound"),
+            std::slice::from_ref(together),
+            "{}",
+            item.voice
+        );
+    }
+    assert_eq!(batched[1].len(), items[1].ids.len() * 205, "256 / 1.25");
+}
+
+#[tokio::test]
+async fn listeners_who_share_a_batch_hear_what_they_hear_alone() {
+    let serve = |max_batch_size| {
+        let config = TtsConfig { max_batch_size, max_wait_ms: 20, ..config("batch") };
+        start(&config, &OnnxConfig::default()).expect("the fixture opens")
+    };
+    // Three of one size class and one of another; the second has two sentences, which are two steps.
+    let chunks = [
+        request("Hello to you.", "batch#ann", 1.0),
+        request("Good day. Good night.", "batch#bob", 1.0),
+        request("Nobody was there.", "batch#p3922", 1.0),
+        request("Good morning to all of you who listen at home.", "batch#ann", 1.0),
+        request("Hello to you.", "batch#ann", 2.0),
+        request("...", "batch#ann", 1.0),
+    ];
+    let (alone, together) = (serve(1), serve(8));
+    let mut expected = Vec::new();
+    for chunk in chunks.clone() {
+        expected.push(hear(alone.as_ref(), chunk).await);
+    }
+    assert!(expected[..5].iter().all(|sound| sound.len() > 1_000) && expected[5].is_empty());
+    for _ in 0..3 {
+        let heard = join_all(chunks.clone().map(|chunk| hear(together.as_ref(), chunk))).await;
+        assert!(heard == expected, "sample for sample");
+    }
+}
+
+async fn hear(voice: &dyn Tts, chunk: SpeechRequest) -> Vec<i16> {
+    let pieces: Vec<_> = voice.speak(chunk).map(|piece| piece.expect("sound").samples).collect().await;
+    pieces.concat()
 }
 
 #[test]
@@ -199,8 +261,8 @@ fn a_cancel_ends_the_run_itself() {
     });
 }
 
-fn refusal(options: &PiperOptions) -> String {
-    Piper::open(options).err().expect("refused").to_string()
+fn refusal(config: &TtsConfig) -> String {
+    opened(config).err().expect("refused").to_string()
 }
 
 #[test]
@@ -212,7 +274,7 @@ fn what_cannot_serve_is_refused_with_what_would_be_right() {
         std::fs::write(&target, &bytes[..(bytes.len() as f64 * share) as usize]).expect("written");
         target.to_str().expect("Unicode").to_owned()
     };
-    let with = |model: String| PiperOptions { model, ..options(TONE) };
+    let with = |model: String| TtsConfig { model, ..config(TONE) };
     let (model, json) = (path(TONE), format!("{}.json", path(TONE)));
     let kokoro = path(TONE).replace("piper/en_US-tone-low", "kokoro/model");
 
@@ -231,6 +293,6 @@ fn what_cannot_serve_is_refused_with_what_would_be_right() {
     put("mixed.onnx.json", format!("{}.json", path(CHOIR)).as_ref(), 1.0);
     let mixed = with(put("mixed.onnx", model.as_ref(), 1.0));
     assert!(refusal(&mixed).contains("do not belong together"), "{}", refusal(&mixed));
-    let unknown = PiperOptions { voice: Some("../ann".into()), ..options(CHOIR) };
+    let unknown = TtsConfig { voice: "../ann".into(), ..config(CHOIR) };
     assert!(refusal(&unknown).contains("no voice \"../ann\" in this model; it has en_GB-choir-medium#ann,"));
 }

@@ -73,7 +73,7 @@ export const OUTCOME_WORDS: Record<string, string> = {
   refused: 'not started: no room for a guess',
 };
 
-/** Names of fields the hub may add to without this page knowing: `tts_queue_ms` -> "tts queue". */
+/** Names of fields the hub may add to without this page knowing: `stt_decoder_ms` -> "stt decoder". */
 export const fieldName = (key: string) => key.replace(/^n_/, '').replace(/_(ms|db|semitones|tokens)$/, '').replaceAll('_', ' ');
 
 /** The value of such a field with the unit its name carries. */

@@ -1,3 +1,5 @@
+//! The store on a disk of its own.
+
 use super::*;
 
 const BOUNDS: Bounds = Bounds { n_open: 3, bytes: 10_000, keep_s: 100 };
