@@ -74,6 +74,8 @@ enum Name {
     Guesses,
     /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8 (needs make true-size)
     Engines,
+    /// The Whisper engine beside whisper.cpp itself, on a model of base's true size with random weights
+    Whisper,
 }
 
 impl Name {
@@ -86,6 +88,7 @@ impl Name {
             Self::Mocks => Measure::Mocks,
             Self::Guesses => Measure::Guesses,
             Self::Engines => Measure::Engines,
+            Self::Whisper => Measure::Whisper,
         }
     }
 }

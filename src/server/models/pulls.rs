@@ -97,6 +97,11 @@ impl Pulls {
         self.pulls.lock().expect("no panic while locked").get(name).cloned()
     }
 
+    /// The model is gone, and what its pull came to with it.
+    pub(super) fn forget(&self, name: &str) {
+        self.pulls.lock().expect("no panic while locked").remove(name);
+    }
+
     fn begin(&self, name: &str) -> Result<watch::Sender<State>, Box<Response>> {
         let mut pulls = self.pulls.lock().expect("no panic while locked");
         let running = |state: &watch::Receiver<State>| !state.borrow().is_last();
