@@ -8,7 +8,7 @@ use super::error::ApiError;
 use super::metering::Metered;
 use super::request::{Judge, Wish};
 use super::speaking::{Speaking, Spoken};
-use super::{MAX_JSON_BYTES, body_of, names};
+use super::{MAX_JSON_BYTES, body_of};
 use crate::audio::encode::{Encoder, RATE};
 use crate::server::app::App;
 use crate::telemetry::Endpoint;
