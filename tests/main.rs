@@ -37,6 +37,7 @@ mod tls;
 mod tools;
 mod traces;
 mod transcription;
+mod turn_model;
 mod turn_settings;
 mod turns;
 mod warming;

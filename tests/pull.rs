@@ -37,12 +37,14 @@ precision = "q8_0"
 files = [{ role = "model", path = "gone.bin", about_mb = 1 }]
 "#;
 
+/// What was asked for: the addresses as they came, and the range.
+type Asked = Vec<(String, Option<String>)>;
+
 /// A mirror that has one file and sends half of it before it waits for `open`.
 #[derive(Clone)]
 struct Mirror {
     open: watch::Receiver<bool>,
-    /// What was asked for: the address as it came, and the range.
-    asked: Arc<Mutex<Vec<(String, Option<String>)>>>,
+    asked: Arc<Mutex<Asked>>,
 }
 
 impl Mirror {
@@ -56,7 +58,7 @@ impl Mirror {
         (mirror, format!("http://{address}"))
     }
 
-    fn asked(&self) -> Vec<(String, Option<String>)> {
+    fn asked(&self) -> Asked {
         std::mem::take(&mut *self.asked.lock().expect("no panic while locked"))
     }
 }

@@ -76,6 +76,8 @@ enum Name {
     Whisper,
     /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8 (needs make true-size)
     Engines,
+    /// The Whisper engine beside whisper.cpp itself, on a model of base's true size with random weights
+    Whisper,
 }
 
 impl Name {
@@ -89,6 +91,7 @@ impl Name {
             Self::Guesses => Measure::Guesses,
             Self::Whisper => Measure::Whisper,
             Self::Engines => Measure::Engines,
+            Self::Whisper => Measure::Whisper,
         }
     }
 }

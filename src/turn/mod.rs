@@ -8,6 +8,7 @@
 mod config;
 mod detector;
 mod endpointing;
+pub mod fake;
 mod model;
 mod pauses;
 mod prosody;

@@ -31,7 +31,7 @@ fn stream(config: &SttConfig) -> WhisperStream {
 /// What a voice of flite's says, at 16 kHz.
 fn spoken(voice: &str, text: &str) -> Vec<i16> {
     let mut flite = Flite::open(voice).expect("flite is installed");
-    let request = SpeechRequest { text: text.into(), voice: voice.into(), speed: 1.0 };
+    let request = SpeechRequest { text: text.into(), voice: voice.into(), speed: 1.0, unplayed: None };
     let mut pcm = Vec::new();
     let mut take = |piece: crate::units::Pcm| {
         pcm.extend(piece.samples);
