@@ -76,8 +76,6 @@ enum Name {
     Whisper,
     /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8 (needs make true-size)
     Engines,
-    /// The Whisper engine beside whisper.cpp itself, on a model of base's true size with random weights
-    Whisper,
 }
 
 impl Name {
@@ -91,7 +89,6 @@ impl Name {
             Self::Guesses => Measure::Guesses,
             Self::Whisper => Measure::Whisper,
             Self::Engines => Measure::Engines,
-            Self::Whisper => Measure::Whisper,
         }
     }
 }
