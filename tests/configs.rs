@@ -112,7 +112,7 @@ fn wrong_keys_are_named_with_their_line() {
         &[],
         "2: there is no key engnie in [llm]; did you mean engine?
          5: there is no key voice in [turn]; it belongs into [tts]
-         6: there is no key colour in [turn]; its keys are threshold, prefix_padding_ms, silence_duration_ms, min_speech_ms
+         6: there is no key colour in [turn]; its keys are threshold, prefix_padding_ms, silence_duration_ms, min_speech_ms, model
          7: there is no section [voice]; the sections are vad, turn, stt, llm, tts, models, onnx, mcp, speculation, session, server, speech, telemetry",
     );
     check(
@@ -193,13 +193,13 @@ fn wrong_variables_are_named() {
             ("ANTIPHON_LLM_ENGINE", "openai"),
             ("ANTIPHON_LMM__ENGINE", "openai"),
             ("ANTIPHON_TTS__SPEED", "fast"),
-            ("ANTIPHON_STT__ENGINE", "whisper"),
+            ("ANTIPHON_STT__ENGINE", "parrot"),
         ],
         r#"2: turn.threshold = 2: write a number from 0 to 1
          environment variable ANTIPHON_LLM_ENGINE: did you mean ANTIPHON_LLM__ENGINE?
          environment variable ANTIPHON_LLM__ENGNIE: there is no such key; did you mean ANTIPHON_LLM__ENGINE?
          environment variable ANTIPHON_LMM__ENGINE: there is no section [lmm]; did you mean [llm]?
-         environment variable ANTIPHON_STT__ENGINE: stt.engine = "whisper": write "auto" or "sphinx" or "openai"
+         environment variable ANTIPHON_STT__ENGINE: stt.engine = "parrot": write "auto" or "sphinx" or "whisper" or "openai"
          environment variable ANTIPHON_TTS__SPEED: tts.speed = "fast": write a number from 0.25 to 4"#,
     );
     let options = vec![("server", "listen", "here".to_owned())];

@@ -174,6 +174,7 @@ async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
                  and every morning it walked down to the river to see what the water had brought.";
     let engines = Engines {
         vad: Arc::new(Earshot),
+        turn: None,
         stt: Arc::new(FakeStt::default()),
         llm: Arc::new(FakeLlm::says([story])),
         tts: flite,

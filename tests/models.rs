@@ -10,6 +10,7 @@ use antiphon::server::{Keys, Parts};
 use antiphon::stt::{Stt, fake::FakeStt};
 use antiphon::telemetry::Metrics;
 use antiphon::tts::{Tts, fake::FakeTts};
+use antiphon::turn::TurnModel;
 use antiphon::vad::{Vad, fake::FakeVad};
 use axum::Router;
 use reqwest::{Client, Method, StatusCode};
@@ -34,6 +35,19 @@ note = "For the test."
 [[model.variant]]
 precision = "f16"
 files = [{ role = "model", path = "ears.bin", bytes = 10 }]
+
+[[model]]
+name = "voice"
+stage = "tts"
+family = "piper"
+title = "Another voice"
+base = "https://models.invalid/"
+licence = "MIT"
+languages = []
+rate_hz = 16000
+[[model.variant]]
+precision = "fp32"
+files = [{ role = "graph", path = "voice.onnx", about_mb = 1 }]
 "#;
 
 /// Hears "old" by itself and "new" with a model; a model that begins with "x" cannot be loaded.
@@ -41,11 +55,15 @@ struct Puppets;
 
 impl Makes for Puppets {
     fn knows(&self, stage: Stage, family: &str) -> bool {
-        (stage, family) == (Stage::Stt, "whisper")
+        [(Stage::Stt, "whisper"), (Stage::Tts, "piper")].contains(&(stage, family))
     }
 
     fn vad(&self, _: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
         Ok(Arc::new(FakeVad))
+    }
+
+    fn turn(&self, _: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
+        Err(StageFailure::new("turn", "smart-turn", "there is none in this test"))
     }
 
     fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
@@ -61,7 +79,11 @@ impl Makes for Puppets {
         Ok(Arc::new(FakeLlm::default()))
     }
 
-    fn tts(&self, _: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
+    fn tts(&self, config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
+        let model = std::fs::read_to_string(&config.tts.model).unwrap_or_default();
+        if model.starts_with('x') {
+            return Err(StageFailure::new("tts", "piper", "it is no voice"));
+        }
         Ok(Arc::new(FakeTts::default()))
     }
 }
@@ -216,5 +238,38 @@ async fn only_whoever_runs_the_hub_may_pull() {
     let (_, seen) = ask(&hub, Method::GET, "/api/models", &[admin, proxied]).await;
     assert_eq!(seen["may_change"], true);
     assert_eq!(pull(&[admin, proxied]).await, StatusCode::ACCEPTED);
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_for_speech_may_name_a_model_that_is_here() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = start(folder.path(), mirror("").await, Keys::default()).await;
+    let speak = async |model: &str| {
+        let body = json!({"model": model, "input": "Hello there.", "voice": "alloy", "response_format": "pcm"});
+        let request = client().post(url(&hub, "/v1/audio/speech")).body(body.to_string());
+        let answer = request.send().await.expect("an answer");
+        (answer.status(), answer.text().await.unwrap_or_default())
+    };
+    assert_eq!(speak("voice").await.0, StatusCode::BAD_REQUEST, "it is not here yet");
+    let put = |text: &str| {
+        std::fs::create_dir_all(folder.path().join("models/voice")).expect("made");
+        std::fs::write(folder.path().join("models/voice/voice.onnx"), text).expect("written");
+    };
+    put("x is no voice");
+    let (status, said) = speak("voice").await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(said.contains("it is no voice"), "{said}");
+    put("good voice");
+    for (model, status) in [
+        ("voice", StatusCode::OK),
+        ("voice:fp32", StatusCode::OK),
+        ("tts-1", StatusCode::OK),
+        ("voice:int4", StatusCode::BAD_REQUEST),
+        ("ears", StatusCode::BAD_REQUEST),
+        ("../voice", StatusCode::BAD_REQUEST),
+    ] {
+        assert_eq!(speak(model).await.0, status, "{model}");
+    }
     hub.stop().await;
 }

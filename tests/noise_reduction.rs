@@ -90,8 +90,13 @@ async fn set(socket: &mut Socket, wish: &Value) {
 async fn noise_reduction_is_switched_live_and_turns_in_noise_are_answered() {
     let recorder = Recorder::default();
     let (llm, tts) = (FakeLlm::says(["Ten."; 8]), FakeTts::default());
-    let engines =
-        Engines { vad: Arc::new(Earshot), stt: Arc::new(recorder.clone()), llm: Arc::new(llm), tts: Arc::new(tts) };
+    let engines = Engines {
+        vad: Arc::new(Earshot),
+        turn: None,
+        stt: Arc::new(recorder.clone()),
+        llm: Arc::new(llm),
+        tts: Arc::new(tts),
+    };
     let mut config = Config::default();
     // The recorder is to hear each utterance to its end.
     config.speculation.after_ms = 0;

@@ -5,11 +5,15 @@ use antiphon::config::Config;
 use antiphon::llm::fake::{FakeLlm, words};
 use antiphon::llm::{Finish, LlmDelta};
 use antiphon::replay::{Decided, Layer, Recording, ReplayError, Report, replay};
+use antiphon::session::Engines;
 use antiphon::stt::fake::FakeStt;
 use antiphon::tts::fake::FakeTts;
+use antiphon::turn::TurnModel;
+use antiphon::turn::fake::FakeTurnModel;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A hub that records into the folder.
@@ -29,7 +33,8 @@ async fn hub(folder: &TempDir) -> Hub {
     config.session.record = folder.path().to_str().expect("text").to_owned();
     config.session.record_audio = true;
     let stt = FakeStt::hears(["what is twelve times seven", "stop that"]).with_partials();
-    Hub::start(engines(stt, llm, FakeTts::default()), config).await
+    let turn: Arc<dyn TurnModel> = Arc::new(FakeTurnModel::says(0.7));
+    Hub::start(Engines { turn: Some(turn), ..engines(stt, llm, FakeTts::default()) }, config).await
 }
 
 /// Audio as a microphone gives it, an event of the hub's between two pieces, so that they are not judged at once.
@@ -116,6 +121,8 @@ async fn a_recorded_session_runs_again_to_the_same_decisions() {
     let (report, decisions) = run(&file);
     assert!(report.is_same(), "{:#?}", report.differences);
     assert!(report.end.expect("an end").complete);
+    let text = std::fs::read_to_string(&file).expect("text");
+    assert!(text.contains("{\"judged\":{\"probability\":0.7,"), "the turn model's answers are on the record");
     let told = |what: &str| {
         let is = |decided: &&Decided| decided.told.as_ref().is_some_and(|told| told.get().contains(what));
         decisions.iter().filter(is).count()

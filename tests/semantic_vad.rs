@@ -13,7 +13,7 @@ async fn hub(heard: &str) -> Hub {
     Hub::start(engines(stt, FakeLlm::says(["Fine."]), FakeTts::default()), Config::default()).await
 }
 
-async fn set(socket: &mut Socket, turn_detection: Value) -> Value {
+pub async fn set(socket: &mut Socket, turn_detection: Value) -> Value {
     let session = json!({"type": "realtime", "audio": {"input": {"turn_detection": turn_detection}}});
     socket.send(json!({"type": "session.update", "session": session})).await;
     loop {
@@ -28,7 +28,7 @@ async fn set(socket: &mut Socket, turn_detection: Value) -> Value {
 }
 
 /// Speaks, and then is silent until the hub takes the turn, or for 6 s of audio. Gives the silence that took, in ms.
-async fn silence_waited(socket: &mut Socket) -> usize {
+pub async fn silence_waited(socket: &mut Socket) -> usize {
     socket.append(&loud(1_200)).await;
     for n in 1..300 {
         socket.append(&quiet(20)).await;

@@ -24,6 +24,7 @@ fn remote(server: SocketAddr) -> Engines {
     let tts = OpenAiTts::new(&TtsConfig { base_url, ..TtsConfig::default() });
     Engines {
         vad: Arc::new(FakeVad),
+        turn: None,
         stt: Arc::new(stt.expect("right settings")),
         llm: Arc::new(llm.expect("right settings")),
         tts: Arc::new(tts.expect("right settings")),

@@ -42,6 +42,7 @@ async fn start() -> SocketAddr {
     let address = listener.local_addr().expect("bound");
     let engines = Engines {
         vad: Arc::new(FakeVad),
+        turn: None,
         stt: Arc::new(FakeStt::hears(["Hello."])),
         llm: Arc::new(FakeLlm::says(["One. Two. Three."])),
         tts: Arc::new(FakeTts::default()),

@@ -9,6 +9,7 @@ mod denoise;
 pub mod echo;
 pub mod encode;
 mod jitter;
+pub mod mel;
 mod pacer;
 mod pitch;
 mod playhead;

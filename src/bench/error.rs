@@ -31,6 +31,9 @@ pub enum BenchError {
     /// What the sessions are to say cannot be used; the text says which and why.
     #[error("{0}")]
     Clips(String),
+    /// An engine under measurement failed; the text says how.
+    #[error("{0}")]
+    Engine(String),
     /// There is no peer to compare with; the text says what is missing.
     #[error("{0}")]
     Peer(String),

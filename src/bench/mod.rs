@@ -27,6 +27,7 @@ mod report;
 pub mod stages;
 mod talker;
 mod voice_to_voice;
+mod whisper;
 
 pub use error::BenchError;
 pub use hub::{Engines, Hub, HubCommand};
@@ -51,14 +52,24 @@ pub enum Measure {
     Mocks,
     /// With mock engines that take their time, with answers begun on a guess and without.
     Guesses,
+    /// The Whisper engine beside whisper.cpp itself.
+    Whisper,
     /// What neural voices cost beside their models, and what a batch is worth.
     Engines,
 }
 
 impl Measure {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Self; 7] =
-        [Self::VoiceToVoice, Self::OwnShare, Self::BargeIn, Self::Memory, Self::Mocks, Self::Guesses, Self::Engines];
+    pub const ALL: [Self; 8] = [
+        Self::VoiceToVoice,
+        Self::OwnShare,
+        Self::BargeIn,
+        Self::Memory,
+        Self::Mocks,
+        Self::Guesses,
+        Self::Whisper,
+        Self::Engines,
+    ];
 
     /// What it is called: on the command line, in the table, in JSON.
     pub const fn name(self) -> &'static str {
@@ -69,6 +80,7 @@ impl Measure {
             Self::Memory => "memory",
             Self::Mocks => "mocks",
             Self::Guesses => "guesses",
+            Self::Whisper => "whisper",
             Self::Engines => "engines",
         }
     }
@@ -111,6 +123,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
             Measure::Memory => memory::measure(plan, progress).await,
             Measure::Mocks => mocks::measure(plan, progress).await,
             Measure::Guesses => mocks::guesses(plan, progress).await,
+            Measure::Whisper => whisper::measure(plan, progress).await,
             Measure::Engines => engines::measure(plan, progress).await,
         };
         let (mut section, children_s) = match taken {

@@ -72,6 +72,8 @@ enum Name {
     Mocks,
     /// Mock engines that take 100 ms a stage, with answers begun on a guess and without
     Guesses,
+    /// The Whisper engine beside whisper.cpp itself
+    Whisper,
     /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8 (needs make true-size)
     Engines,
 }
@@ -85,6 +87,7 @@ impl Name {
             Self::Memory => Measure::Memory,
             Self::Mocks => Measure::Mocks,
             Self::Guesses => Measure::Guesses,
+            Self::Whisper => Measure::Whisper,
             Self::Engines => Measure::Engines,
         }
     }

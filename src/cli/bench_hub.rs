@@ -58,6 +58,7 @@ pub(super) async fn run_hub(args: BenchHubArgs) -> Result<(), CliError> {
         EnginesName::Offline | EnginesName::Mock => {
             let mut config = config.clone();
             // The figures are of these, whatever models lie here; mock engines were named already.
+            config.turn.model.clear();
             for (engine, offline) in [
                 (&mut config.vad.engine, "earshot"),
                 (&mut config.stt.engine, "sphinx"),
@@ -157,6 +158,7 @@ fn fakes() -> Engines {
     let heard = std::iter::repeat_n("ok", MAX_TURNS);
     Engines {
         vad: Arc::new(vad::fake::FakeVad),
+        turn: None,
         stt: Arc::new(stt::fake::FakeStt::hears(heard)),
         llm: Arc::new(llm::fake::FakeLlm::default()),
         tts: Arc::new(tts::fake::FakeTts::default()),

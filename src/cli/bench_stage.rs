@@ -119,10 +119,10 @@ pub(super) async fn tts(args: TtsArgs) -> Result<(), CliError> {
         tts.model = model.unwrap_or_else(|| tts.model.clone());
     }
     let voice = args.voice.clone().unwrap_or_else(|| config.tts.voice.clone());
-    let how =
-        format!("{}, voice {voice}, {} characters a text", args.common.whom(&config.tts.engine), args.text_length);
-    let chunked = config.tts.engine != "openai";
     let tts = blocking(move || engines::tts(&config)).await?.map_err(EnginesError::from)?;
+    let how = format!("{}, voice {voice}, {} characters a text", args.common.whom(tts.name()), args.text_length);
+    // A server cuts texts itself.
+    let chunked = tts.name() != "openai";
     let stage = TtsStage { tts, voice, speed: args.speed, n_chars: args.text_length as usize, chunked };
     args.common.run(Arc::new(stage), how).await
 }
@@ -145,9 +145,9 @@ pub(super) async fn stt(args: SttArgs) -> Result<(), CliError> {
         .map_or_else(|| "clips spoken by flite".into(), |folder| format!("clips of {}", folder.display()));
     let seconds =
         clips.iter().map(Vec::len).sum::<usize>() as f64 / clips.len() as f64 / f64::from(crate::stt::RATE.hz());
-    let how = format!("{}, {whose} of {seconds:.1} s on average", args.common.whom(&config.stt.engine));
     let language = args.language.clone().or_else(|| Some(config.stt.language.clone())).filter(|code| !code.is_empty());
     let stt = blocking(move || engines::stt(&config)).await?.map_err(EnginesError::from)?;
+    let how = format!("{}, {whose} of {seconds:.1} s on average", args.common.whom(stt.name()));
     args.common.run(Arc::new(SttStage { stt, clips, language }), how).await
 }
 
@@ -158,9 +158,9 @@ pub(super) async fn llm(args: LlmArgs) -> Result<(), CliError> {
         (llm.engine, llm.base_url, llm.api_key_env) = ("openai".into(), url, key_env);
         llm.model = model.unwrap_or_else(|| llm.model.clone());
     }
-    let how = args.common.whom(&config.llm.engine);
     let instructions = config.llm.system_prompt.clone();
     let llm = engines::llm(&config).map_err(EnginesError::from)?;
+    let how = args.common.whom(llm.name());
     args.common.run(Arc::new(LlmStage { llm, instructions, max_tokens: args.max_tokens }), how).await
 }
 

@@ -11,6 +11,9 @@ use std::path::Path;
 /// The word for "the best that is here".
 pub const AUTO: &str = "auto";
 
+/// What takes turns where no turn model does: silence, words and voice.
+pub(super) const NO_TURN_MODEL: &str = "silence";
+
 /// An engine, and the model it runs where it runs one of the registry's.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Choice {
@@ -33,17 +36,20 @@ impl Choice {
 fn offline(stage: Stage) -> &'static str {
     match stage {
         Stage::Vad => "earshot",
-        Stage::Turn => "silence",
+        Stage::Turn => NO_TURN_MODEL,
         Stage::Stt => "sphinx",
         Stage::Tts => "flite",
     }
 }
 
-/// A stage's own settings.
-fn settings(config: &Config, stage: Stage) -> (&str, &str) {
+/// A stage's engine and model as configured.
+pub(super) fn settings(config: &Config, stage: Stage) -> (&str, &str) {
     match stage {
-        Stage::Vad => (&config.vad.engine, ""),
-        Stage::Turn => ("", ""),
+        Stage::Vad => (&config.vad.engine, &config.vad.model),
+        // Its engine follows from its model.
+        Stage::Turn if config.turn.model == AUTO => (AUTO, ""),
+        Stage::Turn if config.turn.model.is_empty() => (NO_TURN_MODEL, ""),
+        Stage::Turn => ("smart-turn", &config.turn.model),
         Stage::Stt => (&config.stt.engine, &config.stt.model),
         Stage::Tts => (&config.tts.engine, &config.tts.model),
     }
@@ -55,13 +61,15 @@ pub(super) fn with(config: &Config, stage: Stage, choice: &Choice) -> Config {
     let path = choice.model.as_ref().and_then(|model| model.file("model").or_else(|| model.file("graph")));
     let path = path.map(|path| path.display().to_string());
     let (engine, model) = match stage {
-        Stage::Vad => (&mut config.vad.engine, None),
-        Stage::Turn => return config,
-        Stage::Stt => (&mut config.stt.engine, Some(&mut config.stt.model)),
-        Stage::Tts => (&mut config.tts.engine, Some(&mut config.tts.model)),
+        Stage::Vad => (Some(&mut config.vad.engine), &mut config.vad.model),
+        Stage::Turn => (None, &mut config.turn.model),
+        Stage::Stt => (Some(&mut config.stt.engine), &mut config.stt.model),
+        Stage::Tts => (Some(&mut config.tts.engine), &mut config.tts.model),
     };
-    choice.engine.clone_into(engine);
-    if let (Some(model), Some(path)) = (model, path) {
+    if let Some(engine) = engine {
+        choice.engine.clone_into(engine);
+    }
+    if let Some(path) = path {
         *model = path;
     }
     config

@@ -10,7 +10,8 @@ use crate::tts::kokoro::KokoroTts;
 use crate::tts::local::{Lanes, LocalTts};
 use crate::tts::openai::OpenAiTts;
 use crate::tts::{Tts, TtsConfig, TtsError};
-use crate::vad::{Earshot, Vad};
+use crate::turn::{SmartTurn, TurnModel};
+use crate::vad::{Earshot, Silero, Vad};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,19 +21,32 @@ const NO_SUCH: &str = "there is no such engine";
 /// The engines of a stage, as the configuration names them; "auto" is [`super::Stock`]'s affair.
 pub(super) fn names(stage: &str) -> &'static [&'static str] {
     match stage {
-        "vad" => &["auto", "earshot"],
-        "stt" => &["auto", "sphinx", "openai"],
+        "vad" => &["auto", "earshot", "silero"],
+        "turn" => &["auto", "smart-turn"],
+        "stt" => &["auto", "sphinx", "whisper", "openai"],
         "llm" => &["assistant", "openai"],
         "tts" => &["auto", "flite", "piper", "kokoro", "openai", "fish"],
         _ => &[],
     }
 }
 
-/// Voice activity. Does not block.
+/// Voice activity. Blocks while a model loads.
 pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
     match config.vad.engine.as_str() {
         "earshot" => Ok(Arc::new(Earshot)),
+        "silero" => match Silero::open(config.vad.model.as_ref(), &config.onnx) {
+            Ok(engine) => Ok(Arc::new(engine)),
+            Err(error) => Err(StageFailure::new("vad", "silero", error)),
+        },
         other => Err(StageFailure::new("vad", other, NO_SUCH)),
+    }
+}
+
+/// The turn model that is named. Blocks while it loads.
+pub fn turn(config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
+    match SmartTurn::open(config.turn.model.as_ref(), &config.onnx) {
+        Ok(model) => Ok(Arc::new(model)),
+        Err(error) => Err(StageFailure::new("turn", "smart-turn", error)),
     }
 }
 
@@ -40,6 +54,7 @@ pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
 pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
     let made: Result<Arc<dyn Stt>, SttError> = match config.stt.engine.as_str() {
         "sphinx" => crate::stt::sphinx::open(&config.stt).map(|engine| Arc::new(engine) as _),
+        "whisper" => crate::stt::whisper::open(&config.stt).map(|engine| Arc::new(engine) as _),
         "openai" => crate::stt::openai::OpenAiStt::new(&config.stt).map(|engine| Arc::new(engine) as _),
         _ => Err(SttError::Unavailable(NO_SUCH.into())),
     };

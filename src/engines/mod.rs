@@ -24,6 +24,7 @@ use crate::registry::Stage;
 use crate::session::Engines;
 use crate::stt::Stt;
 use crate::tts::Tts;
+use crate::turn::TurnModel;
 use crate::vad::Vad;
 use std::sync::Arc;
 
@@ -33,6 +34,8 @@ pub trait Makes: Send + Sync {
     fn knows(&self, stage: Stage, family: &str) -> bool;
     /// Voice activity.
     fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure>;
+    /// The turn model that `turn.model` names.
+    fn turn(&self, config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure>;
     /// Speech to text.
     fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure>;
     /// The language model.
@@ -51,6 +54,10 @@ impl Makes for Real {
 
     fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
         make::vad(config)
+    }
+
+    fn turn(&self, config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
+        make::turn(config)
     }
 
     fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {

@@ -4,7 +4,7 @@
 //! the engines they began with, the next one gets the new ones. What "auto" passed over is said in the log and in
 //! [`Served`]. Everything here blocks while engines load.
 
-use super::choose::{AUTO, Choice, choices, name_of, with};
+use super::choose::{AUTO, Choice, NO_TURN_MODEL, choices, name_of, settings, with};
 use super::shelf::{Limits, Shared, Shelf, ShelfError};
 use super::{EnginesError, Makes, Real, StageFailure};
 use crate::config::Config;
@@ -12,6 +12,7 @@ use crate::registry::{Catalog, RegistryError, Stage, locate};
 use crate::session::Engines;
 use crate::stt::Stt;
 use crate::tts::Tts;
+use crate::turn::TurnModel;
 use crate::vad::Vad;
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,6 +66,7 @@ pub struct Stock {
 #[derive(Clone)]
 pub(super) enum Loaded {
     Vad(Arc<dyn Vad>),
+    Turn(Arc<dyn TurnModel>),
     Stt(Arc<dyn Stt>),
     Tts(Arc<dyn Tts>),
 }
@@ -73,6 +75,7 @@ impl Shared for Loaded {
     fn is_in_use(&self) -> bool {
         let copies = match self {
             Self::Vad(engine) => Arc::strong_count(engine),
+            Self::Turn(engine) => Arc::strong_count(engine),
             Self::Stt(engine) => Arc::strong_count(engine),
             Self::Tts(engine) => Arc::strong_count(engine),
         };
@@ -89,25 +92,26 @@ pub(super) trait Staged: Send + Sync {
 }
 
 macro_rules! staged {
-    ($port:ident, $make:ident) => {
+    ($port:ident, $stage:ident, $make:ident) => {
         impl Staged for dyn $port {
-            const STAGE: Stage = Stage::$port;
+            const STAGE: Stage = Stage::$stage;
             fn make(makes: &dyn Makes, config: &Config) -> Result<Arc<Self>, StageFailure> {
                 makes.$make(config)
             }
             fn onto(engine: Arc<Self>) -> Loaded {
-                Loaded::$port(engine)
+                Loaded::$stage(engine)
             }
             fn off(loaded: Loaded) -> Option<Arc<Self>> {
-                if let Loaded::$port(engine) = loaded { Some(engine) } else { None }
+                if let Loaded::$stage(engine) = loaded { Some(engine) } else { None }
             }
         }
     };
 }
 
-staged!(Vad, vad);
-staged!(Stt, stt);
-staged!(Tts, tts);
+staged!(Vad, Vad, vad);
+staged!(TurnModel, Turn, turn);
+staged!(Stt, Stt, stt);
+staged!(Tts, Tts, tts);
 
 impl Stock {
     /// Loads no engine yet. Blocks for small files.
@@ -135,7 +139,7 @@ impl Stock {
         let (old, old_served) = (before.as_ref().map(|before| &before.engines), before.as_ref().map(|b| &b.served));
         // A remote engine may want the runtime's reactor while it is made; threads do not inherit it.
         let runtime = tokio::runtime::Handle::try_current().ok();
-        let (stt, tts, llm, vad) = thread::scope(|scope| {
+        let (stt, tts, llm, vad, turn) = thread::scope(|scope| {
             let enter = || runtime.as_ref().map(|runtime| runtime.enter());
             let stt = scope.spawn(move || {
                 let _context = enter();
@@ -150,14 +154,15 @@ impl Stock {
                 None => logged("llm", &self.config.llm.engine, || self.makes.llm(&self.config)),
             };
             let vad = self.stage::<dyn Vad>(standing(old_served, "vad", old.map(|old| &old.vad)));
-            (joined("stt", stt), joined("tts", tts), llm, vad)
+            let turn = self.tried::<dyn TurnModel>(standing(old_served, "turn", old.and_then(|old| old.turn.as_ref())));
+            (joined("stt", stt), joined("tts", tts), llm, vad, turn)
         });
-        let standing = match (vad, stt, llm, tts) {
-            (Ok((vad, heard)), Ok((stt, written)), Ok(llm), Ok((tts, spoken))) => {
-                Standing { engines: Engines { vad, stt, llm, tts }, served: vec![heard, written, spoken] }
+        let standing = match (vad, turn, stt, llm, tts) {
+            (Ok((vad, heard)), Ok((turn, taken)), Ok((stt, written)), Ok(llm), Ok((tts, spoken))) => {
+                Standing { engines: Engines { vad, turn, stt, llm, tts }, served: vec![heard, written, spoken, taken] }
             }
-            (vad, stt, llm, tts) => {
-                let failures = [vad.err(), stt.err(), llm.err(), tts.err()];
+            (vad, turn, stt, llm, tts) => {
+                let failures = [vad.err(), turn.err(), stt.err(), llm.err(), tts.err()];
                 return Err(EnginesError(failures.into_iter().flatten().collect()));
             }
         };
@@ -213,20 +218,32 @@ impl Stock {
 
     /// The first choice of the stage that can be loaded.
     fn stage<S: Staged + ?Sized>(&self, before: Option<(&Served, &Arc<S>)>) -> Result<(Arc<S>, Served), StageFailure> {
+        let (engine, served) = self.tried(before)?;
+        Ok((engine.expect("only turn-taking does without an engine"), served))
+    }
+
+    /// The same; `None` for the choice of none.
+    fn tried<S: Staged + ?Sized>(
+        &self,
+        before: Option<(&Served, &Arc<S>)>,
+    ) -> Result<(Option<Arc<S>>, Served), StageFailure> {
         let stage = name_of(S::STAGE);
-        let auto = self.configured(S::STAGE) == AUTO;
+        let auto = settings(&self.config, S::STAGE).0 == AUTO;
         let choices = choices(&self.config, &self.catalog, self.makes.as_ref(), S::STAGE)?;
         let (mut passed_over, n_choices) = (Vec::new(), choices.len());
         for (at, choice) in choices.iter().enumerate() {
             let (engine, model) = (choice.engine.clone(), choice.model_name());
             let served = |passed_over| Served { stage, engine, model, auto, passed_over };
+            if choice.engine == NO_TURN_MODEL {
+                return Ok((None, served(passed_over)));
+            }
             if let Some((old, kept)) = before
                 && (&old.engine, &old.model) == (&choice.engine, &choice.model_name())
             {
-                return Ok((kept.clone(), served(passed_over)));
+                return Ok((Some(kept.clone()), served(passed_over)));
             }
             match self.made::<S>(choice) {
-                Ok(engine) => return Ok((engine, served(passed_over))),
+                Ok(engine) => return Ok((Some(engine), served(passed_over))),
                 Err(failure) if auto && at + 1 < n_choices => {
                     let model = choice.model_name().unwrap_or_default();
                     tracing::warn!(stage, model, %failure, "this model cannot be loaded; the next best serves");
@@ -236,15 +253,6 @@ impl Stock {
             }
         }
         unreachable!("there is always a choice, and the last one returns")
-    }
-
-    fn configured(&self, stage: Stage) -> &str {
-        match stage {
-            Stage::Vad => &self.config.vad.engine,
-            Stage::Turn => "",
-            Stage::Stt => &self.config.stt.engine,
-            Stage::Tts => &self.config.tts.engine,
-        }
     }
 
     /// The choice's engine: from the shelf where it runs a model of the registry.
@@ -286,7 +294,7 @@ impl Stock {
                 Stage::Vad => drop(self.named::<dyn Vad>(model)?),
                 Stage::Stt => drop(self.named::<dyn Stt>(model)?),
                 Stage::Tts => drop(self.named::<dyn Tts>(model)?),
-                Stage::Turn => {}
+                Stage::Turn => drop(self.named::<dyn TurnModel>(model)?),
             }
         }
         Ok(())

@@ -37,6 +37,10 @@ impl Makes for Puppets {
         Ok(Arc::new(FakeVad))
     }
 
+    fn turn(&self, _: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
+        Err(StageFailure::new("turn", "smart-turn", "there is none in this test"))
+    }
+
     fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
         self.note("stt", &config.stt.engine, &config.stt.model)?;
         Ok(Arc::new(FakeStt::default()))
@@ -121,7 +125,7 @@ fn without_models_the_engines_that_need_none_serve() {
     let fixture = Fixture::new();
     let stock = fixture.stock();
     stock.load().unwrap();
-    for (stage, engine) in [("vad", "earshot"), ("stt", "sphinx"), ("tts", "flite")] {
+    for (stage, engine) in [("vad", "earshot"), ("turn", "silence"), ("stt", "sphinx"), ("tts", "flite")] {
         Fixture::serves(&stock, stage, engine, None);
     }
     assert_eq!(fixture.puppets.made(), ["assistant", "earshot", "flite", "sphinx"]);

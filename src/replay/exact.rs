@@ -123,6 +123,7 @@ impl Run {
                 return Ok(self.windows(n, &windows, gave));
             }
             Line::Partial(words) => self.taker.partial(&words.text, words.heard_to),
+            Line::Judged(judged) => self.taker.judged(judged.probability, judged.said_to),
             Line::Set(turn) => self.taker.set(turn.thresholds, turn.ending),
             Line::Ended { gave } => {
                 let outcome = Outcome::of_end(&mut self.taker);

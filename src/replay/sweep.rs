@@ -1,7 +1,7 @@
 //! Turn-taking alone, with other settings, over labelled recordings.
 
 use super::{Labelled, Labels, Recording, ReplayError};
-use crate::session::recording::{Line, Words, unpack};
+use crate::session::recording::{Judged, Line, Words, unpack};
 use crate::turn::{Decision, Eagerness, Edge, Ending, Heard, Thresholds, TurnTaker};
 use crate::units::{SampleRate, Samples};
 use std::path::Path;
@@ -49,6 +49,7 @@ struct Session {
 enum Input {
     Heard(Heard),
     Words(Words),
+    Judged(Judged),
     End,
 }
 
@@ -101,6 +102,7 @@ impl Session {
                     inputs.extend(windows.into_iter().map(Input::Heard));
                 }
                 Line::Partial(words) => inputs.push(Input::Words(words)),
+                Line::Judged(judged) => inputs.push(Input::Judged(judged)),
                 Line::Ended { .. } => inputs.push(Input::End),
                 // The settings are what is tried; the dialog is not run.
                 Line::Set(_) | Line::Step { .. } | Line::End(_) => {}
@@ -132,6 +134,10 @@ impl Session {
                 }
                 Input::Words(words) => {
                     taker.partial(&words.text, words.heard_to);
+                    None
+                }
+                Input::Judged(judged) => {
+                    taker.judged(judged.probability, judged.said_to);
                     None
                 }
                 Input::End => taker.end(),
@@ -167,6 +173,7 @@ impl Session {
         for input in &self.inputs {
             match input {
                 Input::Words(words) => taker.partial(&words.text, words.heard_to),
+                Input::Judged(judged) => taker.judged(judged.probability, judged.said_to),
                 Input::End => drop(taker.end()),
                 Input::Heard(heard) => {
                     taker.window(*heard);

@@ -233,7 +233,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_session_takes_what_the_others_need() {
         let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
-        let engines = Engines { vad: Arc::new(FakeVad), stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
+        let engines =
+            Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
         let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
         let app = App::new(Parts { config, engines, metrics, keys, tls: None, stock: None });
         let (greedy, modest) = (App::session_budget(), App::session_budget());

@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Warms all engines at the same time; ends within [`DEADLINE`].
 pub(super) async fn warm(engines: &Engines) {
-    let Engines { vad: _, stt, llm, tts } = engines;
+    let Engines { vad: _, turn: _, stt, llm, tts } = engines;
     tokio::join!(
         reach("stt", stt.name(), stt.warm()),
         reach("llm", llm.name(), llm.warm()),

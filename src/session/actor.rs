@@ -58,6 +58,8 @@ pub(super) struct Actor {
     pub(super) event_ids: IdMint,
     /// Transcriptions under way; dropping a guard cancels one.
     pub(super) hearings: HashMap<ItemId, DropGuard>,
+    /// The turn model's work on the latest pause.
+    pub(super) judging: Option<DropGuard>,
     /// Responses under way.
     pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
     /// The response begun on a guess.
@@ -114,13 +116,15 @@ impl Actor {
             dialect: opening.dialect,
             clock,
             dialog: Dialog::new(settings, listener, seed).with_patience(patience).with_speculation(speculation),
-            ingress: Ingress::new(setup.engines.vad.clone(), format, turns, tape),
+            ingress: Ingress::new(setup.engines.vad.clone(), format, turns, tape)
+                .keeping(setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span())),
             egress,
             projector: Projector::new(event_ids.next("conv")),
             session,
             kind_is_fixed: opening.intent.is_some() || opening.settings.is_some(),
             event_ids,
             hearings: HashMap::new(),
+            judging: None,
             speaking: HashMap::new(),
             guess: None,
             links: Links::default(),
@@ -216,9 +220,10 @@ impl Actor {
                 self.opening_at = self.ingress.audio_start(at);
                 self.step(Event::SpeechStarted { audio_start: self.opening_at });
             }
-            Edge::Paused { .. } => {
+            Edge::Paused { at } => {
                 self.step(Event::Paused);
                 self.ingress.paused();
+                self.ask_turn_model(at);
             }
             Edge::Resumed => {
                 self.ingress.resumed();
@@ -252,6 +257,7 @@ impl Actor {
                 self.ingress.partial(&item, &text, n_heard);
                 self.step(Event::Guessed { item, text });
             }
+            Report::Judged { said_to, probability } => self.ingress.judged(probability, said_to),
             Report::Learnt(item, speaker) => {
                 self.hearings.remove(&item);
                 self.speaker = speaker.or(self.speaker.take());

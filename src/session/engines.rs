@@ -4,6 +4,7 @@ use super::EngineNames;
 use crate::llm::Llm;
 use crate::stt::Stt;
 use crate::tts::Tts;
+use crate::turn::TurnModel;
 use crate::vad::Vad;
 use std::sync::Arc;
 
@@ -12,6 +13,8 @@ use std::sync::Arc;
 pub struct Engines {
     /// Voice activity.
     pub vad: Arc<dyn Vad>,
+    /// What says at a pause whether the turn is over; `None`: the other hints do.
+    pub turn: Option<Arc<dyn TurnModel>>,
     /// Speech to text.
     pub stt: Arc<dyn Stt>,
     /// The language model.

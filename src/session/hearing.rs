@@ -83,6 +83,13 @@ pub(super) enum Report {
         /// Whether [`Report::Learnt`] follows.
         learns: bool,
     },
+    /// The turn model's answer at a pause.
+    Judged {
+        /// Turn time at which the pause began.
+        said_to: Samples,
+        /// That the turn is over.
+        probability: f32,
+    },
     /// What was learnt of the speaker, behind the transcript.
     Learnt(ItemId, Option<SpeakerState>),
     /// A remote server's tools, or that they could not be had.
@@ -150,7 +157,7 @@ impl Hearing {
                     n_unseen += pcm.len();
                     kept.extend_from_slice(&pcm);
                     push(&mut *utterance, pcm).await?;
-                    n_unseen >= PARTIAL_EVERY_SAMPLES && self.feed.is_empty()
+                    n_unseen >= PARTIAL_EVERY_SAMPLES && self.feed.is_empty() && self.backlog.is_empty()
                 }
                 Some(Feed::Ask) => true,
                 Some(Feed::Guess) => {
@@ -220,8 +227,23 @@ impl Hearing {
         Ok(utterance)
     }
 
-    async fn partial(&self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Result<(), SttError> {
-        let partial = timeout(BEHIND, utterance.partial()).await.map_err(|_| SttError::Timeout(BEHIND))??;
+    /// Reports the words so far, unless the end or a pause comes first: those ask for better ones, and the engine then
+    /// gives this work up.
+    async fn partial(&mut self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Result<(), SttError> {
+        let mut partial = pin!(timeout(BEHIND, utterance.partial()));
+        let partial = loop {
+            tokio::select! {
+                biased;
+                partial = &mut partial => break partial.map_err(|_| SttError::Timeout(BEHIND))??,
+                feed = self.feed.recv(), if self.backlog.len() < FEED_PIECES => {
+                    let is_asked_better = matches!(feed, None | Some(Feed::Guess | Feed::Finish { .. }));
+                    self.backlog.extend(feed);
+                    if is_asked_better {
+                        return Ok(());
+                    }
+                }
+            }
+        };
         if let Some(transcript) = partial.filter(|transcript| !transcript.text.is_empty()) {
             let _ = self.reports.try_send(Report::Partial { item: self.item.clone(), text: transcript.text, n_heard });
         }

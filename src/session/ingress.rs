@@ -33,6 +33,8 @@ pub(super) struct Ingress {
     pitch: Pitch,
     microphone: Microphone,
     preroll: PreRoll,
+    /// What the pre-roll holds at least.
+    kept: Samples,
     /// Turn time at which the pre-roll began.
     preroll_base: Samples,
     /// Turn time up to which windows were judged.
@@ -66,6 +68,7 @@ impl Ingress {
             turn: Taped::new(turns.thresholds(), turns.ending(), tape),
             pitch: Pitch::default(),
             preroll: PreRoll::new(turns.capacity()),
+            kept: Samples::ZERO,
             turns,
             engine,
             ears: None,
@@ -83,6 +86,11 @@ impl Ingress {
         }
     }
 
+    /// The same with so much audio kept for a turn model; before any audio came.
+    pub(super) fn keeping(self, kept: Samples) -> Self {
+        Self { kept, preroll: PreRoll::new(self.turns.capacity().max(kept)), ..self }
+    }
+
     /// New settings; audio that is under way goes on.
     pub(super) fn set(&mut self, format: Format, turns: Turns) {
         if format != self.format {
@@ -95,10 +103,10 @@ impl Ingress {
         if turns == self.turns {
             return;
         }
-        if turns.capacity() != self.turns.capacity() {
+        if turns.capacity().max(self.kept) != self.turns.capacity().max(self.kept) {
             let mut kept = Vec::new();
             let start = self.preroll.copy_from(Samples::ZERO, &mut kept) + self.preroll_base;
-            self.preroll = PreRoll::new(turns.capacity());
+            self.preroll = PreRoll::new(turns.capacity().max(self.kept));
             self.preroll.push(&kept);
             self.preroll_base = start;
         }
@@ -213,6 +221,20 @@ impl Ingress {
         if let Some(utterance) = &mut self.utterance {
             utterance.resume();
         }
+    }
+
+    /// The audio of the turn under way, the last `span` of it at most, where the wait adapts.
+    pub(super) fn turn_so_far(&self, span: Samples) -> Option<Vec<i16>> {
+        let utterance = self.utterance.as_ref().filter(|_| self.turn.listens_to_the_voice())?;
+        let start = utterance.start.max(self.position.saturating_sub(span));
+        let mut pcm = Vec::new();
+        self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut pcm);
+        Some(pcm)
+    }
+
+    /// The turn model's answer at the pause that began at `said_to`.
+    pub(super) fn judged(&mut self, probability: f32, said_to: Samples) {
+        self.turn.judged(probability, said_to);
     }
 
     /// What was understood of the first `n_heard` samples of the utterance `item`.

@@ -17,6 +17,7 @@ mod hearing;
 mod inbound;
 mod ingress;
 mod journal;
+mod judging;
 mod life;
 mod microphone;
 mod perform;

@@ -6,7 +6,7 @@
 
 use super::Setup;
 use super::actor::Actor;
-use super::recording::{DialogStart, End, Entry, Header, Outcome, PACKED, TurnStart, VERSION, Windows, Words};
+use super::recording::{DialogStart, End, Entry, Header, Judged, Outcome, PACKED, TurnStart, VERSION, Windows, Words};
 use super::turns::Turns;
 use crate::audio::wav;
 use crate::dialog::{Action, Event};
@@ -125,6 +125,12 @@ impl Taped {
     pub(super) fn partial(&mut self, text: &str, heard_to: Samples) {
         self.taker.partial(text, heard_to);
         self.tape.put(|| Entry::Partial(Words { text: text.to_owned(), heard_to }));
+    }
+
+    /// See [`TurnTaker::judged`].
+    pub(super) fn judged(&mut self, probability: f32, said_to: Samples) {
+        self.taker.judged(probability, said_to);
+        self.tape.put(|| Entry::Judged(Judged { probability, said_to }));
     }
 
     /// See [`TurnTaker::end`].

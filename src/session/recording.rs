@@ -82,6 +82,8 @@ pub enum Entry {
     },
     /// See [`Line::Partial`].
     Partial(Words),
+    /// See [`Line::Judged`].
+    Judged(Judged),
     /// See [`Line::Set`].
     Set(TurnStart),
     /// See [`Line::Ended`].
@@ -120,6 +122,8 @@ pub enum Line {
     },
     /// A partial transcript came.
     Partial(Words),
+    /// The turn model answered.
+    Judged(Judged),
     /// Other settings.
     Set(TurnStart),
     /// What was under way was ended: no audio came any more, or the client committed.
@@ -156,6 +160,15 @@ pub struct Words {
     pub text: String,
     /// Turn time up to which they are those of all that was said.
     pub heard_to: Samples,
+}
+
+/// A turn model's answer, as turn-taking is told.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Judged {
+    /// That the turn is over.
+    pub probability: f32,
+    /// Turn time at which the pause began.
+    pub said_to: Samples,
 }
 
 /// What turn-taking made of a window.

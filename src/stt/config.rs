@@ -6,20 +6,32 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SttConfig {
-    /// `auto`, `sphinx` or `openai`.
+    /// `auto`, `sphinx`, `whisper` or `openai`.
     pub engine: String,
-    /// `sphinx`: how many utterances are decoded at once (about 125 MiB each).
+    /// `sphinx`, `whisper`: how many utterances are decoded at once (about 125 MiB each; Whisper's depends on the model).
     pub decoders: usize,
     /// `sphinx`: folder of the acoustic model, language model and dictionary; empty: Debian's.
     pub model_dir: String,
     /// `openai`: address up to and including `/v1`.
     pub base_url: String,
-    /// `openai`: the model's name.
+    /// `openai`: the model's name. `whisper`: the model's file or folder.
     pub model: String,
     /// `openai`: the environment variable that holds the key; empty: no key.
     pub api_key_env: String,
     /// ISO-639-1 code; empty: the engine's own choice.
     pub language: String,
+    /// `whisper`: threads of a decoding; 0: as many as there are cores, 4 at most.
+    pub threads: usize,
+    /// `whisper`: hypotheses followed at a time; 1: the likeliest word each time.
+    pub beam_size: usize,
+    /// `whisper`: how much more freely it guesses after an attempt with unlikely words; 0: there is one attempt.
+    pub temperature_step: f32,
+    /// `whisper`: from which probability of silence on unlikely words are dropped.
+    pub no_speech_threshold: f32,
+    /// `whisper`: the shortest window of audio that is looked at; 30 000: always the whole.
+    pub min_window_ms: u64,
+    /// `whisper` with the feature `cuda`: which GPU; -1: none.
+    pub gpu_device: i32,
     /// The longest wait for a final transcript, a free decoder included.
     pub timeout_ms: u64,
 }
@@ -34,6 +46,12 @@ impl Default for SttConfig {
             model: "whisper-1".into(),
             api_key_env: "OPENAI_API_KEY".into(),
             language: String::new(),
+            threads: 0,
+            beam_size: 1,
+            temperature_step: 0.4,
+            no_speech_threshold: 0.6,
+            min_window_ms: 7_680,
+            gpu_device: 0,
             timeout_ms: 15_000,
         }
     }

@@ -54,7 +54,8 @@ impl<S: SttStream + 'static> Stt for Local<S> {
             lease.run(move |stream| stream.begin(&options)).await.map_err(lost)??;
             let cancel = CancellationToken::new();
             let lane = Lane::Idle(lease);
-            let utterance = Utterance { lane, gathered: Vec::new(), _guard: cancel.clone().drop_guard(), cancel };
+            let (gathered, partial) = (Vec::new(), cancel.child_token());
+            let utterance = Utterance { lane, gathered, partial, _guard: cancel.clone().drop_guard(), cancel };
             Ok(Box::new(utterance) as Box<dyn SttUtterance>)
         }
         .boxed()
@@ -85,6 +86,8 @@ enum Lane<S: 'static> {
 struct Utterance<S: 'static> {
     lane: Lane<S>,
     gathered: Vec<i16>,
+    /// Of the partial transcript under way: nobody waits for it once the end is near.
+    partial: CancellationToken,
     cancel: CancellationToken,
     _guard: DropGuard,
 }
@@ -95,7 +98,9 @@ impl<S: SttStream + 'static> Utterance<S> {
         self.lane = match std::mem::replace(&mut self.lane, Lane::Failed) {
             Lane::Idle(lease) => {
                 let pcm = std::mem::take(&mut self.gathered);
-                Lane::Busy(job(lease, pcm, ask, self.cancel.clone()).boxed())
+                self.partial = self.cancel.child_token();
+                let (cancel, partial) = (self.cancel.clone(), self.partial.clone());
+                Lane::Busy(job(lease, pcm, ask, cancel, partial).boxed())
             }
             other => other,
         };
@@ -134,29 +139,36 @@ impl<S: SttStream + 'static> Utterance<S> {
     }
 
     async fn ask(&mut self, ask: Ask) -> Answer {
+        if !matches!(ask, Ask::Partial) {
+            self.partial.cancel();
+        }
         self.settle().await?;
         self.send(ask);
         Ok(self.settle().await?.expect("a job answers"))
     }
 }
 
-/// Decodes on the lane, in strides, and answers the question.
+/// Decodes on the lane, in strides, and answers the question. A partial transcript that `partial` stops is empty.
 async fn job<S: SttStream + 'static>(
     mut lease: Lease<S>,
     pcm: Vec<i16>,
     ask: Ask,
     cancel: CancellationToken,
+    partial: CancellationToken,
 ) -> (Lease<S>, Answer) {
     let work = move |stream: &mut S| {
         for stride in pcm.chunks(STRIDE) {
             if cancel.is_cancelled() {
                 return Err(SttError::Cancelled);
             }
-            stream.push(stride)?;
+            stream.push(stride, &cancel)?;
         }
         match ask {
             Ask::Nothing => Ok(Transcript::default()),
-            Ask::Partial => stream.partial(&cancel),
+            Ask::Partial => match stream.partial(&partial) {
+                Err(SttError::Cancelled) if !cancel.is_cancelled() => Ok(Transcript::default()),
+                answer => answer,
+            },
             Ask::Guess => stream.guess(&cancel),
             Ask::Finish => stream.finish(&cancel),
             Ask::Learn => stream.learn().map(|speaker| Transcript { speaker, ..Transcript::default() }),

@@ -10,6 +10,7 @@ pub mod fake;
 pub mod local;
 pub mod openai;
 pub mod sphinx;
+pub mod whisper;
 
 pub use config::SttConfig;
 pub use error::SttError;
@@ -153,8 +154,8 @@ pub trait SttUtterance: Send {
 pub trait SttStream: Send {
     /// Begins an utterance in a clean state, also when the last one was never finished.
     fn begin(&mut self, options: &SttOptions) -> Result<(), SttError>;
-    /// Decodes the next mono PCM at [`RATE`].
-    fn push(&mut self, pcm: &[i16]) -> Result<(), SttError>;
+    /// Takes the next mono PCM at [`RATE`], and decodes it where the engine decodes as it goes.
+    fn push(&mut self, pcm: &[i16], cancel: &CancellationToken) -> Result<(), SttError>;
     /// What was understood so far.
     fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
     /// The final transcript if the utterance ended here; the stream stays open.

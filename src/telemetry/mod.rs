@@ -74,7 +74,9 @@ impl Metrics {
         }
         let _ = counter(&recorder, names::GUESS_WASTED);
         for endpoint in Endpoint::ALL {
-            let _ = requests(&recorder, endpoint, "ok");
+            for outcome in names::REQUEST_OUTCOMES {
+                let _ = requests(&recorder, endpoint, outcome);
+            }
             let _ = request_duration(&recorder, endpoint);
         }
         let handles = Handles {
@@ -138,7 +140,7 @@ impl Metrics {
         self.observed();
     }
 
-    /// A request of the speech API ended. Outcomes are a fixed few: never text from outside.
+    /// A request of the speech API ended: ok, refused, overloaded, failed or cancelled.
     pub fn request(&self, endpoint: Endpoint, outcome: &'static str, took: Duration) {
         requests(&self.0.recorder, endpoint, outcome).increment(1);
         request_duration(&self.0.recorder, endpoint).record(took.as_secs_f64());

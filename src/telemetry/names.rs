@@ -83,6 +83,9 @@ impl Outcome {
     }
 }
 
+/// What may become of a request of the speech API.
+pub(super) const REQUEST_OUTCOMES: [&str; 5] = ["ok", "refused", "overloaded", "failed", "cancelled"];
+
 /// A part of the speech API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {

@@ -14,10 +14,18 @@ pub struct TurnConfig {
     pub silence_duration_ms: u32,
     /// Voiced time that makes it speech; less is a cough.
     pub min_speech_ms: u32,
+    /// `auto`, a turn model of the registry, or its file; empty: none is asked.
+    pub model: String,
 }
 
 impl Default for TurnConfig {
     fn default() -> Self {
-        Self { threshold: 0.5, prefix_padding_ms: 300, silence_duration_ms: 500, min_speech_ms: 96 }
+        Self {
+            threshold: 0.5,
+            prefix_padding_ms: 300,
+            silence_duration_ms: 500,
+            min_speech_ms: 96,
+            model: "auto".into(),
+        }
     }
 }

@@ -2,20 +2,25 @@
 //!
 //! Session ingress feeds [`TurnTaker`] one window after the other and hands its [`Edge`]s to the dialog. It consists of
 //! the [`TurnDetector`] (hysteresis, hang-over) and, where the wait adapts, of `endpointing`, which weighs how the
-//! words end (`wording`), how the voice fell (`prosody`) and how this speaker pauses (`pauses`). Time here is sample
-//! time at 16 kHz; no clock is read. Nothing here sees audio or decides what an edge means.
+//! words end (`wording`), how the voice fell (`prosody`), how this speaker pauses (`pauses`) and what a [`TurnModel`] said of the audio. Time here is sample
+//! time at 16 kHz; no clock is read. Nothing but the turn model sees audio, and nothing decides what an edge means.
 
 mod config;
 mod detector;
 mod endpointing;
+pub mod fake;
+mod model;
 mod pauses;
 mod prosody;
+mod smart;
 mod taker;
 mod wording;
 
 pub use config::TurnConfig;
 pub use detector::{Edge, Thresholds, TurnDetector};
 pub use endpointing::{Decision, Eagerness, Hints};
+pub use model::{RATE, TurnModel, TurnModelError};
 pub use prosody::Prosody;
+pub use smart::SmartTurn;
 pub use taker::{Ending, Heard, TurnTaker};
 pub use wording::Wording;

@@ -49,6 +49,8 @@ pub struct TurnTaker {
     pauses: Pauses,
     /// The latest words, and the turn time up to which they are those of all that was said.
     words: Option<(Wording, Samples)>,
+    /// The turn model's latest answer, and the turn time up to which it heard all that was said.
+    judged: Option<(f32, Samples)>,
     /// Voiced time of the turn under way, over the places where it was cut.
     spoken: Samples,
     /// Where the last utterance ended.
@@ -68,6 +70,7 @@ impl TurnTaker {
             contour: Contour::default(),
             pauses: Pauses::default(),
             words: None,
+            judged: None,
             spoken: Samples::ZERO,
             stopped: None,
             decision: None,
@@ -133,6 +136,13 @@ impl TurnTaker {
         }
     }
 
+    /// A turn model's probability that the turn under way was over where a pause began, at `said_to` in turn time.
+    pub fn judged(&mut self, probability: f32, said_to: Samples) {
+        if self.detector.is_active() {
+            self.judged = Some((probability, said_to));
+        }
+    }
+
     /// Why the utterance under way, or the last one, ended when it did; `None` where the wait is fixed.
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
@@ -161,7 +171,7 @@ impl TurnTaker {
             n_pauses: self.pauses.n(),
             typical_pause: self.pauses.typical(),
             patience: self.pauses.patience(),
-            model: None,
+            model: self.judged.filter(|(_, heard_to)| *heard_to >= said_to).map(|(probability, _)| probability),
         };
         self.decision = Some(Decision::new(hints, eagerness).scaled(self.scale));
         self.detector.set(Thresholds { silence: self.wait(), ..self.thresholds });
@@ -178,6 +188,7 @@ impl TurnTaker {
                 }
                 self.decision = None;
                 self.words = None;
+                self.judged = None;
                 self.contour.clear();
             }
             Some(Edge::Stopped { at }) => self.stopped = Some(at),

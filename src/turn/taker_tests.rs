@@ -5,7 +5,7 @@ use super::*;
 const WINDOW: u64 = 256;
 
 /// Runs a script of steps: `say 500` and `quiet 500` are milliseconds of windows, `heard some words` is a transcript of
-/// all so far. Gives the edges as `started@ms` and `stopped@ms after ms`.
+/// all so far, `judged 0.9` a turn model's answer at the pause, `judged-late 0.9` one for a pause before. Gives the edges as `started@ms` and `stopped@ms after ms`.
 fn run(ending: Ending, script: &str) -> (String, TurnTaker) {
     let mut taker = TurnTaker::new(Thresholds::from_ms(0.5, 100, 200), ending);
     let (mut now, mut edges) = (Samples::ZERO, Vec::new());
@@ -14,6 +14,13 @@ fn run(ending: Ending, script: &str) -> (String, TurnTaker) {
         let (what, rest) = line.split_once(' ').unwrap();
         if what == "heard" {
             taker.partial(rest, now);
+            continue;
+        }
+        if what.starts_with("judged") {
+            let pause = taker.detector.pause(now).unwrap_or_default();
+            let said_to = now - pause;
+            let said_to = if what == "judged-late" { said_to.saturating_sub(Samples(WINDOW)) } else { said_to };
+            taker.judged(rest.parse().unwrap(), said_to);
             continue;
         }
         let loud = what == "say";
@@ -101,6 +108,16 @@ fn a_speaker_who_pauses_long_is_given_more_time() {
     assert!(decision.wait.as_millis() > 1_100, "{decision:?}");
     let cut = run(MEDIUM, "say 600\nquiet 1300\nsay 600\nquiet 2500").1;
     assert_eq!(cut.decision().unwrap().hints.n_pauses, 1, "a turn cut in two was one");
+}
+
+#[test]
+fn a_turn_model_counts_for_the_pause_it_heard() {
+    let model = |script| run(MEDIUM, script).1.decision().unwrap().hints.model;
+    assert_eq!(model("say 900\nquiet 100\njudged 0.9\nquiet 3000"), Some(0.9));
+    assert_eq!(model("say 900\nquiet 100\njudged-late 0.9\nquiet 3000"), None);
+    assert_eq!(model("say 900\nquiet 100\njudged 0.3\nquiet 100\nsay 400\nquiet 3000"), None);
+    let over = waited(MEDIUM, "say 1200\nquiet 100\nheard i would like to know\njudged 0.98\nquiet 5000");
+    assert!(over < 1_500, "{over}");
 }
 
 #[test]

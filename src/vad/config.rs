@@ -6,12 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct VadConfig {
-    /// `auto` or `earshot`.
+    /// `auto`, `earshot` or `silero`.
     pub engine: String,
+    /// `silero`: a model of the registry, or its file; empty: the best that is here.
+    pub model: String,
 }
 
 impl Default for VadConfig {
     fn default() -> Self {
-        Self { engine: "auto".into() }
+        Self { engine: "auto".into(), model: String::new() }
     }
 }

@@ -1,16 +1,19 @@
 //! Voice activity: one window of PCM in, P(speech) out.
 //!
-//! Session ingress calls [`VadStream`] inline, since a window costs microseconds. An engine never decides that speech
+//! Session ingress calls [`VadStream`] inline, since a window costs microseconds (Silero: a
+//! tenth of a millisecond). An engine never decides that speech
 //! began or ended: that is `turn`.
 
 mod config;
 mod earshot;
 mod error;
 pub mod fake;
+mod silero;
 
 pub use config::VadConfig;
 pub use earshot::Earshot;
 pub use error::VadError;
+pub use silero::Silero;
 
 use crate::units::SampleRate;
 
@@ -31,6 +34,7 @@ pub trait Vad: Send + Sync {
 
 /// One microphone's state.
 pub trait VadStream: Send {
-    /// P(speech) in `[0, 1]` for exactly one window of mono PCM at [`RATE`]. Blocks for microseconds only.
+    /// P(speech) in `[0, 1]` for exactly one window of mono PCM at [`RATE`]. Blocks for a fraction of
+    /// a millisecond at most.
     fn probability(&mut self, window: &[i16]) -> Result<f32, VadError>;
 }

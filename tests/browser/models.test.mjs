@@ -1,5 +1,5 @@
-// The engines' panel in a real Chromium: whoever runs the hub gets a better voice with one click, sees it come, and the
-// next conversation is spoken by it. A hub of its own, a mirror of its own, and the fixture of a Piper voice.
+// The engines' panel in a real Chromium: whoever runs the hub gets a better engine with one click, sees it come, and it
+// serves the next conversation. A hub of its own, a mirror of its own, and the fixture of a Silero graph.
 
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -13,33 +13,29 @@ import { TEST_TIMEOUT_MS, openPage, poll, until } from './browser.mjs';
 
 const ROOT = join(dirname(fileURLToPath(import.meta.url)), '../..');
 const BINARY = process.env.ANTIPHON ?? join(ROOT, 'target/debug/antiphon');
-const VOICE = join(ROOT, 'tests/fixtures/voices/piper/en_US-tone-low.onnx');
-const FILES = { '/tone/tone.onnx': readFileSync(VOICE), '/tone/tone.onnx.json': readFileSync(`${VOICE}.json`) };
+const GRAPH = readFileSync(join(ROOT, 'tests/fixtures/onnx/silero.onnx'));
 const REGISTRY = `
 [[model]]
-name = "tone"
-stage = "tts"
-family = "piper"
-title = "The tone"
-base = "https://models.invalid/tone/"
+name = "fixture"
+stage = "vad"
+family = "silero"
+title = "The fixture"
+base = "https://models.invalid/vad/"
 licence = "Apache-2.0"
-languages = ["en"]
+languages = []
 rate_hz = 16000
 auto = 99
 offer_cores = 1
-note = "Hums what it is told."
+note = "Knows loud from quiet."
 [[model.variant]]
 precision = "fp32"
-files = [
-    { role = "graph", path = "tone.onnx", bytes = ${FILES['/tone/tone.onnx'].length} },
-    { role = "config", path = "tone.onnx.json", bytes = ${FILES['/tone/tone.onnx.json'].length} },
-]
+files = [{ role = "graph", path = "fixture.onnx", bytes = ${GRAPH.length} }]
 `;
 
 const test = (name, body) => nodeTest(name, { timeout: TEST_TIMEOUT_MS }, body);
 const folder = mkdtempSync(join(tmpdir(), 'antiphon-models-'));
 
-/** Sends half of each file, and the rest when `open` is called. */
+/** Sends half of the graph, and the rest when `open` is called. */
 class Mirror {
   #server;
   #waiting = [];
@@ -47,11 +43,11 @@ class Mirror {
 
   async start() {
     this.#server = createServer((request, response) => {
-      const bytes = FILES[request.url];
-      if (!bytes) return void response.writeHead(404).end();
-      response.writeHead(200, { 'content-length': bytes.length });
-      response.write(bytes.subarray(0, bytes.length / 2));
-      const rest = () => response.end(bytes.subarray(bytes.length / 2));
+      if (request.url !== '/vad/fixture.onnx') return void response.writeHead(404).end();
+      const half = Math.floor(GRAPH.length / 2);
+      response.writeHead(200, { 'content-length': GRAPH.length });
+      response.write(GRAPH.subarray(0, half));
+      const rest = () => response.end(GRAPH.subarray(half));
       if (this.#isOpen) rest();
       else this.#waiting.push(rest);
     });
@@ -100,31 +96,32 @@ after(async () => {
   rmSync(folder, { recursive: true });
 });
 
-test('one click gets the better voice, with a progress bar, and the next conversation is spoken by it', async (t) => {
+test('one click gets the better engine, with a progress bar, and it serves the next conversation', async (t) => {
   const { page, close } = await openPage(t, { url, refuse: true });
-  const voice = page.locator('.engine-stage[data-stage=tts]');
+  const stage = page.locator('.engine-stage[data-stage=vad]');
   const footer = () => page.innerText('#engines');
-  assert.match(await footer(), /flite speaks/);
+  await poll(async () => /earshot hears speech/.test(await footer()), footer);
   await page.click('#engines-open');
-  assert.match(await voice.innerText(), /flite/);
-  assert.match(await voice.locator('.offer').innerText(), /The tone[\s\S]*Apache-2.0/);
-  await voice.getByRole('button', { name: 'Get it' }).click();
-  const bar = voice.locator('progress');
+  assert.match(await stage.innerText(), /earshot/);
+  assert.match(await stage.locator('.offer').innerText(), /The fixture[\s\S]*Apache-2.0/);
+  await stage.getByRole('button', { name: 'Get it' }).click();
+  const bar = stage.locator('progress');
   await poll(
     async () => (await bar.count()) === 1 && Number(await bar.getAttribute('value')) > 0,
-    async () => `no progress: ${await voice.innerText()}`,
+    async () => `no progress: ${await stage.innerText()}`,
   );
   assert.ok(Number(await bar.getAttribute('value')) < 1, 'half of it has not come yet');
   mirror.open();
-  await voice.getByText('It serves from the next conversation on.').waitFor();
-  assert.match(await voice.locator('.engine-stage-now').innerText(), /The tone[\s\S]*tone:fp32/);
+  await stage.getByText('It serves from the next conversation on.').waitFor();
+  const serving = () => stage.locator('.engine-stage-now').innerText();
+  await poll(async () => /The fixture[\s\S]*fixture:fp32/.test(await serving()), serving);
   await page.keyboard.press('Escape');
-  await poll(async () => /piper speaks/.test(await footer()), footer);
+  await poll(async () => /silero hears speech/.test(await footer()), footer);
   await page.fill('#text', 'What can you do?');
   await page.press('#text', 'Enter');
-  await until(page, 'an answer in the new voice', (seen) => seen.captions.some((caption) => caption.role === 'assistant' && caption.playedMs > 100));
+  await until(page, 'an answer', (seen) => seen.captions.some((caption) => caption.role === 'assistant' && caption.playedMs > 100));
   const { turns } = await (await fetch(new URL('api/turns?limit=1', `${url}/`))).json();
-  assert.equal(turns[0].engines.tts, 'piper');
+  assert.equal(turns[0].engines.vad, 'silero');
   await close();
 });
 

@@ -126,7 +126,7 @@ pub async fn run(stage: Arc<dyn Stage>, drive: Drive, progress: Progress<'_>) ->
             }
         });
     }
-    let (mut shots, mut looks) = (Vec::new(), Vec::new());
+    let (mut shots, mut looks, mut last) = (Vec::new(), Vec::new(), String::new());
     let cards = spawn_blocking(Cards::open).await.ok().flatten().map(Arc::new);
     let mut ticks = interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -139,7 +139,11 @@ pub async fn run(stage: Arc<dyn Stage>, drive: Drive, progress: Progress<'_>) ->
             _ = ticks.tick() => {
                 let at = begun.elapsed();
                 looks.push(Look { at, waiting: stage.waiting(), cards: read(cards.as_ref()).await });
-                progress(&told(stage.name(), &drive, done.load(Relaxed), at));
+                let line = told(stage.name(), &drive, done.load(Relaxed), at);
+                if line != last {
+                    progress(&line);
+                    last = line;
+                }
             }
         }
     }

@@ -48,9 +48,11 @@ pub(super) fn run(args: &ListArgs) -> Result<(), CliError> {
         StageName::Tts => Stage::Tts,
     });
     let entries = catalog.entries().iter().filter(|entry| stage.is_none_or(|stage| entry.stage == stage));
-    let entries = entries.filter(|entry| !args.here || is_here(&config, entry));
+    let mut entries: Vec<_> = entries.filter(|entry| !args.here || is_here(&config, entry)).collect();
+    // An own file's models stand among those of their stage.
+    entries.sort_by_key(|entry| entry.stage);
     if args.json {
-        let models: Vec<_> = entries.map(|entry| report(&config, entry)).collect();
+        let models: Vec<_> = entries.into_iter().map(|entry| report(&config, entry)).collect();
         return print::json(&json!({ "dir": config.dir, "models": models }));
     }
     let mut last = None;

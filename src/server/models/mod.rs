@@ -127,10 +127,13 @@ pub(super) async fn delete(State(app): State<Arc<App>>, _: Admin, Path(name): Pa
         if !stock.release(&wanted.entry.name) {
             return Err(RegistryError::InUse(wanted.entry.name.clone()));
         }
-        remove(&stock.config().models, wanted)
+        Ok((wanted.entry.name.clone(), remove(&stock.config().models, wanted)?))
     });
     match removed.await {
-        Ok(Ok(bytes)) => Json(json!({ "bytes": bytes })).into_response(),
+        Ok(Ok((name, bytes))) => {
+            app.models.forget(&name);
+            Json(json!({ "bytes": bytes })).into_response()
+        }
         Ok(Err(error)) => failure(&error),
         Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, None, "The removal broke off."),
     }
@@ -159,6 +162,6 @@ fn takes_the_best(stock: &Stock, stage: Stage) -> bool {
         Stage::Vad => config.vad.engine == AUTO,
         Stage::Stt => config.stt.engine == AUTO,
         Stage::Tts => config.tts.engine == AUTO,
-        Stage::Turn => false,
+        Stage::Turn => config.turn.model == AUTO,
     }
 }

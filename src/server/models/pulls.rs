@@ -3,8 +3,9 @@
 use super::super::app::App;
 use super::super::guard::refused;
 use super::takes_the_best;
-use crate::engines::{Served, Standing, Stock};
-use crate::registry::{Entry, Patience, Progress, Puller, Variant};
+use crate::engines::{Served, StageFailure, Standing, Stock};
+use crate::registry::{Entry, Patience, Progress, Puller, Stage, Variant, locate};
+use crate::tts::Tts;
 use arc_swap::ArcSwap;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -65,6 +66,18 @@ impl Pulls {
         Self { stock, served: ArcSwap::from_pointee(served), pulls: Mutex::default() }
     }
 
+    /// The voice engine of a model that a request names; `None` where it is no model of that stage, or not on the disk.
+    pub(in crate::server) async fn tts(&self, model: &str) -> Option<Result<Arc<dyn Tts>, StageFailure>> {
+        let (stock, model) = (self.stock()?, model.to_owned());
+        let load = move || {
+            let wanted = stock.catalog().find(&model).ok()?;
+            let serves = wanted.entry.stage == Stage::Tts && stock.knows(Stage::Tts, &wanted.entry.family);
+            let is_here = serves && locate(&stock.config().models, wanted).is_ok();
+            is_here.then(|| stock.tts(&model))
+        };
+        tokio::task::spawn_blocking(load).await.ok().flatten()
+    }
+
     pub(super) fn stock(&self) -> Option<Arc<Stock>> {
         self.stock.clone()
     }
@@ -82,6 +95,11 @@ impl Pulls {
 
     pub(super) fn watch(&self, name: &str) -> Option<watch::Receiver<State>> {
         self.pulls.lock().expect("no panic while locked").get(name).cloned()
+    }
+
+    /// The model is gone, and what its pull came to with it.
+    pub(super) fn forget(&self, name: &str) {
+        self.pulls.lock().expect("no panic while locked").remove(name);
     }
 
     fn begin(&self, name: &str) -> Result<watch::Sender<State>, Box<Response>> {
@@ -149,8 +167,9 @@ async fn pulled(
         return State::Failed { message: error.to_string() };
     }
     if !takes_the_best(stock, entry.stage) {
+        let key = if entry.stage == Stage::Turn { "model" } else { "engine" };
         let message =
-            format!("It is here. To let it serve, set {0}.engine to \"auto\" and start the hub again.", entry.stage);
+            format!("It is here. To let it serve, set {}.{key} to \"auto\" and start the hub again.", entry.stage);
         return State::Done { serves: false, message };
     }
     told.send_replace(State::Loading);

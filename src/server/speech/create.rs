@@ -3,6 +3,7 @@
 //! The answer begins with the first sound, so that whatever fails before it has a status of its own. What fails later ends
 //! the body in the middle (or with an `error` event), which no client takes for the end of the sound.
 
+use super::chosen::chosen;
 use super::error::ApiError;
 use super::metering::Metered;
 use super::request::{Judge, Wish};
@@ -59,18 +60,20 @@ async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Res
     let begun = async {
         metered.place = Some(speech.admit()?);
         let body = body_of(request, MAX_JSON_BYTES).await?;
+        let chosen = chosen(app, &body).await?;
         let judge = Judge {
-            engines: &app.setup().engines,
-            names: &speech.names,
+            engines: &chosen.engines,
+            names: &chosen.names,
             max_chars: speech.config.max_input_chars,
             if_longer: " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts",
         };
         let wish = judge.read(&body)?;
         let encoder = Encoder::new(wish.format).map_err(|error| ApiError::failed(error.to_string()))?;
         let speaking = Speaking {
-            tts: app.setup().engines.tts.clone(),
+            tts: chosen.engines.tts.clone(),
             tasks: app.setup.tasks.clone(),
             ahead: speech.config.chunks_ahead,
+            is_heard: true,
         };
         let mut sound = speaking.speak(&wish, 0).boxed();
         let first = first_sound(&mut sound).await?;

@@ -2,8 +2,8 @@
 
 use super::error::ApiError;
 use super::names::Task;
-use super::{Speech, UPLOAD_UNIT};
-use crate::session::Engines;
+use super::{Speech, UPLOAD_UNIT, names};
+use crate::server::app::App;
 use axum::extract::multipart::{Field, MultipartError};
 use axum::extract::{FromRequest, Multipart, Request};
 use axum::http::StatusCode;
@@ -46,7 +46,8 @@ pub(super) struct Form {
 
 impl Form {
     /// Reads and judges the whole form. Fields nobody knows are left alone.
-    pub(super) async fn read(request: Request, speech: &Speech, engines: &Engines) -> Result<Self, ApiError> {
+    pub(super) async fn read(request: Request, app: &App) -> Result<Self, ApiError> {
+        let speech = &app.speech;
         let mut parts = Multipart::from_request(request, &()).await.map_err(|_| {
             let message = "The body must be multipart/form-data, with the sound as its field 'file'.";
             ApiError::invalid("invalid_body", None, message)
@@ -60,7 +61,7 @@ impl Form {
                 }
                 name => {
                     let value = value(field, speech).await?;
-                    form.set(name, &value, speech, engines)?;
+                    form.set(name, &value, app)?;
                 }
             }
         }
@@ -72,9 +73,9 @@ impl Form {
         Ok(form)
     }
 
-    fn set(&mut self, name: &str, value: &str, speech: &Speech, engines: &Engines) -> Result<(), ApiError> {
+    fn set(&mut self, name: &str, value: &str, app: &App) -> Result<(), ApiError> {
         match name {
-            "model" => speech.names.check_model(engines, Task::Transcription, Some(value))?,
+            "model" => names(app).check_model(&app.setup().engines, Task::Transcription, Some(value))?,
             "language" => self.language = language(value)?,
             "prompt" => self.prompt = Some(value.to_owned()).filter(|prompt| !prompt.trim().is_empty()),
             "response_format" => self.shape = shape(value)?,

@@ -4,6 +4,7 @@
 //! the same ports, and wait for them as sessions do; how many are worked on at once is bounded here, before a byte of their
 //! bodies is read. Nothing of what is spoken or written down is logged.
 
+mod chosen;
 mod create;
 mod cutting;
 mod error;
@@ -48,7 +49,8 @@ const UPLOAD_UNIT: usize = 64 << 10;
 /// What the handlers share.
 pub(super) struct Speech {
     config: SpeechConfig,
-    names: Names,
+    /// The configured models, by stage; empty where there is none.
+    models: [(&'static str, String); 3],
     permits: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
     pub(super) jobs: Jobs,
@@ -56,16 +58,14 @@ pub(super) struct Speech {
 
 impl Speech {
     pub(super) fn new(config: &Config) -> Self {
-        let names = Names {
-            tts_model: named(&config.tts.engine, &config.tts.model),
-            stt_model: named(&config.stt.engine, &config.stt.model),
-            llm_model: named(&config.llm.engine, &config.llm.model),
-            voice: config.tts.voice.clone(),
-        };
         Self {
             permits: Arc::new(Semaphore::new(config.speech.max_requests)),
             uploads: Arc::new(Semaphore::new(UPLOADS)),
-            names,
+            models: [
+                ("tts", named(&config.tts.engine, &config.tts.model)),
+                ("stt", named(&config.stt.engine, &config.stt.model)),
+                ("llm", named(&config.llm.engine, &config.llm.model)),
+            ],
             jobs: Jobs::new(&config.speech),
             config: config.speech.clone(),
         }
@@ -81,10 +81,24 @@ impl Speech {
     }
 }
 
-/// What an engine's model is called; empty for one without. A path is nobody's business.
+/// What is called how, with the engines that serve now.
+fn names(app: &App) -> Names {
+    let served = app.models.served();
+    let model = |stage: &str| {
+        let chosen =
+            served.iter().find(|served| served.stage == stage).map(|served| served.model.clone().unwrap_or_default());
+        let configured = || app.speech.models.iter().find(|(of, _)| *of == stage).map(|(_, model)| model.clone());
+        chosen.filter(|model| !model.is_empty()).or_else(configured).unwrap_or_default()
+    };
+    let [tts_model, stt_model, llm_model] = ["tts", "stt", "llm"].map(model);
+    Names { tts_model, stt_model, llm_model, voice: app.setup().voice.clone() }
+}
+
+/// What a configured engine's model is called; empty for one without, and where the engine is chosen at start. A path is
+/// nobody's business.
 fn named(engine: &str, model: &str) -> String {
     let has_one = match engine {
-        "flite" | "sphinx" | "assistant" => false,
+        "auto" | "flite" | "sphinx" | "assistant" => false,
         "openai" => true,
         _ => !model.contains(['/', '\\']),
     };

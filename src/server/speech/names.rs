@@ -1,6 +1,6 @@
 //! Which voices and models a request may name.
 //!
-//! A voice is one of the engine's, or one of OpenAI's names, which clients have built in: those are spoken by the configured
+//! A voice is one the engine understands, or one of OpenAI's names, which clients have built in: those are spoken by the configured
 //! voice, as in a session. A model is one that serves here, or OpenAI's name for its like. Anything else is refused with
 //! what there is; a name never becomes a path.
 
@@ -15,7 +15,9 @@ const OPENAI_SPEECH: [&str; 3] = ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"];
 const OPENAI_TRANSCRIPTION: [&str; 3] = ["whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"];
 /// What the hub as a whole is called.
 const HUB: &str = "antiphon";
-/// How much of a wrong name is repeated.
+/// The longest name of a voice that is looked at: a mix of several is one.
+const MAX_NAME: usize = 256;
+/// How much of a wrong model is repeated.
 const MAX_ECHO: usize = 60;
 
 /// What a model does.
@@ -25,10 +27,10 @@ pub(super) enum Task {
     Transcription,
 }
 
-/// The models by name.
+/// The models by name, and the voice.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    /// As the configuration names the engines' models; empty where it names none.
+    /// What the engines run; empty where they have no models, or none with a name.
     pub(super) tts_model: String,
     pub(super) stt_model: String,
     pub(super) llm_model: String,
@@ -37,24 +39,25 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The voice that speaks where `asked` is named; the engine's own id.
+    /// The voice that speaks where `asked` is named, by a name the engine knows.
     pub(super) fn voice(&self, engines: &Engines, asked: Option<&str>) -> Result<String, ApiError> {
-        let voices = engines.tts.voices();
-        let known = |id: &str| voices.iter().any(|voice| voice.id == id);
-        match asked {
-            None => Ok(self.voice.clone()),
-            Some(id) if known(id) || is_mix(id, known) => Ok(id.to_owned()),
-            Some(id) if OPENAI_VOICES.contains(&id) => Ok(self.voice.clone()),
-            Some(other) => {
-                let ids: Vec<&str> = voices.iter().map(|voice| voice.id.as_str()).collect();
-                let message = format!(
-                    "There is no voice '{}'. {} speaks with: {}.",
-                    echo(other),
-                    engines.tts.name(),
-                    ids.join(", ")
-                );
-                Err(ApiError::invalid("voice_not_found", "voice", message))
-            }
+        let Some(asked) = asked else { return Ok(self.own_voice(engines)) };
+        let wrong = |message: String| ApiError::invalid("voice_not_found", "voice", message);
+        if asked.len() > MAX_NAME {
+            return Err(wrong(format!("'voice' is longer than {MAX_NAME} bytes, as no voice's name is.")));
+        }
+        match engines.tts.check_voice(asked) {
+            Ok(()) => Ok(asked.to_owned()),
+            Err(_) if OPENAI_VOICES.contains(&asked) => Ok(self.own_voice(engines)),
+            Err(why) => Err(wrong(format!("Invalid 'voice': {why}."))),
+        }
+    }
+
+    /// The configured one, where the engine that serves now has it.
+    fn own_voice(&self, engines: &Engines) -> String {
+        match engines.tts.check_voice(&self.voice) {
+            Ok(()) => self.voice.clone(),
+            Err(_) => engines.tts.voices().first().map_or_else(|| self.voice.clone(), |voice| voice.id.clone()),
         }
     }
 
@@ -109,15 +112,6 @@ fn model(id: &str, task: &str, engine: &str) -> Value {
     json!({"id": id, "object": "model", "created": 0, "owned_by": "antiphon", "task": task, "engine": engine})
 }
 
-/// `a:0.4+b:0.6`, all of known voices: an engine that mixes voices takes it.
-fn is_mix(text: &str, known: impl Fn(&str) -> bool) -> bool {
-    let part = |part: &str| {
-        let (id, weight) = part.split_once(':').unwrap_or((part, "1"));
-        known(id) && weight.parse::<f32>().is_ok_and(|weight| weight.is_finite() && weight > 0.0)
-    };
-    text.contains('+') && text.split('+').all(part)
-}
-
 /// A name as it is repeated to its sender.
 fn echo(name: &str) -> String {
     let mut short: String = name.chars().filter(|c| !c.is_control()).take(MAX_ECHO).collect();
@@ -135,7 +129,7 @@ mod tests {
 
     fn engines() -> Engines {
         let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
-        Engines { vad: Arc::new(FakeVad), stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
+        Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
     }
 
     fn names() -> Names {
@@ -145,19 +139,21 @@ mod tests {
     #[test]
     fn known_voices_and_openais_are_taken_and_nothing_else() {
         let voice = |asked: &str| names().voice(&engines(), Some(asked));
-        for (asked, speaks) in [("tone", "tone"), ("alloy", "tone"), ("tone:0.4+tone:0.6", "tone:0.4+tone:0.6")] {
-            assert_eq!(voice(asked).as_deref(), Ok(speaks));
+        for asked in ["tone", "alloy"] {
+            assert_eq!(voice(asked).as_deref(), Ok("tone"));
         }
-        for wrong in ["bob", "", "../../etc/passwd", "tone+bob", "tone:-1+tone", "tone:NaN+tone", "TONE", "tone\0"] {
+        let elsewhere = Names { voice: "of another engine".into(), ..names() };
+        assert_eq!(elsewhere.voice(&engines(), None).as_deref(), Ok("tone"));
+        for wrong in ["bob", "", "../../etc/passwd", "tone+bob", "TONE", "tone\0"] {
             let error = voice(wrong).expect_err(wrong);
             assert_eq!(
                 (error.status.as_u16(), error.param, error.code),
                 (400, Some("voice"), "voice_not_found"),
                 "{wrong}"
             );
-            assert!(error.message.contains("fake speaks with: tone"), "{}", error.message);
+            assert!(error.message.contains("fake has tone"), "{}", error.message);
         }
-        assert!(voice(&"x".repeat(10_000)).expect_err("long").message.len() < 200);
+        assert!(voice(&"x".repeat(10_000)).expect_err("long").message.len() < 100);
     }
 
     #[test]

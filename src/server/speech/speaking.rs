@@ -12,7 +12,9 @@ use crate::units::{Pcm, SampleRate};
 use futures_util::{Stream, StreamExt};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 /// Pieces of a chunk that wait for its turn. Engines make pieces of 20 ms and more; a chunk of 20 s that comes in the
@@ -27,6 +29,41 @@ pub(super) struct Speaking {
     pub(super) tasks: TaskTracker,
     /// Chunks begun besides the one that is listened to.
     pub(super) ahead: usize,
+    /// Whether somebody listens meanwhile: engines serve those first who run dry first.
+    pub(super) is_heard: bool,
+}
+
+/// How long speech sounds that is not made yet, for each character of its text.
+const PER_CHAR: Duration = Duration::from_millis(60);
+
+/// Somebody who plays what comes from the first sound on.
+#[derive(Default)]
+struct Listener {
+    since: Option<Instant>,
+    made: Duration,
+    /// Of chunks that are begun and not whole yet; what is made of the first of them counts twice for a moment.
+    estimated: VecDeque<Duration>,
+}
+
+impl Listener {
+    /// How much there is to hear before what is begun next.
+    fn unplayed(&self) -> Duration {
+        let played = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        (self.made + self.estimated.iter().sum::<Duration>()).saturating_sub(played)
+    }
+
+    fn will_hear(&mut self, text: &str) {
+        self.estimated.push_back(PER_CHAR * u32::try_from(text.len()).unwrap_or(u32::MAX));
+    }
+
+    fn hears(&mut self, sound: Duration) {
+        self.since.get_or_insert_with(Instant::now);
+        self.made += sound;
+    }
+
+    fn heard_chunk(&mut self) {
+        self.estimated.pop_front();
+    }
 }
 
 /// What comes out.
@@ -41,20 +78,16 @@ pub(super) enum Spoken {
 impl Speaking {
     /// Speaks the chunks of a wish from the `from`th on. Ends with the first error.
     pub(super) fn speak(self, wish: &Wish, from: usize) -> impl Stream<Item = Result<Spoken, TtsError>> + Send + use<> {
-        let mut waiting: VecDeque<SpeechRequest> = wish.chunks[from.min(wish.chunks.len())..]
-            .iter()
-            .map(|text| SpeechRequest {
-                text: text.clone(),
-                voice: wish.voice.clone(),
-                speed: wish.speed,
-                unplayed: None,
-            })
-            .collect();
+        let (voice, speed) = (wish.voice.clone(), wish.speed);
+        let mut waiting: VecDeque<String> = wish.chunks[from.min(wish.chunks.len())..].to_vec().into();
         async_stream::stream! {
             let mut begun: VecDeque<Pieces> = VecDeque::new();
+            let mut listener = Listener::default();
             loop {
-                while begun.len() <= self.ahead && let Some(request) = waiting.pop_front() {
-                    begun.push_back(self.begin(request));
+                while begun.len() <= self.ahead && let Some(text) = waiting.pop_front() {
+                    let unplayed = self.is_heard.then(|| listener.unplayed());
+                    listener.will_hear(&text);
+                    begun.push_back(self.begin(SpeechRequest { text, voice: voice.clone(), speed, unplayed }));
                 }
                 let Some(mut pieces) = begun.pop_front() else { return };
                 // A chunk of its own each time: an engine may change its rate between two.
@@ -67,6 +100,7 @@ impl Speaking {
                             return;
                         }
                     };
+                    listener.hears(piece.duration());
                     let (_, resampler) = match &mut converted {
                         Some(known) if known.0 == piece.rate => known,
                         slot => slot.insert((piece.rate, Resampler::new(piece.rate, RATE))),
@@ -84,6 +118,7 @@ impl Speaking {
                         yield Ok(Spoken::Sound(samples));
                     }
                 }
+                listener.heard_chunk();
                 yield Ok(Spoken::ChunkEnd);
             }
         }
@@ -167,7 +202,7 @@ mod tests {
         let chunks = chunks.iter().map(|chunk| (*chunk).to_owned()).collect();
         let wish =
             Wish { chunks, n_chars: 0, voice: "v".into(), speed: 1.0, format: FileFormat::Pcm, as_events: false };
-        Speaking { tts: Arc::new(tts.clone()), tasks: TaskTracker::new(), ahead: 1 }.speak(&wish, from)
+        Speaking { tts: Arc::new(tts.clone()), tasks: TaskTracker::new(), ahead: 1, is_heard: true }.speak(&wish, from)
     }
 
     async fn settled() {
@@ -187,6 +222,20 @@ mod tests {
         assert_eq!(stream.next().await.expect("sound").expect("no error"), Spoken::Sound(vec![0; 3]));
         settled().await;
         assert_eq!(tts.begun.load(Ordering::SeqCst), 2, "the one that is heard and one ahead");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_still_to_be_heard_is_what_was_made_and_estimated_less_what_was_played() {
+        let (ms, mut listener) = (Duration::from_millis, Listener::default());
+        assert_eq!(listener.unplayed(), ms(0));
+        listener.will_hear("0123456789");
+        assert_eq!(listener.unplayed(), ms(600));
+        listener.hears(ms(500));
+        listener.heard_chunk();
+        tokio::time::advance(ms(200)).await;
+        assert_eq!(listener.unplayed(), ms(300));
+        tokio::time::advance(ms(900)).await;
+        assert_eq!(listener.unplayed(), ms(0));
     }
 
     #[tokio::test]

@@ -35,7 +35,7 @@ pub(super) async fn create(State(app): State<Arc<App>>, request: Request) -> Res
     let mut metered = Metered::begin(&app, Endpoint::Transcriptions);
     let begun = async {
         metered.place = Some(app.speech.admit()?);
-        let form = Form::read(request, &app.speech, &app.setup().engines).await?;
+        let form = Form::read(request, &app).await?;
         let longest = Duration::from_secs(u64::from(app.speech.config.max_audio_minutes) * 60);
         let duration = listening::duration(form.file.clone(), longest).await?;
         Ok(Listening::new(&app, form, duration, longest))

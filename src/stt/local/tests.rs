@@ -27,7 +27,7 @@ impl SttStream for Counting {
         Ok(())
     }
 
-    fn push(&mut self, pcm: &[i16]) -> Result<(), SttError> {
+    fn push(&mut self, pcm: &[i16], _: &CancellationToken) -> Result<(), SttError> {
         match pcm.first() {
             Some(-1) => drop(self.gate.lock().unwrap().recv()),
             Some(-2) => return Err(SttError::Engine { message: "on purpose".into(), source: None }),

@@ -85,7 +85,7 @@ impl SttStream for SphinxStream {
         self.exact.begin(&field)
     }
 
-    fn push(&mut self, pcm: &[i16]) -> Result<(), SttError> {
+    fn push(&mut self, pcm: &[i16], _: &CancellationToken) -> Result<(), SttError> {
         self.full.push(pcm)?;
         self.field.push(pcm)?;
         self.exact.push(pcm)

@@ -20,7 +20,9 @@ const pcm = Buffer.from(await (await client.audio.speech.create({ ...wish, respo
 const stream = await client.audio.speech.create({ ...wish, response_format: "pcm", stream_format: "sse" });
 const events = (await stream.text()).split("\n\n").filter((event) => event.startsWith("data: ")).map((event) => JSON.parse(event.slice(6)));
 const deltas = events.filter((event) => event.type === "speech.audio.delta").map((event) => Buffer.from(event.audio, "base64"));
-assert.ok(deltas.length > 1 && Buffer.concat(deltas).length === pcm.length, "events carry other bytes");
+// The voice is never quite the same twice.
+const share = Buffer.concat(deltas).length / pcm.length;
+assert.ok(deltas.length > 1 && Math.abs(share - 1) < 0.1, `events carry ${share} of the bytes`);
 assert.equal(events.at(-1).type, "speech.audio.done");
 assert.ok(events.at(-1).usage.total_tokens > 0);
 

@@ -6,12 +6,13 @@ import type { ModelKeeper } from '../models/keeper';
 
 const STAGES: { stage: string; does: string; plain: string }[] = [
   { stage: 'vad', does: 'Hears speech', plain: 'Tells speech from noise' },
+  { stage: 'turn', does: 'Takes turns', plain: 'Hears when you are done' },
   { stage: 'stt', does: 'Transcribes', plain: 'Writes down what you say' },
   { stage: 'tts', does: 'Speaks', plain: 'The voice of the answers' },
 ];
 
 /** The engines that serve without a model. */
-const NEED_NONE = ['earshot', 'sphinx', 'flite'];
+const NEED_NONE = ['earshot', 'silence', 'sphinx', 'flite'];
 
 interface Props {
   keeper: ModelKeeper;

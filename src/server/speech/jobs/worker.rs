@@ -91,7 +91,12 @@ async fn work(jobs: &Jobs, app: &Arc<App>, job: Job, wish: Wish) {
 async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, wish: &Wish, cancel: &CancellationToken) -> End {
     let mut retries = 0;
     while job.n_done < wish.chunks.len() {
-        let speaking = Speaking { tts: app.setup().engines.tts.clone(), tasks: app.setup.tasks.clone(), ahead: 0 };
+        let speaking = Speaking {
+            tts: app.setup().engines.tts.clone(),
+            tasks: app.setup.tasks.clone(),
+            ahead: 0,
+            is_heard: false,
+        };
         let mut sound = pin!(speaking.speak(wish, job.n_done));
         let mut chunk = Vec::new();
         let stopped = loop {

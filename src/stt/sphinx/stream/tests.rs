@@ -16,7 +16,7 @@ fn stream() -> SphinxStream {
 fn hear(stream: &mut SphinxStream, clip: &[i16], piece: usize, options: &SttOptions) -> Transcript {
     stream.begin(options).unwrap();
     for piece in clip.chunks(piece) {
-        stream.push(piece).unwrap();
+        stream.push(piece, &CancellationToken::new()).unwrap();
     }
     stream.finish(&CancellationToken::new()).unwrap()
 }
@@ -67,7 +67,7 @@ fn the_same_audio_gives_the_same_transcript_in_any_order_and_in_any_pieces() {
     }
     // An utterance that was left in the middle, with a guess asked for, leaves no trace either.
     stream.begin(&fresh).unwrap();
-    stream.push(&clips[1][..9_000]).unwrap();
+    stream.push(&clips[1][..9_000], &CancellationToken::new()).unwrap();
     stream.guess(&CancellationToken::new()).unwrap();
     assert_same(&hear(&mut stream, &clips[0], clips[0].len(), &fresh), &first[0], "after one that was left");
     // What the speaker left behind counts, and counts the same each time.
@@ -97,7 +97,7 @@ fn a_guess_leaves_the_utterance_as_it_was() {
     let whole = hear(&mut stream, &clip, 320, &SttOptions::default());
     stream.begin(&SttOptions::default()).unwrap();
     for piece in clip.chunks(1_000) {
-        stream.push(piece).unwrap();
+        stream.push(piece, &CancellationToken::new()).unwrap();
         stream.guess(&CancellationToken::new()).unwrap();
     }
     assert_same(&stream.finish(&CancellationToken::new()).unwrap(), &whole, "after guesses");

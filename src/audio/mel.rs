@@ -1,0 +1,139 @@
+//! Log-mel spectrograms as Whisper hears them: 80 or more bands, a frame each 10 ms at 16 kHz.
+//!
+//! `turn/smart.rs` computes its features here, and `stt/whisper` writes the filters into the files of its benchmark
+//! (whisper.cpp computes spectrograms itself). Pure arithmetic, no state between two calls.
+
+use realfft::{RealFftPlanner, RealToComplex};
+use std::f32::consts::PI;
+use std::sync::Arc;
+
+/// Samples of a frame and from one to the next, at 16 kHz: 25 ms, 10 ms.
+const FRAME: usize = 400;
+/// See [`FRAME`].
+pub const HOP: usize = 160;
+const RATE_HZ: f64 = 16_000.0;
+
+/// Bins of a frame's spectrum.
+pub const N_BINS: usize = FRAME / 2 + 1;
+
+/// Triangles on Slaney's mel scale, linear below 1 kHz and logarithmic above it, each of area one.
+pub fn filters(n_mels: usize) -> Vec<[f32; N_BINS]> {
+    let to_mel =
+        |hz: f64| if hz < 1_000.0 { hz * 3.0 / 200.0 } else { 15.0 + 27.0 * (hz / 1_000.0).ln() / 6.4f64.ln() };
+    let to_hz =
+        |mel: f64| if mel < 15.0 { mel * 200.0 / 3.0 } else { 1_000.0 * (6.4f64.ln() / 27.0 * (mel - 15.0)).exp() };
+    let top = to_mel(RATE_HZ / 2.0);
+    let edge = |i: usize| to_hz(top * i as f64 / (n_mels + 1) as f64);
+    let triangle = |band: usize| {
+        let (from, peak, to) = (edge(band), edge(band + 1), edge(band + 2));
+        std::array::from_fn(|bin| {
+            let hz = bin as f64 * RATE_HZ / FRAME as f64;
+            let height = ((hz - from) / (peak - from)).min((to - hz) / (to - peak)).max(0.0);
+            (height * 2.0 / (to - from)) as f32
+        })
+    };
+    (0..n_mels).map(triangle).collect()
+}
+
+/// Makes spectrograms. Cheap to clone.
+#[derive(Clone)]
+pub struct LogMel {
+    filters: Arc<Vec<Band>>,
+    fourier: Arc<dyn RealToComplex<f32>>,
+    hann: Arc<[f32; FRAME]>,
+}
+
+/// The part of a filter that is not zero.
+struct Band {
+    first: usize,
+    weights: Vec<f32>,
+}
+
+impl LogMel {
+    /// For so many bands.
+    pub fn new(n_mels: usize) -> Self {
+        let band = |filter: [f32; N_BINS]| {
+            let first = filter.iter().position(|weight| *weight > 0.0).unwrap_or(0);
+            let last = filter.iter().rposition(|weight| *weight > 0.0).unwrap_or(0);
+            Band { first, weights: filter[first..=last].to_vec() }
+        };
+        let hann = std::array::from_fn(|i| 0.5 - 0.5 * (2.0 * PI * i as f32 / FRAME as f32).cos());
+        let fourier = RealFftPlanner::<f32>::new().plan_fft_forward(FRAME);
+        Self { filters: Arc::new(filters(n_mels).into_iter().map(band).collect()), fourier, hann: Arc::new(hann) }
+    }
+
+    /// A frame for each [`HOP`] of `pcm`, which is mirrored at both ends: `[bands, frames]`, row by row, in Whisper's
+    /// units (decades of power, at most 8 below the loudest, plus 4, over 4). `pcm` holds more than 200 samples.
+    pub fn spectrogram(&self, pcm: &[f32]) -> Vec<f32> {
+        let (n_frames, n_bands) = (pcm.len() / HOP, self.filters.len());
+        let mut frame = self.fourier.make_input_vec();
+        let mut spectrum = self.fourier.make_output_vec();
+        let mut scratch = self.fourier.make_scratch_vec();
+        let mut logs = vec![0.0f32; n_frames * n_bands];
+        for at in 0..n_frames {
+            for (i, (value, window)) in frame.iter_mut().zip(self.hann.iter()).enumerate() {
+                *value = pcm[mirrored(at * HOP + i, pcm.len())] * window;
+            }
+            let done = self.fourier.process_with_scratch(&mut frame, &mut spectrum, &mut scratch);
+            done.expect("the buffers are the transform's own");
+            for (band, filter) in self.filters.iter().enumerate() {
+                let bins = spectrum[filter.first..].iter().zip(&filter.weights);
+                let power: f32 = bins.map(|(bin, weight)| bin.norm_sqr() * weight).sum();
+                logs[band * n_frames + at] = power.max(1e-10).log10();
+            }
+        }
+        let floor = logs.iter().copied().fold(f32::MIN, f32::max) - 8.0;
+        logs.iter_mut().for_each(|value| *value = (value.max(floor) + 4.0) / 4.0);
+        logs
+    }
+}
+
+/// Where sample `i` of the audio with half a frame mirrored onto both ends comes from.
+fn mirrored(i: usize, n: usize) -> usize {
+    let half = FRAME / 2;
+    if i < half {
+        half - i
+    } else if i - half < n {
+        i - half
+    } else {
+        2 * (n - 1) - (i - half)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A chord with a beginning, so that neither time nor frequency is constant.
+    fn chord() -> Vec<f32> {
+        let at = |i: usize| {
+            let t = i as f32 / 16_000.0;
+            let on = if i < 4_000 { 0.01 } else { 0.5 };
+            on * ((2.0 * PI * 440.0 * t).sin() + 0.3 * (2.0 * PI * 2_750.0 * t).sin())
+        };
+        (0..16_000).map(at).collect()
+    }
+
+    /// The numbers come from `tests/fixtures/whisper/ggml.py`: `python ggml.py` prints them.
+    #[test]
+    fn filters_and_spectrogram_are_those_that_numpy_computes() {
+        let filters = filters(80);
+        let known = [(0, 1, 0.024_862_595), (10, 10, 0.019_908_22), (40, 43, 0.014_735_566), (79, 192, 0.003_164_712)];
+        for (band, bin, weight) in known {
+            assert!((filters[band][bin] - weight).abs() < 1e-6, "{band}, {bin}: {}", filters[band][bin]);
+        }
+        let spectrogram = LogMel::new(80).spectrogram(&chord());
+        assert_eq!(spectrogram.len(), 80 * 100);
+        for (band, frame, value) in
+            [(11, 10, 0.588_719), (11, 60, 1.438_204), (52, 60, 1.095_515), (79, 60, -0.561_796), (11, 99, 1.435_67)]
+        {
+            let got = spectrogram[band * 100 + frame];
+            assert!((got - value).abs() < 1e-3, "{band}, {frame}: {got}");
+        }
+    }
+
+    #[test]
+    fn silence_is_one_flat_floor() {
+        assert!(LogMel::new(80).spectrogram(&[0.0; 1_600]).iter().all(|value| *value == (-10.0 + 4.0) / 4.0));
+    }
+}

@@ -1,0 +1,42 @@
+//! The `whisper` engine: whisper.cpp through whisper-rs, any ggml model, on the processor or (feature `cuda`) a GPU.
+//!
+//! `engines` calls [`open`]; sessions see the port it returns. The model is in memory once; each replica has its own
+//! working memory and takes one utterance at a time. While the person speaks, what was said so far is decoded again
+//! and again (`stream`), from the beginning: partial transcripts never take back a word that two decodings agreed on
+//! (`agreement`). Before a decoding stands a gate by energy (`voiced`), behind it the judgement whether it was said at
+//! all (`judge`). A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech ends,
+//! never translates, and keeps nothing of an utterance.
+
+mod agreement;
+mod decoder;
+mod ffi;
+mod file;
+mod hypothesis;
+mod judge;
+mod layout;
+mod model;
+pub mod probe;
+pub mod random;
+mod stream;
+mod voiced;
+
+pub use layout::Sizes;
+
+use super::local::Local;
+use super::{SttConfig, SttError};
+use decoder::Decoder;
+use model::Model;
+use std::sync::Arc;
+use stream::WhisperStream;
+
+/// Loads the model and makes `config.decoders` replicas. Blocks until all are made: 0.3 s for base, seconds for large.
+///
+/// [`SttError::Unavailable`] says which file is missing or what is wrong with it.
+pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, SttError> {
+    let model = Arc::new(Model::load(config)?);
+    tracing::debug!(threads = model.settings.n_threads, sizes = ?model.sizes, "the Whisper model is loaded");
+    Local::start("whisper", config.decoders, move || Ok(WhisperStream::new(Decoder::new(model.clone())?)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! `antiphon models` as people and scripts meet it: the binary, a mirror on a socket, exit codes, an interruption, a proxy.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Response;
+use bytes::Bytes;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::process::Command;
+use tokio::sync::watch;
+
+/// Longer than anything here takes, so that a test that waits in vain ends.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const FILE: &[u8] = b"0123456789";
+
+const REGISTRY: &str = r#"
+[[model]]
+name = "ears"
+stage = "stt"
+family = "whisper"
+title = "Ears"
+base = "https://models.invalid/"
+licence = "MIT"
+languages = ["en"]
+rate_hz = 16000
+[[model.variant]]
+precision = "f16"
+# printf 0123456789 | sha1sum
+files = [{ role = "model", path = "ears.bin", bytes = 10, sha1 = "87acec17cd9dcd20a716cc2cf67417b71c8a7016" }]
+[[model.variant]]
+precision = "q8_0"
+files = [{ role = "model", path = "gone.bin", about_mb = 1 }]
+"#;
+
+/// What was asked for: the addresses as they came, and the range.
+type Asked = Vec<(String, Option<String>)>;
+
+/// A mirror that has one file and sends half of it before it waits for `open`.
+#[derive(Clone)]
+struct Mirror {
+    open: watch::Receiver<bool>,
+    asked: Arc<Mutex<Asked>>,
+}
+
+impl Mirror {
+    #[allow(clippy::disallowed_methods)]
+    async fn start(open: watch::Receiver<bool>) -> (Self, String) {
+        let mirror = Self { open, asked: Arc::default() };
+        let router = axum::Router::new().fallback(answer).with_state(mirror.clone());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (mirror, format!("http://{address}"))
+    }
+
+    fn asked(&self) -> Asked {
+        std::mem::take(&mut *self.asked.lock().expect("no panic while locked"))
+    }
+}
+
+async fn answer(State(mirror): State<Mirror>, request: Request) -> Response<Body> {
+    let range = request.headers().get("range").map(|range| range.to_str().expect("text").to_owned());
+    mirror.asked.lock().expect("no panic while locked").push((request.uri().to_string(), range.clone()));
+    if !request.uri().path().ends_with("ears.bin") {
+        return Response::builder().status(404).body(Body::empty()).expect("a response");
+    }
+    let from = range.and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok());
+    let response = match from {
+        Some(from) => Response::builder().status(206).header("content-range", format!("bytes {from}-9/10")),
+        None => Response::builder(),
+    };
+    let rest = &FILE[from.unwrap_or(0)..];
+    let mut open = mirror.open.clone();
+    let body = async_stream::stream! {
+        yield Ok::<_, std::io::Error>(Bytes::from_static(&rest[..rest.len() / 2]));
+        // An error: the test has ended.
+        let _ = open.wait_for(|open| *open).await;
+        yield Ok(Bytes::from_static(&rest[rest.len() / 2..]));
+    };
+    response.header("content-length", rest.len()).body(Body::from_stream(body)).expect("a response")
+}
+
+struct Place {
+    folder: tempfile::TempDir,
+    env: Vec<(&'static str, String)>,
+}
+
+impl Place {
+    fn new(mirror: &str) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = |path: &str| folder.path().join(path).to_str().expect("Unicode").to_owned();
+        std::fs::write(text("own.toml"), REGISTRY).expect("written");
+        let env = vec![
+            ("ANTIPHON_MODELS__DIR", text("models")),
+            ("ANTIPHON_MODELS__REGISTRY", text("own.toml")),
+            ("ANTIPHON_MODELS__MIRROR", mirror.to_owned()),
+        ];
+        Self { folder, env }
+    }
+
+    fn path(&self, path: &str) -> PathBuf {
+        self.folder.path().join("models").join(path)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_antiphon"));
+        command.arg("models").args(args).env_clear().envs(self.env.iter().cloned()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs it to its end; it must end with `code` and say `expect` on stdout or stderr.
+    async fn check(&self, args: &[&str], code: i32, expect: &str) -> Output {
+        let run = self.command(args).output();
+        let output = tokio::time::timeout(PATIENCE, run).await.expect("it ends").expect("it starts");
+        let said = [output.stdout.as_slice(), &output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+        assert!(said.contains(expect) && !said.contains("panicked"), "{args:?}: {expect:?} is not in {said:?}");
+        output
+    }
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+#[tokio::test]
+async fn a_model_is_listed_pulled_shown_and_removed() {
+    let (mirror, address) = Mirror::start(watch::channel(true).1).await;
+    let place = Place::new(&address);
+    assert_eq!(
+        json(&place.check(&["list", "--here", "--json"], 0, "models").await)["models"],
+        Value::Array(Vec::new())
+    );
+    place.check(&["pull", "ears"], 0, "all checksums are right").await;
+    assert_eq!(mirror.asked(), [("/ears.bin".to_owned(), None)]);
+    assert_eq!(std::fs::read(place.path("ears/ears.bin")).expect("there"), FILE);
+    place.check(&["list"], 0, "here (f16)").await;
+    let told = json(&place.check(&["info", "ears", "--json"], 0, "SHA-1 87acec17").await);
+    assert_eq!((&told["variants"][0]["state"], &told["files"][0]["bytes"]), (&"whole".into(), &10.into()));
+    place.check(&["info", "kokoro:fp16"], 0, "no published checksum").await;
+    let again = json(&place.check(&["pull", "ears", "--json"], 0, "").await);
+    assert_eq!((&again["bytes"], &again["unchecked_files"]), (&10.into(), &0.into()));
+    assert_eq!(mirror.asked(), [], "it is here");
+    place.check(&["rm", "ears"], 0, "removed").await;
+    assert!(!place.path("ears").exists());
+    place.check(&["rm", "ears"], 3, "get it with `antiphon models pull ears`").await;
+}
+
+#[tokio::test]
+async fn what_goes_wrong_has_its_exit_code() {
+    let (_mirror, address) = Mirror::start(watch::channel(true).1).await;
+    let mut place = Place::new(&address);
+    place.check(&["pull", "ers"], 2, "did you mean \"ears\"?").await;
+    place.check(&["pull", "ears", "../../etc/passwd"], 2, "there is no model").await;
+    assert!(!place.path("ears").exists(), "all names are looked at first");
+    place.check(&["pull", "ears:q8_0"], 4, "the server answered 404: the file is not there").await;
+    place.env[2].1 = "http://127.0.0.1:9".into();
+    place.check(&["pull", "ears"], 4, "cannot be reached: is this machine online?").await;
+    std::fs::write(place.folder.path().join("own.toml"), REGISTRY.replace("87acec17", "00000000")).expect("written");
+    place.env[2].1 = address;
+    place.check(&["pull", "ears"], 1, "wrong checksum").await;
+    assert!(!place.path("ears/ears.bin").exists());
+    std::fs::write(place.folder.path().join("own.toml"), "[[model]]\nname = 3").expect("written");
+    place.check(&["list"], 2, "own.toml").await;
+}
+
+#[tokio::test]
+async fn an_interrupted_pull_goes_on_where_it_was() {
+    let (open, closed) = watch::channel(false);
+    let (mirror, address) = Mirror::start(closed).await;
+    let place = Place::new(&address);
+    let mut child = place.command(&["pull", "ears"]).spawn().expect("it starts");
+    let part = place.path("ears/ears.bin.part");
+    let half = async {
+        while std::fs::metadata(&part).map_or(0, |part| part.len()) < 5 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, half).await.expect("half of it comes");
+    let pid = child.id().expect("it runs").to_string();
+    assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().expect("kill").success());
+    let ended = tokio::time::timeout(PATIENCE, child.wait()).await.expect("it ends").expect("waited for");
+    assert_eq!(ended.code(), Some(130));
+    assert!(!place.path("ears/ears.bin").exists());
+    open.send_replace(true);
+    mirror.asked();
+    place.check(&["pull", "ears"], 0, "all checksums are right").await;
+    assert_eq!(mirror.asked(), [("/ears.bin".to_owned(), Some("bytes=5-".to_owned()))]);
+}
+
+#[tokio::test]
+async fn proxies_of_the_environment_and_of_the_settings_are_used() {
+    let (proxy, address) = Mirror::start(watch::channel(true).1).await;
+    let mut place = Place::new("http://mirror.invalid/m");
+    let through = [("http://mirror.invalid/m/ears.bin".to_owned(), None)];
+    place.env.push(("HTTP_PROXY", address.clone()));
+    place.check(&["pull", "ears"], 0, "all checksums are right").await;
+    assert_eq!(proxy.asked(), through);
+    place.check(&["rm", "ears"], 0, "").await;
+    place.env.push(("NO_PROXY", "mirror.invalid".into()));
+    place.check(&["pull", "ears"], 4, "mirror.invalid cannot be reached").await;
+    assert_eq!(proxy.asked(), []);
+    place.env.push(("ANTIPHON_MODELS__PROXY", address));
+    place.check(&["pull", "ears"], 0, "all checksums are right").await;
+    assert_eq!(proxy.asked(), through);
+}

@@ -1,0 +1,60 @@
+//! A turn model over a real socket: its answer at a pause moves the wait of that pause, and its absence changes nothing.
+
+use crate::hub::{Hub, engines, loud, quiet};
+use crate::semantic_vad::{set, silence_waited};
+use antiphon::config::Config;
+use antiphon::llm::fake::FakeLlm;
+use antiphon::session::Engines;
+use antiphon::stt::fake::FakeStt;
+use antiphon::tts::fake::FakeTts;
+use antiphon::turn::fake::FakeTurnModel;
+use serde_json::{Value, json};
+use std::sync::Arc;
+
+async fn hub(heard: &str, model: &FakeTurnModel) -> Hub {
+    let stt = FakeStt::hears([heard]).with_partials();
+    let engines = engines(stt, FakeLlm::says(["Fine."]), FakeTts::default());
+    Hub::start(Engines { turn: Some(Arc::new(model.clone())), ..engines }, Config::default()).await
+}
+
+/// The silence waited for, and what is told of the decision.
+async fn waited(heard: &str, model: &FakeTurnModel) -> (usize, Value) {
+    let hub = hub(heard, model).await;
+    let mut socket = hub.connect("?audio=pcm16").await;
+    set(&mut socket, json!({"type": "semantic_vad", "eagerness": "medium"})).await;
+    let waited = silence_waited(&mut socket).await;
+    let timeline = socket.until("antiphon.timeline").await.pop().expect("the event");
+    (waited, timeline["endpointing"].clone())
+}
+
+#[tokio::test]
+async fn its_answer_outweighs_the_words() {
+    let over = FakeTurnModel::says(0.98);
+    let (soon, why) = waited("i would like to know", &over).await;
+    assert!(soon < 1_500, "{soon} ms: {why}");
+    assert!((why["model_probability"].as_f64().expect("a number") - 0.98).abs() < 1e-6, "{why}");
+    let (late, why) = waited("what is twelve times seven", &FakeTurnModel::says(0.02)).await;
+    assert!(late > 1_200, "{late} ms: {why}");
+    assert!((why["model_probability"].as_f64().expect("a number") - 0.02).abs() < 1e-6, "{why}");
+    // The fixture speaks for 1.2 s; 300 ms before it and the pause so far belong to what the model hears.
+    let heard = over.heard();
+    assert!(heard.iter().all(|n| (16_000..=32_000).contains(n)) && !heard.is_empty(), "{heard:?}");
+}
+
+#[tokio::test]
+async fn a_model_that_fails_costs_the_hint_and_nothing_else() {
+    let (waited, why) = waited("what is twelve times seven", &FakeTurnModel::fails()).await;
+    assert!((200..900).contains(&waited), "{waited} ms");
+    assert_eq!(why["model_probability"], Value::Null, "{why}");
+}
+
+#[tokio::test]
+async fn a_fixed_wait_asks_no_model() {
+    let model = FakeTurnModel::says(0.5);
+    let hub = hub("yes", &model).await;
+    let mut socket = hub.connect("").await;
+    socket.append(&loud(600)).await;
+    socket.append(&quiet(1_000)).await;
+    socket.until("input_audio_buffer.speech_stopped").await;
+    assert!(model.heard().is_empty());
+}
