@@ -135,7 +135,7 @@ mod tests {
 
     fn engines() -> Engines {
         let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
-        Engines { vad: Arc::new(FakeVad), stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
+        Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
     }
 
     fn names() -> Names {

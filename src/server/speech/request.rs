@@ -119,7 +119,8 @@ mod tests {
 
     fn read(body: &str) -> Result<Wish, ApiError> {
         let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
-        let engines = Engines { vad: Arc::new(FakeVad), stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
+        let engines =
+            Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
         let names = Names { voice: "tone".into(), ..Names::default() };
         Judge { engines: &engines, names: &names, max_chars: 4_096, if_longer: "" }.read(body.as_bytes())
     }

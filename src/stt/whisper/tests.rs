@@ -5,7 +5,7 @@ use super::voiced::Voiced;
 use super::*;
 use crate::tts::flite::Flite;
 use crate::tts::{SpeechRequest, TtsEngine};
-use std::io::Cursor;
+use std::fs::File;
 use std::ops::ControlFlow;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -13,8 +13,9 @@ use tokio_util::sync::CancellationToken;
 /// The model's file; it is gone with the folder.
 fn unpacked() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
-    let zip = include_bytes!("../../../tests/fixtures/whisper/words.zip");
-    zip::ZipArchive::new(Cursor::new(zip)).expect("an archive").extract(folder.path()).expect("room");
+    let zip = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/whisper/words.zip");
+    let zip = File::open(zip).expect("it is part of the repository");
+    zip::ZipArchive::new(zip).expect("an archive").extract(folder.path()).expect("room");
     folder
 }
 
