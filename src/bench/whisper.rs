@@ -29,7 +29,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let mut section = Section::new(Measure::Whisper.name(), how);
     let n = plan.turns(N_RUNS);
     progress(&format!("whisper: a random model, then {n} runs of each kind"));
-    let runs = tokio::task::spawn_blocking(move || run(n)).await;
+    let runs = tokio::task::spawn_blocking(move || run(&Sizes::BASE, n)).await;
     let runs = runs.map_err(|_| BenchError::Engine("the Whisper engine panicked".into()))??;
     section.percentile("engine", &runs.engine, 50.0, None);
     section.percentile("engine", &runs.engine, 95.0, None);
@@ -49,8 +49,8 @@ struct Runs {
     whole: Waits,
 }
 
-fn run(n: usize) -> Result<Runs, BenchError> {
-    let file = RandomModel::write()?;
+fn run(sizes: &Sizes, n: usize) -> Result<Runs, BenchError> {
+    let file = RandomModel::write(sizes)?;
     let model = file.0.to_str().unwrap_or_default().to_owned();
     let config = SttConfig { model, threads: N_THREADS, ..SttConfig::default() };
     let failed = |error: crate::stt::SttError| BenchError::Engine(error.to_string());
@@ -92,22 +92,42 @@ fn utterance() -> Vec<i16> {
 struct RandomModel(PathBuf);
 
 impl RandomModel {
-    fn write() -> Result<Self, BenchError> {
+    fn write(sizes: &Sizes) -> Result<Self, BenchError> {
         let name = format!("antiphon-bench-whisper-{}.bin", std::process::id());
         let file = Self(std::env::temp_dir().join(name));
-        let written = write(&file.0);
+        let written = write(&file.0, sizes);
         written.map_err(|error| BenchError::Engine(format!("{} cannot be written: {error}", file.0.display())))?;
         Ok(file)
     }
 }
 
-fn write(path: &Path) -> io::Result<()> {
-    random::write(&mut BufWriter::new(File::create(path)?), &Sizes::BASE)
+fn write(path: &Path, sizes: &Sizes) -> io::Result<()> {
+    random::write(&mut BufWriter::new(File::create(path)?), sizes)
 }
 
 impl Drop for RandomModel {
     fn drop(&mut self) {
         // It may never have been made.
         let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whisper_cpp_takes_the_random_model_and_both_run_on_it() {
+        let small = Sizes {
+            n_audio_state: 16,
+            n_audio_head: 2,
+            n_audio_layer: 1,
+            n_text_state: 16,
+            n_text_head: 2,
+            n_text_layer: 1,
+            ..Sizes::BASE
+        };
+        let runs = run(&small, 2).expect("they run");
+        assert_eq!([runs.engine.n_ended(), runs.same.n_ended(), runs.whole.n_ended()], [2, 2, 1]);
     }
 }

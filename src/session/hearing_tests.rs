@@ -89,10 +89,13 @@ async fn finished(inbox: &mut mpsc::Receiver<Report>) -> String {
     }
 }
 
-/// Takes 100 ms for a guess.
+/// Takes 100 ms for a guess, and for ever for a partial transcript of more than a second.
 struct Slow;
 
-struct Slowly;
+#[derive(Default)]
+struct Slowly {
+    n_samples: usize,
+}
 
 fn said(text: &str) -> Transcript {
     Transcript { text: text.into(), ..Transcript::default() }
@@ -104,16 +107,20 @@ impl Stt for Slow {
     }
 
     fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        async { Ok(Box::new(Slowly) as Box<dyn SttUtterance>) }.boxed()
+        async { Ok(Box::new(Slowly::default()) as Box<dyn SttUtterance>) }.boxed()
     }
 }
 
 impl SttUtterance for Slowly {
-    fn push(&mut self, _: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        self.n_samples += pcm.len();
         async { Ok(()) }.boxed()
     }
 
     fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        if self.n_samples > 16_000 {
+            return std::future::pending().boxed();
+        }
         async { Ok(None) }.boxed()
     }
 
@@ -128,6 +135,15 @@ impl SttUtterance for Slowly {
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
         async { Ok(said("finished")) }.boxed()
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_partial_that_takes_long_does_not_delay_a_guess_or_the_end() {
+    let speech = || Feed::Pcm(vec![1; 17_000]);
+    let to_the_end = reported(vec![speech(), Feed::Ask, speech(), Feed::Finish { as_guessed: false }]).await;
+    assert_eq!(to_the_end, ["final: finished"]);
+    let guessed = reported(vec![speech(), Feed::Ask, Feed::Guess, Feed::Finish { as_guessed: true }]).await;
+    assert_eq!(guessed, ["guess: guessed", "final: guessed", "learnt"]);
 }
 
 /// What is reported when the feed is this, and ends.

@@ -6,11 +6,13 @@ use std::sync::{Arc, Mutex, mpsc};
 /// What happened, in words.
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Hears the number of its samples; a sample of -1 waits for the gate, -2 fails, -3 panics.
+/// Hears the number of its samples; a sample of -1 waits for the gate, -2 fails, -3 panics, and of one that begins with
+/// -4 no partial transcript ends by itself.
 struct Counting {
     log: Log,
     gate: Arc<Mutex<mpsc::Receiver<()>>>,
     n_samples: usize,
+    hangs: bool,
 }
 
 impl Counting {
@@ -22,7 +24,7 @@ impl Counting {
 
 impl SttStream for Counting {
     fn begin(&mut self, _: &SttOptions) -> Result<(), SttError> {
-        self.n_samples = 0;
+        (self.n_samples, self.hangs) = (0, false);
         self.log.lock().unwrap().push("begin".into());
         Ok(())
     }
@@ -32,13 +34,20 @@ impl SttStream for Counting {
             Some(-1) => drop(self.gate.lock().unwrap().recv()),
             Some(-2) => return Err(SttError::Engine { message: "on purpose".into(), source: None }),
             Some(-3) => panic!("on purpose"),
+            Some(-4) => self.hangs = true,
             _ => {}
         }
         self.n_samples += pcm.len();
         Ok(())
     }
 
-    fn partial(&mut self, _: &CancellationToken) -> Answer {
+    fn partial(&mut self, cancel: &CancellationToken) -> Answer {
+        while self.hangs {
+            if cancel.is_cancelled() {
+                return Err(SttError::Cancelled);
+            }
+            std::thread::yield_now();
+        }
         self.heard("partial")
     }
 
@@ -62,7 +71,7 @@ fn bench(n_replicas: usize) -> Bench {
     let (open_gate, gate) = mpsc::channel();
     let gate = Arc::new(Mutex::new(gate));
     let made = log.clone();
-    let make = move || Ok(Counting { log: made.clone(), gate: gate.clone(), n_samples: 0 });
+    let make = move || Ok(Counting { log: made.clone(), gate: gate.clone(), n_samples: 0, hangs: false });
     Bench { engine: Local::start("counting", n_replicas, make).unwrap(), log, open_gate }
 }
 
@@ -114,6 +123,19 @@ async fn an_answer_nobody_waited_for_does_not_disturb_the_next() {
     bench.open_gate.send(()).unwrap();
     utterance.push(vec![0; 320]).await.unwrap();
     assert_eq!(utterance.finish().await.unwrap().text, "640");
+}
+
+#[tokio::test]
+async fn a_partial_under_way_is_given_up_for_a_guess_and_for_the_end() {
+    let bench = bench(1);
+    let mut utterance = bench.open().await;
+    utterance.push(vec![-4; 320]).await.unwrap();
+    assert!(utterance.partial().now_or_never().is_none());
+    assert_eq!(utterance.guess().await.unwrap().text, "320");
+    assert!(utterance.partial().now_or_never().is_none());
+    utterance.push(vec![0; 30]).await.unwrap();
+    assert_eq!(utterance.finish().await.unwrap().text, "350");
+    assert_eq!(bench.log(), ["begin", "guess 320", "finish 350"]);
 }
 
 #[tokio::test]

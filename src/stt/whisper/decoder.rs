@@ -55,7 +55,7 @@ struct Beginning {
 }
 
 impl Decoder {
-    /// Takes memory: about 150 MB for base. Blocks.
+    /// Takes memory by the model's size. Blocks.
     pub(super) fn new(model: Arc<Model>) -> Result<Self, SttError> {
         let state = model.context.create_state().map_err(|error| failed("there is no memory for a decoder", error))?;
         Ok(Self { model, state, templates: HashMap::new(), assumed: "en" })

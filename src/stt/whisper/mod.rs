@@ -29,7 +29,7 @@ use model::Model;
 use std::sync::Arc;
 use stream::WhisperStream;
 
-/// Loads the model and makes `config.decoders` replicas. Blocks until all are made: 0.3 s for base, seconds for large.
+/// Loads the model and makes `config.decoders` replicas. Blocks until all are made.
 ///
 /// [`SttError::Unavailable`] says which file is missing or what is wrong with it.
 pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, SttError> {

@@ -54,7 +54,7 @@ impl Settings {
 }
 
 impl Model {
-    /// Loads the model that `config.model` names. Blocks while it reads: 0.1 s for base, seconds for large.
+    /// Loads the model that `config.model` names. Blocks while it reads.
     pub(super) fn load(config: &SttConfig) -> Result<Self, SttError> {
         ffi::log_to_tracing();
         let path = find(&config.model)?;
@@ -100,7 +100,7 @@ impl Model {
     }
 
     /// Positions of the encoder for so much audio. Whisper was trained on 30 s always; what is cut off is silence to it,
-    /// and cutting the window of a short utterance makes it up to four times as fast. Cut too close it repeats itself
+    /// and the encoder's work shrinks with the window: of a short utterance to a quarter. Cut too close it repeats itself
     /// or stops early, so that 0.64 s stay behind the audio and [`Settings::min_positions`] in all. A whole number of
     /// 64 keeps the matrices even and the number of different graphs small.
     pub(super) fn positions(&self, n_samples: usize) -> usize {
