@@ -42,11 +42,11 @@ impl SttStream for Counting {
     }
 
     fn partial(&mut self, cancel: &CancellationToken) -> Answer {
-        while self.hangs {
-            if cancel.is_cancelled() {
-                return Err(SttError::Cancelled);
+        if self.hangs {
+            while !cancel.is_cancelled() {
+                std::thread::yield_now();
             }
-            std::thread::yield_now();
+            return Err(SttError::Cancelled);
         }
         self.heard("partial")
     }

@@ -181,13 +181,17 @@ fn a_batch_gives_each_text_what_it_has_alone() {
     let never = CancellationToken::new();
     let batched = engine.0.run(&items, 1.25, &never).expect("sound");
     assert_eq!(batched.len(), 3);
+    assert_eq!(
+        engine.0.run(&items, 1.25, &never).expect("sound"),
+        batched,
+        "the same shape gives the same, to the bit"
+    );
     for (item, together) in items.iter().zip(&batched) {
-        assert_eq!(
-            engine.0.run(&[*item], 1.25, &never).expect("sound"),
-            std::slice::from_ref(together),
-            "{}",
-            item.voice
-        );
+        // Alone it is shorter, so that the device may sum in another order.
+        let alone = engine.0.run(&[*item], 1.25, &never).expect("sound").remove(0);
+        assert_eq!(alone.len(), together.len(), "{}", item.voice);
+        let worst = alone.iter().zip(together).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst <= 1e-4, "{}: {worst}", item.voice);
     }
     assert_eq!(batched[1].len(), items[1].ids.len() * 205, "256 / 1.25");
 }
