@@ -23,7 +23,12 @@ use tokio_util::sync::CancellationToken;
 /// Chunks that may wait, for each replica: at 30 to 200 ms a chunk the last one waits a few seconds.
 const WAITING_PER_REPLICA: usize = 32;
 
-/// Chunks in one run on a GPU, where nothing else is set.
+/// Chunks in one run on the processor, where nothing else is set. Piper of the true size, two cores, eight listeners
+/// (`antiphon bench --only engines`): 3.98, 4.52, 4.49 and 3.98 chunks a second in batches of 1, 2, 4 and 8. Listeners who
+/// are fewer than a batch all wait for its end, which speaks for the smaller one.
+const CPU_BATCH: usize = 2;
+
+/// The same on a GPU; not measured yet.
 const GPU_BATCH: usize = 8;
 
 /// An engine that speaks several chunks in one run, as a batching lane drives it. One lives on each replica's thread.
@@ -77,14 +82,11 @@ pub struct BatchedTts<E> {
 struct Driven<E>(E);
 
 impl Batching {
-    /// As the `[tts]` section has it; where it leaves the size of batches to the hub, by what runs the model. On two
-    /// cores, Piper of the true size, eight listeners (`antiphon bench --only engines`, other programs on half of the
-    /// processors): batches of 2 to 8 made 1.04 to 1.13 times the chunks a second of batches of 1; the median first sound
-    /// came as early with 2 and 4, and 1.7 times as late with 8. Listeners who are fewer than a batch all wait for its
-    /// end, so there it is 1.
+    /// As the `[tts]` section has it; where it leaves the size of batches to the hub, by what runs the model: what measured
+    /// best.
     pub fn of(config: &TtsConfig, provider: Provider) -> Self {
         let max_batch = match (config.max_batch_size, provider) {
-            (0, Provider::Cpu) => 1,
+            (0, Provider::Cpu) => CPU_BATCH,
             (0, _) => GPU_BATCH,
             (given, _) => given,
         };

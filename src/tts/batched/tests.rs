@@ -222,7 +222,7 @@ fn the_size_of_a_batch_follows_the_device_unless_it_is_set() {
     let size = |max_batch_size, provider| {
         Batching::of(&TtsConfig { max_batch_size, ..TtsConfig::default() }, provider).max_batch
     };
-    assert_eq!((size(0, Provider::Cpu), size(0, Provider::Cuda), size(0, Provider::TensorRt)), (1, 8, 8));
+    assert_eq!((size(0, Provider::Cpu), size(0, Provider::Cuda), size(0, Provider::TensorRt)), (2, 8, 8));
     assert_eq!((size(4, Provider::Cpu), size(1, Provider::Cuda)), (4, 1));
 }
 
