@@ -85,8 +85,9 @@ export ANTIPHON := $(CURDIR)/target/debug/antiphon
 test: lint test-rust test-web test-browser test-clients test-alerts
 	@echo 'All tests passed.'
 
-test-deps: deps onnxruntime
+test-deps: deps
 	@.ci/deps test
+	@$(MAKE) --no-print-directory onnxruntime
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 
 lint: test-deps web
