@@ -105,7 +105,7 @@ pub const KEYS: &[Key] = &[
     key("models", "preload", Rule::Names),
     key("models", "max_loaded", Rule::Whole(1, 64, "models")),
     key("models", "memory_budget_mb", Rule::Whole(0, 1_000_000, "MiB")),
-    key("onnx", "library", Rule::Text),
+    key("onnx", "runtime", Rule::Text),
     key("onnx", "provider", Rule::OneOf(&["cpu", "cuda", "tensorrt"])),
     key("onnx", "require", Rule::Switch),
     key("onnx", "device_id", Rule::Whole(0, 255, "number of the GPU")),

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields, default)]
 pub struct OnnxConfig {
     /// The library's file, or the folder it lies in; empty: it is looked for.
-    pub library: String,
+    pub runtime: String,
     /// `cpu`, `cuda` or `tensorrt`.
     pub provider: String,
     /// Whether a model that the provider does not serve is refused rather than run on the processor.
@@ -33,7 +33,7 @@ pub struct OnnxConfig {
 impl Default for OnnxConfig {
     fn default() -> Self {
         Self {
-            library: String::new(),
+            runtime: String::new(),
             provider: "cpu".into(),
             require: false,
             device_id: 0,

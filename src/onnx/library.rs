@@ -81,8 +81,8 @@ fn is_of_cuda(path: &Path) -> bool {
 
 /// Where it may lie, files or folders, in order. A place that is named leaves no other.
 fn places(config: &OnnxConfig) -> Vec<PathBuf> {
-    if !config.library.is_empty() {
-        return vec![PathBuf::from(&config.library)];
+    if !config.runtime.is_empty() {
+        return vec![PathBuf::from(&config.runtime)];
     }
     if let Some(named) = std::env::var_os("ORT_DYLIB_PATH").filter(|value| !value.is_empty()) {
         return vec![PathBuf::from(named)];
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_missing_library_says_where_it_was_looked_for_and_what_to_do() {
-        let config = OnnxConfig { library: "/nowhere/at/all".into(), ..OnnxConfig::default() };
+        let config = OnnxConfig { runtime: "/nowhere/at/all".into(), ..OnnxConfig::default() };
         let error = open(&config).expect_err("nothing there").to_string();
         assert!(error.contains("make onnxruntime") && error.ends_with("/nowhere/at/all"), "{error}");
     }
@@ -164,7 +164,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join(NAME);
         std::fs::write(&path, "no library").expect("written");
-        let config = OnnxConfig { library: path.display().to_string(), ..OnnxConfig::default() };
+        let config = OnnxConfig { runtime: path.display().to_string(), ..OnnxConfig::default() };
         assert!(matches!(open(&config), Err(OnnxError::BadLibrary { .. })));
     }
 }

@@ -143,7 +143,7 @@ fn a_process_holds_one_library() {
     let folder = tempfile::tempdir().expect("a folder");
     let other = folder.path().join("libonnxruntime.so");
     std::fs::write(&other, "").expect("written");
-    let config = OnnxConfig { library: other.display().to_string(), ..OnnxConfig::default() };
+    let config = OnnxConfig { runtime: other.display().to_string(), ..OnnxConfig::default() };
     assert!(matches!(Runtime::open(&config), Err(OnnxError::OtherLibrary { .. })));
     runtime();
 }
@@ -151,7 +151,7 @@ fn a_process_holds_one_library() {
 /// The library of `make onnxruntime` has no CUDA.
 #[test]
 fn a_required_provider_that_does_not_serve_is_a_refusal() {
-    let cuda = OnnxConfig { provider: "cuda".into(), library: "models/onnxruntime".into(), ..OnnxConfig::default() };
+    let cuda = OnnxConfig { provider: "cuda".into(), runtime: "models/onnxruntime".into(), ..OnnxConfig::default() };
     let path = fixture("counter.onnx");
     let model = Runtime::open(&cuda).expect("open").load(&path, &ModelOptions::default()).expect("on the processor");
     assert_eq!(model.provider(), Provider::Cpu);
