@@ -122,6 +122,7 @@ impl Source<'_> {
             discard(part)?;
             return Err(self.wrong_size(expected, found));
         }
+        has_room(part, limit.map_or(0, |limit| limit.saturating_sub(from)), length(part).saturating_sub(from))?;
         keep_tag(&response, part)?;
         let file = File::options().create(true).append(from > 0).write(true).truncate(from == 0).open(part).await;
         let mut file = file.map_err(RegistryError::disk(part, "cannot be written"))?;
@@ -179,6 +180,20 @@ impl Source<'_> {
     fn wrong_size(&self, expected: u64, found: u64) -> RegistryError {
         RegistryError::WrongSize { address: self.address.to_string(), expected, found }
     }
+}
+
+/// Refuses a file before its first byte where the disk would be full before its last. `given_back` are bytes of an earlier
+/// transfer that are overwritten.
+fn has_room(part: &Path, need: u64, given_back: u64) -> Result<(), RegistryError> {
+    let Some(disk) = part.parent().and_then(|folder| rustix::fs::statvfs(folder).ok()) else {
+        // A file system that does not tell is asked by writing.
+        return Ok(());
+    };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_add(given_back);
+    if free < need {
+        return Err(RegistryError::NoRoom { path: part.to_owned(), need, free });
+    }
+    Ok(())
 }
 
 /// `bytes FROM-TO/TOTAL`, and `bytes */TOTAL` of a refusal (RFC 9110, section 14.4).

@@ -65,6 +65,19 @@ pub enum RegistryError {
         #[source]
         source: io::Error,
     },
+    /// The disk has less room than the file takes.
+    #[error(
+        "{}: {} MB are to come and the disk has {} MB left; make room, or set models.dir to another disk",
+        .path.display(), .need.div_ceil(1_000_000), .free / 1_000_000
+    )]
+    NoRoom {
+        /// The file.
+        path: PathBuf,
+        /// Bytes that are missing of it.
+        need: u64,
+        /// Bytes that a user may still write.
+        free: u64,
+    },
     /// The setting for the proxy or the mirror is no address.
     #[error("{0}")]
     Setting(String),

@@ -27,6 +27,8 @@ struct Served {
     stalls: bool,
     /// It says nothing of its length.
     unannounced: bool,
+    /// It says this of its length.
+    announces: Option<u64>,
 }
 
 /// What was asked for: the paths, and from which byte.
@@ -88,7 +90,7 @@ async fn answer(State(host): State<Host>, UrlPath(path): UrlPath<String>, header
         response = response.header("etag", tag);
     }
     if !served.unannounced {
-        response = response.header("content-length", rest.len());
+        response = response.header("content-length", served.announces.unwrap_or(rest.len() as u64));
     }
     let (stalls, mut breaks_at) = (served.stalls, None);
     if let Some((at, times)) = &mut served.breaks
@@ -357,6 +359,14 @@ async fn a_damaged_file_is_fetched_again() {
     bench.pull().await.unwrap();
     assert_eq!(read(&bench.path("graph.onnx")), graph());
     assert_eq!(read(&bench.path("x/config.json")), b"{\"a\":1}", "the receipt knows what was pulled");
+}
+
+#[tokio::test]
+async fn what_the_disk_has_no_room_for_is_refused_before_its_first_byte() {
+    let bench = Bench::new().await;
+    bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces: Some(1 << 60), ..Served::default() });
+    bench.fails("1152921504607 MB are to come and the disk has ").await;
+    assert!(!super::disk::part(&bench.path("x/config.json")).exists());
 }
 
 #[tokio::test]
