@@ -24,10 +24,16 @@ pub struct TtsConfig {
     pub model: String,
     /// `openai`, `fish`: the environment variable that holds the key; empty: no key.
     pub api_key_env: String,
-    /// Neural voices whose model takes several chunks a run: at most so many; 0: 1 on the processor, 8 on a GPU.
+    /// Neural voices whose model takes several chunks a run: at most so many; 0: 2 on the processor, 8 on a GPU.
     pub max_batch_size: usize,
     /// The same: the longest a free lane waits for a batch to fill.
     pub max_wait_ms: u64,
+    /// `piper`: how much the sound varies, 0 to 10; negative: as the voice's own file has it.
+    pub noise_scale: f32,
+    /// `piper`: how long phonemes are, above 0 to 10; negative: the voice's own. `speed` divides it.
+    pub length_scale: f32,
+    /// `piper`: how much the lengths vary, 0 to 10; negative: the voice's own.
+    pub width_scale: f32,
     /// The longest wait for a chunk's first sound.
     pub timeout_ms: u64,
 }
@@ -60,6 +66,9 @@ impl Default for TtsConfig {
             api_key_env: "OPENAI_API_KEY".into(),
             max_batch_size: 0,
             max_wait_ms: 5,
+            noise_scale: -1.0,
+            length_scale: -1.0,
+            width_scale: -1.0,
             timeout_ms: 10_000,
         }
     }

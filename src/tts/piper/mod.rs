@@ -59,7 +59,8 @@ struct Piper {
 impl Piper {
     fn open(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Self, TtsError> {
         let path = neural::model_file(&config.model, "a Piper voice")?;
-        let file = VoiceFile::beside(&path)?;
+        let mut file = VoiceFile::beside(&path)?;
+        file.scales = file.scales.with(config);
         let voices = voices(&path, &file, config.chosen_voice())?;
         let phonemizer = match &file.source {
             Source::Espeak(tag) => Some(Phonemizer::open(tag, false)?),

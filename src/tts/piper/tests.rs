@@ -126,9 +126,12 @@ fn speed_and_scales_reach_the_model() {
         let pause = 250.0 / f64::from(speed);
         assert_same(&pieces(&mut engine, &request("Hello.", TONE, asked)).concat(), &expected.samples(&hello, pause));
     }
-    engine.0.file.scales = Scales { noise: 0.667, length: 1.1, width: 0.8 };
-    let expected = Expected::of(&engine).samples(&hello, 250.0);
-    assert_same(&pieces(&mut engine, &request("Hello.", TONE, 1.0)).concat(), &expected);
+    let own = engine.0.file.scales;
+    let set = TtsConfig { noise_scale: 0.667, length_scale: 1.1, width_scale: 0.0, ..config(TONE) };
+    let mut engine = opened(&set).expect("the fixture opens");
+    let expected = Expected { scales: Scales { noise: 0.667, length: 1.1, width: 0.0 }, ..Expected::of(&engine) };
+    assert_same(&pieces(&mut engine, &request("Hello.", TONE, 1.0)).concat(), &expected.samples(&hello, 250.0));
+    assert_eq!(own.with(&TtsConfig { length_scale: 0.0, ..TtsConfig::default() }), own);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A voice's `.onnx.json`: what Piper writes beside each model. Pure, but for reading the file.
 
-use super::super::TtsError;
+use super::super::{TtsConfig, TtsError};
 use crate::units::SampleRate;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
@@ -46,6 +46,16 @@ pub(super) struct Scales {
     pub(super) length: f32,
     /// How much their lengths vary.
     pub(super) width: f32,
+}
+
+impl Scales {
+    /// Those of the configuration in place of the voice's own, where they are set. A length of 0 would be no sound: the
+    /// voice's own stays.
+    pub(super) fn with(self, config: &TtsConfig) -> Self {
+        let set = |own: f32, set: f32| if set >= 0.0 { set } else { own };
+        let length = if config.length_scale > 0.0 { config.length_scale } else { self.length };
+        Self { noise: set(self.noise, config.noise_scale), length, width: set(self.width, config.width_scale) }
+    }
 }
 
 /// The file as it is written. What Piper adds later is passed over.
