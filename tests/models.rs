@@ -2,6 +2,7 @@
 //! what was pulled while a running one keeps what it has.
 
 use crate::hub::{Hub, Socket, loud, quiet};
+use crate::speech_api::{TWO, transcribe, wav};
 use antiphon::config::Config;
 use antiphon::engines::{Makes, StageFailure, Stock};
 use antiphon::llm::{Llm, fake::FakeLlm};
@@ -102,7 +103,8 @@ async fn start(folder: &Path, mirror: String, keys: Keys) -> Hub {
     let text = |path: &str| folder.join(path).to_str().expect("Unicode").to_owned();
     std::fs::write(folder.join("own.toml"), REGISTRY).expect("written");
     let models = ModelsConfig { dir: text("models"), registry: text("own.toml"), mirror, ..ModelsConfig::default() };
-    let config = Config { models, ..Config::default() };
+    let mut config = Config { models, ..Config::default() };
+    config.speech.jobs_dir = text("jobs");
     let stock = Arc::new(Stock::with(&config, Box::new(Puppets)).expect("the registry is right"));
     let standing = stock.load().expect("puppets load");
     let stock = Some((stock, standing.served));
@@ -271,5 +273,55 @@ async fn a_request_for_speech_may_name_a_model_that_is_here() {
     ] {
         assert_eq!(speak(model).await.0, status, "{model}");
     }
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn transcriptions_and_jobs_may_name_one_too_and_it_is_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = start(folder.path(), mirror("").await, Keys::default()).await;
+    let put = |name: &str, file: &str| {
+        std::fs::create_dir_all(folder.path().join("models").join(name)).expect("made");
+        std::fs::write(folder.path().join("models").join(name).join(file), "good model").expect("written");
+    };
+    let listed = async || {
+        let (_, list) = ask(&hub, Method::GET, "/v1/models", &[]).await;
+        list["data"]
+            .as_array()
+            .expect("models")
+            .iter()
+            .map(|model| model["id"].to_string())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert!(!listed().await.contains("ears"), "it is not here yet");
+    assert_eq!(transcribe(&hub, wav(&TWO), &[("model", "ears")]).await.status(), StatusCode::BAD_REQUEST);
+    put("ears", "ears.bin");
+    put("voice", "voice.onnx");
+    assert!(listed().await.ends_with(r#""ears:f16" "voice:fp32""#), "{}", listed().await);
+    let (status, one) = ask(&hub, Method::GET, "/v1/models/ears:f16", &[]).await;
+    assert_eq!((status, &one["engine"], &one["task"]), (StatusCode::OK, &json!("whisper"), &json!("transcription")));
+    for (model, hears) in [("whisper-1", "old old"), ("ears", "new new"), ("ears:f16", "new ")] {
+        let heard = transcribe(&hub, wav(&TWO), &[("model", model)]).await.json::<Value>().await.expect("JSON");
+        assert!(heard["text"].as_str().expect("text").starts_with(hears), "{model}: {heard}");
+    }
+    assert_eq!(transcribe(&hub, wav(&TWO), &[("model", "voice")]).await.status(), StatusCode::BAD_REQUEST);
+
+    let submit = async || {
+        let wish = json!({"model": "voice", "input": "Hello there.", "response_format": "pcm"});
+        let request = client().post(url(&hub, "/v1/audio/speech/jobs")).body(wish.to_string());
+        let job: Value = request.send().await.expect("an answer").json().await.expect("JSON");
+        assert_eq!(job["model"], "voice", "{job}");
+        loop {
+            let path = format!("/v1/audio/speech/jobs/{}", job["id"].as_str().expect("an id"));
+            let (_, job) = ask(&hub, Method::GET, &path, &[]).await;
+            if !["queued", "running"].contains(&job["status"].as_str().expect("a status")) {
+                break job;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    let job = submit().await;
+    assert_eq!(job["status"], "completed", "{job}");
     hub.stop().await;
 }

@@ -47,7 +47,7 @@ fn event(text: &str) -> Vec<Value> {
 }
 
 /// A WAV file of parts, loud or not, in milliseconds.
-fn wav(parts: &[(bool, usize)]) -> Vec<u8> {
+pub fn wav(parts: &[(bool, usize)]) -> Vec<u8> {
     let (mut encoder, mut file) = (Encoder::new(FileFormat::Wav).expect("made"), Vec::new());
     for &(loud, ms) in parts {
         encoder.push(&vec![if loud { 9_000 } else { 0 }; ms * 24], &mut file).expect("encoded");
@@ -56,7 +56,7 @@ fn wav(parts: &[(bool, usize)]) -> Vec<u8> {
     file
 }
 
-async fn transcribe(hub: &Hub, file: Vec<u8>, fields: &[(&'static str, &'static str)]) -> Response {
+pub async fn transcribe(hub: &Hub, file: Vec<u8>, fields: &[(&'static str, &'static str)]) -> Response {
     let form = Form::new().part("file", Part::bytes(file).file_name("a.wav"));
     let form = fields.iter().fold(form, |form, (name, value)| form.text(*name, *value));
     let url = format!("http://{}/v1/audio/transcriptions", hub.address);
@@ -64,7 +64,7 @@ async fn transcribe(hub: &Hub, file: Vec<u8>, fields: &[(&'static str, &'static 
 }
 
 /// Two stretches of speech with a pause between them.
-const TWO: [(bool, usize); 5] = [(false, 500), (true, 1_000), (false, 1_500), (true, 800), (false, 700)];
+pub const TWO: [(bool, usize); 5] = [(false, 500), (true, 1_000), (false, 1_500), (true, 800), (false, 700)];
 
 #[tokio::test]
 async fn all_of_a_text_is_spoken_in_every_format() {

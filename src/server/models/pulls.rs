@@ -4,7 +4,8 @@ use super::super::app::App;
 use super::super::guard::refused;
 use super::takes_the_best;
 use crate::engines::{Served, StageFailure, Standing, Stock};
-use crate::registry::{Entry, Patience, Progress, Puller, Stage, Variant, locate};
+use crate::registry::{Entry, OnDisk, Patience, Progress, Puller, Stage, Variant, locate, on_disk};
+use crate::stt::Stt;
 use crate::tts::Tts;
 use arc_swap::ArcSwap;
 use axum::http::StatusCode;
@@ -68,14 +69,49 @@ impl Pulls {
 
     /// The voice engine of a model that a request names; `None` where it is no model of that stage, or not on the disk.
     pub(in crate::server) async fn tts(&self, model: &str) -> Option<Result<Arc<dyn Tts>, StageFailure>> {
+        self.engine(Stage::Tts, model, Stock::tts).await
+    }
+
+    /// The recognizer of a model, as [`Pulls::tts`].
+    pub(in crate::server) async fn stt(&self, model: &str) -> Option<Result<Arc<dyn Stt>, StageFailure>> {
+        self.engine(Stage::Stt, model, Stock::stt).await
+    }
+
+    async fn engine<T: Send + 'static>(
+        &self,
+        stage: Stage,
+        model: &str,
+        load: impl FnOnce(&Stock, &str) -> Result<T, StageFailure> + Send + 'static,
+    ) -> Option<Result<T, StageFailure>> {
         let (stock, model) = (self.stock()?, model.to_owned());
         let load = move || {
             let wanted = stock.catalog().find(&model).ok()?;
-            let serves = wanted.entry.stage == Stage::Tts && stock.knows(Stage::Tts, &wanted.entry.family);
+            let serves = wanted.entry.stage == stage && stock.knows(stage, &wanted.entry.family);
             let is_here = serves && locate(&stock.config().models, wanted).is_ok();
-            is_here.then(|| stock.tts(&model))
+            is_here.then(|| load(&stock, &model))
         };
         tokio::task::spawn_blocking(load).await.ok().flatten()
+    }
+
+    /// The models of the registry that a request may name and that are on the disk, by name with what runs them. Reads the
+    /// folder on a thread for that.
+    pub(in crate::server) async fn here(&self) -> Vec<(String, Stage, String)> {
+        let Some(stock) = self.stock() else { return Vec::new() };
+        let read = move || {
+            let entries =
+                stock.catalog().entries().iter().filter(|entry| matches!(entry.stage, Stage::Stt | Stage::Tts));
+            let mut here = Vec::new();
+            for entry in entries.filter(|entry| stock.knows(entry.stage, &entry.family)) {
+                for variant in &entry.variants {
+                    if matches!(on_disk(&stock.config().models, entry, variant), OnDisk::Whole { .. }) {
+                        let name = format!("{}:{}", entry.name, variant.precision);
+                        here.push((name, entry.stage, entry.family.clone()));
+                    }
+                }
+            }
+            here
+        };
+        tokio::task::spawn_blocking(read).await.unwrap_or_default()
     }
 
     pub(super) fn stock(&self) -> Option<Arc<Stock>> {

@@ -2,16 +2,21 @@
 //! the disk, that model's, which is loaded at its first use.
 
 use super::error::ApiError;
-use super::names::Names;
+use super::names::{Names, Task};
+use crate::engines::StageFailure;
 use crate::server::app::App;
 use crate::session::Engines;
+use crate::tts::Tts;
 use axum::http::StatusCode;
 use serde::Deserialize;
+use std::sync::Arc;
 
 /// What a request is judged by and served with.
 pub(super) struct Chosen {
     pub(super) engines: Engines,
     pub(super) names: Names,
+    /// The model of the registry that was asked for, where it is another than serves sessions.
+    pub(super) model: Option<String>,
 }
 
 /// All that is read of the body here; the rest is judged later.
@@ -20,27 +25,48 @@ struct Asked {
     model: Option<String>,
 }
 
-/// For a request of this body. Waits while a model is loaded.
-pub(super) async fn chosen(app: &App, body: &[u8]) -> Result<Chosen, ApiError> {
-    let (mut engines, mut names) = (app.setup().engines.clone(), super::names(app));
+/// For a request to speak, of this body. Waits while a model is loaded.
+pub(super) async fn for_body(app: &App, body: &[u8]) -> Result<Chosen, ApiError> {
     // What is no JSON is refused by who reads all of it.
     let asked = serde_json::from_slice::<Asked>(body).ok().and_then(|asked| asked.model);
-    let Some(model) = asked.filter(|model| *model != engines.tts.name()) else { return Ok(Chosen { engines, names }) };
-    match app.models.tts(&model).await {
-        None => {}
-        Some(Ok(tts)) => {
+    for_model(app, Task::Speech, asked).await
+}
+
+/// For a model by the name a request has for it; one that is not on the disk is judged by the names. Waits while it is loaded.
+pub(super) async fn for_model(app: &App, task: Task, asked: Option<String>) -> Result<Chosen, ApiError> {
+    let (mut engines, mut names) = (app.setup().engines.clone(), super::names(app));
+    let asked = asked.filter(|asked| names.check_model(&engines, task, Some(asked)).is_err());
+    let Some(model) = asked else { return Ok(Chosen { engines, names, model: None }) };
+    let is_here = match task {
+        Task::Speech => app.models.tts(&model).await.transpose().map_err(unavailable)?.map(|tts| {
             names.voice = tts.voices().first().map(|voice| voice.id.clone()).unwrap_or_default();
-            names.tts_model = model;
+            names.tts_model.clone_from(&model);
             engines.tts = tts;
-        }
-        Some(Err(failure)) => {
-            tracing::warn!(%failure, "a model that was asked for cannot be loaded");
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            return Err(ApiError {
-                param: Some("model"),
-                ..ApiError::with(status, "model_unavailable", failure.to_string())
-            });
+        }),
+        Task::Transcription => app.models.stt(&model).await.transpose().map_err(unavailable)?.map(|stt| {
+            names.stt_model.clone_from(&model);
+            engines.stt = stt;
+        }),
+    };
+    Ok(Chosen { engines, names, model: is_here.map(|()| model) })
+}
+
+/// The voice engine of a job that was taken with this model. The model may have gone meanwhile.
+pub(super) async fn for_job(app: &App, model: Option<&str>) -> Result<Arc<dyn Tts>, ApiError> {
+    let Some(model) = model else { return Ok(app.setup().engines.tts.clone()) };
+    match app.models.tts(model).await {
+        Some(tts) => tts.map_err(unavailable),
+        None => {
+            let message =
+                format!("The model '{model}', which this was asked for with, is not on this server any more.");
+            Err(ApiError::with(StatusCode::SERVICE_UNAVAILABLE, "model_unavailable", message))
         }
     }
-    Ok(Chosen { engines, names })
+}
+
+#[allow(clippy::needless_pass_by_value)]
+fn unavailable(failure: StageFailure) -> ApiError {
+    tracing::warn!(%failure, "a model that was asked for cannot be loaded");
+    let status = StatusCode::SERVICE_UNAVAILABLE;
+    ApiError { param: Some("model"), ..ApiError::with(status, "model_unavailable", failure.to_string()) }
 }

@@ -3,7 +3,7 @@
 //! The answer begins with the first sound, so that whatever fails before it has a status of its own. What fails later ends
 //! the body in the middle (or with an `error` event), which no client takes for the end of the sound.
 
-use super::chosen::chosen;
+use super::chosen;
 use super::error::ApiError;
 use super::metering::Metered;
 use super::request::{Judge, Wish};
@@ -60,11 +60,12 @@ async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Res
     let begun = async {
         metered.place = Some(speech.admit()?);
         let body = body_of(request, MAX_JSON_BYTES).await?;
-        let chosen = chosen(app, &body).await?;
+        let chosen = chosen::for_body(app, &body).await?;
         let judge = Judge {
             engines: &chosen.engines,
             names: &chosen.names,
             max_chars: speech.config.max_input_chars,
+            model: chosen.model.as_deref(),
             if_longer: " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts",
         };
         let wish = judge.read(&body)?;

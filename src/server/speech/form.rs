@@ -2,8 +2,9 @@
 
 use super::error::ApiError;
 use super::names::Task;
-use super::{Speech, UPLOAD_UNIT, names};
+use super::{Speech, UPLOAD_UNIT, chosen};
 use crate::server::app::App;
+use crate::session::Engines;
 use axum::extract::multipart::{Field, MultipartError};
 use axum::extract::{FromRequest, Multipart, Request};
 use axum::http::StatusCode;
@@ -45,23 +46,25 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Reads and judges the whole form. Fields nobody knows are left alone.
-    pub(super) async fn read(request: Request, app: &App) -> Result<Self, ApiError> {
+    /// Reads and judges the whole form, and says which engines it is for. Fields nobody knows are left alone. Waits while the
+    /// model that is named is loaded.
+    pub(super) async fn read(request: Request, app: &App) -> Result<(Self, Engines), ApiError> {
         let speech = &app.speech;
         let mut parts = Multipart::from_request(request, &()).await.map_err(|_| {
             let message = "The body must be multipart/form-data, with the sound as its field 'file'.";
             ApiError::invalid("invalid_body", None, message)
         })?;
-        let (mut form, mut has_file) = (Self::default(), false);
+        let (mut form, mut has_file, mut engines) = (Self::default(), false, None);
         while let Some(field) = next(&mut parts, speech).await? {
             match field.name().unwrap_or_default().to_owned().as_str() {
                 "file" => {
                     (form.file, form.held) = file(field, speech).await?;
                     has_file = true;
                 }
+                "model" => engines = Some(engines_of(value(field, speech).await?, app).await?),
                 name => {
                     let value = value(field, speech).await?;
-                    form.set(name, &value, app)?;
+                    form.set(name, &value)?;
                 }
             }
         }
@@ -70,12 +73,11 @@ impl Form {
             return Err(ApiError::invalid("missing_required_parameter", "file", message));
         }
         form.check()?;
-        Ok(form)
+        Ok((form, engines.unwrap_or_else(|| app.setup().engines.clone())))
     }
 
-    fn set(&mut self, name: &str, value: &str, app: &App) -> Result<(), ApiError> {
+    fn set(&mut self, name: &str, value: &str) -> Result<(), ApiError> {
         match name {
-            "model" => names(app).check_model(&app.setup().engines, Task::Transcription, Some(value))?,
             "language" => self.language = language(value)?,
             "prompt" => self.prompt = Some(value.to_owned()).filter(|prompt| !prompt.trim().is_empty()),
             "response_format" => self.shape = shape(value)?,
@@ -129,6 +131,13 @@ impl Form {
         self.segments |= self.shape == Shape::Verbose && !self.words;
         Ok(())
     }
+}
+
+/// The engines of the model that is named.
+async fn engines_of(model: String, app: &App) -> Result<Engines, ApiError> {
+    let chosen = chosen::for_model(app, Task::Transcription, Some(model.clone())).await?;
+    chosen.names.check_model(&chosen.engines, Task::Transcription, Some(&model))?;
+    Ok(chosen.engines)
 }
 
 async fn next<'a>(parts: &'a mut Multipart, speech: &Speech) -> Result<Option<Field<'a>>, ApiError> {

@@ -87,27 +87,26 @@ impl Names {
             (engines.llm.name(), &self.llm_model, "language"),
             (engines.tts.name(), &self.tts_model, "speech"),
         ];
-        let mut models = vec![model(HUB, "realtime", HUB)];
+        let mut models = vec![described(HUB, "realtime", HUB)];
         for (engine, name, task) in stages {
             let id = if name.is_empty() { engine } else { name };
-            models.push(model(id, task, engine));
+            models.push(described(id, task, engine));
         }
         models
     }
 
-    /// One model, by any name it answers to.
-    pub(super) fn model(&self, engines: &Engines, id: &str) -> Option<Value> {
-        let listed = self.models(engines).into_iter().find(|model| model["id"] == id);
-        let alias = |task: Task, name: &'static str| {
-            self.check_model(engines, task, Some(id))
-                .is_ok()
-                .then(|| model(id, name, if name == "speech" { engines.tts.name() } else { engines.stt.name() }))
-        };
-        listed.or_else(|| alias(Task::Speech, "speech")).or_else(|| alias(Task::Transcription, "transcription"))
+    /// What serves under a name that is not listed.
+    pub(super) fn alias(&self, engines: &Engines, id: &str) -> Option<Value> {
+        let answers = |task| self.check_model(engines, task, Some(id)).is_ok();
+        if answers(Task::Speech) {
+            return Some(described(id, "speech", engines.tts.name()));
+        }
+        answers(Task::Transcription).then(|| described(id, "transcription", engines.stt.name()))
     }
 }
 
-fn model(id: &str, task: &str, engine: &str) -> Value {
+/// A model as `/v1/models` tells of it.
+pub(super) fn described(id: &str, task: &str, engine: &str) -> Value {
     // There is no date to tell: what serves here was made elsewhere.
     json!({"id": id, "object": "model", "created": 0, "owned_by": "antiphon", "task": task, "engine": engine})
 }
@@ -168,7 +167,7 @@ mod tests {
         assert!(check(Task::Transcription, "whisper-1") && !check(Task::Transcription, "tts-1"));
         let listed: Vec<_> = names().models(&engines()).into_iter().map(|model| model["id"].clone()).collect();
         assert_eq!(listed, ["antiphon", "fake", "fake", "deep-voice"]);
-        assert_eq!(names().model(&engines(), "tts-1-hd").expect("an alias")["engine"], "fake");
-        assert!(names().model(&engines(), "gpt-4o").is_none());
+        assert_eq!(names().alias(&engines(), "tts-1-hd").expect("an alias")["engine"], "fake");
+        assert!(names().alias(&engines(), "gpt-4o").is_none());
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Wish {
     pub(super) format: FileFormat,
     /// Server-sent events instead of the bytes themselves.
     pub(super) as_events: bool,
+    /// The model that speaks it, where that is another than serves sessions.
+    pub(super) model: Option<String>,
 }
 
 /// By what a wish is judged.
@@ -31,6 +33,8 @@ pub(super) struct Judge<'a> {
     pub(super) max_chars: usize,
     /// What to do with a longer text.
     pub(super) if_longer: &'static str,
+    /// Goes into the wish as it is.
+    pub(super) model: Option<&'a str>,
 }
 
 impl Judge<'_> {
@@ -56,7 +60,8 @@ impl Judge<'_> {
             }
         };
         let (chunks, n_chars) = self.chunks(fields.text("input")?, &voice)?;
-        Ok(Wish { chunks, n_chars, voice, speed: speed as f32, format, as_events })
+        let model = self.model.map(str::to_owned);
+        Ok(Wish { chunks, n_chars, voice, speed: speed as f32, format, as_events, model })
     }
 
     fn chunks(&self, input: Option<&str>, voice: &str) -> Result<(Vec<String>, usize), ApiError> {
@@ -122,7 +127,7 @@ mod tests {
         let engines =
             Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
         let names = Names { voice: "tone".into(), ..Names::default() };
-        Judge { engines: &engines, names: &names, max_chars: 4_096, if_longer: "" }.read(body.as_bytes())
+        Judge { engines: &engines, names: &names, max_chars: 4_096, if_longer: "", model: None }.read(body.as_bytes())
     }
 
     #[track_caller]

@@ -200,8 +200,15 @@ mod tests {
 
     fn speak(tts: &Counting, chunks: &[&str], from: usize) -> impl Stream<Item = Result<Spoken, TtsError>> + use<> {
         let chunks = chunks.iter().map(|chunk| (*chunk).to_owned()).collect();
-        let wish =
-            Wish { chunks, n_chars: 0, voice: "v".into(), speed: 1.0, format: FileFormat::Pcm, as_events: false };
+        let wish = Wish {
+            chunks,
+            n_chars: 0,
+            voice: "v".into(),
+            speed: 1.0,
+            format: FileFormat::Pcm,
+            as_events: false,
+            model: None,
+        };
         Speaking { tts: Arc::new(tts.clone()), tasks: TaskTracker::new(), ahead: 1, is_heard: true }.speak(&wish, from)
     }
 

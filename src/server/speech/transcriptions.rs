@@ -10,6 +10,7 @@ use super::listening;
 use super::metering::Metered;
 use super::written::Written;
 use crate::server::app::App;
+use crate::session::Engines;
 use crate::stt::{Stt, SttError, SttOptions, Transcript};
 use crate::telemetry::Endpoint;
 use crate::units::Samples;
@@ -35,10 +36,10 @@ pub(super) async fn create(State(app): State<Arc<App>>, request: Request) -> Res
     let mut metered = Metered::begin(&app, Endpoint::Transcriptions);
     let begun = async {
         metered.place = Some(app.speech.admit()?);
-        let form = Form::read(request, &app).await?;
+        let (form, engines) = Form::read(request, &app).await?;
         let longest = Duration::from_secs(u64::from(app.speech.config.max_audio_minutes) * 60);
         let duration = listening::duration(form.file.clone(), longest).await?;
-        Ok(Listening::new(&app, form, duration, longest))
+        Ok(Listening::new(&app, (form, engines), duration, longest))
     };
     let mut listening = match begun.await {
         Ok(listening) => listening,
@@ -91,9 +92,9 @@ struct Listening {
 }
 
 impl Listening {
-    fn new(app: &App, mut form: Form, duration: Duration, longest: Duration) -> Self {
+    fn new(app: &App, (mut form, engines): (Form, Engines), duration: Duration, longest: Duration) -> Self {
         let setup = app.setup();
-        let stretches = listening::stretches(std::mem::take(&mut form.file), longest, setup.engines.vad.clone());
+        let stretches = listening::stretches(std::mem::take(&mut form.file), longest, engines.vad);
         let options = SttOptions {
             language: form.language.clone().or_else(|| setup.language.clone()),
             prompt: form.prompt.clone(),
@@ -102,8 +103,15 @@ impl Listening {
             temperature: form.temperature,
             ..SttOptions::default()
         };
-        let stt = setup.engines.stt.clone();
-        Self { stt, stretches, form, duration, options, patience: setup.stt_timeout, written: Written::default() }
+        Self {
+            stt: engines.stt,
+            stretches,
+            form,
+            duration,
+            options,
+            patience: setup.stt_timeout,
+            written: Written::default(),
+        }
     }
 
     /// Writes down the next stretch; what it adds to the text. `None`: that was all.

@@ -64,6 +64,8 @@ pub(super) struct Job {
     /// The finished file.
     pub(super) file_bytes: u64,
     pub(super) failure: Option<Failure>,
+    /// The model of the registry it was asked for with.
+    pub(super) model: Option<String>,
 }
 
 impl Job {
@@ -79,6 +81,7 @@ impl Job {
             "started_at": self.started,
             "ended_at": self.ended,
             "expires_at": self.ended.map(|ended| ended + keep_s),
+            "model": self.model,
             "voice": self.voice,
             "speed": self.speed,
             "response_format": self.format.name(),

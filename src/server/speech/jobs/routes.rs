@@ -5,7 +5,7 @@ use super::{Jobs, now};
 use crate::server::app::App;
 use crate::server::speech::error::ApiError;
 use crate::server::speech::request::Judge;
-use crate::server::speech::{MAX_JSON_BYTES, body_of, names};
+use crate::server::speech::{MAX_JSON_BYTES, body_of, chosen};
 use crate::units::IdMint;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
@@ -47,8 +47,14 @@ async fn create(State(app): State<Arc<App>>, request: Request) -> Result<Respons
     let _place = speech.admit()?;
     let body = body_of(request, MAX_JSON_BYTES).await?;
     let max_chars = speech.config.max_job_chars;
-    let (setup, names) = (app.setup(), names(&app));
-    let judge = Judge { engines: &setup.engines, names: &names, max_chars, if_longer: " (speech.max_job_chars)" };
+    let chosen = chosen::for_body(&app, &body).await?;
+    let judge = Judge {
+        engines: &chosen.engines,
+        names: &chosen.names,
+        model: chosen.model.as_deref(),
+        max_chars,
+        if_longer: " (speech.max_job_chars)",
+    };
     let wish = judge.read(&body)?;
     let id = IdMint::new(rand::random()).next(PREFIX.trim_end_matches('_'));
     let job = jobs.with(move |store| store.add(&id, &wish, now())).await?;

@@ -14,8 +14,8 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// The version of the tables; another one is refused.
-const VERSION: i64 = 1;
+/// The version of the tables. Version 1 knew no models; another one is refused.
+const VERSION: i64 = 2;
 /// Bytes of a sample in `ID.pcm`.
 const SAMPLE: u64 = 2;
 
@@ -24,11 +24,11 @@ CREATE TABLE IF NOT EXISTS jobs (
     seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, status TEXT NOT NULL, created INTEGER NOT NULL,
     started INTEGER, ended INTEGER, chunks TEXT NOT NULL, n_chunks INTEGER NOT NULL, n_done INTEGER NOT NULL DEFAULT 0,
     n_chars INTEGER NOT NULL, voice TEXT NOT NULL, speed REAL NOT NULL, format TEXT NOT NULL,
-    pcm_bytes INTEGER NOT NULL DEFAULT 0, file_bytes INTEGER NOT NULL DEFAULT 0, code TEXT, message TEXT
+    pcm_bytes INTEGER NOT NULL DEFAULT 0, file_bytes INTEGER NOT NULL DEFAULT 0, code TEXT, message TEXT, model TEXT
 );
 CREATE INDEX IF NOT EXISTS by_status ON jobs (status, seq);";
 
-const COLUMNS: &str = "id, status, created, started, ended, n_chunks, n_done, n_chars, voice, speed, format, pcm_bytes, file_bytes, code, message";
+const COLUMNS: &str = "id, status, created, started, ended, n_chunks, n_done, n_chars, voice, speed, format, pcm_bytes, file_bytes, code, message, model";
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
@@ -109,10 +109,12 @@ impl Store {
         db.pragma_update(None, "journal_mode", "WAL")?;
         db.pragma_update(None, "synchronous", "NORMAL")?;
         match db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? {
-            0 => db.execute_batch(TABLES).and_then(|()| db.pragma_update(None, "user_version", VERSION))?,
+            0 => db.execute_batch(TABLES)?,
+            1 => db.execute_batch("ALTER TABLE jobs ADD COLUMN model TEXT")?,
             VERSION => {}
             other => return Err(StoreError::Version(other)),
         }
+        db.pragma_update(None, "user_version", VERSION)?;
         db.execute("UPDATE jobs SET status = 'queued' WHERE status = 'running'", [])?;
         let store = Self { db, folder: folder.into(), bounds, unwritten: HashMap::new(), _lock: lock };
         store.remove_orphans()?;
@@ -133,8 +135,8 @@ impl Store {
         self.sweep(now)?;
         let chunks = serde_json::to_string(&wish.chunks).expect("texts are JSON");
         self.db.execute(
-            "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, speed, format) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?)",
-            params![id, now, chunks, wish.chunks.len() as i64, wish.n_chars as i64, wish.voice, wish.speed, wish.format.name()],
+            "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, speed, format, model) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)",
+            params![id, now, chunks, wish.chunks.len() as i64, wish.n_chars as i64, wish.voice, wish.speed, wish.format.name(), wish.model],
         )?;
         self.job(id)
     }
@@ -156,7 +158,8 @@ impl Store {
         }
         let chunks = serde_json::from_str(&chunks).unwrap_or_default();
         let (n_chars, voice, speed, format) = (job.n_chars, job.voice.clone(), job.speed, job.format);
-        Ok(Some((job, Wish { chunks, n_chars, voice, speed, format, as_events: false })))
+        let model = job.model.clone();
+        Ok(Some((job, Wish { chunks, n_chars, voice, speed, format, as_events: false, model })))
     }
 
     /// Keeps a job's next chunk.
@@ -338,6 +341,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Job> {
         pcm_bytes: number(11)? / SAMPLE * SAMPLE,
         file_bytes: number(12)?,
         failure: failure.map(|(code, message)| Failure { code, message }),
+        model: row.get(15)?,
     })
 }
 

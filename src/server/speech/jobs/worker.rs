@@ -8,6 +8,7 @@ use super::store::StoreError;
 use super::{Jobs, now};
 use crate::audio::encode::{Encoder, FileFormat};
 use crate::server::app::App;
+use crate::server::speech::chosen;
 use crate::server::speech::request::Wish;
 use crate::server::speech::speaking::{Speaking, Spoken};
 use crate::telemetry::Endpoint;
@@ -91,12 +92,11 @@ async fn work(jobs: &Jobs, app: &Arc<App>, job: Job, wish: Wish) {
 async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, wish: &Wish, cancel: &CancellationToken) -> End {
     let mut retries = 0;
     while job.n_done < wish.chunks.len() {
-        let speaking = Speaking {
-            tts: app.setup().engines.tts.clone(),
-            tasks: app.setup.tasks.clone(),
-            ahead: 0,
-            is_heard: false,
+        let tts = match chosen::for_job(app, wish.model.as_deref()).await {
+            Ok(tts) => tts,
+            Err(error) => return End::Failed(Failure::new(error.code, error.message)),
         };
+        let speaking = Speaking { tts, tasks: app.setup.tasks.clone(), ahead: 0, is_heard: false };
         let mut sound = pin!(speaking.speak(wish, job.n_done));
         let mut chunk = Vec::new();
         let stopped = loop {

@@ -6,7 +6,15 @@ const BOUNDS: Bounds = Bounds { n_open: 3, bytes: 10_000, keep_s: 100 };
 
 fn wish(n_chunks: usize, format: FileFormat) -> Wish {
     let chunks = (0..n_chunks).map(|n| format!("chunk {n}")).collect();
-    Wish { chunks, n_chars: 7 * n_chunks, voice: "v".into(), speed: 1.5, format, as_events: false }
+    Wish {
+        chunks,
+        n_chars: 7 * n_chunks,
+        voice: "v".into(),
+        speed: 1.5,
+        format,
+        as_events: false,
+        model: Some("m:fp16".into()),
+    }
 }
 
 fn open(folder: &Path) -> Store {
@@ -48,6 +56,17 @@ fn a_job_goes_on_where_it_was_left() {
     let left: Vec<_> =
         ["job_a.0.part", "job_gone.mp3", "letter.txt"].map(|name| folder.path().join(name).exists()).into();
     assert_eq!(left, [false, false, true]);
+}
+
+#[test]
+fn jobs_of_the_version_before_are_still_done() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    store.add("job_a", &wish(1, FileFormat::Pcm), 0).expect("added");
+    store.db.execute_batch("ALTER TABLE jobs DROP COLUMN model; PRAGMA user_version = 1").expect("as it was");
+    drop(store);
+    let (_, taken) = open(folder.path()).take(1).expect("taken").expect("a job");
+    assert_eq!(taken, Wish { model: None, ..wish(1, FileFormat::Pcm) });
 }
 
 #[test]
