@@ -93,19 +93,22 @@ impl Cutter {
         }
         if self.judged - speech.last_voiced >= SILENCE {
             let speech = self.speech.take().expect("it is under way");
-            self.emit(&speech, out);
-            self.forget(self.judged.saturating_sub(PADDING) / self.window * self.window);
+            // What stands behind this stretch is not also put before the next one.
+            let end = self.emit(&speech, out).div_ceil(self.window);
+            self.forget(end.max(self.judged.saturating_sub(PADDING) / self.window) * self.window);
         } else if self.judged + self.window > LONGEST {
             self.cut(out);
         }
     }
 
-    /// Ends the stretch with some of its silence; a click is none.
-    fn emit(&self, speech: &Speech, out: &mut Vec<Stretch>) {
-        if speech.n_voiced >= MIN_SPEECH {
-            let end = (speech.last_voiced + PADDING).min(self.pcm.len());
-            out.push(Stretch { start: Samples(self.base as u64), pcm: self.pcm[..end].to_vec() });
+    /// Ends the stretch with some of its silence; a click is none. Returns where it ends in what is held.
+    fn emit(&self, speech: &Speech, out: &mut Vec<Stretch>) -> usize {
+        if speech.n_voiced < MIN_SPEECH {
+            return 0;
         }
+        let end = (speech.last_voiced + PADDING).min(self.pcm.len());
+        out.push(Stretch { start: Samples(self.base as u64), pcm: self.pcm[..end].to_vec() });
+        end
     }
 
     /// Cuts speech that does not end: in the middle of the faintest place near the end.
@@ -159,6 +162,7 @@ mod tests {
             &[(false, 2_000), (true, 1_000), (false, 300), (true, 700), (false, 2_000), (true, 500), (false, 100)],
             &[(1_700, 4_300), (5_700, 6_600)],
         );
+        check(&[(true, 100), (false, 524), (true, 100)], &[(0, 412), (412, 724)]);
     }
 
     #[test]
