@@ -31,7 +31,7 @@ impl Default for ModelsConfig {
             mirror: String::new(),
             proxy: String::new(),
             preload: Vec::new(),
-            max_loaded: 4,
+            max_loaded: 8,
             memory_budget_mb: 0,
         }
     }

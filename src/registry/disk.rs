@@ -1,6 +1,7 @@
 //! The models' folder: what is there, where its files are, and taking them away.
 
 use super::catalog::Wanted;
+use super::download::tag_of;
 use super::pull::Lock;
 use super::{Entry, ModelsConfig, RegistryError, Variant};
 use serde::{Deserialize, Serialize};
@@ -158,34 +159,43 @@ pub fn locate(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<Located, Regi
 pub fn remove(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<u64, RegistryError> {
     let entry = wanted.entry;
     let folder = config.folder(&entry.name);
+    let name = wanted.precision.map_or(entry.name.clone(), |precision| format!("{}:{precision}", entry.name));
+    let absent = || RegistryError::Absent { name, dir: config.dir.clone().into() };
     if !folder.is_dir() {
-        return Err(RegistryError::Absent { name: entry.name.clone(), dir: config.dir.clone().into() });
+        return Err(absent());
     }
     let _lock = Lock::take(config, &entry.name)?;
-    let others = entry.variants.iter().filter(|variant| Some(variant.precision.as_str()) != wanted.precision);
-    let kept: Vec<&str> = match wanted.precision {
-        // The last one takes the shared files, and the folder, with it.
-        Some(_) => others
-            .filter(|variant| matches!(on_disk(config, entry, variant), OnDisk::Whole { .. }))
-            .flat_map(|variant| variant.files.iter().map(|file| file.path.as_str()))
-            .collect(),
+    let of = |variant: &Variant| variant.files.iter().map(|file| folder.join(&file.path)).collect::<Vec<_>>();
+    let is_any_here = |path: &PathBuf| path.exists() || part(path).exists();
+    let own = of(wanted.variant());
+    let others: Vec<_> = match wanted.precision {
+        Some(precision) => entry.variants.iter().filter(|variant| variant.precision != precision).map(of).collect(),
         None => Vec::new(),
     };
+    // One whose own files are not here does not keep what it would share, or a last one would never go.
+    let kept: Vec<_> = others
+        .into_iter()
+        .filter(|files| files.iter().any(|path| !own.contains(path) && is_any_here(path)))
+        .flatten()
+        .collect();
     if kept.is_empty() {
         let bytes = bytes_below(&folder);
         std::fs::remove_dir_all(&folder).map_err(RegistryError::disk(&folder, "cannot be removed"))?;
         return Ok(bytes);
     }
+    let going: Vec<_> = own.iter().filter(|path| !kept.contains(path)).collect();
+    if !going.iter().any(|path| is_any_here(path)) {
+        return Err(absent());
+    }
     let mut receipt = Receipt::read(&folder);
     let mut bytes = 0;
-    for file in wanted.variant().files.iter().filter(|file| !kept.contains(&file.path.as_str())) {
-        let path = folder.join(&file.path);
-        for path in [part(&path), path] {
+    for path in going {
+        for path in [tag_of(&part(path)), part(path), path.clone()] {
             let Some(size) = size(&path) else { continue };
             std::fs::remove_file(&path).map_err(RegistryError::disk(&path, "cannot be removed"))?;
             bytes += size;
         }
-        receipt.files.remove(&file.path);
+        receipt.files.retain(|kept, _| folder.join(kept) != *path);
     }
     receipt.write(&folder)?;
     Ok(bytes)
@@ -281,6 +291,20 @@ mod tests {
         assert_eq!(remove(&config, catalog.find("m:fp32").unwrap()).unwrap(), 8 + receipt_len(0));
         assert!(!config.folder("m").exists());
         assert!(matches!(remove(&config, catalog.find("m").unwrap()), Err(RegistryError::Absent { .. })));
+    }
+
+    #[test]
+    fn one_precision_leaves_what_another_has_begun() {
+        let (_dir, config, catalog) = fixture();
+        put(&config, "voices/a.bin", "aa");
+        put(&config, "m.onnx.part", "123");
+        let said = remove(&config, catalog.find("m:fp16").unwrap()).unwrap_err().to_string();
+        assert!(said.contains("m:fp16 is not in"), "{said}");
+        put(&config, "m16.onnx.part", "12345");
+        put(&config, "m16.onnx.part.tag", "\"x\"");
+        assert_eq!(remove(&config, catalog.find("m:fp16").unwrap()).unwrap(), 8);
+        assert!(config.folder("m").join("m.onnx.part").exists() && config.folder("m").join("voices/a.bin").exists());
+        assert!(!config.folder("m").join("m16.onnx.part.tag").exists());
     }
 
     /// The receipt that the first removal wrote.

@@ -81,6 +81,9 @@ impl Source<'_> {
                 let host = self.address.host_str().unwrap_or_default().to_owned();
                 return Ok(Ended::Broke(RegistryError::Unreachable { host, source }));
             }
+            Ok(Err(error)) if error.is_redirect() => {
+                return Err(RegistryError::SentAway { address: self.address.to_string(), source: error });
+            }
             Ok(Err(_)) | Err(_) => return Ok(self.broken(had)),
         };
         let status = response.status();
@@ -169,7 +172,6 @@ impl Source<'_> {
                 return Err(RegistryError::WrongChecksum { address, expected, found: found.to_string() });
             }
         }
-        remove(&tag_of(part))?;
         Ok(Kept { bytes: found, sha256: reckoned.sha256() })
     }
 
@@ -205,7 +207,7 @@ fn range_of(response: &Response) -> Option<(Option<u64>, Option<u64>)> {
 }
 
 /// Where the tag of what is in `part` is kept.
-fn tag_of(part: &Path) -> PathBuf {
+pub(super) fn tag_of(part: &Path) -> PathBuf {
     let mut name = part.as_os_str().to_owned();
     name.push(".tag");
     name.into()

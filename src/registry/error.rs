@@ -101,6 +101,17 @@ pub enum RegistryError {
         /// HTTP.
         status: u16,
     },
+    /// It sends on, over and over or away from https.
+    #[error(
+        "{address}: the server sends on to a place that is not safe, or without end; a mirror can be set by models.mirror"
+    )]
+    SentAway {
+        /// What was asked for.
+        address: String,
+        /// How.
+        #[source]
+        source: reqwest::Error,
+    },
     /// The transfer broke off, again and again.
     #[error("{address}: the transfer broke off after {} bytes; what is here is kept, and the next pull goes on from it", .had)]
     BrokenOff {
@@ -136,7 +147,21 @@ pub enum RegistryError {
 impl RegistryError {
     /// Whether there was no way to the server, or no answer worth the name: exit code 4 rather than 1.
     pub fn is_network(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Refused { .. } | Self::BrokenOff { .. })
+        matches!(self, Self::Unreachable { .. } | Self::Refused { .. } | Self::SentAway { .. } | Self::BrokenOff { .. })
+    }
+
+    /// With the whole chain of causes: a certificate that is refused is no machine that is offline.
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            let more = error.to_string();
+            if !text.contains(&more) {
+                text = format!("{text}: {more}");
+            }
+            cause = error.source();
+        }
+        text
     }
 
     pub(super) fn disk(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {

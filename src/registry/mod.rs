@@ -16,6 +16,8 @@ mod entry;
 mod error;
 mod pull;
 #[cfg(test)]
+mod pull_host;
+#[cfg(test)]
 mod pull_tests;
 
 pub use catalog::{BUILT_IN, Catalog, Wanted};

@@ -130,6 +130,8 @@ impl Puller {
         receipt.write(&folder)?;
         for path in &moves {
             std::fs::rename(part(path), path).map_err(RegistryError::disk(path, "cannot be put in its place"))?;
+            // It told that a whole .part is whole, for a pull that broke off behind it.
+            let _ = std::fs::remove_file(download::tag_of(&part(path)));
         }
         told.phase(Phase::Done);
         Ok(())

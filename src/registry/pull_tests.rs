@@ -1,119 +1,12 @@
-//! Pulls from a real server on loopback: one that does ranges, breaks off, lies, refuses, and changes its files.
+//! Pulls from a real server on loopback: what is resumed, what is refused, what counts as there.
 
-use super::disk::RECEIPT;
+use super::disk::{RECEIPT, part};
+use super::pull_host::{Host, Served};
 use super::*;
-use axum::Router;
-use axum::body::Body;
-use axum::extract::{Path as UrlPath, State};
-use axum::http::{HeaderMap, Response, StatusCode};
-use bytes::Bytes;
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-
-/// A file as the server has it.
-#[derive(Clone, Default)]
-struct Served {
-    bytes: Vec<u8>,
-    tag: Option<&'static str>,
-    /// The connection breaks after this many bytes of an answer, so many times.
-    breaks: Option<(usize, usize)>,
-    /// What it says instead, so many times.
-    status: Option<(u16, usize)>,
-    /// It gives no bytes after the first and never ends.
-    stalls: bool,
-    /// It says nothing of its length.
-    unannounced: bool,
-    /// It says this of its length.
-    announces: Option<u64>,
-}
-
-/// What was asked for: the paths, and from which byte.
-type Asked = Vec<(String, Option<usize>)>;
-
-#[derive(Clone, Default)]
-struct Host {
-    files: Arc<Mutex<HashMap<String, Served>>>,
-    asked: Arc<Mutex<Asked>>,
-}
-
-impl Host {
-    fn put(&self, path: &str, served: Served) {
-        self.files.lock().unwrap().insert(path.into(), served);
-    }
-
-    fn asked(&self) -> Asked {
-        std::mem::take(&mut *self.asked.lock().unwrap())
-    }
-
-    /// Serves on loopback until the runtime ends; gives its address.
-    #[allow(clippy::disallowed_methods)]
-    async fn start(&self) -> String {
-        let router = Router::new().route("/{*path}", axum::routing::get(answer)).with_state(self.clone());
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        tokio::spawn(async move { axum::serve(listener, router).await });
-        format!("http://{address}/base")
-    }
-}
-
-async fn answer(State(host): State<Host>, UrlPath(path): UrlPath<String>, headers: HeaderMap) -> Response<Body> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let from = text("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok());
-    host.asked.lock().unwrap().push((path.clone(), from));
-    let mut files = host.files.lock().unwrap();
-    let Some(served) = files.get_mut(path.trim_start_matches("base/")) else {
-        return Response::builder().status(404).body(Body::from("no such file")).unwrap();
-    };
-    if let Some((status, times)) = &mut served.status
-        && *times > 0
-    {
-        *times -= 1;
-        return Response::builder().status(*status).body(Body::empty()).unwrap();
-    }
-    let is_same = text("if-range").is_none_or(|tag| served.tag == Some(tag.as_str()));
-    let from = from.filter(|_| is_same);
-    let total = served.bytes.len();
-    if from.is_some_and(|from| from >= total) {
-        let range = format!("bytes */{total}");
-        return Response::builder().status(416).header("content-range", range).body(Body::empty()).unwrap();
-    }
-    let rest = Bytes::copy_from_slice(&served.bytes[from.unwrap_or(0)..]);
-    let mut response = Response::builder().status(from.map_or(StatusCode::OK, |_| StatusCode::PARTIAL_CONTENT));
-    if let Some(from) = from {
-        response = response.header("content-range", format!("bytes {from}-{}/{total}", total - 1));
-    }
-    if let Some(tag) = served.tag {
-        response = response.header("etag", tag);
-    }
-    if !served.unannounced {
-        response = response.header("content-length", served.announces.unwrap_or(rest.len() as u64));
-    }
-    let (stalls, mut breaks_at) = (served.stalls, None);
-    if let Some((at, times)) = &mut served.breaks
-        && *times > 0
-    {
-        *times -= 1;
-        breaks_at = Some(*at);
-    }
-    let body = async_stream::stream! {
-        let end = breaks_at.unwrap_or(rest.len()).min(rest.len());
-        for piece in rest[..end].chunks(1_000) {
-            yield Ok(Bytes::copy_from_slice(piece));
-            tokio::task::yield_now().await;
-            if stalls {
-                std::future::pending::<()>().await;
-            }
-        }
-        if breaks_at.is_some() {
-            yield Err(std::io::Error::other("pulled the plug"));
-        }
-    };
-    response.body(Body::from_stream(body)).unwrap()
-}
 
 /// A models' folder, a server, and a registry of one model: a graph with a checksum, a config without, in a folder.
 struct Bench {
@@ -305,6 +198,37 @@ async fn refusals_are_told_with_what_would_help() {
 }
 
 #[tokio::test]
+async fn a_server_that_sends_in_circles_is_told_as_that_and_asked_once() {
+    let bench = Bench::new().await;
+    bench.host.put("graph.onnx", Served { status: Some((302, 99)), ..Served::default() });
+    bench.fails("sends on to a place that is not safe, or without end").await;
+    assert_eq!(bench.host.asked().len(), 11, "ten redirects are followed, and no other try is made");
+}
+
+#[tokio::test]
+async fn a_file_that_came_whole_before_another_failed_is_not_fetched_again() {
+    let bench = Bench::new().await;
+    // The config has neither size nor checksum, and comes first here.
+    let wanted = bench.catalog.find("m").unwrap();
+    let mut variant = wanted.variant().clone();
+    variant.files.reverse();
+    let pull = async || {
+        let (progress, _seen) = watch::channel(Progress::default());
+        Puller::new(&bench.config, bench.patience).unwrap().pull(wanted.entry, &variant, &progress).await
+    };
+    bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), tag: Some("\"1\""), ..Served::default() });
+    bench.host.put("graph.onnx", Served { status: Some((404, 9)), ..Served::default() });
+    pull().await.expect_err("half of it is not there");
+    bench.host.asked();
+    bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
+    pull().await.unwrap();
+    assert_eq!(bench.host.asked()[0], ("base/x/config.json".into(), Some(2)), "only whether there is more");
+    assert_eq!(read(&bench.path("x/config.json")), b"{}");
+    let left: Vec<_> = std::fs::read_dir(bench.path("x")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["config.json"]);
+}
+
+#[tokio::test]
 async fn without_a_way_to_the_server_it_says_what_to_do() {
     let mut bench = Bench::new().await;
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -366,7 +290,7 @@ async fn what_the_disk_has_no_room_for_is_refused_before_its_first_byte() {
     let bench = Bench::new().await;
     bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces: Some(1 << 60), ..Served::default() });
     bench.fails("1152921504607 MB are to come and the disk has ").await;
-    assert!(!super::disk::part(&bench.path("x/config.json")).exists());
+    assert!(!part(&bench.path("x/config.json")).exists());
 }
 
 #[tokio::test]
