@@ -1,4 +1,6 @@
-//! Who runs the hub, and so may change what it is made of: somebody at this machine, or with an admin key.
+//! Who runs the hub, and so may change what it is made of: whoever has an admin key or, where there are no such keys, somebody
+//! at this machine. A proxy on this machine that tells nothing of those behind it makes everybody somebody at this machine:
+//! behind one there should be admin keys.
 //!
 //! `/api/models` asks before it pulls or removes a model. It stands behind [`super::auth`] and [`super::guard`]: where keys
 //! are on, whoever gets here has one already, and a foreign page does not get here at all.
@@ -32,7 +34,7 @@ impl FromRequestParts<Arc<App>> for MayChange {
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Self::Rejection> {
         let peer = parts.extensions.get::<Peer>().map(|peer| peer.0.ip());
         let has_key = credentials_of(&parts.headers).is_some_and(|key| app.keys.hold_admin(&key));
-        Ok(Self(has_key || is_here(peer, &parts.headers)))
+        Ok(Self(has_key || !app.keys.have_admin() && is_here(peer, &parts.headers)))
     }
 }
 
@@ -44,8 +46,12 @@ impl FromRequestParts<Arc<App>> for Admin {
         if may {
             return Ok(Self);
         }
-        let message = "Only whoever runs the hub may do this: from its own machine (http://127.0.0.1), or with a key of those in \
-                       the variable that server.admin_keys_env names.";
+        let message = if app.keys.have_admin() {
+            "Only whoever runs the hub may do this: with a key of those in the variable that server.admin_keys_env names."
+        } else {
+            "Only whoever runs the hub may do this: from its own machine (http://127.0.0.1), or with a key of those in the \
+             variable that server.admin_keys_env names."
+        };
         Err(refused(StatusCode::FORBIDDEN, "forbidden", message))
     }
 }

@@ -96,6 +96,11 @@ impl Keys {
         self
     }
 
+    /// Whether there are keys of whoever runs the hub.
+    pub(super) fn have_admin(&self) -> bool {
+        !self.admin.is_empty()
+    }
+
     /// Whether requests need a key.
     pub fn are_on(&self) -> bool {
         !self.all.is_empty()
