@@ -73,7 +73,8 @@ pub(super) fn wrong_value(key: &Key, written: &str) -> String {
     };
     let hint = nearest.map(|word| format!("; did you mean {word:?}?")).unwrap_or_default();
     // People put the key itself where its variable's name belongs, or a password into an address: neither is repeated.
-    let secret = matches!(key.rule, Rule::Variable) || matches!(key.rule, Rule::Url) && written.contains('@');
+    let is_address = matches!(key.rule, Rule::Url | Rule::UrlOrNone | Rule::Urls);
+    let secret = matches!(key.rule, Rule::Variable) || is_address && written.contains('@');
     let written = if secret { "(not shown)" } else { written };
     format!("{}.{} = {written}: write {}{hint}", key.section, key.name, key.rule.expects())
 }
