@@ -18,7 +18,9 @@ help:
 	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures'
 	@echo 'make clean   remove what was built'
 
+# Neural voices and detectors are not needed: the hub runs without what they run on.
 run: build
+	@$(MAKE) --no-print-directory onnxruntime || echo 'make: the hub starts without ONNX Runtime, and so without neural voices and detectors'
 	exec target/release/antiphon serve $(ARGS)
 
 build: deps web

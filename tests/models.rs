@@ -36,6 +36,9 @@ note = "For the test."
 [[model.variant]]
 precision = "f16"
 files = [{ role = "model", path = "ears.bin", bytes = 10 }]
+[[model.variant]]
+precision = "q8_0"
+files = [{ role = "model", path = "small.bin", about_mb = 1 }]
 
 [[model]]
 name = "voice"
@@ -89,10 +92,11 @@ impl Makes for Puppets {
     }
 }
 
-/// A mirror that has one file.
+/// A mirror that has one file under two names.
 #[allow(clippy::disallowed_methods)]
 async fn mirror(file: &'static str) -> String {
-    let router = Router::new().route("/ears.bin", axum::routing::get(move || async move { file }));
+    let file = axum::routing::get(move || async move { file });
+    let router = Router::new().route("/ears.bin", file.clone()).route("/small.bin", file);
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("bound");
     tokio::spawn(async move { axum::serve(listener, router).await });
@@ -174,6 +178,14 @@ async fn a_pulled_model_serves_the_next_session_and_running_ones_keep_theirs() {
     let ears = after["models"].as_array().expect("models").iter().find(|model| model["name"] == "ears").expect("ours");
     assert_eq!((&ears["serves"], &ears["variants"][0]["state"]), (&json!(true), &json!("whole")));
 
+    // Another precision of it is here, and does not serve.
+    ask(&hub, Method::POST, "/api/models/ears:q8_0/pull", &[]).await;
+    let last = end_of_pull(&hub).await;
+    assert_eq!((&last["state"], &last["serves"]), (&json!("done"), &json!(false)), "{last}");
+    assert!(last["message"].as_str().expect("text").contains("ears:f16 ranks higher"), "{last}");
+    let by_precision = client().get(url(&hub, "/api/models/ears:q8_0/pull")).send().await.expect("an answer");
+    assert_eq!(by_precision.status(), StatusCode::OK);
+
     // What serves is not taken away under the sessions' feet.
     let (status, error) = ask(&hub, Method::DELETE, "/api/models/ears", &[]).await;
     assert_eq!(status, StatusCode::CONFLICT, "{error}");
@@ -193,9 +205,11 @@ async fn a_model_that_cannot_be_loaded_is_told_and_the_old_engine_goes_on() {
     assert_eq!(hears(&mut session).await, "old");
     let (_, ready) = ask(&hub, Method::GET, "/readyz", &[]).await;
     assert_eq!(ready["served"][1]["passed_over"][0]["model"], "ears:f16", "{ready}");
-    // It serves nobody, so it can go.
+    // It serves nobody, so it can go, and nothing is told of it any more.
     let (status, gone) = ask(&hub, Method::DELETE, "/api/models/ears", &[]).await;
     assert_eq!(status, StatusCode::OK, "{gone}");
+    let (_, ready) = ask(&hub, Method::GET, "/readyz", &[]).await;
+    assert_eq!(ready["served"][1]["passed_over"], json!([]), "{ready}");
     assert!(!folder.path().join("models/ears").exists());
     let (status, _) = ask(&hub, Method::DELETE, "/api/models/ears", &[]).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
@@ -231,6 +245,7 @@ async fn only_whoever_runs_the_hub_may_pull() {
     assert_eq!(pull(&[]).await, StatusCode::UNAUTHORIZED);
     let guest = ("authorization", "Bearer guest-key-1234567");
     assert_eq!(pull(&[guest, proxied]).await, StatusCode::FORBIDDEN);
+    assert_eq!(pull(&[guest]).await, StatusCode::FORBIDDEN, "there are admin keys: a silent proxy makes nobody one");
     assert_eq!(pull(&[guest, ("origin", "https://evil.example")]).await, StatusCode::FORBIDDEN);
     let (_, seen) = ask(&hub, Method::GET, "/api/models", &[guest, proxied]).await;
     assert_eq!(seen["may_change"], false);

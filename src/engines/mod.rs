@@ -12,11 +12,11 @@ mod stock;
 #[cfg(test)]
 mod stock_tests;
 
-pub use choose::AUTO;
+pub use choose::{AUTO, PassedOver};
 pub use error::{EnginesError, StageFailure};
 pub use make::llm;
 pub use shelf::{Limits, Shared, Shelf, ShelfError};
-pub use stock::{PassedOver, Served, Standing, Stock};
+pub use stock::{Served, Standing, Stock, plain};
 
 use crate::config::Config;
 use crate::llm::Llm;
@@ -32,6 +32,10 @@ use std::sync::Arc;
 pub trait Makes: Send + Sync {
     /// Whether it has the engine that runs the family.
     fn knows(&self, stage: Stage, family: &str) -> bool;
+    /// What the family's engine needs besides a model and is not here, with how to get it.
+    fn lacks(&self, _config: &Config, _family: &str) -> Option<&'static str> {
+        None
+    }
     /// Voice activity.
     fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure>;
     /// The turn model that `turn.model` names.
@@ -50,6 +54,12 @@ pub struct Real;
 impl Makes for Real {
     fn knows(&self, stage: Stage, family: &str) -> bool {
         make::names(choose::name_of(stage)).contains(&family)
+    }
+
+    fn lacks(&self, config: &Config, family: &str) -> Option<&'static str> {
+        let on_onnx = ["silero", "smart-turn", "piper", "kokoro"].contains(&family);
+        (on_onnx && !crate::onnx::is_here(&config.onnx))
+            .then_some("It runs on ONNX Runtime, which is not here: `make onnxruntime` gets it.")
     }
 
     fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {

@@ -82,9 +82,16 @@ impl<T: Shared> Shelf<T> {
     }
 
     /// The model of that name: the copy that is there, or a new one that `load` makes and that takes about `bytes`. Others
-    /// leave for it, the least recently used first. Two takers of one name load it once.
-    pub fn take<X>(&self, name: &str, bytes: u64, load: impl FnOnce() -> Result<T, X>) -> Result<T, ShelfError<X>> {
-        let (item, left) = self.slot(name, bytes)?;
+    /// leave for it, the least recently used first. Two takers of one name load it once. What it takes the place of counts
+    /// as gone, though it stays until its last user has let it go.
+    pub fn take<X>(
+        &self,
+        name: &str,
+        bytes: u64,
+        in_place_of: Option<&str>,
+        load: impl FnOnce() -> Result<T, X>,
+    ) -> Result<T, ShelfError<X>> {
+        let (item, left) = self.slot(name, bytes, in_place_of)?;
         // Engines end their threads when they are dropped: not while the shelf is locked.
         drop(left);
         // A load that panicked has left nothing behind.
@@ -124,7 +131,12 @@ impl<T: Shared> Shelf<T> {
 
     /// The slot of that name, and what left for it.
     #[allow(clippy::type_complexity)]
-    fn slot<X>(&self, name: &str, bytes: u64) -> Result<(Arc<Mutex<Option<T>>>, Vec<Slot<T>>), ShelfError<X>> {
+    fn slot<X>(
+        &self,
+        name: &str,
+        bytes: u64,
+        in_place_of: Option<&str>,
+    ) -> Result<(Arc<Mutex<Option<T>>>, Vec<Slot<T>>), ShelfError<X>> {
         let mut state = self.lock();
         state.now += 1;
         let now = state.now;
@@ -133,7 +145,7 @@ impl<T: Shared> Shelf<T> {
             return Ok((slot.item.clone(), Vec::new()));
         }
         let mut left = Vec::new();
-        while !self.has_room(&state, bytes) {
+        while !self.has_room(&state, bytes, in_place_of) {
             let idle = state.slots.iter().filter(|(_, slot)| !slot.is_in_use());
             let Some(oldest) = idle.min_by_key(|(_, slot)| slot.last_used).map(|(name, _)| name.clone()) else {
                 let used_mb = state.slots.values().map(|slot| slot.bytes).sum::<u64>() / 1_000_000;
@@ -147,9 +159,10 @@ impl<T: Shared> Shelf<T> {
         Ok((item, left))
     }
 
-    fn has_room(&self, state: &State<T>, bytes: u64) -> bool {
-        let used: u64 = state.slots.values().map(|slot| slot.bytes).sum();
-        state.slots.len() < self.limits.max_loaded && self.limits.max_bytes.is_none_or(|max| used + bytes <= max)
+    fn has_room(&self, state: &State<T>, bytes: u64, in_place_of: Option<&str>) -> bool {
+        let staying = || state.slots.iter().filter(|(name, _)| Some(name.as_str()) != in_place_of);
+        let used: u64 = staying().map(|(_, slot)| slot.bytes).sum();
+        staying().count() < self.limits.max_loaded && self.limits.max_bytes.is_none_or(|max| used + bytes <= max)
     }
 
     /// Takes a place that was never filled away, for others to try again.
@@ -186,7 +199,7 @@ mod tests {
     }
 
     fn take(shelf: &Shelf<Puppet>, name: &str, bytes: u64) -> Result<Puppet, ShelfError<&'static str>> {
-        shelf.take(name, bytes, || Ok(Puppet(Arc::new(name.into()))))
+        shelf.take(name, bytes, None, || Ok(Puppet(Arc::new(name.into()))))
     }
 
     #[track_caller]
@@ -235,7 +248,7 @@ mod tests {
     #[test]
     fn what_cannot_be_loaded_keeps_no_place() {
         let shelf = shelf(1, None);
-        assert_eq!(shelf.take("a", 1, || Err("broken")).unwrap_err(), ShelfError::Load("broken"));
+        assert_eq!(shelf.take("a", 1, None, || Err("broken")).unwrap_err(), ShelfError::Load("broken"));
         holds(&shelf, &[]);
         take(&shelf, "b", 1).unwrap();
         assert!(shelf.forget("b") && shelf.forget("b"));
@@ -252,11 +265,11 @@ mod tests {
             Ok::<_, &str>(Puppet(Arc::new("a".into())))
         };
         std::thread::scope(|scope| {
-            let first = scope.spawn(|| shelf.take("a", 1, load));
+            let first = scope.spawn(|| shelf.take("a", 1, None, load));
             while n_loads.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();
             }
-            let second = scope.spawn(|| shelf.take("a", 1, load));
+            let second = scope.spawn(|| shelf.take("a", 1, None, load));
             assert!(matches!(take(&shelf, "b", 1), Err(ShelfError::Full { .. })), "its place is taken");
             assert!(!shelf.forget("a"));
             go.send(()).unwrap();

@@ -4,11 +4,11 @@
 //! the engines they began with, the next one gets the new ones. What "auto" passed over is said in the log and in
 //! [`Served`]. Everything here blocks while engines load.
 
-use super::choose::{AUTO, Choice, NO_TURN_MODEL, choices, name_of, settings, with};
+use super::choose::{AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, name_of, settings, with};
 use super::shelf::{Limits, Shared, Shelf, ShelfError};
 use super::{EnginesError, Makes, Real, StageFailure};
 use crate::config::Config;
-use crate::registry::{Catalog, RegistryError, Stage, locate};
+use crate::registry::{Catalog, Entry, RegistryError, Stage, locate};
 use crate::session::Engines;
 use crate::stt::Stt;
 use crate::tts::Tts;
@@ -34,13 +34,16 @@ pub struct Served {
     pub passed_over: Vec<PassedOver>,
 }
 
-/// A model that is here and does not serve.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PassedOver {
-    /// The model, with its precision.
-    pub model: String,
-    /// Why not.
-    pub why: String,
+impl Served {
+    /// Whether it runs the registry's model of that name, in any precision.
+    pub fn runs(&self, name: &str) -> bool {
+        self.model.as_deref().is_some_and(|model| plain(model) == name)
+    }
+}
+
+/// A model's name without its precision.
+pub fn plain(model: &str) -> &str {
+    model.split(':').next().unwrap_or(model)
 }
 
 /// All stages at one moment.
@@ -209,11 +212,25 @@ impl Stock {
         self.makes.knows(stage, family)
     }
 
+    /// What the model needs besides its files and is not here, with how to get it.
+    pub fn lacks(&self, entry: &Entry) -> Option<&'static str> {
+        self.makes.lacks(&self.config, &entry.family)
+    }
+
+    /// Whether [`Stock::load`] lets the model serve when it is on the disk and the best there.
+    pub fn takes_the_best(&self, entry: &Entry) -> bool {
+        super::choose::takes_the_best(&self.config, entry)
+    }
+
+    /// Whether the model is one for the language that `stt.language` sets.
+    pub fn speaks(&self, entry: &Entry) -> bool {
+        super::choose::speaks(&self.config, entry)
+    }
+
     /// Lets go of the model in all precisions; `false` when it serves or is in use.
     pub fn release(&self, model: &str) -> bool {
-        let of_it = |name: &String| name.split(':').next() == Some(model);
-        let serves = self.served().iter().filter_map(|served| served.model.as_ref()).any(of_it);
-        !serves && self.shelf.names().iter().filter(|name| of_it(name)).all(|name| self.shelf.forget(name))
+        let serves = self.served().iter().any(|served| served.runs(model));
+        !serves && self.shelf.names().iter().filter(|name| plain(name) == model).all(|name| self.shelf.forget(name))
     }
 
     /// The first choice of the stage that can be loaded.
@@ -229,9 +246,13 @@ impl Stock {
     ) -> Result<(Option<Arc<S>>, Served), StageFailure> {
         let stage = name_of(S::STAGE);
         let auto = settings(&self.config, S::STAGE).0 == AUTO;
-        let choices = choices(&self.config, &self.catalog, self.makes.as_ref(), S::STAGE)?;
-        let (mut passed_over, n_choices) = (Vec::new(), choices.len());
-        for (at, choice) in choices.iter().enumerate() {
+        let Choices { best_first, mut passed_over } =
+            choices(&self.config, &self.catalog, self.makes.as_ref(), S::STAGE)?;
+        for PassedOver { model, why } in &passed_over {
+            tracing::warn!(stage, model, why, "this model is damaged; another one serves");
+        }
+        let replaced = before.and_then(|(served, _)| served.model.as_deref());
+        for (at, choice) in best_first.iter().enumerate() {
             let (engine, model) = (choice.engine.clone(), choice.model_name());
             let served = |passed_over| Served { stage, engine, model, auto, passed_over };
             if choice.engine == NO_TURN_MODEL {
@@ -242,9 +263,9 @@ impl Stock {
             {
                 return Ok((Some(kept.clone()), served(passed_over)));
             }
-            match self.made::<S>(choice) {
+            match self.made::<S>(choice, replaced, auto) {
                 Ok(engine) => return Ok((Some(engine), served(passed_over))),
-                Err(failure) if auto && at + 1 < n_choices => {
+                Err(failure) if auto && at + 1 < best_first.len() => {
                     let model = choice.model_name().unwrap_or_default();
                     tracing::warn!(stage, model, %failure, "this model cannot be loaded; the next best serves");
                     passed_over.push(PassedOver { model, why: failure.to_string() });
@@ -255,19 +276,37 @@ impl Stock {
         unreachable!("there is always a choice, and the last one returns")
     }
 
-    /// The choice's engine: from the shelf where it runs a model of the registry.
-    fn made<S: Staged + ?Sized>(&self, choice: &Choice) -> Result<Arc<S>, StageFailure> {
+    /// The choice's engine: from the shelf where it runs a model of the registry. `any_voice`: nobody chose the engine for
+    /// the configured voice, so that one without it speaks with its first.
+    fn made<S: Staged + ?Sized>(
+        &self,
+        choice: &Choice,
+        in_place_of: Option<&str>,
+        any_voice: bool,
+    ) -> Result<Arc<S>, StageFailure> {
         let stage = name_of(S::STAGE);
-        let config = with(&self.config, S::STAGE, choice);
-        let make = || {
+        let made = |config: &Config| {
             logged(stage, &choice.engine, || {
                 // A model that is no model may make a library panic: that is a failure as any other.
-                let made = catch_unwind(AssertUnwindSafe(|| S::make(self.makes.as_ref(), &config)));
+                let made = catch_unwind(AssertUnwindSafe(|| S::make(self.makes.as_ref(), config)));
                 made.unwrap_or_else(|_| Err(StageFailure::new(stage, &choice.engine, PANICKED)))
             })
         };
+        let make = || {
+            let mut config = with(&self.config, S::STAGE, choice);
+            let failure = match made(&config) {
+                Err(failure) if any_voice && S::STAGE == Stage::Tts && config.tts.chosen_voice().is_some() => failure,
+                made => return made,
+            };
+            config.tts.voice = Config::default().tts.voice;
+            let engine = made(&config)?;
+            tracing::warn!(%failure, "the engine speaks with its first voice");
+            Ok(engine)
+        };
         let (Some(name), Some(model)) = (choice.model_name(), &choice.model) else { return make() };
-        let taken = self.shelf.take(&name, model.bytes, || make().map(S::onto));
+        // Each lane of a voice has the model for itself.
+        let copies = if S::STAGE == Stage::Tts { self.config.tts.lanes as u64 } else { 1 };
+        let taken = self.shelf.take(&name, copies * model.bytes, in_place_of, || make().map(S::onto));
         match taken {
             Ok(loaded) => S::off(loaded).ok_or_else(|| StageFailure::new(stage, &choice.engine, OTHER_STAGE)),
             Err(ShelfError::Load(failure)) => Err(failure),
@@ -283,7 +322,7 @@ impl Stock {
             return Err(StageFailure::new(stage, model, OTHER_STAGE));
         }
         let located = locate(&self.config.models, wanted).map_err(failed)?;
-        self.made::<S>(&Choice { engine: wanted.entry.family.clone(), model: Some(located) })
+        self.made::<S>(&Choice { engine: wanted.entry.family.clone(), model: Some(located) }, None, true)
     }
 
     fn preload(&self) -> Result<(), EnginesError> {

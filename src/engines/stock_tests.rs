@@ -53,6 +53,9 @@ impl Makes for Puppets {
 
     fn tts(&self, config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
         self.note("tts", &config.tts.engine, &config.tts.model)?;
+        if config.tts.engine == "kokoro" && config.tts.voice != "slt" {
+            return Err(StageFailure::new("tts", "kokoro", "there is no such voice"));
+        }
         Ok(Arc::new(FakeTts::default()))
     }
 }
@@ -87,7 +90,7 @@ impl Fixture {
             ("ears", "stt", "whisper", "\"en\"", "10", "model"),
             ("big-ears", "stt", "whisper", "\"de\"", "20", "model"),
             ("voice", "tts", "piper", "", "10", "graph"),
-            ("best-voice", "tts", "kokoro", "", "90", "graph"),
+            ("best-voice", "tts", "kokoro", "\"en\", \"de\"", "90", "graph"),
             ("fish-voice", "tts", "fish", "", "99", "graph"),
         ];
         let one = |(name, stage, family, language, rank, role): (&str, &str, &str, &str, &str, &str)| {
@@ -167,6 +170,73 @@ fn what_cannot_be_loaded_is_passed_over_and_told() {
 }
 
 #[test]
+fn what_is_damaged_is_told_and_not_passed_over_in_silence() {
+    let mut fixture = Fixture::new();
+    fixture.put("best-voice", "");
+    let stock = fixture.stock();
+    stock.load().unwrap();
+    Fixture::serves(&stock, "tts", "flite", None);
+    let passed = &stock.served().into_iter().find(|served| served.stage == "tts").unwrap().passed_over;
+    assert_eq!((passed.len(), passed[0].model.as_str()), (1, "best-voice"));
+    assert!(passed[0].why.contains("it is empty; pull the model again"), "{passed:?}");
+    fixture.config.tts.engine = "kokoro".into();
+    let said = fixture.stock().load().err().expect("refused").to_string();
+    assert!(said.contains("it is empty; pull the model again"), "{said}");
+}
+
+#[test]
+fn auto_takes_a_model_that_is_named_first() {
+    let mut fixture = Fixture::new();
+    fixture.put("best-voice", "ok");
+    fixture.put("voice", "ok");
+    fixture.config.tts.model = "voice".into();
+    let stock = fixture.stock();
+    stock.load().unwrap();
+    Fixture::serves(&stock, "tts", "piper", Some("voice:fp32"));
+    fixture.put("voice", "broken");
+    let stock = fixture.stock();
+    stock.load().unwrap();
+    Fixture::serves(&stock, "tts", "kokoro", Some("best-voice:fp32"));
+    for (model, expect) in
+        [("fish-voice", "antiphon models pull fish-voice"), ("tts-1-hd", "in tts.engine"), ("a/path", "in tts.engine")]
+    {
+        fixture.config.tts.model = model.into();
+        let said = fixture.stock().load().err().expect("refused").to_string();
+        assert!(said.contains(expect), "{said}");
+    }
+}
+
+#[test]
+fn a_voice_that_the_best_engine_does_not_have_is_no_reason_to_pass_it_over() {
+    let mut fixture = Fixture::new();
+    fixture.put("best-voice", "ok");
+    fixture.config.tts.voice = "rms".into();
+    let stock = fixture.stock();
+    stock.load().unwrap();
+    Fixture::serves(&stock, "tts", "kokoro", Some("best-voice:fp32"));
+    // Who names the engine means the voice, too.
+    fixture.config.tts.engine = "kokoro".into();
+    let said = fixture.stock().load().err().expect("refused").to_string();
+    assert!(said.contains("no such voice"), "{said}");
+}
+
+#[test]
+fn what_replaces_another_has_room_where_the_shelf_is_full() {
+    let mut fixture = Fixture::new();
+    fixture.config.models.max_loaded = 1;
+    fixture.put("voice", "ok");
+    let stock = fixture.stock();
+    let before = stock.load().unwrap();
+    fixture.put("best-voice", "ok");
+    stock.load().unwrap();
+    Fixture::serves(&stock, "tts", "kokoro", Some("best-voice:fp32"));
+    drop(before);
+    fixture.put("ears", "ok");
+    let full = stock.stt("ears").err().expect("it is no replacement").to_string();
+    assert!(full.contains("raise models.max_loaded"), "{full}");
+}
+
+#[test]
 fn auto_minds_the_language() {
     for (language, engine, model) in
         [("", "whisper", Some("big-ears:fp32")), ("en", "whisper", Some("ears:fp32")), ("fr", "sphinx", None)]
@@ -179,6 +249,12 @@ fn auto_minds_the_language() {
         stock.load().unwrap();
         Fixture::serves(&stock, "stt", engine, model);
     }
+    let mut fixture = Fixture::new();
+    fixture.config.stt.language = "pt".into();
+    fixture.put("best-voice", "ok");
+    let stock = fixture.stock();
+    stock.load().unwrap();
+    Fixture::serves(&stock, "tts", "flite", None);
 }
 
 #[test]

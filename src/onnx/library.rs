@@ -80,7 +80,7 @@ fn is_of_cuda(path: &Path) -> bool {
 }
 
 /// Where it may lie, files or folders, in order. A place that is named leaves no other.
-fn places(config: &OnnxConfig) -> Vec<PathBuf> {
+pub(super) fn places(config: &OnnxConfig) -> Vec<PathBuf> {
     if !config.runtime.is_empty() {
         return vec![PathBuf::from(&config.runtime)];
     }
@@ -99,7 +99,7 @@ fn places(config: &OnnxConfig) -> Vec<PathBuf> {
 }
 
 /// The first place that holds the library, by its real path.
-fn find(places: &[PathBuf]) -> Result<PathBuf, OnnxError> {
+pub(super) fn find(places: &[PathBuf]) -> Result<PathBuf, OnnxError> {
     let found = places.iter().find_map(|place| if place.is_dir() { in_folder(place) } else { Some(place.clone()) });
     let found = found.and_then(|path| path.canonicalize().ok());
     found.ok_or_else(|| {

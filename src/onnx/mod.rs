@@ -45,5 +45,10 @@ pub use runtime::{ModelOptions, Runtime};
 pub use signature::{Kind, Port, Signature, Slot};
 pub use tensor::Tensor;
 
+/// Whether the library can be found; opens nothing. Blocks for a look into a few folders.
+pub fn is_here(config: &OnnxConfig) -> bool {
+    library::find(&library::places(config)).is_ok()
+}
+
 #[cfg(test)]
 mod tests;

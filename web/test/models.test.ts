@@ -1,12 +1,12 @@
 // What the hub says of its models, and how it is put into words.
 import { describe, expect, it } from 'vitest';
-import { type Pull, isHere, isUnderWay, modelsFrom, modelsOf, pullFrom, share, size, told, withPull } from '../src/models/data';
+import { type Pull, isHere, isUnderWay, modelsFrom, modelsOf, pullFrom, share, size, told, unchecked, withPull } from '../src/models/data';
 
 const body = {
   may_change: true,
   stages: [{ stage: 'stt', engine: 'sphinx', model: null, auto: true, passed_over: [{ model: 'a:f16', why: 'broken' }], offer: 'b' }],
   models: [
-    { name: 'a', stage: 'stt', title: 'A', note: 'n', licence: 'MIT', languages: ['en'], serves: false, variants: [{ precision: 'f16', state: 'absent', about_bytes: 5, unchecked_files: 1 }], pull: null },
+    { name: 'a', stage: 'stt', title: 'A', note: 'n', licence: 'MIT', languages: ['en'], serves: false, lacks: 'a library', variants: [{ precision: 'f16', state: 'absent', about_bytes: 5, unchecked_files: 1 }], pull: null },
     { name: 'b', stage: 'stt', title: '', variants: [{ precision: 'f16', state: 'whole', about_bytes: 7 }], pull: { state: 'loading' } },
     { name: 'c', stage: 'tts' },
   ],
@@ -20,6 +20,8 @@ describe('the models', () => {
     expect(models.models.map(({ title }) => title)).toEqual(['A', 'b', 'c']);
     expect(modelsOf(models, 'stt').map(({ name }) => name)).toEqual(['b', 'a']);
     expect(models.models.map(isHere)).toEqual([false, true, false]);
+    expect(models.models.map(({ lacks }) => lacks)).toEqual(['a library', null, null]);
+    expect(models.models.map(unchecked)).toEqual(['Not all of its files have a published checksum.', null, null]);
   });
 
   it('are none where the answer is something else', () => {

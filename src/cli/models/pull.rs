@@ -2,7 +2,9 @@
 
 use super::super::{CliError, Settings, print};
 use super::size;
-use crate::registry::{Catalog, ModelsConfig, Patience, Phase, Progress, Puller, Wanted, locate};
+use crate::config::Config;
+use crate::engines::{Makes, Real};
+use crate::registry::{Catalog, Patience, Phase, Progress, Puller, Wanted, locate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
@@ -34,10 +36,10 @@ pub struct PullArgs {
 }
 
 pub(super) async fn run(args: PullArgs) -> Result<(), CliError> {
-    let config = args.settings.load()?.models;
-    let catalog = Catalog::load(&config)?;
+    let config = args.settings.load()?;
+    let catalog = Catalog::load(&config.models)?;
     let wanted = args.models.iter().map(|model| catalog.find(model)).collect::<Result<Vec<_>, _>>()?;
-    let puller = Puller::new(&config, Patience::default())?;
+    let puller = Puller::new(&config.models, Patience::default())?;
     for wanted in wanted {
         tokio::select! {
             pulled = one(&puller, &config, wanted, args.json) => pulled?,
@@ -50,7 +52,7 @@ pub(super) async fn run(args: PullArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-async fn one(puller: &Puller, config: &ModelsConfig, wanted: Wanted<'_>, json: bool) -> Result<(), CliError> {
+async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -> Result<(), CliError> {
     let (entry, variant) = (wanted.entry, wanted.variant());
     let name = format!("{}:{}", entry.name, variant.precision);
     let (progress, seen) = watch::channel(Progress::default());
@@ -68,12 +70,12 @@ async fn one(puller: &Puller, config: &ModelsConfig, wanted: Wanted<'_>, json: b
     };
     shown.end();
     pulled?;
-    let here = locate(config, Wanted { entry, precision: Some(&variant.precision) })?;
-    let unchecked = variant.n_unchecked();
+    let here = locate(&config.models, Wanted { entry, precision: Some(&variant.precision) })?;
+    let (unchecked, lacks) = (variant.n_unchecked(), Real.lacks(config, &entry.family));
     if json {
         return print::json(&json!({
             "model": entry.name, "precision": variant.precision, "bytes": here.bytes, "folder": here.folder,
-            "licence": entry.licence, "files": variant.files.len(), "unchecked_files": unchecked,
+            "licence": entry.licence, "files": variant.files.len(), "unchecked_files": unchecked, "lacks": lacks,
         }));
     }
     let checked = match unchecked {
@@ -86,7 +88,8 @@ async fn one(puller: &Puller, config: &ModelsConfig, wanted: Wanted<'_>, json: b
         here.folder.display(),
         size(here.bytes),
         entry.licence
-    ))
+    ))?;
+    lacks.map_or(Ok(()), print::line)
 }
 
 /// What people see meanwhile.

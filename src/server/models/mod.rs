@@ -10,7 +10,7 @@ pub(super) use pulls::Pulls;
 use super::admin::{Admin, MayChange};
 use super::app::App;
 use super::guard::refused;
-use crate::engines::{AUTO, Served, Stock};
+use crate::engines::{Served, Stock};
 use crate::registry::{Entry, OnDisk, RegistryError, Stage, on_disk, remove};
 use axum::Json;
 use axum::extract::{Path, State};
@@ -31,7 +31,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): May
         let models: Vec<Value> = entries
             .map(|entry| {
                 let mut model = described(&stock, entry);
-                model["serves"] = json!(reading.iter().any(|served| is_of(served, entry)));
+                model["serves"] = json!(reading.iter().any(|served| served.runs(&entry.name)));
                 model["pull"] = json!(pulls.get(&entry.name));
                 model
             })
@@ -69,28 +69,28 @@ fn described(stock: &Stock, entry: &Entry) -> Value {
     });
     json!({
         "name": entry.name, "stage": entry.stage, "family": entry.family, "title": entry.title, "note": entry.note,
-        "licence": entry.licence, "languages": entry.languages, "rank": entry.auto, "variants": variants.collect::<Vec<_>>(),
+        "licence": entry.licence, "languages": entry.languages, "rank": entry.auto, "lacks": stock.lacks(entry),
+        "variants": variants.collect::<Vec<_>>(),
     })
-}
-
-fn is_of(served: &Served, entry: &Entry) -> bool {
-    served.model.as_ref().is_some_and(|model| model.split(':').next() == Some(entry.name.as_str()))
 }
 
 /// The best model for this machine that is better than what serves and is not here, where the stage takes what is best.
 fn offer<'a>(stock: &'a Stock, served: &Served) -> Option<&'a Entry> {
     let entries = stock.catalog().entries();
-    let rank = entries.iter().find(|entry| is_of(served, entry)).map_or(0, |entry| entry.auto);
+    let rank = entries.iter().find(|entry| served.runs(&entry.name)).map_or(0, |entry| entry.auto);
     let config = stock.config();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
-    let strength = if config.onnx.provider == "cpu" { cores } else { u32::MAX };
-    let language = Some(config.stt.language.as_str()).filter(|code| !code.is_empty());
+    let on_a_gpu = |entry: &Entry| match entry.stage {
+        Stage::Stt => cfg!(feature = "cuda"),
+        _ => config.onnx.provider != "cpu",
+    };
     let fits = |entry: &&Entry| {
+        let strength = if on_a_gpu(entry) { u32::MAX } else { cores };
         served.auto
             && entry.stage.to_string() == served.stage
             && stock.knows(entry.stage, &entry.family)
             && (1..=strength).contains(&entry.offer_cores)
-            && (entry.stage != Stage::Stt || entry.speaks(language))
+            && stock.speaks(entry)
             && entry.auto > rank
             && !entry.variants.iter().any(|v| matches!(on_disk(&config.models, entry, v), OnDisk::Whole { .. }))
     };
@@ -152,16 +152,5 @@ fn failure(error: &RegistryError) -> Response {
         RegistryError::Busy(_) | RegistryError::InUse(_) => (StatusCode::CONFLICT, "model_in_use"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "model_failed"),
     };
-    refused(status, code, error.to_string())
-}
-
-/// What a stage's engine must be called for a pulled model to serve.
-fn takes_the_best(stock: &Stock, stage: Stage) -> bool {
-    let config = stock.config();
-    match stage {
-        Stage::Vad => config.vad.engine == AUTO,
-        Stage::Stt => config.stt.engine == AUTO,
-        Stage::Tts => config.tts.engine == AUTO,
-        Stage::Turn => config.turn.model == AUTO,
-    }
+    refused(status, code, error.with_causes())
 }

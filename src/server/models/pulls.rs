@@ -2,8 +2,7 @@
 
 use super::super::app::App;
 use super::super::guard::refused;
-use super::takes_the_best;
-use crate::engines::{Served, StageFailure, Standing, Stock};
+use crate::engines::{Served, StageFailure, Standing, Stock, plain};
 use crate::registry::{Entry, OnDisk, Patience, Progress, Puller, Stage, Variant, locate, on_disk};
 use crate::stt::Stt;
 use crate::tts::Tts;
@@ -130,11 +129,16 @@ impl Pulls {
     }
 
     pub(super) fn watch(&self, name: &str) -> Option<watch::Receiver<State>> {
-        self.pulls.lock().expect("no panic while locked").get(name).cloned()
+        self.pulls.lock().expect("no panic while locked").get(plain(name)).cloned()
     }
 
-    /// The model is gone, and what its pull came to with it.
+    /// The model is gone, and with it what its pull came to and why it could not serve.
     pub(super) fn forget(&self, name: &str) {
+        self.served.rcu(|served| {
+            let mut served = served.as_ref().clone();
+            served.iter_mut().for_each(|served| served.passed_over.retain(|passed| plain(&passed.model) != name));
+            served
+        });
         self.pulls.lock().expect("no panic while locked").remove(name);
     }
 
@@ -200,9 +204,9 @@ async fn pulled(
         }
     };
     if let Err(error) = fetched.await {
-        return State::Failed { message: error.to_string() };
+        return State::Failed { message: error.with_causes() };
     }
-    if !takes_the_best(stock, entry.stage) {
+    if !stock.takes_the_best(entry) {
         let key = if entry.stage == Stage::Turn { "model" } else { "engine" };
         let message =
             format!("It is here. To let it serve, set {}.{key} to \"auto\" and start the hub again.", entry.stage);
@@ -211,24 +215,30 @@ async fn pulled(
     told.send_replace(State::Loading);
     let loading = stock.clone();
     match tokio::task::spawn_blocking(move || loading.load()).await {
-        Ok(Ok(standing)) => settled(app, entry, standing),
+        Ok(Ok(standing)) => settled(app, entry, variant, standing),
         Ok(Err(error)) => State::Failed { message: format!("It is here, but cannot be loaded: {error}") },
         Err(_) => State::Failed { message: "It is here, but its engine broke while it was loaded.".into() },
     }
 }
 
 /// Lets new sessions have what is loaded, and says whether that is the model.
-fn settled(app: &App, entry: &Entry, standing: Standing) -> State {
+fn settled(app: &App, entry: &Entry, variant: &Variant, standing: Standing) -> State {
     let stage = entry.stage.to_string();
     let served = standing.served.iter().find(|served| served.stage == stage).cloned();
     app.models.served.store(Arc::new(standing.served.clone()));
     app.serve_with(standing.engines);
-    let is_it = |model: &String| model.split(':').next() == Some(entry.name.as_str());
+    let name = format!("{}:{}", entry.name, variant.precision);
+    let is_it = |model: &String| *model == name || *model == entry.name;
     let Some(served) = served else {
         return State::Done { serves: false, message: "It is here.".into() };
     };
     if served.model.as_ref().is_some_and(is_it) {
-        return State::Done { serves: true, message: "It serves from the next conversation on.".into() };
+        let unchecked = match variant.n_unchecked() {
+            0 => "",
+            n if n == variant.files.len() => " No checksum is published for it: its size and format are right.",
+            _ => " Not all of its files have a published checksum; those that have are right.",
+        };
+        return State::Done { serves: true, message: format!("It serves from the next conversation on.{unchecked}") };
     }
     match served.passed_over.into_iter().find(|passed| is_it(&passed.model)) {
         Some(passed) => State::Failed { message: format!("It is here, but cannot be loaded: {}", passed.why) },

@@ -38,6 +38,8 @@ export interface Model {
   licence: string;
   languages: string[];
   serves: boolean;
+  /** What it needs besides its files and is not at the hub, with how to get it. */
+  lacks: string | null;
   variants: Variant[];
   pull: Pull | null;
 }
@@ -70,7 +72,7 @@ function stageFrom(body: unknown): Stage {
 }
 
 function modelFrom(body: unknown): Model {
-  const { name, stage, title, note, licence, languages, serves, variants, pull } = fields(body);
+  const { name, stage, title, note, licence, languages, serves, lacks, variants, pull } = fields(body);
   return {
     name: text(name),
     stage: text(stage),
@@ -79,6 +81,7 @@ function modelFrom(body: unknown): Model {
     licence: text(licence),
     languages: list(languages).map(text),
     serves: serves === true,
+    lacks: textOrNull(lacks),
     variants: list(variants).map(variantFrom),
     pull: pullFrom(pull),
   };
@@ -134,6 +137,11 @@ export function size(bytes: number): string {
 /** Whether it is on the hub's disk, in any precision. */
 export function isHere(model: Model): boolean {
   return model.variants.some(({ state }) => state === 'whole');
+}
+
+/** What to know before it is pulled: where nothing can tell whether what came is what was published. */
+export function unchecked(model: Model): string | null {
+  return (model.variants[0]?.uncheckedFiles ?? 0) > 0 ? 'Not all of its files have a published checksum.' : null;
 }
 
 /** The models of a stage, those that are here first, else in the hub's order. */

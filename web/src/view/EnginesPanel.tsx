@@ -1,7 +1,7 @@
 // Which engine serves each stage, and, for whoever runs the hub, the better one: one click gets it.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { type Model, type Models, type Pull, type Stage, isHere, isUnderWay, modelsOf, share, size, told } from '../models/data';
+import { type Model, type Models, type Pull, type Stage, isHere, isUnderWay, modelsOf, share, size, told, unchecked } from '../models/data';
 import type { ModelKeeper } from '../models/keeper';
 
 const STAGES: { stage: string; does: string; plain: string }[] = [
@@ -90,7 +90,7 @@ function StageRow({ models, name, does, plain, keeper }: { models: Models; name:
           </summary>
           <ul>
             {others.map((model) => (
-              <ModelRow key={model.name} model={model} mayChange={models.mayChange} keeper={keeper} />
+              <ModelRow key={model.name} model={model} isToldAbove={model.name === told?.name} mayChange={models.mayChange} keeper={keeper} />
             ))}
           </ul>
         </details>
@@ -121,10 +121,11 @@ function Offer({ model, mayChange, keeper }: { model: Model; mayChange: boolean;
           <b>{model.title}</b> <span class="offer-size">{size(model.variants[0]?.aboutBytes ?? 0)}</span>
         </p>
         <p class="offer-note">
-          {model.note} Licence: {model.licence}
+          {[model.note, `Licence: ${model.licence}.`, unchecked(model)].filter(Boolean).join(' ')}
         </p>
+        {model.lacks && <p class="offer-lacks">{model.lacks}</p>}
       </div>
-      {mayChange && !isUnderWay(pull) && !isHere(model) && (
+      {mayChange && !isUnderWay(pull) && (!isHere(model) || pull?.state === 'failed') && (
         <button type="button" class="pill get" onClick={() => void keeper.pull(model.name)}>
           {pull?.state === 'failed' ? 'Try again' : 'Get it'}
         </button>
@@ -148,12 +149,20 @@ function PullState({ pull, name }: { pull: Pull; name: string }) {
   );
 }
 
-function ModelRow({ model, mayChange, keeper }: { model: Model; mayChange: boolean; keeper: ModelKeeper }) {
+interface RowProps {
+  model: Model;
+  /** What its pull came to stands above the list already. */
+  isToldAbove: boolean;
+  mayChange: boolean;
+  keeper: ModelKeeper;
+}
+
+function ModelRow({ model, isToldAbove, mayChange, keeper }: RowProps) {
   const here = isHere(model);
   const state = model.serves ? 'serves' : here ? 'here' : size(model.variants[0]?.aboutBytes ?? 0);
   return (
     <li class="model" data-model={model.name}>
-      <span class="model-title" title={`${model.name}. ${model.note} Licence: ${model.licence}`}>
+      <span class="model-title" title={[`${model.name}.`, model.note, `Licence: ${model.licence}.`, unchecked(model), model.lacks].filter(Boolean).join(' ')}>
         {model.title}
       </span>
       <span class={`model-state ${model.serves ? 'serves' : ''}`}>{isUnderWay(model.pull) && model.pull ? told(model.pull) : state}</span>
@@ -166,6 +175,11 @@ function ModelRow({ model, mayChange, keeper }: { model: Model; mayChange: boole
         >
           {here ? 'Remove' : 'Get'}
         </button>
+      )}
+      {model.pull && !isUnderWay(model.pull) && !isToldAbove && (
+        <p class={`pull-told ${model.pull.state}`} aria-live="polite">
+          {told(model.pull)}
+        </p>
       )}
     </li>
   );
