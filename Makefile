@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build deps web test test-deps lint fuzz-check test-rust test-web test-browser test-clients test-alerts bench bench-peers fuzz onnxruntime onnxruntime-gpu true-size clean
+.PHONY: help run build deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts bench bench-peers fuzz onnxruntime onnxruntime-gpu true-size clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -93,16 +93,12 @@ test-deps: deps
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 
 lint: test-deps web
-	cargo fmt --check
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
 
-# The fuzz targets are a workspace of their own, which nothing else compiles. With the hub's target folder and versions (when
-# they part: `cp Cargo.lock fuzz/Cargo.lock`, and once without --locked) it compiles little that is not there already.
-fuzz-check: lint
-	cargo check --locked --manifest-path fuzz/Cargo.toml --target-dir target
-
-test-rust: lint fuzz-check
-	cargo nextest run --locked
+# The whole workspace here too: with the same features nothing is compiled twice.
+test-rust: lint
+	cargo nextest run --locked --workspace
 
 test-web: test-rust
 	cd web && npm run check
@@ -134,16 +130,21 @@ test-alerts: test-deps
 
 # Fuzzing, on the stable compiler: RUSTC_BOOTSTRAP unlocks the sanitizer. What it learns is kept in fuzz/corpus, what it
 # finds in fuzz/artifacts; a finding becomes a named test. A session's metrics are freed late by their library, which
-# looks like a leak.
+# looks like a leak. Built fast enough to try much and soon, with all checks.
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= client_message session frame opus sse wav sound
 
+fuzz: export CARGO_PROFILE_RELEASE_LTO := off
+fuzz: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 2
+fuzz: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS := 16
+fuzz: export CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS := true
+fuzz: export CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS := true
 fuzz: deps
 	@cargo fuzz --version >/dev/null 2>&1 || cargo install --locked cargo-fuzz@0.13.2
 	@for target in $(FUZZ_TARGETS); do \
 		mkdir -p fuzz/corpus/$$target; \
 		leaks=1; [ $$target != session ] || leaks=0; \
-		ASAN_OPTIONS=detect_leaks=$$leaks RUSTC_BOOTSTRAP=1 cargo fuzz run $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+		ASAN_OPTIONS=detect_leaks=$$leaks RUSTC_BOOTSTRAP=1 cargo fuzz run --target-dir fuzz/target $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
 			-max_total_time=$(FUZZ_SECONDS) -timeout=30 -max_len=4096 -verbosity=0 -print_final_stats=1 || exit 1; \
 	done
 

@@ -153,9 +153,12 @@ fn what_is_no_toml_is_named_with_its_line() {
 
 #[test]
 fn a_secret_in_the_wrong_place_is_not_repeated() {
-    let text = "[llm]\napi_key_env = \"sk-very-secret\"\nbase_url = \"http://me:very-secret@host/v1\"\n";
+    let text = "[llm]\napi_key_env = \"sk-very-secret\"\nbase_url = \"http://me:very-secret@host/v1\"\n\
+                [models]\nproxy = \"http://me:very-secret@host:3128\"\n\
+                [mcp]\nallowed_servers = [\"https://me:very-secret@host/mcp\"]\n";
     let said = load_text(text, &[]).expect_err("refused").to_string();
     assert!(said.contains("llm.api_key_env") && said.contains("llm.base_url"), "{said}");
+    assert!(said.contains("models.proxy") && said.contains("mcp.allowed_servers"), "{said}");
     assert!(!said.contains("very-secret"), "{said}");
 }
 
