@@ -93,19 +93,23 @@ impl Cutter {
         }
         if self.judged - speech.last_voiced >= SILENCE {
             let speech = self.speech.take().expect("it is under way");
-            self.emit(&speech, out);
-            self.forget(self.judged.saturating_sub(PADDING) / self.window * self.window);
+            let end = self.emit(&speech, out);
+            // What was handed over is not handed over again: a pause may be shorter than two paddings.
+            let padding = self.judged.saturating_sub(PADDING) / self.window * self.window;
+            self.forget(padding.max(end.next_multiple_of(self.window)).min(self.judged));
         } else if self.judged + self.window > LONGEST {
             self.cut(out);
         }
     }
 
-    /// Ends the stretch with some of its silence; a click is none.
-    fn emit(&self, speech: &Speech, out: &mut Vec<Stretch>) {
-        if speech.n_voiced >= MIN_SPEECH {
-            let end = (speech.last_voiced + PADDING).min(self.pcm.len());
-            out.push(Stretch { start: Samples(self.base as u64), pcm: self.pcm[..end].to_vec() });
+    /// Ends the stretch with some of its silence, and says where in `pcm`; a click is none.
+    fn emit(&self, speech: &Speech, out: &mut Vec<Stretch>) -> usize {
+        if speech.n_voiced < MIN_SPEECH {
+            return 0;
         }
+        let end = (speech.last_voiced + PADDING).min(self.pcm.len());
+        out.push(Stretch { start: Samples(self.base as u64), pcm: self.pcm[..end].to_vec() });
+        end
     }
 
     /// Cuts speech that does not end: in the middle of the faintest place near the end.
@@ -159,6 +163,8 @@ mod tests {
             &[(false, 2_000), (true, 1_000), (false, 300), (true, 700), (false, 2_000), (true, 500), (false, 100)],
             &[(1_700, 4_300), (5_700, 6_600)],
         );
+        let close = cut(&[(true, 100), (false, 524), (true, 100)], 1_000);
+        assert!(close.len() == 2 && close[0].1 <= close[1].0, "{close:?}");
     }
 
     #[test]
