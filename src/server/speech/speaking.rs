@@ -272,6 +272,7 @@ mod tests {
             format: FileFormat::Pcm,
             as_events: false,
             model: None,
+            is_own_voice: false,
         };
         Speaking { tts: Arc::new(tts.clone()), tasks: TaskTracker::new(), ahead: 1, is_heard: true }.speak(&wish, from)
     }
