@@ -28,7 +28,8 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     db.pragma_update(None, "journal_mode", "WAL")?;
     db.pragma_update(None, "synchronous", "NORMAL")?;
     db.pragma_update(None, "secure_delete", "ON")?;
-    let changes = match db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? {
+    let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
+    let changes = match version {
         0 => TABLES.to_owned(),
         1 => [WITH_MODELS, WITH_OWN_VOICES].concat(),
         2 => WITH_OWN_VOICES.to_owned(),
@@ -37,6 +38,13 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     };
     // On an error the connection is closed, and with it the transaction undone.
     db.execute_batch(&format!("BEGIN IMMEDIATE; {changes} PRAGMA user_version = {VERSION}; COMMIT"))?;
+    if version > 0 {
+        // What was deleted by versions before was not overwritten.
+        if let Err(error) = db.execute_batch("VACUUM") {
+            tracing::warn!(%error, "texts of deleted jobs may still stand in the jobs' database");
+        }
+        forget(&db);
+    }
     Ok(db)
 }
 

@@ -108,8 +108,8 @@ fn a_deleted_text_is_nowhere_any_more() {
     // More than a page of it.
     let chunks = vec![secret.to_owned(); 1_000];
     store.add("job_a", &Wish { chunks, ..wish(1, FileFormat::Pcm) }, 0).expect("added");
-    let holds = || {
-        let files = fs::read_dir(folder.path()).expect("there").map(|entry| entry.expect("one").path());
+    let holds = |folder: &Path| {
+        let files = fs::read_dir(folder).expect("there").map(|entry| entry.expect("one").path());
         files
             .filter(|path| {
                 let bytes = fs::read(path).expect("read");
@@ -117,9 +117,19 @@ fn a_deleted_text_is_nowhere_any_more() {
             })
             .count()
     };
-    assert!(holds() > 0, "it is looked for where it would be");
+    assert!(holds(folder.path()) > 0, "it is looked for where it would be");
     store.delete("job_a").expect("deleted");
-    assert_eq!(holds(), 0);
+    assert_eq!(holds(folder.path()), 0);
+    // Nor what a version before has deleted.
+    store.db.execute_batch("PRAGMA secure_delete = OFF").expect("set");
+    let chunks = vec![secret.to_owned(); 1_000];
+    store.add("job_b", &Wish { chunks, ..wish(1, FileFormat::Pcm) }, 0).expect("added");
+    store.delete("job_b").expect("deleted");
+    store.db.execute_batch("ALTER TABLE jobs DROP COLUMN own_voice; PRAGMA user_version = 2").expect("as it was");
+    drop(store);
+    assert!(holds(folder.path()) > 0, "it stands there");
+    drop(open(folder.path()));
+    assert_eq!(holds(folder.path()), 0);
 }
 
 #[test]
