@@ -102,6 +102,18 @@ fn what_was_asked_for_goes_to_stdout_alone() {
 }
 
 #[test]
+fn a_bench_whose_page_cannot_be_written_tells_its_figures() {
+    let few =
+        ["bench", "tts", "-n", "1", "--warm-up", "0", "--text-length", "5", "--json", "--html", "nowhere/page.html"];
+    let output = antiphon(&few, &[], b"");
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(report["run"]["shots"].as_array().map(Vec::len), Some(1));
+    let output = antiphon(&["bench", "tts", "--voice", "nobody"], &[], b"");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+}
+
+#[test]
 fn what_is_said_can_be_transcribed_through_a_pipe() {
     let said = antiphon(&["say", "-", "-o", "-"], &[], b"the weather is very nice today\n");
     assert!(said.status.success() && said.stderr.is_empty(), "{}", String::from_utf8_lossy(&said.stderr));

@@ -21,11 +21,19 @@ use tokio::sync::Semaphore;
 struct Gated {
     gate: Arc<Semaphore>,
     said: Arc<Mutex<Vec<String>>>,
+    voices: Vec<Voice>,
 }
 
 impl Gated {
     fn new(permits: usize) -> Self {
-        Self { gate: Arc::new(Semaphore::new(permits)), said: Arc::default() }
+        let voices = FakeTts::default().voices().to_vec();
+        Self { gate: Arc::new(Semaphore::new(permits)), said: Arc::default(), voices }
+    }
+
+    /// The same with another voice.
+    fn with_voice(self, id: &str) -> Self {
+        let voices = vec![Voice { id: id.into(), ..self.voices[0].clone() }];
+        Self { voices, ..self }
     }
 
     fn said(&self) -> Vec<String> {
@@ -39,9 +47,7 @@ impl Tts for Gated {
     }
 
     fn voices(&self) -> &[Voice] {
-        static VOICES: std::sync::LazyLock<Vec<Voice>> =
-            std::sync::LazyLock::new(|| FakeTts::default().voices().to_vec());
-        &VOICES
+        &self.voices
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
@@ -172,6 +178,42 @@ async fn a_job_goes_on_after_a_restart_where_it_was() {
 }
 
 #[tokio::test]
+async fn another_engine_speaks_no_job_in_a_voice_that_was_not_asked_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = start(&Gated::new(1), folder.path(), |_| {}).await;
+    let any = submitted(&hub, wish("pcm")).await;
+    let mut asked = wish("pcm");
+    asked["voice"] = "tone".into();
+    let chosen = submitted(&hub, asked).await;
+    until(&hub, &any, |job| job["progress"]["chunks_done"] == 1).await;
+    hub.stop().await;
+    let other = Gated::new(9).with_voice("bell");
+    let hub = start(&other, folder.path(), |_| {}).await;
+    let job = until(&hub, &any, is("completed")).await;
+    assert_eq!((&job["voice"], other.said().join(" ")), (&json!("bell"), TEXT.to_owned()), "all of it, in one voice");
+    let job = until(&hub, &chosen, is("failed")).await;
+    let message = "Invalid 'voice': there is no voice \"tone\"; gated has bell.";
+    assert_eq!(job["error"], json!({"code": "voice_not_found", "message": message}));
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn who_looks_for_jobs_makes_none() {
+    let parent = tempfile::tempdir().expect("a folder");
+    let folder = parent.path().join("jobs");
+    let hub = start(&Gated::new(9), &folder, |_| {}).await;
+    let list: Value = ask(&hub, Method::GET, "").await.json().await.expect("JSON");
+    assert_eq!(list, json!({"object": "list", "data": [], "has_more": false}));
+    for (method, path) in [(Method::GET, "/job_a"), (Method::GET, "/job_a/audio"), (Method::DELETE, "/job_a")] {
+        assert_eq!(ask(&hub, method, path).await.status().as_u16(), 404, "{path}");
+    }
+    assert!(!folder.exists());
+    let id = submitted(&hub, wish("pcm")).await;
+    until(&hub, &id, is("completed")).await;
+    hub.stop().await;
+}
+
+#[tokio::test]
 async fn who_asks_for_too_much_is_told_and_a_deleted_job_makes_room() {
     let folder = tempfile::tempdir().expect("a folder");
     let tts = Gated::new(0);
@@ -218,6 +260,8 @@ async fn a_second_hub_leaves_the_first_ones_jobs_alone() {
     let second = start(&other, folder.path(), |_| {}).await;
     let refused = submit(&second, wish("pcm")).await;
     assert_eq!(refused.status().as_u16(), 503);
+    let said = refused.text().await.expect("text");
+    assert!(!said.contains(folder.path().to_str().expect("text")), "{said}");
     assert_eq!(look(&first, &id).await["id"], json!(id));
     assert!(other.said().is_empty());
     second.stop().await;

@@ -12,15 +12,15 @@ use std::io::{IsTerminal, Write};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  antiphon bench                           all of it, about eight minutes
+  antiphon bench                           all of it, about ten minutes
   antiphon bench --only barge-in           one measure; may be given several times
   antiphon bench --quick                   fewer turns: does it run, is it near?
   antiphon bench --json --strict > numbers.json
   antiphon bench voice --sessions 20       people who talk to this hub, or to any Realtime server, at the same time
 
 Each measure starts hubs of its own on free ports of this machine, as processes of their own, and talks to them at real
-time, as people would. The offline engines and default settings are used, whatever is configured. Nothing else should
-run meanwhile: the table says when other programs took more than a tenth of the processors.
+time, as people would. The offline engines and default settings are used, whatever is configured; only `engines` reads
+the section [onnx], from the environment. Nothing else should run meanwhile: the table says when other programs took more than a tenth of the processors.
 
 How to read it: pNN is the wait that NN % of all turns did not exceed; a wait that never ended counts as the longest.
 The gates are what this version promises on two processors. A missed gate is no error, unless --strict is given.")]
@@ -74,7 +74,7 @@ enum Name {
     Guesses,
     /// The Whisper engine beside whisper.cpp itself
     Whisper,
-    /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8 (needs make true-size)
+    /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8, on a GPU to 16 (needs make true-size)
     Engines,
 }
 

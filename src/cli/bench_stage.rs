@@ -1,6 +1,7 @@
 //! `antiphon bench tts | stt | llm`: one engine under load, the configured one or any OpenAI-compatible server's.
 
 use super::bench::progress;
+use super::say::voice;
 use super::{CliError, Settings, blocking, print};
 use crate::bench::Report;
 use crate::bench::stages::{self, Drive, Length, LlmStage, Stage, SttStage, TtsStage};
@@ -118,8 +119,9 @@ pub(super) async fn tts(args: TtsArgs) -> Result<(), CliError> {
         tts.voice = args.voice.clone().unwrap_or_else(|| "alloy".into());
         tts.model = model.unwrap_or_else(|| tts.model.clone());
     }
-    let voice = args.voice.clone().unwrap_or_else(|| config.tts.voice.clone());
+    let settings = config.tts.clone();
     let tts = blocking(move || engines::tts(&config)).await?.map_err(EnginesError::from)?;
+    let voice = voice(args.voice, &settings, tts.as_ref())?;
     let how = format!("{}, voice {voice}, {} characters a text", args.common.whom(tts.name()), args.text_length);
     // A server cuts texts itself.
     let chunked = tts.name() != "openai";
@@ -194,10 +196,7 @@ impl Common {
         let outcome = stages::run(stage, drive, &progress).await;
         progress("");
         let section = outcome.section(how);
-        if let Some(path) = &self.html {
-            let page = stages::page(&outcome, &section);
-            std::fs::write(path, page).map_err(|error| CliError::file("written", path, &error))?;
-        }
+        let page = self.html.as_ref().map(|path| (path, stages::page(&outcome, &section)));
         let report = Report::of(section);
         if self.json {
             let mut json = report.json();
@@ -205,6 +204,10 @@ impl Common {
             print::json(&json)?;
         } else {
             print::line(&report.table())?;
+        }
+        // Behind the figures: a page that cannot be written takes none of them.
+        if let Some((path, page)) = page {
+            std::fs::write(path, page).map_err(|error| CliError::file("written", path, &error))?;
         }
         match outcome.n_failed() {
             0 => Ok(()),

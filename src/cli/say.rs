@@ -2,7 +2,7 @@
 
 use super::{CliError, Settings, blocking, files, print};
 use crate::text::{Chunker, Language};
-use crate::tts::{SpeechRequest, Tts};
+use crate::tts::{SpeechRequest, Tts, TtsConfig};
 use crate::units::{Pcm, SampleRate};
 use clap::Args;
 use futures_util::StreamExt;
@@ -54,8 +54,7 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     let tts = config.tts.clone();
     let wait = Duration::from_millis(tts.timeout_ms);
     let engine = blocking(move || crate::engines::tts(&config)).await?.map_err(crate::engines::EnginesError::from)?;
-    let voice = args.voice.unwrap_or_else(|| tts.first_voice(engine.as_ref()));
-    engine.check_voice(&voice).map_err(CliError::Usage)?;
+    let voice = voice(args.voice, &tts, engine.as_ref())?;
     let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(tts.speed), unplayed: None };
     let pcm = speak(engine.as_ref(), &request, wait).await?;
     files::write(&args.output, &pcm)?;
@@ -74,6 +73,13 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
         ))?;
     }
     Ok(())
+}
+
+/// The voice that was asked for, or the configured one; one that the engine would not speak with is an error.
+pub(super) fn voice(asked: Option<String>, config: &TtsConfig, engine: &dyn Tts) -> Result<String, CliError> {
+    let voice = asked.unwrap_or_else(|| config.first_voice(engine));
+    engine.check_voice(&voice).map_err(CliError::Usage)?;
+    Ok(voice)
 }
 
 fn text(argument: &str) -> Result<String, CliError> {
@@ -154,7 +160,9 @@ mod tests {
     fn wrong_arguments_are_refused() {
         assert!(speed("0.2").is_err() && speed("NaN").is_err() && speed("1.5") == Ok(1.5));
         assert!(matches!(text("  "), Err(CliError::Usage(_))));
-        let error = FakeTts::default().check_voice("bob").expect_err("unknown");
+        let (config, engine) = (TtsConfig::default(), FakeTts::default());
+        let error = voice(Some("bob".into()), &config, &engine).expect_err("unknown").to_string();
         assert_eq!(error, "there is no voice \"bob\"; fake has tone");
+        assert_eq!(voice(None, &config, &engine).expect("the engine's own"), "tone");
     }
 }

@@ -152,7 +152,7 @@ pub const KEYS: &[Key] = &[
     key("speech", "max_requests", Rule::Whole(1, 10_000, "requests")),
     key("speech", "max_input_chars", Rule::Whole(1, 1_000_000, "characters")),
     key("speech", "chunks_ahead", Rule::Whole(0, 16, "chunks")),
-    key("speech", "max_upload_mib", Rule::Whole(1, 4_096, "MiB")),
+    key("speech", "max_upload_mib", Rule::Whole(1, 1_024, "MiB")),
     key("speech", "max_audio_minutes", Rule::Whole(1, 1_440, "minutes")),
     key("speech", "jobs_dir", Rule::Text),
     key("speech", "max_jobs", Rule::Whole(1, 10_000, "jobs")),

@@ -23,12 +23,23 @@ pub struct StageFailure {
     pub engine: String,
     /// What is missing and how to get it.
     pub cause: Box<dyn Error + Send + Sync>,
+    is_busy: bool,
 }
 
 impl StageFailure {
     /// The failure of a stage's engine.
     pub fn new(stage: &'static str, engine: &str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        Self { stage, engine: engine.into(), cause: cause.into() }
+        Self { stage, engine: engine.into(), cause: cause.into(), is_busy: false }
+    }
+
+    /// The same, for want of room that others hold now.
+    pub(super) fn for_now(self) -> Self {
+        Self { is_busy: true, ..self }
+    }
+
+    /// Whether another try may succeed: nothing is wrong but that others hold the room.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
     }
 }
 

@@ -310,7 +310,9 @@ impl Stock {
         match taken {
             Ok(loaded) => S::off(loaded).ok_or_else(|| StageFailure::new(stage, &choice.engine, OTHER_STAGE)),
             Err(ShelfError::Load(failure)) => Err(failure),
-            Err(full @ ShelfError::Full { .. }) => Err(StageFailure::new(stage, &choice.engine, full.to_string())),
+            Err(full @ ShelfError::Full { .. }) => {
+                Err(StageFailure::new(stage, &choice.engine, full.to_string()).for_now())
+            }
         }
     }
 

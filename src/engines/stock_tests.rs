@@ -280,6 +280,20 @@ fn a_named_engine_or_model_is_taken_or_refused_never_replaced() {
 }
 
 #[test]
+fn want_of_room_is_for_now_and_a_missing_model_is_not() {
+    let mut fixture = Fixture::new();
+    fixture.config.models.max_loaded = 1;
+    fixture.put("best-voice", "ok");
+    fixture.put("voice", "ok");
+    let stock = fixture.stock();
+    let held = stock.tts("best-voice").unwrap();
+    assert!(stock.tts("voice").err().unwrap().is_busy());
+    drop(held);
+    stock.tts("voice").unwrap();
+    assert!(!stock.stt("ears").err().unwrap().is_busy());
+}
+
+#[test]
 fn models_are_preloaded_named_and_shared() {
     let mut fixture = Fixture::new();
     fixture.config.tts.engine = "flite".into();

@@ -1,50 +1,127 @@
 //! The graphics cards' load, for the dashboard and the metrics.
 //!
 //! The driver's library is looked for once, when somebody first asks. A query may take milliseconds, so it runs on a thread
-//! for such work and at most once a second; between two, the last answer stands.
+//! for such work and at most once a second; between two, the last answer stands. A driver that hangs keeps one such thread
+//! and nobody who asks.
 
 use crate::telemetry::gpu::{Card, Cards};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// How long an answer stands.
 const STANDS: Duration = Duration::from_millis(900);
+/// And while the next one is being made.
+const STANDS_MEANWHILE: Duration = Duration::from_secs(5);
+/// How long somebody who asks waits.
+const SOON: Duration = Duration::from_secs(1);
 
 /// The cards. Cheap to clone.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Gpus(Arc<Shared>);
 
-#[derive(Default)]
 struct Shared {
-    cards: OnceLock<Option<Cards>>,
+    /// Blocks; `None` where there is no library.
+    query: Box<dyn Fn() -> Option<Vec<Card>> + Send + Sync>,
+    is_absent: AtomicBool,
+    is_asking: AtomicBool,
     last: Mutex<Option<(Instant, Vec<Card>)>>,
 }
 
+impl Default for Gpus {
+    fn default() -> Self {
+        let cards: OnceLock<Option<Cards>> = OnceLock::new();
+        Self::of(move || Some(cards.get_or_init(Cards::open).as_ref()?.read()))
+    }
+}
+
 impl Gpus {
-    /// All cards, or `None` where there is no library or no card.
+    fn of(query: impl Fn() -> Option<Vec<Card>> + Send + Sync + 'static) -> Self {
+        let (is_absent, is_asking, last) = Default::default();
+        Self(Arc::new(Shared { query: Box::new(query), is_absent, is_asking, last }))
+    }
+
+    /// All cards, or `None` where there is no library or no card, or they do not answer soon.
     pub(super) async fn read(&self) -> Option<Vec<Card>> {
-        if let Some((at, cards)) = self.0.last.lock().expect("no panic while locked").as_ref()
-            && at.elapsed() < STANDS
-        {
-            return Some(cards.clone());
+        let shared = &self.0;
+        if let Some(cards) = shared.last(STANDS) {
+            return Some(cards);
         }
-        let known_absent = matches!(self.0.cards.get(), Some(None));
-        if known_absent {
+        if shared.is_absent.load(Ordering::Relaxed) {
             return None;
         }
-        let shared = self.0.clone();
-        tokio::task::spawn_blocking(move || shared.ask()).await.ok().flatten()
+        if shared.is_asking.swap(true, Ordering::AcqRel) {
+            return shared.last(STANDS_MEANWHILE);
+        }
+        let asking = Asking(shared.clone());
+        let asked = tokio::task::spawn_blocking(move || asking.0.ask());
+        timeout(SOON, asked).await.ok()?.ok().flatten()
+    }
+}
+
+/// Somebody asks; dropped, the next one may.
+struct Asking(Arc<Shared>);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.is_asking.store(false, Ordering::Release);
     }
 }
 
 impl Shared {
+    fn last(&self, stands: Duration) -> Option<Vec<Card>> {
+        let last = self.last.lock().expect("no panic while locked");
+        last.as_ref().filter(|(at, _)| at.elapsed() < stands).map(|(_, cards)| cards.clone())
+    }
+
     fn ask(&self) -> Option<Vec<Card>> {
-        let cards = self.cards.get_or_init(Cards::open).as_ref()?.read();
+        let Some(cards) = (self.query)() else {
+            self.is_absent.store(true, Ordering::Relaxed);
+            return None;
+        };
         if cards.is_empty() {
             return None;
         }
         *self.last.lock().expect("no panic while locked") = Some((Instant::now(), cards.clone()));
         Some(cards)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::poll;
+    use std::pin::pin;
+    use std::sync::mpsc::channel;
+    use std::task::Poll;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_driver_that_hangs_holds_up_nobody_and_takes_one_thread() {
+        let (go, wait) = channel();
+        let (wait, asked) = (Mutex::new(wait), Arc::new(Mutex::new(0)));
+        let n_asked = asked.clone();
+        let gpus = Gpus::of(move || {
+            *n_asked.lock().expect("no panic") += 1;
+            wait.lock().expect("no panic").recv().ok()
+        });
+        let mut reading = pin!(gpus.read());
+        assert!(poll!(&mut reading).is_pending());
+        tokio::time::advance(2 * SOON).await;
+        assert_eq!(poll!(reading), Poll::Ready(None));
+        assert_eq!(poll!(pin!(gpus.read())), Poll::Ready(None), "it is being asked");
+        let card = Card {
+            name: "one".into(),
+            utilization: None,
+            memory_bytes: 1,
+            memory_total_bytes: 2,
+            power_mw: None,
+            sm_clock_mhz: None,
+        };
+        go.send(vec![card.clone()]).expect("it waits");
+        while gpus.0.is_asking.load(Ordering::Acquire) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!((gpus.read().await, *asked.lock().expect("no panic")), (Some(vec![card]), 1));
     }
 }

@@ -41,7 +41,10 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
         app.setup.metrics.gpu(n, card.memory_bytes, card.utilization.map(|percent| f64::from(percent) / 100.0));
     }
     let setup = app.setup();
-    setup.metrics.queue("jobs", app.speech.jobs.depth().await);
+    // What is not known stays as it was.
+    if let Some(depth) = app.speech.jobs.depth().await {
+        setup.metrics.queue("jobs", depth);
+    }
     setup.metrics.waiting(setup.engines.stt.waiting(), setup.engines.tts.waiting());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.setup.metrics.render()).into_response()
 }

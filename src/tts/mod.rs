@@ -10,6 +10,7 @@ pub mod fake;
 pub mod fish;
 pub mod flite;
 pub mod kokoro;
+mod listener;
 pub mod local;
 mod neural;
 pub mod openai;
@@ -20,6 +21,7 @@ mod trim;
 
 pub use config::TtsConfig;
 pub use error::TtsError;
+pub use listener::Listener;
 
 use crate::units::Pcm;
 use futures_util::future::BoxFuture;

@@ -34,8 +34,9 @@ class Hub:
     def __init__(self, jobs, *options):
         command = [BINARY, "serve", "--listen", "127.0.0.1:0", *options]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        # The jobs of whoever works here are none of a test's.
-        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs}
+        # The jobs and models of whoever works here are none of a test's.
+        models = os.path.join(os.path.dirname(jobs), "models")
+        env = {**os.environ, "ANTIPHON_SPEECH__JOBS_DIR": jobs, "ANTIPHON_MODELS__DIR": models}
         self.process = subprocess.Popen(command, cwd=ROOT, env=env, text=True, start_new_session=True, **pipes)
         self.lines, self.url, self.listening = [], None, threading.Event()
         threading.Thread(target=self._read, daemon=True).start()

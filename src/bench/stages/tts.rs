@@ -2,7 +2,7 @@
 
 use super::{Answer, Stage};
 use crate::text::{Chunker, Language};
-use crate::tts::{SpeechRequest, Tts};
+use crate::tts::{Listener, SpeechRequest, Tts};
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ const SENTENCES: [&str; 8] = [
     "Most of the noise came from the street behind the market.",
 ];
 
-/// See the module.
+/// See the module. Each request is somebody who plays what comes from the first sound on: engines serve those first who run
+/// dry first.
 pub struct TtsStage {
     /// The engine.
     pub tts: Arc<dyn Tts>,
@@ -43,17 +44,21 @@ impl Stage for TtsStage {
 
     async fn ask(&self, n: usize) -> Result<Answer, String> {
         let begun = Instant::now();
-        let mut answer = Answer::default();
+        let (mut answer, mut listener) = (Answer::default(), Listener::default());
         for text in self.chunks(n) {
+            let unplayed = Some(listener.unplayed());
+            listener.will_hear(&text);
             let mut pieces =
-                self.tts.speak(SpeechRequest { text, voice: self.voice.clone(), speed: self.speed, unplayed: None });
+                self.tts.speak(SpeechRequest { text, voice: self.voice.clone(), speed: self.speed, unplayed });
             while let Some(piece) = pieces.next().await {
                 let piece = piece.map_err(|error| error.to_string())?;
                 if !piece.is_empty() && answer.first.is_none() {
                     answer.first = Some(begun.elapsed());
                 }
                 answer.audio += piece.duration();
+                listener.hears(piece.duration());
             }
+            listener.heard_chunk();
         }
         if answer.audio == Duration::ZERO { Err("no sound came".into()) } else { Ok(answer) }
     }
@@ -96,6 +101,10 @@ pub(super) fn text(n: usize, n_chars: usize) -> String {
 mod tests {
     use super::*;
     use crate::tts::fake::{FakeTts, MS_PER_CHAR};
+    use crate::tts::{TtsError, Voice};
+    use crate::units::Pcm;
+    use futures_util::stream::BoxStream;
+    use std::sync::Mutex;
 
     #[tokio::test(start_paused = true)]
     async fn all_of_a_text_is_spoken_and_its_first_sound_timed() {
@@ -110,5 +119,35 @@ mod tests {
         let cut = TtsStage { chunked: true, ..stage };
         assert!(cut.chunks(3).len() > 1);
         assert_ne!(text(0, 60), text(1, 60));
+    }
+
+    /// Remembers how much its listeners had left to hear.
+    struct Noting(FakeTts, Mutex<Vec<Option<Duration>>>);
+
+    impl Tts for Noting {
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+
+        fn voices(&self) -> &[Voice] {
+            self.0.voices()
+        }
+
+        fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+            self.1.lock().expect("no panic").push(request.unplayed);
+            self.0.speak(request)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn somebody_listens_to_what_is_made() {
+        let tts = Arc::new(Noting(FakeTts::default(), Mutex::default()));
+        let stage = TtsStage { tts: tts.clone(), voice: "tone".into(), speed: 1.0, n_chars: 120, chunked: true };
+        stage.ask(3).await.expect("spoken");
+        let unplayed = tts.1.lock().expect("no panic");
+        assert_eq!(unplayed[0], Some(Duration::ZERO));
+        // The clock stands still: nothing of the first chunk is played.
+        let first = stage.chunks(3)[0].chars().count() as u64;
+        assert_eq!(unplayed[1], Some(Duration::from_millis(first * MS_PER_CHAR)));
     }
 }

@@ -51,7 +51,8 @@ pub(super) async fn for_model(app: &App, task: Task, asked: Option<String>) -> R
     Ok(Chosen { engines, names, model: is_here.map(|()| model) })
 }
 
-/// The voice engine of a job that was taken with this model. The model may have gone meanwhile.
+/// The voice engine of a job that was taken with this model. The model may have gone meanwhile, or find no room now
+/// ([`ApiError::is_busy`]).
 pub(super) async fn for_job(app: &App, model: Option<&str>) -> Result<Arc<dyn Tts>, ApiError> {
     let Some(model) = model else { return Ok(app.setup().engines.tts.clone()) };
     match app.models.tts(model).await {
@@ -66,6 +67,9 @@ pub(super) async fn for_job(app: &App, model: Option<&str>) -> Result<Arc<dyn Tt
 
 #[allow(clippy::needless_pass_by_value)]
 fn unavailable(failure: StageFailure) -> ApiError {
+    if failure.is_busy() {
+        return ApiError::overloaded(failure.to_string());
+    }
     tracing::warn!(%failure, "a model that was asked for cannot be loaded");
     let status = StatusCode::SERVICE_UNAVAILABLE;
     ApiError { param: Some("model"), ..ApiError::with(status, "model_unavailable", failure.to_string()) }

@@ -6,7 +6,7 @@
 use super::chosen;
 use super::error::ApiError;
 use super::metering::Metered;
-use super::request::{Judge, Wish};
+use super::request::{self, Longest, Wish};
 use super::speaking::{Speaking, Spoken};
 use super::{MAX_JSON_BYTES, body_of};
 use crate::audio::encode::{Encoder, RATE};
@@ -61,17 +61,12 @@ async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Res
         metered.place = Some(speech.admit()?);
         let body = body_of(request, MAX_JSON_BYTES).await?;
         let chosen = chosen::for_body(app, &body).await?;
-        let judge = Judge {
-            engines: &chosen.engines,
-            names: &chosen.names,
-            max_chars: speech.config.max_input_chars,
-            model: chosen.model.as_deref(),
-            if_longer: " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts",
-        };
-        let wish = judge.read(&body)?;
+        let if_longer = " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts";
+        let longest = Longest { chars: speech.config.max_input_chars, if_longer };
+        let (chosen, wish) = request::read(chosen, body, longest).await?;
         let encoder = Encoder::new(wish.format).map_err(|error| ApiError::failed(error.to_string()))?;
         let speaking = Speaking {
-            tts: chosen.engines.tts.clone(),
+            tts: chosen.engines.tts,
             tasks: app.setup.tasks.clone(),
             ahead: speech.config.chunks_ahead,
             is_heard: true,
@@ -84,7 +79,14 @@ async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Res
         Ok((wish, encoder, first, sound)) => {
             let rest = futures_util::stream::iter([Ok(Spoken::Sound(first))]).chain(sound);
             let (sender, parts) = mpsc::channel(PARTS);
-            app.setup.tasks.spawn(pump(encoded(encoder, rest), sender, metered));
+            let (kill, pumped) = (app.kill.clone(), pump(encoded(encoder, rest), sender, metered));
+            app.setup.tasks.spawn(async move {
+                tokio::select! {
+                    () = pumped => {}
+                    // Even the time to drain is over.
+                    () = kill.cancelled() => {}
+                }
+            });
             Ok(answer(&wish, parts))
         }
         Err(error) => Err((error, metered)),
@@ -186,7 +188,7 @@ fn answer(wish: &Wish, mut parts: mpsc::Receiver<Part>) -> Response {
                 Some(Part::End) => return,
                 // The connection breaks off, for the sound is not whole.
                 Some(Part::Failed(error)) => yield Err(std::io::Error::other(error.message)),
-                None => yield Err(std::io::Error::other("the reader took too long")),
+                None => yield Err(std::io::Error::other("the reader took too long, or the server stops")),
             }
         }
     };

@@ -4,12 +4,17 @@ use crate::audio::decode::DecodeError;
 use crate::stt::SttError;
 use crate::tts::TtsError;
 use axum::Json;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 /// When somebody who was turned away may try again, in seconds.
 const RETRY_AFTER: &str = "2";
+/// What OpenAI's SDKs look at before they repeat a request that failed with a status of 500 and more.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
+/// The codes of failures that would come again.
+const LASTING: [&str; 2] = ["engine_too_slow", "jobs_unavailable"];
+const OVERLOADED: &str = "server_overloaded";
 
 /// One refusal or failure.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +42,21 @@ impl ApiError {
 
     /// Too many at once.
     pub(super) fn overloaded(message: impl Into<String>) -> Self {
-        Self::with(StatusCode::SERVICE_UNAVAILABLE, "server_overloaded", message)
+        Self::with(StatusCode::SERVICE_UNAVAILABLE, OVERLOADED, message)
+    }
+
+    /// The recognizer took longer for its audio than it may. It would again.
+    pub(super) fn too_slow(engine: &str, error: &SttError) -> Self {
+        let message = format!(
+            "The engine '{engine}' is too slow for this audio: {error}. A larger stt.timeout_ms or a smaller model helps; \
+             another try does not."
+        );
+        Self::with(StatusCode::GATEWAY_TIMEOUT, "engine_too_slow", message)
+    }
+
+    /// Whether there is no place now, and may be soon.
+    pub(super) fn is_busy(&self) -> bool {
+        self.code == OVERLOADED
     }
 
     /// Something here does not work. What it is was logged; the client gets its words, which hold no secret.
@@ -71,6 +90,9 @@ impl IntoResponse for ApiError {
         if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));
         }
+        if LASTING.contains(&self.code) {
+            response.headers_mut().insert(SHOULD_RETRY, HeaderValue::from_static("false"));
+        }
         response
     }
 }
@@ -92,8 +114,8 @@ impl From<SttError> for ApiError {
     fn from(error: SttError) -> Self {
         let message = error.to_string();
         match error {
-            SttError::Busy { .. } | SttError::Timeout(_) => Self::overloaded(message),
-            SttError::Cancelled | SttError::Unavailable(_) | SttError::Engine { .. } => {
+            SttError::Busy { .. } => Self::overloaded(message),
+            SttError::Timeout(_) | SttError::Cancelled | SttError::Unavailable(_) | SttError::Engine { .. } => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "audio could not be written down");
                 Self::failed(message)
             }
@@ -132,5 +154,16 @@ mod tests {
         let long = ApiError::from(DecodeError::TooLong { longest: Duration::from_secs(60) });
         assert_eq!((long.status, long.param), (StatusCode::BAD_REQUEST, Some("file")));
         assert!(!long.into_response().headers().contains_key(header::RETRY_AFTER));
+    }
+
+    #[test]
+    fn what_would_fail_again_invites_nobody_to_try_again() {
+        let slow = ApiError::too_slow("whisper", &SttError::Timeout(Duration::from_secs(60)));
+        assert!(slow.message.contains("'whisper'") && slow.message.contains("stt.timeout_ms"), "{}", slow.message);
+        assert_eq!((slow.is_busy(), slow.outcome()), (false, "failed"));
+        let response = slow.into_response();
+        assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
+        assert_eq!(response.headers()[SHOULD_RETRY], "false");
+        assert!(!response.headers().contains_key(header::RETRY_AFTER));
     }
 }

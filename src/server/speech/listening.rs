@@ -1,17 +1,18 @@
 //! A sound file to stretches of speech, on a thread for what computes.
 //!
 //! Decoding and voice activity run there; a stretch is handed over when the last one was taken, so that of hours of audio
-//! half a minute is held at a time. The thread ends when its reader has gone.
+//! half a minute is held at a time. The thread ends when its reader has gone; that it came to the end of the file is told.
 
 use super::cutting::{Cutter, Stretch};
 use super::error::ApiError;
 use crate::audio::decode::{self, DecodeError, Decoder};
 use crate::vad::{RATE, Vad};
 use bytes::Bytes;
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::task::spawn_blocking;
 
 /// Stretches that wait to be written down.
 const STRETCHES: usize = 1;
@@ -21,19 +22,27 @@ const BLOCK: usize = RATE.hz() as usize;
 /// Looks through a file: how long it is.
 pub(super) async fn duration(file: Bytes, longest: Duration) -> Result<Duration, ApiError> {
     let looked = spawn_blocking(move || decode::duration(file, longest)).await;
-    Ok(looked.map_err(broken)??)
+    Ok(looked.map_err(|error| broken(&error))??)
 }
 
-/// Decodes and cuts it. The channel ends behind the last stretch or the first error.
-pub(super) fn stretches(
-    file: Bytes,
-    longest: Duration,
-    vad: Arc<dyn Vad>,
-) -> mpsc::Receiver<Result<Stretch, ApiError>> {
+/// The stretches of a file, as they are cut.
+pub(super) struct Stretches(mpsc::Receiver<Result<Option<Stretch>, ApiError>>);
+
+impl Stretches {
+    /// The next one; `None`: that was all. Behind an error there is nothing more to ask for.
+    pub(super) async fn next(&mut self) -> Result<Option<Stretch>, ApiError> {
+        // An end that nobody told is none: the thread has panicked.
+        self.0.recv().await.unwrap_or_else(|| Err(broken(&"its thread panicked")))
+    }
+}
+
+/// Decodes and cuts it.
+pub(super) fn stretches(file: Bytes, longest: Duration, vad: Arc<dyn Vad>) -> Stretches {
     let (sender, stretches) = mpsc::channel(STRETCHES);
     spawn_blocking(move || {
-        let hand_over =
-            |stretches: &mut Vec<Stretch>| stretches.drain(..).all(|stretch| sender.blocking_send(Ok(stretch)).is_ok());
+        let hand_over = |stretches: &mut Vec<Stretch>| {
+            stretches.drain(..).all(|stretch| sender.blocking_send(Ok(Some(stretch))).is_ok())
+        };
         let cut = || -> Result<(), ApiError> {
             let mut decoder = Decoder::open(file, RATE, longest)?;
             let (mut cutter, mut pcm, mut ready) = (Cutter::new(&*vad), Vec::new(), Vec::new());
@@ -52,15 +61,71 @@ pub(super) fn stretches(
             hand_over(&mut ready);
             Ok(())
         };
-        if let Err(error) = cut() {
-            let _ = sender.blocking_send(Err(error));
-        }
+        // Whether anybody takes it is theirs.
+        let _ = sender.blocking_send(cut().map(|()| None));
     });
-    stretches
+    Stretches(stretches)
 }
 
 /// A decoder that panics has met a file that is broken in a way of its own.
-fn broken(error: JoinError) -> ApiError {
+fn broken(error: &dyn Display) -> ApiError {
     tracing::warn!(%error, "a sound file could not be looked through");
     DecodeError::Broken("its structure makes no sense".into()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::audio::encode::{self, Encoder, FileFormat};
+    use crate::vad::fake::FakeVad;
+    use crate::vad::{VadError, VadStream};
+
+    /// Panics at its so many-th window.
+    struct Panics(usize);
+
+    impl Vad for Panics {
+        fn name(&self) -> &str {
+            "panics"
+        }
+
+        fn window(&self) -> usize {
+            FakeVad.window()
+        }
+
+        fn open(&self) -> Box<dyn VadStream> {
+            Box::new(Self(self.0))
+        }
+    }
+
+    impl VadStream for Panics {
+        fn probability(&mut self, window: &[i16]) -> Result<f32, VadError> {
+            self.0 = self.0.checked_sub(1).expect("a panic that was asked for");
+            Ok(if window[0] != 0 { 1.0 } else { 0.0 })
+        }
+    }
+
+    /// Speech of a second and silence of three.
+    fn file() -> Bytes {
+        let (mut encoder, mut file) = (Encoder::new(FileFormat::Wav).expect("made"), Vec::new());
+        let second = encode::RATE.hz() as usize;
+        encoder.push(&vec![9_000; second], &mut file).expect("encoded");
+        encoder.push(&vec![0; 3 * second], &mut file).expect("encoded");
+        encoder.finish(&mut file).expect("ended");
+        file.into()
+    }
+
+    #[tokio::test]
+    async fn all_of_it_comes_and_then_its_end() {
+        let mut stretches = stretches(file(), Duration::from_secs(60), Arc::new(FakeVad));
+        assert!(stretches.next().await.expect("cut").is_some());
+        assert_eq!(stretches.next().await, Ok(None));
+    }
+
+    #[tokio::test]
+    async fn a_panic_on_the_way_is_no_end() {
+        let windows = 3 * RATE.hz() as usize / FakeVad.window();
+        let mut stretches = stretches(file(), Duration::from_secs(60), Arc::new(Panics(windows)));
+        assert!(stretches.next().await.expect("cut before it").is_some());
+        assert_eq!(stretches.next().await.expect_err("no end").code, "invalid_audio");
+    }
 }

@@ -15,6 +15,7 @@ mod listening;
 mod metering;
 mod models;
 mod names;
+mod patience;
 mod request;
 mod speaking;
 mod transcriptions;
@@ -53,6 +54,8 @@ pub(super) struct Speech {
     models: [(&'static str, String); 3],
     permits: Arc<Semaphore>,
     uploads: Arc<Semaphore>,
+    /// Stretches of files that are written down at once: a session finds a decoder that no file has.
+    decoders: Arc<Semaphore>,
     pub(super) jobs: Jobs,
 }
 
@@ -61,6 +64,7 @@ impl Speech {
         Self {
             permits: Arc::new(Semaphore::new(config.speech.max_requests)),
             uploads: Arc::new(Semaphore::new(UPLOADS)),
+            decoders: Arc::new(Semaphore::new(config.stt.decoders.saturating_sub(1).max(1))),
             models: [
                 ("tts", named(&config.tts.engine, &config.tts.model)),
                 ("stt", named(&config.stt.engine, &config.stt.model)),
@@ -131,4 +135,26 @@ async fn body_of(request: Request, most: usize) -> Result<Bytes, ApiError> {
         };
         ApiError::with(status, "invalid_body", message)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{KEYS, Rule};
+
+    #[test]
+    fn the_largest_file_that_may_be_allowed_finds_room() {
+        let key = KEYS.iter().find(|key| key.name == "max_upload_mib").expect("a key");
+        let Rule::Whole(_, most, _) = key.rule else { panic!("{key:?}") };
+        assert!((most as usize) << 20 <= UPLOADS * UPLOAD_UNIT);
+    }
+
+    #[test]
+    fn files_leave_a_decoder_to_the_sessions() {
+        for (decoders, of_files) in [(4, 3), (2, 1), (1, 1)] {
+            let mut config = Config::default();
+            config.stt.decoders = decoders;
+            assert_eq!(Speech::new(&config).decoders.available_permits(), of_files);
+        }
+    }
 }

@@ -6,6 +6,7 @@
 
 use super::error::ApiError;
 use crate::session::Engines;
+use crate::tts::Tts;
 use serde_json::{Value, json};
 
 /// OpenAI's voices (its reference, "Create speech", 2026).
@@ -53,12 +54,8 @@ impl Names {
         }
     }
 
-    /// The configured one, where the engine that serves now has it.
     fn own_voice(&self, engines: &Engines) -> String {
-        match engines.tts.check_voice(&self.voice) {
-            Ok(()) => self.voice.clone(),
-            Err(_) => engines.tts.voices().first().map_or_else(|| self.voice.clone(), |voice| voice.id.clone()),
-        }
+        own_voice(engines.tts.as_ref(), &self.voice)
     }
 
     /// Whether `asked` serves `task` here.
@@ -102,6 +99,14 @@ impl Names {
             return Some(described(id, "speech", engines.tts.name()));
         }
         answers(Task::Transcription).then(|| described(id, "transcription", engines.stt.name()))
+    }
+}
+
+/// The voice of an engine where nobody chose one: the configured one, where the engine has it.
+pub(super) fn own_voice(tts: &dyn Tts, configured: &str) -> String {
+    match tts.check_voice(configured) {
+        Ok(()) => configured.to_owned(),
+        Err(_) => tts.voices().first().map_or_else(|| configured.to_owned(), |voice| voice.id.clone()),
     }
 }
 

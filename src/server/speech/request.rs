@@ -1,14 +1,20 @@
 //! What a request for speech asks for: `POST /v1/audio/speech` and its jobs.
 
+use super::chosen::Chosen;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::names::{Names, Task};
 use crate::audio::encode::FileFormat;
 use crate::session::Engines;
 use crate::text::{Chunker, Language};
+use bytes::Bytes;
+use tokio::task::spawn_blocking;
 
 /// Rates of speech that are served: OpenAI's range.
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.25..=4.0;
+
+/// The largest body that is read where it came: some milliseconds of work.
+const AT_ONCE: usize = 4 << 10;
 
 /// A text to speak, judged.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +24,8 @@ pub(super) struct Wish {
     /// Characters of the text as it came.
     pub(super) n_chars: usize,
     pub(super) voice: String,
+    /// Whether the voice is the engine's own: the client named none that is known here.
+    pub(super) is_own_voice: bool,
     pub(super) speed: f32,
     pub(super) format: FileFormat,
     /// Server-sent events instead of the bytes themselves.
@@ -26,24 +34,47 @@ pub(super) struct Wish {
     pub(super) model: Option<String>,
 }
 
-/// By what a wish is judged.
-pub(super) struct Judge<'a> {
-    pub(super) engines: &'a Engines,
-    pub(super) names: &'a Names,
-    pub(super) max_chars: usize,
-    /// What to do with a longer text.
+/// The longest text that is taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Longest {
+    pub(super) chars: usize,
+    /// What to do with a longer one.
     pub(super) if_longer: &'static str,
+}
+
+/// Reads and judges a body by what was chosen for it. A long one is cut into chunks on a thread for what computes: a book
+/// takes a tenth of a second and more.
+pub(super) async fn read(chosen: Chosen, body: Bytes, longest: Longest) -> Result<(Chosen, Wish), ApiError> {
+    let is_long = body.len() > AT_ONCE;
+    let read = move || {
+        let judge = Judge { engines: &chosen.engines, names: &chosen.names, longest, model: chosen.model.as_deref() };
+        let wish = judge.read(&body)?;
+        Ok((chosen, wish))
+    };
+    if !is_long {
+        return read();
+    }
+    spawn_blocking(read).await.map_err(|error| ApiError::failed(error.to_string()))?
+}
+
+/// By what a wish is judged.
+struct Judge<'a> {
+    engines: &'a Engines,
+    names: &'a Names,
+    longest: Longest,
     /// Goes into the wish as it is.
-    pub(super) model: Option<&'a str>,
+    model: Option<&'a str>,
 }
 
 impl Judge<'_> {
     /// Reads a body. What it does not know is left alone; `instructions` is for engines that can act, of which there is
     /// none here.
-    pub(super) fn read(&self, body: &[u8]) -> Result<Wish, ApiError> {
+    fn read(&self, body: &[u8]) -> Result<Wish, ApiError> {
         let fields = Fields::read(body)?;
         self.names.check_model(self.engines, Task::Speech, fields.text("model")?)?;
-        let voice = self.names.voice(self.engines, fields.text_or_id("voice")?)?;
+        let asked = fields.text_or_id("voice")?;
+        let voice = self.names.voice(self.engines, asked)?;
+        let is_own_voice = asked != Some(voice.as_str());
         let speed = fields.number("speed")?.unwrap_or(1.0);
         if !SPEEDS.contains(&speed) {
             let message = format!("Invalid 'speed': expected a value from 0.25 to 4.0, but got {speed} instead.");
@@ -61,7 +92,7 @@ impl Judge<'_> {
         };
         let (chunks, n_chars) = self.chunks(fields.text("input")?, &voice)?;
         let model = self.model.map(str::to_owned);
-        Ok(Wish { chunks, n_chars, voice, speed: speed as f32, format, as_events, model })
+        Ok(Wish { chunks, n_chars, voice, is_own_voice, speed: speed as f32, format, as_events, model })
     }
 
     fn chunks(&self, input: Option<&str>, voice: &str) -> Result<(Vec<String>, usize), ApiError> {
@@ -69,10 +100,10 @@ impl Judge<'_> {
             ApiError::invalid("missing_required_parameter", "input", "Missing required parameter: 'input'.")
         })?;
         let n_chars = input.chars().count();
-        if n_chars > self.max_chars {
+        if n_chars > self.longest.chars {
             let message = format!(
                 "'input' holds {n_chars} characters, and {} at most are spoken{}.",
-                self.max_chars, self.if_longer
+                self.longest.chars, self.longest.if_longer
             );
             return Err(ApiError::invalid("string_above_max_length", "input", message));
         }
@@ -118,16 +149,62 @@ fn speakable(text: &str, language: Language) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tts::{SpeechRequest, Tts, TtsError, Voice};
+    use crate::units::Pcm;
     use crate::{llm::fake::FakeLlm, stt::fake::FakeStt, tts::fake::FakeTts, vad::fake::FakeVad};
+    use futures_util::stream::BoxStream;
     use serde_json::{Value, json};
-    use std::sync::Arc;
+    use std::sync::{Arc, mpsc};
+    use std::thread::ThreadId;
+
+    const LONGEST: Longest = Longest { chars: 4_096, if_longer: "" };
+
+    fn engines(tts: impl Tts + 'static) -> Engines {
+        let (stt, llm) = (FakeStt::default(), FakeLlm::default());
+        Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
+    }
+
+    fn names() -> Names {
+        Names { voice: "tone".into(), ..Names::default() }
+    }
 
     fn read(body: &str) -> Result<Wish, ApiError> {
-        let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
-        let engines =
-            Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
-        let names = Names { voice: "tone".into(), ..Names::default() };
-        Judge { engines: &engines, names: &names, max_chars: 4_096, if_longer: "", model: None }.read(body.as_bytes())
+        let engines = engines(FakeTts::default());
+        Judge { engines: &engines, names: &names(), longest: LONGEST, model: None }.read(body.as_bytes())
+    }
+
+    /// Tells the thread on which its voices are looked at.
+    struct Threads(mpsc::SyncSender<ThreadId>, FakeTts);
+
+    impl Tts for Threads {
+        fn name(&self) -> &str {
+            self.1.name()
+        }
+
+        fn voices(&self) -> &[Voice] {
+            self.0.try_send(std::thread::current().id()).expect("room");
+            self.1.voices()
+        }
+
+        fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+            self.1.speak(request)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_long_text_is_cut_on_another_thread() {
+        let (sender, threads) = mpsc::sync_channel(9);
+        let engines = engines(Threads(sender, FakeTts::default()));
+        for (n, elsewhere) in [(100, false), (4_000, true)] {
+            let body = json!({"input": "word ".repeat(n), "voice": "tone"}).to_string();
+            let chosen = Chosen { engines: engines.clone(), names: names(), model: Some("m".into()) };
+            let longest = Longest { chars: 40_000, ..LONGEST };
+            let (_, wish) = super::read(chosen, body.into(), longest).await.expect("read");
+            assert_eq!((wish.n_chars, wish.model.as_deref()), (5 * n, Some("m")));
+            let here = std::thread::current().id();
+            let all: Vec<_> = threads.try_iter().map(|thread| thread != here).collect();
+            assert!(!all.is_empty() && all.iter().all(|is_elsewhere| *is_elsewhere == elsewhere), "{n}: {all:?}");
+        }
     }
 
     #[track_caller]
@@ -143,9 +220,13 @@ mod tests {
     fn a_wish_has_the_defaults_of_openai() {
         let wish = read(r#"{"input":"Hello there.","voice":{"id":"tone"},"model":"tts-1","other":1}"#).unwrap();
         assert_eq!(
-            (wish.format, wish.speed, wish.as_events, wish.voice.as_str()),
-            (FileFormat::Mp3, 1.0, false, "tone")
+            (wish.format, wish.speed, wish.as_events, wish.voice.as_str(), wish.is_own_voice),
+            (FileFormat::Mp3, 1.0, false, "tone", false)
         );
+        for nobodys in [r#"{"input":"Hello."}"#, r#"{"input":"Hello.","voice":"alloy"}"#] {
+            let wish = read(nobodys).unwrap();
+            assert_eq!((wish.voice.as_str(), wish.is_own_voice), ("tone", true));
+        }
         assert_eq!((wish.chunks.concat(), wish.n_chars), ("Hello there.".into(), 12));
     }
 

@@ -1,13 +1,14 @@
 //! A text's chunks to one stream of sound, in order, some of them spoken ahead.
 //!
 //! The endpoint and the jobs pull it. Each chunk that has begun is a task of the server's that reads the engine into a
-//! bounded channel; dropping the stream closes the channels, and with them ends all that was begun. Nothing is repeated and
-//! nothing is spoken twice.
+//! bounded channel; dropping the stream closes the channels, and with them ends all that was begun. Nothing is spoken twice: a
+//! chunk that found no place is asked for again, as long as none of it sounded.
 
+use super::patience::{Patience, is_busy};
 use super::request::Wish;
 use crate::audio::Resampler;
 use crate::audio::encode::RATE;
-use crate::tts::{SpeechRequest, Tts, TtsError};
+use crate::tts::{Listener, SpeechRequest, Tts, TtsError};
 use crate::units::{Pcm, SampleRate};
 use futures_util::{Stream, StreamExt};
 use std::collections::VecDeque;
@@ -20,6 +21,13 @@ use tokio_util::task::TaskTracker;
 /// Pieces of a chunk that wait for its turn. Engines make pieces of 20 ms and more; a chunk of 20 s that comes in the
 /// smallest ones waits for its reader half-way.
 const PIECES: usize = 512;
+/// Chunks that wait for the engine, everybody's, from which on none is begun ahead: a quarter of the queue of one lane. The
+/// rest is for those whose listener has nothing to hear.
+const ROOM: usize = 8;
+/// How long a chunk that finds no place is asked for again, beyond what its listener still has to hear. Who has heard nothing
+/// yet is told with a status that may be tried again; behind a sound there is only a body that breaks off.
+const BEFORE_SOUND: Duration = Duration::from_secs(10);
+const BEHIND_SOUND: Duration = Duration::from_secs(60);
 
 type Pieces = mpsc::Receiver<Result<Pcm, TtsError>>;
 
@@ -27,43 +35,11 @@ type Pieces = mpsc::Receiver<Result<Pcm, TtsError>>;
 pub(super) struct Speaking {
     pub(super) tts: Arc<dyn Tts>,
     pub(super) tasks: TaskTracker,
-    /// Chunks begun besides the one that is listened to.
+    /// Chunks begun besides the one that is listened to, once that one sounds and where the engine has room.
     pub(super) ahead: usize,
-    /// Whether somebody listens meanwhile: engines serve those first who run dry first.
+    /// Whether somebody listens meanwhile: engines serve those first who run dry first, and what finds no place is asked for
+    /// again.
     pub(super) is_heard: bool,
-}
-
-/// How long speech sounds that is not made yet, for each character of its text.
-const PER_CHAR: Duration = Duration::from_millis(60);
-
-/// Somebody who plays what comes from the first sound on.
-#[derive(Default)]
-struct Listener {
-    since: Option<Instant>,
-    made: Duration,
-    /// Of chunks that are begun and not whole yet; what is made of the first of them counts twice for a moment.
-    estimated: VecDeque<Duration>,
-}
-
-impl Listener {
-    /// How much there is to hear before what is begun next.
-    fn unplayed(&self) -> Duration {
-        let played = self.since.map_or(Duration::ZERO, |since| since.elapsed());
-        (self.made + self.estimated.iter().sum::<Duration>()).saturating_sub(played)
-    }
-
-    fn will_hear(&mut self, text: &str) {
-        self.estimated.push_back(PER_CHAR * u32::try_from(text.len()).unwrap_or(u32::MAX));
-    }
-
-    fn hears(&mut self, sound: Duration) {
-        self.since.get_or_insert_with(Instant::now);
-        self.made += sound;
-    }
-
-    fn heard_chunk(&mut self) {
-        self.estimated.pop_front();
-    }
 }
 
 /// What comes out.
@@ -78,18 +54,17 @@ pub(super) enum Spoken {
 impl Speaking {
     /// Speaks the chunks of a wish from the `from`th on. Ends with the first error.
     pub(super) fn speak(self, wish: &Wish, from: usize) -> impl Stream<Item = Result<Spoken, TtsError>> + Send + use<> {
-        let (voice, speed) = (wish.voice.clone(), wish.speed);
-        let mut waiting: VecDeque<String> = wish.chunks[from.min(wish.chunks.len())..].to_vec().into();
+        let mut course = Course {
+            speaking: self,
+            voice: wish.voice.clone(),
+            speed: wish.speed,
+            waiting: wish.chunks[from.min(wish.chunks.len())..].to_vec().into(),
+            begun: VecDeque::new(),
+            listener: Listener::default(),
+            sounds: false,
+        };
         async_stream::stream! {
-            let mut begun: VecDeque<Pieces> = VecDeque::new();
-            let mut listener = Listener::default();
-            loop {
-                while begun.len() <= self.ahead && let Some(text) = waiting.pop_front() {
-                    let unplayed = self.is_heard.then(|| listener.unplayed());
-                    listener.will_hear(&text);
-                    begun.push_back(self.begin(SpeechRequest { text, voice: voice.clone(), speed, unplayed }));
-                }
-                let Some(mut pieces) = begun.pop_front() else { return };
+            while let Some(mut pieces) = course.next() {
                 // A chunk of its own each time: an engine may change its rate between two.
                 let mut converted: Option<(SampleRate, Resampler)> = None;
                 while let Some(piece) = pieces.recv().await {
@@ -100,7 +75,7 @@ impl Speaking {
                             return;
                         }
                     };
-                    listener.hears(piece.duration());
+                    course.heard(&piece);
                     let (_, resampler) = match &mut converted {
                         Some(known) if known.0 == piece.rate => known,
                         slot => slot.insert((piece.rate, Resampler::new(piece.rate, RATE))),
@@ -118,30 +93,93 @@ impl Speaking {
                         yield Ok(Spoken::Sound(samples));
                     }
                 }
-                listener.heard_chunk();
+                course.listener.heard_chunk();
                 yield Ok(Spoken::ChunkEnd);
             }
         }
     }
+}
 
-    fn begin(&self, request: SpeechRequest) -> Pieces {
+/// How far a text is.
+struct Course {
+    speaking: Speaking,
+    voice: String,
+    speed: f32,
+    /// Chunks that nobody has begun.
+    waiting: VecDeque<String>,
+    /// Those begun ahead.
+    begun: VecDeque<Pieces>,
+    listener: Listener,
+    sounds: bool,
+}
+
+impl Course {
+    /// The chunk to listen to.
+    fn next(&mut self) -> Option<Pieces> {
+        self.begun.pop_front().or_else(|| self.begin())
+    }
+
+    /// Takes note of a piece, and begins what comes behind it where there is room: not before, for others wait for their first
+    /// sound.
+    fn heard(&mut self, piece: &Pcm) {
+        self.listener.hears(piece.duration());
+        self.sounds = true;
+        while self.begun.len() < self.speaking.ahead && self.speaking.tts.waiting() < ROOM {
+            let Some(pieces) = self.begin() else { return };
+            self.begun.push_back(pieces);
+        }
+    }
+
+    /// Begins the next chunk, if there is one.
+    fn begin(&mut self) -> Option<Pieces> {
+        let text = self.waiting.pop_front()?;
+        let unplayed = self.speaking.is_heard.then(|| self.listener.unplayed());
+        self.listener.will_hear(&text);
+        let patience = match unplayed {
+            // Jobs have patience of their own, and take the engine anew.
+            None => Duration::ZERO,
+            Some(unplayed) => unplayed + if self.sounds { BEHIND_SOUND } else { BEFORE_SOUND },
+        };
+        let request = SpeechRequest { text, voice: self.voice.clone(), speed: self.speed, unplayed };
         let (sender, pieces) = mpsc::channel(PIECES);
-        let mut stream = self.tts.speak(request);
-        self.tasks.spawn(async move {
-            loop {
-                let piece = tokio::select! {
-                    // Whoever listened has gone.
-                    () = sender.closed() => return,
-                    piece = stream.next() => piece,
-                };
-                let Some(piece) = piece else { return };
-                let is_last = piece.is_err();
-                if sender.send(piece).await.is_err() || is_last {
-                    return;
-                }
+        let tts = self.speaking.tts.clone();
+        self.speaking.tasks.spawn(async move {
+            tokio::select! {
+                // Whoever listened has gone.
+                () = sender.closed() => {}
+                () = read(&*tts, request, Patience::of(patience), &sender) => {}
             }
         });
-        pieces
+        Some(pieces)
+    }
+}
+
+/// Hands over a chunk's pieces, its error the last of them. What finds no place is asked for again.
+async fn read(tts: &dyn Tts, request: SpeechRequest, patience: Patience, pieces: &mpsc::Sender<Result<Pcm, TtsError>>) {
+    let begun = Instant::now();
+    loop {
+        let unplayed = request.unplayed.map(|unplayed| unplayed.saturating_sub(begun.elapsed()));
+        let mut stream = tts.speak(SpeechRequest { unplayed, ..request.clone() });
+        let mut next = stream.next().await;
+        if let Some(Err(error)) = &next
+            && is_busy(error)
+        {
+            drop(stream);
+            if patience.wait().await {
+                continue;
+            }
+            // Whether anybody takes it is theirs.
+            let _ = pieces.send(next.expect("it was just looked at")).await;
+            return;
+        }
+        while let Some(piece) = next {
+            let is_last = piece.is_err();
+            if pieces.send(piece).await.is_err() || is_last {
+                return;
+            }
+            next = stream.next().await;
+        }
+        return;
     }
 }
 
@@ -152,6 +190,7 @@ mod tests {
     use crate::tts::Voice;
     use futures_util::stream::{self, BoxStream};
     use std::pin::pin;
+    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::sync::Semaphore;
 
@@ -161,7 +200,15 @@ mod tests {
         gate: Arc<Semaphore>,
         begun: Arc<AtomicUsize>,
         alive: Arc<AtomicUsize>,
+        waiting: usize,
+        /// So many tries of the second chunk find no place.
+        n_busy: Arc<AtomicUsize>,
+        /// What the listeners were said to have to hear.
+        unplayed: Arc<Mutex<Vec<Duration>>>,
     }
+
+    /// How long a try takes that finds no place.
+    const TRY: Duration = Duration::from_secs(10);
 
     struct Alive(Arc<AtomicUsize>);
 
@@ -180,6 +227,10 @@ mod tests {
             &[]
         }
 
+        fn waiting(&self) -> usize {
+            self.waiting
+        }
+
         fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
             let this = self.clone();
             stream::once(async move {
@@ -187,6 +238,12 @@ mod tests {
                 this.alive.fetch_add(1, Ordering::SeqCst);
                 let _alive = Alive(this.alive.clone());
                 let n = request.text.parse().map_err(|_| TtsError::Unavailable("no number".into()))?;
+                this.unplayed.lock().expect("no panic").extend(request.unplayed);
+                let one_less = |n: usize| n.checked_sub(1);
+                if n == 1 && this.n_busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+                    tokio::time::sleep(TRY).await;
+                    return Err(TtsError::Timeout(TRY));
+                }
                 this.gate.acquire().await.expect("open").forget();
                 Ok(Pcm { rate: RATE, samples: vec![n; 3] })
             })
@@ -195,7 +252,14 @@ mod tests {
     }
 
     fn engine(permits: usize) -> Counting {
-        Counting { gate: Arc::new(Semaphore::new(permits)), begun: Arc::default(), alive: Arc::default() }
+        Counting {
+            gate: Arc::new(Semaphore::new(permits)),
+            begun: Arc::default(),
+            alive: Arc::default(),
+            waiting: 0,
+            n_busy: Arc::default(),
+            unplayed: Arc::default(),
+        }
     }
 
     fn speak(tts: &Counting, chunks: &[&str], from: usize) -> impl Stream<Item = Result<Spoken, TtsError>> + use<> {
@@ -208,6 +272,7 @@ mod tests {
             format: FileFormat::Pcm,
             as_events: false,
             model: None,
+            is_own_voice: false,
         };
         Speaking { tts: Arc::new(tts.clone()), tasks: TaskTracker::new(), ahead: 1, is_heard: true }.speak(&wish, from)
     }
@@ -231,18 +296,44 @@ mod tests {
         assert_eq!(tts.begun.load(Ordering::SeqCst), 2, "the one that is heard and one ahead");
     }
 
+    #[tokio::test]
+    async fn none_is_begun_ahead_of_those_who_wait_for_the_engine() {
+        for (waiting, n_begun) in [(ROOM - 1, 2), (ROOM, 1)] {
+            let tts = Counting { waiting, ..engine(1) };
+            let mut stream = pin!(speak(&tts, &["0", "2", "3"], 0));
+            stream.next().await.expect("sound").expect("no error");
+            settled().await;
+            assert_eq!(tts.begun.load(Ordering::SeqCst), n_begun, "{waiting} wait");
+        }
+        let tts = engine(0);
+        let mut stream = pin!(speak(&tts, &["0", "2"], 0));
+        assert!(futures_util::poll!(stream.next()).is_pending());
+        settled().await;
+        assert_eq!(tts.begun.load(Ordering::SeqCst), 1, "nor before the first sound");
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn what_is_still_to_be_heard_is_what_was_made_and_estimated_less_what_was_played() {
-        let (ms, mut listener) = (Duration::from_millis, Listener::default());
-        assert_eq!(listener.unplayed(), ms(0));
-        listener.will_hear("0123456789");
-        assert_eq!(listener.unplayed(), ms(600));
-        listener.hears(ms(500));
-        listener.heard_chunk();
-        tokio::time::advance(ms(200)).await;
-        assert_eq!(listener.unplayed(), ms(300));
-        tokio::time::advance(ms(900)).await;
-        assert_eq!(listener.unplayed(), ms(0));
+    async fn a_chunk_that_finds_no_place_behind_a_sound_is_asked_for_again() {
+        let tts = engine(9);
+        tts.n_busy.store(3, Ordering::SeqCst);
+        let all: Vec<_> = speak(&tts, &["0", "1", "2"], 0).map(|spoken| spoken.expect("no error")).collect().await;
+        let expect = (0..3).flat_map(|n| [Spoken::Sound(vec![n; 3]), Spoken::ChunkEnd]).collect::<Vec<_>>();
+        assert_eq!(all, expect);
+        assert_eq!(tts.unplayed.lock().expect("no panic").last(), Some(&Duration::ZERO), "and is urgent by then");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_wait_for_a_place_ends_sooner_before_a_sound() {
+        for (chunks, n_before) in [(&["0", "1"][..], 2), (&["1"], 0)] {
+            let tts = engine(9);
+            tts.n_busy.store(usize::MAX, Ordering::SeqCst);
+            let began = Instant::now();
+            let mut all: Vec<_> = speak(&tts, chunks, 0).collect().await;
+            assert!(matches!(all.pop(), Some(Err(TtsError::Timeout(_)))));
+            assert_eq!(all.len(), n_before);
+            let most = if n_before == 0 { BEFORE_SOUND } else { BEHIND_SOUND + Duration::from_secs(1) } + TRY;
+            assert!((most - 2 * TRY..=most).contains(&began.elapsed()), "{:?}", began.elapsed());
+        }
     }
 
     #[tokio::test]

@@ -6,8 +6,9 @@
 use super::cutting::Stretch;
 use super::error::ApiError;
 use super::form::Form;
-use super::listening;
+use super::listening::{self, Stretches};
 use super::metering::Metered;
+use super::patience::Patience;
 use super::written::Written;
 use crate::server::app::App;
 use crate::session::Engines;
@@ -22,12 +23,15 @@ use axum::response::{IntoResponse, Response};
 use futures_util::Stream;
 use serde_json::{Value, json};
 use std::convert::Infallible;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
+/// What a stretch may take beyond `stt.timeout_ms`, in its own lengths: slower is of no use to anybody.
+const TIMES_ITS_LENGTH: u32 = 8;
+/// How long a stretch asks for a decoder again that is refused it. Waiting in line has no end but the client's.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Audio that an engine is given at a time: a tenth of a second, as a microphone would.
 const PIECE: usize = RATE.hz() as usize / 10;
 
@@ -83,7 +87,9 @@ fn ended<E: Into<ApiError>>(metered: Metered, error: E) -> Response {
 /// One audio being written down.
 struct Listening {
     stt: Arc<dyn Stt>,
-    stretches: mpsc::Receiver<Result<Stretch, ApiError>>,
+    stretches: Stretches,
+    /// Places of files among the decoders.
+    decoders: Option<Arc<Semaphore>>,
     form: Form,
     duration: Duration,
     options: SttOptions,
@@ -103,7 +109,10 @@ impl Listening {
             temperature: form.temperature,
             ..SttOptions::default()
         };
+        // A server elsewhere has decoders of its own.
+        let is_remote = engines.stt.name() == "openai";
         Self {
+            decoders: (!is_remote).then(|| app.speech.decoders.clone()),
             stt: engines.stt,
             stretches,
             form,
@@ -116,25 +125,42 @@ impl Listening {
 
     /// Writes down the next stretch; what it adds to the text. `None`: that was all.
     async fn next(&mut self) -> Result<Option<String>, ApiError> {
-        let Some(stretch) = self.stretches.recv().await else { return Ok(None) };
-        let Stretch { start, pcm } = stretch?;
+        let Some(Stretch { start, pcm }) = self.stretches.next().await? else { return Ok(None) };
         let n = Samples(pcm.len() as u64);
         let mut transcript = self.transcribe(&pcm).await?;
         self.options.speaker = transcript.speaker.take().or_else(|| self.options.speaker.take());
         Ok(Some(self.written.add(transcript, start, n)))
     }
 
-    /// No step may take longer than an utterance of a session may.
-    async fn transcribe(&self, pcm: &[i16]) -> Result<Transcript, SttError> {
-        let mut utterance = self.within(self.stt.open(self.options.clone())).await?;
-        for piece in pcm.chunks(PIECE) {
-            self.within(utterance.push(piece.to_vec())).await?;
+    /// Waits for a decoder for as long as the client does.
+    async fn transcribe(&self, pcm: &[i16]) -> Result<Transcript, ApiError> {
+        let _place = match &self.decoders {
+            Some(decoders) => Some(decoders.acquire().await.expect("the semaphore is never closed")),
+            None => None,
+        };
+        let patience = Patience::of(PATIENCE);
+        loop {
+            match self.attempt(pcm).await {
+                Err(SttError::Busy { .. }) if patience.wait().await => {}
+                Err(error @ SttError::Timeout(_)) => {
+                    tracing::warn!(%error, engine = self.stt.name(), "the engine is too slow for a stretch of a file");
+                    return Err(ApiError::too_slow(self.stt.name(), &error));
+                }
+                done => return Ok(done?),
+            }
         }
-        self.within(utterance.finish()).await
     }
 
-    async fn within<T>(&self, work: impl Future<Output = Result<T, SttError>>) -> Result<T, SttError> {
-        timeout(self.patience, work).await.unwrap_or(Err(SttError::Timeout(self.patience)))
+    async fn attempt(&self, pcm: &[i16]) -> Result<Transcript, SttError> {
+        let mut utterance = self.stt.open(self.options.clone()).await?;
+        let most = self.patience + Samples(pcm.len() as u64).duration(RATE) * TIMES_ITS_LENGTH;
+        let work = async {
+            for piece in pcm.chunks(PIECE) {
+                utterance.push(piece.to_vec()).await?;
+            }
+            utterance.finish().await
+        };
+        timeout(most, work).await.unwrap_or(Err(SttError::Timeout(most)))
     }
 }
 
@@ -168,5 +194,123 @@ fn events(
             done["logprobs"] = listening.written.logprobs().into();
         }
         yield event(done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stt::SttUtterance;
+    use crate::stt::fake::FakeStt;
+    use crate::vad::fake::FakeVad;
+    use futures_util::FutureExt;
+    use futures_util::future::{BoxFuture, ready};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A fake whose decoders are refused so many times, and which counts those that are out.
+    #[derive(Default)]
+    struct Decoders {
+        fake: FakeStt,
+        n_refused: AtomicUsize,
+        out: Arc<AtomicUsize>,
+        most_out: Arc<AtomicUsize>,
+    }
+
+    struct Decoder {
+        utterance: Box<dyn SttUtterance>,
+        out: Arc<AtomicUsize>,
+    }
+
+    impl Stt for Decoders {
+        fn name(&self) -> &str {
+            "counted"
+        }
+
+        fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+            let one_less = |n: usize| n.checked_sub(1);
+            if self.n_refused.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
+                return ready(Err(SttError::Busy { waiting: 64 })).boxed();
+            }
+            let (opening, out, most_out) = (self.fake.open(options), self.out.clone(), self.most_out.clone());
+            let open = async move {
+                let utterance = opening.await?;
+                most_out.fetch_max(out.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                Ok(Box::new(Decoder { utterance, out }) as Box<dyn SttUtterance>)
+            };
+            open.boxed()
+        }
+    }
+
+    impl SttUtterance for Decoder {
+        fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+            self.utterance.push(pcm)
+        }
+
+        fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+            self.utterance.partial()
+        }
+
+        fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+            self.utterance.guess()
+        }
+
+        fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+            let Self { utterance, out } = *self;
+            let finish = async move {
+                let heard = utterance.finish().await;
+                out.fetch_sub(1, Ordering::SeqCst);
+                heard
+            };
+            finish.boxed()
+        }
+    }
+
+    const SECONDS: fn(u64) -> Duration = Duration::from_secs;
+    /// A stretch of ten seconds.
+    static STRETCH: [i16; 160_000] = [1; 160_000];
+
+    fn listening(stt: Decoders, n_places: usize) -> Listening {
+        Listening {
+            stt: Arc::new(stt),
+            stretches: listening::stretches(bytes::Bytes::new(), SECONDS(1), Arc::new(FakeVad)),
+            decoders: Some(Arc::new(Semaphore::new(n_places))),
+            form: Form::default(),
+            duration: SECONDS(10),
+            options: SttOptions::default(),
+            patience: SECONDS(15),
+            written: Written::default(),
+        }
+    }
+
+    fn slow(seconds: u64) -> Decoders {
+        Decoders { fake: FakeStt::hears(["all of it"]).delayed(SECONDS(seconds)), ..Decoders::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stretch_may_take_longer_the_longer_it_is() {
+        let heard = listening(slow(90), 1).transcribe(&STRETCH).await.expect("heard");
+        assert_eq!(heard.text, "all of it");
+        let error = listening(slow(96), 1).transcribe(&STRETCH).await.expect_err("too slow");
+        assert_eq!(error.code, "engine_too_slow");
+        assert!(error.message.contains("'counted'"), "{}", error.message);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_refused_a_decoder_asks_again() {
+        let stt = Decoders { n_refused: AtomicUsize::new(100), ..slow(0) };
+        assert_eq!(listening(stt, 1).transcribe(&STRETCH).await.expect("heard").text, "all of it");
+        let stt = Decoders { n_refused: AtomicUsize::new(usize::MAX), ..slow(0) };
+        assert!(listening(stt, 1).transcribe(&STRETCH).await.expect_err("given up").is_busy());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn files_take_so_many_decoders_and_wait_for_them_however_long() {
+        let listening = listening(slow(90), 3);
+        let most_out = Arc::new(AtomicUsize::new(0));
+        let stt = Decoders { most_out: most_out.clone(), ..slow(90) };
+        let listening = Listening { stt: Arc::new(stt), ..listening };
+        let all = futures_util::future::join_all((0..12).map(|_| listening.transcribe(&STRETCH))).await;
+        assert_eq!(all.iter().filter(|heard| heard.is_ok()).count(), 12);
+        assert_eq!(most_out.load(Ordering::SeqCst), 3);
     }
 }

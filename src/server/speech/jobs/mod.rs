@@ -1,7 +1,7 @@
 //! Long texts as jobs: asked for at once, spoken in the background, fetched when they are done, across restarts.
 //!
 //! [`Jobs`] is what the handlers and the workers share: the [`store`] on a thread of its own, and the jobs under way. A hub
-//! opens its store when the first job comes, or at start where the folder holds jobs already.
+//! opens its store when the first job comes, or at start where the folder holds jobs already. Looking for jobs makes none.
 
 mod job;
 mod routes;
@@ -18,11 +18,14 @@ use axum::http::StatusCode;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{Bounds, Store, StoreError};
 use tokio::sync::{Notify, OnceCell};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+/// How long the metrics wait for the store.
+const SOON: Duration = Duration::from_secs(1);
 /// Requests that wait for the store; each takes about a millisecond of it.
 const WAITING: usize = 256;
 
@@ -67,10 +70,9 @@ impl Jobs {
         if self.is_off() {
             return;
         }
-        if Store::is_in(&self.folder)
-            && let Err(error) = self.opened().await
-        {
-            tracing::warn!(folder = %self.folder.display(), error = error.message, "the jobs cannot be worked on");
+        if self.are_some().await.unwrap_or_default() {
+            // Why they cannot be worked on is told where it happens.
+            let _ = self.opened().await;
         }
         while self.store.get().is_none() {
             tokio::select! {
@@ -88,11 +90,11 @@ impl Jobs {
         }
     }
 
-    /// Jobs that wait or are worked on; none before there was one.
-    pub(in crate::server) async fn depth(&self) -> usize {
+    /// Jobs that wait or are worked on, none before there was one; `None` where the store does not say so soon.
+    pub(in crate::server) async fn depth(&self) -> Option<usize> {
         match self.store.get() {
-            Some(_) => self.with(|store| store.n_open()).await.unwrap_or_default(),
-            None => 0,
+            Some(_) => timeout(SOON, self.with(|store| store.n_open())).await.ok()?.ok(),
+            None => Some(0),
         }
     }
 
@@ -100,19 +102,30 @@ impl Jobs {
         self.folder.as_os_str().is_empty()
     }
 
+    /// Whether there ever was a job here. Nothing is made by asking.
+    async fn are_some(&self) -> Result<bool, ApiError> {
+        if self.is_off() {
+            return Err(disabled());
+        }
+        if self.store.initialized() {
+            return Ok(true);
+        }
+        // What cannot be looked for may be there: opening it says what is wrong.
+        Ok(tokio::fs::try_exists(Store::database(&self.folder)).await.unwrap_or(true))
+    }
+
     /// The store, opened now where it was not. Loading it takes milliseconds, on a thread for such work.
     async fn opened(&self) -> Result<&Lane, ApiError> {
         if self.is_off() {
-            let message = "There are no jobs on this server: speech.jobs_dir names no folder.";
-            return Err(ApiError::with(StatusCode::NOT_FOUND, "jobs_disabled", message));
+            return Err(disabled());
         }
         let open = async || {
             let (folder, bounds) = (self.folder.clone(), self.bounds);
             let start = move || Pool::start("jobs", 1, WAITING, move || Store::open(&folder, bounds).map(Some));
             let lane = tokio::task::spawn_blocking(start).await.map_err(|error| ApiError::failed(error.to_string()))?;
             lane.map_err(|error| {
-                tracing::warn!(%error, "the jobs' store cannot be opened");
-                ApiError::overloaded(format!("The jobs' store cannot be opened: {error}."))
+                tracing::warn!(folder = %self.folder.display(), %error, "the jobs' store cannot be opened");
+                not_opened(&error)
             })
         };
         let was_open = self.store.initialized();
@@ -121,6 +134,15 @@ impl Jobs {
             self.opened.notify_one();
         }
         Ok(lane)
+    }
+
+    /// Does something with the jobs that are there; nothing is made where there never was one.
+    async fn with_those<T, F>(&self, work: F) -> Result<T, ApiError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Store) -> Result<T, StoreError> + Send + 'static,
+    {
+        if self.are_some().await? { self.with(work).await } else { Err(told(&StoreError::Gone)) }
     }
 
     /// Does something with the store, on its thread. Once begun it is done, even if nobody waits for it any more.
@@ -134,25 +156,107 @@ impl Jobs {
         let done =
             lease.run(|store| store.as_mut().map(work)).await.map_err(|error| ApiError::failed(error.to_string()))?;
         let done = done.ok_or_else(|| ApiError::overloaded("The server is about to stop."))?;
-        done.map_err(|error| match error {
-            StoreError::Gone => {
-                ApiError::with(StatusCode::NOT_FOUND, "job_not_found", "There is no such job, or not any more.")
-            }
-            StoreError::TooMany(_) => ApiError::with(
-                StatusCode::TOO_MANY_REQUESTS,
-                "too_many_jobs",
-                format!("Too many: {error}. Try again later."),
-            ),
-            other => {
-                tracing::warn!(error = %other, "the jobs' store failed");
-                let failure = other.failure();
-                ApiError::with(StatusCode::INSUFFICIENT_STORAGE, "storage_failed", failure.message)
-            }
-        })
+        done.map_err(|error| told(&error))
+    }
+}
+
+fn disabled() -> ApiError {
+    let message = "There are no jobs on this server: speech.jobs_dir names no folder.";
+    ApiError::with(StatusCode::NOT_FOUND, "jobs_disabled", message)
+}
+
+/// What a client is told of a store that cannot be opened: where it lies is nobody's business.
+fn not_opened(error: &StoreError) -> ApiError {
+    if matches!(error, StoreError::Taken(_)) {
+        return ApiError::overloaded("Another hub works on the jobs of this server.");
+    }
+    let message = "The jobs of this server cannot be opened; its log says why. Another try does not help.";
+    ApiError::with(StatusCode::INTERNAL_SERVER_ERROR, "jobs_unavailable", message)
+}
+
+/// What a client is told of an open store's error.
+fn told(error: &StoreError) -> ApiError {
+    match error {
+        StoreError::Gone => {
+            ApiError::with(StatusCode::NOT_FOUND, "job_not_found", "There is no such job, or not any more.")
+        }
+        StoreError::TooMany(_) => {
+            let message = format!("Too many: {error}. Try again later.");
+            ApiError::with(StatusCode::TOO_MANY_REQUESTS, "too_many_jobs", message)
+        }
+        other => {
+            tracing::warn!(error = %other, "the jobs' store failed");
+            ApiError::with(StatusCode::INSUFFICIENT_STORAGE, "storage_failed", other.failure().message)
+        }
     }
 }
 
 /// Unix seconds.
 fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::speech::error::ApiError;
+    use axum::response::IntoResponse;
+    use std::path::Path;
+
+    fn jobs(folder: &Path) -> Jobs {
+        Jobs::new(&SpeechConfig { jobs_dir: folder.to_str().expect("text").into(), ..SpeechConfig::default() })
+    }
+
+    #[tokio::test]
+    async fn who_looks_for_jobs_makes_none() {
+        let parent = tempfile::tempdir().expect("a folder");
+        let folder = parent.path().join("jobs");
+        let jobs = jobs(&folder);
+        assert_eq!(jobs.are_some().await, Ok(false));
+        let looked: Result<_, ApiError> = jobs.with_those(|store| store.job("job_a")).await;
+        assert_eq!(looked.expect_err("there is none").code, "job_not_found");
+        assert!(!folder.exists());
+        jobs.opened().await.expect("made");
+        assert_eq!(jobs.are_some().await, Ok(true));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_will_never_open_invites_nobody_to_try_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::write(Store::database(folder.path()), "no database at all, and longer than a header of one")
+            .expect("written");
+        let error = jobs(folder.path()).opened().await.err().expect("refused");
+        assert_eq!((error.code, error.is_busy()), ("jobs_unavailable", false));
+        let response = error.into_response();
+        assert_eq!(response.headers()["x-should-retry"], "false");
+        assert!(!response.headers().contains_key("retry-after"));
+    }
+
+    #[tokio::test]
+    async fn another_hubs_store_is_refused_without_its_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let first = jobs(folder.path());
+        first.opened().await.expect("made");
+        let error = jobs(folder.path()).opened().await.err().expect("taken");
+        assert!(error.is_busy() && !error.message.contains('/'), "{error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_metrics_do_not_wait_for_a_store_that_hangs() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let jobs = jobs(folder.path());
+        assert_eq!(jobs.depth().await, Some(0));
+        jobs.opened().await.expect("made");
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let hangs = jobs.with(move |_| {
+            let _ = wait.recv();
+            Ok(())
+        });
+        let depth = async {
+            let depth = jobs.depth().await;
+            drop(go);
+            depth
+        };
+        assert_eq!(tokio::join!(hangs, depth).1, None);
+    }
 }

@@ -1,10 +1,10 @@
 //! `/v1/audio/speech/jobs`: ask, look, fetch, remove.
 
 use super::job::{Job, PREFIX, Status};
-use super::{Jobs, now};
+use super::{Jobs, Store, now};
 use crate::server::app::App;
 use crate::server::speech::error::ApiError;
-use crate::server::speech::request::Judge;
+use crate::server::speech::request::{self, Longest};
 use crate::server::speech::{MAX_JSON_BYTES, body_of, chosen};
 use crate::units::IdMint;
 use axum::body::Body;
@@ -46,16 +46,9 @@ async fn create(State(app): State<Arc<App>>, request: Request) -> Result<Respons
     let (speech, jobs) = (&app.speech, &app.speech.jobs);
     let _place = speech.admit()?;
     let body = body_of(request, MAX_JSON_BYTES).await?;
-    let max_chars = speech.config.max_job_chars;
+    let longest = Longest { chars: speech.config.max_job_chars, if_longer: " (speech.max_job_chars)" };
     let chosen = chosen::for_body(&app, &body).await?;
-    let judge = Judge {
-        engines: &chosen.engines,
-        names: &chosen.names,
-        model: chosen.model.as_deref(),
-        max_chars,
-        if_longer: " (speech.max_job_chars)",
-    };
-    let wish = judge.read(&body)?;
+    let (_, wish) = request::read(chosen, body, longest).await?;
     let id = IdMint::new(rand::random()).next(PREFIX.trim_end_matches('_'));
     let job = jobs.with(move |store| store.add(&id, &wish, now())).await?;
     jobs.work.notify_one();
@@ -65,7 +58,7 @@ async fn create(State(app): State<Arc<App>>, request: Request) -> Result<Respons
 
 async fn look(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, ApiError> {
     let jobs = &app.speech.jobs;
-    let job = jobs.with(move |store| store.job(&id)).await?;
+    let job = jobs.with_those(move |store| store.job(&id)).await?;
     Ok(Json(job.json(jobs.bounds.keep_s)).into_response())
 }
 
@@ -73,7 +66,8 @@ async fn list(State(app): State<Arc<App>>, Query(wanted): Query<Wanted>) -> Resu
     let jobs = &app.speech.jobs;
     let n = wanted.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
     // One more tells whether there are more.
-    let mut found = jobs.with(move |store| store.list(wanted.after.as_deref(), n + 1)).await?;
+    let list = move |store: &mut Store| store.list(wanted.after.as_deref(), n + 1);
+    let mut found = if jobs.are_some().await? { jobs.with(list).await? } else { Vec::new() };
     let has_more = found.len() > n;
     found.truncate(n);
     let data: Vec<_> = found.iter().map(|job| job.json(jobs.bounds.keep_s)).collect();
@@ -84,7 +78,7 @@ async fn list(State(app): State<Arc<App>>, Query(wanted): Query<Wanted>) -> Resu
 async fn remove(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, ApiError> {
     let jobs = &app.speech.jobs;
     let (asked, deleted) = (id.clone(), json!({"id": id, "object": "audio.speech.job", "deleted": true}));
-    jobs.with(move |store| store.delete(&asked)).await?;
+    jobs.with_those(move |store| store.delete(&asked)).await?;
     if let Some(running) = jobs.running.lock().expect("no panic while locked").get(&id) {
         running.cancel();
     }
@@ -95,7 +89,7 @@ async fn remove(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<R
 async fn fetch(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, ApiError> {
     let jobs: &Jobs = &app.speech.jobs;
     let (job, path) =
-        jobs.with(move |store| store.job(&id).map(|job| (job.clone(), store.file(&job.id, job.format)))).await?;
+        jobs.with_those(move |store| store.job(&id).map(|job| (job.clone(), store.file(&job.id, job.format)))).await?;
     match job.status {
         Status::Completed => {}
         Status::Failed => {

@@ -5,6 +5,8 @@
 //! takes its name, `ID.EXTENSION`, in one step and is told of afterwards, so that nothing half-written is ever served. One
 //! hub holds a folder at a time, by a lock on `lock`.
 
+mod tables;
+
 use super::super::request::Wish;
 use super::job::{Failure, Job, Status};
 use crate::audio::encode::FileFormat;
@@ -13,20 +15,11 @@ use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use tables::VERSION;
 
-/// The version of the tables. Version 1 knew no models; another one is refused.
-const VERSION: i64 = 2;
+const DATABASE: &str = "jobs.db";
 /// Bytes of a sample in `ID.pcm`.
 const SAMPLE: u64 = 2;
-
-const TABLES: &str = "
-CREATE TABLE IF NOT EXISTS jobs (
-    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, status TEXT NOT NULL, created INTEGER NOT NULL,
-    started INTEGER, ended INTEGER, chunks TEXT NOT NULL, n_chunks INTEGER NOT NULL, n_done INTEGER NOT NULL DEFAULT 0,
-    n_chars INTEGER NOT NULL, voice TEXT NOT NULL, speed REAL NOT NULL, format TEXT NOT NULL,
-    pcm_bytes INTEGER NOT NULL DEFAULT 0, file_bytes INTEGER NOT NULL DEFAULT 0, code TEXT, message TEXT, model TEXT
-);
-CREATE INDEX IF NOT EXISTS by_status ON jobs (status, seq);";
 
 const COLUMNS: &str = "id, status, created, started, ended, n_chunks, n_done, n_chars, voice, speed, format, pcm_bytes, file_bytes, code, message, model";
 
@@ -105,25 +98,16 @@ impl Store {
             TryLockError::WouldBlock => StoreError::Taken(folder.into()),
             TryLockError::Error(error) => error.into(),
         })?;
-        let db = Connection::open(folder.join("jobs.db"))?;
-        db.pragma_update(None, "journal_mode", "WAL")?;
-        db.pragma_update(None, "synchronous", "NORMAL")?;
-        match db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))? {
-            0 => db.execute_batch(TABLES)?,
-            1 => db.execute_batch("ALTER TABLE jobs ADD COLUMN model TEXT")?,
-            VERSION => {}
-            other => return Err(StoreError::Version(other)),
-        }
-        db.pragma_update(None, "user_version", VERSION)?;
+        let db = tables::open(&folder.join(DATABASE))?;
         db.execute("UPDATE jobs SET status = 'queued' WHERE status = 'running'", [])?;
         let store = Self { db, folder: folder.into(), bounds, unwritten: HashMap::new(), _lock: lock };
         store.remove_orphans()?;
         Ok(store)
     }
 
-    /// Whether a folder holds jobs.
-    pub(super) fn is_in(folder: &Path) -> bool {
-        folder.join("jobs.db").exists()
+    /// Where a folder that holds jobs has them.
+    pub(super) fn database(folder: &Path) -> PathBuf {
+        folder.join(DATABASE)
     }
 
     /// Puts a job at the end of the queue.
@@ -135,8 +119,11 @@ impl Store {
         self.sweep(now)?;
         let chunks = serde_json::to_string(&wish.chunks).expect("texts are JSON");
         self.db.execute(
-            "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, speed, format, model) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)",
-            params![id, now, chunks, wish.chunks.len() as i64, wish.n_chars as i64, wish.voice, wish.speed, wish.format.name(), wish.model],
+            "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, own_voice, speed, format, model) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            params![
+                id, now, chunks, wish.chunks.len() as i64, wish.n_chars as i64, wish.voice, wish.is_own_voice, wish.speed,
+                wish.format.name(), wish.model
+            ],
         )?;
         self.job(id)
     }
@@ -144,10 +131,10 @@ impl Store {
     /// The next job of the queue, now being worked on, and what it is to say.
     pub(super) fn take(&mut self, now: i64) -> Result<Option<(Job, Wish)>, StoreError> {
         self.sweep(now)?;
-        let next = "SELECT id, chunks FROM jobs WHERE status = 'queued' ORDER BY seq LIMIT 1";
-        let next: Option<(String, String)> =
-            self.db.query_row(next, [], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-        let Some((id, chunks)) = next else { return Ok(None) };
+        let next = "SELECT id, chunks, own_voice FROM jobs WHERE status = 'queued' ORDER BY seq LIMIT 1";
+        let next: Option<(String, String, bool)> =
+            self.db.query_row(next, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+        let Some((id, chunks, is_own_voice)) = next else { return Ok(None) };
         self.db.execute("UPDATE jobs SET status = 'running', started = ? WHERE id = ?", params![now, id])?;
         let mut job = self.job(&id)?;
         let there = fs::metadata(self.spool(&id)).map_or(0, |file| file.len());
@@ -159,7 +146,13 @@ impl Store {
         let chunks = serde_json::from_str(&chunks).unwrap_or_default();
         let (n_chars, voice, speed, format) = (job.n_chars, job.voice.clone(), job.speed, job.format);
         let model = job.model.clone();
-        Ok(Some((job, Wish { chunks, n_chars, voice, speed, format, as_events: false, model })))
+        Ok(Some((job, Wish { chunks, n_chars, voice, is_own_voice, speed, format, as_events: false, model })))
+    }
+
+    /// Lets another voice speak a job, from its beginning: one file has one voice.
+    pub(super) fn revoice(&mut self, id: &str, voice: &str) -> Result<(), StoreError> {
+        let sql = "UPDATE jobs SET voice = ?, n_done = 0, pcm_bytes = 0 WHERE id = ?";
+        if self.db.execute(sql, [voice, id])? == 0 { Err(StoreError::Gone) } else { Ok(()) }
     }
 
     /// Keeps a job's next chunk.
@@ -229,6 +222,12 @@ impl Store {
 
     /// Removes a job and all it has.
     pub(super) fn delete(&mut self, id: &str) -> Result<(), StoreError> {
+        self.remove(id)?;
+        tables::forget(&self.db);
+        Ok(())
+    }
+
+    fn remove(&mut self, id: &str) -> Result<(), StoreError> {
         if self.db.execute("DELETE FROM jobs WHERE id = ?", [id])? == 0 {
             return Err(StoreError::Gone);
         }
@@ -267,11 +266,20 @@ impl Store {
         let sql = "SELECT id FROM jobs WHERE ended <= ?";
         let old: Vec<String> =
             self.db.prepare(sql)?.query_map([now - self.bounds.keep_s], |row| row.get(0))?.collect::<Result<_, _>>()?;
-        old.iter().try_for_each(|id| self.delete(id))
+        old.iter().try_for_each(|id| self.remove(id))?;
+        if !old.is_empty() {
+            tables::forget(&self.db);
+        }
+        Ok(())
     }
 
-    /// Removes finished jobs, the oldest first, until so many bytes more fit.
+    /// Removes finished jobs, the oldest first, until so many bytes more fit; none where that would not suffice.
     fn make_room(&mut self, more: u64) -> Result<(), StoreError> {
+        let unfinished = "SELECT COALESCE(SUM(pcm_bytes), 0) FROM jobs WHERE status <> 'completed'";
+        let unfinished = self.db.query_row(unfinished, [], |row| row.get::<_, i64>(0))? as u64;
+        if unfinished + more > self.bounds.bytes {
+            return Err(StoreError::NoRoom);
+        }
         while self.bytes()? + more > self.bounds.bytes {
             let oldest = "SELECT id FROM jobs WHERE status = 'completed' ORDER BY ended, seq LIMIT 1";
             let oldest: Option<String> = self.db.query_row(oldest, [], |row| row.get(0)).optional()?;

@@ -6,28 +6,32 @@
 use super::job::{Failure, Job};
 use super::store::StoreError;
 use super::{Jobs, now};
-use crate::audio::encode::{Encoder, FileFormat};
+use crate::audio::encode::{Encoder, FileFormat, RATE};
+use crate::audio::wav;
 use crate::server::app::App;
 use crate::server::speech::chosen;
+use crate::server::speech::names::own_voice;
+use crate::server::speech::patience::{Patience, is_busy};
 use crate::server::speech::request::Wish;
 use crate::server::speech::speaking::{Speaking, Spoken};
 use crate::telemetry::Endpoint;
-use crate::tts::TtsError;
+use crate::units::Samples;
 use futures_util::StreamExt;
 use std::fs::File;
-use std::io::{BufWriter, Read, Write};
+use std::io::{BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 /// How long an idle worker sleeps before it looks for what has been kept too long.
 const SWEEP: Duration = Duration::from_secs(600);
-/// How long a job waits for an engine that has no place for it, and how often in a row.
-const RETRY: Duration = Duration::from_secs(1);
-const RETRIES: u32 = 120;
+/// How long an idle worker sleeps when the store failed.
+const AGAIN: Duration = Duration::from_secs(30);
+/// How long a job waits for an engine that has no place for it, or for room to load its model, in one go.
+const PATIENCE: Duration = Duration::from_secs(1_200);
 /// Samples that are encoded in one go.
 const BLOCK: usize = 1 << 15;
 
@@ -42,7 +46,7 @@ pub(super) async fn run(jobs: &Jobs, app: &Arc<App>) {
             }
             Ok(None) => SWEEP,
             // Told where it happened; another try may find the disk in a better state.
-            Err(_) => 30 * RETRY,
+            Err(_) => AGAIN,
         };
         tokio::select! {
             _ = timeout(idle, jobs.work.notified()) => {}
@@ -64,7 +68,7 @@ async fn work(jobs: &Jobs, app: &Arc<App>, job: Job, wish: Wish) {
     let _stops_encoding = deleted.clone().drop_guard();
     jobs.running.lock().expect("no panic while locked").insert(id.clone(), deleted.clone());
     let end = tokio::select! {
-        end = speak(jobs, app, job, &wish, &deleted) => Some(end),
+        end = speak(jobs, app, job, wish, &deleted) => Some(end),
         () = deleted.cancelled() => Some(End::Gone),
         () = app.setup.drain.cancelled() => None,
     };
@@ -89,15 +93,28 @@ async fn work(jobs: &Jobs, app: &Arc<App>, job: Job, wish: Wish) {
     app.setup.metrics.request(Endpoint::Job, outcome, begun.elapsed());
 }
 
-async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, wish: &Wish, cancel: &CancellationToken) -> End {
-    let mut retries = 0;
+async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: Wish, cancel: &CancellationToken) -> End {
+    let mut patience = Patience::of(PATIENCE);
     while job.n_done < wish.chunks.len() {
         let tts = match chosen::for_job(app, wish.model.as_deref()).await {
             Ok(tts) => tts,
+            Err(error) if error.is_busy() && patience.wait().await => continue,
             Err(error) => return End::Failed(Failure::new(error.code, error.message)),
         };
+        // The engine may be another than was asked for, or than spoke so far.
+        if let Err(why) = tts.check_voice(&wish.voice) {
+            if !wish.is_own_voice {
+                return End::Failed(Failure::new("voice_not_found", format!("Invalid 'voice': {why}.")));
+            }
+            wish.voice = own_voice(tts.as_ref(), &app.setup().voice);
+            let (id, voice) = (job.id.clone(), wish.voice.clone());
+            if let Some(end) = kept(jobs, move |store| store.revoice(&id, &voice)).await {
+                return end;
+            }
+            job.n_done = 0;
+        }
         let speaking = Speaking { tts, tasks: app.setup.tasks.clone(), ahead: 0, is_heard: false };
-        let mut sound = pin!(speaking.speak(wish, job.n_done));
+        let mut sound = pin!(speaking.speak(&wish, job.n_done));
         let mut chunk = Vec::new();
         let stopped = loop {
             match sound.next().await {
@@ -107,7 +124,7 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, wish: &Wish, cancel: &
                     if let Some(end) = kept(jobs, move |store| store.append(&id, &pcm, now())).await {
                         return end;
                     }
-                    (job.n_done, retries) = (job.n_done + 1, 0);
+                    (job.n_done, patience) = (job.n_done + 1, Patience::of(PATIENCE));
                 }
                 Some(Err(error)) => break Some(error),
                 None => break None,
@@ -115,10 +132,7 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, wish: &Wish, cancel: &
         };
         match stopped {
             None => {}
-            Some(TtsError::Overloaded { .. } | TtsError::Timeout(_)) if retries < RETRIES => {
-                retries += 1;
-                sleep(RETRY).await;
-            }
+            Some(error) if is_busy(&error) && patience.wait().await => {}
             Some(error) => return End::Failed(Failure::new("server_error", error.to_string())),
         }
     }
@@ -131,42 +145,42 @@ async fn finish(jobs: &Jobs, job: &Job, cancel: &CancellationToken) -> End {
     let place = jobs.with(move |store| Ok((store.spool(&id), store.job(&id)?.pcm_bytes))).await;
     let Ok((spool, n_bytes)) = place else { return End::Gone };
     // A name of its own: an encoder of a hub before this one may not have noticed yet that it is to stop.
-    let part = spool.with_extension(format!("{:08x}.part", rand::random::<u32>()));
-    let (format, cancel) = (job.format, cancel.clone());
-    let encode = {
-        let part = part.clone();
-        move || encode(&spool, &part, (n_bytes, format), &cancel)
-    };
+    let part = Part(spool.with_extension(format!("{:08x}.part", rand::random::<u32>())));
+    let (id, format, cancel) = (job.id.clone(), job.format, cancel.clone());
+    let encode = move || encode(&spool, part, (n_bytes, format), &cancel);
     let encoded = tokio::task::spawn_blocking(encode)
         .await
         .unwrap_or_else(|error| Err(StoreError::File(std::io::Error::other(error))));
-    let id = job.id.clone();
-    let end = match encoded {
+    match encoded {
         Err(error) => {
             tracing::warn!(%error, "a job's file could not be written");
             End::Failed(error.failure())
         }
-        Ok(()) => {
-            let part = part.clone();
-            kept(jobs, move |store| store.finish(&id, &part, now())).await.unwrap_or(End::Done)
-        }
-    };
-    if !matches!(end, End::Done) {
-        let _ = tokio::fs::remove_file(&part).await;
+        Ok(part) => kept(jobs, move |store| store.finish(&id, &part.0, now())).await.unwrap_or(End::Done),
     }
-    end
+}
+
+/// A file that is being written. Dropped, it goes, unless it was given its name meanwhile; whoever holds it last may be
+/// anybody, since who waits for it may be cancelled.
+struct Part(PathBuf);
+
+impl Drop for Part {
+    fn drop(&mut self) {
+        // It may never have been there.
+        let _ = std::fs::remove_file(&self.0);
+    }
 }
 
 fn encode(
     spool: &Path,
-    part: &PathBuf,
+    part: Part,
     (n_bytes, format): (u64, FileFormat),
     cancel: &CancellationToken,
-) -> Result<(), StoreError> {
+) -> Result<Part, StoreError> {
     let failed = |error: crate::audio::encode::EncodeError| std::io::Error::other(error);
     let mut encoder = Encoder::new(format).map_err(failed)?;
     let mut from = File::open(spool)?.take(n_bytes);
-    let mut to = BufWriter::new(File::create(part)?);
+    let mut to = BufWriter::new(File::create(&part.0)?);
     let (mut block, mut bytes) = (Vec::new(), Vec::new());
     loop {
         block.clear();
@@ -183,8 +197,15 @@ fn encode(
     }
     encoder.finish(&mut bytes).map_err(failed)?;
     to.write_all(&bytes)?;
-    to.into_inner().map_err(|error| error.into_error())?.sync_data()?;
-    Ok(())
+    let mut file = to.into_inner().map_err(|error| error.into_error())?;
+    if format == FileFormat::Wav {
+        // The header left before the length was known.
+        let n_samples = Samples((n_bytes - from.limit()) / 2);
+        file.rewind()?;
+        file.write_all(&wav::header(RATE, Some(n_samples)))?;
+    }
+    file.sync_data()?;
+    Ok(part)
 }
 
 /// Does it, and says how the job ends where it could not be done.
@@ -205,5 +226,45 @@ where
         Ok(Err((true, _))) => Some(End::Gone),
         Ok(Err((false, failure))) => Some(End::Failed(failure)),
         Err(error) => Some(End::Failed(Failure::new(error.code, error.message))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(folder: &Path) -> Vec<String> {
+        let files = std::fs::read_dir(folder).expect("there");
+        files.map(|entry| entry.expect("one").file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    /// A second of sound that is encoded; the folder it is in.
+    fn encoded(format: FileFormat, cancel: &CancellationToken) -> (tempfile::TempDir, Result<Part, StoreError>) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (spool, part) = (folder.path().join("job_a.pcm"), Part(folder.path().join("job_a.0.part")));
+        std::fs::write(&spool, vec![7; 48_000 + 99]).expect("written");
+        let done = encode(&spool, part, (48_000, format), cancel);
+        (folder, done)
+    }
+
+    #[test]
+    fn a_file_that_nobody_takes_is_removed() {
+        let (folder, done) = encoded(FileFormat::Mp3, &CancellationToken::new());
+        assert_eq!(files(folder.path()).len(), 2);
+        // As when the job is deleted while its file is written: nobody waits for what comes of it.
+        drop(done);
+        assert_eq!(files(folder.path()), ["job_a.pcm"]);
+        let cancelled = CancellationToken::new();
+        cancelled.cancel();
+        let (folder, done) = encoded(FileFormat::Mp3, &cancelled);
+        assert!(matches!(done, Err(StoreError::Gone)));
+        assert_eq!(files(folder.path()), ["job_a.pcm"]);
+    }
+
+    #[test]
+    fn a_finished_wav_file_says_how_long_it_is() {
+        let (_folder, done) = encoded(FileFormat::Wav, &CancellationToken::new());
+        let reader = hound::WavReader::open(&done.expect("encoded").0).expect("a header");
+        assert_eq!((reader.duration(), reader.spec().sample_rate), (24_000, 24_000));
     }
 }

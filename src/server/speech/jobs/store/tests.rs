@@ -10,6 +10,7 @@ fn wish(n_chunks: usize, format: FileFormat) -> Wish {
         chunks,
         n_chars: 7 * n_chunks,
         voice: "v".into(),
+        is_own_voice: true,
         speed: 1.5,
         format,
         as_events: false,
@@ -63,10 +64,72 @@ fn jobs_of_the_version_before_are_still_done() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
     store.add("job_a", &wish(1, FileFormat::Pcm), 0).expect("added");
-    store.db.execute_batch("ALTER TABLE jobs DROP COLUMN model; PRAGMA user_version = 1").expect("as it was");
+    let as_it_was =
+        "ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN model; PRAGMA user_version = 1";
+    store.db.execute_batch(as_it_was).expect("as it was");
     drop(store);
     let (_, taken) = open(folder.path()).take(1).expect("taken").expect("a job");
-    assert_eq!(taken, Wish { model: None, ..wish(1, FileFormat::Pcm) });
+    assert_eq!(taken, Wish { model: None, is_own_voice: false, ..wish(1, FileFormat::Pcm) });
+}
+
+#[test]
+fn tables_are_changed_whole_or_not_at_all() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = open(folder.path());
+    // The second of two changes cannot be made.
+    store.db.execute_batch("ALTER TABLE jobs DROP COLUMN model; PRAGMA user_version = 1").expect("set");
+    drop(store);
+    assert!(matches!(Store::open(folder.path(), BOUNDS), Err(StoreError::Database(_))));
+    let db = Connection::open(folder.path().join("jobs.db")).expect("opened");
+    assert!(db.prepare("SELECT model FROM jobs").is_err(), "nor was the first one");
+    let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0));
+    assert_eq!(version.expect("told"), 1);
+}
+
+#[test]
+fn another_voice_begins_anew() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    store.add("job_a", &wish(2, FileFormat::Pcm), 0).expect("added");
+    store.append("job_a", &[7; 100], 0).expect("kept");
+    store.revoice("job_a", "w").expect("changed");
+    store.append("job_a", &[8; 2], 0).expect("kept");
+    let job = store.job("job_a").expect("there");
+    assert_eq!((job.voice.as_str(), job.n_done, job.pcm_bytes), ("w", 1, 4));
+    assert_eq!(fs::read(store.spool("job_a")).expect("there"), [8, 0, 8, 0]);
+    assert!(matches!(store.revoice("job_b", "w"), Err(StoreError::Gone)));
+}
+
+#[test]
+fn a_deleted_text_is_nowhere_any_more() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    let secret = "a secret that nobody shall find";
+    // More than a page of it.
+    let chunks = vec![secret.to_owned(); 1_000];
+    store.add("job_a", &Wish { chunks, ..wish(1, FileFormat::Pcm) }, 0).expect("added");
+    let holds = |folder: &Path| {
+        let files = fs::read_dir(folder).expect("there").map(|entry| entry.expect("one").path());
+        files
+            .filter(|path| {
+                let bytes = fs::read(path).expect("read");
+                bytes.windows(secret.len()).any(|window| window == secret.as_bytes())
+            })
+            .count()
+    };
+    assert!(holds(folder.path()) > 0, "it is looked for where it would be");
+    store.delete("job_a").expect("deleted");
+    assert_eq!(holds(folder.path()), 0);
+    // Nor what a version before has deleted.
+    store.db.execute_batch("PRAGMA secure_delete = OFF").expect("set");
+    let chunks = vec![secret.to_owned(); 1_000];
+    store.add("job_b", &Wish { chunks, ..wish(1, FileFormat::Pcm) }, 0).expect("added");
+    store.delete("job_b").expect("deleted");
+    store.db.execute_batch("ALTER TABLE jobs DROP COLUMN own_voice; PRAGMA user_version = 2").expect("as it was");
+    drop(store);
+    assert!(holds(folder.path()) > 0, "it stands there");
+    drop(open(folder.path()));
+    assert_eq!(holds(folder.path()), 0);
 }
 
 #[test]
@@ -109,11 +172,11 @@ fn jobs_are_bounded_in_number_bytes_and_age() {
     assert!(!folder.path().join("job_1.mp3").exists());
     let full = store.append("job_3", &[0; 3_000], 30).expect_err("no room");
     assert_eq!(full.failure().code, "store_full");
-    assert_eq!(ids(&store), ["job_5", "job_4", "job_3"], "all that was finished has gone for it");
+    assert_eq!(ids(&store), ["job_5", "job_4", "job_3", "job_2"], "nothing that is finished has gone for it");
     store.fail("job_3", full.failure(), 40);
     assert!(!store.spool("job_3").exists());
     store.take(140).expect("taken");
-    assert_eq!(ids(&store), ["job_5", "job_4"], "it was kept for 100 s");
+    assert_eq!(ids(&store), ["job_5", "job_4"], "they were kept for 100 s");
     assert_eq!(store.list(Some("job_5"), 9).expect("listed").len(), 1);
 }
 

@@ -1,0 +1,57 @@
+//! The database of the jobs: its tables, and how those of versions before become them.
+
+use super::StoreError;
+use rusqlite::Connection;
+use std::path::Path;
+
+/// The version of the tables; one that is not told of here is refused.
+pub(super) const VERSION: i64 = 3;
+
+const TABLES: &str = "
+CREATE TABLE IF NOT EXISTS jobs (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, status TEXT NOT NULL, created INTEGER NOT NULL,
+    started INTEGER, ended INTEGER, chunks TEXT NOT NULL, n_chunks INTEGER NOT NULL, n_done INTEGER NOT NULL DEFAULT 0,
+    n_chars INTEGER NOT NULL, voice TEXT NOT NULL, speed REAL NOT NULL, format TEXT NOT NULL,
+    pcm_bytes INTEGER NOT NULL DEFAULT 0, file_bytes INTEGER NOT NULL DEFAULT 0, code TEXT, message TEXT, model TEXT,
+    own_voice INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX IF NOT EXISTS by_status ON jobs (status, seq);";
+
+/// Version 1 knew no models.
+const WITH_MODELS: &str = "ALTER TABLE jobs ADD COLUMN model TEXT;";
+/// Version 2 did not know which voices nobody had chosen; those it has count as chosen.
+const WITH_OWN_VOICES: &str = "ALTER TABLE jobs ADD COLUMN own_voice INTEGER NOT NULL DEFAULT 0;";
+
+/// Opens or makes the database; a change of its tables is made whole or not at all. What is deleted from it is overwritten.
+pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
+    let db = Connection::open(path)?;
+    db.pragma_update(None, "journal_mode", "WAL")?;
+    db.pragma_update(None, "synchronous", "NORMAL")?;
+    db.pragma_update(None, "secure_delete", "ON")?;
+    let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
+    let changes = match version {
+        0 => TABLES.to_owned(),
+        1 => [WITH_MODELS, WITH_OWN_VOICES].concat(),
+        2 => WITH_OWN_VOICES.to_owned(),
+        VERSION => return Ok(db),
+        other => return Err(StoreError::Version(other)),
+    };
+    // On an error the connection is closed, and with it the transaction undone.
+    db.execute_batch(&format!("BEGIN IMMEDIATE; {changes} PRAGMA user_version = {VERSION}; COMMIT"))?;
+    if version > 0 {
+        // What was deleted by versions before was not overwritten.
+        if let Err(error) = db.execute_batch("VACUUM") {
+            tracing::warn!(%error, "texts of deleted jobs may still stand in the jobs' database");
+        }
+        forget(&db);
+    }
+    Ok(db)
+}
+
+/// Takes what was deleted out of the log of changes too. Should it not be possible now, the next time does it.
+pub(super) fn forget(db: &Connection) {
+    let done = db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+    if let Err(error) = done {
+        tracing::debug!(%error, "the log of the jobs' database could not be emptied");
+    }
+}
