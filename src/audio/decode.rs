@@ -76,6 +76,8 @@ pub fn duration(file: Bytes, longest: Duration) -> Result<Duration, DecodeError>
 pub struct Decoder {
     track: Track,
     codec: Codec,
+    /// Which of the files in a row the codec is for.
+    link: u32,
     to: SampleRate,
     longest: Samples,
     resampler: Option<(SampleRate, Resampler)>,
@@ -100,6 +102,7 @@ impl Decoder {
         Ok(Self {
             track,
             codec,
+            link: 0,
             to,
             longest: to.samples_in(longest),
             resampler: None,
@@ -128,6 +131,10 @@ impl Decoder {
                 None => Err(DecodeError::Empty),
             };
         };
+        if self.link != self.track.link {
+            self.codec = codec(&self.track)?;
+            self.link = self.track.link;
+        }
         self.mono.clear();
         match self.decode(&packet) {
             Ok(from) => {
@@ -201,9 +208,11 @@ fn codec(track: &Track) -> Result<Codec, DecodeError> {
     Ok(Codec::Opus(Box::new(decoder), usize::from(pre_skip) / 3))
 }
 
-/// The first audio track of a file.
+/// The first audio track of a file, or of each where Ogg files stand one behind the other (radio stations write such ones).
 struct Track {
     reader: Box<dyn FormatReader>,
+    /// Which of the files in a row it is in.
+    link: u32,
     id: u32,
     time_base: Option<TimeBase>,
     parameters: AudioCodecParameters,
@@ -217,12 +226,8 @@ impl Track {
         let stream = MediaSourceStream::new(Box::new(Cursor::new(file)), Default::default());
         let (format, meta) = (FormatOptions::default(), MetadataOptions::default());
         let reader = symphonia::default::get_probe().probe(&Hint::new(), stream, format, meta).map_err(broken)?;
-        let track = reader.default_track(TrackType::Audio).ok_or_else(|| no_audio(&*reader))?;
-        let parameters = track.codec_params.as_ref().and_then(|parameters| parameters.audio()).cloned();
-        let parameters = parameters.ok_or_else(|| no_audio(&*reader))?;
-        let rate = parameters.sample_rate.and_then(TimeBase::try_from_recip);
-        let (id, time_base) = (track.id, track.time_base.or(rate));
-        Ok(Self { reader, id, time_base, parameters })
+        let (id, time_base, parameters) = first_audio(&*reader).ok_or_else(|| no_audio(&*reader))?;
+        Ok(Self { reader, link: 0, id, time_base, parameters })
     }
 
     /// The track's next packet. A file that ends in the middle of one ends before it.
@@ -231,7 +236,12 @@ impl Track {
             match self.reader.next_packet() {
                 Ok(Some(packet)) if packet.track_id == self.id => return Ok(Some(packet)),
                 Ok(Some(_)) => {}
-                Ok(None) | Err(Error::ResetRequired) => return Ok(None),
+                Ok(None) => return Ok(None),
+                Err(Error::ResetRequired) => {
+                    let Some(next) = first_audio(&*self.reader) else { return Ok(None) };
+                    (self.id, self.time_base, self.parameters) = next;
+                    self.link += 1;
+                }
                 Err(Error::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
                 Err(error) => return Err(DecodeError::Broken(error.to_string())),
             }
@@ -243,6 +253,14 @@ impl Track {
         let nanos = u128::from(n) * u128::from(base.numer.get()) * 1_000_000_000 / u128::from(base.denom.get());
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
+}
+
+/// The number of the first audio track, what a tick of it is, and how it is coded.
+fn first_audio(reader: &dyn FormatReader) -> Option<(u32, Option<TimeBase>, AudioCodecParameters)> {
+    let track = reader.default_track(TrackType::Audio)?;
+    let parameters = track.codec_params.as_ref()?.audio()?.clone();
+    let rate = parameters.sample_rate.and_then(TimeBase::try_from_recip);
+    Some((track.id, track.time_base.or(rate), parameters))
 }
 
 fn no_audio(reader: &dyn FormatReader) -> DecodeError {

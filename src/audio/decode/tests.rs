@@ -51,6 +51,20 @@ fn what_other_programs_write_is_read() {
 }
 
 #[test]
+fn ogg_files_one_behind_the_other_are_read_to_the_end() {
+    let [.., vorbis, opus, _, _] = FOREIGN.map(|(_, file)| file);
+    for (name, links) in [("vorbis", [vorbis; 3]), ("opus", [opus; 3]), ("both", [vorbis, opus, vorbis])] {
+        let file = Bytes::from(links.concat());
+        let told = duration(file.clone(), LONGEST).unwrap().as_secs_f64();
+        assert!((2.94..3.3).contains(&told), "{name}: {told} s");
+        let pcm = decode(file).unwrap();
+        assert!((46_800..52_500).contains(&pcm.len()), "{name}: {} samples", pcm.len());
+        let loud = |from: usize| pcm[from..from + 4_000].iter().any(|sample| sample.unsigned_abs() > 5_000);
+        assert!([6_000, 22_000, 38_000].into_iter().all(loud), "{name}: each sounds");
+    }
+}
+
+#[test]
 fn channels_are_mixed_and_rates_converted() {
     let spec = hound::WavSpec {
         channels: 2,
