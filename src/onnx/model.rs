@@ -68,6 +68,13 @@ impl Model {
         !matches!(self.session.try_lock(), Err(TryLockError::WouldBlock))
     }
 
+    /// Does something while a run is under way, as far as others see.
+    #[cfg(test)]
+    pub(crate) fn while_it_runs(&self, what: impl FnOnce()) {
+        let _session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        what();
+    }
+
     /// Runs the model once and gives all its outputs. Blocks for as long as that takes, and before it for the run of
     /// another thread. Cancelling the token, from anywhere, ends it at its next operator.
     ///

@@ -53,11 +53,13 @@ pub(super) struct Ingress {
 struct Ears {
     resampler: Resampler,
     vad: Box<dyn VadStream>,
+    /// A window could not be judged, which was logged.
+    has_failed: bool,
 }
 
 impl Ears {
     fn new(rate: SampleRate, engine: &dyn Vad) -> Self {
-        Self { resampler: Resampler::new(rate, RATE), vad: engine.open() }
+        Self { resampler: Resampler::new(rate, RATE), vad: engine.open(), has_failed: false }
     }
 }
 
@@ -183,7 +185,9 @@ impl Ingress {
         self.position = end;
         let ears = self.ears.as_mut().expect("audio came through the ears");
         let probability = ears.vad.probability(window.voice).unwrap_or_else(|error| {
-            tracing::error!(%error, "the voice activity detector failed on a window");
+            if !std::mem::replace(&mut ears.has_failed, true) {
+                tracing::error!(%error, "the voice activity detector failed; such windows count as silence");
+            }
             0.0
         });
         let peak = window.voice.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);

@@ -1,6 +1,6 @@
 //! What can go wrong in voice activity detection.
 
-/// A failed window, which counts as silence while the session goes on, or an engine that cannot start.
+/// A window that cannot be judged, which counts as silence while the session goes on, or an engine that cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum VadError {
     /// The window has the wrong length.
@@ -14,7 +14,4 @@ pub enum VadError {
     /// The model, its library or a setting is missing or wrong; the text says what and how to get it.
     #[error("{0}")]
     Unavailable(String),
-    /// The engine failed on this window.
-    #[error("the voice activity detector failed: {0}")]
-    Failed(String),
 }

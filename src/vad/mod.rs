@@ -1,7 +1,7 @@
 //! Voice activity: one window of PCM in, P(speech) out.
 //!
 //! Session ingress calls [`VadStream`] inline, since a window costs microseconds (Silero:
-//! less than a millisecond, by its makers). An engine never decides that speech
+//! less than a millisecond, by its makers, and the wait for a session of its model where all are taken). An engine never decides that speech
 //! began or ended: that is `turn`.
 
 mod config;
@@ -34,7 +34,7 @@ pub trait Vad: Send + Sync {
 
 /// One microphone's state.
 pub trait VadStream: Send {
-    /// P(speech) in `[0, 1]` for exactly one window of mono PCM at [`RATE`]. Blocks for less than
-    /// a millisecond.
+    /// P(speech) in `[0, 1]` for exactly one window of mono PCM at [`RATE`]. Blocks for about a
+    /// millisecond at most.
     fn probability(&mut self, window: &[i16]) -> Result<f32, VadError>;
 }

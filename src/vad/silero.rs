@@ -1,14 +1,18 @@
 //! The `silero` engine: Silero VAD 5 and 6, a recurrent network, by ONNX Runtime.
 //!
 //! The graph takes `input`, f32 `[1, 576]` (64 samples of the last window before the 512 of this one, 32 ms at 16 kHz),
-//! `state`, f32 `[2, 1, 128]`, and `sr`, an i64; it gives `output`, P(speech), and `stateN`, the next state. All streams
-//! share one session, which lives on the processor with one thread whatever `[onnx]` says, and ingress runs it inline:
-//! Silero publishes less than 1 ms a window on one core. It was not measured here, where no weights are at hand.
+//! `state`, f32 `[2, 1, 128]`, and `sr`, an i64; it gives `output`, P(speech), and `stateN`, the next state. A few sessions
+//! serve all streams, which live on the processor with one thread each whatever `[onnx]` says; ingress runs them inline and a
+//! stream waits for one only where all are at a window of another's. Silero publishes less than 1 ms a window on one core.
+//! It was not measured here, where no weights are at hand. A window that fails is judged by [`Earshot`], and after some in
+//! a row all of that stream are: nobody is unheard because a model fails.
 
-use super::{Vad, VadError, VadStream};
+use super::{Earshot, Vad, VadError, VadStream};
 use crate::onnx::{Kind, Model, ModelOptions, OnnxConfig, OnnxError, Port, Runtime, Signature, Tensor};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::available_parallelism;
 use tokio_util::sync::CancellationToken;
 
 /// Samples of a window at 16 kHz, and of the one before that stand in front: what 5 and 6 were trained with.
@@ -16,6 +20,12 @@ const WINDOW: usize = 512;
 const CONTEXT: usize = 64;
 /// Numbers of a stream's state.
 const STATE: usize = 2 * 128;
+
+/// Sessions at most, of some 2 MB each: as many windows are judged at a time.
+const MOST_SESSIONS: usize = 4;
+
+/// Windows that fail in a row, 1 s, after which a stream leaves the model alone.
+const MOST_FAILED: usize = 32;
 
 static SIGNATURE: Signature = Signature {
     family: "Silero VAD model",
@@ -29,18 +39,26 @@ static SIGNATURE: Signature = Signature {
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
-pub struct Silero(Arc<Model>);
+pub struct Silero(Arc<Sessions>);
+
+/// The model, as often as windows may be judged at a time.
+struct Sessions {
+    models: Vec<Model>,
+    n_opened: AtomicUsize,
+}
 
 impl Silero {
-    /// Loads the graph and runs it once. Blocks meanwhile, for about 0.1 s. [`VadError::Unavailable`] says what is wrong
-    /// with the library or the file.
+    /// Loads the graph, once for each core up to four, and runs it once. Blocks meanwhile, for about 0.1 s.
+    /// [`VadError::Unavailable`] says what is wrong with the library or the file.
     pub fn open(path: &Path, onnx: &OnnxConfig) -> Result<Self, VadError> {
         let unavailable = |error: OnnxError| VadError::Unavailable(format!("vad.model: {error}"));
         let runtime = Runtime::open(onnx).map_err(unavailable)?;
         let options = ModelOptions { signature: Some(&SIGNATURE), intra_threads: Some(1), on_cpu: true };
-        let engine = Self(Arc::new(runtime.load(path, &options).map_err(unavailable)?));
-        engine.open().probability(&[0; WINDOW]).map_err(|error| VadError::Unavailable(error.to_string()))?;
-        Ok(engine)
+        let n_sessions = available_parallelism().map_or(1, usize::from).min(MOST_SESSIONS);
+        let models = (0..n_sessions).map(|_| runtime.load(path, &options)).collect::<Result<_, _>>();
+        let sessions = Arc::new(Sessions { models: models.map_err(unavailable)?, n_opened: AtomicUsize::new(0) });
+        Stream::new(sessions.clone()).run().map_err(unavailable)?;
+        Ok(Self(sessions))
     }
 }
 
@@ -54,33 +72,73 @@ impl Vad for Silero {
     }
 
     fn open(&self) -> Box<dyn VadStream> {
-        let (never, input) = (CancellationToken::new(), [0.0; CONTEXT + WINDOW]);
-        Box::new(Stream { model: self.0.clone(), input, state: vec![0.0; STATE], never })
+        Box::new(Stream::new(self.0.clone()))
     }
 }
 
 struct Stream {
-    model: Arc<Model>,
+    sessions: Arc<Sessions>,
+    /// Which session it takes first.
+    first: usize,
     /// The last window's end, then this window.
     input: [f32; CONTEXT + WINDOW],
     state: Vec<f32>,
     never: CancellationToken,
+    /// Windows in a row that failed.
+    n_failed: usize,
+    /// Since the first of them.
+    instead: Option<Box<dyn VadStream>>,
 }
 
 impl Stream {
+    fn new(sessions: Arc<Sessions>) -> Self {
+        let first = sessions.n_opened.fetch_add(1, Ordering::Relaxed);
+        let (input, state) = ([0.0; CONTEXT + WINDOW], vec![0.0; STATE]);
+        Self { sessions, first, input, state, never: CancellationToken::new(), n_failed: 0, instead: None }
+    }
+
+    /// One that is free, or its own.
+    fn model(&self) -> &Model {
+        let models = &self.sessions.models;
+        let mut from_its_own = (0..models.len()).map(|i| &models[(self.first + i) % models.len()]);
+        from_its_own.find(|model| model.is_free()).unwrap_or(&models[self.first % models.len()])
+    }
+
+    /// Judges the window in `input`. An answer that is no number is a failure and changes no state.
     fn run(&mut self) -> Result<f32, OnnxError> {
         let inputs = [
             ("input", Tensor::f32([1, CONTEXT + WINDOW], &self.input)),
             ("state", Tensor::f32([2, 1, 128], &self.state)),
             ("sr", Tensor::i64([], &[16_000])),
         ];
-        let outputs = self.model.run(&inputs, &self.never)?;
+        let outputs = self.model().run(&inputs, &self.never)?;
         let probability = outputs.named("output")?.f32()?.first().copied().unwrap_or(f32::NAN);
         let state = outputs.named("stateN")?.f32()?;
-        if state.len() == STATE {
-            self.state.copy_from_slice(state);
+        if !probability.is_finite() || state.len() != STATE || !state.iter().all(|number| number.is_finite()) {
+            return Err(OnnxError::Output("no number".into()));
         }
-        Ok(probability)
+        self.state.copy_from_slice(state);
+        Ok(probability.clamp(0.0, 1.0))
+    }
+
+    /// The other engine's judgement of a window that failed: the likelier half's.
+    fn other(&mut self, window: &[i16]) -> Result<f32, VadError> {
+        let earshot = self.instead.get_or_insert_with(|| Earshot.open());
+        let mut halves = window.chunks_exact(Earshot.window()).map(|half| earshot.probability(half));
+        halves.try_fold(0.0f32, |likelier, half| Ok(likelier.max(half?)))
+    }
+
+    /// Begins anew, and says so in the log once for all failures in a row.
+    fn failed(&mut self, error: &OnnxError) {
+        self.state.fill(0.0);
+        self.n_failed += 1;
+        match self.n_failed {
+            1 => tracing::warn!(%error, "the voice activity detector failed on a window; earshot judges it"),
+            MOST_FAILED => {
+                tracing::warn!(%error, "the voice activity detector fails; earshot takes over this microphone")
+            }
+            _ => {}
+        }
     }
 }
 
@@ -89,15 +147,23 @@ impl VadStream for Stream {
         if window.len() != WINDOW {
             return Err(VadError::Window { expected: WINDOW, got: window.len() });
         }
+        if self.n_failed >= MOST_FAILED {
+            return self.other(window);
+        }
         self.input.copy_within(WINDOW.., 0);
         for (x, sample) in self.input[CONTEXT..].iter_mut().zip(window) {
             *x = f32::from(*sample) / 32_768.0;
         }
-        let probability = self.run().map_err(|error| VadError::Failed(error.to_string()))?;
-        if !probability.is_finite() {
-            return Err(VadError::Failed("it gave no number".into()));
+        match self.run() {
+            Ok(probability) => {
+                (self.n_failed, self.instead) = (0, None);
+                Ok(probability)
+            }
+            Err(error) => {
+                self.failed(&error);
+                self.other(window)
+            }
         }
-        Ok(probability.clamp(0.0, 1.0))
     }
 }
 
@@ -140,6 +206,55 @@ mod tests {
             let got = [first.probability(&one[i]), second.probability(&other[i])].map(|p| p.expect("a window"));
             assert!((got[0] - a).abs() < 1e-4 && (got[1] - b).abs() < 1e-4, "{i}: {got:?}, not {a} and {b}");
         }
+    }
+
+    #[test]
+    fn a_state_that_is_no_number_is_forgotten_with_its_window() {
+        let engine = engine();
+        let mut stream = Stream::new(engine.0.clone());
+        stream.probability(&window(0)).expect("a window");
+        stream.state[0] = f32::NAN;
+        let of_other = stream.probability(&window(1)).expect("the other engine judges it");
+        assert!((0.0..=1.0).contains(&of_other));
+        // From here on it is as if it had begun with the last window's end.
+        let mut fresh = Stream::new(engine.0.clone());
+        fresh.input = stream.input;
+        for i in 2..5 {
+            let (got, expected) = (stream.probability(&window(i)), fresh.probability(&window(i)));
+            assert_eq!(got.expect("a window"), expected.expect("a window"));
+        }
+        assert!(stream.instead.is_none());
+    }
+
+    #[test]
+    fn a_model_that_fails_leaves_nobody_unheard() {
+        // A graph that takes other inputs fails at each run.
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/onnx/smart-turn.onnx");
+        let runtime = Runtime::open(&OnnxConfig::default()).expect("`make onnxruntime` was run");
+        let model = runtime.load(&path, &ModelOptions::default()).expect("it loads");
+        let sessions = Sessions { models: vec![model], n_opened: AtomicUsize::new(0) };
+        let (mut stream, mut earshot) = (Stream::new(Arc::new(sessions)), Earshot.open());
+        for i in 0..2 * MOST_FAILED as u32 {
+            let window = window(i);
+            let halves = [0, 1].map(|half| earshot.probability(&window[256 * half..][..256]).expect("a window"));
+            assert_eq!(stream.probability(&window).expect("a window"), halves[0].max(halves[1]), "{i}");
+        }
+        assert_eq!(stream.n_failed, MOST_FAILED, "it is left alone");
+    }
+
+    #[test]
+    fn a_stream_takes_a_session_that_is_free() {
+        let mut engine = engine();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/onnx/silero.onnx");
+        let runtime = Runtime::open(&OnnxConfig::default()).expect("`make onnxruntime` was run");
+        let sessions = Arc::get_mut(&mut engine.0).expect("nobody else has it");
+        sessions.models.truncate(1);
+        sessions.models.push(runtime.load(&path, &ModelOptions::default()).expect("it loads"));
+        let streams = [0, 1].map(|_| Stream::new(engine.0.clone()));
+        assert!(!std::ptr::eq(streams[0].model(), streams[1].model()), "each has its own");
+        streams[0].model().while_it_runs(|| {
+            assert!(std::ptr::eq(streams[0].model(), streams[1].model()), "the other one is free");
+        });
     }
 
     #[test]
