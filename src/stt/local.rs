@@ -2,14 +2,18 @@
 //!
 //! An engine module makes a [`Local`] with as many replicas as may decode at once; each lives on a lane of its own, and
 //! an utterance leases one until it is finished or dropped. Pieces pushed while the lane decodes gather here and go
-//! over in one hop, so that a hop costs nothing when the engine is behind. The adapter never looks into audio or text.
+//! over in one hop, so that a hop costs nothing when the engine is behind. A partial transcript or a guess that nobody waits
+//! for any more is cancelled by the next piece or question, and one that fails is none: the utterance goes on. The adapter
+//! never looks into audio or text.
 
 use super::{SpeakerState, Stt, SttError, SttOptions, SttStream, SttUtterance, Transcript};
 use crate::lane::{LaneError, Lease, Overloaded, Pool};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
+use std::pin::pin;
 use std::task::Poll;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::task::coop::unconstrained;
+use tokio_util::sync::CancellationToken;
 
 /// Utterances that may wait for a replica, for each replica; past it the answer is [`SttError::Busy`]. A turn waits
 /// its predecessors' seconds of speech, so that more would outlive the session's deadline.
@@ -53,10 +57,8 @@ impl<S: SttStream + 'static> Stt for Local<S> {
             let mut lease = pool.lease().await.map_err(|Overloaded { waiting }| SttError::Busy { waiting })?;
             lease.run(move |stream| stream.begin(&options)).await.map_err(lost)??;
             let cancel = CancellationToken::new();
-            let lane = Lane::Idle(lease);
-            let (gathered, partial) = (Vec::new(), cancel.child_token());
-            let utterance = Utterance { lane, gathered, partial, _guard: cancel.clone().drop_guard(), cancel };
-            Ok(Box::new(utterance) as Box<dyn SttUtterance>)
+            let (lane, asked) = (Lane::Idle(lease), cancel.child_token());
+            Ok(Box::new(Utterance { lane, gathered: Vec::new(), asked, cancel }) as Box<dyn SttUtterance>)
         }
         .boxed()
     }
@@ -74,22 +76,29 @@ enum Ask {
 
 type Answer = Result<Transcript, SttError>;
 
+/// What became of a job.
+enum Done {
+    /// The question was answered, or not; the utterance goes on.
+    Asked(Answer),
+    /// The utterance is lost.
+    Failed(SttError),
+}
+
 /// Where the lease is.
 enum Lane<S: 'static> {
     Idle(Lease<S>),
     /// With the job under way, so that a future of ours that is dropped midway leaves the utterance whole.
-    Busy(BoxFuture<'static, (Lease<S>, Answer)>),
+    Busy(BoxFuture<'static, (Lease<S>, Done)>),
     /// A job failed; the replica is back in the pool.
     Failed,
 }
 
-struct Utterance<S: 'static> {
+struct Utterance<S: SttStream + 'static> {
     lane: Lane<S>,
     gathered: Vec<i16>,
-    /// Of the partial transcript under way: nobody waits for it once the end is near.
-    partial: CancellationToken,
+    /// Of the partial transcript or the guess under way: nobody waits for it once something else is asked.
+    asked: CancellationToken,
     cancel: CancellationToken,
-    _guard: DropGuard,
 }
 
 impl<S: SttStream + 'static> Utterance<S> {
@@ -98,16 +107,16 @@ impl<S: SttStream + 'static> Utterance<S> {
         self.lane = match std::mem::replace(&mut self.lane, Lane::Failed) {
             Lane::Idle(lease) => {
                 let pcm = std::mem::take(&mut self.gathered);
-                self.partial = self.cancel.child_token();
-                let (cancel, partial) = (self.cancel.clone(), self.partial.clone());
-                Lane::Busy(job(lease, pcm, ask, cancel, partial).boxed())
+                self.asked = self.cancel.child_token();
+                let (cancel, asked) = (self.cancel.clone(), self.asked.clone());
+                Lane::Busy(job(lease, pcm, ask, cancel, asked).boxed())
             }
             other => other,
         };
     }
 
-    /// Waits for the job under way. An idle lane is settled.
-    async fn settle(&mut self) -> Result<Option<Transcript>, SttError> {
+    /// Waits for the job under way; gives its answer. An idle lane is settled.
+    async fn settle(&mut self) -> Result<Option<Answer>, SttError> {
         let Lane::Busy(job) = &mut self.lane else {
             return self.check();
         };
@@ -116,22 +125,31 @@ impl<S: SttStream + 'static> Utterance<S> {
     }
 
     /// Looks whether the job under way has ended, and lets a new one begin.
-    async fn nudge(&mut self) -> Result<Option<Transcript>, SttError> {
+    async fn nudge(&mut self) -> Result<(), SttError> {
         let Lane::Busy(job) = &mut self.lane else {
-            return self.check();
+            return self.check().map(drop);
         };
         match poll!(job) {
-            Poll::Ready(done) => self.take(done),
-            Poll::Pending => Ok(None),
+            Poll::Ready(done) => self.take(done).map(drop),
+            Poll::Pending => Ok(()),
         }
     }
 
-    fn take(&mut self, (lease, answer): (Lease<S>, Answer)) -> Result<Option<Transcript>, SttError> {
-        self.lane = if answer.is_ok() { Lane::Idle(lease) } else { Lane::Failed };
-        answer.map(Some)
+    fn take(&mut self, (lease, done): (Lease<S>, Done)) -> Result<Option<Answer>, SttError> {
+        match done {
+            Done::Asked(answer) => {
+                self.lane = Lane::Idle(lease);
+                Ok(Some(answer))
+            }
+            Done::Failed(error) => {
+                self.lane = Lane::Failed;
+                let_go(lease);
+                Err(error)
+            }
+        }
     }
 
-    fn check(&self) -> Result<Option<Transcript>, SttError> {
+    fn check(&self) -> Result<Option<Answer>, SttError> {
         match self.lane {
             Lane::Failed => Err(SttError::Engine { message: "this utterance failed before".into(), source: None }),
             _ => Ok(None),
@@ -139,43 +157,78 @@ impl<S: SttStream + 'static> Utterance<S> {
     }
 
     async fn ask(&mut self, ask: Ask) -> Answer {
-        if !matches!(ask, Ask::Partial) {
-            self.partial.cancel();
-        }
+        self.asked.cancel();
         self.settle().await?;
         self.send(ask);
-        Ok(self.settle().await?.expect("a job answers"))
+        self.settle().await?.expect("a job answers")
     }
 }
 
-/// Decodes on the lane, in strides, and answers the question. A partial transcript that `partial` stops is empty.
+impl<S: SttStream + 'static> Drop for Utterance<S> {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+        match std::mem::replace(&mut self.lane, Lane::Failed) {
+            Lane::Idle(lease) => let_go(lease),
+            // One that still runs sees the cancellation and lets go by itself.
+            Lane::Busy(mut job) => {
+                if let Some((lease, _)) = unconstrained(&mut job).now_or_never() {
+                    let_go(lease);
+                }
+            }
+            Lane::Failed => {}
+        }
+    }
+}
+
+/// Has the replica forget its utterance before it goes to the next. Does not wait for it.
+fn let_go<S: SttStream + 'static>(mut lease: Lease<S>) {
+    // The first poll sends the job, which keeps the replica until it has ended.
+    let _ = unconstrained(pin!(lease.run(S::forget))).now_or_never();
+}
+
+/// Decodes on the lane, in strides, and answers the question. `asked` stops a partial transcript and a guess, `cancel`
+/// all of it.
 async fn job<S: SttStream + 'static>(
     mut lease: Lease<S>,
     pcm: Vec<i16>,
     ask: Ask,
     cancel: CancellationToken,
-    partial: CancellationToken,
-) -> (Lease<S>, Answer) {
+    asked: CancellationToken,
+) -> (Lease<S>, Done) {
     let work = move |stream: &mut S| {
-        for stride in pcm.chunks(STRIDE) {
-            if cancel.is_cancelled() {
-                return Err(SttError::Cancelled);
-            }
-            stream.push(stride, &cancel)?;
+        let done = answer(stream, &pcm, ask, &cancel, &asked);
+        if cancel.is_cancelled() {
+            stream.forget();
         }
-        match ask {
-            Ask::Nothing => Ok(Transcript::default()),
-            Ask::Partial => match stream.partial(&partial) {
-                Err(SttError::Cancelled) if !cancel.is_cancelled() => Ok(Transcript::default()),
-                answer => answer,
-            },
-            Ask::Guess => stream.guess(&cancel),
-            Ask::Finish => stream.finish(&cancel),
-            Ask::Learn => stream.learn().map(|speaker| Transcript { speaker, ..Transcript::default() }),
-        }
+        done
     };
-    let answer = lease.run(work).await.map_err(lost).and_then(|answer| answer);
-    (lease, answer)
+    let done = lease.run(work).await.unwrap_or_else(|error| Done::Failed(lost(error)));
+    (lease, done)
+}
+
+fn answer<S: SttStream>(
+    stream: &mut S,
+    pcm: &[i16],
+    ask: Ask,
+    cancel: &CancellationToken,
+    asked: &CancellationToken,
+) -> Done {
+    for stride in pcm.chunks(STRIDE) {
+        if cancel.is_cancelled() {
+            return Done::Failed(SttError::Cancelled);
+        }
+        if let Err(error) = stream.push(stride, cancel) {
+            return Done::Failed(error);
+        }
+    }
+    let answer = match ask {
+        Ask::Nothing => Ok(Transcript::default()),
+        Ask::Partial => stream.partial(asked),
+        Ask::Guess => stream.guess(asked),
+        Ask::Finish => stream.finish(cancel),
+        Ask::Learn => stream.learn().map(|speaker| Transcript { speaker, ..Transcript::default() }),
+    };
+    Done::Asked(answer)
 }
 
 fn lost(error: LaneError) -> SttError {
@@ -186,6 +239,8 @@ impl<S: SttStream + 'static> SttUtterance for Utterance<S> {
     fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
         async move {
             self.gathered.extend_from_slice(&pcm);
+            // Whoever waited for an answer about less audio does so no more.
+            self.asked.cancel();
             self.nudge().await?;
             if self.gathered.len() > MAX_BEHIND {
                 self.settle().await?;

@@ -82,10 +82,14 @@ pub struct TokenLogprob {
     pub logprob: f64,
 }
 
-/// What an engine adapts to a voice or a microphone (PocketSphinx: the cepstral mean). It travels with the session and
-/// never stays in a shared decoder.
+/// What an engine adapts to a voice or a microphone. It travels with the session and never stays in a shared decoder.
 #[derive(Clone, Debug, PartialEq)]
-pub struct SpeakerState(pub Vec<f32>);
+pub enum SpeakerState {
+    /// PocketSphinx: the cepstral means.
+    Means(Vec<f32>),
+    /// Whisper: the language that was found last, as an ISO-639-1 code.
+    Language(&'static str),
+}
 
 /// What a session asks of an utterance's decoding.
 #[derive(Clone, Debug, Default)]
@@ -166,4 +170,6 @@ pub trait SttStream: Send {
     fn learn(&mut self) -> Result<Option<SpeakerState>, SttError> {
         Ok(None)
     }
+    /// Lets go of the utterance, however it ended: its audio and its words. Called behind each one, by the lane.
+    fn forget(&mut self) {}
 }

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex, mpsc};
 /// What happened, in words.
 type Log = Arc<Mutex<Vec<String>>>;
 
-/// Hears the number of its samples; a sample of -1 waits for the gate, -2 fails, -3 panics, and of one that begins with
-/// -4 no partial transcript ends by itself.
+/// Hears the number of its samples; a piece that begins with -1 waits for the gate, with -2 it fails, with -3 it panics;
+/// from one with -4 on no partial transcript ends by itself, from one with -5 on no guess, and from one with -6 on each fails.
 struct Counting {
     log: Log,
     gate: Arc<Mutex<mpsc::Receiver<()>>>,
     n_samples: usize,
-    hangs: bool,
+    mode: i16,
 }
 
 impl Counting {
@@ -20,11 +20,19 @@ impl Counting {
         self.log.lock().unwrap().push(format!("{what} {}", self.n_samples));
         Ok(Transcript { text: self.n_samples.to_string(), ..Transcript::default() })
     }
+
+    fn hangs(&self, cancel: &CancellationToken) -> Answer {
+        self.log.lock().unwrap().push("hangs".into());
+        while !cancel.is_cancelled() {
+            std::thread::yield_now();
+        }
+        Err(SttError::Cancelled)
+    }
 }
 
 impl SttStream for Counting {
     fn begin(&mut self, _: &SttOptions) -> Result<(), SttError> {
-        (self.n_samples, self.hangs) = (0, false);
+        (self.n_samples, self.mode) = (0, 0);
         self.log.lock().unwrap().push("begin".into());
         Ok(())
     }
@@ -34,7 +42,7 @@ impl SttStream for Counting {
             Some(-1) => drop(self.gate.lock().unwrap().recv()),
             Some(-2) => return Err(SttError::Engine { message: "on purpose".into(), source: None }),
             Some(-3) => panic!("on purpose"),
-            Some(-4) => self.hangs = true,
+            Some(mode @ -6..=-4) => self.mode = *mode,
             _ => {}
         }
         self.n_samples += pcm.len();
@@ -42,21 +50,24 @@ impl SttStream for Counting {
     }
 
     fn partial(&mut self, cancel: &CancellationToken) -> Answer {
-        if self.hangs {
-            while !cancel.is_cancelled() {
-                std::thread::yield_now();
-            }
-            return Err(SttError::Cancelled);
-        }
-        self.heard("partial")
+        if self.mode == -4 { self.hangs(cancel) } else { self.heard("partial") }
     }
 
-    fn guess(&mut self, _: &CancellationToken) -> Answer {
-        self.heard("guess")
+    fn guess(&mut self, cancel: &CancellationToken) -> Answer {
+        match self.mode {
+            -5 => self.hangs(cancel),
+            -6 => Err(SttError::Engine { message: "on purpose".into(), source: None }),
+            _ => self.heard("guess"),
+        }
     }
 
     fn finish(&mut self, _: &CancellationToken) -> Answer {
         self.heard("finish")
+    }
+
+    fn forget(&mut self) {
+        self.n_samples = 0;
+        self.log.lock().unwrap().push("forget".into());
     }
 }
 
@@ -71,7 +82,7 @@ fn bench(n_replicas: usize) -> Bench {
     let (open_gate, gate) = mpsc::channel();
     let gate = Arc::new(Mutex::new(gate));
     let made = log.clone();
-    let make = move || Ok(Counting { log: made.clone(), gate: gate.clone(), n_samples: 0, hangs: false });
+    let make = move || Ok(Counting { log: made.clone(), gate: gate.clone(), n_samples: 0, mode: 0 });
     Bench { engine: Local::start("counting", n_replicas, make).unwrap(), log, open_gate }
 }
 
@@ -80,7 +91,19 @@ impl Bench {
         self.engine.open(SttOptions::default()).await.unwrap()
     }
 
-    fn log(&self) -> Vec<String> {
+    /// Waits for an answer until the engine is at it, and gives it up.
+    async fn until_it_hangs(&self, answer: impl Future) {
+        let n_hanging = || self.log.lock().unwrap().iter().filter(|line| *line == "hangs").count();
+        let (mut answer, before) = (pin!(answer), n_hanging());
+        while n_hanging() == before {
+            assert!(poll!(&mut answer).is_pending());
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// What the only replica was asked since the last look, once it is free again.
+    async fn log_of_one(&self) -> Vec<String> {
+        drop(self.engine.pool.lease().await.unwrap());
         std::mem::take(&mut *self.log.lock().unwrap())
     }
 }
@@ -97,7 +120,8 @@ async fn every_sample_is_heard_before_the_answer() {
     assert_eq!(utterance.guess().await.unwrap().text, "37030");
     utterance.push(vec![0; 1]).await.unwrap();
     assert_eq!(utterance.finish().await.unwrap().text, "37031");
-    assert_eq!(bench.log(), ["begin", "partial 37021", "guess 37030", "finish 37031"]);
+    let log = bench.log_of_one().await;
+    assert_eq!(log, ["begin", "partial 37021", "guess 37030", "finish 37031", "forget"]);
 }
 
 #[tokio::test]
@@ -115,27 +139,60 @@ async fn pushing_does_not_wait_for_the_decoder_until_it_is_a_second_behind() {
 }
 
 #[tokio::test]
-async fn an_answer_nobody_waited_for_does_not_disturb_the_next() {
-    let bench = bench(1);
-    let mut utterance = bench.open().await;
-    utterance.push(vec![-1; 320]).await.unwrap();
-    assert!(utterance.guess().now_or_never().is_none());
-    bench.open_gate.send(()).unwrap();
-    utterance.push(vec![0; 320]).await.unwrap();
-    assert_eq!(utterance.finish().await.unwrap().text, "640");
-}
-
-#[tokio::test]
 async fn a_partial_under_way_is_given_up_for_a_guess_and_for_the_end() {
     let bench = bench(1);
     let mut utterance = bench.open().await;
     utterance.push(vec![-4; 320]).await.unwrap();
-    assert!(utterance.partial().now_or_never().is_none());
+    bench.until_it_hangs(utterance.partial()).await;
     assert_eq!(utterance.guess().await.unwrap().text, "320");
-    assert!(utterance.partial().now_or_never().is_none());
+    bench.until_it_hangs(utterance.partial()).await;
     utterance.push(vec![0; 30]).await.unwrap();
     assert_eq!(utterance.finish().await.unwrap().text, "350");
-    assert_eq!(bench.log(), ["begin", "guess 320", "finish 350"]);
+    assert_eq!(bench.log_of_one().await, ["begin", "hangs", "guess 320", "hangs", "finish 350", "forget"]);
+}
+
+#[tokio::test]
+async fn a_guess_that_the_speaker_overtakes_is_given_up_with_the_next_piece() {
+    let bench = bench(1);
+    let mut utterance = bench.open().await;
+    utterance.push(vec![-5; 320]).await.unwrap();
+    bench.until_it_hangs(utterance.guess()).await;
+    utterance.push(vec![-5; 30]).await.unwrap();
+    // It would not end by itself: the second piece is heard behind it.
+    assert_eq!(utterance.partial().await.unwrap().unwrap().text, "350");
+    assert_eq!(utterance.finish().await.unwrap().text, "350");
+    assert_eq!(bench.log_of_one().await, ["begin", "hangs", "partial 350", "finish 350", "forget"]);
+}
+
+#[tokio::test]
+async fn a_guess_that_fails_is_none_and_the_end_is_asked_all_the_same() {
+    let bench = bench(1);
+    let mut utterance = bench.open().await;
+    utterance.push(vec![-6; 320]).await.unwrap();
+    assert!(utterance.guess().await.unwrap_err().to_string().contains("on purpose"));
+    utterance.push(vec![0; 30]).await.unwrap();
+    assert_eq!(utterance.finish().await.unwrap().text, "350");
+}
+
+#[tokio::test]
+async fn nothing_of_an_utterance_stays_in_its_replica_however_it_ends() {
+    let bench = bench(1);
+    let mut guessed = bench.open().await;
+    guessed.push(vec![0; 320]).await.unwrap();
+    guessed.guess().await.unwrap();
+    assert_eq!(guessed.learn().await, None);
+    assert_eq!(bench.log_of_one().await, ["begin", "guess 320", "forget"]);
+
+    let mut failed = bench.open().await;
+    let _ = failed.push(vec![-2; 320]).await;
+    assert!(failed.finish().await.is_err());
+    assert_eq!(bench.log_of_one().await, ["begin", "forget"]);
+
+    let mut dropped = bench.open().await;
+    dropped.push(vec![-5; 320]).await.unwrap();
+    bench.until_it_hangs(dropped.guess()).await;
+    drop(dropped);
+    assert_eq!(bench.log_of_one().await, ["begin", "hangs", "forget"]);
 }
 
 #[tokio::test]
@@ -149,7 +206,7 @@ async fn a_dropped_utterance_frees_its_replica_midway_and_clean() {
     let mut next = bench.open().await;
     next.push(vec![0; 5]).await.unwrap();
     assert_eq!(next.finish().await.unwrap().text, "5");
-    assert_eq!(bench.log(), ["begin", "begin", "finish 5"]);
+    assert_eq!(bench.log_of_one().await, ["begin", "forget", "begin", "finish 5", "forget"]);
 }
 
 #[tokio::test]

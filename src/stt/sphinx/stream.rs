@@ -72,7 +72,8 @@ fn utf8(path: &Path) -> Result<&str, SttError> {
 
 /// The two means, one after the other, that an utterance of this session left.
 fn known(speaker: &SpeakerState) -> Option<(Prior, Prior)> {
-    let (full, field) = speaker.0.split_at_checked(FULL.mean.len())?;
+    let SpeakerState::Means(means) = speaker else { return None };
+    let (full, field) = means.split_at_checked(FULL.mean.len())?;
     let prior = |mean: &[f32]| Some(Prior { mean: Cepstra::try_from(mean).ok()?, n_frames: N_FRAMES_KNOWN });
     Some((prior(full)?, prior(field)?))
 }
@@ -108,7 +109,7 @@ impl SttStream for SphinxStream {
         self.full.end()?;
         self.field.end()?;
         self.exact.end()?;
-        Ok(Some(SpeakerState([self.full.mean()?, self.field.mean()?].concat())))
+        Ok(Some(SpeakerState::Means([self.full.mean()?, self.field.mean()?].concat())))
     }
 }
 
