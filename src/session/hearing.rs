@@ -2,101 +2,28 @@
 //!
 //! The actor starts one for each utterance and sends it PCM. Its feed is bounded: when the engine is behind or every
 //! decoder is taken, the feed fills up, and the actor stops reading the client. Nothing is dropped. Decoders are few, so
-//! that an utterance whose client falls silent gives its own back; its audio is kept and replayed when more comes.
+//! that an utterance whose client falls silent gives its own back; its audio is kept and replayed when more comes. From the
+//! end of the utterance on everything that is still to be done has `stt.timeout_ms`, the wait for a decoder included.
 
-use crate::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
+pub(super) use super::feed::{FEED_PIECES, Feed, PIECE_SAMPLES, Report};
+use crate::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
 use crate::units::{ItemId, Samples};
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
-
-/// Pieces a feed holds: 30 s of audio, 960 KB at most.
-pub(super) const FEED_PIECES: usize = 30_000 / PIECE_MS;
-/// Samples of a piece at 16 kHz: four VAD windows. Shorter pieces cost a thread hop each, longer ones leave more to
-/// decode once the end of the turn is known.
-pub(super) const PIECE_SAMPLES: usize = 1_024;
-const PIECE_MS: usize = PIECE_SAMPLES / 16;
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// New audio after which the partial transcript is asked for: often enough for live captions.
 const PARTIAL_EVERY_SAMPLES: usize = 16_000 / 4;
 
-/// The longest wait for a decoder or for its taking a piece: what a feed holds.
+/// The longest wait for a decoder or for its taking a piece while the utterance goes on: what a feed holds.
 const BEHIND: Duration = Duration::from_secs(30);
 
 /// Without audio for so long a decoder is given back: only a client that commits by itself is silent for this long in the
 /// middle of an utterance, and for ever if it likes.
 const UNFED: Duration = Duration::from_secs(3);
-
-/// What the actor sends.
-pub(super) enum Feed {
-    /// Mono PCM at 16 kHz.
-    Pcm(Vec<i16>),
-    /// The speaker pauses: what are the words so far?
-    Ask,
-    /// The speaker pauses: what would the transcript be if this were the end?
-    Guess,
-    /// It was not.
-    Resumed,
-    /// The utterance is complete.
-    Finish {
-        /// Nothing but silence has come since the guess: it is the transcript.
-        as_guessed: bool,
-    },
-}
-
-/// What comes back.
-pub(super) enum Report {
-    /// The words so far. May be dropped when the actor is busy: the next one holds them too.
-    Partial {
-        /// The utterance.
-        item: ItemId,
-        /// The words.
-        text: String,
-        /// Of so much audio from the utterance's beginning.
-        n_heard: Samples,
-    },
-    /// It has got its decoder, after so long.
-    Opened {
-        /// The utterance.
-        item: ItemId,
-        /// The wait.
-        waited: Duration,
-    },
-    /// What the transcript would be if this were the end.
-    Guessed {
-        /// The utterance.
-        item: ItemId,
-        /// The words.
-        text: String,
-        /// Of so much audio from the utterance's beginning.
-        n_heard: Samples,
-    },
-    /// The transcript; the last that is reported where nothing is learnt.
-    Final {
-        /// The utterance.
-        item: ItemId,
-        /// All its words.
-        result: Result<Transcript, SttError>,
-        /// Whether [`Report::Learnt`] follows.
-        learns: bool,
-    },
-    /// The turn model's answer at a pause.
-    Judged {
-        /// Turn time at which the pause began.
-        said_to: Samples,
-        /// That the turn is over.
-        probability: f32,
-    },
-    /// What was learnt of the speaker, behind the transcript.
-    Learnt(ItemId, Option<SpeakerState>),
-    /// A remote server's tools, or that they could not be had.
-    Listed(ItemId, super::remote::Listed),
-    /// A remote call's end.
-    Called(ItemId, Result<String, crate::mcp::CallError>),
-}
 
 /// What a hearing needs.
 pub(super) struct Hearing {
@@ -106,8 +33,10 @@ pub(super) struct Hearing {
     /// From the end of the utterance to the final transcript.
     pub(super) timeout: Duration,
     pub(super) feed: mpsc::Receiver<Feed>,
-    /// What came while a guess was made; as long as the feed at most.
+    /// What came while something else was waited for; as long as the feed at most.
     pub(super) backlog: VecDeque<Feed>,
+    /// When the feed said that the utterance is complete, or ended: nothing more comes.
+    pub(super) ended: Option<Instant>,
     pub(super) reports: mpsc::Sender<Report>,
 }
 
@@ -156,7 +85,7 @@ impl Hearing {
                 Some(Feed::Pcm(pcm)) => {
                     n_unseen += pcm.len();
                     kept.extend_from_slice(&pcm);
-                    push(&mut *utterance, pcm).await?;
+                    self.meanwhile(utterance.push(pcm)).await?;
                     n_unseen >= PARTIAL_EVERY_SAMPLES && self.feed.is_empty() && self.backlog.is_empty()
                 }
                 Some(Feed::Ask) => true,
@@ -174,55 +103,96 @@ impl Hearing {
                 }
                 Some(Feed::Finish { .. }) | None => break,
             };
-            if asked {
+            // What waits asks for better words.
+            let is_overtaken = |feed: &Feed| matches!(feed, Feed::Guess | Feed::Finish { .. });
+            if asked && !self.backlog.iter().any(is_overtaken) {
                 n_unseen = 0;
                 self.partial(&mut *utterance, Samples(kept.len() as u64)).await?;
             }
         }
-        let finish = timeout(self.timeout, utterance.finish());
-        let transcript = finish.await.map_err(|_| SttError::Timeout(self.timeout))??;
-        Ok(Heard { transcript, stream: None })
+        Ok(Heard { transcript: self.meanwhile(utterance.finish()).await?, stream: None })
     }
 
     async fn next(&mut self) -> Option<Feed> {
-        match self.backlog.pop_front() {
-            Some(feed) => Some(feed),
-            None => self.feed.recv().await,
+        if let Some(feed) = self.backlog.pop_front() {
+            return Some(feed);
+        }
+        let feed = self.feed.recv().await;
+        self.note(feed.as_ref());
+        feed
+    }
+
+    /// Looks whether this is the end; `None`: the feed's own.
+    fn note(&mut self, feed: Option<&Feed>) {
+        if matches!(feed, None | Some(Feed::Finish { .. })) {
+            self.ended.get_or_insert_with(Instant::now);
+        }
+    }
+
+    /// What the feed holds next while there is room to keep it; never resolves behind its end.
+    async fn more(&mut self) -> Option<Feed> {
+        if self.ended.is_some() || self.backlog.len() >= FEED_PIECES {
+            return std::future::pending().await;
+        }
+        let feed = self.feed.recv().await;
+        self.note(feed.as_ref());
+        feed
+    }
+
+    /// When whoever began to wait at `since` has waited long enough.
+    fn due(&self, since: Instant, while_it_goes_on: Duration) -> Instant {
+        self.ended.map_or(since + while_it_goes_on, |ended| ended + self.timeout)
+    }
+
+    /// Waits for the engine and sees the end of the utterance come: with it the time is up earlier.
+    async fn meanwhile<T>(&mut self, work: impl Future<Output = Result<T, SttError>>) -> Result<T, SttError> {
+        let (mut work, since) = (pin!(work), Instant::now());
+        loop {
+            let (due, has_ended) = (self.due(since, BEHIND), self.ended.is_some());
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                () = sleep_until(due) => return Err(match has_ended {
+                    true => SttError::Timeout(self.timeout),
+                    false => SttError::Behind(BEHIND),
+                }),
+                feed = self.more() => self.backlog.extend(feed),
+            }
         }
     }
 
     /// Guesses the transcript and reports it, unless the speaker goes on first. A guess that fails is none: the end will
     /// ask again.
     async fn guess(&mut self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Option<Transcript> {
-        let mut guess = pin!(timeout(self.timeout, utterance.guess()));
-        // The feed ends behind the news that the utterance is complete, while the guess may still be under way.
-        let mut is_fed = true;
+        if self.backlog.iter().any(|feed| matches!(feed, Feed::Resumed)) {
+            return None;
+        }
+        let (mut guess, since) = (pin!(utterance.guess()), Instant::now());
         let guess = loop {
+            // The utterance may end while the guess is still under way.
+            let due = self.due(since, self.timeout);
             tokio::select! {
+                biased;
                 guess = &mut guess => break guess,
-                feed = self.feed.recv(), if is_fed && self.backlog.len() < FEED_PIECES => match feed {
+                () = sleep_until(due) => break Err(SttError::Timeout(self.timeout)),
+                feed = self.more() => match feed {
                     Some(Feed::Resumed) => return None,
-                    Some(feed) => self.backlog.push_back(feed),
-                    None => is_fed = false,
+                    feed => self.backlog.extend(feed),
                 },
             }
         };
-        let transcript = guess
-            .map_err(|_| SttError::Timeout(self.timeout))
-            .flatten()
-            .inspect_err(|error| tracing::debug!(%error, "no guess at this pause"))
-            .ok()?;
+        let transcript = guess.inspect_err(|error| tracing::debug!(%error, "no guess at this pause")).ok()?;
         let report = Report::Guessed { item: self.item.clone(), text: transcript.text.clone(), n_heard };
         let _ = self.reports.send(report).await;
         Some(transcript)
     }
 
     /// A decoder that has heard `kept`. Waits its turn.
-    async fn open(&self, kept: &[i16]) -> Result<Box<dyn SttUtterance>, SttError> {
+    async fn open(&mut self, kept: &[i16]) -> Result<Box<dyn SttUtterance>, SttError> {
         let open = self.stt.open(self.options.clone());
-        let mut utterance = timeout(BEHIND, open).await.map_err(|_| SttError::Timeout(BEHIND))??;
+        let mut utterance = self.meanwhile(open).await?;
         for piece in kept.chunks(PIECE_SAMPLES) {
-            push(&mut *utterance, piece.to_vec()).await?;
+            self.meanwhile(utterance.push(piece.to_vec())).await?;
         }
         Ok(utterance)
     }
@@ -234,8 +204,8 @@ impl Hearing {
         let partial = loop {
             tokio::select! {
                 biased;
-                partial = &mut partial => break partial.map_err(|_| SttError::Timeout(BEHIND))??,
-                feed = self.feed.recv(), if self.backlog.len() < FEED_PIECES => {
+                partial = &mut partial => break partial.map_err(|_| SttError::Behind(BEHIND))??,
+                feed = self.more() => {
                     let is_asked_better = matches!(feed, None | Some(Feed::Guess | Feed::Finish { .. }));
                     self.backlog.extend(feed);
                     if is_asked_better {
@@ -257,10 +227,6 @@ pub(super) async fn until_free(feed: Option<mpsc::Sender<Feed>>) {
         Some(feed) => drop(feed.reserve().await),
         None => std::future::pending().await,
     }
-}
-
-async fn push(utterance: &mut dyn SttUtterance, pcm: Vec<i16>) -> Result<(), SttError> {
-    timeout(BEHIND, utterance.push(pcm)).await.map_err(|_| SttError::Timeout(BEHIND))?
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! A decoder is lent to who speaks, not to who might.
 
 use super::*;
+use crate::stt::SttStream;
 use crate::stt::fake::FakeStt;
+use crate::stt::local::Local;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
 
 /// One decoder for all.
 #[derive(Clone)]
@@ -60,7 +63,7 @@ async fn a_client_that_falls_silent_gives_its_decoder_back_and_loses_no_word() {
         let (sender, feed) = mpsc::channel(FEED_PIECES);
         let (stt, options) = (Arc::new(stt.clone()), SttOptions::default());
         let (item, timeout, reports, backlog) = (item.into(), Duration::from_secs(5), reports.clone(), VecDeque::new());
-        (sender, Hearing { item, stt, options, timeout, feed, backlog, reports }.run())
+        (sender, Hearing { item, stt, options, timeout, feed, backlog, ended: None, reports }.run())
     };
     let ((silent, first), (brisk, second)) = (hearing("silent"), hearing("brisk"));
     let story = async {
@@ -89,13 +92,36 @@ async fn finished(inbox: &mut mpsc::Receiver<Report>) -> String {
     }
 }
 
-/// Takes 100 ms for a guess, and for ever for a partial transcript of more than a second.
+#[tokio::test(start_paused = true)]
+async fn from_the_end_on_the_wait_for_a_decoder_counts_and_before_it_it_may_take_longer() {
+    for (spoken_for, outcome) in [
+        (0, "final: the speech recognizer gave no answer within 5s (stt.timeout_ms)"),
+        (12, "final: utterance of 100 samples"),
+    ] {
+        let stt = OneDecoder { free: Arc::new(Semaphore::new(0)), engine: FakeStt::default() };
+        let (reports, mut inbox) = mpsc::channel(8);
+        let (sender, feed) = mpsc::channel(FEED_PIECES);
+        let story = async {
+            sender.send(Feed::Pcm(vec![0; 100])).await.expect("it is heard");
+            tokio::time::sleep(Duration::from_secs(spoken_for)).await;
+            let ended = Instant::now();
+            sender.send(Feed::Finish { as_guessed: false }).await.expect("it is heard");
+            if spoken_for > 0 {
+                stt.free.add_permits(1);
+            }
+            ended
+        };
+        let (ended, ()) = tokio::join!(story, hearing(Arc::new(stt.clone()), feed, reports).run());
+        let waited = if spoken_for > 0 { Duration::ZERO } else { Duration::from_secs(5) };
+        assert_eq!(ended.elapsed(), waited);
+        assert_eq!(told(&mut inbox), [outcome]);
+    }
+}
+
+/// Takes 100 ms for a guess.
 struct Slow;
 
-#[derive(Default)]
-struct Slowly {
-    n_samples: usize,
-}
+struct Slowly;
 
 fn said(text: &str) -> Transcript {
     Transcript { text: text.into(), ..Transcript::default() }
@@ -107,20 +133,16 @@ impl Stt for Slow {
     }
 
     fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        async { Ok(Box::new(Slowly::default()) as Box<dyn SttUtterance>) }.boxed()
+        async { Ok(Box::new(Slowly) as Box<dyn SttUtterance>) }.boxed()
     }
 }
 
 impl SttUtterance for Slowly {
-    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
-        self.n_samples += pcm.len();
+    fn push(&mut self, _: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
         async { Ok(()) }.boxed()
     }
 
     fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
-        if self.n_samples > 16_000 {
-            return std::future::pending().boxed();
-        }
         async { Ok(None) }.boxed()
     }
 
@@ -137,31 +159,120 @@ impl SttUtterance for Slowly {
     }
 }
 
-#[tokio::test(start_paused = true)]
+/// A local engine that ends nothing by itself but the whole, unless it is cancelled: no partial transcript, and no guess
+/// at a pause after [`Stubborn::HANGS`]. A guess after [`Stubborn::FAILS`] fails.
+#[derive(Default)]
+struct Stubborn {
+    last: i16,
+}
+
+impl Stubborn {
+    const HANGS: i16 = 1;
+    const FAILS: i16 = 2;
+
+    fn until_cancelled(cancel: &CancellationToken) -> Result<Transcript, SttError> {
+        while !cancel.is_cancelled() {
+            std::thread::yield_now();
+        }
+        Err(SttError::Cancelled)
+    }
+}
+
+impl SttStream for Stubborn {
+    fn begin(&mut self, _: &SttOptions) -> Result<(), SttError> {
+        Ok(())
+    }
+
+    fn push(&mut self, pcm: &[i16], _: &CancellationToken) -> Result<(), SttError> {
+        self.last = pcm.last().copied().unwrap_or(self.last);
+        Ok(())
+    }
+
+    fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
+        Self::until_cancelled(cancel)
+    }
+
+    fn guess(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
+        match self.last {
+            Self::HANGS => Self::until_cancelled(cancel),
+            Self::FAILS => Err(SttError::Engine { message: "on purpose".into(), source: None }),
+            _ => Ok(said("guessed")),
+        }
+    }
+
+    fn finish(&mut self, _: &CancellationToken) -> Result<Transcript, SttError> {
+        Ok(said("finished"))
+    }
+}
+
+async fn reported_by_stubborn(fed: Vec<Feed>) -> Vec<String> {
+    let engine = Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts");
+    reported_by(Arc::new(engine), fed).await
+}
+
+#[tokio::test]
 async fn a_partial_that_takes_long_does_not_delay_a_guess_or_the_end() {
-    let speech = || Feed::Pcm(vec![1; 17_000]);
-    let to_the_end = reported(vec![speech(), Feed::Ask, speech(), Feed::Finish { as_guessed: false }]).await;
-    assert_eq!(to_the_end, ["final: finished"]);
-    let guessed = reported(vec![speech(), Feed::Ask, Feed::Guess, Feed::Finish { as_guessed: true }]).await;
-    assert_eq!(guessed, ["guess: guessed", "final: guessed", "learnt"]);
+    let speech = || Feed::Pcm(vec![0; 17_000]);
+    let to_the_end = vec![speech(), Feed::Ask, speech(), Feed::Finish { as_guessed: false }];
+    assert_eq!(reported_by_stubborn(to_the_end).await, ["final: finished"]);
+    let guessed = vec![speech(), Feed::Ask, Feed::Guess, Feed::Finish { as_guessed: true }];
+    assert_eq!(reported_by_stubborn(guessed).await, ["guess: guessed", "final: guessed", "learnt"]);
+}
+
+#[tokio::test]
+async fn a_guess_that_the_speaker_overtakes_or_that_fails_does_not_keep_the_end_from_its_words() {
+    let (hangs, fails) = (Feed::Pcm(vec![Stubborn::HANGS; 100]), Feed::Pcm(vec![Stubborn::FAILS; 100]));
+    let engine = Arc::new(Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts"));
+    let (reports, mut inbox) = mpsc::channel(8);
+    let (sender, feed) = mpsc::channel(FEED_PIECES);
+    let story = async {
+        for feed in [hangs, Feed::Guess] {
+            sender.send(feed).await.expect("it is heard");
+        }
+        // The guess is under way when the speaker goes on.
+        while sender.capacity() < FEED_PIECES {
+            tokio::task::yield_now().await;
+        }
+        for feed in [Feed::Resumed, Feed::Pcm(vec![0; 100]), Feed::Finish { as_guessed: false }] {
+            sender.send(feed).await.expect("it is heard");
+        }
+    };
+    tokio::join!(story, hearing(engine, feed, reports).run());
+    assert_eq!(told(&mut inbox), ["final: finished"]);
+    let failed = vec![fails, Feed::Guess, Feed::Finish { as_guessed: true }];
+    assert_eq!(reported_by_stubborn(failed).await, ["final: finished"]);
+}
+
+fn hearing(stt: Arc<dyn Stt>, feed: mpsc::Receiver<Feed>, reports: mpsc::Sender<Report>) -> Hearing {
+    let (timeout, backlog) = (Duration::from_secs(5), VecDeque::new());
+    Hearing { item: "item".into(), stt, options: SttOptions::default(), timeout, feed, backlog, ended: None, reports }
 }
 
 /// What is reported when the feed is this, and ends.
 async fn reported(fed: Vec<Feed>) -> Vec<String> {
+    reported_by(Arc::new(Slow), fed).await
+}
+
+async fn reported_by(stt: Arc<dyn Stt>, fed: Vec<Feed>) -> Vec<String> {
     let (reports, mut inbox) = mpsc::channel(8);
     let (sender, feed) = mpsc::channel(FEED_PIECES);
     for feed in fed {
         assert!(sender.try_send(feed).is_ok(), "there is room");
     }
     drop(sender);
-    let (stt, options) = (Arc::new(Slow), SttOptions::default());
-    let (item, timeout, backlog) = ("item".into(), Duration::from_secs(5), VecDeque::new());
-    Hearing { item, stt, options, timeout, feed, backlog, reports }.run().await;
+    hearing(stt, feed, reports).run().await;
+    told(&mut inbox)
+}
+
+fn told(inbox: &mut mpsc::Receiver<Report>) -> Vec<String> {
     let mut all = Vec::new();
     while let Ok(report) = inbox.try_recv() {
         all.extend(match report {
             Report::Guessed { text, .. } => Some(format!("guess: {text}")),
-            Report::Final { result, .. } => Some(format!("final: {}", result.expect("it is understood").text)),
+            Report::Final { result, .. } => Some(match result {
+                Ok(transcript) => format!("final: {}", transcript.text),
+                Err(error) => format!("final: {error}"),
+            }),
             Report::Learnt(..) => Some("learnt".into()),
             _ => None,
         });

@@ -11,6 +11,7 @@ mod clock;
 mod config;
 mod egress;
 mod engines;
+mod feed;
 mod given;
 mod guessing;
 mod hearing;

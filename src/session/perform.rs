@@ -97,6 +97,7 @@ impl Actor {
             timeout: self.setup.stt_timeout,
             feed,
             backlog: VecDeque::new(),
+            ended: None,
             reports: self.reports.clone(),
         }
     }

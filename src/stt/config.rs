@@ -32,7 +32,7 @@ pub struct SttConfig {
     pub min_window_ms: u64,
     /// `whisper` with the feature `cuda`: which GPU; -1: none.
     pub gpu_device: i32,
-    /// The longest wait for a final transcript, a free decoder included.
+    /// The longest wait from the end of an utterance to its final transcript, a free decoder included.
     pub timeout_ms: u64,
 }
 

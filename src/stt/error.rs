@@ -11,9 +11,12 @@ pub enum SttError {
         /// How many wait.
         waiting: usize,
     },
-    /// The engine did not answer in time.
-    #[error("the speech recognizer gave no answer within {0:?}")]
+    /// The engine gave no final transcript in time.
+    #[error("the speech recognizer gave no answer within {0:?} (stt.timeout_ms)")]
     Timeout(Duration),
+    /// While somebody still spoke no decoder was free, or the one that was lent took no more audio, for so long.
+    #[error("the speech recognizer was behind by {0:?}")]
+    Behind(Duration),
     /// The work was cancelled.
     #[error("the transcription was cancelled")]
     Cancelled,

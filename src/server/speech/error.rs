@@ -114,7 +114,7 @@ impl From<SttError> for ApiError {
     fn from(error: SttError) -> Self {
         let message = error.to_string();
         match error {
-            SttError::Busy { .. } => Self::overloaded(message),
+            SttError::Busy { .. } | SttError::Behind(_) => Self::overloaded(message),
             SttError::Timeout(_) | SttError::Cancelled | SttError::Unavailable(_) | SttError::Engine { .. } => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "audio could not be written down");
                 Self::failed(message)

@@ -96,7 +96,7 @@ async fn what_lasts_is_told_in_plain_words() {
     let (_, babbling) = engine(&[(200, "<html>")]).await;
     assert!(hear(&babbling).await.expect_err("no JSON").contains("no transcription"));
     let (_, stalling) = engine(&[(0, "")]).await;
-    assert_eq!(hear(&stalling).await, Err("the speech recognizer gave no answer within 400ms".into()));
+    assert_eq!(hear(&stalling).await, Err("the speech recognizer gave no answer within 400ms (stt.timeout_ms)".into()));
 }
 
 #[tokio::test]
