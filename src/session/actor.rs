@@ -11,7 +11,7 @@ use super::playback::Playback;
 use super::project::Projector;
 use super::recording::DialogStart;
 use super::remote::Links;
-use super::responding::Product;
+use super::responding::{Product, causes};
 use super::timeline::{Begins, Timeline};
 use super::voice::Voice;
 use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
@@ -272,7 +272,8 @@ impl Actor {
                     transcript.text
                 });
                 let result = result.map_err(|error| {
-                    tracing::warn!(%error, "an utterance could not be transcribed");
+                    let causes = causes(&error);
+                    tracing::warn!(%error, ?causes, "an utterance could not be transcribed");
                     self.setup.metrics.error("transcription_failed");
                     error.to_string()
                 });

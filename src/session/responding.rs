@@ -258,10 +258,14 @@ struct Milestones {
 
 /// Logs an engine's failure with its causes, once, and gives the words for the client.
 fn failed(stage: &'static str, error: &dyn std::error::Error) -> Stop {
-    let causes: Vec<String> =
-        std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string).collect();
+    let causes = causes(error);
     tracing::warn!(stage, %error, ?causes, "a response failed");
     Stop::Failed(error.to_string())
+}
+
+/// What an error came from, the nearest first, for the log.
+pub(super) fn causes(error: &dyn std::error::Error) -> Vec<String> {
+    std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string).collect()
 }
 
 #[cfg(test)]
