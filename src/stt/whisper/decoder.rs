@@ -20,8 +20,11 @@ const TOKENS_AT_LEAST: usize = 32;
 /// whisper.cpp mirrors 200 samples and hears nothing below 0.2 s: shorter audio gets silence behind it.
 const SHORTEST: usize = 16_000;
 
-/// P(another language) from which a decoding in the one that was assumed is made again.
-const SURE_OF_LANGUAGE: f32 = 0.5;
+/// The language that is tried first where nothing is known of the speaker.
+pub(super) const FIRST_ASSUMED: &str = "en";
+
+/// How much likelier another language must be for a decoding in the one that was assumed to be made again.
+const CLEARLY: f32 = 2.0;
 
 /// What is asked of a decoding.
 #[derive(Clone, Debug, Default)]
@@ -40,25 +43,27 @@ pub(super) struct Ask {
 /// A replica.
 pub(super) struct Decoder {
     pub(super) model: Arc<Model>,
-    state: WhisperState,
+    /// `None`: whisper.cpp has freed it, and the next decoding makes another.
+    state: Option<WhisperState>,
     /// whisper-rs never frees the name of a language, so that each is set once and copied.
     templates: HashMap<&'static str, FullParams<'static, 'static>>,
-    /// The language heard last: the first to be tried where none is set.
-    assumed: &'static str,
+    /// The language heard last in this utterance, or known of its speaker: the first to be tried where none is set.
+    pub(super) assumed: &'static str,
 }
 
 /// What the model knows before the first word.
 struct Beginning {
     no_speech: f32,
-    /// The likeliest language and its probability.
-    language: Option<(&'static str, f32)>,
+    /// The likeliest language, where it is clearly likelier than the one that was assumed.
+    other: Option<&'static str>,
 }
 
 impl Decoder {
     /// Takes memory by the model's size. Blocks.
     pub(super) fn new(model: Arc<Model>) -> Result<Self, SttError> {
-        let state = model.context.create_state().map_err(|error| failed("there is no memory for a decoder", error))?;
-        Ok(Self { model, state, templates: HashMap::new(), assumed: "en" })
+        let mut decoder = Self { model, state: None, templates: HashMap::new(), assumed: FIRST_ASSUMED };
+        decoder.state()?;
+        Ok(decoder)
     }
 
     /// Decodes a window of audio in `[-1, 1]`. Blocks; stops soon after `cancel`.
@@ -66,9 +71,7 @@ impl Decoder {
         let language = ask.language.unwrap_or(self.assumed);
         let (mut hypothesis, beginning) = self.attempt(pcm, language, ask, cancel)?;
         if ask.language.is_none()
-            && let Some((heard, probability)) = beginning.language
-            && heard != language
-            && probability > SURE_OF_LANGUAGE
+            && let Some(heard) = beginning.other
             && !hypothesis.spans.is_empty()
         {
             self.assumed = heard;
@@ -93,18 +96,37 @@ impl Decoder {
         } else {
             pcm
         };
-        let done = ffi::run(&mut self.state, params, pcm, cancel);
+        let done = ffi::run(self.state()?, params, pcm, cancel);
+        if done.as_ref().is_err_and(ffi::has_freed_state) {
+            self.abandon_state();
+        }
         if cancel.is_cancelled() {
             return Err(SttError::Cancelled);
         }
         done.map_err(|error| failed("whisper.cpp failed", error))?;
         let spans = self.spans(ask.timed);
         let has_words = spans.iter().any(|span| !span.pieces.is_empty());
-        let beginning = if has_words { self.beginning()? } else { Beginning { no_speech: 1.0, language: None } };
+        let beginning = if has_words { self.beginning(language)? } else { Beginning { no_speech: 1.0, other: None } };
         let temperature = (!ask.retries || self.model.settings.temperature_step == 0.0).then_some(ask.temperature);
         let language = self.model.sizes.is_multilingual().then_some(language).or(Some("en"));
         let hypothesis = Hypothesis { spans, no_speech: beginning.no_speech, language, temperature };
         Ok((hypothesis, beginning))
+    }
+
+    fn state(&mut self) -> Result<&mut WhisperState, SttError> {
+        let state = match self.state.take() {
+            Some(state) => state,
+            None => {
+                let made = self.model.context.create_state();
+                made.map_err(|error| failed("there is no memory for a decoder", error))?
+            }
+        };
+        Ok(self.state.insert(state))
+    }
+
+    /// Forgets the state without freeing it again. What is left behind is its hold on the model.
+    pub(super) fn abandon_state(&mut self) {
+        std::mem::forget(self.state.take());
     }
 
     fn params<'a>(&mut self, language: &'static str, n_samples: usize, ask: &'a Ask) -> FullParams<'static, 'a> {
@@ -145,7 +167,7 @@ impl Decoder {
     fn spans(&self, timed: bool) -> Vec<Span> {
         let (end, first_time) = (self.model.context.token_eot(), self.model.context.token_beg());
         let mut spans = Vec::new();
-        for segment in self.state.as_iter() {
+        for segment in self.state.iter().flat_map(WhisperState::as_iter) {
             let (from, to) = (10 * segment.start_timestamp().max(0), 10 * segment.end_timestamp().max(0));
             let mut span = Span { pieces: Vec::new(), start_ms: from as u64, end_ms: to as u64 };
             for token in (0..segment.n_tokens()).filter_map(|i| segment.get_token(i)) {
@@ -174,24 +196,26 @@ impl Decoder {
 
     /// One step of the decoder on what the encoder made: what the model expects right at the start, where it was trained
     /// to say whether anybody speaks, and in which language.
-    fn beginning(&mut self) -> Result<Beginning, SttError> {
-        let context = &self.model.context;
-        let (start, nobody) = (context.token_sot(), context.token_nosp() as usize);
-        let step = self.state.decode(&[start], 0, self.model.settings.n_threads);
-        let logits =
-            step.and_then(|()| self.state.get_logits()).map_err(|error| failed("whisper.cpp failed", error))?;
+    fn beginning(&mut self, assumed: &str) -> Result<Beginning, SttError> {
+        let model = self.model.clone();
+        let (start, nobody) = (model.context.token_sot(), model.context.token_nosp() as usize);
+        let state = self.state()?;
+        let step = state.decode(&[start], 0, model.settings.n_threads);
+        let logits = step.and_then(|()| state.get_logits()).map_err(|error| failed("whisper.cpp failed", error))?;
         let highest = logits.iter().copied().fold(f32::MIN, f32::max);
         let sum: f32 = logits.iter().map(|logit| (logit - highest).exp()).sum();
-        let languages = start as usize + 1..start as usize + 1 + self.model.n_languages();
-        let language = self.model.sizes.is_multilingual().then(|| {
-            let of_all: f32 = logits[languages.clone()].iter().map(|logit| (logit - highest).exp()).sum();
-            let likeliest = languages.clone().max_by(|a, b| logits[*a].total_cmp(&logits[*b]));
-            let likeliest = likeliest.unwrap_or(languages.start);
-            let name = whisper_rs::get_lang_str((likeliest - languages.start) as i32)?;
-            Some((name, (logits[likeliest] - highest).exp() / of_all))
-        });
-        Ok(Beginning { no_speech: (logits[nobody] - highest).exp() / sum, language: language.flatten() })
+        let languages =
+            &logits[start as usize + 1..][..if model.sizes.is_multilingual() { model.n_languages() } else { 0 }];
+        let assumed = whisper_rs::get_lang_id(assumed).and_then(|id| usize::try_from(id).ok());
+        let other = clearly_likeliest(languages, assumed.unwrap_or(0)).and_then(|i| whisper_rs::get_lang_str(i as i32));
+        Ok(Beginning { no_speech: (logits[nobody] - highest).exp() / sum, other })
     }
+}
+
+/// The likeliest language by its number, unless it is the assumed one or hardly likelier.
+fn clearly_likeliest(logits: &[f32], assumed: usize) -> Option<usize> {
+    let likeliest = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b]))?;
+    (logits[likeliest] - logits.get(assumed)? > CLEARLY.ln()).then_some(likeliest)
 }
 
 fn piece(token: &WhisperToken<'_, '_>, timed: bool) -> Piece {
@@ -203,4 +227,21 @@ fn piece(token: &WhisperToken<'_, '_>, timed: bool) -> Piece {
 
 fn failed(what: &str, error: WhisperError) -> SttError {
     SttError::Engine { message: what.into(), source: Some(Box::new(error)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_language_is_tried_where_it_is_clearly_likelier_than_the_assumed_one() {
+        let of = |probabilities: &[f32], assumed| {
+            clearly_likeliest(&probabilities.iter().map(|p| p.ln()).collect::<Vec<_>>(), assumed)
+        };
+        assert_eq!(of(&[0.9, 0.05, 0.05], 0), None);
+        assert_eq!(of(&[0.05, 0.9, 0.05], 0), Some(1));
+        assert_eq!(of(&[0.3, 0.4, 0.3], 0), None, "hardly likelier");
+        assert_eq!(of(&[0.1, 0.4, 0.3, 0.2], 0), Some(1), "likely enough though less than half");
+        assert_eq!(of(&[], 0), None, "a model of one language");
+    }
 }

@@ -64,8 +64,6 @@ impl Sizes {
         }
         let [n_vocab, n_audio_ctx, n_audio_state, n_audio_head, n_audio_layer, rest @ ..] = sizes;
         let [n_text_ctx, n_text_state, n_text_head, n_text_layer, n_mels, ftype] = rest;
-        let audio = (n_audio_ctx, n_audio_state, n_audio_head, n_audio_layer);
-        let (n_audio_ctx, n_audio_state, n_audio_head, n_audio_layer) = audio;
         Some(Self {
             n_vocab,
             n_audio_ctx,

@@ -17,6 +17,7 @@ mod layout;
 mod model;
 pub mod probe;
 pub mod random;
+mod share;
 mod stream;
 mod voiced;
 

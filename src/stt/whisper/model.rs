@@ -5,6 +5,7 @@
 use super::ffi;
 use super::file;
 use super::layout::Sizes;
+use super::share::Shares;
 use crate::stt::{SttConfig, SttError};
 use std::path::{Path, PathBuf};
 use std::thread::available_parallelism;
@@ -18,6 +19,8 @@ pub(super) struct Model {
     pub(super) context: WhisperContext,
     pub(super) sizes: Sizes,
     pub(super) settings: Settings,
+    /// Of the processor; on a GPU it holds nobody up.
+    pub(super) shares: Shares,
 }
 
 /// How decodings are made; from the configuration.
@@ -40,9 +43,8 @@ pub(super) struct Settings {
 
 impl Settings {
     fn new(config: &SttConfig) -> Self {
-        let cores = available_parallelism().map_or(1, usize::from);
         Self {
-            n_threads: if config.threads == 0 { cores.min(MOST_THREADS) } else { config.threads },
+            n_threads: if config.threads == 0 { n_cores().min(MOST_THREADS) } else { config.threads },
             beam_size: config.beam_size,
             temperature_step: config.temperature_step,
             no_speech: config.no_speech_threshold,
@@ -63,11 +65,22 @@ impl Model {
             SttError::Unavailable(format!("stt.model: {path} is no model that can be loaded: {why}"))
         };
         let sizes = file::check(&path).map_err(|error| refused(error.to_string()))?;
+        let gpus = ffi::gpus();
+        let gpu = chosen(config.gpu_device, &gpus)?;
+        if cfg!(feature = "cuda") && config.gpu_device >= 0 && gpu.is_none() {
+            tracing::warn!("whisper.cpp finds no GPU; stt.gpu_device = -1 says that there is none");
+        }
+        tracing::info!(device = gpu.map_or("the processor", String::as_str), "Whisper runs on it");
         let mut parameters = WhisperContextParameters::default();
-        parameters.use_gpu(cfg!(feature = "cuda") && config.gpu_device >= 0).gpu_device(config.gpu_device.max(0));
+        parameters.use_gpu(gpu.is_some()).gpu_device(config.gpu_device.max(0));
         let context = WhisperContext::new_with_params(&path, parameters);
         let context = context.map_err(|error| refused(format!("whisper.cpp refuses it ({error})")))?;
-        let model = Self { context, sizes, settings: Settings::new(config) };
+        let settings = Settings::new(config);
+        let shares = match gpu {
+            None => Shares::of(n_cores(), settings.n_threads),
+            Some(_) => Shares::new(config.decoders),
+        };
+        let model = Self { context, sizes, settings, shares };
         if let Some(language) = &model.settings.language {
             model.language(language)?;
         }
@@ -111,6 +124,23 @@ impl Model {
 
 const SAMPLES_A_POSITION: usize = 320;
 
+fn n_cores() -> usize {
+    available_parallelism().map_or(1, usize::from)
+}
+
+/// The GPU of that number; `None`: the processor, where none is wanted or there is none. The first is the default, so that
+/// only another one was surely meant.
+fn chosen(gpu_device: i32, gpus: &[String]) -> Result<Option<&String>, SttError> {
+    let Ok(number) = usize::try_from(gpu_device) else { return Ok(None) };
+    match gpus.get(number) {
+        None if number > 0 => Err(SttError::Unavailable(format!(
+            "stt.gpu_device is {number}, but whisper.cpp finds these GPUs only, counted from 0: {gpus:?} \
+             (none in a build without the feature \"cuda\")"
+        ))),
+        gpu => Ok(gpu),
+    }
+}
+
 /// The file itself, or the only model in a folder.
 fn find(model: &str) -> Result<PathBuf, SttError> {
     let path = Path::new(model);
@@ -131,5 +161,20 @@ fn find(model: &str) -> Result<PathBuf, SttError> {
         (Some(model), true) => Ok(model),
         (None, _) => Err(unavailable(format!("stt.model: no .bin file is in the folder {model:?}"))),
         (Some(_), false) => Err(unavailable(format!("stt.model: several .bin files are in the folder {model:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_that_was_chosen_is_used_or_missed() {
+        let gpus = ["one".to_owned(), "two".to_owned()];
+        assert_eq!(chosen(1, &gpus).expect("it is there"), Some(&gpus[1]));
+        assert_eq!(chosen(-1, &gpus).expect("none is wanted"), None);
+        assert_eq!(chosen(0, &[]).expect("that is the default"), None);
+        let error = chosen(2, &gpus).expect_err("there are two").to_string();
+        assert!(error.contains("stt.gpu_device is 2") && error.contains("\"two\""), "{error}");
     }
 }
