@@ -11,6 +11,7 @@ mod markup;
 mod names;
 pub mod normalize;
 mod tables;
+pub mod words;
 
 pub use chunker::{Chunk, Chunker};
 pub use normalize::Language;

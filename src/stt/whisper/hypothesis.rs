@@ -3,6 +3,7 @@
 //! Made by `decoder`, judged by `judge`, put together to transcripts by `stream`. Pure data.
 
 use crate::stt::{Segment, TokenLogprob, Word};
+use crate::text::words::spoken;
 
 /// A piece of text: a word or a part of one. Its bytes may be no whole characters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,7 +69,7 @@ impl Hypothesis {
                 text: spell(&span.pieces),
                 start_ms,
                 end_ms: at(span.end_ms).max(start_ms),
-                words: words(span, self.language, at),
+                words: words(span, self.is_unspaced(), at),
                 tokens: span.pieces.iter().map(|piece| piece.id).collect(),
                 temperature: self.temperature,
                 avg_logprob: Some(mean(&span.pieces)),
@@ -77,16 +78,28 @@ impl Hypothesis {
         })
     }
 
-    /// Keeps the pieces of the first `n_words` words and no more.
+    /// Whether its language is written without blanks between words.
+    pub(super) fn is_unspaced(&self) -> bool {
+        self.language.is_some_and(|language| UNSPACED.contains(&language))
+    }
+
+    /// Keeps the pieces of its first so many words ([`spoken`]) and no more.
     pub(super) fn cut(&mut self, n_words: usize) {
-        let mut n = 0;
+        let (mut bytes, mut n_kept) = (Vec::new(), 0);
+        for (i, piece) in self.pieces().enumerate() {
+            bytes.extend_from_slice(&piece.bytes);
+            let text = String::from_utf8_lossy(&bytes);
+            if spoken(&text).count() > n_words {
+                break;
+            }
+            // A piece that ends within a character belongs to what follows.
+            if !text.ends_with(char::REPLACEMENT_CHARACTER) {
+                n_kept = i + 1;
+            }
+        }
         for span in &mut self.spans {
-            let kept = span.pieces.iter().take_while(|piece| {
-                n += usize::from(begins_word(piece) || n == 0);
-                n <= n_words
-            });
-            let kept = kept.count();
-            span.pieces.truncate(kept);
+            span.pieces.truncate(n_kept);
+            n_kept -= span.pieces.len();
         }
     }
 }
@@ -108,8 +121,7 @@ fn begins_word(piece: &Piece) -> bool {
 /// Languages that are written without blanks: there each piece that is whole characters counts as a word.
 const UNSPACED: [&str; 8] = ["zh", "ja", "yue", "th", "lo", "my", "km", "bo"];
 
-fn words(span: &Span, language: Option<&str>, at: impl Fn(u64) -> u64) -> Vec<Word> {
-    let unspaced = language.is_some_and(|language| UNSPACED.contains(&language));
+fn words(span: &Span, unspaced: bool, at: impl Fn(u64) -> u64) -> Vec<Word> {
     let mut groups: Vec<Vec<&Piece>> = Vec::new();
     for piece in &span.pieces {
         let is_whole = |group: &Vec<&Piece>| std::str::from_utf8(&joined(group)).is_ok();
@@ -190,5 +202,26 @@ pub(super) mod tests {
         assert_eq!(hypothesis.text(), "abc b");
         hypothesis.cut(0);
         assert_eq!(hypothesis.text(), "");
+        let piece = |text: &str| Piece { bytes: text.as_bytes().to_vec(), ..Piece::default() };
+        let spans = ["I", " don", "'t", " know", " -", " I", " don"].map(piece).to_vec();
+        let mut marked = Hypothesis { spans: vec![Span { pieces: spans, ..Span::default() }], ..Hypothesis::default() };
+        marked.cut(3);
+        assert_eq!(marked.text(), "I don't know -");
+    }
+
+    #[test]
+    fn a_cut_counts_characters_where_no_blanks_are_written_and_breaks_none() {
+        let bytes = "我不知道".as_bytes();
+        let pieces =
+            [&bytes[..4], &bytes[4..7], &bytes[7..]].map(|bytes| Piece { bytes: bytes.into(), ..Piece::default() });
+        let spans = vec![Span { pieces: pieces.to_vec(), ..Span::default() }];
+        let mut hypothesis = Hypothesis { spans, language: Some("zh"), ..Hypothesis::default() };
+        hypothesis.cut(3);
+        assert_eq!(hypothesis.text(), "");
+        let whole = [&bytes[..3], &bytes[3..6], &bytes[6..7], &bytes[7..]];
+        let pieces = whole.map(|bytes| Piece { bytes: bytes.into(), ..Piece::default() }).to_vec();
+        hypothesis.spans = vec![Span { pieces, ..Span::default() }];
+        hypothesis.cut(2);
+        assert_eq!(hypothesis.text(), "我不");
     }
 }

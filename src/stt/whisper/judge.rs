@@ -4,6 +4,7 @@
 //! `voiced`, before anything is decoded. Known inventions count only where the model itself is not sure.
 
 use super::hypothesis::Hypothesis;
+use crate::text::words::{count, spoken};
 
 /// The model's own measures, as OpenAI's decoder uses them: likely that nobody spoke, and not sure of the words.
 /// The first is a setting (`stt.no_speech_threshold`).
@@ -25,7 +26,7 @@ const WORDS_AT_LEAST: usize = 8;
 
 /// So many of the same phrase in a row are a loop where there was no time to say them.
 const LOOP: usize = 3;
-const LONGEST_PHRASE: usize = 12;
+const LONGEST_PHRASE: usize = 36;
 
 /// What Whisper is known to write for silence: its training's subtitles end so. In lower case, without marks.
 const INVENTIONS: [&str; 15] = [
@@ -53,14 +54,15 @@ pub(super) enum Verdict {
     Said,
     /// Nobody spoke; for the log, why.
     Silence(&'static str),
-    /// It stands up to so many words; what follows repeats them.
+    /// It stands up to so many words ([`spoken`]); what follows repeats them.
     Loop(usize),
 }
 
 /// Judges. `voiced_ms` is how long something sounded, `no_speech` the setting.
 pub(super) fn judge(hypothesis: &Hypothesis, voiced_ms: u64, no_speech: f32) -> Verdict {
-    let text = plain(&hypothesis.text());
-    let words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
+    let text = hypothesis.text();
+    let words: Vec<String> = spoken(&text).collect();
+    let n_words = count(&text);
     let sureness = hypothesis.avg_logprob();
     let nobody = hypothesis.no_speech;
     if words.is_empty() {
@@ -69,15 +71,15 @@ pub(super) fn judge(hypothesis: &Hypothesis, voiced_ms: u64, no_speech: f32) -> 
     if nobody > no_speech && sureness < UNSURE_LOGPROB {
         return Verdict::Silence("likely silence, unlikely words");
     }
-    if nobody > SURELY_NOBODY.max(no_speech) && words.len() <= FEW_WORDS {
+    if nobody > SURELY_NOBODY.max(no_speech) && n_words <= FEW_WORDS {
         return Verdict::Silence("surely silence, few words");
     }
     let is_doubtful = nobody > MAYBE_NOBODY || sureness < DOUBT_LOGPROB || voiced_ms < HARDLY_VOICED_MS;
-    if is_doubtful && INVENTIONS.contains(&text.as_str()) {
+    if is_doubtful && INVENTIONS.contains(&plain(&text).as_str()) {
         return Verdict::Silence("a known invention");
     }
     let room = (voiced_ms as f64 / 1_000.0 * WORDS_A_SECOND) as usize;
-    if words.len() > WORDS_AT_LEAST.max(room) {
+    if n_words > WORDS_AT_LEAST.max(room) {
         return match kept_of_loop(&words) {
             Some(n) => Verdict::Loop(n),
             None if sureness < DOUBT_LOGPROB => Verdict::Silence("more words than there was time for"),
@@ -88,7 +90,7 @@ pub(super) fn judge(hypothesis: &Hypothesis, voiced_ms: u64, no_speech: f32) -> 
 }
 
 /// Where a phrase repeats itself to the end, or nearly: the words up to the end of its first time.
-fn kept_of_loop(words: &[&str]) -> Option<usize> {
+fn kept_of_loop(words: &[String]) -> Option<usize> {
     (1..=LONGEST_PHRASE.min(words.len() / LOOP)).find_map(|length| {
         let mut same = 0;
         // The last time may be cut off.
@@ -154,5 +156,17 @@ mod tests {
         check("one two three four five six seven eight nine ten", -0.2, 0.1, 500, Verdict::Said);
         let fast = "one two three four five six seven eight nine ten";
         check(fast, -0.8, 0.1, 500, Verdict::Silence("more words than there was time for"));
+        let marked = "I don't know I don't know I don't know I don't know";
+        check(marked, -0.2, 0.1, 1_000, Verdict::Loop(3));
+    }
+
+    #[test]
+    fn a_language_without_blanks_has_words_to_count() {
+        let sentence = "今天天气很好我们去公园走走吧";
+        check(sentence, -0.1, 0.97, 3_000, Verdict::Said);
+        check("谢谢", -0.1, 0.97, 3_000, Verdict::Silence("surely silence, few words"));
+        check(sentence, -0.2, 0.1, 2_500, Verdict::Said);
+        check(&"我不知道".repeat(10), -0.2, 0.1, 1_000, Verdict::Loop(4));
+        check(&sentence.repeat(3), -0.2, 0.1, 1_000, Verdict::Loop(14));
     }
 }

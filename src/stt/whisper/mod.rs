@@ -2,12 +2,12 @@
 //!
 //! `engines` calls [`open`]; sessions see the port it returns. The model is in memory once; each replica has its own
 //! working memory and takes one utterance at a time. While the person speaks, what was said so far is decoded again
-//! and again (`stream`), from the beginning: partial transcripts never take back a word that two decodings agreed on
-//! (`agreement`). Before a decoding stands a gate by energy (`voiced`), behind it the judgement whether it was said at
-//! all (`judge`). A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech ends,
-//! never translates, and keeps nothing of an utterance.
+//! and again (`stream`), from the beginning: a partial transcript is the latest idea (what two agree on is told:
+//! `dialog/captions.rs`). Before a decoding stands a gate by energy (`voiced`), behind it the judgement whether it was
+//! said at all (`judge`). A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech
+//! ends and never translates. Of an utterance nothing stays but whisper.cpp's working memory of its last decoding, which
+//! the next one overwrites.
 
-mod agreement;
 mod decoder;
 mod ffi;
 mod file;

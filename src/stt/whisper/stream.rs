@@ -3,12 +3,11 @@
 //! A lane drives it through [`SttStream`]. Whisper hears 30 s at most: of longer audio all but the last seconds are
 //! decoded on the way, cut in a pause, so that memory and the wait at the end stay those of one window.
 
-use super::agreement::Agreement;
-use super::decoder::{Ask, Decoder};
+use super::decoder::{Ask, Decoder, FIRST_ASSUMED};
 use super::hypothesis::Hypothesis;
 use super::judge::{Verdict, judge};
 use super::voiced::{Voiced, quietest};
-use crate::stt::{Segment, SttError, SttOptions, SttStream, TokenLogprob, Transcript};
+use crate::stt::{Segment, SpeakerState, SttError, SttOptions, SttStream, TokenLogprob, Transcript};
 use tokio_util::sync::CancellationToken;
 
 /// Audio kept around what sounds: soft beginnings and ends are part of words.
@@ -37,7 +36,6 @@ pub(super) struct WhisperStream {
     n_before: usize,
     /// What they said.
     before: Said,
-    agreement: Agreement,
     /// The last decoding of all of `audio`, and what sounded in it.
     last: Option<(Voiced, Heard)>,
 }
@@ -67,9 +65,14 @@ impl WhisperStream {
             audio: Vec::new(),
             n_before: 0,
             before: Said::default(),
-            agreement: Agreement::default(),
             last: None,
         }
+    }
+
+    /// The language that is tried first.
+    #[cfg(test)]
+    pub(super) fn assumed(&self) -> &'static str {
+        self.decoder.assumed
     }
 
     /// Samples that are not decoded for good.
@@ -78,7 +81,7 @@ impl WhisperStream {
         self.audio.len()
     }
 
-    /// Decodes what sounds in the first `n` samples. `None`: nothing does.
+    /// Decodes what sounds in the first `n` samples. `None`: nothing does. The caller holds a share of the cores.
     fn hear(
         &mut self,
         n: usize,
@@ -94,7 +97,8 @@ impl WhisperStream {
             prompt: self.prompt(),
             timed: self.options.segments && is_last,
             temperature: self.options.temperature.unwrap_or(0.0),
-            retries: is_last && self.options.temperature.is_none(),
+            // To OpenAI 0 means: raised where it must be.
+            retries: is_last && self.options.temperature.is_none_or(|temperature| temperature == 0.0),
         };
         let mut hypothesis = self.decoder.hear(&pcm, &ask, cancel)?;
         match judge(&hypothesis, voiced.ms(), self.decoder.model.settings.no_speech) {
@@ -112,10 +116,11 @@ impl WhisperStream {
     }
 
     /// The tokens that the decoder is told to come before.
-    fn prompt(&self) -> Vec<i32> {
+    pub(super) fn prompt(&self) -> Vec<i32> {
         let expected = tail(self.options.prompt.as_deref().unwrap_or_default(), MOST_PROMPT);
         let text = format!("{expected} {}", tail(&self.before.text, MOST_BEFORE));
-        let text = text.trim().replace('\0', " ");
+        let text = text.replace('\0', " ");
+        let text = text.trim();
         if text.is_empty() {
             return Vec::new();
         }
@@ -127,6 +132,8 @@ impl WhisperStream {
     /// Decodes for good what stands before a pause, when no more fits into a window.
     fn settle(&mut self, cancel: &CancellationToken) -> Result<(), SttError> {
         let cut = quietest(&self.audio, CUT_WITHIN.min(self.audio.len() / 2)).max(1);
+        let model = self.decoder.model.clone();
+        let _share = model.shares.wait(cancel)?;
         let heard = self.hear(cut, true, cancel)?;
         if let Some((_, heard)) = heard {
             self.before = self.before.clone().and(&heard, self.n_before, self.n_before + cut);
@@ -134,7 +141,6 @@ impl WhisperStream {
         self.audio.drain(..cut);
         self.n_before += cut;
         self.last = None;
-        self.agreement = Agreement::default();
         Ok(())
     }
 
@@ -144,7 +150,7 @@ impl WhisperStream {
         Transcript {
             confidence: (!logprobs.is_empty()).then(|| sureness.exp().clamp(0.0, 1.0) as f32),
             text: said.text,
-            speaker: None,
+            speaker: said.language.filter(|_| self.language.is_none()).map(SpeakerState::Language),
             logprobs: self.options.logprobs.then_some(logprobs),
             segments: if self.options.segments { said.segments } else { Vec::new() },
             language: said.language.map(str::to_owned),
@@ -158,6 +164,8 @@ impl WhisperStream {
             now.start.abs_diff(then.start) <= SAME_END && now.end.abs_diff(then.end) <= SAME_END
         });
         if !known {
+            let model = self.decoder.model.clone();
+            let _share = model.shares.wait(cancel)?;
             self.last = self.hear(n, true, cancel)?;
         }
         let said = match &self.last {
@@ -175,7 +183,7 @@ impl Said {
         if text.is_empty() {
             return self;
         }
-        if !self.text.is_empty() {
+        if !self.text.is_empty() && !heard.hypothesis.is_unspaced() {
             self.text.push(' ');
         }
         self.text.push_str(&text);
@@ -203,12 +211,12 @@ impl SttStream for WhisperStream {
         if self.language.is_none() && !model.sizes.is_multilingual() {
             self.language = Some("en");
         }
+        self.decoder.assumed = match options.speaker {
+            Some(SpeakerState::Language(language)) => language,
+            _ => FIRST_ASSUMED,
+        };
+        self.forget();
         self.options = options.clone();
-        self.audio.clear();
-        self.n_before = 0;
-        self.before = Said::default();
-        self.agreement = Agreement::default();
-        self.last = None;
         Ok(())
     }
 
@@ -222,12 +230,13 @@ impl SttStream for WhisperStream {
     }
 
     fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
-        let heard = self.hear(self.audio.len(), false, cancel)?;
-        let text = heard.as_ref().map(|(_, heard)| heard.hypothesis.text()).unwrap_or_default();
-        let text = self.agreement.hear(&text);
-        let parts = [self.before.text.as_str(), &text];
-        let text = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join(" ");
-        Ok(Transcript { text, ..Transcript::default() })
+        let (n, model) = (self.audio.len(), self.decoder.model.clone());
+        let Some(_share) = model.shares.free() else { return Ok(Transcript::default()) };
+        let said = match self.hear(n, false, cancel)? {
+            Some((_, heard)) => self.before.clone().and(&heard, self.n_before, self.n_before + n),
+            None => self.before.clone(),
+        };
+        Ok(Transcript { text: said.text, ..Transcript::default() })
     }
 
     fn guess(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
@@ -235,9 +244,14 @@ impl SttStream for WhisperStream {
     }
 
     fn finish(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
-        let transcript = self.whole(cancel)?;
-        // The audio of an utterance that is over is nobody's any more.
+        self.whole(cancel)
+    }
+
+    fn forget(&mut self) {
+        self.options = SttOptions::default();
         self.audio = Vec::new();
-        Ok(transcript)
+        self.n_before = 0;
+        self.before = Said::default();
+        self.last = None;
     }
 }

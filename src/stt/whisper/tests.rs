@@ -1,6 +1,6 @@
 //! With the model of `tests/fixtures/whisper/`, which knows some words of flite's voices in two languages.
 
-use super::super::{Stt, SttOptions, SttStream, Transcript};
+use super::super::{SpeakerState, Stt, SttOptions, SttStream, Transcript};
 use super::voiced::Voiced;
 use super::*;
 use crate::audio::wav;
@@ -88,6 +88,47 @@ fn it_finds_the_language_and_keeps_to_one_that_is_set() {
     assert_eq!((english.text.as_str(), english.language.as_deref()), ("red five", Some("en")));
     let told = SttOptions { language: Some("de".into()), ..SttOptions::default() };
     assert_eq!(hear(&mut stream, &pcm, &told).expect("it hears").text, "fünf rot drei");
+}
+
+#[test]
+fn the_language_goes_with_the_speaker_and_not_to_the_next() {
+    let folder = unpacked();
+    let mut stream = stream(&config(&folder));
+    let german = hear(&mut stream, &spoken("slt", "foonf rote dry"), &SttOptions::default()).expect("it hears");
+    assert_eq!(german.speaker, Some(SpeakerState::Language("de")));
+    stream.begin(&SttOptions::default()).expect("it begins");
+    assert_eq!(stream.assumed(), "en", "somebody else");
+    stream.begin(&SttOptions { speaker: german.speaker, ..SttOptions::default() }).expect("it begins");
+    assert_eq!(stream.assumed(), "de");
+}
+
+#[test]
+fn a_temperature_of_0_is_raised_where_it_must_be_and_another_is_kept() {
+    let folder = unpacked();
+    let mut stream = stream(&config(&folder));
+    let pcm = spoken("slt", "red green");
+    let mut temperature = |asked| {
+        let options = SttOptions { temperature: asked, segments: true, ..SttOptions::default() };
+        let heard = hear(&mut stream, &pcm, &options).expect("it hears");
+        heard.segments.first().expect("there are words").temperature
+    };
+    // Where others may have been tried nobody knows which one it was.
+    assert_eq!([None, Some(0.0), Some(0.4)].map(&mut temperature), [None, None, Some(0.4)]);
+}
+
+#[test]
+fn a_partial_gives_way_where_others_decode() {
+    let folder = unpacked();
+    let model = Arc::new(Model::load(&config(&folder)).expect("it loads"));
+    let mut stream = WhisperStream::new(Decoder::new(model.clone()).expect("there is memory"));
+    let cancel = CancellationToken::new();
+    stream.begin(&SttOptions::default()).expect("it begins");
+    stream.push(&spoken("slt", "red green blue"), &cancel).expect("it takes it");
+    let others: Vec<_> = std::iter::from_fn(|| model.shares.free()).collect();
+    assert!(!others.is_empty());
+    assert_eq!(stream.partial(&cancel).expect("no failure").text, "");
+    drop(others);
+    assert_eq!(stream.partial(&cancel).expect("it hears").text, "red green blue");
 }
 
 #[test]
@@ -191,7 +232,8 @@ fn the_same_audio_is_the_same_words_in_any_order() {
 }
 
 #[test]
-fn a_cancelled_decoding_ends_and_the_replica_goes_on() {
+#[cfg(target_os = "linux")]
+fn a_cancelled_decoding_ends_within_the_encoder_and_the_replica_goes_on() {
     let folder = unpacked();
     let mut stream = stream(&config(&folder));
     let cancel = CancellationToken::new();
@@ -199,19 +241,38 @@ fn a_cancelled_decoding_ends_and_the_replica_goes_on() {
     stream.begin(&SttOptions::default()).expect("it begins");
     stream.push(&pcm, &cancel).expect("it takes it");
     cancel.cancel();
+    let before = ffi::N_GRAPHS.get();
     assert!(matches!(stream.finish(&cancel), Err(SttError::Cancelled)));
+    assert_eq!(ffi::N_GRAPHS.get() - before, 1, "of the three graphs of an encoder the first was begun");
     assert_eq!(text(&mut stream, &pcm), "red green blue");
 }
 
 #[test]
-fn any_prompt_is_taken() {
+fn a_replica_whose_memory_whisper_cpp_has_freed_takes_other() {
+    let folder = unpacked();
+    let mut decoder =
+        Decoder::new(Arc::new(Model::load(&config(&folder)).expect("it loads"))).expect("there is memory");
+    decoder.abandon_state();
+    assert_eq!(text(&mut WhisperStream::new(decoder), &spoken("slt", "red green blue")), "red green blue");
+}
+
+#[test]
+fn any_prompt_is_taken_and_a_long_one_up_to_what_there_is_room_for() {
     let folder = unpacked();
     let mut stream = stream(&config(&folder));
     let pcm = spoken("slt", "red green blue");
     for prompt in ["", "\0", "yes no", "wörter 字幕 🙂", &"green ".repeat(10_000)] {
         let options = SttOptions { prompt: Some(prompt.into()), ..SttOptions::default() };
-        assert!(hear(&mut stream, &pcm, &options).is_ok(), "{prompt:.20}");
+        hear(&mut stream, &pcm, &options).unwrap_or_else(|error| panic!("{prompt:.20}: {error}"));
     }
+    let n_tokens = |stream: &mut WhisperStream, prompt: &str| {
+        stream.begin(&SttOptions { prompt: Some(prompt.into()), ..SttOptions::default() }).expect("it begins");
+        stream.prompt().len()
+    };
+    assert_eq!([n_tokens(&mut stream, ""), n_tokens(&mut stream, "\0")], [0, 0]);
+    let (short, long) = (n_tokens(&mut stream, "green green"), n_tokens(&mut stream, &"green ".repeat(10_000)));
+    assert!(short > 0 && long > 60 * short, "what fits is told: {short}, {long}");
+    assert!(long <= 224, "no more than half of the positions: {long}");
 }
 
 #[tokio::test]

@@ -1,0 +1,133 @@
+//! A text's words, also where no blanks are written: Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan.
+//!
+//! `dialog`'s captions tell transcripts word by word, `stt` counts the words of one. Each letter of those scripts counts as
+//! a word here, which is enough to compare and to count; where a true word ends nobody asks. Pure.
+
+use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
+
+/// So many letters of a script without blanks are about what a word says, and take as long.
+const LETTERS_A_WORD: usize = 3;
+
+/// Blocks of scripts without blanks.
+const UNSPACED: [std::ops::RangeInclusive<char>; 13] = [
+    '\u{0e00}'..='\u{0e7f}', // Thai
+    '\u{0e80}'..='\u{0eff}', // Lao
+    '\u{0f00}'..='\u{0fff}', // Tibetan
+    '\u{1000}'..='\u{109f}', // Burmese
+    '\u{1780}'..='\u{17ff}', // Khmer
+    '\u{3005}'..='\u{3007}', // signs among Chinese characters
+    '\u{3040}'..='\u{30ff}', // Hiragana and Katakana
+    '\u{31f0}'..='\u{31ff}',
+    '\u{3400}'..='\u{4dbf}', // Chinese characters
+    '\u{4e00}'..='\u{9fff}',
+    '\u{f900}'..='\u{faff}',
+    '\u{ff66}'..='\u{ff9d}', // narrow Katakana
+    '\u{20000}'..='\u{3ffff}',
+];
+
+/// A word with the marks that cling to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Word<'a> {
+    /// Without blanks.
+    pub text: &'a str,
+    /// Whether a blank stands before it.
+    pub spaced: bool,
+}
+
+/// All of them in order. A text is its words with one blank before each that is `spaced`, up to how many blanks it had.
+pub fn words(text: &str) -> impl Iterator<Item = Word<'_>> {
+    text.split_whitespace().enumerate().flat_map(|(i, part)| {
+        let mut rest = part;
+        std::iter::from_fn(move || {
+            let (text, left) = rest.split_at_checked(first_end(rest)?)?;
+            let spaced = i > 0 && rest.len() == part.len();
+            rest = left;
+            Some(Word { text, spaced })
+        })
+    })
+}
+
+/// The words as they sound: in lower case, without marks; those that are nothing but marks are left out.
+pub fn spoken(text: &str) -> impl Iterator<Item = String> {
+    words(text).map(|word| letters(word.text)).filter(|word| !word.is_empty())
+}
+
+/// How many words it says, where letters of scripts without blanks count for less.
+pub fn count(text: &str) -> usize {
+    let (mut n_words, mut n_letters) = (0, 0);
+    for word in spoken(text) {
+        let n = if word.chars().any(is_unspaced) { &mut n_letters } else { &mut n_words };
+        *n += 1;
+    }
+    n_words + usize::div_ceil(n_letters, LETTERS_A_WORD)
+}
+
+/// A word in lower case without its marks.
+pub fn letters(word: &str) -> String {
+    let kept = |c: &char| c.is_alphanumeric() || is_mark(*c);
+    word.chars().filter(kept).flat_map(char::to_lowercase).collect()
+}
+
+/// Where the first word of a text without blanks ends; `None`: there is none.
+fn first_end(text: &str) -> Option<usize> {
+    let (mut has_letter, mut was_unspaced) = (false, false);
+    for (at, c) in text.char_indices() {
+        let is_letter = c.is_alphanumeric() && !is_mark(c);
+        if has_letter && is_letter && (was_unspaced || is_unspaced(c)) {
+            return Some(at);
+        }
+        has_letter |= is_letter;
+        was_unspaced |= is_letter && is_unspaced(c);
+    }
+    (!text.is_empty()).then_some(text.len())
+}
+
+fn is_unspaced(c: char) -> bool {
+    UNSPACED.iter().any(|block| block.contains(&c))
+}
+
+/// Whether it stands over, under or at a letter.
+fn is_mark(c: char) -> bool {
+    !c.is_ascii() && matches!(c.general_category(), GeneralCategory::NonspacingMark | GeneralCategory::SpacingMark)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The words with a bar before each that no blank parts from the one before.
+    #[track_caller]
+    fn check(text: &str, expect: &str) {
+        let parted = words(text).map(|word| format!("{}{}", if word.spaced { " " } else { "|" }, word.text));
+        assert_eq!(parted.collect::<String>().trim_start_matches('|'), expect);
+    }
+
+    #[test]
+    fn blanks_part_words_and_so_do_the_letters_of_scripts_without_them() {
+        check("  I don't  know. ", "I don't know.");
+        check("今天、天气。", "今|天、|天|气。");
+        check("我叫Tom Lee吗？", "我|叫|Tom Lee|吗？");
+        check("「はい」です", "「は|い」|で|す");
+        check("ที่นี่", "ที่|นี่");
+        check("", "");
+        check("...", "...");
+    }
+
+    #[test]
+    fn what_is_said_is_counted_in_words() {
+        assert_eq!(spoken("I don't — know, OK?").collect::<Vec<_>>(), ["i", "dont", "know", "ok"]);
+        assert_eq!(count("I don't — know, OK?"), 4);
+        assert_eq!(count("今天天气很好"), 2);
+        assert_eq!(count("我叫 Tom"), 2);
+        assert_eq!(count("?!"), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn no_character_is_lost(text in "[a-z 我是の。ที่' -]{0,40}") {
+            let joined: String = words(&text).map(|word| format!("{}{}", if word.spaced { " " } else { "" }, word.text)).collect();
+            prop_assert_eq!(joined, text.split_whitespace().collect::<Vec<_>>().join(" "));
+        }
+    }
+}
