@@ -57,9 +57,13 @@ pub fn wav(parts: &[(bool, usize)]) -> Vec<u8> {
 }
 
 pub async fn transcribe(hub: &Hub, file: Vec<u8>, fields: &[(&'static str, &'static str)]) -> Response {
+    listen(hub, "transcriptions", file, fields).await
+}
+
+async fn listen(hub: &Hub, path: &str, file: Vec<u8>, fields: &[(&'static str, &'static str)]) -> Response {
     let form = Form::new().part("file", Part::bytes(file).file_name("a.wav"));
     let form = fields.iter().fold(form, |form, (name, value)| form.text(*name, *value));
-    let url = format!("http://{}/v1/audio/transcriptions", hub.address);
+    let url = format!("http://{}/v1/audio/{path}", hub.address);
     client().post(url).multipart(form).send().await.expect("an answer")
 }
 
@@ -308,9 +312,24 @@ async fn an_engine_that_fails_is_told_with_a_status() {
     let hub = start(FakeStt::default().then_fails("no ears today"), FakeTts::default(), Config::default()).await;
     let (status, code, _) = refusal(transcribe(&hub, wav(&TWO), &[("stream", "true")]).await).await;
     assert_eq!((status, code.as_str()), (500, "server_error"));
-    let translated =
-        client().post(format!("http://{}/v1/audio/translations", hub.address)).send().await.expect("an answer");
-    assert_eq!(refusal(translated).await.1, "unsupported_task");
+}
+
+#[tokio::test]
+async fn a_translation_is_english_and_of_engines_that_can() {
+    let hub = quick().await;
+    let (status, code, _) = refusal(listen(&hub, "translations", wav(&TWO), &[]).await).await;
+    assert_eq!((status, code.as_str()), (400, "unsupported_task"));
+    let stt = FakeStt::hears(["guten tag", "und auf wiedersehen"]).translating();
+    let hub = start(stt, FakeTts::default(), Config::default()).await;
+    let fields = [("model", "whisper-1"), ("response_format", "verbose_json")];
+    let json: Value = listen(&hub, "translations", wav(&TWO), &fields).await.json().await.expect("JSON");
+    assert_eq!(
+        (&json["text"], &json["task"], &json["language"]),
+        (&json!("in English: guten tag in English: und auf wiedersehen"), &json!("translate"), &json!("english"))
+    );
+    assert_eq!(hub.metric("voice_requests_total{endpoint=\"translations\",outcome=\"ok\"} "), 1.0);
+    let json: Value = transcribe(&hub, wav(&TWO), &fields).await.json().await.expect("JSON");
+    assert_eq!(json["task"], "transcribe", "{json}");
 }
 
 #[tokio::test]

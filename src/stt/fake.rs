@@ -14,9 +14,15 @@ pub struct FakeStt {
     /// How long `finish` takes.
     pub delay: Duration,
     partials: bool,
+    translates: bool,
 }
 
 impl FakeStt {
+    /// The same engine; it puts "in English: " before what it translates.
+    pub fn translating(self) -> Self {
+        Self { translates: true, ..self }
+    }
+
     /// The same engine, slower.
     pub fn delayed(self, delay: Duration) -> Self {
         Self { delay, ..self }
@@ -30,7 +36,7 @@ impl FakeStt {
     /// An engine that hears these texts, in this order.
     pub fn hears<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let script = texts.into_iter().map(|text| Ok(text.to_owned())).collect();
-        Self { script: Arc::new(Mutex::new(script)), delay: Duration::ZERO, partials: false }
+        Self { script: Arc::new(Mutex::new(script)), ..Self::default() }
     }
 
     /// The next utterance fails with this message.
@@ -45,8 +51,13 @@ impl Stt for FakeStt {
         "fake"
     }
 
+    fn translates(&self) -> bool {
+        self.translates
+    }
+
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0, logprobs: options.logprobs };
+        let (logprobs, translate) = (options.logprobs, options.translate);
+        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0, logprobs, translate };
         ready(Ok(Box::new(utterance) as Box<dyn SttUtterance>)).boxed()
     }
 }
@@ -55,6 +66,7 @@ struct FakeUtterance {
     engine: FakeStt,
     n_samples: usize,
     logprobs: bool,
+    translate: bool,
 }
 
 impl FakeUtterance {
@@ -73,6 +85,7 @@ impl FakeUtterance {
 
     fn transcript(&self, text: String) -> Transcript {
         // It is sure of each word.
+        let text = if self.translate { format!("in English: {text}") } else { text };
         let token = |word: &str| TokenLogprob { token: word.to_owned(), logprob: 0.0 };
         let logprobs = self.logprobs.then(|| text.split_whitespace().map(token).collect());
         Transcript { text, logprobs, confidence: Some(1.0), ..Transcript::default() }

@@ -29,6 +29,7 @@ const STRIDE: usize = 1_600;
 pub struct Local<S> {
     name: &'static str,
     pool: Pool<S>,
+    translates: bool,
 }
 
 impl<S: SttStream + 'static> Local<S> {
@@ -38,13 +39,22 @@ impl<S: SttStream + 'static> Local<S> {
         F: Fn() -> Result<S, SttError> + Send + Sync + 'static,
     {
         let max_waiting = n_replicas.max(1) * WAITING_PER_REPLICA;
-        Ok(Self { name, pool: Pool::start(name, n_replicas, max_waiting, make)? })
+        Ok(Self { name, pool: Pool::start(name, n_replicas, max_waiting, make)?, translates: false })
+    }
+
+    /// The same, of streams that can translate into English or not.
+    pub fn translating(self, translates: bool) -> Self {
+        Self { translates, ..self }
     }
 }
 
 impl<S: SttStream + 'static> Stt for Local<S> {
     fn name(&self) -> &str {
         self.name
+    }
+
+    fn translates(&self) -> bool {
+        self.translates
     }
 
     fn waiting(&self) -> usize {

@@ -106,6 +106,8 @@ pub struct SttOptions {
     pub segments: bool,
     /// How freely the engine may guess, 0 to 1, where it can; `None`: its own choice.
     pub temperature: Option<f32>,
+    /// What was said is wanted in English, whatever language it was said in. Only of engines that can: [`Stt::translates`].
+    pub translate: bool,
 }
 
 /// The port: one engine, shared by all sessions.
@@ -117,6 +119,11 @@ pub trait Stt: Send + Sync {
     /// do. An error says why its server cannot be reached; the engine may be used all the same.
     fn warm(&self) -> BoxFuture<'_, Result<(), SttError>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Whether it can write down in English what was said in another language.
+    fn translates(&self) -> bool {
+        false
     }
 
     /// How many utterances wait for a decoder now.

@@ -37,6 +37,8 @@ pub(super) struct Form {
     pub(super) held: Vec<OwnedSemaphorePermit>,
     pub(super) shape: Shape,
     pub(super) stream: bool,
+    /// Into English; the route says so, not the form.
+    pub(super) translate: bool,
     pub(super) language: Option<String>,
     pub(super) prompt: Option<String>,
     pub(super) temperature: Option<f32>,

@@ -1,4 +1,4 @@
-//! `POST /v1/audio/transcriptions`: a sound file in, its words out, at once or as they are understood.
+//! `POST /v1/audio/transcriptions` and `translations`: a sound file in, its words out, at once or as they are understood.
 //!
 //! The file is cut at its silences ([`super::cutting`]) and written down stretch by stretch, in order, each as an utterance
 //! of a session would be. What was understood is streamed where the client wants it.
@@ -35,15 +35,29 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// Audio that an engine is given at a time: a tenth of a second, as a microphone would.
 const PIECE: usize = RATE.hz() as usize / 10;
 
-/// The handler.
+/// `POST /v1/audio/transcriptions`.
 pub(super) async fn create(State(app): State<Arc<App>>, request: Request) -> Response {
-    let mut metered = Metered::begin(&app, Endpoint::Transcriptions);
+    let metered = Metered::begin(&app, Endpoint::Transcriptions);
+    written_down(&app, request, metered, false).await
+}
+
+/// `POST /v1/audio/translations`: the same in English, by engines that can.
+pub(super) async fn translate(State(app): State<Arc<App>>, request: Request) -> Response {
+    let metered = Metered::begin(&app, Endpoint::Translations);
+    written_down(&app, request, metered, true).await
+}
+
+async fn written_down(app: &App, request: Request, mut metered: Metered, translate: bool) -> Response {
     let begun = async {
         metered.place = Some(app.speech.admit()?);
-        let (form, engines) = Form::read(request, &app).await?;
+        let (mut form, engines) = Form::read(request, app).await?;
+        form.translate = translate;
+        if translate && !engines.stt.translates() {
+            return Err(no_translator(engines.stt.name()));
+        }
         let longest = Duration::from_secs(u64::from(app.speech.config.max_audio_minutes) * 60);
         let duration = listening::duration(form.file.clone(), longest).await?;
-        Ok(Listening::new(&app, (form, engines), duration, longest))
+        Ok(Listening::new(app, (form, engines), duration, longest))
     };
     let mut listening = match begun.await {
         Ok(listening) => listening,
@@ -68,14 +82,12 @@ pub(super) async fn create(State(app): State<Arc<App>>, request: Request) -> Res
     listening.written.answer(&listening.form, listening.duration)
 }
 
-/// `POST /v1/audio/translations`: into English, which no engine here can.
-pub(super) async fn translate(State(app): State<Arc<App>>) -> Response {
-    let metered = Metered::begin(&app, Endpoint::Translations);
+fn no_translator(engine: &str) -> ApiError {
     let message = format!(
-        "'{}' writes down what is said and translates nothing; POST /v1/audio/transcriptions does that.",
-        app.setup().engines.stt.name()
+        "'{engine}' writes down what is said and translates nothing: a multilingual Whisper does (GET /v1/models lists what a \
+         request may name). POST /v1/audio/transcriptions writes it down as it was said."
     );
-    ended(metered, ApiError::with(StatusCode::BAD_REQUEST, "unsupported_task", message))
+    ApiError::with(StatusCode::BAD_REQUEST, "unsupported_task", message)
 }
 
 fn ended<E: Into<ApiError>>(metered: Metered, error: E) -> Response {
@@ -107,6 +119,7 @@ impl Listening {
             logprobs: form.logprobs,
             segments: !matches!(form.shape, super::form::Shape::Json | super::form::Shape::Text),
             temperature: form.temperature,
+            translate: form.translate,
             ..SttOptions::default()
         };
         // A server elsewhere has decoders of its own.

@@ -90,9 +90,12 @@ impl Written {
 
     /// What the engine does not know is null: nothing is made up.
     fn verbose(&self, form: &Form, duration: Duration) -> Value {
-        let language = self.language.as_deref().or(form.language.as_deref());
+        let language = match form.translate {
+            true => Some("en"),
+            false => self.language.as_deref().or(form.language.as_deref()),
+        };
         let mut json = json!({
-            "task": "transcribe", "language": language.map(name_of), "duration": seconds(duration), "text": self.text, "usage": usage(duration),
+            "task": if form.translate { "translate" } else { "transcribe" }, "language": language.map(name_of), "duration": seconds(duration), "text": self.text, "usage": usage(duration),
         });
         if form.segments {
             json["segments"] =

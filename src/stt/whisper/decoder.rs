@@ -35,6 +35,8 @@ pub(super) struct Ask {
     pub(super) prompt: Vec<i32>,
     /// Times of segments and words are wanted.
     pub(super) timed: bool,
+    /// English is wanted, whatever is spoken.
+    pub(super) translate: bool,
     pub(super) temperature: f32,
     /// Other temperatures are tried where the words are unlikely.
     pub(super) retries: bool,
@@ -138,7 +140,6 @@ impl Decoder {
             });
             params.set_language(Some(language));
             params.set_n_threads(settings.n_threads as i32);
-            params.set_translate(false);
             params.set_no_context(true);
             // One window is one answer; `spans` takes it apart at its times.
             params.set_single_segment(true);
@@ -156,6 +157,7 @@ impl Decoder {
         let n_tokens = n_samples / 16_000 * TOKENS_A_SECOND + TOKENS_AT_LEAST;
         params.set_max_tokens(settings.n_tokens.unwrap_or(n_tokens) as i32);
         params.set_audio_ctx(self.model.positions(n_samples) as i32);
+        params.set_translate(ask.translate);
         params.set_no_timestamps(!ask.timed);
         params.set_token_timestamps(ask.timed);
         params.set_temperature(ask.temperature);

@@ -5,7 +5,7 @@
 //! and again (`stream`), from the beginning: a partial transcript is the latest idea (what two agree on is told:
 //! `dialog/captions.rs`). Before a decoding stands a gate by energy (`voiced`), behind it the judgement whether it was
 //! said at all (`judge`). A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech
-//! ends and never translates. Of an utterance nothing stays but whisper.cpp's working memory of its last decoding, which
+//! ends. Of an utterance nothing stays but whisper.cpp's working memory of its last decoding, which
 //! the next one overwrites.
 
 mod decoder;
@@ -36,7 +36,10 @@ use stream::WhisperStream;
 pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, SttError> {
     let model = Arc::new(Model::load(config)?);
     tracing::debug!(threads = model.settings.n_threads, sizes = ?model.sizes, "the Whisper model is loaded");
-    Local::start("whisper", config.decoders, move || Ok(WhisperStream::new(Decoder::new(model.clone())?)))
+    // Models of one language know no other task than to write down.
+    let translates = model.sizes.is_multilingual();
+    let make = move || Ok(WhisperStream::new(Decoder::new(model.clone())?));
+    Ok(Local::start("whisper", config.decoders, make)?.translating(translates))
 }
 
 #[cfg(test)]

@@ -96,6 +96,7 @@ impl WhisperStream {
             language: self.language,
             prompt: self.prompt(),
             timed: self.options.segments && is_last,
+            translate: self.options.translate,
             temperature: self.options.temperature.unwrap_or(0.0),
             // To OpenAI 0 means: raised where it must be.
             retries: is_last && self.options.temperature.is_none_or(|temperature| temperature == 0.0),

@@ -77,6 +77,23 @@ fn it_reads_what_voices_say() {
 }
 
 #[test]
+fn translating_is_another_task_to_the_model() {
+    let folder = unpacked();
+    assert!(open(&config(&folder)).expect("it loads").translates(), "it knows two languages");
+    let (mut stream, said) = (stream(&config(&folder)), spoken("slt", "red green blue"));
+    // It was never taught to: its words stay the same, and how sure it is of them does not.
+    let mut sure = |translate| {
+        let options = SttOptions { translate, logprobs: true, ..SttOptions::default() };
+        let heard = hear(&mut stream, &said, &options).expect("it hears");
+        assert_eq!(heard.text, "red green blue");
+        heard.logprobs.expect("asked for").iter().map(|token| token.logprob).collect::<Vec<_>>()
+    };
+    let (written, translated) = (sure(false), sure(true));
+    assert_ne!(written, translated);
+    assert_eq!(written, sure(false));
+}
+
+#[test]
 fn it_finds_the_language_and_keeps_to_one_that_is_set() {
     let folder = unpacked();
     let mut stream = stream(&config(&folder));
