@@ -45,5 +45,11 @@ pub use runtime::{ModelOptions, Runtime};
 pub use signature::{Kind, Port, Signature, Slot};
 pub use tensor::Tensor;
 
+/// Whether the library can be found, as [`Runtime::open`] would look for it. Opens nothing; whether it is one shows when it
+/// is opened.
+pub fn is_here(config: &OnnxConfig) -> bool {
+    library::is_here(config)
+}
+
 #[cfg(test)]
 mod tests;
