@@ -4,7 +4,8 @@
 //! are [`Entry`]s: one chunk, or one step of a longer one. The rules:
 //!
 //! - The entry with the earliest deadline leads the next batch; others of its bucket fill it up, by deadline.
-//! - A batch that is not full waits at most `max_wait` since its first entry came, and only while nothing else is to do.
+//! - A batch that is not full waits at most `max_wait` since its first entry came, and only while nothing else is to do and
+//!   none of it is wanted before that: whoever hears silence waits for nobody.
 //! - Whichever replica is free takes it, so the least loaded comes first.
 //! - An entry that has more steps left goes back into the queue, behind all that waited while it ran, whatever its
 //!   deadline: one huge text delays nobody by more than one batch.
@@ -70,7 +71,8 @@ pub struct BatchSettings {
     pub n_replicas: usize,
     /// Entries in one run at most, at least 1.
     pub max_batch: usize,
-    /// The longest a free replica waits for a batch to fill, since its first entry came.
+    /// The longest a free replica waits for a batch to fill, since its first entry came; not at all for one that is wanted
+    /// before the wait would be over.
     pub max_wait: Duration,
     /// Entries in the queue; those in a run do not count.
     pub max_waiting: usize,
@@ -142,7 +144,7 @@ impl<W: Entry> BatchLane<W> {
         Ok(())
     }
 
-    /// How many entries wait now.
+    /// How many entries wait now that somebody still wants. Takes the queue's lock.
     pub fn waiting(&self) -> usize {
         self.shared.state.lock().expect("no panic while locked").queue.len()
     }

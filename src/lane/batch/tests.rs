@@ -106,6 +106,18 @@ fn a_batch_waits_to_fill_only_as_long_as_it_may() {
 }
 
 #[test]
+fn what_is_wanted_at_once_waits_for_nobody() {
+    let office = Office::new();
+    let mut queue = Queue::new(settings(3, 10, 100));
+    push(&mut queue, office.job(1, 0, 0), office.at(0));
+    assert_eq!(names(&queue.next(office.at(0))), [1], "its listener hears silence");
+    push(&mut queue, office.job(2, 0, 31), office.at(20));
+    assert!(matches!(queue.next(office.at(20)), Next::Wait(_)), "there is time");
+    push(&mut queue, office.job(3, 0, 30), office.at(20));
+    assert_eq!(names(&queue.next(office.at(20))), [3, 2], "wanted when the wait would be over");
+}
+
+#[test]
 fn abandoned_entries_leave_before_they_cost_anything() {
     let office = Office::new();
     let mut queue = Queue::new(settings(8, 0, 2));
@@ -116,6 +128,7 @@ fn abandoned_entries_leave_before_they_cost_anything() {
     let refused = queue.push(office.job(3, 0, 3), office.zero).expect_err("full");
     assert_eq!((refused.0, refused.1.name), (Overloaded { waiting: 2 }, 3));
     gone.store(true, Ordering::Relaxed);
+    assert_eq!(queue.len(), 1, "whom nobody waits for is not counted");
     push(&mut queue, office.job(4, 0, 4), office.zero);
     assert_eq!(names(&queue.next(office.zero)), [2, 4]);
 }
