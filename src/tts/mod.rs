@@ -1,7 +1,10 @@
 //! Text to speech: one chunk of text in, PCM out as it is made.
 //!
 //! [`Tts`] is the port as a session sees it; a local engine implements the synchronous [`TtsEngine`], or
-//! [`BatchTtsEngine`](batched::BatchTtsEngine) where one run can speak several chunks, and a lane drives it. Sessions call the port; `engines` makes it. An engine never splits a chunk and never decides what is spoken.
+//! [`BatchTtsEngine`](batched::BatchTtsEngine) where one run can speak several chunks, and a lane drives it: [`local`] the
+//! one, [`batched`] the other. A neural family implements both, and `neural::serve` takes the one that its model and the
+//! configuration allow. Sessions call the port; `engines` makes it. An engine never splits a chunk and never decides what is
+//! spoken.
 
 pub mod batched;
 mod config;
@@ -13,6 +16,7 @@ pub mod kokoro;
 pub mod local;
 mod neural;
 pub mod openai;
+mod patience;
 pub mod phonemes;
 pub mod piper;
 mod streamed;

@@ -15,7 +15,7 @@ fn config(model: &str) -> TtsConfig {
 fn open(config: &TtsConfig) -> Result<Neural<Kokoro>, TtsError> {
     let path = neural::model_file(&config.model, "a Kokoro model")?;
     let packs = speakable(Packs::beside(&path)?, &path)?;
-    Neural::warmed(Kokoro::open(&path, config.chosen_voice(), &OnnxConfig::default(), Arc::new(packs))?)
+    Neural::warmed(Kokoro::open(&path, config.chosen_voice(), &OnnxConfig::default(), Arc::new(packs))?, 1)
 }
 
 fn fixture(model: &str) -> Neural<Kokoro> {
@@ -103,6 +103,10 @@ fn speed_reaches_the_model_in_its_own_type() {
     assert_same(&speak(&mut whole, "Hello.", "af_sky", 1.0), &expected(&HELLO, (0.2, 6.0), 1.0, 250.0));
     let twice = speak(&mut whole, "Hello", "af_sky", 1.8);
     assert_same(&twice, &expected(&HELLO[..5], (0.2, 5.0), 2.0, 0.0));
+    // What is rounded is rounded for the pause as well.
+    let asked = speak(&mut whole, "Hello.", "af_sky", 1.3);
+    assert_same(&asked, &expected(&HELLO, (0.2, 6.0), 1.0, 250.0));
+    assert!(whole.0.has_rounded.get() && !engine.0.has_rounded.get());
 }
 
 #[test]
