@@ -87,6 +87,13 @@ pub trait Tts: Send + Sync {
         Err(format!("there is no voice {voice:?}; {} has {}", self.name(), listed(&ids)))
     }
 
+    /// The language that `voice` speaks, a BCP-47 tag; of a name that is none, the one of the default voice, which speaks then.
+    fn language(&self, voice: &str) -> &str {
+        let voices = self.voices();
+        let speaks = voices.iter().find(|known| known.id == voice).or(voices.first());
+        speaks.map_or("en", |voice| &voice.language)
+    }
+
     /// Speaks one chunk. PCM comes as it is made, at the engine's own rate, the same rate within one stream; dropping
     /// the stream cancels the work. [`TtsError::Overloaded`] when too many wait.
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>>;

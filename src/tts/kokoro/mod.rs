@@ -121,6 +121,14 @@ impl Tts for KokoroTts {
         self.lanes.check_voice(voice)
     }
 
+    /// A mixture speaks the language of its first voice.
+    fn language(&self, voice: &str) -> &str {
+        match mix::parse(voice, |name| self.packs.has(name)) {
+            Ok(mix) if mix::is_mix(voice) => language(&mix[0].0).0,
+            _ => self.lanes.language(voice),
+        }
+    }
+
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
         self.lanes.speak(request)
     }

@@ -213,6 +213,15 @@ async fn the_port_speaks_checks_voices_and_stops_when_dropped() {
     assert_eq!(tts.check_voice("af_sky"), Ok(()));
     assert_eq!(tts.check_voice("af_sky:0.4+af_nicole:0.6"), Ok(()));
     assert!(tts.check_voice("af_sky:x").expect_err("no share").contains("the share of af_sky"));
+    for (voice, language) in [
+        ("ef_dora", "es"),
+        ("ef_dora:0.4+af_sky:0.6", "es"),
+        (" bm_george + ef_dora", "en-GB"),
+        ("bob", "en-US"),
+        ("bob+ef_dora", "en-US"),
+    ] {
+        assert_eq!(tts.language(voice), language, "{voice}");
+    }
     let unknown = tts.check_voice("bob").expect_err("unknown");
     assert_eq!(unknown, "there is no voice \"bob\"; kokoro has af_nicole, af_sky, bm_george, ef_dora");
     // The only lane is in a run that takes minutes; dropping its stream gives it back.
