@@ -11,7 +11,8 @@
 //!   deadline: one huge text delays nobody by more than one batch.
 //! - An abandoned entry leaves before it costs anything. The queue is bounded; past the bound the answer is
 //!   [`Overloaded`].
-//! - A run that fails or panics ends the entries it ran, and the replica is made anew. The process lives on.
+//! - A run that fails or panics ends the entries it ran, and the replica is made anew; where that fails it is tried again as
+//!   entries come, which are left to the other replicas, or failed where none has an engine. The process lives on.
 //!
 //! Where an engine takes one input a run, a [`Pool`](super::Pool) is simpler. This module knows no stage and sets no
 //! deadline; answers travel by whatever channel the entry carries.
@@ -59,7 +60,7 @@ pub enum BatchFailure {
     /// The run failed; the replica is made anew.
     #[error("{0}")]
     Failed(String),
-    /// After a failure the replica could not be made anew; it is tried again with the next entry.
+    /// After a failure no replica could be made anew; it is tried again with the next entry.
     #[error("the engine cannot be started again: {0}")]
     NotMade(String),
 }
@@ -94,6 +95,8 @@ struct Shared<W: Entry> {
 struct State<W: Entry> {
     queue: Queue<W>,
     closed: bool,
+    /// Replicas that have an engine, or are about to. One without leaves the queue to them.
+    n_whole: usize,
 }
 
 /// Held by the handles; the last one to go closes the queue.
@@ -122,7 +125,7 @@ impl<W: Entry> BatchLane<W> {
         X: std::fmt::Display + Send + 'static,
         F: Fn() -> Result<E, X> + Send + Sync + 'static,
     {
-        let state = State { queue: Queue::new(settings), closed: false };
+        let state = State { queue: Queue::new(settings), closed: false, n_whole: 0 };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let lane = Self { shared: shared.clone(), _open: Arc::new(Open(shared.clone())) };
         let make = Arc::new(make);
@@ -140,7 +143,8 @@ impl<W: Entry> BatchLane<W> {
         let mut state = self.shared.state.lock().expect("no panic while locked");
         state.queue.push(entry, Instant::now())?;
         drop(state);
-        self.shared.changed.notify_one();
+        // All of them: one without an engine may be the one that is woken.
+        self.shared.changed.notify_all();
         Ok(())
     }
 

@@ -85,6 +85,11 @@ impl<W: Entry> Queue<W> {
         self.take(chosen)
     }
 
+    /// All that wait: nobody can run them.
+    pub(super) fn all(&mut self) -> Vec<W> {
+        self.waiting.drain(..).map(|waiting| waiting.entry).collect()
+    }
+
     /// The entry that leads: the most urgent of those that need not let others go first.
     fn leader(&self) -> Option<usize> {
         let oldest = self.waiting.iter().map(|waiting| waiting.number).min()?;
