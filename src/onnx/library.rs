@@ -45,11 +45,6 @@ pub(super) fn open(config: &OnnxConfig) -> Result<Environment, OnnxError> {
     Ok(environment)
 }
 
-/// Whether the library is where `config` says, or where it is looked for; opens nothing.
-pub(super) fn is_here(config: &OnnxConfig) -> bool {
-    find(&places(config)).is_ok()
-}
-
 /// What the runtime has to say goes where the hub's own log goes.
 pub(super) fn log(level: LogLevel, place: &str, message: &str) {
     match level {
@@ -85,7 +80,7 @@ fn is_of_cuda(path: &Path) -> bool {
 }
 
 /// Where it may lie, files or folders, in order. A place that is named leaves no other.
-fn places(config: &OnnxConfig) -> Vec<PathBuf> {
+pub(super) fn places(config: &OnnxConfig) -> Vec<PathBuf> {
     if !config.runtime.is_empty() {
         return vec![PathBuf::from(&config.runtime)];
     }
@@ -104,7 +99,7 @@ fn places(config: &OnnxConfig) -> Vec<PathBuf> {
 }
 
 /// The first place that holds the library, by its real path.
-fn find(places: &[PathBuf]) -> Result<PathBuf, OnnxError> {
+pub(super) fn find(places: &[PathBuf]) -> Result<PathBuf, OnnxError> {
     let at = |place: &PathBuf| if place.is_dir() { in_folder(place) } else { place.is_file().then(|| place.clone()) };
     let found = places.iter().find_map(at);
     let found = found.and_then(|path| path.canonicalize().ok());
@@ -130,6 +125,7 @@ fn in_folder(folder: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::is_here;
     use super::*;
 
     #[test]

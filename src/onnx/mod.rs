@@ -45,10 +45,9 @@ pub use runtime::{ModelOptions, Runtime};
 pub use signature::{Kind, Port, Signature, Slot};
 pub use tensor::Tensor;
 
-/// Whether the library can be found, as [`Runtime::open`] would look for it. Opens nothing; whether it is one shows when it
-/// is opened.
+/// Whether the library can be found; opens nothing. Blocks for a look into a few folders.
 pub fn is_here(config: &OnnxConfig) -> bool {
-    library::is_here(config)
+    library::find(&library::places(config)).is_ok()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use ort::ErrorCode;
 use ort::logging::LogLevel;
 use ort::session::{RunOptions, Session, SessionInputValue};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use tokio_util::sync::CancellationToken;
 
 /// A model, ready to run. Share it as `Arc<Model>`: runs from several threads follow one another. Engines that shall run
@@ -60,9 +60,8 @@ impl Model {
     }
 
     /// Whether no run is under way now.
-    #[cfg(test)]
-    pub(super) fn is_free(&self) -> bool {
-        !matches!(self.session.try_lock(), Err(std::sync::TryLockError::WouldBlock))
+    pub fn is_free(&self) -> bool {
+        !matches!(self.session.try_lock(), Err(TryLockError::WouldBlock))
     }
 
     /// Runs the model once and gives all its outputs. Blocks for as long as that takes, and before it for the run of
