@@ -1,6 +1,7 @@
 //! Neural voices end to end, with the fixture voice whose every phoneme is a tone: the command line and a session.
 
 use crate::hub::{Hub, engines, n_audio_samples};
+use crate::speech_api::client;
 use antiphon::config::{self, Config, Sources};
 use antiphon::llm::fake::FakeLlm;
 use antiphon::session::Engines;
@@ -8,7 +9,7 @@ use antiphon::stt::fake::FakeStt;
 use antiphon::tts::fake::FakeTts;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::process::Command;
 
 const VOICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/voices");
@@ -109,6 +110,42 @@ async fn a_session_speaks_with_the_neural_voice() {
     assert_eq!(n_audio_samples(&events), HELLO * 3 / 2, "16 kHz made 24 kHz");
     assert!(loudest(&events) > 7_000);
     hub.stop().await;
+}
+
+/// "5 %" is "5 percent" to an English voice only; what a Spanish one makes of either is of another length.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mixture_reads_in_the_language_of_its_first_voice() {
+    let mut config = Config::default();
+    config.tts.engine = "kokoro".into();
+    config.tts.model = format!("{VOICES}/kokoro/model.onnx");
+    let made = tokio::task::spawn_blocking({
+        let config = config.clone();
+        move || antiphon::engines::tts(&config)
+    });
+    let tts = made.await.expect("no panic").expect("the fixture voice; ONNX Runtime comes with `make onnxruntime`");
+    let fakes = engines(FakeStt::default(), FakeLlm::says(["It is 5 % now."; 2]), FakeTts::default());
+    let hub = Hub::start(Engines { tts, ..fakes }, config).await;
+    let (alone, mixed) = ("ef_dora", "ef_dora:0.5+af_sky:0.5");
+    let (spanish, english) =
+        (asked(&hub, alone, "It is 5 % now.").await, asked(&hub, alone, "It is 5 percent now.").await);
+    assert_ne!(spanish, english);
+    for voice in [alone, mixed] {
+        assert_eq!(asked(&hub, voice, "It is 5 % now.").await, spanish, "{voice}, asked for");
+        let mut socket = hub.connect("").await;
+        let output = json!({"output": {"voice": voice}});
+        socket.send(json!({"type": "session.update", "session": {"type": "realtime", "audio": output}})).await;
+        assert_eq!(n_audio_samples(&socket.ask("How much is it?").await), spanish, "{voice}, in a session");
+    }
+    hub.stop().await;
+}
+
+/// Samples of what the speech API says.
+async fn asked(hub: &Hub, voice: &str, input: &str) -> usize {
+    let body = json!({"model": "tts-1", "voice": voice, "input": input, "response_format": "pcm"});
+    let sent = client().post(format!("http://{}/v1/audio/speech", hub.address)).json(&body).send().await;
+    let answer = sent.expect("an answer");
+    assert_eq!(answer.status().as_u16(), 200, "{voice}");
+    answer.bytes().await.expect("sound").len() / 2
 }
 
 /// The loudest sample that came.

@@ -86,6 +86,7 @@ pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
 
 fn flite(config: &TtsConfig) -> Result<LocalTts<Flite>, TtsError> {
     let voice = config.voice.clone();
-    let lanes = Lanes { n_lanes: config.lanes, patience: Duration::from_millis(config.timeout_ms) };
+    let patience = Duration::from_millis(config.timeout_ms);
+    let lanes = Lanes { n_lanes: config.lanes, in_turn: false, patience };
     LocalTts::start("flite", lanes, move || Flite::open(&voice))
 }

@@ -2,12 +2,14 @@
 //!
 //! A stage's local engine (PocketSphinx, flite) builds a [`Pool`] of replicas, takes a [`Lease`] for an utterance or a
 //! chunk and runs jobs on it. Waiting is first come first served and bounded: past the bound the answer is
-//! [`Overloaded`]. A job that panics loses its replica, which is made anew; the process lives on. A lane knows no stage
+//! [`Overloaded`]. A job that panics, or says that the engine broke, costs the replica, which is made anew; where that fails
+//! it is tried again with the next job, and the other replicas are lent first. The process lives on. A lane knows no stage
 //! and sets no deadline: its user does, by dropping the future.
 
 pub mod batch;
 mod worker;
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,12 +24,15 @@ pub struct Overloaded {
 }
 
 /// A job that gave no result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaneError {
     /// The engine panicked; its replica is made anew.
     #[error("the engine panicked")]
     Panicked,
-    /// The replica could not be made anew after a panic, or the pool is shut down.
+    /// The engine broke before and could not be made anew; it is tried again with the next job.
+    #[error("the engine cannot be started again: {0}")]
+    NotMade(String),
+    /// The thread is gone.
     #[error("the engine's thread has ended")]
     Ended,
 }
@@ -53,23 +58,38 @@ impl<E> Clone for Pool<E> {
 
 impl<E: 'static> Pool<E> {
     /// Starts `n_replicas` threads, makes an engine on each, in parallel, and blocks until all are made. The first
-    /// failure is returned. `make` is called again after a panic.
+    /// failure is returned. `make` is called again when an engine broke.
     pub fn start<X, F>(name: &str, n_replicas: usize, max_waiting: usize, make: F) -> Result<Self, X>
     where
-        X: Send + 'static,
+        X: Display + Send + 'static,
         F: Fn() -> Result<E, X> + Send + Sync + 'static,
     {
         let make = Arc::new(make);
         let starts: Vec<_> =
             (0..n_replicas.max(1)).map(|i| Worker::start(&format!("{name}-{i}"), make.clone())).collect();
         let workers = starts.into_iter().map(|start| start.wait()).collect::<Result<Vec<_>, X>>()?;
+        Ok(Self::of(workers, max_waiting))
+    }
+
+    /// The same, one engine after the other: for those that share a device, or files they write while they are made.
+    pub fn start_in_turn<X, F>(name: &str, n_replicas: usize, max_waiting: usize, make: F) -> Result<Self, X>
+    where
+        X: Display + Send + 'static,
+        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+    {
+        let make = Arc::new(make);
+        let workers = (0..n_replicas.max(1)).map(|i| Worker::start(&format!("{name}-{i}"), make.clone()).wait());
+        Ok(Self::of(workers.collect::<Result<Vec<_>, X>>()?, max_waiting))
+    }
+
+    fn of(workers: Vec<Worker<E>>, max_waiting: usize) -> Self {
         let shared = Shared {
             permits: Arc::new(Semaphore::new(workers.len())),
             free: Mutex::new(workers),
             waiting: AtomicUsize::new(0),
             max_waiting,
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Self { shared: Arc::new(shared) }
     }
 
     /// Waits for a free replica, first come first served. Dropping the future gives the place up.
@@ -129,7 +149,10 @@ impl<E> Drop for Ticket<E> {
     fn drop(&mut self) {
         // The worker goes back before the permit, which is dropped after this body: a permit always finds a worker.
         if let Some(worker) = self.worker.take() {
-            self.shared.free.lock().expect("no panic while locked").push(worker);
+            let mut free = self.shared.free.lock().expect("no panic while locked");
+            // The last is lent first: one without an engine waits until all others are lent.
+            let place = if worker.is_empty() { 0 } else { free.len() };
+            free.insert(place, worker);
         }
     }
 }
@@ -142,9 +165,19 @@ impl<E: 'static> Lease<E> {
         R: Send + 'static,
         J: FnOnce(&mut E) -> R + Send + 'static,
     {
+        self.run_judged(job, |_| false).await
+    }
+
+    /// The same. Where `breaks` says of the result that the engine is broken, it is made anew, and the replica is lent to
+    /// nobody else before that.
+    pub async fn run_judged<R, J>(&mut self, job: J, breaks: fn(&R) -> bool) -> Result<R, LaneError>
+    where
+        R: Send + 'static,
+        J: FnOnce(&mut E) -> R + Send + 'static,
+    {
         let ticket = self.0.clone();
         let worker = self.0.worker.as_ref().expect("a ticket keeps its worker until it is dropped");
-        worker.run(job, ticket).await
+        worker.run(job, breaks, ticket).await
     }
 }
 
@@ -153,6 +186,7 @@ impl<E: 'static> Lease<E> {
 mod tests {
     use super::*;
     use std::convert::Infallible;
+    use std::sync::atomic::AtomicBool;
 
     fn pool(n: usize, max_waiting: usize) -> Pool<u32> {
         Pool::start("test", n, max_waiting, || Ok::<_, Infallible>(0)).unwrap_or_else(|never| match never {})
@@ -191,6 +225,80 @@ mod tests {
         assert_eq!(lease.run(|n| *n = 7).await, Ok(()));
         assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(LaneError::Panicked));
         assert_eq!(lease.run(|n| *n).await, Ok(0));
+    }
+
+    /// A pool whose engines cannot be made while the flag is set: by an error, or with `panics` by a panic.
+    fn breakable(n: usize, panics: bool) -> (Pool<u32>, Arc<AtomicBool>, Arc<AtomicUsize>) {
+        let (no_device, n_made): (Arc<AtomicBool>, Arc<AtomicUsize>) = Default::default();
+        let (told, counts) = (no_device.clone(), n_made.clone());
+        let make = move || {
+            if told.load(Ordering::Relaxed) {
+                assert!(!panics, "on purpose");
+                return Err("no device");
+            }
+            Ok(counts.fetch_add(1, Ordering::Relaxed) as u32)
+        };
+        (Pool::start("test", n, 8, make).expect("made"), no_device, n_made)
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_cannot_be_made_anew_is_tried_again_with_the_next_job() {
+        for (panics, why) in [(false, "no device"), (true, "it panicked")] {
+            let (pool, no_device, _) = breakable(1, panics);
+            no_device.store(true, Ordering::Relaxed);
+            let mut lease = pool.lease().await.expect("free");
+            assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(LaneError::Panicked));
+            assert_eq!(lease.run(|n| *n).await, Err(LaneError::NotMade(why.into())));
+            no_device.store(false, Ordering::Relaxed);
+            assert_eq!(lease.run(|n| *n).await, Ok(1), "the second that was made");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_replica_without_an_engine_is_lent_last() {
+        let (pool, no_device, _) = breakable(2, false);
+        no_device.store(true, Ordering::Relaxed);
+        let mut lease = pool.lease().await.expect("free");
+        assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(LaneError::Panicked));
+        drop(lease);
+        // The broken one is back once there was an attempt to make it anew.
+        while pool.free() < 2 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..3 {
+            assert!(pool.lease().await.expect("free").run(|n| *n).await.is_ok());
+        }
+        let mut whole = pool.lease().await.expect("free");
+        let mut broken = pool.lease().await.expect("free");
+        assert!(whole.run(|n| *n).await.is_ok());
+        assert_eq!(broken.run(|n| *n).await, Err(LaneError::NotMade("no device".into())));
+    }
+
+    #[tokio::test]
+    async fn a_job_that_finds_its_engine_broken_has_it_made_anew() {
+        let (pool, _, n_made) = breakable(1, false);
+        let mut lease = pool.lease().await.expect("free");
+        let ask = |answer: Result<(), &'static str>| move |_: &mut u32| answer;
+        let breaks = |answer: &Result<(), &'static str>| *answer == Err("the device is gone");
+        assert_eq!(lease.run_judged(ask(Err("no such voice")), breaks).await, Ok(Err("no such voice")));
+        assert_eq!((lease.run(|n| *n).await, n_made.load(Ordering::Relaxed)), (Ok(0), 1));
+        assert_eq!(lease.run_judged(ask(Err("the device is gone")), breaks).await, Ok(Err("the device is gone")));
+        assert_eq!((lease.run(|n| *n).await, n_made.load(Ordering::Relaxed)), (Ok(1), 2));
+    }
+
+    #[test]
+    fn engines_are_made_in_turn_where_that_is_asked_for() {
+        let (at_once, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+        let seen = most.clone();
+        let make = move || {
+            seen.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            // Time for another to begin, if it may.
+            (0..1_000).for_each(|_| std::thread::yield_now());
+            at_once.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, Infallible>(0)
+        };
+        let pool: Pool<u32> = Pool::start_in_turn("test", 8, 8, make).unwrap_or_else(|never| match never {});
+        assert_eq!((pool.free(), most.load(Ordering::SeqCst)), (8, 1));
     }
 
     #[tokio::test]

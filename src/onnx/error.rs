@@ -74,7 +74,15 @@ pub enum OnnxError {
     /// The run was cancelled.
     #[error("the run was cancelled")]
     Cancelled,
-    /// The run failed: wrong inputs, or the device.
+    /// What it was given does not fit: the model and the device are well.
+    #[error("the model {} does not take this: {message}", path.display())]
+    Inputs {
+        /// The model.
+        path: PathBuf,
+        /// What the runtime said.
+        message: String,
+    },
+    /// The run failed: the model or the device.
     #[error("the model {} failed: {message}", path.display())]
     Run {
         /// The model.

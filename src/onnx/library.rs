@@ -100,7 +100,8 @@ pub(super) fn places(config: &OnnxConfig) -> Vec<PathBuf> {
 
 /// The first place that holds the library, by its real path.
 pub(super) fn find(places: &[PathBuf]) -> Result<PathBuf, OnnxError> {
-    let found = places.iter().find_map(|place| if place.is_dir() { in_folder(place) } else { Some(place.clone()) });
+    let at = |place: &PathBuf| if place.is_dir() { in_folder(place) } else { place.is_file().then(|| place.clone()) };
+    let found = places.iter().find_map(at);
     let found = found.and_then(|path| path.canonicalize().ok());
     found.ok_or_else(|| {
         let looked: Vec<_> = places.iter().map(|place| place.display().to_string()).collect();
@@ -111,7 +112,7 @@ pub(super) fn find(places: &[PathBuf]) -> Result<PathBuf, OnnxError> {
 /// The library in a folder: by its plain name, else the one with the highest version behind it.
 fn in_folder(folder: &Path) -> Option<PathBuf> {
     let plain = folder.join(NAME);
-    if plain.exists() {
+    if plain.is_file() {
         return Some(plain);
     }
     let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
@@ -124,6 +125,7 @@ fn in_folder(folder: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::is_here;
     use super::*;
 
     #[test]
@@ -131,13 +133,38 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let place = |name: &str| {
             std::fs::write(folder.path().join(name), "").expect("written");
-            let found = find(&["/nowhere/libonnxruntime.so".into(), folder.path().into()][1..]).expect("found");
+            let found = find(&[folder.path().into()]).expect("found");
             found.file_name().and_then(|name| name.to_str()).expect("a name").to_owned()
         };
         assert_eq!(place("libonnxruntime.so.1.9.0"), "libonnxruntime.so.1.9.0");
         assert_eq!(place("libonnxruntime.so.1.31.1"), "libonnxruntime.so.1.31.1");
         assert_eq!(place("libonnxruntime.so.bak"), "libonnxruntime.so.1.31.1");
         assert_eq!(place("libonnxruntime.so"), "libonnxruntime.so");
+    }
+
+    #[test]
+    fn places_that_are_not_there_are_passed_over() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (gpu, cpu) = (folder.path().join("onnxruntime-gpu"), folder.path().join("onnxruntime"));
+        let places = [folder.path().join("nowhere").join(NAME), gpu.clone(), cpu.clone()];
+        assert!(matches!(find(&places), Err(OnnxError::NoLibrary { .. })));
+        let put = |folder: &Path| {
+            std::fs::create_dir(folder).expect("made");
+            std::fs::write(folder.join(NAME), "").expect("written");
+            find(&places).expect("found").parent().map(|found| found.file_name() == folder.file_name())
+        };
+        assert_eq!(put(&cpu), Some(true), "the second folder serves where the first is not there");
+        assert_eq!(put(&gpu), Some(true));
+    }
+
+    #[test]
+    fn whether_it_is_there_is_known_without_opening_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = OnnxConfig { runtime: folder.path().display().to_string(), ..OnnxConfig::default() };
+        assert!(!is_here(&config), "an empty folder");
+        std::fs::write(folder.path().join("libonnxruntime.so.1.31.1"), "no library").expect("written");
+        assert!(is_here(&config));
+        assert!(!is_here(&OnnxConfig { runtime: "/nowhere/at/all".into(), ..config }));
     }
 
     #[test]

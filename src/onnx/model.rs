@@ -2,6 +2,7 @@
 
 use super::cancel::StopWhenCancelled;
 use super::{OnnxError, Outputs, Provider, Signature, Slot, Tensor};
+use ort::ErrorCode;
 use ort::logging::LogLevel;
 use ort::session::{RunOptions, Session, SessionInputValue};
 use std::path::{Path, PathBuf};
@@ -24,11 +25,6 @@ impl Model {
         let inputs = session.inputs().iter().map(Slot::of).collect();
         let outputs = session.outputs().iter().map(Slot::of).collect();
         Self { path: path.into(), session: Mutex::new(session), provider, inputs, outputs }
-    }
-
-    /// The file it came from.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// What it really runs on.
@@ -79,14 +75,15 @@ impl Model {
     /// another thread. Cancelling the token, from anywhere, ends it at its next operator.
     ///
     /// # Errors
-    /// [`OnnxError::Cancelled`], and [`OnnxError::Run`] when inputs do not fit or the device fails: the model can be run
-    /// again.
+    /// [`OnnxError::Cancelled`]; [`OnnxError::Inputs`] when inputs do not fit: the model can be run again;
+    /// [`OnnxError::Run`] when the device fails: better load it anew.
     pub fn run(&self, inputs: &[(&str, Tensor<'_>)], cancel: &CancellationToken) -> Result<Outputs, OnnxError> {
         let failed = |message: String| OnnxError::Run { path: self.path.clone(), message };
+        let unfit = |message: String| OnnxError::Inputs { path: self.path.clone(), message };
         let mut values: Vec<(&str, SessionInputValue<'_>)> = Vec::with_capacity(inputs.len());
         for (name, tensor) in inputs {
             let kind = self.input(name).map(|slot| &slot.kind);
-            let value = tensor.value(kind).map_err(|message| failed(format!("{name}: {message}")))?;
+            let value = tensor.value(kind).map_err(|message| unfit(format!("{name}: {message}")))?;
             values.push((name, value));
         }
         let mut options = RunOptions::new().map_err(|error| failed(error.to_string()))?;
@@ -99,6 +96,7 @@ impl Model {
         match session.run_with_options(values, &*options) {
             Ok(outputs) => Outputs::of(&outputs),
             Err(_) if cancel.is_cancelled() => Err(OnnxError::Cancelled),
+            Err(error) if error.code() == ErrorCode::InvalidArgument => Err(unfit(error.to_string())),
             Err(error) => Err(failed(error.to_string())),
         }
     }

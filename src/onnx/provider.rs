@@ -49,12 +49,12 @@ impl Provider {
         all.into_iter().map(ExecutionProviderDispatch::error_on_failure).collect()
     }
 
-    /// The runtime's names for nodes that it places there.
-    pub(super) fn places(self, name: &str) -> bool {
+    /// The runtime's name for it.
+    fn name(self) -> &'static str {
         match self {
-            Self::Cpu => name == CPU::NAME,
-            Self::Cuda => name == CUDA::NAME,
-            Self::TensorRt => name == TensorRT::NAME || name == CUDA::NAME,
+            Self::Cpu => CPU::NAME,
+            Self::Cuda => CUDA::NAME,
+            Self::TensorRt => TensorRT::NAME,
         }
     }
 }
@@ -107,11 +107,23 @@ impl Placements {
         }
     }
 
-    /// Nodes on `provider` and in all; `None` when the runtime said nothing of it.
-    pub(super) fn of(&self, provider: Provider) -> Option<(usize, usize)> {
-        let all: usize = self.0.iter().map(|(_, n)| n).sum();
-        let there = self.0.iter().filter(|(name, _)| provider.places(name)).map(|(_, n)| n).sum();
-        (all > 0).then_some((there, all))
+    /// Whether the runtime said where the nodes are, and none of them is on `provider`.
+    pub(super) fn pass_over(&self, provider: Provider) -> bool {
+        !self.0.is_empty() && !self.0.iter().any(|(name, n)| name == provider.name() && *n > 0)
+    }
+}
+
+/// How many nodes each provider got: `CUDA 12, CPU 3`.
+impl fmt::Display for Placements {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("unknown");
+        }
+        for (i, (name, n)) in self.0.iter().enumerate() {
+            let name = name.strip_suffix("ExecutionProvider").unwrap_or(name);
+            write!(f, "{}{name} {n}", if i == 0 { "" } else { ", " })?;
+        }
+        Ok(())
     }
 }
 
@@ -130,10 +142,14 @@ mod tests {
         ] {
             placements.note(line);
         }
-        assert_eq!(placements.of(Provider::Cuda), Some((12, 15)));
-        assert_eq!(placements.of(Provider::TensorRt), Some((12, 15)));
-        assert_eq!(placements.of(Provider::Cpu), Some((3, 15)));
-        assert_eq!(Placements::default().of(Provider::Cuda), None);
+        assert_eq!(placements.to_string(), "CUDA 12, CPU 3");
+        assert!(!placements.pass_over(Provider::Cuda) && !placements.pass_over(Provider::Cpu));
+        assert!(placements.pass_over(Provider::TensorRt), "CUDA is no TensorRT");
+        placements.note("All nodes placed on [TensorrtExecutionProvider]. Number of nodes: 1");
+        assert!(!placements.pass_over(Provider::TensorRt));
+        let unsaid = Placements::default();
+        assert!(!unsaid.pass_over(Provider::Cuda), "nothing is known");
+        assert_eq!(unsaid.to_string(), "unknown");
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl Runtime {
         Err(refused.expect("at least one provider was tried"))
     }
 
-    /// A session on one provider, and a word on where its nodes are.
+    /// A session on one provider, and how many of its nodes each provider got.
     fn attempt(&self, path: &Path, provider: Provider, options: &ModelOptions) -> Result<(Session, String), Refusal> {
         if !provider.is_in_library() {
             let message = "the library that is open was built without it; run `make onnxruntime-gpu`".into();
@@ -99,15 +99,14 @@ impl Runtime {
         let builder = self.builder(provider, options, &placements);
         let mut builder = builder.map_err(|error| Refusal::Provider(error.to_string()))?;
         let session = builder.commit_from_file(path).map_err(|error| refusal(path, provider, &error))?;
-        let placed = placements.lock().unwrap_or_else(PoisonError::into_inner).of(provider);
-        let nodes = match placed {
-            Some((0, _)) if provider != Provider::Cpu => {
-                return Err(Refusal::Provider("all of its nodes were placed on the processor".into()));
-            }
-            Some((there, all)) => format!("{there} of {all}"),
-            None => "all".into(),
-        };
-        Ok((session, nodes))
+        if provider == Provider::Cpu {
+            return Ok((session, "all".into()));
+        }
+        let placed = placements.lock().unwrap_or_else(PoisonError::into_inner);
+        if placed.pass_over(provider) {
+            return Err(Refusal::Provider(format!("none of its nodes is on it: {placed}")));
+        }
+        Ok((session, placed.to_string()))
     }
 
     fn builder(

@@ -97,13 +97,17 @@ fn a_run_under_way_is_ended_too() {
 #[test]
 fn wrong_inputs_are_errors_and_the_model_lives() {
     let model = counter();
-    let refused =
-        |inputs: &[(&str, Tensor<'_>)]| model.run(inputs, &CancellationToken::new()).expect_err("refused").to_string();
+    let run = |inputs: &[(&str, Tensor<'_>)]| model.run(inputs, &CancellationToken::new()).expect_err("refused");
+    let refused = |inputs: &[(&str, Tensor<'_>)]| {
+        let error = run(inputs);
+        assert!(matches!(error, OnnxError::Inputs { .. }), "{error:?}");
+        error.to_string()
+    };
     let steps = || ("steps", Tensor::i64([], &[1]));
     let short = refused(&[("x", Tensor::f32([2, 3], &[1.0])), steps()]);
     assert!(short.ends_with("x: a tensor of shape [2, 3] needs 6 numbers, not 1"), "{short}");
     assert!(refused(&[("x", Tensor::i64([1, 1], &[1])), steps()]).contains("expected"), "of another type");
-    refused(&[steps()]);
+    assert!(matches!(run(&[steps()]), OnnxError::Run { .. }), "the runtime finds it missing in the midst of a run");
     refused(&[("x", Tensor::f32([1, 1], &[1.0])), steps(), ("z", Tensor::f32([1], &[1.0]))]);
     assert_eq!(count(&model, 2, &CancellationToken::new()).expect("it runs"), 2);
 }

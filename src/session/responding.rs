@@ -195,12 +195,9 @@ impl Responding {
         Ok(())
     }
 
-    /// The language of the voice that will speak; an unknown voice falls to the first one.
+    /// The language of the voice that will speak.
     fn language(&self) -> Language {
-        let voices = self.engines.tts.voices();
-        let voice = voices.iter().find(|voice| voice.id == self.work.settings.voice).or(voices.first());
-        let english = voice.is_none_or(|voice| voice.language.starts_with("en"));
-        if english { Language::English } else { Language::Other }
+        Language::of_tag(self.engines.tts.language(&self.work.settings.voice))
     }
 
     fn now(&self) -> Timestamp {

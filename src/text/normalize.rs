@@ -15,6 +15,14 @@ pub enum Language {
     Other,
 }
 
+impl Language {
+    /// Of a voice with that BCP-47 tag.
+    pub fn of_tag(tag: &str) -> Self {
+        let primary = tag.split(['-', '_']).next().unwrap_or_default();
+        if primary.eq_ignore_ascii_case("en") { Self::English } else { Self::Other }
+    }
+}
+
 /// Where a text stands.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {

@@ -1,6 +1,6 @@
 //! A synchronous engine that speaks several chunks in one run, behind the port [`Tts`]: a batching lane.
 //!
-//! Made by `engines`, for families whose graphs take a batch and give a length for each item; those that cannot use
+//! Made by `neural::serve`, for families whose graphs take a batch and give a length for each item; those that cannot use
 //! [`local`](super::local). Chunks go by how much their listener has left to hear. Dropping a stream takes its chunk out of
 //! the queue; one that runs alone is stopped, one that runs with others goes with them to the end of that run.
 
@@ -8,16 +8,15 @@ mod job;
 
 pub use job::Job;
 
+use super::patience::patient;
 use super::{SpeechRequest, Tts, TtsConfig, TtsError, Voice};
 use crate::lane::Overloaded;
 use crate::lane::batch::{BatchEngine, BatchLane, BatchSettings};
 use crate::onnx::Provider;
 use crate::units::Pcm;
-use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// Chunks that may wait, for each replica: at 30 to 200 ms a chunk the last one waits a few seconds.
@@ -36,22 +35,19 @@ pub trait BatchTtsEngine: 'static {
     /// The voices, the default one first.
     fn voices(&self) -> &[Voice];
 
-    /// The size class of a chunk, from its text: only chunks of one class share a run, and inputs are padded to the class,
-    /// so that a device meets few shapes. Asked before any replica has the chunk.
+    /// The size class of a chunk, from its text: only chunks of one class share a run, in which all are padded to the
+    /// longest, so that little is reckoned for nothing. Asked before any replica has the chunk.
     fn bucket(request: &SpeechRequest) -> u32
     where
         Self: Sized;
-
-    /// Runs each size class once, alone and in a batch of `max_batch`: what a device prepares for a new shape is ready
-    /// before the hub says it is. Called once on each replica before the lane is started.
-    fn warm(&mut self, max_batch: usize) -> Result<(), TtsError>;
 
     /// Speaks one step of each job, all of one class, in one run: gives its sound to [`Job::sound`], and says with
     /// [`Job::go_on_at`] where a longer one goes on. What is wrong with one job is told to [`Job::fail`]. Blocks for as long
     /// as the run takes.
     ///
     /// # Errors
-    /// What failed for all of them: they end with it, and the replica is made anew.
+    /// What failed for all of them: they end with it, and after a [`TtsError::Engine`] the replica is made anew, unless
+    /// what it was asked for was at fault.
     fn synthesize_batch(&mut self, jobs: &mut [Job], cancel: &CancellationToken) -> Result<(), TtsError>;
 }
 
@@ -78,7 +74,7 @@ pub struct BatchedTts<E> {
     _engine: std::marker::PhantomData<fn() -> E>,
 }
 
-/// The engine on its thread.
+/// The engine on its replica's thread.
 struct Driven<E>(E);
 
 impl Batching {
@@ -96,7 +92,8 @@ impl Batching {
 }
 
 impl<E: BatchTtsEngine> BatchedTts<E> {
-    /// Makes and warms an engine for each replica; blocks until all are ready. The first failure is returned.
+    /// Makes an engine for each replica, one after the other; blocks until all are made. `make` also warms them: a started
+    /// lane is ready. The first failure is returned.
     pub fn start<F>(name: &str, batching: Batching, make: F) -> Result<Self, TtsError>
     where
         F: Fn() -> Result<E, TtsError> + Send + Sync + 'static,
@@ -107,8 +104,7 @@ impl<E: BatchTtsEngine> BatchedTts<E> {
         let voices: Arc<OnceLock<Vec<Voice>>> = Arc::default();
         let listed = voices.clone();
         let lane = BatchLane::start(name, settings, move || {
-            let mut engine = make()?;
-            engine.warm(max_batch)?;
+            let engine = make()?;
             listed.get_or_init(|| engine.voices().to_vec());
             Ok::<_, TtsError>(Driven(engine))
         })?;
@@ -129,6 +125,11 @@ impl<E: BatchTtsEngine> BatchEngine<Job> for Driven<E> {
             // Nobody waits for what a cancelled run gave, and its error is none of the engine's.
             _ if cancel.is_cancelled() => batch.clear(),
             Ok(()) => batch.retain(Job::goes_on),
+            Err(error) if !error.is_breakage() => {
+                let message = error.to_string();
+                batch.drain(..).for_each(|mut job| job.fail(TtsError::Unavailable(message.clone())));
+            }
+            Err(TtsError::Engine { message, .. }) => return Err(message),
             Err(error) => return Err(error.to_string()),
         }
         Ok(())
@@ -149,7 +150,7 @@ impl<E: BatchTtsEngine> Tts for BatchedTts<E> {
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        let (lane, patience, bucket) = (self.lane.clone(), self.patience, (self.bucket)(&request));
+        let (lane, bucket) = (self.lane.clone(), (self.bucket)(&request));
         let stream = async_stream::stream! {
             let cancel = CancellationToken::new();
             let _cancelled_when_dropped = cancel.clone().drop_guard();
@@ -158,24 +159,11 @@ impl<E: BatchTtsEngine> Tts for BatchedTts<E> {
                 yield Err(TtsError::Overloaded { waiting });
                 return;
             }
-            let mut deadline = std::pin::pin!(sleep(patience));
-            loop {
-                tokio::select! {
-                    biased;
-                    piece = made.next() => match piece {
-                        Some(piece) => yield piece,
-                        None => return,
-                    },
-                    () = &mut deadline => {
-                        yield Err(TtsError::Timeout(patience));
-                        return;
-                    }
-                }
-                // A reader may take its time: the wait for a piece begins when it asks.
-                deadline.as_mut().reset(Instant::now() + patience);
+            while let Some(piece) = made.next().await {
+                yield piece;
             }
         };
-        stream.boxed()
+        patient(stream, self.patience)
     }
 }
 

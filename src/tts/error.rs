@@ -1,5 +1,6 @@
 //! What can go wrong in text to speech.
 
+use crate::onnx::OnnxError;
 use std::time::Duration;
 
 /// A failed synthesis. It ends one response, never the session.
@@ -26,4 +27,14 @@ pub enum TtsError {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+}
+
+impl TtsError {
+    /// Whether the engine itself may be broken, its device gone, say, so that it is better made anew: not where only what it
+    /// was asked for is at fault.
+    pub(super) fn is_breakage(&self) -> bool {
+        let Self::Engine { source, .. } = self else { return false };
+        let of_onnx = source.as_ref().and_then(|source| source.downcast_ref());
+        !matches!(of_onnx, Some(OnnxError::Inputs { .. } | OnnxError::Cancelled))
+    }
 }

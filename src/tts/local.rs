@@ -3,16 +3,15 @@
 //! Made by `engines`. A chunk takes a lane, its PCM comes through a bounded channel, and dropping the stream cancels
 //! the synthesis and gives the lane back as soon as the engine has stopped.
 
+use super::patience::patient;
 use super::{SpeechRequest, Tts, TtsEngine, TtsError, Voice};
 use crate::lane::{LaneError, Overloaded, Pool};
 use crate::units::Pcm;
-use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 /// Pieces that wait between a lane and its reader. Enough for all of a chunk (30 s in pieces of 20 ms, 960 KB at 16
@@ -31,17 +30,20 @@ pub struct LocalTts<E> {
     patience: Duration,
 }
 
-/// How many lanes, and how long to wait for them.
+/// How many lanes, how they are made, and how long to wait for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Lanes {
     /// Chunks synthesized at once, at least 1.
     pub n_lanes: usize,
+    /// Whether their engines are made one after the other: those that share a GPU.
+    pub in_turn: bool,
     /// The longest wait for a chunk's first sound, the wait for a lane included, and for each further piece.
     pub patience: Duration,
 }
 
 impl<E: TtsEngine + 'static> LocalTts<E> {
-    /// Makes an engine on each lane; blocks until all are made. The first failure is returned.
+    /// Makes an engine on each lane; blocks until all are made. The first failure is returned. `make` is called again when
+    /// an engine panicked or failed by itself (see [`TtsError::Engine`]).
     pub fn start<F>(name: &str, lanes: Lanes, make: F) -> Result<Self, TtsError>
     where
         F: Fn() -> Result<E, TtsError> + Send + Sync + 'static,
@@ -54,7 +56,12 @@ impl<E: TtsEngine + 'static> LocalTts<E> {
             Ok(engine)
         };
         let n_lanes = lanes.n_lanes.max(1);
-        let pool = Pool::start(name, n_lanes, n_lanes * WAITING_PER_LANE, make)?;
+        let max_waiting = n_lanes * WAITING_PER_LANE;
+        let pool = if lanes.in_turn {
+            Pool::start_in_turn(name, n_lanes, max_waiting, make)?
+        } else {
+            Pool::start(name, n_lanes, max_waiting, make)?
+        };
         let voices = voices.get().expect("an engine was made on each lane").clone();
         Ok(Self { name: name.into(), voices, pool, patience: lanes.patience })
     }
@@ -74,32 +81,26 @@ impl<E: TtsEngine + 'static> Tts for LocalTts<E> {
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        let (pool, patience) = (self.pool.clone(), self.patience);
+        let pool = self.pool.clone();
         let stream = async_stream::stream! {
             let cancel = CancellationToken::new();
             let _cancelled_when_dropped = cancel.clone().drop_guard();
-            let mut deadline = std::pin::pin!(sleep(patience));
-            let mut lease = tokio::select! {
-                lease = pool.lease() => match lease {
-                    Ok(lease) => lease,
-                    Err(Overloaded { waiting }) => {
-                        yield Err(TtsError::Overloaded { waiting });
-                        return;
-                    }
-                },
-                () = &mut deadline => {
-                    yield Err(TtsError::Timeout(patience));
+            let mut lease = match pool.lease().await {
+                Ok(lease) => lease,
+                Err(Overloaded { waiting }) => {
+                    yield Err(TtsError::Overloaded { waiting });
                     return;
                 }
             };
             let (pieces, mut made) = mpsc::channel(MAX_PIECES);
-            let mut job = std::pin::pin!(lease.run(move |engine: &mut E| {
+            let speak = move |engine: &mut E| {
                 engine.synthesize(&request, &cancel, &mut |pcm| match pieces.blocking_send(pcm) {
                     Ok(()) => ControlFlow::Continue(()),
                     // The stream was dropped.
                     Err(_) => ControlFlow::Break(()),
                 })
-            }));
+            };
+            let mut job = std::pin::pin!(lease.run_judged(speak, breaks));
             let mut outcome = None;
             loop {
                 tokio::select! {
@@ -108,17 +109,8 @@ impl<E: TtsEngine + 'static> Tts for LocalTts<E> {
                         Some(pcm) => yield Ok(pcm),
                         None => break,
                     },
-                    result = &mut job, if outcome.is_none() => {
-                        outcome = Some(result);
-                        continue;
-                    }
-                    () = &mut deadline => {
-                        yield Err(TtsError::Timeout(patience));
-                        return;
-                    }
+                    result = &mut job, if outcome.is_none() => outcome = Some(result),
                 }
-                // A reader may take its time: the wait for a piece begins when it asks.
-                deadline.as_mut().reset(Instant::now() + patience);
             }
             let outcome = match outcome {
                 Some(outcome) => outcome,
@@ -128,8 +120,13 @@ impl<E: TtsEngine + 'static> Tts for LocalTts<E> {
                 yield Err(error);
             }
         };
-        stream.boxed()
+        patient(stream, self.patience)
     }
+}
+
+/// Whether the engine is to be made anew after this.
+fn breaks(made: &Result<(), TtsError>) -> bool {
+    made.as_ref().is_err_and(TtsError::is_breakage)
 }
 
 /// The job's result as the port's.
@@ -143,8 +140,11 @@ fn settle(outcome: Result<Result<(), TtsError>, LaneError>) -> Result<(), TtsErr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::onnx::OnnxError;
     use crate::units::SampleRate;
+    use futures_util::StreamExt;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
     /// Makes a piece each time it is told to; panics or fails on demand.
@@ -168,6 +168,11 @@ mod tests {
             match request.text.as_str() {
                 "panic" => panic!("on purpose"),
                 "fail" => return Err(TtsError::Unavailable("no tongue".into())),
+                "break" => return Err(TtsError::Engine { message: "no device".into(), source: None }),
+                "misfit" => {
+                    let wrong = OnnxError::Inputs { path: "voice.onnx".into(), message: "too long".into() };
+                    return Err(TtsError::Engine { message: wrong.to_string(), source: Some(Box::new(wrong)) });
+                }
                 _ => {}
             }
             for _ in request.text.chars() {
@@ -189,16 +194,22 @@ mod tests {
         tts: LocalTts<Puppet>,
         step: SyncSender<()>,
         ended: Receiver<&'static str>,
+        n_made: Arc<AtomicUsize>,
     }
 
     fn rig() -> Rig {
         let (step, steps) = sync_channel(100);
         let (ended, has_ended) = sync_channel(100);
         let steps = Arc::new(Mutex::new(steps));
-        let lanes = Lanes { n_lanes: 1, patience: Duration::from_secs(2) };
+        let lanes = Lanes { n_lanes: 1, in_turn: false, patience: Duration::from_secs(2) };
+        let n_made: Arc<AtomicUsize> = Arc::default();
+        let counts = n_made.clone();
         let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
-        let make = move || Ok(Puppet { steps: steps.clone(), ended: ended.clone(), voices: voices.clone() });
-        Rig { tts: LocalTts::start("puppet", lanes, make).expect("started"), step, ended: has_ended }
+        let make = move || {
+            counts.fetch_add(1, Ordering::Relaxed);
+            Ok(Puppet { steps: steps.clone(), ended: ended.clone(), voices: voices.clone() })
+        };
+        Rig { tts: LocalTts::start("puppet", lanes, make).expect("started"), step, ended: has_ended, n_made }
     }
 
     fn say(text: &str) -> SpeechRequest {
@@ -243,6 +254,18 @@ mod tests {
         assert!(rig.tts.speak(say("a")).next().await.expect("a piece").is_ok());
     }
 
+    #[tokio::test]
+    async fn an_engine_that_breaks_is_made_anew_and_one_that_is_asked_amiss_is_not() {
+        let rig = rig();
+        for (text, n_made) in [("fail", 1), ("misfit", 1), ("break", 2), ("panic", 3), ("fail", 3)] {
+            assert!(rig.tts.speak(say(text)).next().await.expect("an error").is_err(), "{text}");
+            // The next chunk runs behind the making.
+            rig.step.send(()).unwrap();
+            assert!(rig.tts.speak(say("a")).next().await.expect("a piece").is_ok());
+            assert_eq!(rig.n_made.load(Ordering::Relaxed), n_made, "{text}");
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn no_first_sound_in_time_is_a_timeout() {
         let rig = rig();
@@ -266,7 +289,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_cannot_be_made_is_named() {
-        let lanes = Lanes { n_lanes: 2, patience: Duration::from_secs(1) };
+        let lanes = Lanes { n_lanes: 2, in_turn: false, patience: Duration::from_secs(1) };
         let result = LocalTts::<Puppet>::start("x", lanes, || Err(TtsError::Unavailable("no library".into())));
         assert_eq!(result.err().expect("it failed").to_string(), "no library");
     }

@@ -1,7 +1,10 @@
 //! Text to speech: one chunk of text in, PCM out as it is made.
 //!
 //! [`Tts`] is the port as a session sees it; a local engine implements the synchronous [`TtsEngine`], or
-//! [`BatchTtsEngine`](batched::BatchTtsEngine) where one run can speak several chunks, and a lane drives it. Sessions call the port; `engines` makes it. An engine never splits a chunk and never decides what is spoken.
+//! [`BatchTtsEngine`](batched::BatchTtsEngine) where one run can speak several chunks, and a lane drives it: [`local`] the
+//! one, [`batched`] the other. A neural family implements both, and `neural::serve` takes the one that its model and the
+//! configuration allow. Sessions call the port; `engines` makes it. An engine never splits a chunk and never decides what is
+//! spoken.
 
 pub mod batched;
 mod config;
@@ -14,6 +17,7 @@ mod listener;
 pub mod local;
 mod neural;
 pub mod openai;
+mod patience;
 pub mod phonemes;
 pub mod piper;
 mod streamed;
@@ -83,6 +87,13 @@ pub trait Tts: Send + Sync {
             return Ok(());
         }
         Err(format!("there is no voice {voice:?}; {} has {}", self.name(), listed(&ids)))
+    }
+
+    /// The language that `voice` speaks, a BCP-47 tag; of a name that is none, the one of the default voice, which speaks then.
+    fn language(&self, voice: &str) -> &str {
+        let voices = self.voices();
+        let speaks = voices.iter().find(|known| known.id == voice).or(voices.first());
+        speaks.map_or("en", |voice| &voice.language)
     }
 
     /// Speaks one chunk. PCM comes as it is made, at the engine's own rate, the same rate within one stream; dropping

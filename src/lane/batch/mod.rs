@@ -4,13 +4,15 @@
 //! are [`Entry`]s: one chunk, or one step of a longer one. The rules:
 //!
 //! - The entry with the earliest deadline leads the next batch; others of its bucket fill it up, by deadline.
-//! - A batch that is not full waits at most `max_wait` since its first entry came, and only while nothing else is to do.
+//! - A batch that is not full waits at most `max_wait` since its first entry came, and only while nothing else is to do and
+//!   none of it is wanted before that: whoever hears silence waits for nobody.
 //! - Whichever replica is free takes it, so the least loaded comes first.
 //! - An entry that has more steps left goes back into the queue, behind all that waited while it ran, whatever its
 //!   deadline: one huge text delays nobody by more than one batch.
 //! - An abandoned entry leaves before it costs anything. The queue is bounded; past the bound the answer is
 //!   [`Overloaded`].
-//! - A run that fails or panics ends the entries it ran, and the replica is made anew. The process lives on.
+//! - A run that fails or panics ends the entries it ran, and the replica is made anew; where that fails it is tried again as
+//!   entries come, which are left to the other replicas, or failed where none has an engine. The process lives on.
 //!
 //! Where an engine takes one input a run, a [`Pool`](super::Pool) is simpler. This module knows no stage and sets no
 //! deadline; answers travel by whatever channel the entry carries.
@@ -58,7 +60,7 @@ pub enum BatchFailure {
     /// The run failed; the replica is made anew.
     #[error("{0}")]
     Failed(String),
-    /// After a failure the replica could not be made anew; it is tried again with the next entry.
+    /// After a failure no replica could be made anew; it is tried again with the next entry.
     #[error("the engine cannot be started again: {0}")]
     NotMade(String),
 }
@@ -70,7 +72,8 @@ pub struct BatchSettings {
     pub n_replicas: usize,
     /// Entries in one run at most, at least 1.
     pub max_batch: usize,
-    /// The longest a free replica waits for a batch to fill, since its first entry came.
+    /// The longest a free replica waits for a batch to fill, since its first entry came; not at all for one that is wanted
+    /// before the wait would be over.
     pub max_wait: Duration,
     /// Entries in the queue; those in a run do not count.
     pub max_waiting: usize,
@@ -92,6 +95,8 @@ struct Shared<W: Entry> {
 struct State<W: Entry> {
     queue: Queue<W>,
     closed: bool,
+    /// Replicas that have an engine, or are about to. One without leaves the queue to them.
+    n_whole: usize,
 }
 
 /// Held by the handles; the last one to go closes the queue.
@@ -120,7 +125,7 @@ impl<W: Entry> BatchLane<W> {
         X: std::fmt::Display + Send + 'static,
         F: Fn() -> Result<E, X> + Send + Sync + 'static,
     {
-        let state = State { queue: Queue::new(settings), closed: false };
+        let state = State { queue: Queue::new(settings), closed: false, n_whole: 0 };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let lane = Self { shared: shared.clone(), _open: Arc::new(Open(shared.clone())) };
         let make = Arc::new(make);
@@ -138,11 +143,12 @@ impl<W: Entry> BatchLane<W> {
         let mut state = self.shared.state.lock().expect("no panic while locked");
         state.queue.push(entry, Instant::now())?;
         drop(state);
-        self.shared.changed.notify_one();
+        // All of them: one without an engine may be the one that is woken.
+        self.shared.changed.notify_all();
         Ok(())
     }
 
-    /// How many entries wait now.
+    /// How many entries wait now that somebody still wants. Takes the queue's lock.
     pub fn waiting(&self) -> usize {
         self.shared.state.lock().expect("no panic while locked").queue.len()
     }

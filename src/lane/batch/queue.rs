@@ -38,8 +38,9 @@ impl<W: Entry> Queue<W> {
         Self { settings, waiting: Vec::new(), next: 1 }
     }
 
+    /// How many wait whose result is still wanted.
     pub(super) fn len(&self) -> usize {
-        self.waiting.len()
+        self.waiting.iter().filter(|waiting| !waiting.entry.is_abandoned()).count()
     }
 
     /// Takes a new entry, or gives it back when too many wait.
@@ -67,7 +68,9 @@ impl<W: Entry> Queue<W> {
         let mates = self.by_urgency(|waiting| waiting.bucket == bucket);
         let others = mates.len() < self.waiting.len();
         let max_batch = self.settings.max_batch.max(1);
-        if mates.len() < max_batch && !others {
+        // What is wanted before the wait would be over is not held up: batches form behind its run.
+        let is_urgent = self.waiting[leader].deadline <= now + self.settings.max_wait;
+        if mates.len() < max_batch && !others && !is_urgent {
             // `None` is less than any time: one that came back makes the batch due.
             let first_came = mates.iter().map(|i| self.waiting[*i].came).min().flatten();
             if let Some(due) = first_came.map(|came| came + self.settings.max_wait)
@@ -80,6 +83,11 @@ impl<W: Entry> Queue<W> {
             std::iter::once(leader).chain(mates.into_iter().filter(|i| *i != leader)).collect();
         chosen.truncate(max_batch);
         self.take(chosen)
+    }
+
+    /// All that wait: nobody can run them.
+    pub(super) fn all(&mut self) -> Vec<W> {
+        self.waiting.drain(..).map(|waiting| waiting.entry).collect()
     }
 
     /// The entry that leads: the most urgent of those that need not let others go first.

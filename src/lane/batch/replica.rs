@@ -37,19 +37,24 @@ where
         Ok(engine) => engine,
         Err(error) => return drop(report.send(Err(error))),
     };
+    shared.count_whole(1);
     drop(report.send(Ok(())));
     let mut engine = Some(made);
-    while let Some(mut batch) = shared.take() {
-        if engine.is_none() {
-            match again(make) {
-                Ok(made) => engine = Some(made),
-                Err(failure) => {
-                    end(batch, &failure);
-                    continue;
-                }
+    loop {
+        let Some(running) = &mut engine else {
+            if !shared.wait_for_work() {
+                return;
             }
-        }
-        let running = engine.as_mut().expect("made just now");
+            match again(make) {
+                Ok(made) => {
+                    engine = Some(made);
+                    shared.count_whole(1);
+                }
+                Err(failure) => end(shared.take_if_none_is_whole(), &failure),
+            }
+            continue;
+        };
+        let Some(mut batch) = shared.take() else { return };
         let failure = match catch_unwind(AssertUnwindSafe(|| running.run(&mut batch))) {
             Ok(Ok(())) => {
                 shared.put_back(batch);
@@ -62,7 +67,11 @@ where
         // The old one goes first: two at once may not fit into a device's memory.
         drop(catch_unwind(AssertUnwindSafe(|| drop(engine.take()))));
         end(batch, &failure);
+        // While it is being made it counts as whole: what waits is not failed for the lack of it.
         engine = again(make).ok();
+        if engine.is_none() {
+            shared.count_whole(-1);
+        }
     }
 }
 
@@ -97,6 +106,41 @@ impl<W: Entry> Shared<W> {
                 Next::Wait(until) => self.changed.wait_timeout(state, until - now).expect("no panic while locked").0,
             };
         }
+    }
+
+    /// Of a replica without an engine: waits until there is something to make one for, and takes nothing. `false` when the
+    /// lane is closed and this replica is not needed.
+    fn wait_for_work(&self) -> bool {
+        let mut state = self.state.lock().expect("no panic while locked");
+        loop {
+            let is_idle = state.queue.len() == 0;
+            if state.closed && (is_idle || state.n_whole > 0) {
+                return false;
+            }
+            if !is_idle {
+                return true;
+            }
+            state = self.changed.wait(state).expect("no panic while locked");
+        }
+    }
+
+    /// Of a replica that could make no engine: what is to fail of it, which is nothing while another one has an engine and
+    /// will come to it. Then it waits for the next change.
+    fn take_if_none_is_whole(&self) -> Vec<W> {
+        let mut state = self.state.lock().expect("no panic while locked");
+        if state.n_whole == 0 {
+            return state.queue.all();
+        }
+        if !state.closed {
+            drop(self.changed.wait(state).expect("no panic while locked"));
+        }
+        Vec::new()
+    }
+
+    /// Counts the replicas that have an engine, or had one and make another.
+    fn count_whole(&self, more: isize) {
+        let mut state = self.state.lock().expect("no panic while locked");
+        state.n_whole = state.n_whole.saturating_add_signed(more);
     }
 
     /// Takes back what has steps left.

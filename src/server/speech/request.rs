@@ -107,7 +107,7 @@ impl Judge<'_> {
             );
             return Err(ApiError::invalid("string_above_max_length", "input", message));
         }
-        let chunks = speakable(input, self.language(voice));
+        let chunks = speakable(input, Language::of_tag(self.engines.tts.language(voice)));
         if chunks.is_empty() {
             let message = if input.trim().is_empty() {
                 "'input' is empty."
@@ -117,14 +117,6 @@ impl Judge<'_> {
             return Err(ApiError::invalid("invalid_value", "input", message));
         }
         Ok((chunks, n_chars))
-    }
-
-    /// The language of the voice that will speak; an unknown voice falls to the engine's first one.
-    fn language(&self, voice: &str) -> Language {
-        let voices = self.engines.tts.voices();
-        let voice = voices.iter().find(|known| voice.starts_with(&known.id)).or(voices.first());
-        let english = voice.is_none_or(|voice| voice.language.starts_with("en"));
-        if english { Language::English } else { Language::Other }
     }
 }
 

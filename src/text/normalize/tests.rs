@@ -8,6 +8,15 @@ fn check(text: &str, expected: &str) {
 }
 
 #[test]
+fn a_voice_is_english_by_its_first_subtag() {
+    for (tag, is_english) in
+        [("en", true), ("en-GB", true), ("EN_us", true), ("es", false), ("enm", false), ("", false)]
+    {
+        assert_eq!(Language::of_tag(tag) == Language::English, is_english, "{tag:?}");
+    }
+}
+
+#[test]
 fn money_is_said() {
     check("It costs $5.50.", "It costs 5 dollars and 50 cents.");
     check("$1, $1,200 and $0.99", "1 dollar, 1,200 dollars and 99 cents");

@@ -1,7 +1,9 @@
 //! The port over a batching lane, with an engine that speaks a sample a letter and says what it ran.
 
 use super::*;
+use crate::onnx::OnnxError;
 use crate::units::SampleRate;
+use futures_util::StreamExt;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
@@ -34,11 +36,6 @@ impl BatchTtsEngine for Puppet {
         u32::from(request.text.len() > 8)
     }
 
-    fn warm(&mut self, max_batch: usize) -> Result<(), TtsError> {
-        self.ran.send(format!("warm {max_batch}")).expect("the test listens");
-        Ok(())
-    }
-
     fn synthesize_batch(&mut self, jobs: &mut [Job], cancel: &CancellationToken) -> Result<(), TtsError> {
         let texts: Vec<_> = jobs.iter().map(|job| step_of(&job.request().text, job.position()).0).collect();
         self.ran.send(texts.join(" ")).expect("the test listens");
@@ -51,7 +48,11 @@ impl BatchTtsEngine for Puppet {
                 }
                 return Err(TtsError::Unavailable("a cancelled run".into()));
             }
-            Some(error) => return Err(TtsError::Unavailable(error.into())),
+            Some("misfit") => {
+                let wrong = OnnxError::Inputs { path: "voice.onnx".into(), message: "too long".into() };
+                return Err(TtsError::Engine { message: wrong.to_string(), source: Some(Box::new(wrong)) });
+            }
+            Some(message) => return Err(TtsError::Engine { message: message.into(), source: None }),
             None => {}
         }
         for job in jobs {
@@ -81,10 +82,13 @@ fn rig(max_batch: usize) -> Rig {
     let (says, ran) = sync_channel(1_000);
     let told = Arc::new(Mutex::new(told));
     let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
-    let make = move || Ok(Puppet { voices: voices.clone(), go: told.clone(), ran: says.clone() });
+    let make = move || {
+        says.send("made".into()).expect("the test listens");
+        Ok(Puppet { voices: voices.clone(), go: told.clone(), ran: says.clone() })
+    };
     let batching = Batching { n_replicas: 1, max_batch, max_wait: Duration::ZERO, patience: PATIENCE };
     let rig = Rig { tts: BatchedTts::start("puppet", batching, make).expect("started"), go, ran };
-    assert_eq!(rig.ran.recv().as_deref(), Ok(&*format!("warm {max_batch}")), "warm before it is started");
+    assert_eq!(rig.ran.recv().as_deref(), Ok("made"));
     rig
 }
 
@@ -167,7 +171,7 @@ async fn what_is_wrong_with_one_chunk_ends_that_one() {
 }
 
 #[tokio::test]
-async fn a_panic_or_a_failing_run_ends_its_chunks_and_the_engine_is_warmed_anew() {
+async fn a_panic_or_a_failing_run_ends_its_chunks_and_the_engine_is_made_anew() {
     let rig = rig(2);
     for (go, end) in [
         ("panic", "(the voice engine failed: the engine panicked)"),
@@ -176,10 +180,22 @@ async fn a_panic_or_a_failing_run_ends_its_chunks_and_the_engine_is_warmed_anew(
         let stream = rig.speak("hello", Some(0)).await;
         assert_eq!(rig.run(Some(go)), "hello");
         assert_eq!(heard(stream).await, end);
-        assert_eq!(rig.ran.recv().as_deref(), Ok("warm 2"));
+        assert_eq!(rig.ran.recv().as_deref(), Ok("made"));
     }
     let stream = rig.speak("hello", Some(0)).await;
     assert_eq!(rig.run(None), "hello");
+    assert_eq!(heard(stream).await, "hello");
+}
+
+#[tokio::test]
+async fn a_run_that_is_asked_amiss_ends_its_chunks_and_the_engine_lives() {
+    let rig = rig(2);
+    let stream = rig.speak("hello", Some(0)).await;
+    assert_eq!(rig.run(Some("misfit")), "hello");
+    let said = heard(stream).await;
+    assert!(said.ends_with("does not take this: too long)"), "{said}");
+    let stream = rig.speak("hello", Some(0)).await;
+    assert_eq!(rig.run(None), "hello", "it was not made anew");
     assert_eq!(heard(stream).await, "hello");
 }
 
@@ -224,6 +240,24 @@ fn the_size_of_a_batch_follows_the_device_unless_it_is_set() {
     };
     assert_eq!((size(0, Provider::Cpu), size(0, Provider::Cuda), size(0, Provider::TensorRt)), (2, 8, 8));
     assert_eq!((size(4, Provider::Cpu), size(1, Provider::Cuda)), (4, 1));
+}
+
+/// The longest chunk a session makes, 300 letters, lasts 85 s at a quarter of the speed.
+#[tokio::test]
+async fn a_reader_may_be_two_minutes_behind_and_not_without_end() {
+    let piece = || Pcm { rate: SampleRate::HZ_16000, samples: vec![1; 3_200] };
+    for (n, is_whole) in [(600, true), (2_000, false)] {
+        let request = SpeechRequest { text: "a".into(), voice: "v".into(), speed: 0.25, unplayed: None };
+        let (mut job, mut sounds) = Job::new(request, 0, CancellationToken::new());
+        (0..n).for_each(|_| job.sound(piece()));
+        drop(job);
+        let mut heard = Vec::new();
+        while let Some(piece) = sounds.next().await {
+            heard.push(piece);
+        }
+        let n_good = heard.iter().filter(|piece| piece.is_ok()).count();
+        assert_eq!((heard.len() == n_good, n_good == n), (is_whole, is_whole));
+    }
 }
 
 #[test]

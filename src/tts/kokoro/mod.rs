@@ -25,6 +25,7 @@ use alphabet::{MAX_TOKENS, PAD, Rules};
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use packs::{Packs, STYLE};
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -120,6 +121,14 @@ impl Tts for KokoroTts {
         self.lanes.check_voice(voice)
     }
 
+    /// A mixture speaks the language of its first voice.
+    fn language(&self, voice: &str) -> &str {
+        match mix::parse(voice, |name| self.packs.has(name)) {
+            Ok(mix) if mix::is_mix(voice) => language(&mix[0].0).0,
+            _ => self.lanes.language(voice),
+        }
+    }
+
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
         self.lanes.speak(request)
     }
@@ -172,6 +181,8 @@ struct Kokoro {
     phonemizers: HashMap<&'static str, Phonemizer>,
     /// Letters that have no token, and how often each was left out.
     missing: HashMap<char, u64>,
+    /// Whether a speed was rounded, which is said once.
+    has_rounded: Cell<bool>,
 }
 
 impl Kokoro {
@@ -184,8 +195,12 @@ impl Kokoro {
         };
         model.check(signature).map_err(neural::not_loaded)?;
         let voices = voices(&packs, voice);
-        let (phonemizers, missing) = (HashMap::new(), HashMap::new());
-        Ok(Self { model, ids, packs, voices, phonemizers, missing })
+        let (phonemizers, missing, has_rounded) = (HashMap::new(), HashMap::new(), Cell::new(false));
+        let mut made = Self { model, ids, packs, voices, phonemizers, missing, has_rounded };
+        // That espeak-ng is missing is to be known now.
+        let (_, tag, _) = language(&made.mix("")?[0].0);
+        made.phonemizer(tag)?;
+        Ok(made)
     }
 
     /// The voices a request means, with their shares. A name that is none is the default voice; a bad mixture is an error.
@@ -226,6 +241,8 @@ impl Kokoro {
 }
 
 impl Family for Kokoro {
+    const LONGEST: usize = MAX_TOKENS;
+
     fn voices(&self) -> &[Voice] {
         &self.voices
     }
@@ -243,6 +260,22 @@ impl Family for Kokoro {
         Ok(utterances(&tokens, pause))
     }
 
+    fn sample(&self, n_phonemes: usize) -> Vec<i64> {
+        let letters = ('a'..='z').filter_map(alphabet::token).cycle().take(n_phonemes);
+        std::iter::once(PAD).chain(letters).chain([PAD]).collect()
+    }
+
+    fn speed(&self, asked: f32) -> f32 {
+        if !matches!(self.model.input("speed").map(|slot| &slot.kind), Some(Kind::I32 | Kind::I64)) {
+            return asked;
+        }
+        let whole = asked.round().max(1.0);
+        if whole != asked && !self.has_rounded.replace(true) {
+            tracing::warn!(asked, whole, "this export of Kokoro takes whole speeds only: others are rounded");
+        }
+        whole
+    }
+
     fn run(&self, items: &[Item<'_>], speed: f32, cancel: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure> {
         let (n, longest) = (items.len(), neural::longest(items));
         let ids = neural::padded(items, longest);
@@ -253,9 +286,7 @@ impl Family for Kokoro {
             // Without the two pads.
             styles.extend(self.packs.style(&mix, item.ids.len().saturating_sub(2)));
         }
-        // Some exports take whole speeds only.
-        let whole = speed.round().max(1.0);
-        let (as_f32, as_i32, as_i64) = ([speed], [whole as i32], [whole as i64]);
+        let (as_f32, as_i32, as_i64) = ([speed], [speed as i32], [speed as i64]);
         let speed = match self.model.input("speed").map(|slot| &slot.kind) {
             Some(Kind::I32) => Tensor::i32([1], &as_i32),
             Some(Kind::I64) => Tensor::i64([1], &as_i64),

@@ -15,7 +15,7 @@ fn config(model: &str) -> TtsConfig {
 fn open(config: &TtsConfig) -> Result<Neural<Kokoro>, TtsError> {
     let path = neural::model_file(&config.model, "a Kokoro model")?;
     let packs = speakable(Packs::beside(&path)?, &path)?;
-    Neural::warmed(Kokoro::open(&path, config.chosen_voice(), &OnnxConfig::default(), Arc::new(packs))?)
+    Neural::warmed(Kokoro::open(&path, config.chosen_voice(), &OnnxConfig::default(), Arc::new(packs))?, 1)
 }
 
 fn fixture(model: &str) -> Neural<Kokoro> {
@@ -103,6 +103,10 @@ fn speed_reaches_the_model_in_its_own_type() {
     assert_same(&speak(&mut whole, "Hello.", "af_sky", 1.0), &expected(&HELLO, (0.2, 6.0), 1.0, 250.0));
     let twice = speak(&mut whole, "Hello", "af_sky", 1.8);
     assert_same(&twice, &expected(&HELLO[..5], (0.2, 5.0), 2.0, 0.0));
+    // What is rounded is rounded for the pause as well.
+    let asked = speak(&mut whole, "Hello.", "af_sky", 1.3);
+    assert_same(&asked, &expected(&HELLO, (0.2, 6.0), 1.0, 250.0));
+    assert!(whole.0.has_rounded.get() && !engine.0.has_rounded.get());
 }
 
 #[test]
@@ -209,6 +213,15 @@ async fn the_port_speaks_checks_voices_and_stops_when_dropped() {
     assert_eq!(tts.check_voice("af_sky"), Ok(()));
     assert_eq!(tts.check_voice("af_sky:0.4+af_nicole:0.6"), Ok(()));
     assert!(tts.check_voice("af_sky:x").expect_err("no share").contains("the share of af_sky"));
+    for (voice, language) in [
+        ("ef_dora", "es"),
+        ("ef_dora:0.4+af_sky:0.6", "es"),
+        (" bm_george + ef_dora", "en-GB"),
+        ("bob", "en-US"),
+        ("bob+ef_dora", "en-US"),
+    ] {
+        assert_eq!(tts.language(voice), language, "{voice}");
+    }
     let unknown = tts.check_voice("bob").expect_err("unknown");
     assert_eq!(unknown, "there is no voice \"bob\"; kokoro has af_nicole, af_sky, bm_george, ef_dora");
     // The only lane is in a run that takes minutes; dropping its stream gives it back.

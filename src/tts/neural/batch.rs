@@ -4,22 +4,14 @@ use super::super::batched::{BatchTtsEngine, BatchedTts, Batching, Job};
 use super::super::local::{Lanes, LocalTts};
 use super::super::{SpeechRequest, Tts, TtsConfig, TtsError, Voice};
 use super::{Failure, Family, Item, Neural, Utterance, sound, speed};
+use crate::onnx::Provider;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 /// Longer pieces than alone: a run never waits for a reader, and what a job may be behind is counted in pieces.
 const PIECE_MS: u64 = 200;
 
-/// Texts of the size classes, one each, for the warm-up.
-const CLASSES: [&str; 4] = [
-    "One two three.",
-    "One two three, four five six, seven eight nine, and ten.",
-    "One two three, four five six, seven eight nine, and ten, and then again: one two three, four five six, seven eight nine.",
-    "One two three, four five six, seven eight nine, and ten, and then again: one two three, four five six, seven eight nine, \
-     and ten, and once more: one two three, four five six, seven eight nine, ten, and so it goes on, and on, and on, to the end.",
-];
-
-/// Bytes of text up to which a chunk belongs to the class.
+/// Bytes of text up to which a chunk belongs to a size class; longer ones are one more.
 const UP_TO: [usize; 3] = [32, 96, 192];
 
 /// The port over a family's replicas: batches where its model takes them and the configuration allows it, else one chunk a
@@ -30,7 +22,8 @@ where
     M: Fn() -> Result<F, TtsError> + Send + Sync + 'static,
 {
     let first = make()?;
-    let (batching, batches) = (Batching::of(config, first.provider()), first.batches());
+    let (provider, batches) = (first.provider(), first.batches());
+    let batching = Batching::of(config, provider);
     if batching.max_batch > 1 && !batches {
         tracing::info!(engine = name, "the model takes one chunk at a time: each lane runs a replica of its own");
     }
@@ -41,10 +34,13 @@ where
         taken.map_or_else(&make, Ok)
     };
     if batching.max_batch > 1 && batches {
-        return Ok(Arc::new(BatchedTts::start(name, batching, move || Ok(Neural(make()?)))?));
+        let most = batching.max_batch;
+        return Ok(Arc::new(BatchedTts::start(name, batching, move || Neural::warmed(make()?, most))?));
     }
-    let lanes = Lanes { n_lanes: batching.n_replicas, patience: batching.patience };
-    Ok(Arc::new(LocalTts::start(name, lanes, move || Neural::warmed(make()?))?))
+    // On a GPU one after the other: two that build the same TensorRT engine at once would both pay for it, and write one file.
+    let in_turn = provider != Provider::Cpu;
+    let lanes = Lanes { n_lanes: batching.n_replicas, in_turn, patience: batching.patience };
+    Ok(Arc::new(LocalTts::start(name, lanes, move || Neural::warmed(make()?, 1))?))
 }
 
 /// What a job keeps from step to step: its utterances, read once.
@@ -56,27 +52,10 @@ impl<F: Family> BatchTtsEngine for Neural<F> {
         self.0.voices()
     }
 
-    /// By length and speed: a run has one speed for all.
+    /// By speed, since a run has one for all, and by length: that of the text, which is one sentence as a rule.
     fn bucket(request: &SpeechRequest) -> u32 {
-        let class = UP_TO.iter().filter(|most| request.text.len() > **most).count() as u32;
-        (speed(request.speed) * 100.0).round() as u32 * CLASSES.len() as u32 + class
-    }
-
-    fn warm(&mut self, max_batch: usize) -> Result<(), TtsError> {
-        let failed = |error| TtsError::Unavailable(format!("the model does not speak: {error}"));
-        for text in CLASSES {
-            let request = SpeechRequest { text: text.into(), voice: String::new(), speed: 1.0, unplayed: None };
-            let utterances = self.0.read(&request).map_err(failed)?;
-            let Some(longest) = utterances.iter().max_by_key(|utterance| utterance.ids.len()) else { continue };
-            let item = Item { ids: &longest.ids, voice: "" };
-            for n in [1, max_batch] {
-                match self.0.run(&vec![item; n], 1.0, &CancellationToken::new()) {
-                    Ok(_) | Err(Failure::Cancelled) => {}
-                    Err(Failure::Failed(error)) => return Err(failed(error)),
-                }
-            }
-        }
-        Ok(())
+        let class = UP_TO.iter().filter(|most| request.text.len() > **most).count();
+        (speed(request.speed) * 100.0).round() as u32 * (UP_TO.len() + 1) as u32 + class as u32
     }
 
     fn synthesize_batch(&mut self, jobs: &mut [Job], cancel: &CancellationToken) -> Result<(), TtsError> {
@@ -89,10 +68,10 @@ impl<F: Family> BatchTtsEngine for Neural<F> {
             }
         }
         let Some((first, ..)) = steps.first() else { return Ok(()) };
-        let speed = speed(jobs[*first].request().speed);
+        let speed = self.0.speed(speed(jobs[*first].request().speed));
         let items: Vec<_> =
             steps.iter().map(|(i, step, _)| Item { ids: &step.ids, voice: &jobs[*i].request().voice }).collect();
-        let sounds = match self.0.run(&items, speed, cancel) {
+        let sounds = match self.speak(&items, speed, cancel) {
             Ok(sounds) => sounds,
             Err(Failure::Cancelled) => return Ok(()),
             Err(Failure::Failed(error)) => return Err(error),

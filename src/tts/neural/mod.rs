@@ -2,11 +2,12 @@
 //!
 //! A family (`piper`, `kokoro`) reads a chunk into [`Utterance`]s and runs its model on them; [`Neural`] makes engines of
 //! that, which give each utterance as soon as it is made: one chunk at a time ([`TtsEngine`]), or several in one run
-//! (`batch`). [`serve`] puts the one that fits behind the port. It knows no model and no phonemes.
+//! (`batch`). [`serve`] decides between the two and puts the one that fits behind the port. It knows no model and no phonemes.
 
 mod batch;
 mod files;
 mod sound;
+mod warm;
 
 pub(super) use batch::serve;
 pub(super) use files::model_file;
@@ -19,11 +20,11 @@ use std::ops::ControlFlow;
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
-/// Spoken once while an engine is made: the first real chunk does not pay for it, and a model that cannot run is refused.
-const WARM_UP: &str = "One two three.";
-
 /// One replica of a family's model, with what is needed to read for it.
 pub(super) trait Family: Send + 'static {
+    /// Phonemes in one utterance at most.
+    const LONGEST: usize;
+
     /// The voices, the default one first.
     fn voices(&self) -> &[Voice];
 
@@ -33,8 +34,16 @@ pub(super) trait Family: Send + 'static {
     /// What the model speaks one after the other. Blocks for less than a millisecond a sentence.
     fn read(&mut self, request: &SpeechRequest) -> Result<Vec<Utterance>, TtsError>;
 
+    /// The ids of an utterance of so many phonemes, of any that the model knows: what it is tried with.
+    fn sample(&self, n_phonemes: usize) -> Vec<i64>;
+
+    /// The speed that the model speaks at where `asked` is wanted: some take whole ones only.
+    fn speed(&self, asked: f32) -> f32 {
+        asked
+    }
+
     /// Runs the model once and gives the sound of each item, full scale at 1.0. Several items only where it
-    /// [`batches`](Self::batches). Blocks for as long as that takes; the token ends it.
+    /// [`batches`](Self::batches); `speed` is one that it speaks at. Blocks for as long as that takes; the token ends it.
     fn run(&self, items: &[Item<'_>], speed: f32, cancel: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure>;
 
     /// What the model runs on.
@@ -84,13 +93,14 @@ impl From<OnnxError> for Failure {
 pub(super) struct Neural<F>(pub(super) F);
 
 impl<F: Family> Neural<F> {
-    /// Speaks a few words with the replica. [`TtsError::Unavailable`] when it cannot.
-    pub(super) fn warmed(family: F) -> Result<Self, TtsError> {
-        let mut engine = Self(family);
-        let request = SpeechRequest { text: WARM_UP.into(), voice: String::new(), speed: 1.0, unplayed: None };
-        let made = engine.synthesize(&request, &CancellationToken::new(), &mut |_| ControlFlow::Continue(()));
-        made.map_err(|error| TtsError::Unavailable(format!("the model does not speak: {error}")))?;
-        Ok(engine)
+    /// The sound of each item, in one run.
+    fn speak(&self, items: &[Item<'_>], speed: f32, cancel: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure> {
+        let sounds = self.0.run(items, speed, cancel)?;
+        if sounds.len() != items.len() {
+            let message = format!("the model gave {} sounds for {} texts", sounds.len(), items.len());
+            return Err(Failure::Failed(TtsError::Engine { message, source: None }));
+        }
+        Ok(sounds)
     }
 }
 
@@ -105,10 +115,10 @@ impl<F: Family> TtsEngine for Neural<F> {
         cancel: &CancellationToken,
         sink: &mut dyn FnMut(Pcm) -> ControlFlow<()>,
     ) -> Result<(), TtsError> {
-        let (speed, rate) = (speed(request.speed), self.0.rate());
+        let (speed, rate) = (self.0.speed(speed(request.speed)), self.0.rate());
         for utterance in self.0.read(request)? {
             let item = Item { ids: &utterance.ids, voice: &request.voice };
-            let sounds = match self.0.run(&[item], speed, cancel) {
+            let sounds = match self.speak(&[item], speed, cancel) {
                 Ok(sounds) => sounds,
                 Err(Failure::Cancelled) => return Ok(()),
                 Err(Failure::Failed(error)) => return Err(error),
@@ -124,9 +134,9 @@ impl<F: Family> TtsEngine for Neural<F> {
     }
 }
 
-/// A request's speed in the range the port names; 1.0 where it is no number.
+/// A request's speed in the range the port names, in hundredths; 1.0 where it is no number.
 fn speed(asked: f32) -> f32 {
-    if asked.is_finite() { asked.clamp(0.25, 4.0) } else { 1.0 }
+    if asked.is_finite() { (asked.clamp(0.25, 4.0) * 100.0).round() / 100.0 } else { 1.0 }
 }
 
 /// The length of the longest item.
@@ -154,13 +164,29 @@ pub(super) fn sounds(outputs: Outputs, n: usize) -> Result<Vec<Vec<f32>>, Failur
     let Ok(lengths) = outputs.named(LENGTHS) else {
         return Ok(vec![outputs.into_f32()?]);
     };
-    let sound = outputs.at(0)?.f32()?;
+    Ok(rows(outputs.at(0)?.f32()?, lengths.i64()?, n)?)
+}
+
+/// `n` rows of one size, each cut to its length.
+fn rows(sound: &[f32], lengths: &[i64], n: usize) -> Result<Vec<Vec<f32>>, OnnxError> {
     let row = sound.len() / n.max(1);
-    let lengths = lengths.i64()?.iter().map(|length| usize::try_from(*length).unwrap_or_default().min(row));
-    Ok(sound.chunks(row.max(1)).zip(lengths).map(|(row, length)| row[..length].to_vec()).collect())
+    if lengths.len() != n || row * n != sound.len() {
+        let text = format!("{} samples and {} lengths for {n} texts", sound.len(), lengths.len());
+        return Err(OnnxError::Output(text));
+    }
+    let cut = |(i, length): (usize, &i64)| {
+        let length = usize::try_from(*length).unwrap_or_default().min(row);
+        sound[i * row..][..length].to_vec()
+    };
+    Ok(lengths.iter().enumerate().map(cut).collect())
 }
 
 /// What keeps a model from being loaded.
 pub(super) fn not_loaded(error: OnnxError) -> TtsError {
     TtsError::Unavailable(error.to_string())
 }
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+pub(super) mod watched;

@@ -7,7 +7,7 @@ use icu_normalizer::DecomposingNormalizerBorrowed;
 use std::collections::BTreeMap;
 
 /// Phonemes a run at most, before padding: VITS' memory grows with the square of it. A spoken half minute.
-const MAX_PHONEMES: usize = 400;
+pub(super) const MAX_PHONEMES: usize = 400;
 
 /// Phonemes the voice has no id for, and how often each was left out.
 pub(super) type Missing = BTreeMap<char, u64>;
@@ -48,6 +48,13 @@ pub(super) fn of_letters(voice: &VoiceFile, text: &str, missing: &mut Missing) -
     let mut found = Vec::new();
     push(voice, &letters, mark, missing, &mut found);
     found
+}
+
+/// The ids of so many phonemes, of those the voice has, whatever it reads.
+pub(super) fn sample(ids: &IdMap, n_phonemes: usize) -> Vec<i64> {
+    let mut known: Vec<char> = ids.keys().copied().filter(|phoneme| phoneme.is_alphabetic()).collect();
+    known.sort_unstable();
+    padded(ids, known.iter().copied().cycle().take(n_phonemes))
 }
 
 /// Punctuation as Piper's models read it. Dashes and ellipses are semicolons, as espeak-ng takes them.
@@ -160,6 +167,14 @@ mod tests {
         let made = of_letters(&voice(""), " AB. ", &mut Missing::new());
         assert_eq!((made[0].ids.as_slice(), made[0].pause.as_millis()), (&[1, 0, 10, 0, 11, 12, 0, 4, 0, 2][..], 250));
         assert_eq!(of_letters(&voice(""), "...", &mut Missing::new()), []);
+    }
+
+    #[test]
+    fn a_sample_has_as_many_phonemes_as_asked_for() {
+        let of = |n| sample(&voice("").ids, n);
+        assert_eq!((of(1), of(3)), (vec![1, 0, 10, 0, 2], vec![1, 0, 10, 0, 11, 12, 0, 10, 0, 2]));
+        let no_letters: IdMap = [('_', vec![0]), ('^', vec![1]), ('$', vec![2])].into();
+        assert_eq!(sample(&no_letters, 5), [1, 0, 2]);
     }
 
     #[test]

@@ -91,6 +91,8 @@ impl Piper {
 }
 
 impl Family for Piper {
+    const LONGEST: usize = ids::MAX_PHONEMES;
+
     fn voices(&self) -> &[Voice] {
         &self.voices
     }
@@ -110,6 +112,10 @@ impl Family for Piper {
             tracing::warn!(voice = self.voices[0].id, missing, "the voice has no sound for these; they are left out");
         }
         Ok(utterances)
+    }
+
+    fn sample(&self, n_phonemes: usize) -> Vec<i64> {
+        ids::sample(&self.file.ids, n_phonemes)
     }
 
     fn run(&self, items: &[Item<'_>], speed: f32, cancel: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure> {

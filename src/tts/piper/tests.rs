@@ -3,6 +3,7 @@
 use super::*;
 use crate::tts::TtsEngine;
 use crate::tts::neural::Neural;
+use crate::tts::neural::watched::{Watch, Watched};
 use crate::units::SampleRate;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -22,7 +23,7 @@ fn config(model: &str) -> TtsConfig {
 }
 
 fn opened(config: &TtsConfig) -> Result<Neural<Piper>, TtsError> {
-    Neural::warmed(Piper::open(config, &OnnxConfig::default())?)
+    Neural::warmed(Piper::open(config, &OnnxConfig::default())?, 1)
 }
 
 fn open(model: &str) -> Neural<Piper> {
@@ -201,11 +202,14 @@ fn a_batch_gives_each_text_what_it_has_alone() {
 
 #[tokio::test]
 async fn listeners_who_share_a_batch_hear_what_they_hear_alone() {
-    let serve = |max_batch_size| {
-        let config = TtsConfig { max_batch_size, max_wait_ms: 20, ..config("batch") };
-        start(&config, &OnnxConfig::default()).expect("the fixture opens")
+    let watch = Watch::default();
+    let serve = |max_batch_size, watch: &Watch| {
+        let (config, watch) = (TtsConfig { max_batch_size, ..config("batch") }, watch.clone());
+        let own = config.clone();
+        let open = move || Ok(Watched { family: Piper::open(&own, &OnnxConfig::default())?, watch: watch.clone() });
+        neural::serve("piper", &config, open).expect("the fixture opens")
     };
-    // Three of one size class and one of another; the second has two sentences, which are two steps.
+    // Three of one size class and speed, one of another each; the second has two sentences, which are two steps.
     let chunks = [
         request("Hello to you.", "batch#ann", 1.0),
         request("Good day. Good night.", "batch#bob", 1.0),
@@ -214,16 +218,29 @@ async fn listeners_who_share_a_batch_hear_what_they_hear_alone() {
         request("Hello to you.", "batch#ann", 2.0),
         request("...", "batch#ann", 1.0),
     ];
-    let (alone, together) = (serve(1), serve(8));
+    let (alone, together) = (serve(1, &Watch::default()), serve(8, &watch));
     let mut expected = Vec::new();
     for chunk in chunks.clone() {
         expected.push(hear(alone.as_ref(), chunk).await);
     }
     assert!(expected[..5].iter().all(|sound| sound.len() > 1_000) && expected[5].is_empty());
-    for _ in 0..3 {
-        let heard = join_all(chunks.clone().map(|chunk| hear(together.as_ref(), chunk))).await;
-        assert!(heard == expected, "sample for sample");
+    // They come while another one's run is held.
+    watch.hold(true);
+    let n_warm = watch.runs().len();
+    let mut first = together.speak(request("Hello.", "batch#ann", 1.0));
+    assert!(futures_util::poll!(first.next()).is_pending());
+    watch.begun(n_warm).await;
+    let n = chunks.len();
+    let let_go = async {
+        Watch::queued(together.as_ref(), n).await;
+        watch.hold(false);
+    };
+    let hearing = join_all(chunks.map(|chunk| hear(together.as_ref(), chunk)));
+    let (heard, ()) = tokio::join!(hearing, let_go);
+    for (heard, expected) in heard.iter().zip(&expected) {
+        assert_same(heard, expected);
     }
+    assert_eq!(watch.sizes()[n_warm..], [1, 3, 1, 1, 1], "the first, three together, and each of the others");
 }
 
 async fn hear(voice: &dyn Tts, chunk: SpeechRequest) -> Vec<i16> {
