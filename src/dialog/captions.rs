@@ -40,23 +40,32 @@ fn parted(text: &str) -> Vec<String> {
 
 /// Whether two words differ in case, marks and blanks at most.
 fn same(a: &str, b: &str) -> bool {
-    let letters = letters(a);
-    a == b || !letters.is_empty() && letters == text::words::letters(b)
+    a == b || key(a) == key(b)
 }
 
-/// How many of `words` say what was told: those that differ least from it. All that may be, where that is open.
+/// How many of `words` say what was told: those that differ least from it. All that may be, where that is open. What both
+/// begin with is nearly all of them, and costs no comparison of each with each.
 fn end_of(told: &[String], words: &[String]) -> usize {
+    let n_same = told.iter().zip(words).take_while(|(told, word)| same(told, word)).count();
+    let keys = |words: &[String]| words.iter().map(|word| key(word)).collect::<Vec<_>>();
+    let (told, words) = (keys(&told[n_same..]), keys(&words[n_same..]));
     // Edit distances of all of `told` to each beginning of `words`.
     let mut row: Vec<usize> = (0..=words.len()).collect();
     for (i, told) in told.iter().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);
         for (j, word) in words.iter().enumerate() {
-            let changed = diagonal + usize::from(!same(told, word));
+            let changed = diagonal + usize::from(told != word);
             diagonal = row[j + 1];
             row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
         }
     }
-    (0..row.len()).rev().min_by_key(|j| row[*j]).unwrap_or(0)
+    n_same + (0..row.len()).rev().min_by_key(|j| row[*j]).unwrap_or(0)
+}
+
+/// What two words that are [`same`] have in common.
+fn key(word: &str) -> String {
+    let letters = letters(word);
+    if letters.is_empty() { word.to_owned() } else { letters }
 }
 
 /// Words an utterance must have before it can be taken for an echo: "yes" after "say yes or no" is an answer.

@@ -138,7 +138,8 @@ pub(super) fn choices(
         return Err(failed(passed.why.clone()));
     }
     if choices.best_first.is_empty() {
-        let usual = catalog.entries().iter().filter(|entry| of_family(entry)).max_by_key(|entry| entry.auto);
+        let family = catalog.entries().iter().filter(|entry| of_family(entry));
+        let usual = family.max_by_key(|entry| (speaks(config, entry), entry.auto));
         let usual = usual.map_or("NAME", |entry| entry.name.as_str());
         let dir = &config.models.dir;
         return Err(failed(format!(
@@ -167,20 +168,22 @@ fn named(
 /// Whether a model of the family serves new sessions once it is on the disk and the best of them.
 pub(super) fn takes_the_best(config: &Config, entry: &Entry) -> bool {
     let engine = settings(config, entry.stage).0;
-    engine == AUTO || engine == entry.family && !is_named(config, entry.stage)
+    (engine == AUTO || engine == entry.family) && !is_named(config, entry.stage)
 }
 
 /// Whether the stage's model is one somebody chose: the default is a remote server's.
-fn is_named(config: &Config, stage: Stage) -> bool {
+pub(super) fn is_named(config: &Config, stage: Stage) -> bool {
     let model = settings(config, stage).1;
     !model.is_empty() && model != settings(&Config::default(), stage).1
 }
 
-/// The models on the disk of those wanted, best first. For speech, only those of the configured language.
+/// The models on the disk of those wanted, best first. Ears that do not know the configured language are none; voices that
+/// speak it come before those that do not.
 fn here(config: &Config, catalog: &Catalog, wanted: impl Fn(&Entry) -> bool) -> Choices {
+    let fits = |entry: &&Entry| entry.stage != Stage::Stt || speaks(config, entry);
     let mut entries: Vec<_> =
-        catalog.entries().iter().filter(|entry| entry.auto > 0 && wanted(entry) && speaks(config, entry)).collect();
-    entries.sort_by_key(|entry| std::cmp::Reverse(entry.auto));
+        catalog.entries().iter().filter(|entry| entry.auto > 0 && wanted(entry)).filter(fits).collect();
+    entries.sort_by_key(|entry| std::cmp::Reverse((speaks(config, entry), entry.auto)));
     let (mut best_first, mut passed_over) = (Vec::new(), Vec::new());
     for entry in entries {
         match locate(&config.models, Wanted { entry, precision: None }) {

@@ -4,7 +4,7 @@
 //! the engines they began with, the next one gets the new ones. What "auto" passed over is said in the log and in
 //! [`Served`]. Everything here blocks while engines load.
 
-use super::choose::{AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, name_of, settings, with};
+use super::choose::{AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, is_named, name_of, settings, with};
 use super::shelf::{Limits, Shared, Shelf, ShelfError};
 use super::{EnginesError, Makes, Real, StageFailure};
 use crate::config::Config;
@@ -254,7 +254,8 @@ impl Stock {
         let replaced = before.and_then(|(served, _)| served.model.as_deref());
         for (at, choice) in best_first.iter().enumerate() {
             let (engine, model) = (choice.engine.clone(), choice.model_name());
-            let served = |passed_over| Served { stage, engine, model, auto, passed_over };
+            let is_best = auto && !is_named(&self.config, S::STAGE);
+            let served = |passed_over| Served { stage, engine, model, auto: is_best, passed_over };
             if choice.engine == NO_TURN_MODEL {
                 return Ok((None, served(passed_over)));
             }

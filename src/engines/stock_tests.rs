@@ -193,6 +193,8 @@ fn auto_takes_a_model_that_is_named_first() {
     let stock = fixture.stock();
     stock.load().unwrap();
     Fixture::serves(&stock, "tts", "piper", Some("voice:fp32"));
+    let served = |stock: &Stock| stock.served().into_iter().find(|served| served.stage == "tts").unwrap();
+    assert!(!served(&stock).auto, "it is not offered a better one");
     fixture.put("voice", "broken");
     let stock = fixture.stock();
     stock.load().unwrap();
@@ -252,9 +254,15 @@ fn auto_minds_the_language() {
     let mut fixture = Fixture::new();
     fixture.config.stt.language = "pt".into();
     fixture.put("best-voice", "ok");
+    fixture.put("voice", "ok");
     let stock = fixture.stock();
     stock.load().unwrap();
-    Fixture::serves(&stock, "tts", "flite", None);
+    Fixture::serves(&stock, "tts", "piper", Some("voice:fp32"));
+    // None that speaks it: the best all the same.
+    fixture.put("voice", "broken");
+    let stock = fixture.stock();
+    stock.load().unwrap();
+    Fixture::serves(&stock, "tts", "kokoro", Some("best-voice:fp32"));
 }
 
 #[test]

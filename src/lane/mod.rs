@@ -10,10 +10,15 @@ pub mod batch;
 mod worker;
 
 use std::fmt::Display;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 use worker::Worker;
+
+/// How long one that was lent a replica without an engine waits for a whole one, which is busy; then it has the engine made.
+const FOR_A_WHOLE_ONE: Duration = Duration::from_secs(1);
 
 /// Too many wait for a replica already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +51,8 @@ pub struct Pool<E> {
 struct Shared<E> {
     permits: Arc<Semaphore>,
     free: Mutex<Vec<Worker<E>>>,
+    /// Of each replica, whether it has no engine now.
+    empty: Vec<Arc<AtomicBool>>,
     waiting: AtomicUsize,
     max_waiting: usize,
 }
@@ -85,6 +92,7 @@ impl<E: 'static> Pool<E> {
     fn of(workers: Vec<Worker<E>>, max_waiting: usize) -> Self {
         let shared = Shared {
             permits: Arc::new(Semaphore::new(workers.len())),
+            empty: workers.iter().map(Worker::emptiness).collect(),
             free: Mutex::new(workers),
             waiting: AtomicUsize::new(0),
             max_waiting,
@@ -95,16 +103,27 @@ impl<E: 'static> Pool<E> {
     /// Waits for a free replica, first come first served. Dropping the future gives the place up.
     pub async fn lease(&self) -> Result<Lease<E>, Overloaded> {
         let permits = &self.shared.permits;
-        let permit = match permits.clone().try_acquire_owned() {
-            Ok(permit) => permit,
+        let first = match permits.clone().try_acquire_owned() {
+            Ok(permit) => self.ticket(permit),
             Err(_) => {
                 let _place = Place::take(&self.shared)?;
-                permits.clone().acquire_owned().await.expect("the semaphore is never closed")
+                self.ticket(permits.clone().acquire_owned().await.expect("the semaphore is never closed"))
             }
         };
+        if !first.is_empty() || self.shared.empty.iter().all(|empty| empty.load(Ordering::Acquire)) {
+            return Ok(Lease(Arc::new(first)));
+        }
+        // One without an engine would fail whoever waits, one after the other, while the whole ones are busy: who got it
+        // keeps it from them and waits a little for another.
+        let another = timeout(FOR_A_WHOLE_ONE, permits.clone().acquire_owned()).await;
+        let another = another.map(|permit| self.ticket(permit.expect("the semaphore is never closed")));
+        Ok(Lease(Arc::new(another.unwrap_or(first))))
+    }
+
+    fn ticket(&self, permit: OwnedSemaphorePermit) -> Ticket<E> {
         let worker = self.shared.free.lock().expect("no panic while locked").pop();
         let worker = worker.expect("as many workers as permits");
-        Ok(Lease(Arc::new(Ticket { worker: Some(worker), shared: self.shared.clone(), _permit: permit })))
+        Ticket { worker: Some(worker), shared: self.shared.clone(), _permit: permit }
     }
 
     /// How many wait for a replica now.
@@ -143,6 +162,12 @@ struct Ticket<E> {
     worker: Option<Worker<E>>,
     shared: Arc<Shared<E>>,
     _permit: OwnedSemaphorePermit,
+}
+
+impl<E> Ticket<E> {
+    fn is_empty(&self) -> bool {
+        self.worker.as_ref().is_some_and(Worker::is_empty)
+    }
 }
 
 impl<E> Drop for Ticket<E> {
@@ -186,7 +211,6 @@ impl<E: 'static> Lease<E> {
 mod tests {
     use super::*;
     use std::convert::Infallible;
-    use std::sync::atomic::AtomicBool;
 
     fn pool(n: usize, max_waiting: usize) -> Pool<u32> {
         Pool::start("test", n, max_waiting, || Ok::<_, Infallible>(0)).unwrap_or_else(|never| match never {})
@@ -272,6 +296,17 @@ mod tests {
         let mut broken = pool.lease().await.expect("free");
         assert!(whole.run(|n| *n).await.is_ok());
         assert_eq!(broken.run(|n| *n).await, Err(LaneError::NotMade("no device".into())));
+        drop(broken);
+        // Who is lent it while a whole one is busy waits a little for that one.
+        let waiter = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.lease().await.expect("free").run(|n| *n).await }
+        });
+        while pool.free() > 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(whole);
+        assert!(waiter.await.expect("no panic").is_ok());
     }
 
     #[tokio::test]

@@ -47,6 +47,11 @@ impl<E> Worker<E> {
     pub(super) fn is_empty(&self) -> bool {
         self.is_empty.load(Ordering::Acquire)
     }
+
+    /// The same, to be asked without it.
+    pub(super) fn emptiness(&self) -> Arc<AtomicBool> {
+        self.is_empty.clone()
+    }
 }
 
 impl<E: 'static> Worker<E> {

@@ -44,8 +44,12 @@ impl Given {
             samples.clear();
             codec::decode(self.format, bytes, &mut samples).expect("the length was checked");
             resampler.process(&samples, &mut piece);
-            if piece.len() >= PIECE_SAMPLES && feed.send(Feed::Pcm(std::mem::take(&mut piece))).await.is_err() {
-                return;
+            // Pieces as the microphone has them: a feed is bounded by their number.
+            while piece.len() >= PIECE_SAMPLES {
+                let rest = piece.split_off(PIECE_SAMPLES);
+                if feed.send(Feed::Pcm(std::mem::replace(&mut piece, rest))).await.is_err() {
+                    return;
+                }
             }
         }
         resampler.flush(&mut piece);

@@ -3,10 +3,11 @@
 //! The actor starts one for each utterance and sends it PCM. Its feed is bounded: when the engine is behind or every
 //! decoder is taken, the feed fills up, and the actor stops reading the client. Nothing is dropped. Decoders are few, so
 //! that an utterance whose client falls silent gives its own back; its audio is kept and replayed when more comes. From the
-//! end of the utterance on everything that is still to be done has `stt.timeout_ms`, the wait for a decoder included.
+//! end of the utterance on everything that is still to be done has `stt.timeout_ms`, the wait for a decoder included, and
+//! for audio that came faster than it could be taken its length besides.
 
 pub(super) use super::feed::{FEED_PIECES, Feed, PIECE_SAMPLES, Report};
-use crate::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
+use crate::stt::{RATE, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use crate::units::{ItemId, Samples};
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -20,6 +21,9 @@ const PARTIAL_EVERY_SAMPLES: usize = 16_000 / 4;
 
 /// The longest wait for a decoder or for its taking a piece while the utterance goes on: what a feed holds.
 const BEHIND: Duration = Duration::from_secs(30);
+
+/// What audio that waits to be taken when the utterance ends may take besides, in its own lengths.
+const TIMES_ITS_LENGTH: u32 = 2;
 
 /// Without audio for so long a decoder is given back: only a client that commits by itself is silent for this long in the
 /// middle of an utterance, and for ever if it likes.
@@ -35,8 +39,10 @@ pub(super) struct Hearing {
     pub(super) feed: mpsc::Receiver<Feed>,
     /// What came while something else was waited for; as long as the feed at most.
     pub(super) backlog: VecDeque<Feed>,
-    /// When the feed said that the utterance is complete, or ended: nothing more comes.
-    pub(super) ended: Option<Instant>,
+    /// By when all is to be done, known once the feed said that the utterance is complete, or ended: nothing more comes.
+    pub(super) due: Option<Instant>,
+    /// Samples that a decoder is to hear again, after one was given back.
+    pub(super) n_again: usize,
     pub(super) reports: mpsc::Sender<Report>,
 }
 
@@ -76,8 +82,10 @@ impl Hearing {
                 Ok(fed) => fed,
                 Err(_) => {
                     drop(utterance);
+                    self.n_again = kept.len();
                     let fed = self.next().await;
                     utterance = self.open(&kept).await?;
+                    self.n_again = 0;
                     fed
                 }
             };
@@ -122,16 +130,19 @@ impl Hearing {
         feed
     }
 
-    /// Looks whether this is the end; `None`: the feed's own.
+    /// Looks whether this is the end; `None`: the feed's own. What no engine has taken yet lengthens the time: a client may
+    /// send minutes at once.
     fn note(&mut self, feed: Option<&Feed>) {
         if matches!(feed, None | Some(Feed::Finish { .. })) {
-            self.ended.get_or_insert_with(Instant::now);
+            let untaken = self.backlog.iter().map(|feed| if let Feed::Pcm(pcm) = feed { pcm.len() as u64 } else { 0 });
+            let length = Samples(self.n_again as u64 + untaken.sum::<u64>()).duration(RATE);
+            self.due.get_or_insert_with(|| Instant::now() + self.timeout + length * TIMES_ITS_LENGTH);
         }
     }
 
     /// What the feed holds next while there is room to keep it; never resolves behind its end.
     async fn more(&mut self) -> Option<Feed> {
-        if self.ended.is_some() || self.backlog.len() >= FEED_PIECES {
+        if self.due.is_some() || self.backlog.len() >= FEED_PIECES {
             return std::future::pending().await;
         }
         let feed = self.feed.recv().await;
@@ -141,14 +152,14 @@ impl Hearing {
 
     /// When whoever began to wait at `since` has waited long enough.
     fn due(&self, since: Instant, while_it_goes_on: Duration) -> Instant {
-        self.ended.map_or(since + while_it_goes_on, |ended| ended + self.timeout)
+        self.due.unwrap_or(since + while_it_goes_on)
     }
 
     /// Waits for the engine and sees the end of the utterance come: with it the time is up earlier.
     async fn meanwhile<T>(&mut self, work: impl Future<Output = Result<T, SttError>>) -> Result<T, SttError> {
         let (mut work, since) = (pin!(work), Instant::now());
         loop {
-            let (due, has_ended) = (self.due(since, BEHIND), self.ended.is_some());
+            let (due, has_ended) = (self.due(since, BEHIND), self.due.is_some());
             tokio::select! {
                 biased;
                 done = &mut work => return done,
@@ -204,7 +215,13 @@ impl Hearing {
         let partial = loop {
             tokio::select! {
                 biased;
-                partial = &mut partial => break partial.map_err(|_| SttError::Behind(BEHIND))??,
+                partial = &mut partial => match partial.map_err(|_| SttError::Behind(BEHIND))? {
+                    Ok(partial) => break partial,
+                    Err(error) => {
+                        tracing::debug!(%error, "no words so far");
+                        return Ok(());
+                    }
+                },
                 feed = self.more() => {
                     let is_asked_better = matches!(feed, None | Some(Feed::Guess | Feed::Finish { .. }));
                     self.backlog.extend(feed);

@@ -63,7 +63,7 @@ async fn a_client_that_falls_silent_gives_its_decoder_back_and_loses_no_word() {
         let (sender, feed) = mpsc::channel(FEED_PIECES);
         let (stt, options) = (Arc::new(stt.clone()), SttOptions::default());
         let (item, timeout, reports, backlog) = (item.into(), Duration::from_secs(5), reports.clone(), VecDeque::new());
-        (sender, Hearing { item, stt, options, timeout, feed, backlog, ended: None, reports }.run())
+        (sender, Hearing { item, stt, options, timeout, feed, backlog, due: None, n_again: 0, reports }.run())
     };
     let ((silent, first), (brisk, second)) = (hearing("silent"), hearing("brisk"));
     let story = async {
@@ -96,13 +96,13 @@ async fn finished(inbox: &mut mpsc::Receiver<Report>) -> String {
 async fn from_the_end_on_the_wait_for_a_decoder_counts_and_before_it_it_may_take_longer() {
     for (spoken_for, outcome) in [
         (0, "final: the speech recognizer gave no answer within 5s (stt.timeout_ms)"),
-        (12, "final: utterance of 100 samples"),
+        (12, "final: utterance of 16000 samples"),
     ] {
         let stt = OneDecoder { free: Arc::new(Semaphore::new(0)), engine: FakeStt::default() };
         let (reports, mut inbox) = mpsc::channel(8);
         let (sender, feed) = mpsc::channel(FEED_PIECES);
         let story = async {
-            sender.send(Feed::Pcm(vec![0; 100])).await.expect("it is heard");
+            sender.send(Feed::Pcm(vec![0; 16_000])).await.expect("it is heard");
             tokio::time::sleep(Duration::from_secs(spoken_for)).await;
             let ended = Instant::now();
             sender.send(Feed::Finish { as_guessed: false }).await.expect("it is heard");
@@ -112,7 +112,8 @@ async fn from_the_end_on_the_wait_for_a_decoder_counts_and_before_it_it_may_take
             ended
         };
         let (ended, ()) = tokio::join!(story, hearing(Arc::new(stt.clone()), feed, reports).run());
-        let waited = if spoken_for > 0 { Duration::ZERO } else { Duration::from_secs(5) };
+        // A second that nobody had taken yet has two more.
+        let waited = if spoken_for > 0 { Duration::ZERO } else { Duration::from_secs(5 + 2) };
         assert_eq!(ended.elapsed(), waited);
         assert_eq!(told(&mut inbox), [outcome]);
     }
@@ -245,7 +246,17 @@ async fn a_guess_that_the_speaker_overtakes_or_that_fails_does_not_keep_the_end_
 
 fn hearing(stt: Arc<dyn Stt>, feed: mpsc::Receiver<Feed>, reports: mpsc::Sender<Report>) -> Hearing {
     let (timeout, backlog) = (Duration::from_secs(5), VecDeque::new());
-    Hearing { item: "item".into(), stt, options: SttOptions::default(), timeout, feed, backlog, ended: None, reports }
+    Hearing {
+        item: "item".into(),
+        stt,
+        options: SttOptions::default(),
+        timeout,
+        feed,
+        backlog,
+        due: None,
+        n_again: 0,
+        reports,
+    }
 }
 
 /// What is reported when the feed is this, and ends.

@@ -97,7 +97,8 @@ impl Actor {
             timeout: self.setup.stt_timeout,
             feed,
             backlog: VecDeque::new(),
-            ended: None,
+            due: None,
+            n_again: 0,
             reports: self.reports.clone(),
         }
     }

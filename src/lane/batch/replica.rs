@@ -7,7 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
+use std::time::Duration;
 use tokio::time::Instant;
+
+/// Between two tries to make an engine anew while others work; doubled each time.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Starts the thread and blocks until its engine is made.
 pub(super) fn start<W, E, X, F>(name: &str, shared: Arc<Shared<W>>, make: Arc<F>) -> Result<(), X>
@@ -39,7 +44,7 @@ where
     };
     shared.count_whole(1);
     drop(report.send(Ok(())));
-    let mut engine = Some(made);
+    let (mut engine, mut pause) = (Some(made), FIRST_PAUSE);
     loop {
         let Some(running) = &mut engine else {
             if !shared.wait_for_work() {
@@ -47,10 +52,13 @@ where
             }
             match again(make) {
                 Ok(made) => {
-                    engine = Some(made);
+                    (engine, pause) = (Some(made), FIRST_PAUSE);
                     shared.count_whole(1);
                 }
-                Err(failure) => end(shared.take_if_none_is_whole(), &failure),
+                Err(failure) => {
+                    end(shared.take_if_none_is_whole(pause), &failure);
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
             }
             continue;
         };
@@ -125,22 +133,29 @@ impl<W: Entry> Shared<W> {
     }
 
     /// Of a replica that could make no engine: what is to fail of it, which is nothing while another one has an engine and
-    /// will come to it. Then it waits for the next change.
-    fn take_if_none_is_whole(&self) -> Vec<W> {
+    /// will come to it. Then it lets that one work before it tries again.
+    fn take_if_none_is_whole(&self, pause: Duration) -> Vec<W> {
+        let until = Instant::now() + pause;
         let mut state = self.state.lock().expect("no panic while locked");
-        if state.n_whole == 0 {
-            return state.queue.all();
+        loop {
+            if state.n_whole == 0 {
+                return state.queue.all();
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if state.closed || left.is_zero() {
+                return Vec::new();
+            }
+            state = self.changed.wait_timeout(state, left).expect("no panic while locked").0;
         }
-        if !state.closed {
-            drop(self.changed.wait(state).expect("no panic while locked"));
-        }
-        Vec::new()
     }
 
     /// Counts the replicas that have an engine, or had one and make another.
     fn count_whole(&self, more: isize) {
         let mut state = self.state.lock().expect("no panic while locked");
         state.n_whole = state.n_whole.saturating_add_signed(more);
+        drop(state);
+        // One that lets others work is to know when none is left.
+        self.changed.notify_all();
     }
 
     /// Takes back what has steps left.

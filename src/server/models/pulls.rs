@@ -208,8 +208,10 @@ async fn pulled(
     }
     if !stock.takes_the_best(entry) {
         let key = if entry.stage == Stage::Turn { "model" } else { "engine" };
-        let message =
-            format!("It is here. To let it serve, set {}.{key} to \"auto\" and start the hub again.", entry.stage);
+        let message = format!(
+            "It is here. It may serve once {0}.{key} is \"auto\", no other model is named, and the hub was started again.",
+            entry.stage
+        );
         return State::Done { serves: false, message };
     }
     told.send_replace(State::Loading);

@@ -156,15 +156,20 @@ impl Course {
 
 /// Hands over a chunk's pieces, its error the last of them. What finds no place is asked for again.
 async fn read(tts: &dyn Tts, request: SpeechRequest, patience: Patience, pieces: &mpsc::Sender<Result<Pcm, TtsError>>) {
-    let begun = Instant::now();
+    let (begun, mut has_timed_out) = (Instant::now(), false);
     loop {
         let unplayed = request.unplayed.map(|unplayed| unplayed.saturating_sub(begun.elapsed()));
         let mut stream = tts.speak(SpeechRequest { unplayed, ..request.clone() });
         let mut next = stream.next().await;
+        let is_dry = request.unplayed.is_some_and(|unplayed| unplayed <= begun.elapsed());
+        let is_too_slow = is_dry && matches!(next, Some(Err(TtsError::Timeout(_))));
         if let Some(Err(error)) = &next
             && is_busy(error)
+            // Twice too long where nothing is left to hear meanwhile: the voice is too slow for this text, and would be again.
+            && !(is_too_slow && has_timed_out)
         {
             drop(stream);
+            has_timed_out = is_too_slow;
             if patience.wait().await {
                 continue;
             }
@@ -203,6 +208,8 @@ mod tests {
         waiting: usize,
         /// So many tries of the second chunk find no place.
         n_busy: Arc<AtomicUsize>,
+        /// They do not end in time instead.
+        is_slow: bool,
         /// What the listeners were said to have to hear.
         unplayed: Arc<Mutex<Vec<Duration>>>,
     }
@@ -242,7 +249,11 @@ mod tests {
                 let one_less = |n: usize| n.checked_sub(1);
                 if n == 1 && this.n_busy.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok() {
                     tokio::time::sleep(TRY).await;
-                    return Err(TtsError::Timeout(TRY));
+                    return Err(if this.is_slow {
+                        TtsError::Timeout(TRY)
+                    } else {
+                        TtsError::Overloaded { waiting: 9 }
+                    });
                 }
                 this.gate.acquire().await.expect("open").forget();
                 Ok(Pcm { rate: RATE, samples: vec![n; 3] })
@@ -258,6 +269,7 @@ mod tests {
             alive: Arc::default(),
             waiting: 0,
             n_busy: Arc::default(),
+            is_slow: false,
             unplayed: Arc::default(),
         }
     }
@@ -329,11 +341,20 @@ mod tests {
             tts.n_busy.store(usize::MAX, Ordering::SeqCst);
             let began = Instant::now();
             let mut all: Vec<_> = speak(&tts, chunks, 0).collect().await;
-            assert!(matches!(all.pop(), Some(Err(TtsError::Timeout(_)))));
+            assert!(matches!(all.pop(), Some(Err(TtsError::Overloaded { .. }))));
             assert_eq!(all.len(), n_before);
             let most = if n_before == 0 { BEFORE_SOUND } else { BEHIND_SOUND + Duration::from_secs(1) } + TRY;
             assert!((most - 2 * TRY..=most).contains(&began.elapsed()), "{:?}", began.elapsed());
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_voice_that_is_too_slow_for_a_text_is_asked_for_it_twice() {
+        let tts = Counting { is_slow: true, ..engine(9) };
+        tts.n_busy.store(usize::MAX, Ordering::SeqCst);
+        let mut all: Vec<_> = speak(&tts, &["0", "1"], 0).collect().await;
+        assert!(matches!(all.pop(), Some(Err(TtsError::Timeout(_)))));
+        assert_eq!(usize::MAX - tts.n_busy.load(Ordering::SeqCst), 2);
     }
 
     #[tokio::test]

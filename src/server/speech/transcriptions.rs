@@ -155,6 +155,10 @@ impl Listening {
         loop {
             match self.attempt(pcm).await {
                 Err(SttError::Busy { .. }) if patience.wait().await => {}
+                // One elsewhere may have been slow this once.
+                Err(error @ SttError::Timeout(_)) if self.decoders.is_none() => {
+                    return Err(ApiError::overloaded(error.to_string()));
+                }
                 Err(error @ SttError::Timeout(_)) => {
                     tracing::warn!(%error, engine = self.stt.name(), "the engine is too slow for a stretch of a file");
                     return Err(ApiError::too_slow(self.stt.name(), &error));

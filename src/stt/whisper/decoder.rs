@@ -110,7 +110,8 @@ impl Decoder {
         let has_words = spans.iter().any(|span| !span.pieces.is_empty());
         let beginning = if has_words { self.beginning(language)? } else { Beginning { no_speech: 1.0, other: None } };
         let temperature = (!ask.retries || self.model.settings.temperature_step == 0.0).then_some(ask.temperature);
-        let language = self.model.sizes.is_multilingual().then_some(language).or(Some("en"));
+        // Of the words, not of what was spoken.
+        let language = (self.model.sizes.is_multilingual() && !ask.translate).then_some(language).or(Some("en"));
         let hypothesis = Hypothesis { spans, no_speech: beginning.no_speech, language, temperature };
         Ok((hypothesis, beginning))
     }

@@ -151,7 +151,9 @@ impl WhisperStream {
         Transcript {
             confidence: (!logprobs.is_empty()).then(|| sureness.exp().clamp(0.0, 1.0) as f32),
             text: said.text,
-            speaker: said.language.filter(|_| self.language.is_none()).map(SpeakerState::Language),
+            // What was spoken, not what it was written down in.
+            speaker: (said.language.filter(|_| self.language.is_none()))
+                .map(|_| SpeakerState::Language(self.decoder.assumed)),
             logprobs: self.options.logprobs.then_some(logprobs),
             segments: if self.options.segments { said.segments } else { Vec::new() },
             language: said.language.map(str::to_owned),

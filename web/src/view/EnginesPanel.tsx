@@ -54,7 +54,8 @@ export function EnginesPanel({ keeper, onClose }: Props) {
         {models && STAGES.map(({ stage, does, plain }) => <StageRow key={stage} models={models} name={stage} does={does} plain={plain} keeper={keeper} />)}
         {models && !models.mayChange && (
           <p class="panel-note">
-            Whoever runs the hub can add better engines, here on its own machine or by <code>antiphon models pull</code>.
+            Whoever runs the hub can add better engines: here, on its own machine or with an admin key, or by{' '}
+            <code>antiphon models pull</code>.
           </p>
         )}
       </div>
