@@ -147,6 +147,12 @@ class Torch:
         self.device = device
         self.nodes = [(n.op_type, list(n.input), list(n.output), self.attributes(n)) for n in graph.node]
         self.outputs = [output.name for output in graph.output]
+        # What no later node needs is let go behind each, as PyTorch's own modules do it.
+        self.gone, kept = [], set(self.outputs) | {w.name for w in graph.initializer}
+        for _, inputs, outputs, _ in reversed(self.nodes):
+            self.gone.append([name for name in {*inputs, *outputs} if name and name not in kept])
+            kept |= {*inputs, *outputs}
+        self.gone.reverse()
         self.weights = {w.name: torch.from_numpy(numpy_helper.to_array(w).copy()) for w in graph.initializer}
         self.weights = {name: weight.to(device) for name, weight in self.weights.items()}
 
@@ -158,7 +164,7 @@ class Torch:
     def run(self, feed):
         values = dict(self.weights)
         values |= {name: torch.from_numpy(value).to(self.device) for name, value in feed.items()}
-        for kind, inputs, outputs, attributes in self.nodes:
+        for (kind, inputs, outputs, attributes), gone in zip(self.nodes, self.gone):
             given = [values[name] if name else None for name in inputs]
             for i in PLAIN.get(kind, ()):
                 if i < len(given) and given[i] is not None:
@@ -166,6 +172,9 @@ class Torch:
             made = OPS[kind](attributes, *given)
             for name, value in zip(outputs, made if isinstance(made, tuple | list) else (made,)):
                 values[name] = value
+            del given, made
+            for name in gone:
+                del values[name]
         # Back on the processor: the wait for the device is part of the run.
         return [values[name].cpu().numpy() for name in self.outputs]
 
