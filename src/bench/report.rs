@@ -1,6 +1,7 @@
 //! What was measured, for people and for programs.
 
 use super::{BenchError, Waits};
+use crate::telemetry::with_causes;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
@@ -130,9 +131,7 @@ impl Section {
 
     /// A measure that could not be taken.
     pub(super) fn failed(name: &'static str, error: &BenchError) -> Self {
-        let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-        let why = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-        Self { failure: Some(why), ..Self::new(name, "") }
+        Self { failure: Some(with_causes(error)), ..Self::new(name, "") }
     }
 
     /// Adds a percentile of waits, gated where `bound` is given. Without any wait there is nothing to add.

@@ -46,7 +46,7 @@ fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {
     match loaded {
         Ok(config) => json!({ "ok": true, "config": config }),
         Err(error @ ConfigError::Unreadable { .. }) => {
-            json!({ "ok": false, "problems": [{ "at": "", "message": super::error::with_causes(error) }] })
+            json!({ "ok": false, "problems": [{ "at": "", "message": super::with_causes(error) }] })
         }
         Err(ConfigError::Invalid(problems)) => {
             let problems =

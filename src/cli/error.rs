@@ -4,6 +4,7 @@ use crate::config::ConfigError;
 use crate::engines::EnginesError;
 use crate::registry::RegistryError;
 use crate::server::{KeysError, TlsError};
+use crate::telemetry::with_causes;
 use std::error::Error;
 use std::io;
 
@@ -91,20 +92,6 @@ fn registry_code(error: &RegistryError) -> u8 {
         error if error.is_network() => 4,
         _ => 1,
     }
-}
-
-/// The error and its causes, each once: some messages tell their cause themselves.
-pub fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

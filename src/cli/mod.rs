@@ -24,7 +24,8 @@ mod sweep;
 mod target;
 mod transcribe;
 
-pub use error::{CliError, with_causes};
+pub use crate::telemetry::with_causes;
+pub use error::CliError;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;

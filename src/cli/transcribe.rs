@@ -48,7 +48,7 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
         let audio_ms = pcm.duration().as_millis() as u64;
         let heard = transcribe(engine.as_ref(), options, pcm, wait)
             .await
-            .map_err(|error| CliError::Failed(format!("{}: {}", path.display(), super::error::with_causes(&error))))?;
+            .map_err(|error| CliError::Failed(format!("{}: {}", path.display(), super::with_causes(&error))))?;
         if args.json {
             print::json(&json!({
                 "file": path, "text": heard.text, "confidence": heard.confidence, "audio_ms": audio_ms, "engine": engine.name(),

@@ -1,5 +1,6 @@
 //! What keeps an engine from starting.
 
+use crate::telemetry::with_causes;
 use std::error::Error;
 use std::fmt;
 
@@ -46,13 +47,8 @@ impl StageFailure {
 impl fmt::Display for StageFailure {
     /// With the whole chain of causes: several failures are one error, whose single source could not hold them all.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: the engine {:?} cannot start: {}", self.stage, self.engine, self.cause)?;
-        let mut cause = self.cause.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        let cause = with_causes(self.cause.as_ref());
+        write!(f, "{}: the engine {:?} cannot start: {cause}", self.stage, self.engine)
     }
 }
 

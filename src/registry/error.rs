@@ -150,20 +150,6 @@ impl RegistryError {
         matches!(self, Self::Unreachable { .. } | Self::Refused { .. } | Self::SentAway { .. } | Self::BrokenOff { .. })
     }
 
-    /// With the whole chain of causes: a certificate that is refused is no machine that is offline.
-    pub fn with_causes(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            let more = error.to_string();
-            if !text.contains(&more) {
-                text = format!("{text}: {more}");
-            }
-            cause = error.source();
-        }
-        text
-    }
-
     pub(super) fn disk(path: &Path, what: &'static str) -> impl FnOnce(io::Error) -> Self {
         let path = path.to_owned();
         move |source| Self::Disk { path, what, source }

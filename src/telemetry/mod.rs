@@ -3,12 +3,14 @@
 //! `server` makes one [`Metrics`] and hands clones down; every floor may count. Nothing here knows the domain, decides
 //! anything or does IO, but for [`gpu`], which asks the graphics driver. There is no global recorder: two servers in one process count apart.
 
+mod causes;
 mod config;
 pub mod gpu;
 mod names;
 pub mod span;
 mod totals;
 
+pub use causes::with_causes;
 pub use config::TelemetryConfig;
 pub use names::{Endpoint, Outcome, Stage};
 pub use totals::Totals;

@@ -12,6 +12,7 @@ use super::app::App;
 use super::guard::refused;
 use crate::engines::{Served, Stock};
 use crate::registry::{Entry, OnDisk, RegistryError, Stage, on_disk, remove};
+use crate::telemetry::with_causes;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -152,5 +153,5 @@ fn failure(error: &RegistryError) -> Response {
         RegistryError::Busy(_) | RegistryError::InUse(_) => (StatusCode::CONFLICT, "model_in_use"),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, "model_failed"),
     };
-    refused(status, code, error.with_causes())
+    refused(status, code, with_causes(error))
 }

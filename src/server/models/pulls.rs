@@ -5,6 +5,7 @@ use super::super::guard::refused;
 use crate::engines::{Served, StageFailure, Standing, Stock, plain};
 use crate::registry::{Entry, OnDisk, Patience, Progress, Puller, Stage, Variant, locate, on_disk};
 use crate::stt::Stt;
+use crate::telemetry::with_causes;
 use crate::tts::Tts;
 use arc_swap::ArcSwap;
 use axum::http::StatusCode;
@@ -204,7 +205,7 @@ async fn pulled(
         }
     };
     if let Err(error) = fetched.await {
-        return State::Failed { message: error.with_causes() };
+        return State::Failed { message: with_causes(&error) };
     }
     if !stock.takes_the_best(entry) {
         let key = if entry.stage == Stage::Turn { "model" } else { "engine" };
