@@ -52,6 +52,36 @@ rate_hz = 16000
 [[model.variant]]
 precision = "fp32"
 files = [{ role = "graph", path = "voice.onnx", about_mb = 1 }]
+
+[[model]]
+name = "english"
+stage = "tts"
+family = "piper"
+title = "The best voice"
+base = "https://models.invalid/"
+licence = "MIT"
+languages = ["en"]
+rate_hz = 16000
+auto = 190
+offer_cores = 1
+[[model.variant]]
+precision = "fp32"
+files = [{ role = "graph", path = "english.onnx", about_mb = 1 }]
+
+[[model]]
+name = "icelandic"
+stage = "tts"
+family = "piper"
+title = "A voice that speaks Icelandic"
+base = "https://models.invalid/"
+licence = "MIT"
+languages = ["is"]
+rate_hz = 16000
+auto = 110
+offer_cores = 1
+[[model.variant]]
+precision = "fp32"
+files = [{ role = "graph", path = "icelandic.onnx", about_mb = 1 }]
 "#;
 
 /// Hears "old" by itself and "new" with a model; a model that begins with "x" cannot be loaded.
@@ -104,11 +134,17 @@ async fn mirror(file: &'static str) -> String {
 }
 
 async fn start(folder: &Path, mirror: String, keys: Keys) -> Hub {
+    start_in(folder, mirror, keys, "").await
+}
+
+/// In a language.
+async fn start_in(folder: &Path, mirror: String, keys: Keys, language: &str) -> Hub {
     let text = |path: &str| folder.join(path).to_str().expect("Unicode").to_owned();
     std::fs::write(folder.join("own.toml"), REGISTRY).expect("written");
     let models = ModelsConfig { dir: text("models"), registry: text("own.toml"), mirror, ..ModelsConfig::default() };
     let mut config = Config { models, ..Config::default() };
     config.speech.jobs_dir = text("jobs");
+    config.stt.language = language.into();
     let stock = Arc::new(Stock::with(&config, Box::new(Puppets)).expect("the registry is right"));
     let standing = stock.load().expect("puppets load");
     let stock = Some((stock, standing.served));
@@ -339,4 +375,18 @@ async fn transcriptions_and_jobs_may_name_one_too_and_it_is_listed() {
     let job = submit().await;
     assert_eq!(job["status"], "completed", "{job}");
     hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_voice_of_the_language_is_offered_before_a_better_one() {
+    for (language, offer) in [("", Value::Null), ("is", json!("icelandic"))] {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(folder.path().join("models/english")).expect("made");
+        std::fs::write(folder.path().join("models/english/english.onnx"), "good voice").expect("written");
+        let hub = start_in(folder.path(), mirror("").await, Keys::default(), language).await;
+        let (_, seen) = ask(&hub, Method::GET, "/api/models", &[]).await;
+        let tts = seen["stages"].as_array().expect("stages").iter().find(|stage| stage["stage"] == "tts").expect("one");
+        assert_eq!((&tts["model"], &tts["offer"]), (&json!("english:fp32"), &offer), "{language:?}: {tts}");
+        hub.stop().await;
+    }
 }

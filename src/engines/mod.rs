@@ -16,7 +16,7 @@ pub use choose::{AUTO, PassedOver};
 pub use error::{EnginesError, StageFailure};
 pub use make::llm;
 pub use shelf::{Limits, Shared, Shelf, ShelfError};
-pub use stock::{Served, Standing, Stock, plain};
+pub use stock::{Served, Standing, Stock, without_precision};
 
 use crate::config::Config;
 use crate::llm::Llm;

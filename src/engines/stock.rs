@@ -37,12 +37,12 @@ pub struct Served {
 impl Served {
     /// Whether it runs the registry's model of that name, in any precision.
     pub fn runs(&self, name: &str) -> bool {
-        self.model.as_deref().is_some_and(|model| plain(model) == name)
+        self.model.as_deref().is_some_and(|model| without_precision(model) == name)
     }
 }
 
 /// A model's name without its precision.
-pub fn plain(model: &str) -> &str {
+pub fn without_precision(model: &str) -> &str {
     model.split(':').next().unwrap_or(model)
 }
 
@@ -230,7 +230,13 @@ impl Stock {
     /// Lets go of the model in all precisions; `false` when it serves or is in use.
     pub fn release(&self, model: &str) -> bool {
         let serves = self.served().iter().any(|served| served.runs(model));
-        !serves && self.shelf.names().iter().filter(|name| plain(name) == model).all(|name| self.shelf.forget(name))
+        !serves
+            && self
+                .shelf
+                .names()
+                .iter()
+                .filter(|name| without_precision(name) == model)
+                .all(|name| self.shelf.forget(name))
     }
 
     /// The first choice of the stage that can be loaded.

@@ -3,7 +3,7 @@
 use super::LAST_WORDS;
 use super::gpu::Gpus;
 use super::keys::Keys;
-use super::models::Pulls;
+use super::models::Models;
 use super::process::Process;
 use super::resume::Resumables;
 use super::secrets::Secrets;
@@ -62,7 +62,7 @@ pub(super) struct App {
     /// As the server began; [`App::setup()`] has the engines that serve now.
     pub(super) setup: Arc<Setup>,
     serving: ArcSwap<Setup>,
-    pub(super) models: Pulls,
+    pub(super) models: Models,
     /// The sessions that live now.
     pub(super) sessions: DashMap<SessionId, AudioMode>,
     pub(super) keys: Keys,
@@ -109,7 +109,7 @@ impl App {
         };
         let setup = Arc::new(setup);
         Self {
-            models: Pulls::new(stock, served),
+            models: Models::new(stock, served),
             serving: ArcSwap::new(setup.clone()),
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
             process: Process::new(),

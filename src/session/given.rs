@@ -118,3 +118,26 @@ impl Actor {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn it_comes_in_the_pieces_of_a_microphone() {
+        let audio = Bytes::from(vec![0; 10 * STEP_BYTES]);
+        let given = Given { audio, format: Format::Pcm16 };
+        let (sender, mut feed) = mpsc::channel(100);
+        given.feed(sender).await;
+        let mut lengths = Vec::new();
+        while let Some(fed) = feed.recv().await {
+            match fed {
+                Feed::Pcm(pcm) => lengths.push(pcm.len()),
+                _ => break,
+            }
+        }
+        let last = lengths.pop().expect("some");
+        assert!(lengths.iter().all(|n| *n == PIECE_SAMPLES) && last <= 2 * PIECE_SAMPLES, "{lengths:?}, {last}");
+        assert!(lengths.len() >= 14, "a second: {lengths:?}");
+    }
+}

@@ -190,7 +190,10 @@ impl SttStream for Stubborn {
     }
 
     fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
-        Self::until_cancelled(cancel)
+        match self.last {
+            Self::FAILS => Err(SttError::Engine { message: "on purpose".into(), source: None }),
+            _ => Self::until_cancelled(cancel),
+        }
     }
 
     fn guess(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
@@ -242,6 +245,26 @@ async fn a_guess_that_the_speaker_overtakes_or_that_fails_does_not_keep_the_end_
     assert_eq!(told(&mut inbox), ["final: finished"]);
     let failed = vec![fails, Feed::Guess, Feed::Finish { as_guessed: true }];
     assert_eq!(reported_by_stubborn(failed).await, ["final: finished"]);
+}
+
+#[tokio::test]
+async fn words_so_far_that_fail_are_none_and_the_end_has_its_own() {
+    let engine = Arc::new(Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts"));
+    let (reports, mut inbox) = mpsc::channel(8);
+    let (sender, feed) = mpsc::channel(FEED_PIECES);
+    let story = async {
+        // One after the other: what waits would overtake the question.
+        for feed in [Feed::Pcm(vec![Stubborn::FAILS; 100]), Feed::Ask, Feed::Pcm(vec![0; 100])] {
+            sender.send(feed).await.expect("it is heard");
+            while sender.capacity() < FEED_PIECES {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        sender.send(Feed::Finish { as_guessed: false }).await.expect("it is heard");
+    };
+    tokio::join!(story, hearing(engine, feed, reports).run());
+    assert_eq!(told(&mut inbox), ["final: finished"]);
 }
 
 fn hearing(stt: Arc<dyn Stt>, feed: mpsc::Receiver<Feed>, reports: mpsc::Sender<Report>) -> Hearing {

@@ -25,6 +25,14 @@ const UNSPACED: [std::ops::RangeInclusive<char>; 13] = [
     '\u{20000}'..='\u{3ffff}',
 ];
 
+/// Languages that are written without blanks between words, by their ISO 639 codes.
+const UNSPACED_LANGUAGES: [&str; 8] = ["zh", "ja", "yue", "th", "lo", "my", "km", "bo"];
+
+/// Whether a language is written with blanks between words.
+pub fn is_spaced(language: &str) -> bool {
+    !UNSPACED_LANGUAGES.contains(&language)
+}
+
 /// A word with the marks that cling to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word<'a> {

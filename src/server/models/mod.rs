@@ -3,9 +3,10 @@
 //! A pull is a task of the server's own: it goes on when the page that asked for it is gone, and ends with the server. Once
 //! the model is here the engines are chosen anew; running sessions keep theirs.
 
+mod known;
 mod pulls;
 
-pub(super) use pulls::Pulls;
+pub(super) use known::Models;
 
 use super::admin::{Admin, MayChange};
 use super::app::App;
@@ -78,7 +79,9 @@ fn described(stock: &Stock, entry: &Entry) -> Value {
 /// The best model for this machine that is better than what serves and is not here, where the stage takes what is best.
 fn offer<'a>(stock: &'a Stock, served: &Served) -> Option<&'a Entry> {
     let entries = stock.catalog().entries();
-    let rank = entries.iter().find(|entry| served.runs(&entry.name)).map_or(0, |entry| entry.auto);
+    // As the choice goes: what speaks the language first, then by rank.
+    let rank = |entry: &Entry| (stock.speaks(entry), entry.auto);
+    let served_rank = entries.iter().find(|entry| served.runs(&entry.name)).map_or((false, 0), rank);
     let config = stock.config();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let on_a_gpu = |entry: &Entry| match entry.stage {
@@ -92,7 +95,7 @@ fn offer<'a>(stock: &'a Stock, served: &Served) -> Option<&'a Entry> {
             && stock.knows(entry.stage, &entry.family)
             && (1..=strength).contains(&entry.offer_cores)
             && stock.speaks(entry)
-            && entry.auto > rank
+            && rank(entry) > served_rank
             && !entry.variants.iter().any(|v| matches!(on_disk(&config.models, entry, v), OnDisk::Whole { .. }))
     };
     entries.iter().filter(fits).max_by_key(|entry| entry.auto)

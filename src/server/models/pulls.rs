@@ -2,12 +2,10 @@
 
 use super::super::app::App;
 use super::super::guard::refused;
-use crate::engines::{Served, StageFailure, Standing, Stock, plain};
-use crate::registry::{Entry, OnDisk, Patience, Progress, Puller, Stage, Variant, locate, on_disk};
-use crate::stt::Stt;
+use super::known::Models;
+use crate::engines::{Standing, Stock, without_precision};
+use crate::registry::{Entry, Patience, Progress, Puller, Stage, Variant};
 use crate::telemetry::with_causes;
-use crate::tts::Tts;
-use arc_swap::ArcSwap;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -15,7 +13,7 @@ use futures_util::Stream;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -53,76 +51,7 @@ impl State {
     }
 }
 
-/// What the server knows of models.
-pub(in crate::server) struct Pulls {
-    stock: Option<Arc<Stock>>,
-    served: ArcSwap<Vec<Served>>,
-    /// The latest pull of each model; as many as there are models at most.
-    pulls: Mutex<BTreeMap<String, watch::Receiver<State>>>,
-}
-
-impl Pulls {
-    /// `None`: engines were given that nothing is to change.
-    pub(in crate::server) fn new(stock: Option<Arc<Stock>>, served: Vec<Served>) -> Self {
-        Self { stock, served: ArcSwap::from_pointee(served), pulls: Mutex::default() }
-    }
-
-    /// The voice engine of a model that a request names; `None` where it is no model of that stage, or not on the disk.
-    pub(in crate::server) async fn tts(&self, model: &str) -> Option<Result<Arc<dyn Tts>, StageFailure>> {
-        self.engine(Stage::Tts, model, Stock::tts).await
-    }
-
-    /// The recognizer of a model, as [`Pulls::tts`].
-    pub(in crate::server) async fn stt(&self, model: &str) -> Option<Result<Arc<dyn Stt>, StageFailure>> {
-        self.engine(Stage::Stt, model, Stock::stt).await
-    }
-
-    async fn engine<T: Send + 'static>(
-        &self,
-        stage: Stage,
-        model: &str,
-        load: impl FnOnce(&Stock, &str) -> Result<T, StageFailure> + Send + 'static,
-    ) -> Option<Result<T, StageFailure>> {
-        let (stock, model) = (self.stock()?, model.to_owned());
-        let load = move || {
-            let wanted = stock.catalog().find(&model).ok()?;
-            let serves = wanted.entry.stage == stage && stock.knows(stage, &wanted.entry.family);
-            let is_here = serves && locate(&stock.config().models, wanted).is_ok();
-            is_here.then(|| load(&stock, &model))
-        };
-        tokio::task::spawn_blocking(load).await.ok().flatten()
-    }
-
-    /// The models of the registry that a request may name and that are on the disk, by name with what runs them. Reads the
-    /// folder on a thread for that.
-    pub(in crate::server) async fn here(&self) -> Vec<(String, Stage, String)> {
-        let Some(stock) = self.stock() else { return Vec::new() };
-        let read = move || {
-            let entries =
-                stock.catalog().entries().iter().filter(|entry| matches!(entry.stage, Stage::Stt | Stage::Tts));
-            let mut here = Vec::new();
-            for entry in entries.filter(|entry| stock.knows(entry.stage, &entry.family)) {
-                for variant in &entry.variants {
-                    if matches!(on_disk(&stock.config().models, entry, variant), OnDisk::Whole { .. }) {
-                        let name = format!("{}:{}", entry.name, variant.precision);
-                        here.push((name, entry.stage, entry.family.clone()));
-                    }
-                }
-            }
-            here
-        };
-        tokio::task::spawn_blocking(read).await.unwrap_or_default()
-    }
-
-    pub(super) fn stock(&self) -> Option<Arc<Stock>> {
-        self.stock.clone()
-    }
-
-    /// What serves new sessions.
-    pub(in crate::server) fn served(&self) -> Arc<Vec<Served>> {
-        self.served.load_full()
-    }
-
+impl Models {
     /// Each model's latest pull.
     pub(super) fn states(&self) -> BTreeMap<String, State> {
         let pulls = self.pulls.lock().expect("no panic while locked");
@@ -130,14 +59,16 @@ impl Pulls {
     }
 
     pub(super) fn watch(&self, name: &str) -> Option<watch::Receiver<State>> {
-        self.pulls.lock().expect("no panic while locked").get(plain(name)).cloned()
+        self.pulls.lock().expect("no panic while locked").get(without_precision(name)).cloned()
     }
 
     /// The model is gone, and with it what its pull came to and why it could not serve.
     pub(super) fn forget(&self, name: &str) {
         self.served.rcu(|served| {
             let mut served = served.as_ref().clone();
-            served.iter_mut().for_each(|served| served.passed_over.retain(|passed| plain(&passed.model) != name));
+            served
+                .iter_mut()
+                .for_each(|served| served.passed_over.retain(|passed| without_precision(&passed.model) != name));
             served
         });
         self.pulls.lock().expect("no panic while locked").remove(name);

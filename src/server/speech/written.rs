@@ -2,6 +2,7 @@
 
 use super::form::{Form, Shape};
 use crate::stt::{Segment, TokenLogprob, Transcript};
+use crate::text::words::is_spaced;
 use crate::units::Samples;
 use crate::vad::RATE;
 use axum::Json;
@@ -10,9 +11,6 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
-
-/// Languages whose words stand without blanks between them.
-const WITHOUT_BLANKS: [&str; 5] = ["zh", "ja", "th", "lo", "yue"];
 
 /// What was understood so far of one audio.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +32,7 @@ impl Written {
         if transcript.language.is_some() {
             self.language = transcript.language;
         }
-        let blank = !self.language.as_deref().is_some_and(|language| WITHOUT_BLANKS.contains(&language));
+        let blank = self.language.as_deref().is_none_or(is_spaced);
         let delta = if self.text.is_empty() || !blank { text.to_owned() } else { format!(" {text}") };
         self.text.push_str(&delta);
         self.logprobs.extend(transcript.logprobs.unwrap_or_default());

@@ -3,7 +3,7 @@
 //! Made by `decoder`, judged by `judge`, put together to transcripts by `stream`. Pure data.
 
 use crate::stt::{Segment, TokenLogprob, Word};
-use crate::text::words::spoken;
+use crate::text::words::{is_spaced, spoken};
 
 /// A piece of text: a word or a part of one. Its bytes may be no whole characters.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -80,7 +80,7 @@ impl Hypothesis {
 
     /// Whether its language is written without blanks between words.
     pub(super) fn is_unspaced(&self) -> bool {
-        self.language.is_some_and(|language| UNSPACED.contains(&language))
+        self.language.is_some_and(|language| !is_spaced(language))
     }
 
     /// Keeps the pieces of its first so many words ([`spoken`]) and no more.
@@ -117,9 +117,6 @@ fn spell<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> String {
 fn begins_word(piece: &Piece) -> bool {
     piece.bytes.starts_with(b" ")
 }
-
-/// Languages that are written without blanks: there each piece that is whole characters counts as a word.
-const UNSPACED: [&str; 8] = ["zh", "ja", "yue", "th", "lo", "my", "km", "bo"];
 
 fn words(span: &Span, unspaced: bool, at: impl Fn(u64) -> u64) -> Vec<Word> {
     let mut groups: Vec<Vec<&Piece>> = Vec::new();

@@ -5,8 +5,7 @@
 //! and again (`stream`), from the beginning: a partial transcript is the latest idea (what two agree on is told:
 //! `dialog/captions.rs`). Before a decoding stands a gate by energy (`voiced`), behind it the judgement whether it was
 //! said at all (`judge`). A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech
-//! ends. Of an utterance nothing stays but whisper.cpp's working memory of its last decoding, which
-//! the next one overwrites.
+//! ends. Of an utterance nothing stays but whisper.cpp's working memory of its last decoding, which the next one overwrites.
 
 mod decoder;
 mod ffi;

@@ -5,11 +5,9 @@
 //! partial one that would have to wait is none, since the next holds its words. Knows no audio.
 
 use crate::stt::SttError;
+use futures_executor::block_on;
 use futures_util::future::{Either, select};
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::CancellationToken;
 
@@ -37,24 +35,6 @@ impl Shares {
         match block_on(select(pin!(self.0.acquire()), pin!(cancel.cancelled()))) {
             Either::Left((share, _)) => share.map_err(|_| SttError::Cancelled),
             Either::Right(_) => Err(SttError::Cancelled),
-        }
-    }
-}
-
-/// For futures that need no runtime.
-fn block_on<F: Future>(work: F) -> F::Output {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let mut work = pin!(work);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    loop {
-        match work.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(done) => return done,
-            Poll::Pending => std::thread::park(),
         }
     }
 }
