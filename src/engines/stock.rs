@@ -275,7 +275,8 @@ impl Stock {
                 Err(failure) if auto && at + 1 < best_first.len() => {
                     let model = choice.model_name().unwrap_or_default();
                     tracing::warn!(stage, model, %failure, "this model cannot be loaded; the next best serves");
-                    passed_over.push(PassedOver { model, why: failure.to_string() });
+                    // The log has the causes; a page gets one sentence.
+                    passed_over.push(PassedOver { model, why: failure.cause.to_string() });
                 }
                 Err(failure) => return Err(failure),
             }

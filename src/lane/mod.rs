@@ -3,15 +3,17 @@
 //! A stage's local engine (PocketSphinx, flite) builds a [`Pool`] of replicas, takes a [`Lease`] for an utterance or a
 //! chunk and runs jobs on it. Waiting is first come first served and bounded: past the bound the answer is
 //! [`Overloaded`]. A job that panics, or says that the engine broke, costs the replica, which is made anew; where that fails
-//! it is tried again with the next job, and the other replicas are lent first. The process lives on. A lane knows no stage
-//! and sets no deadline: its user does, by dropping the future.
+//! it is tried again with the next job, and the other replicas are lent first. The process lives on. A pool may grow with its
+//! use (`free`). A lane knows no stage and sets no deadline: its user does, by dropping the future.
 
 pub mod batch;
+mod free;
 mod worker;
 
+use free::Free;
 use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
@@ -50,11 +52,17 @@ pub struct Pool<E> {
 
 struct Shared<E> {
     permits: Arc<Semaphore>,
-    free: Mutex<Vec<Worker<E>>>,
-    /// Of each replica, whether it has no engine now.
-    empty: Vec<Arc<AtomicBool>>,
+    free: Arc<Free<E>>,
+    /// Of each replica, whether its engine could not be started.
+    failed: Vec<Arc<AtomicBool>>,
     waiting: AtomicUsize,
     max_waiting: usize,
+}
+
+impl<E> Drop for Shared<E> {
+    fn drop(&mut self) {
+        self.free.close();
+    }
 }
 
 impl<E> Clone for Pool<E> {
@@ -75,7 +83,7 @@ impl<E: 'static> Pool<E> {
         let starts: Vec<_> =
             (0..n_replicas.max(1)).map(|i| Worker::start(&format!("{name}-{i}"), make.clone())).collect();
         let workers = starts.into_iter().map(|start| start.wait()).collect::<Result<Vec<_>, X>>()?;
-        Ok(Self::of(workers, max_waiting))
+        Ok(Self::of(workers, max_waiting, Free::fixed))
     }
 
     /// The same, one engine after the other: for those that share a device, or files they write while they are made.
@@ -86,14 +94,39 @@ impl<E: 'static> Pool<E> {
     {
         let make = Arc::new(make);
         let workers = (0..n_replicas.max(1)).map(|i| Worker::start(&format!("{name}-{i}"), make.clone()).wait());
-        Ok(Self::of(workers.collect::<Result<Vec<_>, X>>()?, max_waiting))
+        Ok(Self::of(workers.collect::<Result<Vec<_>, X>>()?, max_waiting, Free::fixed))
     }
 
-    fn of(workers: Vec<Worker<E>>, max_waiting: usize) -> Self {
+    /// A pool that grows with its use: one engine is made before this returns, and another each time the last one that is
+    /// ready is leased, `max_replicas` in all, one after the other. An engine that was not used for `idle` is given back, but
+    /// for one, which stays ready. Blocks until the first is made; a lease waits for its own to be made.
+    pub fn start_elastic<X, F>(
+        name: &str,
+        max_replicas: usize,
+        max_waiting: usize,
+        idle: Duration,
+        make: F,
+    ) -> Result<Self, X>
+    where
+        X: Display + Send + 'static,
+        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+    {
+        let in_turn = Mutex::new(());
+        let make = Arc::new(move || {
+            let _turn = in_turn.lock().unwrap_or_else(PoisonError::into_inner);
+            make()
+        });
+        let asleep = (1..max_replicas).map(|i| Worker::asleep(&format!("{name}-{i}"), make.clone()));
+        let mut workers: Vec<_> = asleep.rev().collect();
+        workers.push(Worker::start(&format!("{name}-0"), make).wait()?);
+        Ok(Self::of(workers, max_waiting, |workers| Free::elastic(name, workers, idle)))
+    }
+
+    fn of(workers: Vec<Worker<E>>, max_waiting: usize, free: impl FnOnce(Vec<Worker<E>>) -> Arc<Free<E>>) -> Self {
         let shared = Shared {
             permits: Arc::new(Semaphore::new(workers.len())),
-            empty: workers.iter().map(Worker::emptiness).collect(),
-            free: Mutex::new(workers),
+            failed: workers.iter().map(Worker::failure).collect(),
+            free: free(workers),
             waiting: AtomicUsize::new(0),
             max_waiting,
         };
@@ -110,7 +143,7 @@ impl<E: 'static> Pool<E> {
                 self.ticket(permits.clone().acquire_owned().await.expect("the semaphore is never closed"))
             }
         };
-        if !first.is_empty() || self.shared.empty.iter().all(|empty| empty.load(Ordering::Acquire)) {
+        if !first.has_failed() || self.shared.failed.iter().all(|failed| failed.load(Ordering::Acquire)) {
             return Ok(Lease(Arc::new(first)));
         }
         // One without an engine would fail whoever waits, one after the other, while the whole ones are busy: who got it
@@ -121,9 +154,7 @@ impl<E: 'static> Pool<E> {
     }
 
     fn ticket(&self, permit: OwnedSemaphorePermit) -> Ticket<E> {
-        let worker = self.shared.free.lock().expect("no panic while locked").pop();
-        let worker = worker.expect("as many workers as permits");
-        Ticket { worker: Some(worker), shared: self.shared.clone(), _permit: permit }
+        Ticket { worker: Some(self.shared.free.take()), shared: self.shared.clone(), _permit: permit }
     }
 
     /// How many wait for a replica now.
@@ -165,8 +196,8 @@ struct Ticket<E> {
 }
 
 impl<E> Ticket<E> {
-    fn is_empty(&self) -> bool {
-        self.worker.as_ref().is_some_and(Worker::is_empty)
+    fn has_failed(&self) -> bool {
+        self.worker.as_ref().is_some_and(Worker::has_failed)
     }
 }
 
@@ -174,10 +205,7 @@ impl<E> Drop for Ticket<E> {
     fn drop(&mut self) {
         // The worker goes back before the permit, which is dropped after this body: a permit always finds a worker.
         if let Some(worker) = self.worker.take() {
-            let mut free = self.shared.free.lock().expect("no panic while locked");
-            // The last is lent first: one without an engine waits until all others are lent.
-            let place = if worker.is_empty() { 0 } else { free.len() };
-            free.insert(place, worker);
+            self.shared.free.put(worker);
         }
     }
 }
@@ -334,6 +362,82 @@ mod tests {
         };
         let pool: Pool<u32> = Pool::start_in_turn("test", 8, 8, make).unwrap_or_else(|never| match never {});
         assert_eq!((pool.free(), most.load(Ordering::SeqCst)), (8, 1));
+    }
+
+    /// A pool of `max` whose engines are numbered as they are made, and count those that live.
+    fn elastic(max: usize, idle: Duration) -> (Pool<Arc<()>>, Arc<()>) {
+        let alive = Arc::new(());
+        let engine = alive.clone();
+        let pool = Pool::start_elastic("test", max, 8, idle, move || Ok::<_, Infallible>(engine.clone()));
+        (pool.unwrap_or_else(|never| match never {}), alive)
+    }
+
+    /// Waits until so many engines live: the counter and the closure that makes them are not among them.
+    async fn until_alive(alive: &Arc<()>, n: usize) {
+        let reached = async {
+            while Arc::strong_count(alive) != n + 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap_or_else(|_| {
+            panic!("{} engines live, {n} are expected", Arc::strong_count(alive) - 2);
+        });
+    }
+
+    #[tokio::test]
+    async fn an_elastic_pool_keeps_one_engine_ready_ahead() {
+        let (pool, alive) = elastic(3, Duration::from_secs(3_600));
+        assert_eq!(
+            (Arc::strong_count(&alive) - 2, pool.free()),
+            (1, 3),
+            "one is made at the start, three may be leased"
+        );
+        let first = pool.lease().await.expect("free");
+        until_alive(&alive, 2).await;
+        let second = pool.lease().await.expect("free");
+        until_alive(&alive, 3).await;
+        let mut third = pool.lease().await.expect("free");
+        assert!(third.run(|_| ()).await.is_ok());
+        drop((first, second, third));
+        assert_eq!(pool.shared.free.awake(), 3);
+        drop(pool.lease().await.expect("free"));
+        assert_eq!(Arc::strong_count(&alive) - 2, 3, "those there are serve");
+    }
+
+    #[tokio::test]
+    async fn a_lease_of_a_sleeping_replica_waits_for_its_engine() {
+        let (pool, _alive) = elastic(4, Duration::from_secs(3_600));
+        // All at once: the last ones' engines are started by their first job, or one ahead of them.
+        let mut leases = Vec::new();
+        for _ in 0..4 {
+            leases.push(pool.lease().await.expect("free"));
+        }
+        for lease in &mut leases {
+            assert_eq!(lease.run(|_| 7).await, Ok(7));
+        }
+    }
+
+    #[tokio::test]
+    async fn idle_engines_are_given_back_but_for_one() {
+        let (pool, alive) = elastic(3, Duration::from_millis(20));
+        let leases = [pool.lease().await.expect("free"), pool.lease().await.expect("free")];
+        until_alive(&alive, 3).await;
+        drop(leases);
+        until_alive(&alive, 1).await;
+        assert_eq!(pool.shared.free.awake(), 1);
+        // What was given back is started again.
+        let mut again = [pool.lease().await.expect("free"), pool.lease().await.expect("free")];
+        for lease in &mut again {
+            assert!(lease.run(|_| ()).await.is_ok());
+        }
+        drop((again, pool));
+        // The threads end with the pool: the keeper's too.
+        let ended = async {
+            while Arc::strong_count(&alive) != 1 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), ended).await.expect("every thread ends");
     }
 
     #[tokio::test]

@@ -17,6 +17,8 @@ enum Fate {
     /// It panicked, or the job says that it broke. What comes with it is dropped once the engine was made anew, or could
     /// not be: until then nobody else shall be lent this worker.
     Broken(Box<dyn Send>),
+    /// It is given back; the next job has another one started.
+    GivenBack,
 }
 
 type Job<E> = Box<dyn FnOnce(Result<&mut E, LaneError>) -> Fate + Send>;
@@ -24,8 +26,10 @@ type Job<E> = Box<dyn FnOnce(Result<&mut E, LaneError>) -> Fate + Send>;
 /// A handle on the thread; the thread ends when it is dropped.
 pub(super) struct Worker<E> {
     jobs: mpsc::Sender<Job<E>>,
-    /// Set while the thread has no engine.
-    is_empty: Arc<AtomicBool>,
+    /// Set while the thread has no engine because it could not be started.
+    has_failed: Arc<AtomicBool>,
+    /// The thread has no engine because none is needed. The pool's business: the thread does not read it.
+    pub(super) is_asleep: bool,
 }
 
 /// A worker whose engine is being made.
@@ -44,13 +48,30 @@ impl<E, X> Starting<E, X> {
 
 impl<E> Worker<E> {
     /// Whether its engine is gone and could not be made anew; the next job tries again.
-    pub(super) fn is_empty(&self) -> bool {
-        self.is_empty.load(Ordering::Acquire)
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
     }
 
     /// The same, to be asked without it.
-    pub(super) fn emptiness(&self) -> Arc<AtomicBool> {
-        self.is_empty.clone()
+    pub(super) fn failure(&self) -> Arc<AtomicBool> {
+        self.has_failed.clone()
+    }
+
+    /// Whether it has an engine, or is starting one.
+    pub(super) fn is_ready(&self) -> bool {
+        !self.is_asleep && !self.has_failed()
+    }
+
+    /// Has a sleeping thread start its engine; does not wait for it.
+    pub(super) fn wake(&mut self) {
+        // Before any job an engine is started: this one needs nothing of it.
+        self.is_asleep = self.jobs.try_send(Box::new(|_| Fate::Lives)).is_err();
+    }
+
+    /// Has the thread give its engine back; does not wait for it. `false` where it still has something to do.
+    pub(super) fn sleep(&mut self) -> bool {
+        self.is_asleep = self.jobs.try_send(Box::new(|_| Fate::GivenBack)).is_ok();
+        self.is_asleep
     }
 }
 
@@ -60,22 +81,37 @@ impl<E: 'static> Worker<E> {
         X: Display + Send + 'static,
         F: Fn() -> Result<E, X> + Send + Sync + 'static,
     {
-        let (jobs, mailbox) = mpsc::channel(MAILBOX);
         let (report, made) = std::sync::mpsc::sync_channel(1);
-        let is_empty: Arc<AtomicBool> = Arc::default();
-        let told = is_empty.clone();
-        thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                let engine = match make() {
-                    Ok(engine) => engine,
-                    Err(error) => return drop(report.send(Err(error))),
-                };
-                drop(report.send(Ok(())));
-                Thread { engine: Some(engine), make: &*make, is_empty: told }.work(mailbox);
-            })
-            .expect("the system gives a thread");
-        Starting { worker: Worker { jobs, is_empty }, made }
+        let worker = Self::spawn(name, move |mailbox, has_failed| {
+            let engine = match make() {
+                Ok(engine) => engine,
+                Err(error) => return drop(report.send(Err(error))),
+            };
+            drop(report.send(Ok(())));
+            Thread { engine: Some(engine), make: &*make, has_failed, is_restart: false }.work(mailbox);
+        });
+        Starting { worker, made }
+    }
+
+    /// A thread that starts its engine with its first job.
+    pub(super) fn asleep<X, F>(name: &str, make: Arc<F>) -> Self
+    where
+        X: Display + Send + 'static,
+        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+    {
+        let worker = Self::spawn(name, move |mailbox, has_failed| {
+            Thread { engine: None, make: &*make, has_failed, is_restart: false }.work(mailbox);
+        });
+        Self { is_asleep: true, ..worker }
+    }
+
+    fn spawn(name: &str, run: impl FnOnce(mpsc::Receiver<Job<E>>, Arc<AtomicBool>) + Send + 'static) -> Self {
+        let (jobs, mailbox) = mpsc::channel(MAILBOX);
+        let has_failed: Arc<AtomicBool> = Arc::default();
+        let of_thread = has_failed.clone();
+        let thread = thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || run(mailbox, of_thread)).expect("the system gives a thread");
+        Self { jobs, has_failed, is_asleep: false }
     }
 
     /// Runs a job; `ticket` lives until the job has ended, and where `breaks` says of its result that the engine is
@@ -113,43 +149,58 @@ impl<E: 'static> Worker<E> {
 
 /// What the thread has.
 struct Thread<'a, E, F> {
-    /// `None` after a failure to make it anew.
+    /// `None` while it sleeps, or after a failure to start it.
     engine: Option<E>,
     make: &'a F,
-    is_empty: Arc<AtomicBool>,
+    has_failed: Arc<AtomicBool>,
+    /// The next start follows a failure.
+    is_restart: bool,
 }
 
 impl<E, X: Display, F: Fn() -> Result<E, X>> Thread<'_, E, F> {
     /// Works until every handle is gone.
     fn work(mut self, mut mailbox: mpsc::Receiver<Job<E>>) {
         while let Some(job) = mailbox.blocking_recv() {
-            let made = if self.engine.is_none() { self.make_anew() } else { Ok(()) };
-            let engine = made.and_then(|()| self.engine.as_mut().ok_or(LaneError::Ended));
-            if let Fate::Broken(ticket) = job(engine) {
-                // The old one goes first: two at once may not fit into a device's memory.
-                drop(catch_unwind(AssertUnwindSafe(|| drop(self.engine.take()))));
-                // A failure is logged; whoever comes next has another try.
-                drop(self.make_anew());
-                drop(ticket);
+            let started = if self.engine.is_none() { self.start() } else { Ok(()) };
+            let engine = started.and_then(|()| self.engine.as_mut().ok_or(LaneError::Ended));
+            match job(engine) {
+                Fate::Lives => {}
+                Fate::GivenBack => self.drop_engine(),
+                Fate::Broken(ticket) => {
+                    // The old one goes first: two at once may not fit into a device's memory.
+                    self.drop_engine();
+                    self.is_restart = true;
+                    // A failure is logged; whoever comes next has another try.
+                    drop(self.start());
+                    drop(ticket);
+                }
             }
         }
     }
 
-    /// Makes an engine after a failure; a panic is a failure like any other.
-    fn make_anew(&mut self) -> Result<(), LaneError> {
+    /// An engine that panics while it is dropped is gone all the same.
+    fn drop_engine(&mut self) {
+        drop(catch_unwind(AssertUnwindSafe(|| drop(self.engine.take()))));
+    }
+
+    /// Starts the engine; a panic is a failure like any other.
+    fn start(&mut self) -> Result<(), LaneError> {
         let made = match catch_unwind(AssertUnwindSafe(self.make)) {
             Ok(made) => made.map_err(|error| error.to_string()),
             Err(_) => Err("it panicked".into()),
         };
-        self.is_empty.store(made.is_err(), Ordering::Release);
+        self.has_failed.store(made.is_err(), Ordering::Release);
         match made {
             Ok(engine) => {
-                tracing::warn!("an engine broke and was made anew");
+                if std::mem::take(&mut self.is_restart) {
+                    tracing::warn!("an engine failed and was restarted");
+                }
                 self.engine = Some(engine);
                 Ok(())
             }
             Err(message) => {
-                tracing::error!("an engine broke and cannot be made anew: {message}");
+                self.is_restart = true;
+                tracing::error!("an engine cannot be started: {message}");
                 Err(LaneError::NotMade(message))
             }
         }

@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
 use std::pin::pin;
 use std::task::Poll;
+use std::time::Duration;
 use tokio::task::coop::unconstrained;
 use tokio_util::sync::CancellationToken;
 
@@ -40,6 +41,17 @@ impl<S: SttStream + 'static> Local<S> {
     {
         let max_waiting = n_replicas.max(1) * WAITING_PER_REPLICA;
         Ok(Self { name, pool: Pool::start(name, n_replicas, max_waiting, make)?, translates: false })
+    }
+
+    /// The same, of at most `max_replicas` streams, made as utterances need them and given back when they were not needed for
+    /// `idle` ([`Pool::start_elastic`]). Blocks until the first is made.
+    pub fn start_elastic<F>(name: &'static str, max_replicas: usize, idle: Duration, make: F) -> Result<Self, SttError>
+    where
+        F: Fn() -> Result<S, SttError> + Send + Sync + 'static,
+    {
+        let max_waiting = max_replicas.max(1) * WAITING_PER_REPLICA;
+        let pool = Pool::start_elastic(name, max_replicas, max_waiting, idle, make)?;
+        Ok(Self { name, pool, translates: false })
     }
 
     /// The same, of streams that can translate into English or not.

@@ -9,6 +9,9 @@ use std::fmt::Write as _;
 /// Added to each arc's count, so that what was not drawn stays possible.
 const SMOOTHING: f64 = 0.3;
 
+/// The second and later pronunciations of words, as the dictionary names them: `either` has `either(2)`.
+pub(super) type Alternates = HashMap<String, Vec<String>>;
+
 /// A state's arcs by word, and whether a sentence may end there.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 struct State {
@@ -97,8 +100,10 @@ impl Automaton {
         Self(made.states)
     }
 
-    /// The automaton as PocketSphinx reads it.
-    pub(super) fn text(&self, grammar: &Grammar, n_sentences: usize) -> String {
+    /// The automaton as PocketSphinx reads it, with an arc for each pronunciation of a word: `alternates` are the names under
+    /// which the dictionary has the second and later ones. PocketSphinx could add these arcs itself; it looks through all
+    /// transitions for each alternate, which takes three quarters of the time to load the grammar.
+    pub(super) fn text(&self, grammar: &Grammar, n_sentences: usize, alternates: &Alternates) -> String {
         let mut counts = vec![HashMap::<Option<WordId>, f64>::new(); self.0.len()];
         let (mut dice, mut sentence) = (Dice(1), Vec::new());
         for _ in 0..n_sentences {
@@ -115,8 +120,11 @@ impl Automaton {
             let last = if state.last { count(None) } else { 0.0 };
             let sum: f64 = state.arcs.keys().map(|word| count(Some(*word))).sum::<f64>() + last;
             for (word, to) in &state.arcs {
-                let word_text = &grammar.words()[usize::from(*word)];
-                let _ = writeln!(text, "TRANSITION {i} {to} {:.6} {word_text}", count(Some(*word)) / sum);
+                let name = &grammar.words()[usize::from(*word)];
+                let share = count(Some(*word)) / sum;
+                for name in std::iter::once(name).chain(alternates.get(name).into_iter().flatten()) {
+                    let _ = writeln!(text, "TRANSITION {i} {to} {share:.6} {name}");
+                }
             }
             if state.last {
                 let _ = writeln!(text, "TRANSITION {i} {end} {:.6}", last / sum);
@@ -200,9 +208,21 @@ mod tests {
     }
 
     #[test]
+    fn every_pronunciation_has_an_arc() {
+        let grammar = Grammar::read("<s> = a b;", "<s>", &[]).unwrap();
+        let alternates = Alternates::from([("b".into(), vec!["b(2)".into(), "b(3)".into()])]);
+        let text = Automaton::new(&grammar).text(&grammar, 10, &alternates);
+        let arc =
+            |name: &str| text.lines().filter(|line| line.ends_with(name)).map(|line| line.replace(name, "")).last();
+        assert!(arc(" b").is_some(), "{text}");
+        assert_eq!((arc(" b(2)"), arc(" b(3)")), (arc(" b"), arc(" b")), "{text}");
+        assert_eq!(text.matches(" a\n").count(), 1, "{text}");
+    }
+
+    #[test]
     fn shares_sum_to_one_and_follow_the_weights() {
         let grammar = Grammar::read("<s> = /3/ a [b] | c;", "<s>", &[]).unwrap();
-        let text = Automaton::new(&grammar).text(&grammar, 1_000);
+        let text = Automaton::new(&grammar).text(&grammar, 1_000, &Alternates::new());
         let share = |line: &str| line.split(' ').nth(3).unwrap().parse::<f64>().unwrap();
         let arcs: Vec<&str> = text.lines().filter(|line| line.starts_with("TRANSITION")).collect();
         let start = text.lines().find_map(|line| line.strip_prefix("START_STATE ")).unwrap();

@@ -4,7 +4,7 @@
 //! drawn from the grammar leaves a wording possible that nobody wrote down; the grammar itself (`exact.grammar`, a smaller
 //! one) lets no half sentence through. Both are searched. Made once at start, by `Sphinx::open`; each decoder loads it.
 
-use super::automaton::Automaton;
+use super::automaton::{Alternates, Automaton};
 use super::grammar::{Dice, Grammar};
 use super::model::Model;
 use super::ngram::Counts;
@@ -14,6 +14,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
 
 const GRAMMAR: &str = include_str!("field.grammar");
 const EXACT: &str = include_str!("exact.grammar");
@@ -34,21 +35,17 @@ pub(super) struct Field {
 }
 
 impl Field {
-    /// Draws the sentences and counts them. Blocks for some hundred milliseconds.
+    /// Draws the sentences and counts them, the two models at the same time. Blocks for some hundred milliseconds.
     pub(super) fn make(model: &Model) -> Result<Self, SttError> {
         let open_words: Vec<&str> = WORDS.lines().chain(PRONUNCIATIONS.map(|(word, _)| word)).collect();
         let grammar = Grammar::read(GRAMMAR, "<request>", &open_words).map_err(failure)?;
-        let mut counts = Counts::default();
-        let (mut dice, mut sentence) = (Dice(1), Vec::new());
-        for _ in 0..N_SENTENCES {
-            grammar.draw(&mut dice, &mut sentence);
-            counts.add(&sentence);
-        }
-        for word in grammar.open_words() {
-            counts.add_word(*word);
-        }
         let dictionary = dictionary(grammar.words(), &model.dictionary())?;
-        Ok(Self { language: counts.arpa(grammar.words()), exact: exact(&open_words)?, dictionary })
+        let (language, exact) = thread::scope(|scope| {
+            let exact = scope.spawn(|| exact(&open_words, &alternates(&dictionary)));
+            (language(&grammar), exact.join())
+        });
+        let exact = exact.map_err(|_| failure("the grammar could not be written out".into()))??;
+        Ok(Self { language, exact, dictionary })
     }
 
     /// Writes them for a decoder that is being loaded; they are gone when the result is dropped.
@@ -92,10 +89,35 @@ impl Drop for Files {
     }
 }
 
+/// The 3-gram of drawn sentences.
+fn language(grammar: &Grammar) -> String {
+    let mut counts = Counts::default();
+    let (mut dice, mut sentence) = (Dice(1), Vec::new());
+    for _ in 0..N_SENTENCES {
+        grammar.draw(&mut dice, &mut sentence);
+        counts.add(&sentence);
+    }
+    for word in grammar.open_words() {
+        counts.add_word(*word);
+    }
+    counts.arpa(grammar.words())
+}
+
+/// The second and later pronunciations in the dictionary's lines.
+fn alternates(dictionary: &str) -> Alternates {
+    let mut alternates = Alternates::new();
+    for name in dictionary.lines().filter_map(|line| line.split(' ').next()) {
+        if let Some((word, _)) = name.split_once('(') {
+            alternates.entry(word.to_owned()).or_default().push(name.to_owned());
+        }
+    }
+    alternates
+}
+
 /// The automaton of both grammars' rules.
-fn exact(open_words: &[&str]) -> Result<String, SttError> {
+fn exact(open_words: &[&str], alternates: &Alternates) -> Result<String, SttError> {
     let grammar = Grammar::read(&format!("{GRAMMAR}{EXACT}"), "<request>", open_words).map_err(failure)?;
-    Ok(Automaton::new(&grammar).text(&grammar, N_SENTENCES))
+    Ok(Automaton::new(&grammar).text(&grammar, N_SENTENCES, alternates))
 }
 
 /// The lines of the model's dictionary whose word is in the vocabulary, second pronunciations with it, and our own.
@@ -138,7 +160,7 @@ mod tests {
 
     #[test]
     fn every_word_of_the_field_has_its_phones() {
-        let model = Model::check("").unwrap();
+        let model = Model::at("");
         let field = Field::make(&model).unwrap();
         let known: HashSet<&str> = field.dictionary.lines().filter_map(|line| line.split([' ', '(']).next()).collect();
         let open_words: Vec<&str> = WORDS.lines().collect();

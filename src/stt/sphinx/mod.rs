@@ -21,14 +21,27 @@ use super::local::Local;
 use super::{SttConfig, SttError};
 use field::Field;
 use model::Model;
+use std::thread;
+use std::time::Duration;
 use stream::SphinxStream;
 
-/// Opens library and model and loads `config.decoders` replicas. Blocks until all are loaded.
+/// A replica that no utterance has needed for so long gives its memory back: longer than a conversation pauses.
+const IDLE: Duration = Duration::from_secs(300);
+
+/// Opens library and model and loads one replica; more are loaded as utterances need them, up to `config.decoders`. Blocks
+/// until the first is loaded.
 ///
 /// [`SttError::Unavailable`] says which library or file is missing or damaged and how to get it.
 pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, SttError> {
     library::open()?;
-    let model = Model::check(&config.model_dir)?;
-    let field = Field::make(&model)?;
-    Local::start("sphinx", config.decoders, move || SphinxStream::new(&model, &field))
+    let model = Model::at(&config.model_dir);
+    // Both read much: at the same time. A damaged model is the better thing to say.
+    let (checked, field) = thread::scope(|scope| {
+        let field = scope.spawn(|| Field::make(&model));
+        (model.check(), field.join())
+    });
+    checked?;
+    let message = "the vocabulary of the offline assistant could not be made".into();
+    let field = field.map_err(|_| SttError::Engine { message, source: None })??;
+    Local::start_elastic("sphinx", config.decoders, IDLE, move || SphinxStream::new(&model, &field))
 }

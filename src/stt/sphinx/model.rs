@@ -27,19 +27,22 @@ const FILES: [(&str, u64, &str); 9] = [
     ("en-us/variances", 838_732, "b00d696f85e96834fc10f8e5f06428d8c4db6bffdbe5845b6f69bf6efbc48fa5"),
 ];
 
-/// A whole model. Cheap to clone.
+/// A model's place. Cheap to clone.
 #[derive(Clone, Debug)]
 pub(super) struct Model(PathBuf);
 
 impl Model {
-    /// Checks the model in `folder`; empty means Debian's. Blocks while the files are read.
-    pub(super) fn check(folder: &str) -> Result<Self, SttError> {
-        let folder = PathBuf::from(if folder.is_empty() { DEBIAN } else { folder });
+    /// The model in `folder`, unchecked; empty means Debian's.
+    pub(super) fn at(folder: &str) -> Self {
+        Self(PathBuf::from(if folder.is_empty() { DEBIAN } else { folder }))
+    }
+
+    /// Compares all files with the known ones. Blocks while they are read. PocketSphinx must not see the model before.
+    pub(super) fn check(&self) -> Result<(), SttError> {
         for (file, n_bytes, sha256) in FILES {
-            let path = folder.join(file);
-            check_file(&path, n_bytes, sha256).map_err(SttError::Unavailable)?;
+            check_file(&self.0.join(file), n_bytes, sha256).map_err(SttError::Unavailable)?;
         }
-        Ok(Self(folder))
+        Ok(())
     }
 
     /// The acoustic model's folder.
@@ -120,7 +123,7 @@ mod tests {
     #[test]
     fn an_empty_folder_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let error = Model::check(folder.path().to_str().unwrap()).unwrap_err();
+        let error = Model::at(folder.path().to_str().unwrap()).check().unwrap_err();
         assert!(error.to_string().contains("cmudict-en-us.dict"), "{error}");
     }
 }

@@ -8,6 +8,7 @@ use super::model::Model;
 use super::search::{Noise, Prior, Search};
 use crate::stt::{SpeakerState, SttError, SttOptions, SttStream, Transcript};
 use std::path::Path;
+use std::thread;
 use tokio_util::sync::CancellationToken;
 
 /// What all decoders are told. Only the first pass runs: the second and third cost 60-180 ms at the end of speech.
@@ -21,6 +22,9 @@ const FULL_SETTINGS: (&str, &str) = ("-maxhmmpf", "3000");
 /// The weight of the field's language model: its sentences are surer than general English, for which 6.5 is made
 /// (WER 0.062, 0.076 with that).
 const FIELD_SETTINGS: (&str, &str) = ("-lw", "8");
+
+/// The grammar has its alternate pronunciations already (`automaton`).
+const EXACT_SETTINGS: (&str, &str) = ("-fsgusealtpron", "no");
 
 /// The cepstral means that utterances start from while nothing is known of the speaker, measured: people reading for the
 /// full search, halfway between people and synthetic voices for the field, which adds noise. 1 to 1.5 s of speech outweigh
@@ -43,16 +47,21 @@ pub(super) struct SphinxStream {
 }
 
 impl SphinxStream {
-    /// Loads the decoders. Blocks for about a second.
+    /// Loads the decoders, on two threads. Blocks for about half a second.
     pub(super) fn new(model: &Model, field: &Field) -> Result<Self, SttError> {
-        let full = load(model, ("-lm", &model.language()), &model.dictionary(), FULL_SETTINGS)?;
         let files = field.write()?;
-        let of_field = |words: (&str, &Path)| {
-            let decoder = load(model, words, &files.dictionary(), FIELD_SETTINGS)?;
+        let of_field = |words: (&str, &Path), own: &[(&str, &str)]| {
+            let decoder = load(model, words, &files.dictionary(), own)?;
             Ok(Search::new(decoder, Some(Noise::new(NOISE.0, NOISE.1))))
         };
-        let (field, exact) = (of_field(("-lm", &files.language()))?, of_field(("-fsg", &files.exact()))?);
-        Ok(Self { full: Search::new(full, None), field, exact })
+        let (full, field, exact) = thread::scope(|scope| {
+            let full = scope.spawn(|| load(model, ("-lm", &model.language()), &model.dictionary(), &[FULL_SETTINGS]));
+            let field = of_field(("-lm", &files.language()), &[FIELD_SETTINGS]);
+            (full.join(), field, of_field(("-fsg", &files.exact()), &[FIELD_SETTINGS, EXACT_SETTINGS]))
+        });
+        let message = "PocketSphinx: a decoder could not be loaded".into();
+        let full = full.map_err(|_| SttError::Engine { message, source: None })??;
+        Ok(Self { full: Search::new(full, None), field: field?, exact: exact? })
     }
 
     fn transcript(&mut self) -> Transcript {
@@ -60,10 +69,10 @@ impl SphinxStream {
     }
 }
 
-fn load(model: &Model, words: (&str, &Path), dictionary: &Path, own: (&str, &str)) -> Result<Decoder, SttError> {
+fn load(model: &Model, words: (&str, &Path), dictionary: &Path, own: &[(&str, &str)]) -> Result<Decoder, SttError> {
     let acoustic = model.acoustic();
-    let paths = [("-hmm", utf8(&acoustic)?), (words.0, utf8(words.1)?), ("-dict", utf8(dictionary)?), own];
-    Decoder::new(library::open()?, &[&SETTINGS[..], &paths].concat())
+    let paths = [("-hmm", utf8(&acoustic)?), (words.0, utf8(words.1)?), ("-dict", utf8(dictionary)?)];
+    Decoder::new(library::open()?, &[&SETTINGS[..], &paths, own].concat())
 }
 
 fn utf8(path: &Path) -> Result<&str, SttError> {

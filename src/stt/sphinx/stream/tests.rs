@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 fn stream() -> SphinxStream {
-    let model = Model::check("").unwrap();
+    let model = Model::at("");
     SphinxStream::new(&model, &Field::make(&model).unwrap()).unwrap()
 }
 
