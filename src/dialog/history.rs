@@ -1,6 +1,6 @@
 //! The conversation: its items in order, and what was heard of the spoken ones.
 
-use super::{Item, ItemKind, ItemStatus, Place, Spoken};
+use super::{Item, ItemKind, ItemStatus, Place, Role, Spoken};
 use crate::units::{ItemId, ResponseId, Timestamp};
 use std::collections::{HashMap, HashSet};
 
@@ -115,6 +115,13 @@ impl History {
     pub(super) fn unheard(&self, now: Timestamp) -> Vec<ItemId> {
         let unheard = |item: &&Item| self.spoken.get(&item.id).is_some_and(|spoken| spoken.is_unheard(now));
         self.items.iter().filter(unheard).map(|item| item.id.clone()).collect()
+    }
+
+    /// Whether the item is here and the user has sent no message behind it.
+    pub(super) fn ends_with(&self, id: &ItemId) -> bool {
+        let from_user = |item: &Item| matches!(&item.kind, ItemKind::Message { role: Role::User, .. });
+        let last = self.items.iter().rev().find(|item| item.id == *id || from_user(item));
+        last.is_some_and(|item| item.id == *id)
     }
 
     /// The responses that these items belong to, each once, in order.

@@ -21,7 +21,7 @@ pub(super) struct Listening {
     /// Speech transcribed since the last response of the conversation began.
     pub(super) unanswered: Samples,
     /// Why a transcript of the turn is missing.
-    pub(super) failure: Option<String>,
+    pub(super) failure: Option<(ItemId, String)>,
     /// The utterance under way whose engine has failed already.
     early_failure: Option<(ItemId, String)>,
 }
@@ -230,7 +230,7 @@ impl Dialog {
     }
 
     fn not_heard(&mut self, Utterance { item, part, .. }: Utterance, message: String) {
-        self.listening.failure = Some(message.clone());
+        self.listening.failure = Some((item.clone(), message.clone()));
         if self.settings.transcripts {
             self.notify(Notice::TranscriptFailed { item, part, message });
         }

@@ -55,7 +55,8 @@ impl Dialog {
         })
     }
 
-    /// A response to a turn whose words were lost would answer something else: it fails with the reason.
+    /// A response to a turn whose words were lost would answer something else: it fails with the reason. Where the user has
+    /// written something since, that is answered.
     pub(super) fn nothing_to_answer(&mut self, id: &ResponseId) -> Option<String> {
         let response = self.responses.get_mut(id).expect("the caller looked it up");
         if response.failure.is_some() {
@@ -64,7 +65,8 @@ impl Dialog {
         if !response.settings.in_conversation || response.input.is_some() {
             return None;
         }
-        self.listening.failure.take()
+        let (lost, message) = self.listening.failure.take()?;
+        self.history.ends_with(&lost).then_some(message)
     }
 
     /// Has the spoken parts of a response's own input transcribed. They are no items of the conversation.

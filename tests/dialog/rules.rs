@@ -256,6 +256,49 @@ fn a_lost_transcript_is_told_and_answers_nothing() {
 }
 
 #[test]
+fn a_typed_turn_needs_no_recognizer() {
+    // Typed after the failure, and typed while the transcript is still awaited.
+    check(
+        "0 started 0
+            open i1
+            < speech_started i1 0
+        900 stopped 700
+            close i1
+            < speech_stopped i1 700
+            < committed i1
+            < item_added i1
+            < item_done i1 Completed
+        910 unheard i1 the recognizer is gone
+            < transcript_failed i1 \"the recognizer is gone\"
+        1000 say hello
+            < item_added i2
+            < item_done i2 Completed
+        1010 respond
+            < response_created r1
+            start r1 turn_1",
+    );
+    check(
+        "0 started 0
+            open i1
+            < speech_started i1 0
+        900 stopped 700
+            close i1
+            < speech_stopped i1 700
+            < committed i1
+            < item_added i1
+            < item_done i1 Completed
+        1000 say hello
+            < item_added i2
+            < item_done i2 Completed
+        1010 respond
+            < response_created r1
+        1020 unheard i1 the recognizer is gone
+            < transcript_failed i1 \"the recognizer is gone\"
+            start r1 turn_1",
+    );
+}
+
+#[test]
 fn noise_without_words_is_not_answered() {
     let mut runner = Runner::new(Listener::Buffers, Some(AUTO));
     runner.run("0 started 0");
