@@ -1,7 +1,7 @@
 //! The binary as people and scripts meet it: exit codes, what goes to stdout and what to stderr.
 
-use std::io::Write;
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 
 /// Runs the binary with nothing of this process' environment but PATH, and `env`.
@@ -52,6 +52,29 @@ fn wrong_usage_and_wrong_settings_end_with_2() {
 fn what_is_no_recording_ends_with_2() {
     check(&["replay", "nowhere.jsonl"], &[], 2, "nowhere.jsonl cannot be read: No such file");
     check(&["replay", "Cargo.toml"], &[], 2, "Cargo.toml is no recording of a session");
+}
+
+#[test]
+fn a_server_does_not_end_with_an_empty_standard_input() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_antiphon"))
+        .arg("bench-mock")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut address = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut address).expect("it prints its address");
+    // Long after it has found its input empty.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let mut answer = String::new();
+    let asked = TcpStream::connect(address.trim()).and_then(|mut stream| {
+        stream.write_all(b"GET /v1/models HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n")?;
+        stream.read_to_string(&mut answer)
+    });
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    asked.expect("it answers");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A hub in a process of its own, and what that process costs.
 //!
-//! The program is this one: its hidden `bench-hub` command prints its address on the first line and serves until its
+//! The program is this one: its hidden `bench-hub --with-stdin` prints its address on the first line and serves until its
 //! stdin ends. So a hub never outlives the benchmark, however that ends.
 
 use super::{BenchError, Process};

@@ -128,7 +128,7 @@ pub(super) async fn run(args: BenchArgs) -> Result<(), CliError> {
 pub(super) fn hub_command(name: &str) -> Result<HubCommand, CliError> {
     let program = std::env::current_exe();
     let program = program.map_err(|error| CliError::Failed(format!("this program cannot be found: {error}")))?;
-    Ok(HubCommand { program, args: vec![name.into()] })
+    Ok(HubCommand { program, args: vec![name.into(), "--with-stdin".into()] })
 }
 
 /// On a terminal each line replaces the last one; elsewhere they follow one another.

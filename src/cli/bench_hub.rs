@@ -1,5 +1,6 @@
 //! The hidden `bench-hub` and `bench-mock`: what `antiphon bench` measures, and the engines it does so with, as processes
-//! of their own. Both print their address first and serve until their stdin ends.
+//! of their own. Both print their address first and serve until they are killed; where the benchmark holds their standard
+//! input (`--with-stdin`), until that ends: then they never outlive it.
 
 use super::{CliError, blocking, print};
 use crate::bench::mock::{self, Latencies};
@@ -27,6 +28,9 @@ pub struct BenchHubArgs {
     /// A setting that differs from the default
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
+    /// End with the standard input
+    #[arg(long)]
+    with_stdin: bool,
 }
 
 /// What the hub is made of.
@@ -46,9 +50,9 @@ const MAX_SESSIONS: usize = 1_000;
 /// Utterances a hub with fakes understands: more than any measure speaks.
 const MAX_TURNS: usize = 10_000;
 
-/// Serves on a free port until stdin ends; prints its address first.
+/// Serves on a free port; prints its address first.
 pub(super) async fn run_hub(args: BenchHubArgs) -> Result<(), CliError> {
-    let mut config = args.config()?;
+    let (mut config, with_stdin) = (args.config()?, args.with_stdin);
     config.server.max_sessions = MAX_SESSIONS;
     config.server.drain_seconds = 0;
     config.speech.jobs_dir.clear();
@@ -73,7 +77,7 @@ pub(super) async fn run_hub(args: BenchHubArgs) -> Result<(), CliError> {
     };
     let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, stock: None };
     let stop = CancellationToken::new();
-    until_stdin_ends(&listener.local_addr(), stop.clone(), server::serve(listener, parts, stop)).await
+    serve(&listener.local_addr(), with_stdin, stop.clone(), server::serve(listener, parts, stop)).await
 }
 
 /// How long mock engines take.
@@ -89,6 +93,9 @@ pub struct BenchMockArgs {
     ttfb_ms: u32,
     #[arg(long, default_value_t = 2_000)]
     sound_ms: u32,
+    /// End with the standard input
+    #[arg(long)]
+    with_stdin: bool,
 }
 
 /// Mock engines on a free port.
@@ -102,7 +109,7 @@ pub(super) async fn run_mock(args: BenchMockArgs) -> Result<(), CliError> {
         sound: ms(args.sound_ms),
     };
     let (listener, stop) = (listen().await?, CancellationToken::new());
-    until_stdin_ends(&listener.local_addr(), stop.clone(), mock::serve(listener, latencies, stop)).await
+    serve(&listener.local_addr(), args.with_stdin, stop.clone(), mock::serve(listener, latencies, stop)).await
 }
 
 impl BenchHubArgs {
@@ -132,9 +139,10 @@ async fn listen() -> Result<TcpListener, CliError> {
     listener.map_err(|source| CliError::Listen { address: "127.0.0.1:0".into(), source })
 }
 
-/// Prints the address, and serves until stdin ends.
-async fn until_stdin_ends(
+/// Prints the address, and serves: `with_stdin`, until the standard input ends.
+async fn serve(
     address: &std::io::Result<std::net::SocketAddr>,
+    with_stdin: bool,
     stop: CancellationToken,
     serving: impl Future<Output = std::io::Result<()>>,
 ) -> Result<(), CliError> {
@@ -143,7 +151,7 @@ async fn until_stdin_ends(
     tokio::pin!(serving);
     tokio::select! {
         served = &mut serving => return served.map_err(|error| CliError::failed(&error)),
-        () = end_of_stdin() => stop.cancel(),
+        () = end_of_stdin(), if with_stdin => stop.cancel(),
     }
     serving.await.map_err(|error| CliError::failed(&error))
 }
@@ -188,6 +196,7 @@ mod tests {
             engines: EnginesName::Mock,
             engines_url: Some("http://127.0.0.1:9/v1".into()),
             set: vec![set.into()],
+            with_stdin: false,
         };
         let config = args("session.lead_ms=250").config().expect("right settings");
         assert_eq!((config.session.lead_ms, config.tts.engine.as_str()), (250, "openai"));
