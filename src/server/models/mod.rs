@@ -76,7 +76,8 @@ fn described(stock: &Stock, entry: &Entry) -> Value {
     })
 }
 
-/// The best model for this machine that is better than what serves and is not here, where the stage takes what is best.
+/// The best model for this machine that is better than what serves and is not here, where the stage takes what is best. One
+/// that would run at once comes before one whose runtime is missing.
 fn offer<'a>(stock: &'a Stock, served: &Served) -> Option<&'a Entry> {
     let entries = stock.catalog().entries();
     // As the choice goes: what speaks the language first, then by rank.
@@ -98,7 +99,7 @@ fn offer<'a>(stock: &'a Stock, served: &Served) -> Option<&'a Entry> {
             && rank(entry) > served_rank
             && !entry.variants.iter().any(|v| matches!(on_disk(&config.models, entry, v), OnDisk::Whole { .. }))
     };
-    entries.iter().filter(fits).max_by_key(|entry| entry.auto)
+    entries.iter().filter(fits).max_by_key(|entry| (stock.lacks(entry).is_none(), entry.auto))
 }
 
 /// `POST /api/models/{name}/pull`, the name with or without a precision: 202, and the pull goes on by itself.

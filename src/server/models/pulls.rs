@@ -136,7 +136,8 @@ async fn pulled(
         }
     };
     if let Err(error) = fetched.await {
-        return State::Failed { message: with_causes(&error) };
+        tracing::warn!(model = entry.name, error = with_causes(&error), "the model cannot be fetched");
+        return State::Failed { message: error.to_string() };
     }
     if !stock.takes_the_best(entry) {
         let key = if entry.stage == Stage::Turn { "model" } else { "engine" };
@@ -150,7 +151,11 @@ async fn pulled(
     let loading = stock.clone();
     match tokio::task::spawn_blocking(move || loading.load()).await {
         Ok(Ok(standing)) => settled(app, entry, variant, standing),
-        Ok(Err(error)) => State::Failed { message: format!("It is here, but cannot be loaded: {error}") },
+        Ok(Err(error)) => {
+            tracing::warn!(model = entry.name, %error, "the model cannot be loaded");
+            let why = error.0.first().map(|failure| failure.cause.to_string()).unwrap_or_default();
+            State::Failed { message: format!("It is here, but cannot be loaded: {why}") }
+        }
         Err(_) => State::Failed { message: "It is here, but its engine broke while it was loaded.".into() },
     }
 }
