@@ -176,6 +176,21 @@ test('a key is asked for, refused when wrong, and kept in the tab when right', a
   await close();
 });
 
+test('of a thousand turns only those in sight are drawn, and an address still leads to the last', async (t) => {
+  const { standIn, url } = await madeUp(t, (it) => it.fill(1_000, 40));
+  const last = standIn.turns.toSorted((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at))[0];
+  const { page, close } = await open(t, url);
+  assert.ok((await page.locator('.turn').count()) < 120, `${await page.locator('.turn').count()} rows`);
+  await page.evaluate(() => window.scrollTo(0, document.querySelector('.turn-list').getBoundingClientRect().bottom - 300));
+  await page.waitForSelector(`.turn[data-turn="${last.id}"]`);
+  assert.ok((await page.locator('.turn').count()) < 120);
+  assert.equal(await page.getAttribute(`.turn[data-turn="${last.id}"]`, 'aria-setsize'), '1000');
+  await page.goto(`${url}/dashboard#${last.id}`);
+  await page.reload();
+  await page.waitForSelector(`.turn[data-turn="${last.id}"] .detail`);
+  await close();
+});
+
 test('the keyboard alone reaches a turn and opens it', async (t) => {
   const { url } = await madeUp(t, (standIn) => standIn.fill(4, 1));
   const { page, close } = await open(t, url);

@@ -2,17 +2,14 @@
 // serves the next conversation. A hub of its own, a mirror of its own, and the fixture of a Silero graph.
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { after, before, test as nodeTest } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import { TEST_TIMEOUT_MS, openPage, poll, until } from './browser.mjs';
+import { OwnHub, ROOT } from './own_hub.mjs';
 
-const ROOT = join(dirname(fileURLToPath(import.meta.url)), '../..');
-const BINARY = process.env.ANTIPHON ?? join(ROOT, 'target/debug/antiphon');
 const GRAPH = readFileSync(join(ROOT, 'tests/fixtures/onnx/silero.onnx'));
 const REGISTRY = `
 [[model]]
@@ -72,26 +69,18 @@ let url = '';
 
 before(async () => {
   writeFileSync(join(folder, 'registry.toml'), REGISTRY);
-  const env = {
-    ...process.env,
+  hub = new OwnHub({
     ANTIPHON_MODELS__DIR: join(folder, 'models'),
     ANTIPHON_MODELS__REGISTRY: join(folder, 'registry.toml'),
     ANTIPHON_MODELS__MIRROR: await mirror.start(),
     ANTIPHON_STT__DECODERS: '1',
-  };
-  let told = '';
-  hub = spawn(BINARY, ['serve', '--listen', '127.0.0.1:0'], { cwd: ROOT, env });
-  hub.stdout.on('data', (data) => (told += data));
-  hub.stderr.on('data', (data) => (told += data));
-  const listening = /is listening on (http:\S+\d)/;
-  await poll(() => listening.test(told) || hub.exitCode !== null, () => `the hub does not start: ${told}`);
-  url = listening.exec(told)?.[1] ?? assert.fail(`the hub did not start: ${told}`);
+  });
+  await hub.start();
+  url = hub.url;
 });
 
 after(async () => {
-  const ended = hub && hub.exitCode === null ? new Promise((done) => hub.once('exit', done)) : null;
-  hub?.kill();
-  await ended;
+  await hub?.stop();
   mirror.stop();
   rmSync(folder, { recursive: true });
 });

@@ -5,6 +5,7 @@ import { percentile, percentiles, recent, samples, sliding, summary, valueOf } f
 import { SseReader } from '../src/dashboard/data/sse';
 import { type Turn, stateFrom, turnFrom } from '../src/dashboard/data/turn';
 import { heardOf, ticks, waterfall } from '../src/dashboard/data/waterfall';
+import { sliceOf } from '../src/dashboard/view/VirtualRows';
 import { bytes, duration, fieldName, fieldValue, percent } from '../src/dashboard/data/words';
 
 const T0 = Date.parse('2026-03-01T12:00:00Z');
@@ -16,6 +17,7 @@ function turn(extra: Record<string, unknown> = {}, atS = 0): Turn {
 }
 
 const answered = (ms: number, atS: number) => turn({ voice_to_voice_ms: ms }, atS);
+const typed = (ms: number, atS: number) => turn({ kind: 'typed', voice_to_voice_ms: ms }, atS);
 
 describe('a percentile', () => {
   it('is a value that was measured: the smallest that so many reach', () => {
@@ -41,7 +43,7 @@ describe('a percentile', () => {
     for (const [i, moment] of at.entries()) expect(p50[i]).toBe(percentiles(recent(all, moment, 15_000)).p50);
   });
 
-  it('of a stage counts the turns it had a part in, and all its parts', () => {
+  it('of a stage counts every answered turn, those that did not wait for it as zero, and all its parts', () => {
     const parts = [
       { stage: 'endpointing', from_ms: 0, to_ms: 200 },
       { stage: 'queue', from_ms: 200, to_ms: 230 },
@@ -49,8 +51,11 @@ describe('a percentile', () => {
       { stage: 'queue', from_ms: 300, to_ms: 305 },
     ];
     const it = turn({ parts, voice_to_voice_ms: 305 });
-    expect([valueOf(it, 'queue'), valueOf(it, 'llm'), valueOf(it, 'tts'), valueOf(it, 'voice_to_voice')]).toEqual([35, 70, null, 305]);
-    expect(samples([it, turn({}, 1)], 'queue')).toHaveLength(1);
+    expect([valueOf(it, 'queue'), valueOf(it, 'llm'), valueOf(it, 'tts'), valueOf(it, 'voice_to_voice')]).toEqual([35, 70, 0, 305]);
+    // One that was not answered waited for nothing; one that was typed has no voice to begin with.
+    expect(samples([it, turn({}, 1), typed(90, 2)], 'queue')).toHaveLength(1);
+    expect(samples([it, typed(90, 2)], 'voice_to_voice').map(({ ms }) => ms)).toEqual([305]);
+    expect(summary([it, typed(9_000, 2)], T0 + 30_000, 60_000).within).toBe(1);
   });
 });
 
@@ -63,6 +68,21 @@ describe('a summary', () => {
     const turns = [turn({ status: 'failed', error: 'no model' }, 30), turn({ barged_in: true, voice_to_voice_ms: 2_001, guesses, wasted_ms: 40 }, 20), answered(2_000, 10), answered(100, -3_600)];
     expect(summary(turns, T0 + 30_000, 60_000)).toEqual({ turns: 3, bargeIns: 1, failed: 1, guesses: 2, confirmed: 1, wastedMs: 40, within: 0.5 });
     expect(summary([], T0, 60_000).within).toBeNull();
+  });
+});
+
+describe('a list of rows', () => {
+  it('draws what is in sight and a little more, and keeps its height', () => {
+    for (const [open, extraPx] of [[-1, 0], [3, 500], [900, 500]] as const) {
+      for (const fromPx of [-200, 0, 1_000, 20_000, 50_000]) {
+        const { first, end, abovePx, belowPx } = sliceOf(1_000, 40, open, extraPx, fromPx, fromPx + 800);
+        const drawnPx = (end - first) * 40 + (open >= first && open < end ? extraPx : 0);
+        expect(end - first, `${open} at ${fromPx}`).toBeLessThan(60);
+        expect(abovePx + drawnPx + belowPx).toBe(40_000 + extraPx);
+        if (fromPx >= 0 && fromPx < 39_000) expect(abovePx <= fromPx && abovePx + drawnPx >= Math.min(fromPx + 800, 40_000)).toBe(true);
+      }
+    }
+    expect(sliceOf(0, 40, -1, 0, 0, 800)).toEqual({ first: 0, end: 0, abovePx: 0, belowPx: 0 });
   });
 });
 

@@ -79,13 +79,33 @@ describe('user captions', () => {
   });
 
   it('say when nothing was understood', () => {
-    expect(run(live, started(), committed, final('  ')).captions).toMatchObject([{ final: true, unclear: true }]);
+    expect(run(live, started(), committed, final('  ')).captions).toMatchObject([{ final: true, fault: 'unclear' }]);
+  });
+
+  it('go back to listening when the recognizer fails, name it, and offer another try', () => {
+    const failed: ServerEvent = { type: 'conversation.item.input_audio_transcription.failed', item_id: 'u', error: { message: 'The recognizer is gone.' } };
+    const state = run(live, started(), stopped, committed, failed);
+    expect(phaseOf(state)).toBe('listening');
+    expect(state.captions).toMatchObject([{ final: true, fault: 'failed' }]);
+    expect(state.notice).toMatchObject({ action: 'repeat' });
+    expect(state.notice?.text).toContain('The recognizer is gone.');
+    // The response that the hub had begun for those words fails with the same reason: said once.
+    const answer: ServerEvent = { type: 'response.done', response: { id: 'r', status: 'failed', status_details: { error: { message: 'again' } } } };
+    expect(run(state, created, answer).notice).toMatchObject({ action: 'repeat' });
   });
 
   it('show typed text once, though the hub repeats it', () => {
     const state = run(live, { kind: 'typed', id: 't', text: 'hi' }, { type: 'conversation.item.added', item: { id: 't', type: 'message', role: 'user', content: [{ type: 'input_text', text: 'hi' }] } });
-    expect(state.captions).toMatchObject([{ id: 't', text: 'hi', typed: true, final: true }]);
+    expect(state.captions).toMatchObject([{ id: 't', text: 'hi', typed: true, final: true, fault: null }]);
     expect(phaseOf({ ...state, microphone: 'off' })).toBe('thinking');
+  });
+
+  it('say that typed text was not sent until the hub has it', () => {
+    const away = run(live, { kind: 'link', link: 'waiting' }, { kind: 'typed', id: 't', text: 'hi' });
+    expect(away.captions).toMatchObject([{ id: 't', fault: 'unsent' }]);
+    expect(away.awaiting).toBe(false);
+    expect(history(away.captions, new Set(), 1)).toEqual([]);
+    expect(run(away, { kind: 'link', link: 'live' }, { kind: 'sent' }).awaiting).toBe(true);
   });
 });
 
@@ -170,13 +190,17 @@ describe('connection', () => {
   it('keeps the captions of the old session apart from the new one’s ids', () => {
     const again = run(run(live, { type: 'session.created', session: {} }, ...question, ...answering), { kind: 'link', link: 'waiting' }, { type: 'session.created', session: {} }, started('u'));
     expect(again.captions.map(({ id }) => id)).toEqual(['past/1/u', 'past/1/a', 'u']);
-    expect(again.captions[1]).toMatchObject({ status: 'cut' });
+    expect(again.captions[1]).toMatchObject({ status: 'lost' });
     expect(again.audioMade).toBe(false);
   });
 
   it('is quiet when lost, and takes its own message away when back', () => {
     const lost = run(live, ...question, ...answering, { kind: 'link', link: 'waiting' });
     expect(lost).toMatchObject({ playback: 'idle', userSpeaking: false, awaiting: false, responseId: null });
+    // Nobody interrupted; and what was shown to its end is done.
+    expect(reply(lost)?.status).toBe('lost');
+    const written: ServerEvent[] = [created, added, { type: 'response.output_text.delta', delta: 'hello', ...inTurn }, { type: 'response.output_text.done', text: 'hello', ...inTurn }];
+    expect(reply(run(live, ...written, { kind: 'link', link: 'waiting' }))?.status).toBe('done');
     const notice = { kind: 'link', tone: 'warning', title: 't', text: 'x', action: null } as const;
     expect(run(lost, { kind: 'notice', notice }, { kind: 'link', link: 'live' }).notice).toBeNull();
     expect(run(lost, { kind: 'notice', notice: { ...notice, kind: 'hub' } }, { kind: 'link', link: 'live' }).notice).not.toBeNull();

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { backoffMs } from '../src/session/backoff';
 import { readinessFrom, socketUrl, voicesFrom } from '../src/session/hub';
 import { codecAsked, defaultSettings, settingsFrom } from '../src/session/settings';
-import { microphoneFault, notReady, reconnecting } from '../src/state/plain';
+import { microphoneFault, notReady, reconnecting, resuming } from '../src/state/plain';
 
 describe('readiness', () => {
   const engines = { stt: 'sphinx' };
@@ -15,12 +15,25 @@ describe('readiness', () => {
     expect(readinessFrom(200, 'hello')).toEqual({ kind: 'unreachable' });
   });
 
+  it('says which model a server was asked for, and where it is', () => {
+    const body = { ready: true, sessions: 0, max_sessions: 2, engines: { llm: 'openai', stt: 'sphinx', odd: 7 }, remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' }, stt: 'x' } };
+    expect(readinessFrom(200, body)).toEqual({
+      kind: 'ready',
+      engines: { llm: 'openai', stt: 'sphinx', remote: { llm: { model: 'llama3.2', address: '127.0.0.1:11434' } } },
+    });
+  });
+
   it('has a plain message for each', () => {
     expect(notReady({ kind: 'ready', engines })).toBeNull();
     for (const state of [{ kind: 'full', sessions: 3, engines }, { kind: 'loading', engines }, { kind: 'unreachable' }] as const) {
       expect(notReady(state)?.title).toBeTruthy();
     }
-    expect(reconnecting(null, 400).text).toContain('1 s');
+    // What is waited for is counted down, and nothing is promised that the page cannot know.
+    expect(reconnecting(null, 400)).toMatchObject({ untilMs: 400, action: 'reconnect' });
+    for (const notice of [reconnecting(null, 1), resuming(1)]) {
+      expect(notice.text).toContain('{s} s');
+      expect(notice.text).not.toContain('nothing');
+    }
     expect(microphoneFault('insecure').action).toBeNull();
     expect(microphoneFault('refused').action).toBe('retry');
   });

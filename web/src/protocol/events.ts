@@ -152,6 +152,14 @@ export function messageItem(id: string, role: 'user' | 'assistant', text: string
   return { type: 'conversation.item.create', item: { id, type: 'message', role, content: [part] } };
 }
 
+/** Speech that comes as a recording: mono PCM16 at 24 kHz, in base64. */
+export const audioItem = (audio: string): object => ({
+  type: 'conversation.item.create',
+  item: { type: 'message', role: 'user', content: [{ type: 'input_audio', audio }] },
+});
+
+export const deleteItem = (id: string): object => ({ type: 'conversation.item.delete', item_id: id });
+
 export const responseCreate = (): object => ({ type: 'response.create' });
 export const responseCancel = (): object => ({ type: 'response.cancel' });
 export const outputClear = (): object => ({ type: 'output_audio_buffer.clear' });

@@ -25,6 +25,16 @@ import { Sound } from './sound';
 import type { Store } from './store';
 import { UserAudio } from './user_audio';
 
+/** How often a hub that is loading its engines is asked whether they are ready. */
+const LOADING_POLL_MS = 700;
+
+/** The user's latest turn, for a recognizer that failed. */
+interface Utterance {
+  itemId: string;
+  startMs: number;
+  endMs: number | null;
+}
+
 export class Conversation {
   readonly #store: Store;
   settings = loadSettings();
@@ -41,10 +51,15 @@ export class Conversation {
   #wantsMicrophone = false;
   /** Typed and not yet sent, because the connection is being made. */
   #pending: { id: string; text: string }[] = [];
+  /** Sent, and not yet in the hub's conversation: a new session is told of them again. */
+  #unconfirmed: { id: string; text: string }[] = [];
+  /** Where in the microphone's stream the user's latest turn was, in ms of this connection. */
+  #utterance: Utterance | null = null;
   #attempt = 0;
   #resumption = new Resumption();
   #wasLive = false;
   #retryTimer = 0;
+  #lookTimer = 0;
   /** Counts starts and stops: what was awaited under an older number is not wanted any more. */
   #epoch = 0;
 
@@ -59,7 +74,10 @@ export class Conversation {
     const [state, offered] = await Promise.all([readiness(), voices(this.#key)]);
     if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', engines: state.engines });
     this.#store.dispatch({ kind: 'hub', voices: offered.voices });
-    if (this.#store.state.link === 'off') this.#notice(offered.refused ? plain.keyNeeded(this.#key !== null) : plain.notReady(state));
+    if (this.#store.state.link !== 'off') return;
+    this.#notice(offered.refused ? plain.keyNeeded(this.#key !== null) : plain.notReady(state));
+    clearTimeout(this.#lookTimer);
+    if (state.kind === 'loading' && !offered.refused) this.#lookTimer = window.setTimeout(() => void this.look(), LOADING_POLL_MS);
   }
 
   /** A key was typed: with it, what was wanted is tried again. */
@@ -140,10 +158,10 @@ export class Conversation {
 
   /** The notice's button: now, instead of after the wait. */
   retry(): void {
+    if (this.#store.state.notice?.action === 'repeat' && this.#store.state.link === 'live') return this.#repeat();
     clearTimeout(this.#retryTimer);
     this.#wake();
-    if (this.#store.state.link === 'resuming' && this.#connection === null) this.#takeUp(this.#epoch);
-    else if (this.#store.state.link === 'resuming') return;
+    if (this.#store.state.link === 'resuming') this.#takeUp(this.#epoch);
     else if (this.#store.state.link === 'waiting') void this.#connect(this.#epoch);
     else if (this.#pending.length > 0 && this.#store.state.link === 'off') void this.#start();
     else void this.talk();
@@ -167,6 +185,11 @@ export class Conversation {
     if (epoch !== this.#epoch) return;
     if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', engines: state.engines });
     const obstacle = plain.notReady(state);
+    if (state.kind === 'loading') {
+      this.#notice(obstacle);
+      this.#retryTimer = window.setTimeout(() => void this.#connect(epoch), LOADING_POLL_MS);
+      return;
+    }
     if (obstacle) return this.#failed(obstacle);
 
     this.codec ??= await bestCodec();
@@ -194,6 +217,8 @@ export class Conversation {
   /** Tries to go on with the session where its connection broke, until the hub has let it go. */
   #takeUp(epoch: number): void {
     const { ticket } = this.#resumption;
+    // One that hangs is not waited for.
+    this.#connection?.close();
     if (epoch === this.#epoch && this.codec !== null && ticket !== null) this.#connection = this.#open(epoch, this.codec, ticket);
   }
 
@@ -243,15 +268,45 @@ export class Conversation {
     for (const effect of effectsOf(this.#store.state, event)) this.#reply?.perform(effect);
     this.#hubClock.take(event);
     if (event.type === 'session.created') this.#begin();
+    this.#follow(event);
     if (this.#context) this.#clock.heard(event, this.#context.currentTime, this.#user?.streamStartS(this.#connection?.nFrames ?? 0) ?? null);
     if (event.type === 'error' && event.error.code === 'cannot_update_voice') return this.#reopen();
     this.#store.dispatch({ kind: 'server', event });
+  }
+
+  /** Keeps what a failure would need again: messages the hub has not confirmed, and where the user's last words were. */
+  #follow(event: wire.ServerEvent): void {
+    switch (event.type) {
+      case 'conversation.item.added':
+        this.#unconfirmed = this.#unconfirmed.filter(({ id }) => id !== event.item.id);
+        return;
+      case 'input_audio_buffer.speech_started':
+        this.#utterance = { itemId: event.item_id, startMs: event.audio_start_ms, endMs: null };
+        return;
+      case 'input_audio_buffer.speech_stopped':
+        if (this.#utterance?.itemId === event.item_id) this.#utterance.endMs = event.audio_end_ms;
+        return;
+    }
+  }
+
+  /** Sends the words once more that the recognizer failed on, as a recording. Without them the user has to say them again. */
+  #repeat(): void {
+    this.#notice(null);
+    const last = this.#utterance;
+    const audio = last && this.#user?.recording(last.startMs, last.endMs, this.#connection?.nFrames ?? 0);
+    if (!last || !audio) return;
+    this.#utterance = null;
+    this.#connection?.send(wire.deleteItem(last.itemId));
+    this.#connection?.send(wire.audioItem(audio));
+    this.#connection?.send(wire.responseCreate());
+    this.#store.dispatch({ kind: 'sent' });
   }
 
   /** The hub greeted: say what we want, bring the past back, and send what waits. */
   #begin(): void {
     this.#connection?.send(wire.sessionUpdate(this.#wish()));
     this.#hubClock.begin();
+    this.#pending.unshift(...this.#unconfirmed.splice(0));
     const waiting = new Set(this.#pending.map(({ id }) => id));
     for (const { id, role, text } of history(this.#store.state.captions, waiting, this.#store.state.nSessions)) {
       this.#connection?.send(wire.messageItem(id, role, text));
@@ -273,7 +328,9 @@ export class Conversation {
     const messages = this.#pending.splice(0);
     if (messages.length === 0) return;
     for (const { id, text } of messages) this.#connection?.send(wire.messageItem(id, 'user', text));
+    this.#unconfirmed.push(...messages);
     this.#connection?.send(wire.responseCreate());
+    this.#store.dispatch({ kind: 'sent' });
     if (this.#context) this.#clock.typed(this.#context.currentTime);
   }
 
@@ -322,6 +379,7 @@ export class Conversation {
     this.#reply?.close();
     this.#reply = null;
     if (code === Closed.badKey) return this.#keyNeeded();
+    if (code === Closed.noSession && this.#wasLive) return this.#startOver(epoch);
     // A refusal has a reason that only /readyz tells.
     const why = opened ? null : plain.notReady(await readiness());
     if (epoch === this.#epoch) this.#failed(why ?? plain.gaveUp);
@@ -331,8 +389,15 @@ export class Conversation {
   #resume(epoch: number): void {
     this.#connection = null;
     this.#store.dispatch({ kind: 'link', link: 'resuming' });
-    this.#notice(plain.resuming);
+    this.#notice(plain.resuming(this.#resumption.untilMs - performance.now() + Date.now()));
     this.#retryTimer = window.setTimeout(() => this.#takeUp(epoch), this.#resumption.delayMs(Math.random()));
+  }
+
+  /** The hub answers and has no such session: a new one begins with what was said. */
+  async #startOver(epoch: number): Promise<void> {
+    this.#store.dispatch({ kind: 'link', link: 'waiting' });
+    await this.#connect(epoch);
+    if (epoch === this.#epoch) this.#notice(plain.sessionGone);
   }
 
   #keyNeeded(): void {
@@ -352,7 +417,7 @@ export class Conversation {
     }
     const delayMs = backoffMs(this.#attempt++, Math.random());
     this.#store.dispatch({ kind: 'link', link: 'waiting' });
-    this.#notice(plain.reconnecting(notice === plain.gaveUp ? null : notice, delayMs));
+    this.#notice(plain.reconnecting(notice === plain.gaveUp ? null : notice, Date.now() + delayMs));
     const epoch = this.#epoch;
     this.#retryTimer = window.setTimeout(() => void this.#connect(epoch), delayMs);
   }

@@ -35,12 +35,32 @@ export async function readiness(): Promise<Readiness> {
 
 export function readinessFrom(status: number, body: unknown): Readiness {
   if (typeof body !== 'object' || body === null) return { kind: 'unreachable' };
-  const { ready, sessions, max_sessions, engines } = body as Record<string, unknown>;
-  const named = (typeof engines === 'object' && engines !== null ? engines : {}) as Engines;
+  const { ready, sessions, max_sessions, engines, remote } = body as Record<string, unknown>;
+  const named = enginesFrom(engines, remote);
   if (typeof sessions === 'number' && typeof max_sessions === 'number' && sessions >= max_sessions) {
     return { kind: 'full', sessions, engines: named };
   }
   return status === 200 && ready === true ? { kind: 'ready', engines: named } : { kind: 'loading', engines: named };
+}
+
+function enginesFrom(engines: unknown, remote: unknown): Engines {
+  const named = fieldsOf(engines);
+  const text = (value: unknown) => (typeof value === 'string' && value !== '' ? value : null);
+  const found: Engines = {};
+  for (const stage of ['vad', 'stt', 'llm', 'tts'] as const) {
+    const name = text(named[stage]);
+    if (name === null) continue;
+    found[stage] = name;
+    const { model, address } = fieldsOf(fieldsOf(remote)[stage]);
+    if (stage !== 'vad' && (text(model) ?? text(address)) !== null) {
+      found.remote = { ...found.remote, [stage]: { model: text(model), address: text(address) } };
+    }
+  }
+  return found;
+}
+
+function fieldsOf(value: unknown): Record<string, unknown> {
+  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
 }
 
 /** Empty where the hub does not say; then there is nothing to choose. `refused`: it wants a key, or another one. */

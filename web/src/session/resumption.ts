@@ -26,6 +26,11 @@ export class Resumption {
     return broke && this.#ticket !== null && nowMs < this.#untilMs;
   }
 
+  /** When the hub lets the session go, on the clock of `lost`. */
+  get untilMs(): number {
+    return this.#untilMs;
+  }
+
   /** Before the next try; the first is made at once. */
   delayMs(random: number): number {
     const nTries = this.#nTries++;

@@ -5,6 +5,7 @@ import { type Codec, type MicrophoneEncoder, microphoneEncoder } from '../audio/
 import { LoudTracker } from '../audio/loudness';
 import type { CapturedFrame } from '../audio/messages';
 import { Microphone } from '../audio/microphone';
+import { RecentAudio } from '../audio/recent';
 import type { Span } from '../state/latency';
 import { levels } from './levels';
 
@@ -20,6 +21,7 @@ export interface UserAudioHandlers {
 export class UserAudio {
   readonly #encoder: MicrophoneEncoder;
   readonly #loud = new LoudTracker();
+  readonly #recent: RecentAudio;
   #microphone: Microphone | null = null;
   /** Context time of the frame that was captured last. */
   #latestS: number | null = null;
@@ -41,6 +43,12 @@ export class UserAudio {
 
   private constructor(codec: Codec, handlers: UserAudioHandlers) {
     this.#encoder = microphoneEncoder(codec, handlers.payload, handlers.failed);
+    this.#recent = new RecentAudio(this.#encoder.rateHz);
+  }
+
+  /** What was said between two times of the stream, as `wire.audioItem` takes it; null where it is kept no more. */
+  recording(startMs: number, endMs: number | null, nFramesSent: number): string | null {
+    return this.#recent.recording(startMs, endMs, nFramesSent * FRAME_S * 1000);
   }
 
   mute(muted: boolean): void {
@@ -67,6 +75,7 @@ export class UserAudio {
     this.#latestS = frame.endS;
     this.#loud.push(frame.peaks, frame.quantumS, frame.endS);
     levels.microphone = frame.peaks.reduce((most, peak) => Math.max(most, peak), 0);
+    this.#recent.push(frame.samples);
     this.#encoder.encode(frame.samples);
   }
 }

@@ -37,7 +37,7 @@ export function effectsOf(state: State, event: ServerEvent): Effect[] {
 /** Audio of an item that was cut or ended badly is not played, even when it is still on its way. */
 export function isWanted(state: State, itemId: string): boolean {
   const caption = state.captions.find((c) => c.id === itemId);
-  return caption?.role !== 'assistant' || (caption.status !== 'cut' && caption.status !== 'failed');
+  return caption?.role !== 'assistant' || caption.status === 'coming' || caption.status === 'done';
 }
 
 function isComing(state: State, responseId: string): boolean {

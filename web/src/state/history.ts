@@ -15,7 +15,7 @@ export interface PastMessage {
 /** `waiting`: ids of typed messages that will be sent anyway. Ids are new, since the hub's own may come again. */
 export function history(captions: Caption[], waiting: ReadonlySet<string>, nSessions: number): PastMessage[] {
   return captions
-    .filter((caption) => !waiting.has(caption.id))
+    .filter((caption) => !waiting.has(caption.id) && !(caption.role === 'user' && caption.fault === 'unsent'))
     .map((caption) => ({ role: caption.role, text: saidText(caption).trim() }))
     .filter(({ text }) => text !== '')
     .slice(-MAX_MESSAGES)

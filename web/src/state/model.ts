@@ -18,8 +18,11 @@ export interface UserCaption {
   /** True once the final transcript is in, or for typed text. */
   final: boolean;
   typed: boolean;
-  /** The hub heard speech and could not make words of it. */
-  unclear: boolean;
+  /**
+   * `unclear`: the hub heard speech and could not make words of it; `failed`: its recognizer did not answer; `unsent`: typed,
+   * and the hub has not confirmed it.
+   */
+  fault: 'unclear' | 'failed' | 'unsent' | null;
 }
 
 export interface ReplyCaption {
@@ -36,7 +39,8 @@ export interface ReplyCaption {
   audioDone: boolean;
   /** Characters shown as spoken; never shrinks while the reply plays. */
   revealed: number;
-  status: 'coming' | 'done' | 'cut' | 'failed';
+  /** `cut`: by the user; `lost`: its connection was. */
+  status: 'coming' | 'done' | 'cut' | 'lost' | 'failed';
   /** Last loud microphone sample (or the press of Enter) to the first sound out of the worklet. */
   latencyMs: number | null;
   marks: TimelineMarks | null;
@@ -49,8 +53,11 @@ export interface Notice {
   kind: 'microphone' | 'link' | 'hub' | 'info';
   tone: 'info' | 'warning';
   title: string;
+  /** `{s}` stands for the seconds until `untilMs`. */
   text: string;
-  action: 'retry' | 'reconnect' | 'key' | null;
+  action: 'retry' | 'reconnect' | 'key' | 'repeat' | null;
+  /** `Date.now()` at the end of a wait that is counted down. */
+  untilMs?: number;
 }
 
 export interface Voice {
@@ -64,6 +71,8 @@ export interface Engines {
   stt?: string;
   llm?: string;
   tts?: string;
+  /** Of the engines that are servers: the model they were asked for, and where they are, as far as the hub says. */
+  remote?: Partial<Record<'stt' | 'llm' | 'tts', { model: string | null; address: string | null }>>;
 }
 
 export interface State {

@@ -50,26 +50,36 @@ export function notReady(readiness: Readiness): Notice | null {
         text: `The hub is in conversation with ${readiness.sessions} people, as many as it can serve. Try again in a moment.`, action: 'retry',
       };
     case 'loading':
-      return { kind: 'link', tone: 'warning', title: 'The hub is getting ready', text: 'Its engines are still loading. Try again in a moment.', action: 'retry' };
+      return { kind: 'link', tone: 'info', title: 'The hub is getting ready', text: 'Its engines are loading; this page goes on by itself.', action: null };
     case 'unreachable':
       return {
         kind: 'link', tone: 'warning', title: 'The hub does not answer',
-        text: 'It may be switched off, or the network is down. Your conversation is kept on this page.', action: 'retry',
+        text: 'It may be switched off, or the network is down. What was said stays on this page.', action: 'retry',
       };
   }
 }
 
-export function reconnecting(why: Notice | null, delayMs: number): Notice {
-  const seconds = Math.max(1, Math.round(delayMs / 1000));
+/** A new session will be tried at `atMs` (`Date.now()`). */
+export function reconnecting(why: Notice | null, atMs: number): Notice {
   return {
     kind: 'link', tone: 'warning', title: why?.title ?? 'The connection was lost',
-    text: `Trying again in ${seconds} s. What was said stays here.`, action: 'reconnect',
+    text: 'Trying again in {s} s. What was said stays here; a new session begins with it.', action: 'reconnect', untilMs: atMs,
   };
 }
 
-export const resuming: Notice = {
-  kind: 'link', tone: 'warning', title: 'The connection was lost',
-  text: 'It is being taken up where it broke off; nothing that was said is lost.', action: null,
+/** The hub keeps the session until `untilMs` (`Date.now()`), if it still runs. */
+export function resuming(untilMs: number): Notice {
+  return {
+    kind: 'link', tone: 'warning', title: 'The connection was lost',
+    text: 'Trying to reach the hub. If it still runs, the conversation goes on where it stopped, for another {s} s. After that a new one begins with what was said.',
+    action: 'reconnect', untilMs,
+  };
+}
+
+/** The hub was reached, and its session is gone. */
+export const sessionGone: Notice = {
+  kind: 'info', tone: 'info', title: 'A new session has begun',
+  text: 'The hub no longer had the old one. What was said was handed over; an answer that was under way is lost.', action: null,
 };
 
 /** `wrong`: there was a key, and the hub does not know it. */
@@ -91,6 +101,15 @@ export const gaveUp: Notice = {
 
 export function hubReported(message: string): Notice {
   return { kind: 'hub', tone: 'warning', title: 'The hub reports a problem', text: message, action: null };
+}
+
+/** `message`: the hub's, which names what failed. */
+export function transcriptionFailed(message?: string): Notice {
+  return {
+    kind: 'hub', tone: 'warning', title: 'Your words could not be transcribed',
+    text: [message, 'Try again with what you said, say it once more, or type it below.'].filter(Boolean).join(' '),
+    action: 'repeat',
+  };
 }
 
 export function replyFailed(message?: string): Notice {

@@ -5,7 +5,7 @@ import type { QueueState } from '../audio/queue';
 import type { Item, ServerEvent, TimelineMarks } from '../protocol/events';
 import { learnRate, revealedChars } from './captions';
 import type { Caption, Engines, Link, Notice, ReplyCaption, State, UserCaption, Voice } from './model';
-import { hubReported, replyFailed } from './plain';
+import { hubReported, replyFailed, transcriptionFailed } from './plain';
 
 export type Action =
   | { kind: 'server'; event: ServerEvent }
@@ -15,6 +15,8 @@ export type Action =
   | { kind: 'notice'; notice: Notice | null }
   | { kind: 'hub'; engines?: Engines; voices?: Voice[] }
   | { kind: 'typed'; id: string; text: string }
+  /** What was typed, or said once more, is on its way to the hub. */
+  | { kind: 'sent' }
   /** Reply audio came in; `endMs` is where it ends within its item. */
   | { kind: 'received'; itemId: string; endMs: number }
   | { kind: 'playback'; state: QueueState; itemId: string | null; playedMs: number; finished: string[] }
@@ -40,7 +42,9 @@ export function reduce(state: State, action: Action): State {
     case 'hub':
       return { ...state, engines: action.engines ?? state.engines, voices: action.voices ?? state.voices };
     case 'typed':
-      return { ...append(state, typedCaption(action.id, action.text)), awaiting: true };
+      return { ...append(state, typedCaption(action.id, action.text)), awaiting: state.link === 'live' };
+    case 'sent':
+      return { ...state, awaiting: true };
     case 'received':
       return onReceived(state, action.itemId, action.endMs);
     case 'playback':
@@ -48,7 +52,7 @@ export function reduce(state: State, action: Action): State {
     case 'latency':
       return withReply(state, action.itemId, (reply) => ({ ...reply, latencyMs: reply.latencyMs ?? action.ms }));
     case 'stopped':
-      return { ...cutAll(state, () => true), playback: 'idle', awaiting: false };
+      return { ...endAll(state, 'cut', () => true), playback: 'idle', awaiting: false };
   }
 }
 
@@ -69,7 +73,8 @@ function onServer(state: State, event: ServerEvent): State {
       return { ...next, userSpeaking: false, awaiting: true };
     }
     case 'conversation.item.added':
-      return isSpoken(event.item) ? ensureUser(state, event.item.id) : state;
+      if (isSpoken(event.item)) return ensureUser(state, event.item.id);
+      return withUser(state, event.item.id, (user) => (user.fault === 'unsent' ? { ...user, fault: null } : user));
     case 'conversation.item.deleted':
       return { ...state, captions: state.captions.filter((caption) => caption.id !== event.item_id) };
     case 'conversation.item.input_audio_transcription.delta':
@@ -79,7 +84,7 @@ function onServer(state: State, event: ServerEvent): State {
     case 'conversation.item.input_audio_transcription.completed':
       return onTranscript(state, event.item_id, event.transcript);
     case 'conversation.item.input_audio_transcription.failed':
-      return withUser(state, event.item_id, (user) => ({ ...user, final: true, unclear: true }));
+      return onTranscriptionFailed(state, event.item_id, event.error.message);
     default:
       return onResponse(state, event);
   }
@@ -110,9 +115,9 @@ function onResponse(state: State, event: ServerEvent): State {
     case 'response.done':
       return onResponseDone(state, event.response.id, event.response.status, event.response.status_details?.error?.message);
     case 'output_audio_buffer.cleared':
-      return { ...cutAll(state, (reply) => reply.responseId === event.response_id), playback: 'idle' };
+      return { ...endAll(state, 'cut', (reply) => reply.responseId === event.response_id), playback: 'idle' };
     case 'conversation.item.truncated':
-      return withReply(state, event.item_id, (reply) => cut({ ...reply, playedMs: Math.min(reply.playedMs, event.audio_end_ms) }));
+      return withReply(state, event.item_id, (reply) => ended({ ...reply, playedMs: Math.min(reply.playedMs, event.audio_end_ms) }, 'cut'));
     case 'antiphon.timeline':
       return onTimeline(state, event.response_id, event.marks);
     default:
@@ -126,14 +131,14 @@ function onLink(state: State, link: Link): State {
   const notice = live && state.notice?.kind === 'link' ? null : state.notice;
   if (!gone) return { ...state, link, notice };
   return {
-    ...cutAll(state, () => true),
+    ...state,
     link,
     notice,
     userSpeaking: false,
     awaiting: false,
     playback: 'idle',
     responseId: null,
-    captions: cutAll(withoutEmptyUser(state), () => true).captions,
+    captions: endAll(withoutEmptyUser(state), 'lost', () => true).captions,
   };
 }
 
@@ -151,7 +156,13 @@ function isFresh(caption: Caption): boolean {
 
 function onTranscript(state: State, id: string, transcript: string): State {
   const text = transcript.trim();
-  return withUser(ensureUser(state, id), id, (user) => ({ ...user, text, final: true, unclear: text === '' }));
+  return withUser(ensureUser(state, id), id, (user) => ({ ...user, text, final: true, fault: text === '' ? 'unclear' : null }));
+}
+
+/** The recognizer's failure ends the wait for an answer to those words, and nothing else: the hub listens on. */
+function onTranscriptionFailed(state: State, id: string, message?: string): State {
+  const next = withUser(ensureUser(state, id), id, (user) => ({ ...user, final: true, fault: 'failed' }));
+  return { ...next, awaiting: state.responseId !== null && state.awaiting, notice: transcriptionFailed(message) };
 }
 
 function onReceived(state: State, itemId: string, endMs: number): State {
@@ -187,12 +198,14 @@ function playbackOf(state: State, queue: QueueState, itemId: string | null): Sta
 function onResponseDone(state: State, id: string, status?: string, message?: string): State {
   const next: State = { ...state, responseId: state.responseId === id ? null : state.responseId };
   const mine = (reply: ReplyCaption) => reply.responseId === id;
-  if (status === 'cancelled') return { ...cutAll(next, mine), awaiting: false };
+  if (status === 'cancelled') return { ...endAll(next, 'cut', mine), awaiting: false };
   if (status === 'failed') {
     const captions = mapReplies(next.captions, (reply) =>
       mine(reply) && reply.status === 'coming' ? { ...reply, status: 'failed' } : reply,
     );
-    return { ...next, captions, awaiting: false, notice: replyFailed(message) };
+    // The recognizer's failure was told with its own notice, which can have the words tried again.
+    const notice = next.notice?.action === 'repeat' ? next.notice : replyFailed(message);
+    return { ...next, captions, awaiting: false, notice };
   }
   const silent = (reply: ReplyCaption) => mine(reply) && !reply.sound && reply.status === 'coming';
   const captions = mapReplies(next.captions, (reply) => (silent(reply) ? { ...shown(reply), status: 'done' } : reply));
@@ -213,8 +226,11 @@ function reveal(state: State, reply: ReplyCaption): ReplyCaption {
   return { ...reply, revealed: Math.min(reply.text.length, revealedChars(reply, state.charsPerSecond)) };
 }
 
-function cut(reply: ReplyCaption): ReplyCaption {
-  return reply.status === 'coming' ? { ...reply, status: 'cut' } : reply;
+/** A reply that stopped before its end. One that was shown to its end by then is done, whatever stopped. */
+function ended(reply: ReplyCaption, how: 'cut' | 'lost'): ReplyCaption {
+  if (reply.status !== 'coming') return reply;
+  const complete = reply.textDone && reply.revealed === reply.text.length;
+  return { ...reply, status: complete && how === 'lost' ? 'done' : how };
 }
 
 /** A reply in text alone, or one whose sound is over: all of it is shown. */
@@ -222,8 +238,8 @@ function shown(reply: ReplyCaption): ReplyCaption {
   return { ...reply, revealed: reply.text.length };
 }
 
-function cutAll(state: State, which: (reply: ReplyCaption) => boolean): State {
-  return { ...state, captions: mapReplies(state.captions, (reply) => (which(reply) ? cut(reply) : reply)) };
+function endAll(state: State, how: 'cut' | 'lost', which: (reply: ReplyCaption) => boolean): State {
+  return { ...state, captions: mapReplies(state.captions, (reply) => (which(reply) ? ended(reply, how) : reply)) };
 }
 
 function mapReplies(captions: Caption[], change: (reply: ReplyCaption) => ReplyCaption): Caption[] {
@@ -241,7 +257,7 @@ function withUser(state: State, id: string, change: (user: UserCaption) => UserC
 
 function ensureUser(state: State, id: string): State {
   if (state.captions.some((caption) => caption.id === id)) return state;
-  return append(state, { role: 'user', id, text: '', final: false, committed: false, typed: false, unclear: false });
+  return append(state, { role: 'user', id, text: '', final: false, committed: false, typed: false, fault: null });
 }
 
 function ensureReply(state: State, id: string, responseId: string): State {
@@ -263,7 +279,7 @@ function append(state: State, caption: Caption): State {
 }
 
 function typedCaption(id: string, text: string): UserCaption {
-  return { role: 'user', id, text, final: true, committed: true, typed: true, unclear: false };
+  return { role: 'user', id, text, final: true, committed: true, typed: true, fault: 'unsent' };
 }
 
 function isSpoken(item: Item): boolean {

@@ -44,7 +44,7 @@ export function App({ store, conversation }: Props) {
         <Stage state={state} conversation={conversation} />
         <section class="talk" aria-label="Conversation">
           <NoticeBar notice={state.notice} onAction={() => conversation.retry()} onKey={(key) => conversation.useKey(key)} onClose={() => store.dispatch({ kind: 'notice', notice: null })} />
-          <Captions captions={state.captions} showTimings={settings.showTimings} onExample={(text) => void conversation.type(text)} />
+          <Captions captions={state.captions} live={state.link === 'live'} showTimings={settings.showTimings} onExample={(text) => void conversation.type(text)} />
           <Composer onSend={(text) => void conversation.type(text)} />
         </section>
       </main>

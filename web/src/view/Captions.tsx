@@ -12,11 +12,13 @@ const FOLLOW_PX = 80;
 
 interface Props {
   captions: Caption[];
+  /** The hub is connected: what was typed is on its way. */
+  live: boolean;
   showTimings: boolean;
   onExample: (text: string) => void;
 }
 
-export function Captions({ captions, showTimings, onExample }: Props) {
+export function Captions({ captions, live, showTimings, onExample }: Props) {
   const list = useRef<HTMLDivElement>(null);
   const follows = useRef(true);
   useLayoutEffect(() => {
@@ -39,7 +41,7 @@ export function Captions({ captions, showTimings, onExample }: Props) {
       <ol>
         {captions.map((caption) =>
           caption.role === 'user' ? (
-            <UserLine key={caption.id} caption={caption} />
+            <UserLine key={caption.id} caption={caption} live={live} />
           ) : (
             <ReplyLine key={caption.id} caption={caption} showTimings={showTimings} />
           ),
@@ -49,14 +51,28 @@ export function Captions({ captions, showTimings, onExample }: Props) {
   );
 }
 
-function UserLine({ caption }: { caption: UserCaption }) {
+const FAULT_WORDS: Record<NonNullable<UserCaption['fault']>, string> = {
+  unclear: 'could not make that out',
+  failed: 'not transcribed',
+  unsent: '',
+};
+
+/** What is said of a reply that ended early. */
+const ENDED: Partial<Record<ReplyCaption['status'], { tag: string; title: string }>> = {
+  cut: { tag: 'interrupted', title: 'you interrupted' },
+  lost: { tag: 'connection lost', title: 'the connection was lost' },
+  failed: { tag: 'failed', title: 'the answer failed' },
+};
+
+function UserLine({ caption, live }: { caption: UserCaption; live: boolean }) {
   return (
     <li class={`line user ${caption.final ? 'final' : 'partial'}`} data-id={caption.id} aria-busy={!caption.final}>
       <CallSign />
       <div class="words">
         <span class="who">You: </span>
-        {caption.unclear ? <em class="unclear">could not make that out</em> : caption.text}
+        {caption.text || (caption.fault && FAULT_WORDS[caption.fault] && <em class="unclear">{FAULT_WORDS[caption.fault]}</em>)}
         {!caption.final && <Dots />}
+        {caption.fault === 'unsent' && !live && <span class="tag">not sent</span>}
       </div>
     </li>
   );
@@ -64,7 +80,7 @@ function UserLine({ caption }: { caption: UserCaption }) {
 
 function ReplyLine({ caption, showTimings }: { caption: ReplyCaption; showTimings: boolean }) {
   const { spoken, unspoken } = parts(caption);
-  const over = caption.status === 'cut' || caption.status === 'failed';
+  const why = ENDED[caption.status];
   return (
     <li class={`line reply ${caption.status}`} data-id={caption.id} aria-busy={caption.status === 'coming'}>
       <ResponseSign />
@@ -72,13 +88,12 @@ function ReplyLine({ caption, showTimings }: { caption: ReplyCaption; showTiming
         <span class="who">Antiphon: </span>
         <Words text={spoken} fresh={caption.status === 'coming'} />
         {caption.status === 'coming' && spoken === '' && <Dots />}
-        {over && unspoken !== '' && (
-          <span class="unspoken" title="Not spoken: you interrupted">
+        {why && unspoken !== '' && (
+          <span class="unspoken" title={`Not spoken: ${why.title}`}>
             {unspoken}
           </span>
         )}
-        {caption.status === 'cut' && <span class="tag">interrupted</span>}
-        {caption.status === 'failed' && <span class="tag">failed</span>}
+        {why && <span class="tag">{why.tag}</span>}
         {showTimings && <Latency caption={caption} />}
       </div>
     </li>

@@ -4,11 +4,12 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { type Model, type Models, type Pull, type Stage, isHere, isUnderWay, modelsOf, share, size, told, unchecked } from '../models/data';
 import type { ModelKeeper } from '../models/keeper';
 
+/** What a better model changes most stands first. */
 const STAGES: { stage: string; does: string; plain: string }[] = [
-  { stage: 'vad', does: 'Hears speech', plain: 'Tells speech from noise' },
-  { stage: 'turn', does: 'Takes turns', plain: 'Hears when you are done' },
   { stage: 'stt', does: 'Transcribes', plain: 'Writes down what you say' },
   { stage: 'tts', does: 'Speaks', plain: 'The voice of the answers' },
+  { stage: 'vad', does: 'Hears speech', plain: 'Tells speech from noise' },
+  { stage: 'turn', does: 'Takes turns', plain: 'Hears when you are done' },
 ];
 
 /** The engines that serve without a model. */
@@ -126,7 +127,7 @@ function Offer({ model, mayChange, keeper }: { model: Model; mayChange: boolean;
         </p>
         {model.lacks && <p class="offer-lacks">{model.lacks}</p>}
       </div>
-      {mayChange && !isUnderWay(pull) && (!isHere(model) || pull?.state === 'failed') && (
+      {mayChange && !model.lacks && !isUnderWay(pull) && (!isHere(model) || pull?.state === 'failed') && (
         <button type="button" class="pill get" onClick={() => void keeper.pull(model.name)}>
           {pull?.state === 'failed' ? 'Try again' : 'Get it'}
         </button>

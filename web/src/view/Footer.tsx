@@ -2,12 +2,23 @@
 
 import type { Engines } from '../state/model';
 
-const STAGES: [keyof Engines, string][] = [
+const STAGES: ['vad' | 'stt' | 'llm' | 'tts', string][] = [
   ['vad', 'hears speech'],
   ['stt', 'transcribes'],
   ['llm', 'thinks'],
   ['tts', 'speaks'],
 ];
+
+/** An engine that is a server says little by its protocol's name: its model and its address do. */
+function EngineName({ engines, stage }: { engines: Engines | null; stage: 'vad' | 'stt' | 'llm' | 'tts' }) {
+  const remote = stage === 'vad' ? undefined : engines?.remote?.[stage];
+  return (
+    <>
+      <b>{remote?.model ?? engines?.[stage]}</b>
+      {remote?.address && ` at ${remote.address}`}
+    </>
+  );
+}
 
 interface Props {
   engines: Engines | null;
@@ -21,7 +32,7 @@ export function Footer({ engines, codec, onEngines }: Props) {
       <button id="engines-open" type="button" class="engines-open" aria-haspopup="dialog" title="Engines and models" onClick={onEngines}>
         {STAGES.filter(([stage]) => engines?.[stage]).map(([stage, does]) => (
           <span key={stage} class="engine">
-            <b>{engines?.[stage]}</b> {does}
+            <EngineName engines={engines} stage={stage} /> {does}
           </span>
         ))}
         {engines === null && <span class="engine">engines</span>}

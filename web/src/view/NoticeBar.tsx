@@ -1,6 +1,6 @@
 // Says what is in the way and offers the next step.
 
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { isKey } from '../session/key';
 import type { Notice } from '../state/model';
 
@@ -17,13 +17,13 @@ export function NoticeBar({ notice, onAction, onKey, onClose }: Props) {
       {notice && (
         <div id="notice" class={`notice ${notice.tone}`} data-kind={notice.kind}>
           <p>
-            <strong>{notice.title}.</strong> {notice.text}
+            <strong>{notice.title}.</strong> <NoticeText notice={notice} />
           </p>
           <div class="notice-actions">
             {notice.action === 'key' && <KeyForm onKey={onKey} />}
-            {(notice.action === 'retry' || notice.action === 'reconnect') && (
+            {notice.action && notice.action !== 'key' && (
               <button type="button" class="pill" onClick={onAction}>
-                {notice.action === 'reconnect' ? 'Reconnect now' : 'Try again'}
+                {notice.action === 'reconnect' ? 'Connect again' : 'Try again'}
               </button>
             )}
             <button type="button" class="close" aria-label="Close this message" onClick={onClose}>
@@ -33,6 +33,29 @@ export function NoticeBar({ notice, onAction, onKey, onClose }: Props) {
         </div>
       )}
     </div>
+  );
+}
+
+/** Counts the seconds down. Screen readers hear them once: the number is hidden from the alert after that. */
+function NoticeText({ notice }: { notice: Notice }) {
+  const { text, untilMs } = notice;
+  const [nowMs, setNowMs] = useState(Date.now());
+  useEffect(() => {
+    if (untilMs === undefined) return;
+    setNowMs(Date.now());
+    const timer = setInterval(() => setNowMs(Date.now()), 1_000);
+    return () => clearInterval(timer);
+  }, [untilMs]);
+  const [before, after] = text.split('{s}');
+  if (untilMs === undefined || after === undefined) return <>{text}</>;
+  return (
+    <>
+      {before}
+      <span class="countdown" aria-live="off">
+        {Math.max(0, Math.ceil((untilMs - nowMs) / 1_000))}
+      </span>
+      {after}
+    </>
   );
 }
 

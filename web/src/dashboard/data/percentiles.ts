@@ -29,18 +29,21 @@ export function percentiles(values: readonly number[]): Percentiles {
   return { n: sorted.length, p50: percentile(sorted, 0.5), p95: percentile(sorted, 0.95), p99: percentile(sorted, 0.99) };
 }
 
-/** What a turn took of a measure; null where it was not answered, or the stage had no part in the wait. */
+/**
+ * What a turn took of a measure: null where it was not spoken or not answered. A stage that such a turn did not wait for took
+ * nothing of it, and counts as zero: its percentiles are of all answered turns.
+ */
 export function valueOf(turn: Turn, measure: Measure): number | null {
+  if (turn.kind !== 'speech' || turn.voiceToVoiceMs === null) return null;
   if (measure === 'voice_to_voice') return turn.voiceToVoiceMs;
-  const own = turn.parts.filter(({ stage }) => stage === measure);
-  return own.length === 0 ? null : own.reduce((sum, part) => sum + lengthOf(part), 0);
+  return turn.parts.filter(({ stage }) => stage === measure).reduce((sum, part) => sum + lengthOf(part), 0);
 }
 
 export function lengthOf({ fromMs, toMs }: Span): number {
   return Math.max(0, (toMs ?? fromMs) - fromMs);
 }
 
-/** The measure of all answered turns, oldest first. */
+/** The measure of all spoken turns that were answered, oldest first. */
 export function samples(turns: readonly Turn[], measure: Measure): Sample[] {
   const found = turns.flatMap((turn) => {
     const ms = valueOf(turn, measure);
@@ -68,19 +71,37 @@ export interface Series {
  */
 export function sliding(all: readonly Sample[], from: number, to: number, windowMs: number, nPoints: number): Series {
   const series: Series = { at: [], p50: [], p95: [], p99: [] };
+  // The window's values in order: each enters and leaves once, so that a long list is not sorted at every point.
+  const inside: number[] = [];
   let first = 0;
   let after = 0;
   for (let i = 0; i < nPoints; i += 1) {
     const at = from + ((to - from) * i) / Math.max(1, nPoints - 1);
-    while (after < all.length && (all[after]?.at ?? Infinity) <= at) after += 1;
-    while (first < after && (all[first]?.at ?? Infinity) <= at - windowMs) first += 1;
-    const { p50, p95, p99 } = percentiles(all.slice(first, after).map(({ ms }) => ms));
+    for (let next = all[after]; next !== undefined && next.at <= at; next = all[after]) {
+      inside.splice(placeOf(inside, next.ms), 0, next.ms);
+      after += 1;
+    }
+    for (let old = all[first]; first < after && old !== undefined && old.at <= at - windowMs; old = all[first]) {
+      inside.splice(placeOf(inside, old.ms), 1);
+      first += 1;
+    }
     series.at.push(at);
-    series.p50.push(p50);
-    series.p95.push(p95);
-    series.p99.push(p99);
+    series.p50.push(percentile(inside, 0.5));
+    series.p95.push(percentile(inside, 0.95));
+    series.p99.push(percentile(inside, 0.99));
   }
   return series;
+}
+
+/** The index of the first value that is not smaller. */
+function placeOf(sorted: readonly number[], value: number): number {
+  let [low, high] = [0, sorted.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((sorted[middle] ?? Infinity) < value) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 export interface Summary {
@@ -90,7 +111,7 @@ export interface Summary {
   guesses: number;
   confirmed: number;
   wastedMs: number;
-  /** Share of the answered turns that began within `OBJECTIVE_MS`; null of none. */
+  /** Share of the spoken turns whose answer began within `OBJECTIVE_MS`; null of none. */
   within: number | null;
 }
 
@@ -101,7 +122,7 @@ export const HUMAN_MS = 200;
 
 export function summary(turns: readonly Turn[], now: number, windowMs: number): Summary {
   const inside = turns.filter(({ startedAt }) => startedAt > now - windowMs && startedAt <= now);
-  const waits = inside.flatMap(({ voiceToVoiceMs }) => (voiceToVoiceMs === null ? [] : [voiceToVoiceMs]));
+  const waits = inside.flatMap((turn) => valueOf(turn, 'voice_to_voice') ?? []);
   const guesses = inside.flatMap((turn) => turn.guesses);
   return {
     turns: inside.length,

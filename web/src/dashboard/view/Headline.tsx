@@ -15,7 +15,7 @@ export function Headline({ percentiles: { n, p50, p95, p99 }, within, windowMs }
     <section class="card area-headline" id="headline" aria-label="Voice to voice">
       <h2>Voice to voice</h2>
       {p50 === null ? (
-        <p class="quiet">No answered turn in the last {windowName(windowMs)}.</p>
+        <p class="quiet">No spoken turn was answered in the last {windowName(windowMs)}.</p>
       ) : (
         <>
           <p class={`big ${verdict(p50)}`}>
@@ -37,7 +37,7 @@ export function Headline({ percentiles: { n, p50, p95, p99 }, within, windowMs }
             </div>
           </dl>
           <p class="quiet">
-            {n === 1 ? 'one answered turn' : `${n} answered turns`} in the last {windowName(windowMs)}
+            {n === 1 ? 'one spoken turn' : `${n} spoken turns`} answered in the last {windowName(windowMs)}
           </p>
         </>
       )}

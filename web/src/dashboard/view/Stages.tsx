@@ -15,7 +15,9 @@ interface Props {
 
 export function Stages({ turns, now, windowMs, measure, onMeasure }: Props) {
   const all = useMemo(() => MEASURES.map((of) => ({ of, samples: samples(turns, of) })), [turns]);
-  const rows = all.map(({ of, samples: own }) => ({ of, own: percentiles(recent(own, now, windowMs)) })).filter(({ of, own }) => own.n > 0 || of === 'voice_to_voice');
+  const inWindow = all.map(({ of, samples: own }) => ({ of, ms: recent(own, now, windowMs) }));
+  // A stage that no turn waited for is left out.
+  const rows = inWindow.filter(({ of, ms }) => of === 'voice_to_voice' || ms.some((one) => one > 0)).map(({ of, ms }) => ({ of, own: percentiles(ms) }));
   const widest = Math.max(1, ...rows.filter(({ of }) => of !== 'voice_to_voice').map(({ own }) => own.p95 ?? 0));
   return (
     <section class="card area-stages" id="stages" aria-label="Stages">
@@ -27,6 +29,9 @@ export function Stages({ turns, now, windowMs, measure, onMeasure }: Props) {
             <th scope="col">p50</th>
             <th scope="col">p95</th>
             <th scope="col">p99</th>
+            <th scope="col" title="spoken turns that were answered; a stage that one did not wait for counts as 0">
+              n
+            </th>
           </tr>
         </thead>
         <tbody>
@@ -66,6 +71,7 @@ function Row({ of, own, widest, isShown, onMeasure }: RowProps) {
       {cell(own.p50)}
       {cell(own.p95)}
       {cell(own.p99)}
+      <td class="quiet">{own.n}</td>
     </tr>
   );
 }

@@ -41,7 +41,7 @@ export function TurnDetail({ turn }: { turn: Turn }) {
 
 function Words({ turn }: { turn: Turn }) {
   const { heard, unheard, unknown } = heardOf(turn);
-  if (turn.transcript === null && turn.reply === null) return <p class="quiet">No words: the hub keeps none where server.keep_transcripts is off.</p>;
+  if (turn.transcript === null && turn.reply === null) return <p class="quiet">{wordless(turn)}</p>;
   return (
     <div class="dialogue">
       {turn.transcript !== null && (
@@ -70,6 +70,16 @@ function Words({ turn }: { turn: Turn }) {
       {turn.reply !== null && unknown && <p class="quiet">What was heard of it is not known.</p>}
     </div>
   );
+}
+
+/** Why there are no words, as far as that can be known. */
+function wordless(turn: Turn): string {
+  if (turn.kind === 'tool') return 'The result of a tool; nobody spoke.';
+  if (turn.kind === 'idle') return 'Nobody spoke, so the hub did.';
+  if (turn.status === 'failed') return 'The turn failed before there were words.';
+  if (turn.status === 'unanswered') return 'No words were understood.';
+  if (turn.status === 'listening') return 'The words are not known yet.';
+  return 'There are no words: they came to nothing, or the hub keeps none (server.keep_transcripts).';
 }
 
 /** The critical path as a sum, and whether it comes out. */

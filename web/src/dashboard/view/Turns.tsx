@@ -5,27 +5,27 @@ import type { Turn } from '../data/turn';
 import { STATUS_WORDS, clock, duration } from '../data/words';
 import { verdict } from './Headline';
 import { TurnDetail } from './TurnDetail';
+import { VirtualRows } from './VirtualRows';
 import { Strip, Waterfall } from './Waterfall';
 
-/** So many rows are drawn at first; more at a time on request. */
-const N_ROWS = 30;
 const LEAST_SCALE_MS = 1_000;
 
 export function Turns({ turns }: { turns: readonly Turn[] }) {
   const [opened, setOpened] = useState<string | null>(() => location.hash.slice(1) || null);
-  const [nRows, setNRows] = useState(N_ROWS);
-  const shown = turns.slice(0, nRows);
-  // A turn that an address names may be far down.
-  const linked = opened === null ? -1 : turns.findIndex(({ id }) => id === opened);
-  if (linked >= nRows) setNRows(linked + 1);
-  const scaleMs = Math.max(LEAST_SCALE_MS, ...shown.map(({ voiceToVoiceMs }) => voiceToVoiceMs ?? 0));
+  const [linked, setLinked] = useState(opened);
+  const placeOf = (id: string | null) => (id === null ? -1 : turns.findIndex((turn) => turn.id === id));
+  const open = placeOf(opened);
+  const scaleMs = turns.reduce((most, { voiceToVoiceMs }) => Math.max(most, voiceToVoiceMs ?? 0), LEAST_SCALE_MS);
   const toggle = (id: string) => {
     const next = opened === id ? null : id;
     setOpened(next);
     history.replaceState(null, '', next === null ? location.pathname + location.search : `#${next}`);
   };
   useEffect(() => {
-    const follow = () => setOpened(location.hash.slice(1) || null);
+    const follow = () => {
+      setOpened(location.hash.slice(1) || null);
+      setLinked(location.hash.slice(1) || null);
+    };
     window.addEventListener('hashchange', follow);
     return () => window.removeEventListener('hashchange', follow);
   }, []);
@@ -34,16 +34,16 @@ export function Turns({ turns }: { turns: readonly Turn[] }) {
     <section class="card area-turns" id="turns" aria-label="Turns">
       {latest && <Latest turn={latest} />}
       <h2>Turns</h2>
-      <ol class="turn-list">
-        {shown.map((turn) => (
-          <Row key={turn.id} turn={turn} scaleMs={scaleMs} isOpen={opened === turn.id} onToggle={() => toggle(turn.id)} />
-        ))}
-      </ol>
-      {turns.length > nRows && (
-        <button type="button" class="pill more" onClick={() => setNRows(nRows + N_ROWS)}>
-          {turns.length - nRows} older ones
-        </button>
-      )}
+      <VirtualRows
+        class="turn-list"
+        items={turns}
+        open={open}
+        linked={placeOf(linked)}
+        key={linked}
+        row={(turn, i) => (
+          <Row key={turn.id} turn={turn} place={[i + 1, turns.length]} scaleMs={scaleMs} isOpen={i === open} onToggle={() => toggle(turn.id)} />
+        )}
+      />
     </section>
   );
 }
@@ -64,10 +64,19 @@ function Latest({ turn }: { turn: Turn }) {
   );
 }
 
-function Row({ turn, scaleMs, isOpen, onToggle }: { turn: Turn; scaleMs: number; isOpen: boolean; onToggle: () => void }) {
+interface RowProps {
+  turn: Turn;
+  /** Counted from 1, and of how many. */
+  place: [number, number];
+  scaleMs: number;
+  isOpen: boolean;
+  onToggle: () => void;
+}
+
+function Row({ turn, place, scaleMs, isOpen, onToggle }: RowProps) {
   const ms = turn.voiceToVoiceMs;
   return (
-    <li class={`turn ${turn.status}`} data-turn={turn.id}>
+    <li class={`turn ${turn.status}`} data-turn={turn.id} aria-posinset={place[0]} aria-setsize={place[1]}>
       <button type="button" class="turn-row" aria-expanded={isOpen} aria-controls={isOpen ? `detail-${turn.id}` : undefined} onClick={onToggle}>
         <time class="turn-at" dateTime={new Date(turn.startedAt).toISOString()}>
           {clock(turn.startedAt)}
