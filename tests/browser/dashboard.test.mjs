@@ -185,7 +185,7 @@ test('of a thousand turns only those in sight are drawn, and an address still le
   await page.waitForSelector(`.turn[data-turn="${last.id}"]`);
   assert.ok((await page.locator('.turn').count()) < 120);
   assert.equal(await page.getAttribute(`.turn[data-turn="${last.id}"]`, 'aria-setsize'), '1000');
-  await page.goto(`${url}/dashboard#${last.id}`);
+  await page.goto(new URL(`/dashboard#${last.id}`, url).href);
   await page.reload();
   await page.waitForSelector(`.turn[data-turn="${last.id}"] .detail`);
   await close();

@@ -102,8 +102,8 @@ test('a hub that is killed: nothing untrue is said, what is typed meanwhile is k
   await page.fill('#text', 'What is two plus two?');
   await page.press('#text', 'Enter');
   await page.waitForSelector('.user .tag:has-text("not sent")');
+  assert.match(await page.innerText('#notice .pill'), /connect again/i);
   await hub.start();
-  await page.click('#notice .pill');
   await until(page, 'an answer to what was typed meanwhile', (seen) => seen.link === 'live' && answers(seen).length === 2);
   assert.equal(await page.locator('.user .tag').count(), 0);
   assert.equal((await hooks(page)).captions.filter((caption) => caption.role === 'user').length, 2);

@@ -82,6 +82,7 @@ describe('a list of rows', () => {
         if (fromPx >= 0 && fromPx < 39_000) expect(abovePx <= fromPx && abovePx + drawnPx >= Math.min(fromPx + 800, 40_000)).toBe(true);
       }
     }
+    expect(sliceOf(1_000, 40, -1, 0, -5_000, -4_000)).toMatchObject({ first: 0, end: 13 });
     expect(sliceOf(0, 40, -1, 0, 0, 800)).toEqual({ first: 0, end: 0, abovePx: 0, belowPx: 0 });
   });
 });

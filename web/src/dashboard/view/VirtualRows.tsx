@@ -29,8 +29,9 @@ export function sliceOf(n: number, rowPx: number, open: number, extraPx: number,
     return px < topOf(open + 1) ? open : Math.floor((px - extraPx) / rowPx);
   };
   const within = (row: number) => Math.max(0, Math.min(n, row));
-  const first = within(rowAt(fromPx) - OVERSCAN);
-  const end = Math.max(first, within(rowAt(toPx) + 1 + OVERSCAN));
+  const first = within(rowAt(Math.max(0, fromPx)) - OVERSCAN);
+  // A list below the edge of the window has its first rows, too: the keyboard must find them.
+  const end = Math.max(first, within(rowAt(Math.max(0, toPx)) + 1 + OVERSCAN));
   return { first, end, abovePx: topOf(first), belowPx: Math.max(0, topOf(n) - topOf(end)) };
 }
 
