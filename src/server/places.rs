@@ -7,6 +7,7 @@
 
 use super::client::{is_trusted, network};
 use ipnet::IpNet;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -158,18 +159,18 @@ impl Table {
     /// where none may.
     fn make_room(&mut self, most: usize, now: Instant, such: impl Fn(&Occupant, &Doing) -> bool) -> Option<()> {
         let mut n = 0;
-        let mut longest: Option<(Duration, u64)> = None;
+        let mut longest: Option<(Duration, Reverse<u64>)> = None;
         for (id, occupant) in &self.occupants {
             let doing = *occupant.doing();
             if such(occupant, &doing) {
                 n += 1;
-                longest = longest.max(doing.waiting(now).map(|waiting| (waiting, *id)));
+                longest = longest.max(doing.waiting(now).map(|waiting| (waiting, Reverse(*id))));
             }
         }
         if n < most {
             return Some(());
         }
-        let (_, id) = longest.filter(|(waiting, _)| *waiting >= GRACE)?;
+        let (_, Reverse(id)) = longest.filter(|(waiting, _)| *waiting >= GRACE)?;
         self.occupants.remove(&id)?.evicted.cancel();
         Some(())
     }
