@@ -4,7 +4,7 @@ use super::config::engines;
 use super::{CliError, blocking, print};
 use crate::config::{ServerConfig, Sources, load};
 use crate::engines::{EnginesError, Standing, Stock};
-use crate::server::{self, Keys, Parts, Tls};
+use crate::server::{self, Extras, Keys, Parts, Reload, Tls};
 use crate::telemetry::Metrics;
 use clap::Args;
 use std::net::SocketAddr;
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 /// How to serve.
@@ -24,7 +25,8 @@ Examples:
   antiphon serve --tls-self-signed         https and wss, for clients that take nothing else
   antiphon serve --listen 127.0.0.1:0      on any free port; the first lines say which
 
-Ctrl-C ends running sessions in peace; a second Ctrl-C ends at once.")]
+Ctrl-C ends running sessions in peace; a second Ctrl-C ends at once. SIGHUP reads the files of the keys and of the
+certificate again; what is wrong with them is logged, and those from before stay.")]
 pub struct ServeArgs {
     /// Settings that differ from the defaults
     #[arg(long, value_name = "FILE")]
@@ -55,8 +57,14 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     // The port first: a taken one is said before models have loaded for seconds.
     let listener = listen(&config.server.listen).await?;
     let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
+    let probes = match config.server.probe_listen.as_str() {
+        "" => None,
+        address => Some(listen(address).await?),
+    };
     let stop = CancellationToken::new();
-    let signals = watch_signals(stop.clone());
+    let (reload, reloads) = mpsc::channel(MAX_RELOADS);
+    let files = Files { config: config.server.clone(), tls_self_signed: args.tls_self_signed };
+    let signals = watch_signals(stop.clone(), files, reload);
     let stock = Arc::new(Stock::new(&config).map_err(EnginesError::from)?);
     let loading = stock.clone();
     let Standing { engines: loaded, served } = tokio::select! {
@@ -73,7 +81,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         crate::tts::listed(&voices),
     ))?;
     let parts = Parts { config, engines: loaded, metrics: Metrics::new(), keys, tls, stock: Some((stock, served)) };
-    let served = server::serve(listener, parts, stop).await;
+    let served = server::serve_with(listener, parts, Extras { probes, reloads: Some(reloads) }, stop).await;
     signals.abort();
     served.map_err(|error| CliError::failed(&error))
 }
@@ -116,20 +124,57 @@ fn page(address: SocketAddr, tls: bool) -> String {
     }
 }
 
-/// Cancels `stop` at the first SIGINT or SIGTERM and ends the process at the second.
-fn watch_signals(stop: CancellationToken) -> tokio::task::JoinHandle<()> {
+/// Reloads that wait until the hub serves.
+const MAX_RELOADS: usize = 8;
+
+/// The files that are read again at SIGHUP: those that the configuration named at the start.
+struct Files {
+    config: ServerConfig,
+    tls_self_signed: bool,
+}
+
+impl Files {
+    /// Reads them. What cannot be used is logged and left out, so that what serves goes on serving. Blocks for small files.
+    fn read(&self) -> Reload {
+        let keys = Keys::load(&self.config).map_err(|error| self.stays("keys", &error)).ok();
+        let tls = if self.tls_self_signed { Ok(None) } else { Tls::load(&self.config) };
+        let tls = tls.map_err(|error| self.stays("certificate", &error)).ok().flatten();
+        Reload { keys, tls }
+    }
+
+    fn stays(&self, what: &str, error: &dyn std::error::Error) {
+        let why = crate::telemetry::with_causes(error);
+        tracing::error!(target: "antiphon::security", "SIGHUP: {why}; the {what} from before stay in use");
+    }
+}
+
+/// Cancels `stop` at the first SIGINT or SIGTERM and ends the process at the second; sends what the files hold at SIGHUP.
+fn watch_signals(stop: CancellationToken, files: Files, reload: mpsc::Sender<Reload>) -> tokio::task::JoinHandle<()> {
+    let files = Arc::new(files);
     // The one task that outlives nothing: it belongs to the process, and ends with it.
     #[allow(clippy::disallowed_methods)]
     tokio::spawn(async move {
-        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up)) =
+            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
         else {
             tracing::warn!("signals cannot be watched: the hub will end without draining");
             return;
         };
-        for n_signals in 1.. {
+        let mut n_signals = 0;
+        loop {
             tokio::select! {
-                _ = interrupt.recv() => {}
-                _ = terminate.recv() => {}
+                _ = interrupt.recv() => n_signals += 1,
+                _ = terminate.recv() => n_signals += 1,
+                _ = hang_up.recv() => {
+                    tracing::info!("SIGHUP: reading keys and certificate again");
+                    let files = files.clone();
+                    if let Ok(read) = blocking(move || files.read()).await {
+                        if reload.try_send(read).is_err() {
+                            tracing::warn!("the hub is not ready for what was read: send SIGHUP again");
+                        }
+                    }
+                    continue;
+                }
             }
             if n_signals > 1 {
                 std::process::exit(130);

@@ -94,10 +94,7 @@ impl ConnectOptions {
             AudioMode::Opus => Some("audio=opus".to_owned()),
         };
         let model = self.model.as_ref().map(|model| format!("model={model}"));
-        let resume = match ticket {
-            Some(Ticket { key, received, .. }) => Some(format!("resume={key}&after={received}")),
-            None => self.resume.then(|| "resume=1".to_owned()),
-        };
+        let resume = (self.resume || ticket.is_some()).then(|| "resume=1".to_owned());
         let given = uri.query().map(str::to_owned).into_iter();
         let query: Vec<_> = given.chain(model).chain(audio).chain(resume).collect();
         let mark = if query.is_empty() { "" } else { "?" };
@@ -107,6 +104,12 @@ impl ConnectOptions {
             let bearer = HeaderValue::from_str(&format!("Bearer {key}"));
             let bearer = bearer.map_err(|_| bad("the key holds characters that no header takes".into()))?;
             request.headers_mut().insert("Authorization", bearer);
+        }
+        if let Some(Ticket { key, received, .. }) = ticket {
+            // Not in the address, which ends up in logs.
+            let offers = HeaderValue::from_str(&format!("realtime, antiphon-resume.{key}.{received}"));
+            let offers = offers.map_err(|_| bad("the session's key holds characters that no header takes".into()))?;
+            request.headers_mut().insert("Sec-WebSocket-Protocol", offers);
         }
         Ok(request)
     }

@@ -21,7 +21,9 @@ fn addresses_are_completed() {
     options.resume = true;
     assert_eq!(options.request(None).unwrap().uri(), "ws://h/v1/realtime?resume=1");
     let ticket = Ticket { key: "rk_1".into(), within: Duration::from_secs(30), received: 7 };
-    assert_eq!(options.request(Some(&ticket)).unwrap().uri(), "ws://h/v1/realtime?resume=rk_1&after=7");
+    let back = options.request(Some(&ticket)).unwrap();
+    assert_eq!(back.uri(), "ws://h/v1/realtime?resume=1", "no key in the address");
+    assert_eq!(back.headers()["sec-websocket-protocol"], "realtime, antiphon-resume.rk_1.7");
     for bad in ["", "hub:8080", "ftp://hub", "http://"] {
         let error = ConnectOptions::new(bad).request(None).unwrap_err();
         assert!(matches!(error, ClientError::BadUrl { .. }), "{bad}: {error}");

@@ -39,6 +39,10 @@ pub enum Rule {
     UrlOrNone,
     /// An address and a port to listen on.
     Listen,
+    /// The same, or empty.
+    ListenOrNone,
+    /// A list of IP addresses and networks in CIDR notation.
+    Networks,
     /// A list of web origins: scheme and host, nothing after it.
     Origins,
     /// A list of addresses.
@@ -137,11 +141,17 @@ pub const KEYS: &[Key] = &[
     key("session", "record", Rule::Text),
     key("session", "record_audio", Rule::Switch),
     key("server", "listen", Rule::Listen),
+    key("server", "probe_listen", Rule::ListenOrNone),
     key("server", "max_sessions", Rule::Whole(1, 1_000_000, "sessions")),
+    key("server", "max_sessions_per_key", Rule::Whole(-1, 1_000_000, "sessions; 0: no bound")),
+    key("server", "max_sessions_per_address", Rule::Whole(-1, 1_000_000, "sessions; 0: no bound")),
+    key("server", "max_connections_per_address", Rule::Whole(0, 100_000, "connections; 0: no bound")),
+    key("server", "trusted_proxies", Rule::Networks),
     key("server", "allowed_origins", Rule::Origins),
     key("server", "allowed_hosts", Rule::Hosts),
     key("server", "api_keys_env", Rule::Variable),
     key("server", "admin_keys_env", Rule::Variable),
+    key("server", "local_admin", Rule::Switch),
     key("server", "api_keys_file", Rule::Text),
     key("server", "tls_cert", Rule::Text),
     key("server", "tls_key", Rule::Text),
@@ -190,6 +200,7 @@ impl Rule {
             Self::Origins => list(value, origin),
             Self::Urls => list(value, |url| after_scheme(url).is_some_and(url_rest)),
             Self::Hosts => list(value, host),
+            Self::Networks => list(value, |text| super::server::network(text).is_some()),
             Self::Names => list(value, |name| !name.trim().is_empty()),
             _ => value.as_str().is_some_and(|text| self.allows_text(text)),
         }
@@ -204,7 +215,8 @@ impl Rule {
             Self::Language => text.is_empty() || text.len() == 2 && text.chars().all(|c| c.is_ascii_lowercase()),
             Self::Url => after_scheme(text).is_some_and(url_rest),
             Self::UrlOrNone => text.is_empty() || after_scheme(text).is_some_and(url_rest),
-            Self::Listen => text.parse::<SocketAddr>().is_ok() || named_listen(text),
+            Self::Listen => listen(text),
+            Self::ListenOrNone => text.is_empty() || listen(text),
             _ => false,
         }
     }
@@ -226,6 +238,8 @@ impl Rule {
             Self::Url => "an address such as \"http://127.0.0.1:11434/v1\"".into(),
             Self::UrlOrNone => "an address such as \"http://127.0.0.1:4318\", or \"\" for none".into(),
             Self::Listen => "an address and a port, such as \"127.0.0.1:8080\"".into(),
+            Self::ListenOrNone => "an address and a port, such as \"0.0.0.0:8081\", or \"\" for none".into(),
+            Self::Networks => "a list of addresses and networks, such as [\"10.0.0.5\", \"192.168.0.0/16\"]".into(),
             Self::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
             Self::Urls => "a list of addresses, such as [\"https://mcp.example.org/mcp\"]".into(),
             Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
@@ -272,6 +286,10 @@ fn host(text: &str) -> bool {
         return inner.parse::<std::net::Ipv6Addr>().is_ok();
     }
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '.' || c == '_')
+}
+
+fn listen(text: &str) -> bool {
+    text.parse::<SocketAddr>().is_ok() || named_listen(text)
 }
 
 /// `localhost:8080`. Other names would have to be looked up; an address says what is meant.

@@ -1,6 +1,8 @@
 //! The `[server]` section.
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// Settings of the server. Each key is documented in `configs/default.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -8,8 +10,18 @@ use serde::{Deserialize, Serialize};
 pub struct ServerConfig {
     /// Address and port to listen on; port 0 takes a free one.
     pub listen: String,
+    /// Address and port of a second listener for `/healthz`, `/readyz` and `/metrics` only; empty: none.
+    pub probe_listen: String,
     /// Sessions at once; one more is answered 503.
     pub max_sessions: usize,
+    /// Sessions at once that belong to one API key; 0: no bound, -1: half of `max_sessions` where there are several keys.
+    pub max_sessions_per_key: i64,
+    /// Sessions at once from one address; 0: no bound, -1: half of `max_sessions`. Loopback is not bounded.
+    pub max_sessions_per_address: i64,
+    /// Connections at once from one address that are no WebSocket (yet); 0: no bound.
+    pub max_connections_per_address: usize,
+    /// Addresses and networks of reverse proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+    pub trusted_proxies: Vec<String>,
     /// Web origins besides the server's own whose pages may connect.
     pub allowed_origins: Vec<String>,
     /// Host names besides loopback under which the server may be addressed.
@@ -18,6 +30,8 @@ pub struct ServerConfig {
     pub api_keys_env: String,
     /// The environment variable that holds the keys of whoever runs the hub; empty: none does.
     pub admin_keys_env: String,
+    /// Whether a caller on the hub's own machine may change what it is made of, where there are no such keys.
+    pub local_admin: bool,
     /// A file of keys, one a line, plain or hashed; empty: there is none.
     pub api_keys_file: String,
     /// The certificate and its chain, PEM; empty: no TLS.
@@ -38,11 +52,17 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             listen: "127.0.0.1:8080".into(),
+            probe_listen: String::new(),
             max_sessions: 100,
+            max_sessions_per_key: -1,
+            max_sessions_per_address: -1,
+            max_connections_per_address: 128,
+            trusted_proxies: Vec::new(),
             allowed_origins: Vec::new(),
             allowed_hosts: Vec::new(),
             api_keys_env: "ANTIPHON_API_KEYS".into(),
             admin_keys_env: "ANTIPHON_ADMIN_KEYS".into(),
+            local_admin: true,
             api_keys_file: String::new(),
             tls_cert: String::new(),
             tls_key: String::new(),
@@ -51,5 +71,17 @@ impl Default for ServerConfig {
             ping_seconds: 20,
             drain_seconds: 10,
         }
+    }
+}
+
+/// An IP address, or a network in CIDR notation, as `server.trusted_proxies` holds them.
+pub(super) fn network(text: &str) -> Option<IpNet> {
+    text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
+}
+
+impl ServerConfig {
+    /// `trusted_proxies` as networks. What is none was refused when the configuration was loaded.
+    pub fn proxies(&self) -> Vec<IpNet> {
+        self.trusted_proxies.iter().filter_map(|text| network(text)).collect()
     }
 }

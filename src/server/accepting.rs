@@ -1,73 +1,176 @@
 //! Takes connections and speaks HTTP on them until they are upgraded or closed, bounded in number and in time.
 //!
-//! [`super::serve`] calls it with a listener, TLS or not. A WebSocket's connection leaves here with its upgrade and belongs
-//! to its session from then on, so that only those that have said nothing yet, or ask for something else, count.
+//! [`super::serve_with`] calls it with a listener, TLS or not. It takes every connection at once: TLS handshakes are made by
+//! the connections' own tasks, and a connection for which [`super::places`] has no place yet waits here, while others
+//! come. A WebSocket's connection leaves here with its upgrade and belongs to its session from then on.
 
-use super::admin::Peer;
+use super::client::{Peer, network};
+use super::places::{Activity, Answering, Full, Place, Places};
+use super::tls::Tls;
+use super::watched::{Released, Watched};
+use arc_swap::ArcSwap;
 use axum::Router;
+use axum::body::{Body, Bytes};
 use axum::serve::Listener;
-use hyper::body::Incoming;
+use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Connections that are no WebSocket yet; while there are so many, no more are accepted.
+/// Connections that are no WebSocket yet.
 pub(super) const MAX_CONNECTIONS: usize = 512;
 
-/// How long a client may take for the head of a request, and how long a connection stays open without one.
+/// How long a client may take for the head of a request, and how long a connection stays open without one. No byte of the
+/// head renews it.
 const HEAD: Duration = Duration::from_secs(10);
+/// How long a TLS handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// The longest head of a request, and what is held of an answer that is not sent yet.
+const MAX_BUFFER_BYTES: usize = 64 * 1024;
+/// What the kernel may hold of an answer that is not on its way yet: what more is written waits here, where it is bounded,
+/// and the client's pace shows.
+const MAX_UNSENT_BYTES: u32 = 128 * 1024;
+/// Connections that wait for a place; one more pushes out the oldest of the address that has most of them here.
+const MAX_WAITING: usize = 256;
+/// How long one may wait.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// Where connections come in.
+pub(super) struct Entrance {
+    pub(super) listener: TcpListener,
+    /// `None`: plain HTTP. What is in it serves the handshakes that begin from then on.
+    pub(super) tls: Option<Arc<ArcSwap<Tls>>>,
+    pub(super) places: Arc<Places>,
+}
+
+struct Waiting {
+    stream: TcpStream,
+    peer: SocketAddr,
+    until: Instant,
+}
 
 /// Serves until `stop` is cancelled, lets the requests under way end, and returns when they have. Dropping the future drops
 /// every connection that is still here.
-pub(super) async fn accept<L>(mut listener: L, router: Router, max_connections: usize, stop: CancellationToken)
-where
-    L: Listener<Addr = SocketAddr>,
-{
-    let (places, tasks) = (Arc::new(Semaphore::new(max_connections)), TaskTracker::new());
+pub(super) async fn accept(entrance: Entrance, router: Router, stop: CancellationToken) {
+    let Entrance { mut listener, tls, places } = entrance;
+    let tasks = TaskTracker::new();
     let abandon = CancellationToken::new();
     let _guard = abandon.clone().drop_guard();
-    loop {
-        let next = async {
-            let place = places.clone().acquire_owned().await.expect("the semaphore is never closed");
-            let (stream, peer) = listener.accept().await;
-            (place, stream, Peer(peer))
-        };
-        let (place, stream, peer) = tokio::select! {
-            next = next => next,
-            () = stop.cancelled() => break,
-        };
-        let (abandon, serve) = (abandon.clone(), serve(stream, peer, (router.clone(), place), stop.clone()));
+    let mut waiting: VecDeque<Waiting> = VecDeque::new();
+    let begin = |stream: TcpStream, peer: SocketAddr, place: Place| {
+        let (router, abandon, stop) = (router.clone(), abandon.clone(), stop.clone());
+        let tls = tls.as_ref().map(|tls| tls.load_full());
         tasks.spawn(async move {
             tokio::select! {
                 () = abandon.cancelled() => {}
-                () = serve => {}
+                () = place.evicted() => tracing::debug!("an idle connection made room for another"),
+                () = connection(stream, peer, tls, place.activity(), router, stop) => {}
             }
         });
+    };
+    let admit = |peer: SocketAddr| places.admit(peer.ip(), tls.is_some());
+    loop {
+        tokio::select! {
+            (stream, peer) = Listener::accept(&mut listener) => {
+                match admit(peer) {
+                    Ok(place) => begin(stream, peer, place),
+                    Err(_) => {
+                        if waiting.len() == MAX_WAITING {
+                            push_out(&mut waiting);
+                        }
+                        waiting.push_back(Waiting { stream, peer, until: Instant::now() + WAIT });
+                    }
+                }
+                continue;
+            }
+            () = places.changed(), if !waiting.is_empty() => {}
+            () = async { tokio::time::sleep_until(waiting[0].until).await }, if !waiting.is_empty() => {}
+            () = stop.cancelled() => break,
+        }
+        let (now, mut all_taken) = (Instant::now(), false);
+        for one in std::mem::take(&mut waiting).into_iter().filter(|one| one.until > now) {
+            match if all_taken { Err(Full::All) } else { admit(one.peer) } {
+                Ok(place) => begin(one.stream, one.peer, place),
+                Err(full) => {
+                    all_taken |= full == Full::All;
+                    waiting.push_back(one);
+                }
+            }
+        }
     }
-    drop(listener);
+    drop((listener, waiting));
     tasks.close();
     tasks.wait().await;
 }
 
-async fn serve<S>(stream: S, peer: Peer, (router, _place): (Router, OwnedSemaphorePermit), stop: CancellationToken)
+/// Closes the oldest connection of the address that has most of those that wait.
+fn push_out(waiting: &mut VecDeque<Waiting>) {
+    let mut counts = HashMap::new();
+    for one in waiting.iter() {
+        *counts.entry(network(one.peer.ip())).or_insert(0) += 1;
+    }
+    let most = counts.into_iter().max_by_key(|(_, n): &(_, usize)| *n).map(|(network, _)| network);
+    let at = waiting.iter().position(|one| Some(network(one.peer.ip())) == most);
+    waiting.remove(at.unwrap_or(0));
+}
+
+/// One connection, from its handshake on.
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<Arc<Tls>>,
+    activity: Activity,
+    router: Router,
+    stop: CancellationToken,
+) {
+    prepare(&stream);
+    let Some(tls) = tls else { return serve(stream, peer, activity, router, stop).await };
+    match timeout(HANDSHAKE, TlsAcceptor::from(tls.server()).accept(stream)).await {
+        Ok(Ok(stream)) => {
+            activity.shook_hands();
+            serve(stream, peer, activity, router, stop).await;
+        }
+        Ok(Err(error)) => tracing::debug!(%error, "a client did not shake hands"),
+        Err(_) => tracing::debug!("a client did not shake hands in time"),
+    }
+}
+
+fn prepare(stream: &TcpStream) {
+    // Small messages must not wait for an acknowledgement of the last one (Nagle).
+    let prepared = stream.set_nodelay(true);
+    let prepared = prepared.and(socket2::SockRef::from(stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES));
+    if let Err(error) = prepared {
+        tracing::debug!(%error, "a connection without TCP_NODELAY or TCP_NOTSENT_LOWAT");
+    }
+}
+
+async fn serve<S>(stream: S, peer: SocketAddr, activity: Activity, router: Router, stop: CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let released = Released::default();
+    let stream = Watched::new(stream, activity.clone(), released.clone());
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEAD);
+    http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MAX_BUFFER_BYTES);
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(peer);
-        router.call(request)
+        request.extensions_mut().insert(Peer(peer));
+        let answering = activity.answering();
+        let answer = router.call(request);
+        async move { answer.await.map(|response| response.map(|body| Answer { body, _answering: answering })) }
     });
     let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = pin!(connection);
@@ -78,65 +181,39 @@ where
             connection.await
         }
     };
+    // Where it was upgraded, its session has it now.
+    released.set();
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended in the middle of a request");
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use axum::routing::get;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::{TcpListener, TcpStream};
-    use tokio::time::Instant;
+/// The body of an answer; until it is dropped, the request is worked on.
+struct Answer {
+    body: Body,
+    _answering: Answering,
+}
 
-    /// Serves a page of one word to at most one connection at a time, while `client` runs.
-    async fn with_one_place<T>(client: impl AsyncFnOnce(SocketAddr) -> T) -> T {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let router = Router::new().route("/", get(|| async { "here" }));
-        let stop = CancellationToken::new();
-        let accepting = accept(listener, router, 1, stop.clone());
-        let client = async {
-            let result = client(address).await;
-            stop.cancel();
-            result
-        };
-        tokio::join!(accepting, client).1
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
     }
 
-    async fn ask(address: SocketAddr) -> String {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        stream.write_all(b"GET / HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n").await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.unwrap();
-        answer
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_client_that_says_nothing_or_half_of_it_is_given_up() {
-        with_one_place(async |address| {
-            for said in ["", "GET / HTTP/1.1\r\nhost: he"] {
-                let mut stream = TcpStream::connect(address).await.unwrap();
-                stream.write_all(said.as_bytes()).await.unwrap();
-                let mut answer = Vec::new();
-                let ended = tokio::time::timeout(10 * HEAD, stream.read_to_end(&mut answer)).await;
-                ended.expect("it is closed").unwrap();
-            }
-        })
-        .await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn who_finds_no_place_waits_for_one() {
-        with_one_place(async |address| {
-            let begun = Instant::now();
-            let _silent = TcpStream::connect(address).await.unwrap();
-            let answer = tokio::time::timeout(10 * HEAD, ask(address)).await.expect("its turn comes");
-            assert!(answer.ends_with("here"), "{answer}");
-            assert!(begun.elapsed() >= HEAD, "behind the one who says nothing");
-        })
-        .await;
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+#[path = "accepting_tests.rs"]
+mod tests;

@@ -1,23 +1,21 @@
-//! Who runs the hub, and so may change what it is made of: whoever has an admin key or, where there are no such keys, somebody
-//! at this machine. A proxy on this machine that tells nothing of those behind it makes everybody somebody at this machine:
-//! behind one there should be admin keys.
+//! Who runs the hub, and so may change what it is made of: whoever has an admin key or, where there are no such keys and
+//! `server.local_admin` allows it, somebody at this machine. A request that any sign shows to have come through a proxy is
+//! nobody's at this machine. A proxy on this machine that leaves no sign, and names the hub by a loopback address, cannot be
+//! told from such a caller: behind one there should be admin keys, or `server.local_admin = false`.
 //!
 //! `/api/models` asks before it pulls or removes a model. It stands behind [`super::auth`] and [`super::guard`]: where keys
 //! are on, whoever gets here has one already, and a foreign page does not get here at all.
 
 use super::app::App;
 use super::auth::credentials_of;
+use super::client::Client;
 use super::guard::refused;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, Version, header};
 use axum::response::Response;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
-
-/// Where a connection comes from; `accepting` puts it into every request.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
 
 /// Whether the caller runs the hub.
 pub(super) struct MayChange(pub(super) bool);
@@ -25,16 +23,32 @@ pub(super) struct MayChange(pub(super) bool);
 /// A caller who does; others are refused.
 pub(super) struct Admin;
 
-/// What a proxy in front of the hub tells of those behind it: then the peer is the proxy, whoever asks.
-const FORWARDED: &[&str] = &["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via"];
+/// What proxies add to a request for somebody else; also everything that begins with one of [`FORWARDED_BY`].
+const FORWARDED: &[&str] = &[
+    "client-ip",
+    "fastly-client-ip",
+    "forwarded",
+    "true-client-ip",
+    "via",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-original-forwarded-for",
+    "x-original-host",
+    "x-proxyuser-ip",
+    "x-real-ip",
+];
+const FORWARDED_BY: &[&str] = &["cf-", "x-forwarded"];
 
 impl FromRequestParts<Arc<App>> for MayChange {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Self::Rejection> {
-        let peer = parts.extensions.get::<Peer>().map(|peer| peer.0.ip());
-        let has_key = credentials_of(&parts.headers).is_some_and(|key| app.keys.hold_admin(&key));
-        Ok(Self(has_key || !app.keys.have_admin() && is_here(peer, &parts.headers)))
+        let peer = parts.extensions.get::<Client>().map(|client| client.peer);
+        let keys = app.access.keys();
+        let has_key = credentials_of(&parts.headers).is_some_and(|key| keys.hold_admin(&key));
+        let local = app.config.local_admin && !keys.have_admin();
+        Ok(Self(has_key || local && is_here(peer, parts.version, &parts.headers)))
     }
 }
 
@@ -46,23 +60,28 @@ impl FromRequestParts<Arc<App>> for Admin {
         if may {
             return Ok(Self);
         }
-        let message = if app.keys.have_admin() {
+        let message = if app.access.keys().have_admin() || !app.config.local_admin {
             "Only whoever runs the hub may do this: with a key of those in the variable that server.admin_keys_env names."
         } else {
-            "Only whoever runs the hub may do this: from its own machine (http://127.0.0.1), or with a key of those in the \
-             variable that server.admin_keys_env names."
+            "Only whoever runs the hub may do this: from its own machine (http://127.0.0.1) and not through a proxy, or with \
+             a key of those in the variable that server.admin_keys_env names."
         };
+        if let Some(client) = parts.extensions.get::<Client>() {
+            app.security.refused(*client, parts.uri.path(), 403, "not an admin");
+        }
         Err(refused(StatusCode::FORBIDDEN, "forbidden", message))
     }
 }
 
-/// Whether the request was made on this machine, and not by a proxy for somebody else.
-fn is_here(peer: Option<IpAddr>, headers: &HeaderMap) -> bool {
+/// Whether the request was made on this machine, and not by a proxy for somebody else. Proxies of an older kind speak
+/// HTTP/1.0 to what is behind them, which no browser or tool does any more.
+fn is_here(peer: Option<IpAddr>, version: Version, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).map_or(host, |(name, _)| name);
     let named_here = name.eq_ignore_ascii_case("localhost")
-        || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    let behind_a_proxy = FORWARDED.iter().any(|name| headers.contains_key(*name));
+        || name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback());
+    let of_proxy = |name: &str| FORWARDED.contains(&name) || FORWARDED_BY.iter().any(|begin| name.starts_with(begin));
+    let behind_a_proxy = version < Version::HTTP_11 || headers.keys().any(|name| of_proxy(name.as_str()));
     peer.is_some_and(|peer| peer.to_canonical().is_loopback()) && named_here && !behind_a_proxy
 }
 
@@ -78,7 +97,11 @@ mod tests {
             for (name, value) in more {
                 headers.insert(header::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
             }
-            assert_eq!(is_here(Some(peer.parse().unwrap()), &headers), expect, "{peer} {host} {more:?}");
+            assert_eq!(
+                is_here(Some(peer.parse().unwrap()), Version::HTTP_11, &headers),
+                expect,
+                "{peer} {host} {more:?}"
+            );
         };
         check("127.0.0.1", "127.0.0.1:8080", &[], true);
         check("127.0.0.1", "localhost:8080", &[], true);
@@ -88,6 +111,13 @@ mod tests {
         check("127.0.0.1", "voice.example", &[], false);
         check("127.0.0.1", "localhost:8080", &[("x-forwarded-for", "203.0.113.9")], false);
         check("127.0.0.1", "localhost:8080", &[("forwarded", "for=203.0.113.9")], false);
-        assert!(!is_here(None, &HeaderMap::new()));
+        for name in
+            ["via", "x-real-ip", "x-forwarded-proto", "x-forwarded-server", "cf-connecting-ip", "true-client-ip"]
+        {
+            check("127.0.0.1", "localhost:8080", &[(name, "x")], false);
+        }
+        assert!(!is_here(None, Version::HTTP_11, &HeaderMap::new()));
+        let local = HeaderMap::from_iter([(header::HOST, "127.0.0.1:8080".parse().unwrap())]);
+        assert!(!is_here(Some([127, 0, 0, 1].into()), Version::HTTP_10, &local), "as nginx asks unless told otherwise");
     }
 }

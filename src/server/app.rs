@@ -1,25 +1,32 @@
 //! What the server's handlers share.
 
 use super::LAST_WORDS;
+use super::access::Access;
+use super::attempts::Attempts;
+use super::client::Client;
 use super::gpu::Gpus;
 use super::keys::Keys;
 use super::models::Models;
 use super::process::Process;
 use super::resume::Resumables;
 use super::secrets::Secrets;
+use super::security::Security;
+use super::shares::{Share as Held, Shares};
 use super::speech::Speech;
 use super::tls::Tls;
-use super::turns::MAX_LISTENERS;
+use super::turns::{MAX_LISTENERS, MAX_READERS};
 use super::websocket::MAX_MESSAGE_BYTES;
 use crate::config::{Config, ServerConfig};
 use crate::engines::{Served, Stock};
 use crate::mcp::Mcp;
 use crate::session::{AudioMode, Engines, Journal, Setup, Share};
 use crate::telemetry::Metrics;
-use crate::units::SessionId;
+use crate::units::{KeyId, SessionId};
 use crate::wire::{Dialect, UnknownFields};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
+use ipnet::IpNet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -65,16 +72,25 @@ pub(super) struct App {
     pub(super) models: Models,
     /// The sessions that live now.
     pub(super) sessions: DashMap<SessionId, AudioMode>,
-    pub(super) keys: Keys,
+    pub(super) access: Access,
+    pub(super) attempts: Attempts,
+    pub(super) security: Security,
+    /// What the handshakes are made with; `None`: plain HTTP.
+    pub(super) tls: Option<Arc<ArcSwap<Tls>>>,
+    pub(super) proxies: Vec<IpNet>,
     pub(super) secrets: Secrets,
     pub(super) resumables: Resumables,
     /// Places of those who listen to the turns.
     pub(super) listeners: Arc<Semaphore>,
+    /// Places of those who read a page of turns, or the list of models.
+    pub(super) readers: Arc<Semaphore>,
     pub(super) process: Process,
     pub(super) gpus: Gpus,
     pub(super) speech: Speech,
     connections: AtomicUsize,
     permits: Arc<Semaphore>,
+    by_key: Shares<KeyId>,
+    by_address: Shares<IpAddr>,
     /// Clients that are being told that their key is wrong.
     turning_away: Arc<Semaphore>,
     budget: Arc<Semaphore>,
@@ -84,7 +100,7 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { config, engines, metrics, keys, tls: _, stock } = parts;
+        let Parts { config, engines, metrics, keys, tls, stock } = parts;
         let (stock, served) = stock.map_or((None, Vec::new()), |(stock, served)| (Some(stock), served));
         let speech = Speech::new(&config);
         let mcp: Arc<dyn Mcp> = Arc::new(crate::mcp::http::Http::new(&config.mcp));
@@ -112,6 +128,7 @@ impl App {
             models: Models::new(stock, served),
             serving: ArcSwap::new(setup.clone()),
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
+            readers: Arc::new(Semaphore::new(MAX_READERS)),
             process: Process::new(),
             gpus: Gpus::default(),
             speech,
@@ -119,7 +136,13 @@ impl App {
             permits: Arc::new(Semaphore::new(config.server.max_sessions)),
             budget: Arc::new(Semaphore::new(INBOUND_BUDGET_BYTES / BUDGET_UNIT)),
             turning_away: Arc::new(Semaphore::new(MAX_TURNED_AWAY)),
-            keys,
+            access: Access::new(keys),
+            attempts: Attempts::default(),
+            security: Security::new(),
+            tls: tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls))),
+            proxies: config.server.proxies(),
+            by_key: Shares::default(),
+            by_address: Shares::default(),
             secrets: Secrets::default(),
             resumables: Resumables::default(),
             config: config.server,
@@ -147,12 +170,33 @@ impl App {
         Dialect { unknown: if strict { UnknownFields::Refuse } else { UnknownFields::Ignore }, beta: false }
     }
 
-    /// A place for one more session, if there is one and the server is not stopping.
-    pub(super) fn admit(&self) -> Option<OwnedSemaphorePermit> {
+    /// A place for one more session of this key and client, if there is one and the server is not stopping.
+    pub(super) fn admit(&self, owner: Option<KeyId>, client: Client) -> Result<SessionPlace, NoPlace> {
         if self.setup.drain.is_cancelled() {
-            return None;
+            return Err(NoPlace::Server);
         }
-        self.permits.clone().try_acquire_owned().ok()
+        let half = self.config.max_sessions.div_ceil(2);
+        let bound = |configured: i64, derived: usize| match configured {
+            0 => usize::MAX,
+            ..0 => derived,
+            most => usize::try_from(most).unwrap_or(usize::MAX),
+        };
+        let keys = if self.access.keys().n_clients() > 1 { half } else { usize::MAX };
+        let most_of_key = bound(self.config.max_sessions_per_key, keys);
+        let here = if client.address.is_loopback() { usize::MAX } else { half };
+        let most_of_address = match client.is_shared {
+            true => usize::MAX,
+            false => bound(self.config.max_sessions_per_address, here),
+        };
+        let key = owner.map(|owner| self.by_key.take(owner, most_of_key).ok_or(NoPlace::Key)).transpose()?;
+        let address = self.by_address.take(client.network(), most_of_address).ok_or(NoPlace::Address)?;
+        let permit = self.permits.clone().try_acquire_owned().map_err(|_| NoPlace::Server)?;
+        Ok(SessionPlace { _permit: permit, _key: key, _address: address })
+    }
+
+    /// How many sessions belong to this key.
+    pub(super) fn sessions_of(&self, owner: KeyId) -> usize {
+        self.by_key.count(owner)
     }
 
     /// A place to tell a client after the upgrade that its key is wrong.
@@ -211,6 +255,24 @@ impl App {
             let _ = tokio::time::timeout(LAST_WORDS, tasks.wait()).await;
         }
     }
+}
+
+/// A session's place: among all, among its key's, and among its address'.
+pub(super) struct SessionPlace {
+    _permit: OwnedSemaphorePermit,
+    _key: Option<Held<KeyId>>,
+    _address: Held<IpAddr>,
+}
+
+/// Who has as many sessions as may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoPlace {
+    /// All together.
+    Server,
+    /// The API key (`server.max_sessions_per_key`).
+    Key,
+    /// The client's address (`server.max_sessions_per_address`).
+    Address,
 }
 
 /// A connection that stands; dropping it counts it out.

@@ -5,13 +5,16 @@
 //! can set no header, by the subprotocol `openai-insecure-api-key.<key>`; never by the address, which ends up in logs.
 
 use super::app::App;
+use super::client::Client;
 use super::guard::refused;
 use super::pages;
 use super::secrets::PREFIX;
-use crate::units::IdMint;
+use crate::session::Viewer;
+use crate::units::{IdMint, KeyId};
 use crate::wire::{self, ServerEvent, SessionUpdate, WireError};
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
-use axum::extract::{Request, State};
+use axum::extract::{FromRequestParts, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
@@ -26,13 +29,22 @@ const SUBPROTOCOL_KEY: &str = "openai-insecure-api-key.";
 /// How long a client that is turned away may take to read why.
 const TURNING_AWAY: Duration = Duration::from_secs(2);
 
-/// Whom a right key stands for.
+/// Whom the key of a WebSocket's request stands for.
 #[derive(Debug, PartialEq)]
-pub(super) enum Caller {
-    /// Somebody with a key of the configuration's, or anybody where there are none.
-    Trusted,
-    /// Somebody with a short-lived key, and the settings it is bound to.
-    Guest(Option<Arc<SessionUpdate>>),
+pub(super) struct Caller {
+    /// The API key, of a short-lived key the one that made it; `None` where the hub has no keys.
+    pub(super) owner: Option<KeyId>,
+    /// What a short-lived key is bound to.
+    pub(super) settings: Option<Arc<SessionUpdate>>,
+}
+
+/// Who makes a request that is no WebSocket's; [`check`] puts it into the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// The API key; `None` where the hub has no keys.
+    pub(super) owner: Option<KeyId>,
+    /// Whose turns and jobs it may see: its own, with an admin's key or where there are no keys everybody's.
+    pub(super) viewer: Viewer,
 }
 
 /// Why a request is refused.
@@ -42,6 +54,8 @@ pub(super) enum Refusal {
     Missing,
     /// It is unknown, or has expired.
     Wrong,
+    /// Too many wrong keys came from that address; it may try again after this time.
+    Throttled(Duration),
 }
 
 impl Refusal {
@@ -49,6 +63,7 @@ impl Refusal {
         match self {
             Self::Missing => None,
             Self::Wrong => Some("invalid_api_key"),
+            Self::Throttled(_) => Some("rate_limit_exceeded"),
         }
     }
 
@@ -58,6 +73,16 @@ impl Refusal {
                 "You didn't provide an API key. Send it in an Authorization header ('Authorization: Bearer YOUR_KEY')."
             }
             Self::Wrong => "Incorrect API key provided, or it has expired.",
+            Self::Throttled(_) => "Too many incorrect API keys came from your address. Try again later.",
+        }
+    }
+
+    /// The words for the log of security events.
+    fn logged(self) -> (u16, &'static str) {
+        match self {
+            Self::Missing => (401, "no key"),
+            Self::Wrong => (401, "wrong key"),
+            Self::Throttled(_) => (429, "too many wrong keys"),
         }
     }
 
@@ -66,6 +91,7 @@ impl Refusal {
         match self {
             Self::Missing => "invalid_request_error",
             Self::Wrong => "invalid_request_error.invalid_api_key",
+            Self::Throttled(_) => "invalid_request_error.rate_limit_exceeded",
         }
     }
 }
@@ -87,25 +113,73 @@ impl From<Refusal> for TurnedAway {
     }
 }
 
-/// The middleware: a 401 in the shape of the OpenAI API, or on with it.
-pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    if !app.keys.are_on() || is_open(request.method(), request.uri().path()) {
+/// The middleware: a 401 or 429 in the shape of the OpenAI API, or on with it.
+pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let client = client_of(&request);
+    if !app.access.keys().are_on() {
+        request.extensions_mut().insert(Identity { owner: None, viewer: Viewer::All });
         return next.run(request).await;
     }
-    let refusal = match credentials_of(request.headers()) {
-        Some(key) if app.keys.hold(&key) => return next.run(request).await,
-        Some(_) => Refusal::Wrong,
-        None => Refusal::Missing,
+    if is_open(request.method(), request.uri().path()) {
+        return next.run(request).await;
+    }
+    match identified(&app, client, credentials_of(request.headers()).as_deref()) {
+        Ok(identity) => {
+            request.extensions_mut().insert(identity);
+            next.run(request).await
+        }
+        Err(refusal) => {
+            log(&app, client, request.uri().path(), refusal);
+            unauthorized(client, &request, refusal)
+        }
+    }
+}
+
+/// Whom a key of the configuration's stands for. A wrong one is counted against the client's address.
+fn identified(app: &App, client: Client, key: Option<&str>) -> Result<Identity, Refusal> {
+    let key = key.ok_or(Refusal::Missing)?;
+    app.attempts.check(client.network()).map_err(Refusal::Throttled)?;
+    let keys = app.access.keys();
+    let Some(owner) = keys.find(key) else {
+        app.attempts.failed(client.network());
+        return Err(Refusal::Wrong);
     };
-    unauthorized(&request, refusal)
+    let viewer = if keys.hold_admin(key) { Viewer::All } else { Viewer::Key(owner) };
+    Ok(Identity { owner: Some(owner), viewer })
+}
+
+/// Writes a refusal into the log of security events.
+pub(super) fn log(app: &App, client: Client, route: &str, refusal: Refusal) {
+    let (status, reason) = refusal.logged();
+    app.security.refused(client, route, status, reason);
+}
+
+fn client_of(request: &Request) -> Client {
+    *request.extensions().get::<Client>().expect("the guard is the first to see a request")
+}
+
+/// The 429 of an address that sent too many wrong keys.
+pub(super) fn throttled(wait: Duration) -> Response {
+    let refusal = Refusal::Throttled(wait);
+    let mut response = refused(StatusCode::TOO_MANY_REQUESTS, refusal.code(), refusal.message());
+    response.headers_mut().insert(header::RETRY_AFTER, seconds(wait));
+    response
+}
+
+/// For `Retry-After`: whole seconds, at least one.
+pub(super) fn seconds(wait: Duration) -> HeaderValue {
+    HeaderValue::from(wait.as_millis().div_ceil(1_000).clamp(1, u128::from(u32::MAX)) as u64)
 }
 
 /// The 401. Somebody who opens the dashboard in a browser gets the page with it, which holds nothing by itself, asks for
 /// the key in its own words, and takes the one the voice chat got in the same tab: a browser's own prompt would stand
 /// before all that. Other programs are asked for the password of the dashboard, and of nothing else.
-fn unauthorized(request: &Request, refusal: Refusal) -> Response {
-    let path = request.uri().path();
-    let page = if is_dashboard(path) && takes_html(request.headers()) { pages::file(path) } else { None };
+fn unauthorized(client: Client, request: &Request, refusal: Refusal) -> Response {
+    if let Refusal::Throttled(wait) = refusal {
+        return throttled(wait);
+    }
+    let (path, headers) = (request.uri().path(), request.headers());
+    let page = if is_dashboard(path) && takes_html(headers) { pages::file(path, client, headers) } else { None };
     let challenge = match &page {
         None if is_dashboard(path) => "Basic realm=\"Antiphon: the key is the password\"",
         _ => "Bearer",
@@ -123,16 +197,22 @@ fn takes_html(headers: &HeaderMap) -> bool {
         .is_some_and(|accept| accept.contains("text/html"))
 }
 
-/// Whom the key of a WebSocket's request stands for.
-pub(super) fn caller(app: &App, headers: &HeaderMap) -> Result<Caller, Refusal> {
-    match presented(headers) {
-        // A short-lived key means its settings, so it must be right where others need not be.
-        Some(key) if key.starts_with(PREFIX) => app.secrets.find(&key).map(Caller::Guest).ok_or(Refusal::Wrong),
-        _ if !app.keys.are_on() => Ok(Caller::Trusted),
-        Some(key) if app.keys.hold(&key) => Ok(Caller::Trusted),
-        Some(_) => Err(Refusal::Wrong),
-        None => Err(Refusal::Missing),
+/// Whom the key of a WebSocket's request stands for. A wrong one is counted against the client's address.
+pub(super) fn caller(app: &App, client: Client, headers: &HeaderMap) -> Result<Caller, Refusal> {
+    let key = presented(headers);
+    // A short-lived key means its settings, so it must be right where others need not be.
+    if let Some(key) = key.as_deref().filter(|key| key.starts_with(PREFIX)) {
+        app.attempts.check(client.network()).map_err(Refusal::Throttled)?;
+        let granted = app.secrets.find(key).filter(|granted| app.access.is_valid(granted.owner));
+        return granted.ok_or_else(|| {
+            app.attempts.failed(client.network());
+            Refusal::Wrong
+        });
     }
+    if !app.access.keys().are_on() {
+        return Ok(Caller { owner: None, settings: None });
+    }
+    identified(app, client, key.as_deref()).map(|identity| Caller { owner: identity.owner, settings: None })
 }
 
 /// The key a WebSocket's request carries.
@@ -152,6 +232,16 @@ pub(super) async fn turn_away(mut socket: WebSocket, why: TurnedAway) {
         Some(())
     };
     let _ = timeout(TURNING_AWAY, words).await;
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Identity {
+    type Rejection = std::convert::Infallible;
+
+    /// Behind [`check`] there always is one; nobody sees nothing.
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let nobody = Self { owner: None, viewer: Viewer::Nobody };
+        Ok(parts.extensions.get::<Self>().copied().unwrap_or(nobody))
+    }
 }
 
 /// What needs no key: probes, the files of the page, and the socket, which has its own answer.

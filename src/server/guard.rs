@@ -1,29 +1,50 @@
 //! Who may connect: checks Host and Origin before anything else.
 //!
 //! A page of anyone's can make a browser open a loopback WebSocket, and a foreign name can be made to resolve to this
-//! machine. So the host a request names must be ours, and a page's origin must be the same, or on the list. A request
-//! without Origin comes from a program, not from a page.
+//! machine. So the host a request names must be ours, and a page's origin must be the same in scheme, host and port, or on
+//! the list. A request without Origin comes from a program, not from a page. Every answer leaves through here, so that the
+//! headers that all of them have are set here.
 
 use super::app::App;
+use super::client::{Client, Peer};
 use crate::config::ServerConfig;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 /// The middleware.
-pub(super) async fn check(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
+    let client = Client::of(peer, request.headers(), &app.proxies, app.tls.is_some());
+    request.extensions_mut().insert(client);
+    let mut response = match judged(&app, client, &request) {
+        Ok(()) => next.run(request).await,
+        Err(response) => *response,
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // What may be kept says so itself.
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Response>> {
+    let refuse = |status: StatusCode, code: &str, message: String, reason: &str| {
+        app.security.refused(client, request.uri().path(), status.as_u16(), reason);
+        Err(Box::new(refused(status, code, message)))
+    };
     // Two hosts: the one that is judged here need not be the one that something before or behind us goes by.
     if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
-        let message = "The request has more than one Host header.";
-        return refused(StatusCode::BAD_REQUEST, "invalid_host", message);
+        let message = "The request has more than one Host header.".into();
+        return refuse(StatusCode::BAD_REQUEST, "invalid_host", message, "two hosts");
     }
-    match verdict(&app.config, request.headers(), request.uri().host()) {
-        Ok(()) => next.run(request).await,
-        Err(message) => refused(StatusCode::FORBIDDEN, "forbidden", message),
+    match verdict(&app.config, request.headers(), request.uri().host(), client.is_secure) {
+        Ok(()) => Ok(()),
+        Err((reason, message)) => refuse(StatusCode::FORBIDDEN, "forbidden", message, reason),
     }
 }
 
@@ -37,26 +58,54 @@ pub(super) fn refused<'a>(
     (status, axum::Json(error)).into_response()
 }
 
-fn verdict(config: &ServerConfig, headers: &HeaderMap, uri_host: Option<&str>) -> Result<(), String> {
+/// Why the request is refused, in two words and in a sentence.
+fn verdict(
+    config: &ServerConfig,
+    headers: &HeaderMap,
+    uri_host: Option<&str>,
+    is_secure: bool,
+) -> Result<(), (&'static str, String)> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text(header::HOST).or(uri_host).unwrap_or_default();
     if !is_ours(config, host) {
-        return Err(format!(
+        let message = format!(
             "The host '{host}' is not one of this server's. To serve under that name, add it to server.allowed_hosts."
-        ));
+        );
+        return Err(("foreign host", message));
     }
     let Some(origin) = text(header::ORIGIN) else {
         return if headers.contains_key(header::ORIGIN) {
-            Err("The Origin header cannot be read.".into())
+            Err(("foreign origin", "The Origin header cannot be read.".into()))
         } else {
             Ok(())
         };
     };
-    let same = origin.split_once("://").is_some_and(|(_, authority)| authority.eq_ignore_ascii_case(host));
-    if same || config.allowed_origins.iter().any(|allowed| allowed.trim_end_matches('/').eq_ignore_ascii_case(origin)) {
+    let own = format!("{}://{host}", if is_secure { "https" } else { "http" });
+    let is_same = |other: &str| parts_of(other).is_some() && parts_of(other) == parts_of(origin);
+    if is_same(&own) || config.allowed_origins.iter().any(|allowed| is_same(allowed.trim_end_matches('/'))) {
         return Ok(());
     }
-    Err(format!("Pages of '{origin}' may not connect. To allow them, add it to server.allowed_origins."))
+    let message = format!(
+        "Pages of '{origin}' may not connect. To allow them, add it to server.allowed_origins. Behind a proxy that terminates \
+         TLS, add that origin, or name the proxy in server.trusted_proxies."
+    );
+    Err(("foreign origin", message))
+}
+
+/// Scheme, host and port of an origin, in small letters, with the scheme's own port where it names none.
+fn parts_of(origin: &str) -> Option<(String, String, u16)> {
+    let (scheme, authority) = origin.split_once("://")?;
+    let scheme = scheme.to_ascii_lowercase();
+    let own_port = match scheme.as_str() {
+        "http" => 80,
+        "https" => 443,
+        _ => return None,
+    };
+    let (host, port) = match without_port(authority) {
+        host if host.len() == authority.len() => (host, own_port),
+        host => (host, authority[host.len() + 1..].parse().ok()?),
+    };
+    Some((scheme, host.to_ascii_lowercase(), port))
 }
 
 /// An address, `localhost`, or a configured name: what no foreign name can be made to resolve to.
@@ -79,7 +128,7 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(host: &str, origin: Option<&str>, allowed: bool) {
+    fn check_as(is_secure: bool, host: &str, origin: Option<&str>, allowed: bool) {
         let config = ServerConfig {
             allowed_hosts: vec!["voice.example".into()],
             allowed_origins: vec!["https://app.example/".into()],
@@ -90,7 +139,12 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().expect("a header"));
         }
-        assert_eq!(verdict(&config, &headers, None).is_ok(), allowed, "{host} {origin:?}");
+        assert_eq!(verdict(&config, &headers, None, is_secure).is_ok(), allowed, "{host} {origin:?}");
+    }
+
+    #[track_caller]
+    fn check(host: &str, origin: Option<&str>, allowed: bool) {
+        check_as(false, host, origin, allowed);
     }
 
     #[test]
@@ -99,8 +153,12 @@ mod tests {
         check("[::1]:8080", None, true);
         check("localhost", Some("http://localhost"), true);
         check("127.0.0.1:8080", Some("http://127.0.0.1:8080"), true);
-        check("voice.example", Some("https://voice.example"), true);
+        check("[::1]:8080", Some("http://[::1]:8080"), true);
+        check("voice.example:80", Some("http://voice.example"), true);
+        check_as(true, "voice.example", Some("https://voice.example"), true);
+        check_as(true, "voice.example", Some("https://VOICE.example:443"), true);
         check("voice.example", Some("https://app.example"), true);
+        check("voice.example", Some("https://app.example:443"), true);
     }
 
     #[test]
@@ -111,5 +169,14 @@ mod tests {
         check("rebound.example:8080", None, false);
         check("rebound.example:8080", Some("http://rebound.example:8080"), false);
         check("localhost.evil.example", None, false);
+    }
+
+    #[test]
+    fn the_same_host_by_another_scheme_is_another_origin() {
+        check_as(true, "voice.example", Some("http://voice.example"), false);
+        check("voice.example", Some("https://voice.example"), false);
+        check("voice.example", Some("http://app.example"), false);
+        check("voice.example", Some("https://app.example:8443"), false);
+        check("127.0.0.1:443", Some("https://127.0.0.1"), false);
     }
 }

@@ -4,7 +4,9 @@
 //! or kept in plain, and no error message repeats one.
 
 use crate::config::ServerConfig;
+use crate::units::KeyId;
 use sha2::{Digest as _, Sha256};
+use std::collections::HashSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -114,9 +116,30 @@ impl Keys {
         Err(KeysError::Open { address: address.to_string() })
     }
 
-    /// Whether `key` is one of them. Takes as long for a wrong key as for a right one.
-    pub(super) fn hold(&self, key: &str) -> bool {
-        is_among(&self.all, key)
+    /// Which of them `key` is. Takes as long for a wrong key as for a right one.
+    pub(super) fn find(&self, key: &str) -> Option<KeyId> {
+        is_among(&self.all, key).then(|| id_of(&digest(key)))
+    }
+
+    /// Whether the key of this id is one of them.
+    pub(super) fn contain(&self, id: KeyId) -> bool {
+        self.all.iter().any(|digest| id_of(digest) == id)
+    }
+
+    /// The ids of all of them.
+    pub(super) fn ids(&self) -> impl Iterator<Item = KeyId> {
+        self.all.iter().map(id_of)
+    }
+
+    /// How many different ones there are.
+    pub(super) fn n_keys(&self) -> usize {
+        self.all.iter().collect::<HashSet<_>>().len()
+    }
+
+    /// How many different ones there are that are no admin's.
+    pub(super) fn n_clients(&self) -> usize {
+        let clients: HashSet<&Digest> = self.all.iter().filter(|digest| !self.admin.contains(digest)).collect();
+        clients.len()
     }
 
     /// Whether `key` is one of whoever runs the hub.
@@ -152,6 +175,12 @@ fn is_among(digests: &[Digest], key: &str) -> bool {
     let digest = digest(key);
     // Every hash is looked at, whichever fits.
     digests.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(&digest)).into()
+}
+
+/// The id of the key with this hash: the first half of a hash of it, so that the hash itself is given away nowhere.
+fn id_of(digest: &Digest) -> KeyId {
+    let hash: Digest = Sha256::new().chain_update(b"antiphon key id\0").chain_update(digest).finalize().into();
+    KeyId::new(std::array::from_fn(|at| hash[at]))
 }
 
 /// A key in plain, or its hash behind `sha256:`.
@@ -210,7 +239,7 @@ mod tests {
         let keys = from_file(&format!("# ours\n\n  sk-one-of-ours-1234  \n{hashed}\n")).unwrap();
         assert!(keys.are_on());
         for (key, held) in [("sk-one-of-ours-1234", true), ("correct-horse", true), ("", false), (&hashed, false)] {
-            assert_eq!(keys.hold(key), held, "{key}");
+            assert_eq!(keys.find(key).is_some(), held, "{key}");
         }
         assert!(!format!("{keys:?}").contains("sk-"));
     }
@@ -218,7 +247,10 @@ mod tests {
     #[test]
     fn an_admins_key_opens_what_others_do_and_no_other_is_one() {
         let keys = Keys::of(&["guest"]).with_admin(&["boss"]);
-        assert!(keys.hold("guest") && keys.hold("boss") && keys.hold_admin("boss") && !keys.hold_admin("guest"));
+        assert!(keys.find("guest").is_some() && keys.find("boss").is_some());
+        assert!(keys.hold_admin("boss") && !keys.hold_admin("guest"));
+        assert_eq!(keys.n_clients(), 1);
+        assert_eq!(Keys::of(&["one", "two", "two"]).n_clients(), 2);
         assert!(Keys::default().with_admin(&["boss"]).are_on());
     }
 

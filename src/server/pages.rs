@@ -1,36 +1,83 @@
 //! The embedded web pages: the voice chat and the dashboard.
 
 use super::assets::asset;
+use super::client::Client;
 use super::guard::refused;
-use axum::http::{Method, StatusCode, Uri, header};
+use axum::body::{Body, Bytes};
+use axum::extract::Extension;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
+use std::borrow::Cow;
 
-/// What the page may load and connect to: this server only.
-const POLICY: &str = "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; style-src 'self' 'unsafe-inline'; \
+/// What the page may load: of this server only. What it may connect to is in [`policy`].
+const POLICY: &str = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; \
                       worker-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
 /// Every path that is no route: a file of the page.
-pub(super) async fn page(method: Method, uri: Uri) -> Response {
+pub(super) async fn page(
+    method: Method,
+    uri: Uri,
+    Extension(client): Extension<Client>,
+    headers: HeaderMap,
+) -> Response {
     let path = uri.path().trim_start_matches('/');
     if method != Method::GET && method != Method::HEAD {
         return refused(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not served here."));
     }
-    file(uri.path())
+    file(uri.path(), client, &headers)
         .unwrap_or_else(|| refused(StatusCode::NOT_FOUND, "not_found", format!("There is nothing at '/{path}'.")))
 }
 
-/// The page's file at `path` of an address, with all headers; `None` when there is no such file.
-pub(super) fn file(path: &str) -> Option<Response> {
+/// The page's file at `path` of an address, with all headers, for a request with these; `None` when there is no such file.
+pub(super) fn file(path: &str, client: Client, request: &HeaderMap) -> Option<Response> {
     let path = path.trim_start_matches('/');
     let (body, media) = asset(path)?;
+    let body = match body {
+        Cow::Borrowed(bytes) => Body::from(Bytes::from_static(bytes)),
+        Cow::Owned(bytes) => Body::from(bytes),
+    };
     // Vite puts a hash into the names under assets/; the rest may change with the next build.
     let cache = if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     let headers = [
         (header::CONTENT_TYPE, media),
         (header::CACHE_CONTROL, cache),
-        (header::CONTENT_SECURITY_POLICY, POLICY),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
     ];
-    Some((headers, body.into_owned()).into_response())
+    let mut response = (headers, body).into_response();
+    response.headers_mut().insert(header::CONTENT_SECURITY_POLICY, policy(client, request.get(header::HOST)));
+    Some(response)
+}
+
+/// The policy of a page that was asked for under `host`, which the guard has judged. It may connect to this server by HTTP
+/// and by WebSocket; older browsers do not take the latter for the same origin, so that it is named.
+fn policy(client: Client, host: Option<&HeaderValue>) -> HeaderValue {
+    let scheme = if client.is_secure { "wss" } else { "ws" };
+    let host = host.and_then(|host| host.to_str().ok()).filter(|host| host.bytes().all(is_of_host));
+    let socket = host.map(|host| format!(" {scheme}://{host}")).unwrap_or_default();
+    HeaderValue::try_from(format!("{POLICY}; connect-src 'self'{socket}")).unwrap_or(HeaderValue::from_static(POLICY))
+}
+
+/// What a host and its port are made of; nothing that ends a source or a directive.
+fn is_of_host(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_connects_to_its_own_server_only() {
+        let check = |host: &str, is_secure: bool, expect: &str| {
+            let peer = [127, 0, 0, 1].into();
+            let client = Client { peer, address: peer, is_shared: false, is_secure };
+            let policy = policy(client, Some(&host.parse().unwrap()));
+            let policy = policy.to_str().unwrap();
+            assert!(policy.ends_with(&format!("; connect-src {expect}")), "{policy}");
+        };
+        check("127.0.0.1:8080", false, "'self' ws://127.0.0.1:8080");
+        check("voice.example", true, "'self' wss://voice.example");
+        check("a; script-src *", true, "'self'");
+    }
 }

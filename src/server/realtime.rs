@@ -1,18 +1,20 @@
 //! `WS /v1/realtime`: who gets in, and with what.
 //!
 //! The key first, then the wishes in the address, then a place; a [`super::seat`] takes it from there. A client that comes
-//! back to its session (`?resume=`) has its place already.
+//! back to its session (the subprotocol `antiphon-resume.KEY.AFTER`, or `?resume=KEY&after=AFTER`) has its place already.
 
 use super::app::App;
-use super::auth::{self, Caller, TurnedAway};
+use super::app::NoPlace;
+use super::auth::{self, Refusal, TurnedAway};
+use super::client::Client;
 use super::guard::refused;
-use super::resume::{self, Return};
+use super::resume::{self, NotFound, Return};
 use super::seat::Seat;
 use super::websocket;
 use crate::session::{AudioMode, Opening};
 use crate::wire::{Dialect, SessionKind};
 use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::{Query, State};
+use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde::Deserialize;
@@ -20,6 +22,8 @@ use std::sync::Arc;
 
 /// When a refused client may try again.
 const RETRY_AFTER_SECONDS: &str = "5";
+/// For the log: the address without its query.
+const ROUTE: &str = "/v1/realtime";
 
 /// The query of the address. What is unknown is left alone: SDKs add their own.
 #[derive(Deserialize)]
@@ -37,15 +41,21 @@ pub(super) struct Params {
 pub(super) async fn upgrade(
     State(app): State<Arc<App>>,
     Query(params): Query<Params>,
+    Extension(client): Extension<Client>,
     headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
-    if let Some(key) = params.resume.as_deref().filter(|key| *key != resume::OPT_IN) {
-        return take_up(&app, &headers, ws, key, params.after.as_deref());
+    // In the address it may end up in somebody's log.
+    let ticket = resume::ticket(&headers).or_else(|| {
+        let key = params.resume.as_deref().filter(|key| *key != resume::OPT_IN)?;
+        Some((key.to_owned(), params.after.clone().unwrap_or_default()))
+    });
+    if let Some((key, after)) = ticket {
+        return take_up(&app, client, &headers, ws, &key, &after);
     }
-    let caller = match auth::caller(&app, &headers) {
+    let caller = match auth::caller(&app, client, &headers) {
         Ok(caller) => caller,
-        Err(refusal) => return turn_away(&app, ws, refusal.into()),
+        Err(refusal) => return refuse(&app, client, ws, refusal),
     };
     let mode = match params.audio.as_deref() {
         None => AudioMode::Events,
@@ -66,45 +76,76 @@ pub(super) async fn upgrade(
             return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
         }
     };
-    let settings = match caller {
-        Caller::Trusted => None,
-        Caller::Guest(settings) => settings,
-    };
     let mut opening = Opening {
         mode,
         dialect: Dialect { beta: asks_for_beta(&headers), ..app.dialect() },
         model: params.model,
         intent,
-        settings,
+        settings: caller.settings,
         resume_key: None,
+        owner: caller.owner,
     };
-    let Some(permit) = app.admit() else {
-        app.setup.metrics.session_rejected();
-        let message = "Every session of this server is taken. Try again soon.";
-        let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_full", message);
-        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
-        return response;
+    let place = match app.admit(caller.owner, client) {
+        Ok(place) => place,
+        Err(full) => return no_place(&app, client, full),
     };
     let registered = params.resume.is_some().then(|| {
-        let (key, registered) = resume::register(&app, &headers);
+        let (key, registered) = resume::register(&app, caller.owner, &headers);
         opening.resume_key = Some(key);
         registered
     });
     let tasks = app.setup.tasks.clone();
     upgrade_of(ws).on_upgrade(move |socket| {
-        tasks.track_future(async move { Seat::new(app, opening, permit, registered).run(socket).await })
+        tasks.track_future(async move { Seat::new(app, opening, place, registered).run(socket).await })
     })
 }
 
+/// Why there is no session for a client whose key is right.
+fn no_place(app: &App, client: Client, full: NoPlace) -> Response {
+    app.setup.metrics.session_rejected();
+    let (status, code, message) = match full {
+        NoPlace::Server => {
+            (StatusCode::SERVICE_UNAVAILABLE, "server_full", "Every session of this server is taken. Try again soon.")
+        }
+        NoPlace::Key => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limit_exceeded",
+            "Your API key has as many sessions as it may (server.max_sessions_per_key). Try again when one has ended.",
+        ),
+        NoPlace::Address => (
+            StatusCode::TOO_MANY_REQUESTS,
+            "rate_limit_exceeded",
+            "Your address has as many sessions as it may (server.max_sessions_per_address). Try again when one has ended.",
+        ),
+    };
+    if full != NoPlace::Server {
+        app.security.refused(client, ROUTE, status.as_u16(), "too many sessions");
+    }
+    let mut response = refused(status, code, message);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    response
+}
+
 /// Brings a client back to its session.
-fn take_up(app: &Arc<App>, headers: &HeaderMap, ws: WebSocketUpgrade, key: &str, after: Option<&str>) -> Response {
-    let Some(after) = after.and_then(|after| after.parse().ok()) else {
+fn take_up(
+    app: &Arc<App>,
+    client: Client,
+    headers: &HeaderMap,
+    ws: WebSocketUpgrade,
+    key: &str,
+    after: &str,
+) -> Response {
+    let Ok(after) = after.parse() else {
         let message = "'resume' needs 'after': the number of the last event received, counted from 1; 0 for none.";
         return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
     };
-    let way = match resume::find(app, headers, key) {
+    let way = match resume::find(app, client, headers, key) {
         Ok(way) => way,
-        Err(why) => return turn_away(app, ws, why),
+        Err(NotFound::Refused(refusal)) => return refuse(app, client, ws, refusal),
+        Err(NotFound::Unknown(why)) => {
+            app.security.refused(client, ROUTE, 101, "no such session to resume");
+            return turn_away(app, ws, why);
+        }
     };
     let tasks = app.setup.tasks.clone();
     upgrade_of(ws).on_upgrade(move |socket| {
@@ -113,6 +154,15 @@ fn take_up(app: &Arc<App>, headers: &HeaderMap, ws: WebSocketUpgrade, key: &str,
             let _ = way.try_send(Return { socket, after });
         })
     })
+}
+
+/// A client whose key is missing or wrong; one that has tried too many is told before the upgrade.
+fn refuse(app: &Arc<App>, client: Client, ws: WebSocketUpgrade, refusal: Refusal) -> Response {
+    auth::log(app, client, ROUTE, refusal);
+    match refusal {
+        Refusal::Throttled(wait) => auth::throttled(wait),
+        refusal => turn_away(app, ws, refusal.into()),
+    }
 }
 
 fn upgrade_of(ws: WebSocketUpgrade) -> WebSocketUpgrade {

@@ -4,7 +4,7 @@
 //! when the connection breaks, and waits for the next one, which `resume` sends here; every other ends with it. Dropping the
 //! seat ends the session and everything it started.
 
-use super::app::App;
+use super::app::{App, SessionPlace};
 use super::auth;
 use super::pulse::Pulse;
 use super::resume::{Registered, Return};
@@ -19,8 +19,9 @@ use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 /// How long what was said before a close may take to leave.
 const LAST_MESSAGES: Duration = Duration::from_secs(2);
@@ -36,7 +37,9 @@ pub(super) struct Seat {
     received: AtomicU64,
     /// Over all connections: what an earlier one left to be worked on counts.
     budget: Arc<Semaphore>,
-    _permit: OwnedSemaphorePermit,
+    /// Cancelled when the API key is not valid any more.
+    revoked: CancellationToken,
+    _place: SessionPlace,
     _counted: ActiveSession,
 }
 
@@ -50,18 +53,14 @@ enum Ended {
 
 impl Seat {
     /// Opens the session.
-    pub(super) fn new(
-        app: Arc<App>,
-        opening: Opening,
-        permit: OwnedSemaphorePermit,
-        registered: Option<Registered>,
-    ) -> Self {
+    pub(super) fn new(app: Arc<App>, opening: Opening, place: SessionPlace, registered: Option<Registered>) -> Self {
         let counted = app.setup.metrics.session();
         let (mode, dialect) = (opening.mode, opening.dialect);
+        let revoked = app.access.lease(opening.owner);
         let handle = app.setup().open(opening);
         app.sessions.insert(handle.id.clone(), mode);
         let (received, budget) = (AtomicU64::new(0), App::session_budget());
-        Self { app, handle, mode, dialect, registered, received, budget, _permit: permit, _counted: counted }
+        Self { app, handle, mode, dialect, registered, received, budget, revoked, _place: place, _counted: counted }
     }
 
     /// Serves the session to its end.
@@ -110,6 +109,7 @@ impl Seat {
             next = timeout_at(until, registered.returns.recv()) => next.ok().flatten(),
             () = self.handle.egress.closed() => None,
             () = self.app.kill.cancelled() => None,
+            () = self.revoked.cancelled() => None,
         }
     }
 
@@ -117,7 +117,7 @@ impl Seat {
     async fn serve(&mut self, socket: WebSocket, after: Option<u64>) -> Ended {
         let _counted = self.app.connected();
         let (mut sink, mut stream) = socket.split();
-        let Self { app, handle, dialect, registered, received, budget, .. } = self;
+        let Self { app, handle, dialect, registered, received, budget, revoked, .. } = self;
         if let Some(after) = after {
             let notice = SessionNotice::Resumed { after, received: received.load(Ordering::Relaxed) };
             let text = encode_notice(&notice, &IdMint::new(rand::random()).next("event"));
@@ -136,7 +136,11 @@ impl Seat {
                 let _ = timeout(CLOSING, sink.send(close(1001, "the server is going away"))).await;
                 End::Over
             }
-            next = come_back(registered) => {
+            () = revoked.cancelled() => {
+                let _ = timeout(CLOSING, sink.send(close(1008, "the API key of this session is not valid any more"))).await;
+                End::Over
+            }
+            next = come_back(app, handle, registered) => {
                 let _ = timeout(CLOSING, sink.send(close(1001, "the session goes on on another connection"))).await;
                 return Ended::Replaced(Box::new(next));
             }
@@ -150,16 +154,22 @@ impl Seat {
     }
 }
 
-/// The client's next connection; never where it may not come.
-async fn come_back(registered: &mut Option<Registered>) -> Return {
-    let next = match registered {
-        Some(registered) => registered.returns.recv().await,
-        None => None,
-    };
-    match next {
-        Some(next) => next,
-        None => std::future::pending().await,
+/// The client's next connection, which can go on from where it says it is; never where it may not come. One that cannot is
+/// told so, and the connection that stands is left alone.
+async fn come_back(app: &Arc<App>, handle: &Handle, registered: &mut Option<Registered>) -> Return {
+    while let Some(registered) = registered
+        && let Some(next) = registered.returns.recv().await
+    {
+        let Err(error) = handle.egress.may_attach(next.after) else { return next };
+        // Of a crowd of them some are just dropped.
+        if let Some(place) = app.turn_away() {
+            app.setup.tasks.spawn(async move {
+                auth::turn_away(next.socket, super::resume::refusal(error.to_string())).await;
+                drop(place);
+            });
+        }
     }
+    std::future::pending().await
 }
 
 /// The library answers and awaits the other side's close while it is read.

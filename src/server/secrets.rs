@@ -7,13 +7,16 @@
 //! expired; nothing here logs a key.
 
 use super::app::App;
+use super::auth::{Caller, Identity, seconds as retry_after};
+use super::client::Client;
 use super::guard::refused;
 use super::keys::{self, Digest};
+use crate::units::KeyId;
 use crate::wire::{ClientEvent, Dialect, ServerEvent, SessionUpdate, WireError};
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{self, FromRequest, State};
-use axum::http::StatusCode;
+use axum::extract::{self, Extension, FromRequest, State};
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -25,9 +28,14 @@ use tokio::time::{Instant, timeout};
 
 /// What these keys begin with, as the protocol's clients expect.
 pub(super) const PREFIX: &str = "ek_";
-/// Keys alive at once; one more is refused with 429.
+/// Keys alive at once, and bytes of the settings they are bound to, as they were sent.
 const MAX_SECRETS: usize = 1_024;
-/// The largest settings a key may be bound to: 1024 of them are 128 MiB.
+const MAX_BYTES: usize = 64 << 20;
+/// One API key has at least one share of so many of both, where there are that many keys; one key alone has all.
+const SHARES: usize = 4;
+/// Bytes of a key beside its settings.
+const OVERHEAD: usize = 128;
+/// The largest settings a key may be bound to.
 pub(super) const MAX_BODY_BYTES: usize = 128 * 1024;
 /// How long a key lives: the protocol's default and bounds.
 const DEFAULT_SECONDS: u64 = 600;
@@ -35,46 +43,95 @@ const SECONDS: std::ops::RangeInclusive<u64> = 10..=7_200;
 /// How long the body of a request may take to come.
 const BODY: Duration = Duration::from_secs(10);
 
-/// The keys that live.
+/// The keys that live, the oldest first.
 #[derive(Default)]
 pub(super) struct Secrets(Mutex<Vec<Secret>>);
 
 struct Secret {
     digest: Digest,
     expires: Instant,
-    settings: Option<Arc<SessionUpdate>>,
+    /// The API key that made it.
+    owner: Option<KeyId>,
+    settings: Option<Settings>,
 }
 
-/// There are [`MAX_SECRETS`] already.
+/// A session's settings as they were sent, and accepted. They are read again for each session: as text they take what they
+/// weigh.
+#[derive(Clone)]
+struct Settings {
+    text: Arc<str>,
+    dialect: Dialect,
+}
+
+impl Secret {
+    fn bytes(&self) -> usize {
+        OVERHEAD + self.settings.as_ref().map_or(0, |settings| settings.text.len())
+    }
+}
+
+/// The API key has as many of these keys as it may, and one fewer after this time.
 #[derive(Debug)]
-struct Full;
+struct Full(Duration);
 
 impl Secrets {
-    /// Makes a key that opens sessions with these settings for `life`.
-    fn make(&self, settings: Option<SessionUpdate>, life: Duration) -> Result<String, Full> {
+    /// Makes a key of `owner`'s that opens sessions with these settings for `life`. `n_owners`: among how many API keys the
+    /// store is shared. Where it is full, the oldest key of the one who has most goes.
+    fn make(
+        &self,
+        owner: Option<KeyId>,
+        n_owners: usize,
+        settings: Option<Settings>,
+        life: Duration,
+    ) -> Result<String, Full> {
         let now = Instant::now();
         let key = keys::make(PREFIX);
+        let secret = Secret { digest: keys::digest(&key), expires: now + life, owner, settings };
         let mut secrets = self.0.lock().expect("no panic while locked");
         secrets.retain(|secret| secret.expires > now);
-        if secrets.len() >= MAX_SECRETS {
-            return Err(Full);
+        let shares = n_owners.clamp(1, SHARES);
+        let held = |secrets: &[Secret], owner| {
+            let own = secrets.iter().filter(|secret| secret.owner == owner);
+            own.fold((0, 0), |(n, bytes), secret| (n + 1, bytes + secret.bytes()))
+        };
+        let (n, bytes) = held(&secrets, owner);
+        if n >= MAX_SECRETS / shares || bytes + secret.bytes() > MAX_BYTES / shares {
+            let next = secrets.iter().filter(|secret| secret.owner == owner).map(|secret| secret.expires).min();
+            return Err(Full(next.map_or(life, |next| next - now)));
         }
-        let settings = settings.map(Arc::new);
-        secrets.push(Secret { digest: keys::digest(&key), expires: now + life, settings });
+        while secrets.len() >= MAX_SECRETS
+            || secrets.iter().map(Secret::bytes).sum::<usize>() + secret.bytes() > MAX_BYTES
+        {
+            let greediest = secrets.iter().map(|secret| secret.owner).max_by_key(|owner| held(&secrets, *owner).1);
+            let oldest = secrets.iter().position(|secret| Some(secret.owner) == greediest);
+            secrets.remove(oldest.unwrap_or(0));
+        }
+        secrets.push(secret);
         Ok(key)
     }
 
-    /// What `key` is bound to; `None` when it is unknown or has expired. Looks at every key, whichever fits.
-    pub(super) fn find(&self, key: &str) -> Option<Option<Arc<SessionUpdate>>> {
+    /// Whom `key` stands for; `None` when it is unknown or has expired. Looks at every key, whichever fits.
+    pub(super) fn find(&self, key: &str) -> Option<Caller> {
         let (now, digest) = (Instant::now(), keys::digest(key));
-        let secrets = self.0.lock().expect("no panic while locked");
         let mut found = None;
-        for secret in secrets.iter() {
+        for secret in self.0.lock().expect("no panic while locked").iter() {
             if bool::from(secret.digest.ct_eq(&digest)) && secret.expires > now {
-                found = Some(secret.settings.clone());
+                found = Some((secret.owner, secret.settings.clone()));
             }
         }
-        found
+        let (owner, settings) = found?;
+        let settings = settings.map(|Settings { text, dialect }| read_settings(&text, dialect)).transpose();
+        let settings = settings.inspect_err(|error| {
+            tracing::error!(
+                code = error.code,
+                "the settings of a short-lived key were accepted and cannot be read again"
+            );
+        });
+        Some(Caller { owner, settings: settings.ok()?.map(Arc::new) })
+    }
+
+    /// Keeps those only whose API key is such.
+    pub(super) fn retain(&self, such: impl Fn(Option<KeyId>) -> bool) {
+        self.0.lock().expect("no panic while locked").retain(|secret| such(secret.owner));
     }
 }
 
@@ -95,9 +152,14 @@ struct ExpiresAfter {
 }
 
 /// The handler. Answers `{value, expires_at, session}`; the session is the whole effective one.
-pub(super) async fn create(State(app): State<Arc<App>>, request: extract::Request) -> Response {
+pub(super) async fn create(
+    State(app): State<Arc<App>>,
+    identity: Identity,
+    Extension(client): Extension<Client>,
+    request: extract::Request,
+) -> Response {
     let dialect = app.dialect();
-    match made(&app, request, dialect, read).await {
+    match made(&app, (identity, client), request, dialect, read).await {
         Ok(Made { value, expires_at, session }) => {
             Json(json!({"value": value, "expires_at": expires_at, "session": session})).into_response()
         }
@@ -107,9 +169,14 @@ pub(super) async fn create(State(app): State<Arc<App>>, request: extract::Reques
 
 /// The handler of the names before GA, `POST /v1/realtime/sessions`: the body is the flat session itself, and the answer
 /// the whole one with `client_secret: {value, expires_at}` in it. Its sessions speak the names their connection asks for.
-pub(super) async fn create_flat(State(app): State<Arc<App>>, request: extract::Request) -> Response {
+pub(super) async fn create_flat(
+    State(app): State<Arc<App>>,
+    identity: Identity,
+    Extension(client): Extension<Client>,
+    request: extract::Request,
+) -> Response {
     let dialect = Dialect { beta: true, ..app.dialect() };
-    match made(&app, request, dialect, read_flat).await {
+    match made(&app, (identity, client), request, dialect, read_flat).await {
         Ok(Made { value, expires_at, mut session }) => {
             session["client_secret"] = json!({"value": value, "expires_at": expires_at});
             Json(session).into_response()
@@ -127,18 +194,26 @@ struct Made {
     session: Value,
 }
 
-/// A request's wishes: seconds to live, and the settings.
-type Wishes = (u64, Option<SessionUpdate>);
+/// A request's wishes: seconds to live, and the settings, as they are read and as they were sent.
+type Wishes = (u64, Option<(SessionUpdate, Arc<str>)>);
 type Reader = fn(&[u8], Dialect) -> Result<Wishes, WireError>;
 
-async fn made(app: &App, request: extract::Request, dialect: Dialect, read: Reader) -> Result<Made, Response> {
+async fn made(
+    app: &App,
+    (identity, client): (Identity, Client),
+    request: extract::Request,
+    dialect: Dialect,
+    read: Reader,
+) -> Result<Made, Response> {
+    let route = request.uri().path().to_owned();
     let body = timeout(BODY, Bytes::from_request(request, &())).await;
     let body = body.map_err(|_| {
         refused(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The body of the request took too long to come.")
     })?;
     let body = body.map_err(IntoResponse::into_response)?;
     let wishes = read(&body, dialect).and_then(|(seconds, settings)| {
-        let session = app.setup.describe(settings.as_ref())?;
+        let session = app.setup.describe(settings.as_ref().map(|(settings, _)| settings))?;
+        let settings = settings.map(|(_, text)| Settings { text, dialect });
         Ok((seconds, settings, ServerEvent::SessionCreated { session: Box::new(session) }))
     });
     let (seconds, settings, created) = wishes.map_err(|error| {
@@ -149,10 +224,15 @@ async fn made(app: &App, request: extract::Request, dialect: Dialect, read: Read
         }
         (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response()
     })?;
-    let value = app.secrets.make(settings, Duration::from_secs(seconds)).map_err(|Full| {
-        let message = "There are too many client secrets alive. Try again when some have expired.";
-        refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)
+    let n_owners = app.access.keys().n_keys();
+    let made = app.secrets.make(identity.owner, n_owners, settings, Duration::from_secs(seconds));
+    let value = made.map_err(|Full(wait)| {
+        let message = "Your API key has as many client secrets alive as it may. Try again when some have expired.";
+        let mut response = refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+        response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
+        response
     })?;
+    app.security.act(client, &route, identity.owner, "a short-lived key was made");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     Ok(Made { value, expires_at: now + seconds, session: shown(dialect, &created, "session") })
 }
@@ -225,8 +305,12 @@ fn seconds(after: Option<ExpiresAfter>) -> Result<u64, WireError> {
     Err(WireError::invalid(code, message, Some("expires_after.seconds")))
 }
 
-/// The session's settings, read as those of a `session.update` would be.
-fn settings(session: &str, dialect: Dialect) -> Result<SessionUpdate, WireError> {
+/// The session's settings, read as those of a `session.update` would be, and their text.
+fn settings(session: &str, dialect: Dialect) -> Result<(SessionUpdate, Arc<str>), WireError> {
+    Ok((read_settings(session, dialect)?, session.into()))
+}
+
+fn read_settings(session: &str, dialect: Dialect) -> Result<SessionUpdate, WireError> {
     let update = format!(r#"{{"type":"session.update","session":{session}}}"#);
     match dialect.parse(&update)?.event {
         ClientEvent::SessionUpdate(update) => Ok(*update),
@@ -235,49 +319,5 @@ fn settings(session: &str, dialect: Dialect) -> Result<SessionUpdate, WireError>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn a_key_opens_until_it_expires() {
-        let secrets = Secrets::default();
-        let settings = settings(r#"{"type":"realtime","instructions":"Be brief."}"#, Dialect::default()).unwrap();
-        let key = secrets.make(Some(settings), Duration::from_secs(10)).unwrap();
-        assert!(key.starts_with("ek_") && key.len() == 67, "{key}");
-        let bound = secrets.find(&key).unwrap().unwrap();
-        assert_eq!(bound.instructions.as_deref(), Some("Be brief."));
-        assert!(secrets.find("ek_other").is_none());
-        tokio::time::advance(Duration::from_secs(10)).await;
-        assert!(secrets.find(&key).is_none());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_store_is_bounded_and_forgets_what_expired() {
-        let secrets = Secrets::default();
-        for _ in 0..MAX_SECRETS {
-            secrets.make(None, Duration::from_secs(10)).unwrap();
-        }
-        assert!(secrets.make(None, Duration::from_secs(10)).is_err());
-        tokio::time::advance(Duration::from_secs(10)).await;
-        secrets.make(None, Duration::from_secs(10)).unwrap();
-        assert_eq!(secrets.0.lock().unwrap().len(), 1);
-    }
-
-    #[test]
-    fn wishes_are_judged() {
-        let check = |body: &str, code: &str, param: Option<&str>| {
-            let error = read(body.as_bytes(), Dialect::default()).unwrap_err();
-            assert_eq!((error.code, error.param.as_deref()), (Some(code), param), "{body}");
-        };
-        check("{", "invalid_json", None);
-        check("[]", "invalid_json", None);
-        check(r#"{"expires_after":{"seconds":9}}"#, "integer_below_min_value", Some("expires_after.seconds"));
-        check(r#"{"expires_after":{"seconds":7201}}"#, "integer_above_max_value", Some("expires_after.seconds"));
-        check(r#"{"expires_after":{"anchor":"now"}}"#, "invalid_value", Some("expires_after.anchor"));
-        check(r#"{"session":{"type":"realtime","x":1}}"#, "unknown_parameter", Some("session.x"));
-        check(r#"{"session":3}"#, "invalid_type", Some("session"));
-        let read = |body: &[u8]| read(body, Dialect::default()).unwrap();
-        assert_eq!(read(b""), (600, None));
-        assert_eq!(read(br#"{"expires_after":{"anchor":"created_at","seconds":7200}}"#).0, 7_200);
-    }
-}
+#[path = "secrets_tests.rs"]
+mod tests;

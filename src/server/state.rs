@@ -4,7 +4,9 @@
 //! the system does not give is null.
 
 use super::app::App;
+use super::auth::Identity;
 use super::process;
+use crate::session::Viewer;
 use axum::Json;
 use axum::extract::State as Shared;
 use serde::Serialize;
@@ -21,9 +23,9 @@ pub(super) struct State {
     /// What waits, by the queue's name.
     queues: BTreeMap<&'static str, usize>,
     engines: BTreeMap<&'static str, String>,
-    process: process::Usage,
+    process: Option<process::Usage>,
     gpu: Option<Vec<crate::telemetry::gpu::Card>>,
-    counters: Counters,
+    counters: Option<Counters>,
 }
 
 #[derive(Serialize)]
@@ -38,34 +40,39 @@ struct Counters {
 }
 
 /// The handler.
-pub(super) async fn state(Shared(app): Shared<Arc<App>>) -> Json<State> {
-    Json(snapshot(&app).await)
+pub(super) async fn state(Shared(app): Shared<Arc<App>>, identity: Identity) -> Json<State> {
+    Json(snapshot(&app, identity).await)
 }
 
-/// Now.
-pub(super) async fn snapshot(app: &App) -> State {
+/// Now, as far as the caller may know it.
+pub(super) async fn snapshot(app: &App, identity: Identity) -> State {
+    let all = identity.viewer == Viewer::All;
+    let own = identity.owner.map_or(0, |owner| app.sessions_of(owner));
     let setup = app.setup();
     let engines = &setup.engines;
     let totals = app.setup.metrics.totals();
     State {
         at: format!("{:.3}", jiff::Timestamp::now()),
-        sessions: app.sessions.len(),
+        sessions: if all { app.sessions.len() } else { own },
         max_sessions: app.config.max_sessions,
-        connections: app.connections(),
-        queues: BTreeMap::from([
-            ("stt_waiting", engines.stt.waiting()),
-            ("tts_waiting", engines.tts.waiting()),
-            ("inbound_kib", app.inbound_kib()),
-        ]),
+        connections: if all { app.connections() } else { own },
+        queues: match all {
+            true => BTreeMap::from([
+                ("stt_waiting", engines.stt.waiting()),
+                ("tts_waiting", engines.tts.waiting()),
+                ("inbound_kib", app.inbound_kib()),
+            ]),
+            false => BTreeMap::new(),
+        },
         engines: BTreeMap::from([
             ("vad", engines.vad.name().into()),
             ("stt", engines.stt.name().into()),
             ("llm", engines.llm.name().into()),
             ("tts", engines.tts.name().into()),
         ]),
-        process: app.process.usage(),
-        gpu: app.gpus.read().await,
-        counters: Counters {
+        process: all.then(|| app.process.usage()),
+        gpu: if all { app.gpus.read().await } else { None },
+        counters: all.then(|| Counters {
             turns: totals.turns,
             responses: totals.responses,
             errors: totals.errors,
@@ -73,6 +80,6 @@ pub(super) async fn snapshot(app: &App) -> State {
             guesses: totals.guesses,
             guesses_confirmed: totals.guesses_confirmed,
             guess_wasted_seconds: totals.guess_wasted.as_secs_f64(),
-        },
+        }),
     }
 }

@@ -1,28 +1,13 @@
-//! TLS by rustls: the certificate, from files or made for trying out, and a listener that shakes hands.
+//! TLS by rustls: the certificate, from files or made for trying out.
 //!
-//! `cli` makes a [`Tls`] before the server listens; [`super::serve`] wraps its listener in it. Handshakes go on side by side,
-//! bounded in number and time, so that a silent client keeps nobody waiting. Private keys are never logged.
+//! `cli` makes a [`Tls`] before the server listens, and another when it is told to read the files again;
+//! [`super::accepting`] shakes hands with it. Private keys are never logged.
 
 use crate::config::ServerConfig;
-use axum::serve::Listener;
-use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
-
-/// Handshakes under way; while there are so many, no more connections are accepted.
-const MAX_HANDSHAKES: usize = 256;
-/// How long one may take.
-const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// A certificate with its key, ready to serve.
 #[derive(Clone)]
@@ -95,52 +80,9 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Speaks TLS on `tcp`.
-    pub(super) fn listen(self, tcp: TcpListener) -> TlsListener {
-        TlsListener { tcp, acceptor: TlsAcceptor::from(self.0), handshakes: FuturesUnordered::new() }
-    }
-}
-
-type Shaken = Option<(TlsStream<TcpStream>, SocketAddr)>;
-
-/// A listener whose connections have shaken hands.
-pub(super) struct TlsListener {
-    tcp: TcpListener,
-    acceptor: TlsAcceptor,
-    handshakes: FuturesUnordered<BoxFuture<'static, Shaken>>,
-}
-
-impl Listener for TlsListener {
-    type Io = TlsStream<TcpStream>;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
-        loop {
-            tokio::select! {
-                Some(shaken) = self.handshakes.next() => if let Some(connection) = shaken {
-                    return connection;
-                },
-                (stream, address) = Listener::accept(&mut self.tcp), if self.handshakes.len() < MAX_HANDSHAKES => {
-                    super::without_delay(&stream);
-                    self.handshakes.push(Box::pin(shake(self.acceptor.clone(), stream, address)));
-                }
-            }
-        }
-    }
-
-    fn local_addr(&self) -> std::io::Result<Self::Addr> {
-        self.tcp.local_addr()
-    }
-}
-
-async fn shake(acceptor: TlsAcceptor, stream: TcpStream, address: SocketAddr) -> Shaken {
-    match timeout(HANDSHAKE, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => Some((stream, address)),
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "a client did not shake hands");
-            None
-        }
-        Err(_) => None,
+    /// What a handshake is made with.
+    pub(super) fn server(&self) -> Arc<rustls::ServerConfig> {
+        self.0.clone()
     }
 }
 

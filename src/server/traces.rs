@@ -5,7 +5,7 @@
 //! slow or gone costs the conversations nothing: what does not fit into the journal's queue is counted and said. No words
 //! of a turn leave by it.
 
-use crate::session::{Journal, News, Status, TurnRecord};
+use crate::session::{Journal, News, Status, TurnRecord, Viewer};
 use async_trait::async_trait;
 use bytes::Bytes;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status as SpanStatus, TraceFlags, TraceId, TraceState};
@@ -60,7 +60,7 @@ impl Traces {
 
     /// Sends turns as they settle, until `done`; what has settled by then is still sent.
     pub(super) async fn run(self, journal: &Journal, done: CancellationToken) {
-        let (_, mut listening) = journal.listen(None);
+        let (_, _, mut listening) = journal.listen(Viewer::All, None);
         loop {
             let mut spans = Vec::new();
             let is_last = tokio::select! {

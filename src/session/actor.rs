@@ -101,6 +101,7 @@ impl Actor {
         let clock = Instant::now();
         let begins = Begins {
             session: id.clone(),
+            owner: opening.owner,
             at: SystemTime::now(),
             seed: seed ^ 0x7475_726e,
             may_report: mode != AudioMode::Events,

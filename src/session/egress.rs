@@ -239,6 +239,11 @@ impl Egress {
         Ok(())
     }
 
+    /// Whether [`Egress::attach`] would succeed now; changes nothing.
+    pub fn may_attach(&self, after: u64) -> Result<(), ResumeError> {
+        self.lock().retained.as_ref().ok_or(ResumeError::NotKept)?.may_rewind(after)
+    }
+
     /// The client has got everything up to this number.
     pub fn answered(&self, number: u64) {
         if let Some(retained) = &mut self.lock().retained {

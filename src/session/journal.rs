@@ -5,6 +5,7 @@
 //! the hub may keep them.
 
 use super::timeline::{EngineNames, TurnRecord};
+use crate::units::KeyId;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use tokio::sync::broadcast;
@@ -44,8 +45,42 @@ pub enum News {
     Missed(u64),
 }
 
+/// Whose turns somebody may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Viewer {
+    /// Everybody's.
+    All,
+    /// Those of one API key's sessions.
+    Key(KeyId),
+    /// Nobody's.
+    Nobody,
+}
+
+impl Viewer {
+    /// Whether this turn is one of them.
+    pub fn sees(self, turn: &TurnRecord) -> bool {
+        match self {
+            Self::All => true,
+            Self::Key(key) => turn.owner == Some(key),
+            Self::Nobody => false,
+        }
+    }
+}
+
+/// Some of the turns.
+#[derive(Debug)]
+pub struct Page {
+    /// The newest first.
+    pub turns: Vec<Arc<TurnRecord>>,
+    /// Whether there are older ones.
+    pub has_more: bool,
+}
+
 /// Somebody who listens.
-pub struct Listening(broadcast::Receiver<Entry>);
+pub struct Listening {
+    news: broadcast::Receiver<Entry>,
+    viewer: Viewer,
+}
 
 impl Journal {
     /// An empty one that keeps so many turns, at least 1, with their words or without.
@@ -98,35 +133,57 @@ impl Journal {
 
     /// At most `limit` turns, of one session or of all, the newest first.
     pub fn latest(&self, limit: usize, session: Option<&str>) -> Vec<Arc<TurnRecord>> {
-        let ring = self.ring.lock().expect("no panic while locked");
-        let wanted = |entry: &&Entry| session.is_none_or(|session| entry.record.session_id.as_str() == session);
-        ring.entries.iter().rev().filter(wanted).take(limit).map(|entry| entry.record.clone()).collect()
+        self.page(Viewer::All, session, None, limit).turns
     }
 
-    /// The turn of this name.
-    pub fn find(&self, id: &str) -> Option<Arc<TurnRecord>> {
+    /// At most `limit` of the turns that `viewer` may see, of one session or of all, the newest first. `before`: those
+    /// that began before the turn of this id; none where that is not kept any more, because then no older one is.
+    pub fn page(&self, viewer: Viewer, session: Option<&str>, before: Option<&str>, limit: usize) -> Page {
         let ring = self.ring.lock().expect("no panic while locked");
-        ring.entries.iter().rev().find(|entry| entry.record.id == id).map(|entry| entry.record.clone())
+        let end = match before {
+            None => ring.entries.len(),
+            Some(id) => ring.entries.iter().rposition(|entry| entry.record.id == id).unwrap_or(0),
+        };
+        let of_session = |entry: &&Entry| session.is_none_or(|session| entry.record.session_id.as_str() == session);
+        let mut wanted = ring.entries.range(..end).rev().filter(of_session).filter(|entry| viewer.sees(&entry.record));
+        let turns = wanted.by_ref().take(limit).map(|entry| entry.record.clone()).collect();
+        Page { turns, has_more: wanted.next().is_some() }
     }
 
-    /// All that changes from now on, and what has changed since the number `after`, in order.
-    pub fn listen(&self, after: Option<u64>) -> (Vec<Entry>, Listening) {
+    /// The turn of this name, where `viewer` may see it.
+    pub fn find(&self, viewer: Viewer, id: &str) -> Option<Arc<TurnRecord>> {
         let ring = self.ring.lock().expect("no panic while locked");
-        let news = self.news.subscribe();
-        let Some(after) = after else { return (Vec::new(), Listening(news)) };
-        let mut since: Vec<Entry> = ring.entries.iter().filter(|entry| entry.seq > after).cloned().collect();
+        let found = ring.entries.iter().rev().find(|entry| entry.record.id == id)?;
+        viewer.sees(&found.record).then(|| found.record.clone())
+    }
+
+    /// All that changes from now on, and what has changed since the number `after` that `viewer` may see, in order. The
+    /// listener is told of at most as many old changes as may wait for it; how many were left out is the second value.
+    pub fn listen(&self, viewer: Viewer, after: Option<u64>) -> (Vec<Entry>, u64, Listening) {
+        let ring = self.ring.lock().expect("no panic while locked");
+        let listening = Listening { news: self.news.subscribe(), viewer };
+        let Some(after) = after else { return (Vec::new(), 0, listening) };
+        let is_news = |entry: &&Entry| entry.seq > after && viewer.sees(&entry.record);
+        let mut since: Vec<Entry> = ring.entries.iter().filter(is_news).cloned().collect();
+        drop(ring);
         since.sort_by_key(|entry| entry.seq);
-        (since, Listening(news))
+        let n_left_out = since.len().saturating_sub(NEWS);
+        since.drain(..n_left_out);
+        (since, n_left_out as u64, listening)
     }
 }
 
 impl Listening {
-    /// The next news; `None` when the journal is gone.
+    /// The next news of a turn that the listener may see; `None` when the journal is gone. Cancel safe. What was missed
+    /// may have been others' changes.
     pub async fn next(&mut self) -> Option<News> {
-        match self.0.recv().await {
-            Ok(entry) => Some(News::Changed(entry)),
-            Err(broadcast::error::RecvError::Lagged(n)) => Some(News::Missed(n)),
-            Err(broadcast::error::RecvError::Closed) => None,
+        loop {
+            match self.news.recv().await {
+                Ok(entry) if self.viewer.sees(&entry.record) => return Some(News::Changed(entry)),
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(n)) => return Some(News::Missed(n)),
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
         }
     }
 }

@@ -41,7 +41,7 @@ pub use config::{SessionConfig, SpeculationConfig};
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use engines::Engines;
 pub use inbound::{Inbound, Share};
-pub use journal::{Entry, Journal, Listening, News};
+pub use journal::{Entry, Journal, Listening, News, Page, Viewer};
 pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
 pub use setup::{AudioMode, Handle, Opening, Setup};
 pub use timeline::{

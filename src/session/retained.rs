@@ -100,14 +100,20 @@ impl Retained {
         }
     }
 
-    /// A new connection has everything up to `after`, and gets the rest again.
-    pub(super) fn rewind(&mut self, after: u64) -> Result<(), ResumeError> {
+    /// Whether a connection could go on behind `after`.
+    pub(super) fn may_rewind(&self, after: u64) -> Result<(), ResumeError> {
         if after > self.sent() {
             return Err(ResumeError::NotSent { after, sent: self.sent() });
         }
         if after < self.answered {
             return Err(ResumeError::LetGo { after, answered: self.answered });
         }
+        Ok(())
+    }
+
+    /// A new connection has everything up to `after`, and gets the rest again.
+    pub(super) fn rewind(&mut self, after: u64) -> Result<(), ResumeError> {
+        self.may_rewind(after)?;
         self.given = self.messages.len();
         self.answer(after);
         self.given = 0;

@@ -5,7 +5,7 @@ use super::{Close, Egress, Engines, Inbound, Journal, SessionConfig, Speculation
 use crate::mcp::{Mcp, McpConfig};
 use crate::telemetry::{Metrics, span};
 use crate::turn::TurnConfig;
-use crate::units::{IdMint, SessionId};
+use crate::units::{IdMint, KeyId, SessionId};
 use crate::wire::{Dialect, SessionKind, SessionUpdate};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +41,8 @@ pub struct Opening {
     pub settings: Option<Arc<SessionUpdate>>,
     /// The key by which the client can take the session up again after its connection broke; `None`: it did not ask.
     pub resume_key: Option<String>,
+    /// The API key the session belongs to; `None` where the hub has no keys.
+    pub owner: Option<KeyId>,
 }
 
 /// Messages of a client that wait for its actor. Each holds its share of the process-wide budget.

@@ -6,6 +6,6 @@ mod ids;
 mod pcm;
 mod time;
 
-pub use ids::{ConnectionId, IdMint, ItemId, ResponseId, SessionId, TurnId};
+pub use ids::{ConnectionId, IdMint, ItemId, KeyId, ResponseId, SessionId, TurnId};
 pub use pcm::{Pcm, to_sample};
 pub use time::{SampleRate, Samples, Timestamp};

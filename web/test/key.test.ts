@@ -11,6 +11,8 @@ describe('the key', () => {
   });
 
   it('travels by subprotocol and by header, and not at all where there is none', () => {
+    expect(protocols(null, { key: 'rk_1', nReceived: 7 })).toEqual(['realtime', 'antiphon-resume.rk_1.7']);
+    expect(protocols('k1', { key: 'rk_1', nReceived: 0 })).toEqual(['realtime', 'openai-insecure-api-key.k1', 'antiphon-resume.rk_1.0']);
     expect(protocols('k1')).toEqual(['realtime', 'openai-insecure-api-key.k1']);
     expect(authorization('k1')).toEqual({ Authorization: 'Bearer k1' });
     expect([protocols(null), authorization(null)]).toEqual([[], {}]);

@@ -43,8 +43,6 @@ describe('addresses', () => {
   it('follow the page, below any path and under https', () => {
     expect(socketUrl('opus', 'http://127.0.0.1:8080/?audio=opus')).toBe('ws://127.0.0.1:8080/v1/realtime?audio=opus&resume=1');
     expect(socketUrl('pcm16', 'https://example.org/voice/#x')).toBe('wss://example.org/voice/v1/realtime?audio=pcm16&resume=1');
-    const back = socketUrl('opus', 'http://h/', { key: 'rk_1', nReceived: 7 });
-    expect(back).toBe('ws://h/v1/realtime?audio=opus&resume=rk_1&after=7');
   });
 });
 

@@ -10,12 +10,15 @@ pub(super) use known::Models;
 
 use super::admin::{Admin, MayChange};
 use super::app::App;
+use super::auth::Identity;
+use super::client::Client;
 use super::guard::refused;
+use super::turns::{listener, reader};
 use crate::engines::{Served, Stock};
 use crate::registry::{Entry, OnDisk, RegistryError, Stage, on_disk, remove};
 use crate::telemetry::with_causes;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
@@ -23,6 +26,11 @@ use std::sync::Arc;
 
 /// `GET /api/models`: what serves each stage, what would be better, and all models.
 pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): MayChange) -> Response {
+    // Each looks at the disk.
+    let _place = match reader(&app).await {
+        Ok(place) => place,
+        Err(response) => return *response,
+    };
     let served = app.models.served();
     let Some(stock) = app.models.stock() else {
         return Json(json!({ "may_change": false, "stages": *served, "models": [] })).into_response();
@@ -103,29 +111,49 @@ fn offer<'a>(stock: &'a Stock, served: &Served) -> Option<&'a Entry> {
 }
 
 /// `POST /api/models/{name}/pull`, the name with or without a precision: 202, and the pull goes on by itself.
-pub(super) async fn pull(State(app): State<Arc<App>>, _: Admin, Path(name): Path<String>) -> Response {
+pub(super) async fn pull(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    identity: Identity,
+    Extension(client): Extension<Client>,
+    Path(name): Path<String>,
+) -> Response {
     let Some(stock) = app.models.stock() else { return none() };
     let wanted = match stock.catalog().find(&name) {
         Ok(wanted) => wanted,
         Err(error) => return failure(&error),
     };
     let (entry, variant) = (wanted.entry.clone(), wanted.variant().clone());
+    let model = entry.name.clone();
     match pulls::start(&app, stock, entry, variant) {
-        Ok(state) => (StatusCode::ACCEPTED, Json(state)).into_response(),
+        Ok(state) => {
+            app.security.act(client, &format!("/api/models/{model}/pull"), identity.owner, "a model is pulled");
+            (StatusCode::ACCEPTED, Json(state)).into_response()
+        }
         Err(response) => *response,
     }
 }
 
 /// `GET /api/models/{name}/pull`: its progress as server-sent events, to its end.
 pub(super) async fn progress(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {
+    let place = match listener(&app) {
+        Ok(place) => place,
+        Err(response) => return *response,
+    };
     match app.models.watch(&name) {
-        Some(state) => pulls::events(app, state),
+        Some(state) => pulls::events(app, state, place),
         None => refused(StatusCode::NOT_FOUND, "not_found", "This model was not pulled since the hub started."),
     }
 }
 
 /// `DELETE /api/models/{name}`, the name with or without a precision.
-pub(super) async fn delete(State(app): State<Arc<App>>, _: Admin, Path(name): Path<String>) -> Response {
+pub(super) async fn delete(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    identity: Identity,
+    Extension(client): Extension<Client>,
+    Path(name): Path<String>,
+) -> Response {
     let Some(stock) = app.models.stock() else { return none() };
     let removed = tokio::task::spawn_blocking(move || {
         let wanted = stock.catalog().find(&name)?;
@@ -137,6 +165,7 @@ pub(super) async fn delete(State(app): State<Arc<App>>, _: Admin, Path(name): Pa
     match removed.await {
         Ok(Ok((name, bytes))) => {
             app.models.forget(&name);
+            app.security.act(client, &format!("/api/models/{name}"), identity.owner, "a model was removed");
             Json(json!({ "bytes": bytes })).into_response()
         }
         Ok(Err(error)) => failure(&error),

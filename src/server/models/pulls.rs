@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, watch};
 
 /// Pulls under way at once; one more is answered 429.
 const MAX_PULLS: usize = 2;
@@ -189,12 +189,17 @@ fn settled(app: &App, entry: &Entry, variant: &Variant, standing: Standing) -> S
 }
 
 /// A pull's states as they come, the last one last.
-pub(super) fn events(app: Arc<App>, state: watch::Receiver<State>) -> Response {
-    Sse::new(stream(app, state)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response()
+pub(super) fn events(app: Arc<App>, state: watch::Receiver<State>, place: OwnedSemaphorePermit) -> Response {
+    Sse::new(stream(app, state, place)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response()
 }
 
-fn stream(app: Arc<App>, mut state: watch::Receiver<State>) -> impl Stream<Item = Result<Event, Infallible>> {
+fn stream(
+    app: Arc<App>,
+    mut state: watch::Receiver<State>,
+    place: OwnedSemaphorePermit,
+) -> impl Stream<Item = Result<Event, Infallible>> {
     async_stream::stream! {
+        let _place = place;
         loop {
             let now = state.borrow_and_update().clone();
             let last = now.is_last();

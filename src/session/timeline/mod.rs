@@ -22,7 +22,7 @@ use super::responding::Milestone;
 use crate::dialog::{Content, Dialog, Item, ItemKind, Role};
 use crate::telemetry::Metrics;
 use crate::turn::Decision;
-use crate::units::{IdMint, ItemId, ResponseId, SessionId, Timestamp, TurnId};
+use crate::units::{IdMint, ItemId, KeyId, ResponseId, SessionId, Timestamp, TurnId};
 use crate::wire::Endpointing;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -47,6 +47,8 @@ pub(super) struct Timeline {
 /// A session's beginning.
 pub(super) struct Begins {
     pub(super) session: SessionId,
+    /// The API key it was opened with.
+    pub(super) owner: Option<KeyId>,
     pub(super) at: SystemTime,
     /// For the turns' names.
     pub(super) seed: u64,
@@ -74,9 +76,9 @@ enum Cause {
 impl Timeline {
     /// Of a session that begins now.
     pub(super) fn new(begins: Begins, journal: Arc<Journal>, metrics: Metrics) -> Self {
-        let Begins { session, at, seed, may_report } = begins;
+        let Begins { session, owner, at, seed, may_report } = begins;
         let (engines, keeps_words) = (journal.engines(), journal.keeps_transcripts());
-        let frame = Frame { session, origin: at, engines, keeps_words, may_report };
+        let frame = Frame { session, owner, origin: at, engines, keeps_words, may_report };
         let (open, cause) = (VecDeque::new(), Cause::Nothing);
         Self { frame, ids: IdMint::new(seed), n_turns: 0, journal, metrics, open, cause }
     }

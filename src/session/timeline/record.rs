@@ -3,7 +3,7 @@
 //! [`super::turn`] makes it, the journal keeps it, `server` writes it as JSON. All times are milliseconds from the end of
 //! the user's speech (of a typed move: from the request), rounded to a microsecond; what did not happen is null.
 
-use crate::units::{ItemId, ResponseId, SessionId};
+use crate::units::{ItemId, KeyId, ResponseId, SessionId};
 use crate::wire::Endpointing;
 use serde::Serialize;
 use std::sync::Arc;
@@ -27,6 +27,9 @@ pub struct TurnRecord {
     /// The same, to reckon with.
     #[serde(skip)]
     pub origin: SystemTime,
+    /// The API key of the session; `None` where the hub has no keys. Never shown.
+    #[serde(skip)]
+    pub owner: Option<KeyId>,
     /// What kind of move it is.
     pub kind: Kind,
     /// How far it is.

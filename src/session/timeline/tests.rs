@@ -3,6 +3,7 @@
 use super::*;
 use crate::audio::codec::Format;
 use crate::dialog::{Listener, Memory, Modality, ResponseSettings, ResponseStatus, ResponseView, Settings, Truncation};
+use crate::session::Viewer;
 use crate::units::Samples;
 
 struct Rig {
@@ -16,7 +17,7 @@ const TURN: TurnId = TurnId(1);
 fn rig() -> Rig {
     let journal = Arc::new(Journal::new(10, true, EngineNames::default()));
     let timeline = Timeline::new(
-        Begins { session: "sess_1".into(), at: SystemTime::UNIX_EPOCH, seed: 1, may_report: false },
+        Begins { session: "sess_1".into(), owner: None, at: SystemTime::UNIX_EPOCH, seed: 1, may_report: false },
         journal.clone(),
         Metrics::new(),
     );
@@ -182,7 +183,7 @@ fn a_response_without_sound_is_settled_when_it_is_done() {
 #[test]
 fn a_listener_who_is_behind_is_told_so() {
     let Rig { journal, mut timeline, dialog } = rig();
-    let (since, mut listening) = journal.listen(None);
+    let (since, _, mut listening) = journal.listen(Viewer::All, None);
     assert!(since.is_empty());
     for n in 0..300 {
         let id = ResponseId::from(format!("resp_{n}"));

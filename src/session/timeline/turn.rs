@@ -8,7 +8,7 @@ use super::record::{
     EndOfTurn, EngineNames, HeardBy, Kind, StageRun, Status, Tokens, TurnAudio, TurnMarks, TurnRecord, TurnStage, Waits,
 };
 use crate::dialog::Dialog;
-use crate::units::{ItemId, ResponseId, SessionId, Timestamp, TurnId};
+use crate::units::{ItemId, KeyId, ResponseId, SessionId, Timestamp, TurnId};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -21,6 +21,8 @@ const LAST_REPORTS: Duration = Duration::from_secs(1);
 /// What all records of a session share.
 pub(super) struct Frame {
     pub(super) session: SessionId,
+    /// The API key it was opened with.
+    pub(super) owner: Option<KeyId>,
     /// When the session began.
     pub(super) origin: SystemTime,
     pub(super) engines: Arc<EngineNames>,
@@ -248,6 +250,7 @@ impl Turn {
             response_id: self.response.clone(),
             started_at: rfc3339(origin),
             origin,
+            owner: frame.owner,
             kind: self.kind,
             status: self.status,
             error: self.error.clone(),

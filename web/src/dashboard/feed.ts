@@ -5,11 +5,13 @@ import { backoffMs } from '../session/backoff';
 import { authorization, isKey, loadKey, saveKey } from '../session/key';
 import { type Book, type Entry, emptyBook, enter } from './data/book';
 import { type Message, SseReader } from './data/sse';
-import { stateFrom, turnFrom } from './data/turn';
+import { pageFrom, stateFrom, type Turn, turnFrom } from './data/turn';
 
 const ANSWER_MS = 5_000;
 /** The hub sends its state once a second; a line that is quiet for so long is dead. */
 const QUIET_MS = 8_000;
+/** Turns that are read when the line comes up; what a hub keeps beyond them is shown as it changes. */
+const MAX_TURNS = 1_000;
 /** The hub has as many listeners as it takes. */
 export const BUSY = 503;
 
@@ -104,15 +106,22 @@ export class Feed {
     return { kind: 'lost' };
   }
 
-  /** Reads all turns the hub has. Its status where it refuses. */
+  /** Reads all turns the hub has, up to a bound, page by page. Its status where it refuses. */
   async #list(abort: AbortController): Promise<number | null> {
-    const signal = AbortSignal.any([abort.signal, AbortSignal.timeout(ANSWER_MS)]);
-    const list = await this.#get('api/turns?limit=1000', abort, signal);
-    if (!list.ok) return list.status;
-    const { turns, capacity } = (await list.json()) as { turns?: unknown; capacity?: unknown };
-    const known = (Array.isArray(turns) ? turns : []).flatMap((body) => turnFrom(body) ?? []);
-    this.#enter({ kind: 'list', turns: known, capacity: typeof capacity === 'number' ? capacity : null });
-    return null;
+    const known: Turn[] = [];
+    let path = 'api/turns?limit=100';
+    for (;;) {
+      const signal = AbortSignal.any([abort.signal, AbortSignal.timeout(ANSWER_MS)]);
+      const answer = await this.#get(path, abort, signal);
+      if (!answer.ok) return answer.status;
+      const page = pageFrom(await answer.json());
+      known.push(...page.turns);
+      if (page.before === null || known.length >= MAX_TURNS) {
+        this.#enter({ kind: 'list', turns: known, capacity: page.capacity });
+        return null;
+      }
+      path = `api/turns?limit=100&before=${encodeURIComponent(page.before)}`;
+    }
   }
 
   /** The answer's head must come in time; its body may go on for as long as `signal` lets it. */

@@ -203,7 +203,7 @@ export class Conversation {
   }
 
   #open(epoch: number, codec: Codec, ticket: Ticket | null): Connection {
-    const url = socketUrl(codec, document.baseURI, ticket);
+    const url = socketUrl(codec, document.baseURI);
     const handlers: ConnectionHandlers = {
       event: (event) => this.#event(event),
       audio: (frame) => this.#audio(frame),
@@ -211,7 +211,7 @@ export class Conversation {
       unreadable: (message) => this.#notice(plain.hubReported(`It sent something this page cannot read: ${message}.`)),
       lost: (opened, code) => void this.#lost(epoch, opened, code),
     };
-    return new Connection(url, protocols(this.#key), handlers, ticket);
+    return new Connection(url, protocols(this.#key, ticket), handlers, ticket);
   }
 
   /** Tries to go on with the session where its connection broke, until the hub has let it go. */

@@ -13,13 +13,13 @@ export type Readiness =
   | { kind: 'unreachable' };
 
 /**
- * The place of the extension socket; `codec` is `opus` or `pcm16`. With a ticket, of the session it
- * is for; without, of a new one that may be taken up later.
+ * The place of the extension socket; `codec` is `opus` or `pcm16`. Its session may be taken up later,
+ * by a ticket among the subprotocols: an address ends up in logs.
  */
-export function socketUrl(codec: string, base: string, ticket: { key: string; nReceived: number } | null = null): string {
+export function socketUrl(codec: string, base: string): string {
   const url = new URL('v1/realtime', base);
   url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
-  url.search = ticket ? `?audio=${codec}&resume=${ticket.key}&after=${ticket.nReceived}` : `?audio=${codec}&resume=1`;
+  url.search = `?audio=${codec}&resume=1`;
   return url.href;
 }
 

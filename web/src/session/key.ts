@@ -40,9 +40,16 @@ function stored(): string | null {
   }
 }
 
-/** The subprotocols of a socket: a browser's WebSocket can set no header. */
-export function protocols(key: string | null): string[] {
-  return key === null ? [] : ['realtime', `openai-insecure-api-key.${key}`];
+/**
+ * The subprotocols of a socket: a browser's WebSocket can set no header. With a ticket, the session
+ * it is for goes on behind the last message received.
+ */
+export function protocols(key: string | null, ticket: { key: string; nReceived: number } | null = null): string[] {
+  const secrets = [
+    ...(key === null ? [] : [`openai-insecure-api-key.${key}`]),
+    ...(ticket === null ? [] : [`antiphon-resume.${ticket.key}.${ticket.nReceived}`]),
+  ];
+  return secrets.length === 0 ? [] : ['realtime', ...secrets];
 }
 
 /** The header of a request. */

@@ -3,6 +3,7 @@
 use super::job::{Job, PREFIX, Status};
 use super::{Jobs, Store, now};
 use crate::server::app::App;
+use crate::server::auth::Identity;
 use crate::server::speech::error::ApiError;
 use crate::server::speech::request::{self, Longest};
 use crate::server::speech::{MAX_JSON_BYTES, body_of, chosen};
@@ -42,7 +43,7 @@ struct Wanted {
 }
 
 /// Takes a job: 202, and where to look for it.
-async fn create(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
+async fn create(State(app): State<Arc<App>>, identity: Identity, request: Request) -> Result<Response, ApiError> {
     let (speech, jobs) = (&app.speech, &app.speech.jobs);
     let _place = speech.admit()?;
     let body = body_of(request, MAX_JSON_BYTES).await?;
@@ -50,23 +51,27 @@ async fn create(State(app): State<Arc<App>>, request: Request) -> Result<Respons
     let chosen = chosen::for_body(&app, &body).await?;
     let (_, wish) = request::read(chosen, body, longest).await?;
     let id = IdMint::new(rand::random()).next(PREFIX.trim_end_matches('_'));
-    let job = jobs.with(move |store| store.add(&id, &wish, now())).await?;
+    let job = jobs.with(move |store| store.add(&id, identity.owner, &wish, now())).await?;
     jobs.work.notify_one();
     let location = [(header::LOCATION, format!("/v1/audio/speech/jobs/{}", job.id))];
     Ok((StatusCode::ACCEPTED, location, Json(job.json(jobs.bounds.keep_s))).into_response())
 }
 
-async fn look(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+async fn look(State(app): State<Arc<App>>, identity: Identity, Path(id): Path<String>) -> Result<Response, ApiError> {
     let jobs = &app.speech.jobs;
-    let job = jobs.with_those(move |store| store.job(&id)).await?;
+    let job = jobs.with_those(move |store| store.job_for(identity.viewer, &id)).await?;
     Ok(Json(job.json(jobs.bounds.keep_s)).into_response())
 }
 
-async fn list(State(app): State<Arc<App>>, Query(wanted): Query<Wanted>) -> Result<Response, ApiError> {
+async fn list(
+    State(app): State<Arc<App>>,
+    identity: Identity,
+    Query(wanted): Query<Wanted>,
+) -> Result<Response, ApiError> {
     let jobs = &app.speech.jobs;
     let n = wanted.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
     // One more tells whether there are more.
-    let list = move |store: &mut Store| store.list(wanted.after.as_deref(), n + 1);
+    let list = move |store: &mut Store| store.list(identity.viewer, wanted.after.as_deref(), n + 1);
     let mut found = if jobs.are_some().await? { jobs.with(list).await? } else { Vec::new() };
     let has_more = found.len() > n;
     found.truncate(n);
@@ -75,10 +80,14 @@ async fn list(State(app): State<Arc<App>>, Query(wanted): Query<Wanted>) -> Resu
 }
 
 /// Ends a job that is not finished, and removes it.
-async fn remove(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+async fn remove(State(app): State<Arc<App>>, identity: Identity, Path(id): Path<String>) -> Result<Response, ApiError> {
     let jobs = &app.speech.jobs;
     let (asked, deleted) = (id.clone(), json!({"id": id, "object": "audio.speech.job", "deleted": true}));
-    jobs.with_those(move |store| store.delete(&asked)).await?;
+    jobs.with_those(move |store| {
+        store.job_for(identity.viewer, &asked)?;
+        store.delete(&asked)
+    })
+    .await?;
     if let Some(running) = jobs.running.lock().expect("no panic while locked").get(&id) {
         running.cancel();
     }
@@ -86,10 +95,13 @@ async fn remove(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<R
 }
 
 /// The finished file.
-async fn fetch(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Response, ApiError> {
+async fn fetch(State(app): State<Arc<App>>, identity: Identity, Path(id): Path<String>) -> Result<Response, ApiError> {
     let jobs: &Jobs = &app.speech.jobs;
-    let (job, path) =
-        jobs.with_those(move |store| store.job(&id).map(|job| (job.clone(), store.file(&job.id, job.format)))).await?;
+    let (job, path) = jobs
+        .with_those(move |store| {
+            store.job_for(identity.viewer, &id).map(|job| (job.clone(), store.file(&job.id, job.format)))
+        })
+        .await?;
     match job.status {
         Status::Completed => {}
         Status::Failed => {

@@ -10,6 +10,8 @@ mod tables;
 use super::super::request::Wish;
 use super::job::{Failure, Job, Status};
 use crate::audio::encode::FileFormat;
+use crate::session::Viewer;
+use crate::units::KeyId;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -110,8 +112,8 @@ impl Store {
         folder.join(DATABASE)
     }
 
-    /// Puts a job at the end of the queue.
-    pub(super) fn add(&mut self, id: &str, wish: &Wish, now: i64) -> Result<Job, StoreError> {
+    /// Puts a job at the end of the queue. `owner`: the API key it belongs to.
+    pub(super) fn add(&mut self, id: &str, owner: Option<KeyId>, wish: &Wish, now: i64) -> Result<Job, StoreError> {
         let n_open = self.n_open()?;
         if n_open >= self.bounds.n_open {
             return Err(StoreError::TooMany(n_open));
@@ -119,10 +121,10 @@ impl Store {
         self.sweep(now)?;
         let chunks = serde_json::to_string(&wish.chunks).expect("texts are JSON");
         self.db.execute(
-            "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, own_voice, speed, format, model) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, own_voice, speed, format, model, owner) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             params![
                 id, now, chunks, wish.chunks.len() as i64, wish.n_chars as i64, wish.voice, wish.is_own_voice, wish.speed,
-                wish.format.name(), wish.model
+                wish.format.name(), wish.model, owner.map(|owner| owner.to_string())
             ],
         )?;
         self.job(id)
@@ -210,13 +212,30 @@ impl Store {
         Ok(self.as_told(job))
     }
 
-    /// The newest first, at most `n`, behind `after` where there is one.
-    pub(super) fn list(&self, after: Option<&str>, n: usize) -> Result<Vec<Job>, StoreError> {
+    /// One job, where `viewer` may see it; to others it is as if there were none.
+    pub(super) fn job_for(&self, viewer: Viewer, id: &str) -> Result<Job, StoreError> {
+        let sql = "SELECT owner FROM jobs WHERE id = ?";
+        let owner: Option<Option<String>> = self.db.query_row(sql, [id], |row| row.get(0)).optional()?;
+        let may = match (viewer, owner.flatten()) {
+            (Viewer::All, _) => true,
+            (Viewer::Key(key), Some(owner)) => key.to_string() == owner,
+            _ => false,
+        };
+        if may { self.job(id) } else { Err(StoreError::Gone) }
+    }
+
+    /// Those that `viewer` may see, the newest first, at most `n`, behind `after` where there is one.
+    pub(super) fn list(&self, viewer: Viewer, after: Option<&str>, n: usize) -> Result<Vec<Job>, StoreError> {
+        let owner = match viewer {
+            Viewer::All => None,
+            Viewer::Key(key) => Some(key.to_string()),
+            Viewer::Nobody => return Ok(Vec::new()),
+        };
         let sql = format!(
-            "SELECT {COLUMNS} FROM jobs WHERE seq < COALESCE((SELECT seq FROM jobs WHERE id = ?1), 9223372036854775807) ORDER BY seq DESC LIMIT ?2"
+            "SELECT {COLUMNS} FROM jobs WHERE seq < COALESCE((SELECT seq FROM jobs WHERE id = ?1), 9223372036854775807) AND (?3 IS NULL OR owner = ?3) ORDER BY seq DESC LIMIT ?2"
         );
         let mut statement = self.db.prepare(&sql)?;
-        let jobs = statement.query_map(params![after, n as i64], read)?.collect::<Result<Vec<_>, _>>()?;
+        let jobs = statement.query_map(params![after, n as i64, owner], read)?.collect::<Result<Vec<_>, _>>()?;
         Ok(jobs.into_iter().map(|job| self.as_told(job)).collect())
     }
 

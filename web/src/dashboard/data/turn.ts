@@ -127,6 +127,15 @@ export function turnFrom(body: unknown): Turn | null {
   };
 }
 
+/** One page of the hub's list; `before` asks for the next one, null where there is none. */
+export function pageFrom(body: unknown): { turns: Turn[]; capacity: number | null; before: string | null } {
+  const it = json(body);
+  const turns = list(it['turns']).flatMap((turn) => turnFrom(turn) ?? []);
+  const last = list(it['turns']).at(-1);
+  const before = it['has_more'] === true && last !== undefined ? text(last['id']) : null;
+  return { turns, capacity: number(it['capacity']), before };
+}
+
 export function stateFrom(body: unknown): HubState | null {
   const it = json(body);
   const at = Date.parse(text(it['at']) ?? '');

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use std::path::Path;
 
 /// The version of the tables; one that is not told of here is refused.
-pub(super) const VERSION: i64 = 3;
+pub(super) const VERSION: i64 = 4;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS jobs (
@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     started INTEGER, ended INTEGER, chunks TEXT NOT NULL, n_chunks INTEGER NOT NULL, n_done INTEGER NOT NULL DEFAULT 0,
     n_chars INTEGER NOT NULL, voice TEXT NOT NULL, speed REAL NOT NULL, format TEXT NOT NULL,
     pcm_bytes INTEGER NOT NULL DEFAULT 0, file_bytes INTEGER NOT NULL DEFAULT 0, code TEXT, message TEXT, model TEXT,
-    own_voice INTEGER NOT NULL DEFAULT 0
+    own_voice INTEGER NOT NULL DEFAULT 0, owner TEXT
 );
 CREATE INDEX IF NOT EXISTS by_status ON jobs (status, seq);";
 
@@ -21,6 +21,9 @@ CREATE INDEX IF NOT EXISTS by_status ON jobs (status, seq);";
 const WITH_MODELS: &str = "ALTER TABLE jobs ADD COLUMN model TEXT;";
 /// Version 2 did not know which voices nobody had chosen; those it has count as chosen.
 const WITH_OWN_VOICES: &str = "ALTER TABLE jobs ADD COLUMN own_voice INTEGER NOT NULL DEFAULT 0;";
+
+/// Version 3 did not know whose a job is; those it has are nobody's.
+const WITH_OWNERS: &str = "ALTER TABLE jobs ADD COLUMN owner TEXT;";
 
 /// Opens or makes the database; a change of its tables is made whole or not at all. What is deleted from it is overwritten.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
@@ -31,14 +34,15 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
     let changes = match version {
         0 => TABLES.to_owned(),
-        1 => [WITH_MODELS, WITH_OWN_VOICES].concat(),
-        2 => WITH_OWN_VOICES.to_owned(),
+        1 => [WITH_MODELS, WITH_OWN_VOICES, WITH_OWNERS].concat(),
+        2 => [WITH_OWN_VOICES, WITH_OWNERS].concat(),
+        3 => WITH_OWNERS.to_owned(),
         VERSION => return Ok(db),
         other => return Err(StoreError::Version(other)),
     };
     // On an error the connection is closed, and with it the transaction undone.
     db.execute_batch(&format!("BEGIN IMMEDIATE; {changes} PRAGMA user_version = {VERSION}; COMMIT"))?;
-    if version > 0 {
+    if (1..3).contains(&version) {
         // What was deleted by versions before was not overwritten.
         if let Err(error) = db.execute_batch("VACUUM") {
             tracing::warn!(%error, "texts of deleted jobs may still stand in the jobs' database");

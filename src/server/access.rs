@@ -1,0 +1,94 @@
+//! The keys that are valid now, and who must go when they change.
+//!
+//! [`super::auth`] asks for every request. A reload (SIGHUP) replaces the keys as a whole; whoever holds a token of
+//! [`Access::lease`] for a key that is gone finds it cancelled. It spawns nothing and closes nothing by itself.
+
+use super::keys::Keys;
+use crate::units::KeyId;
+use arc_swap::ArcSwap;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use tokio_util::sync::CancellationToken;
+
+/// See the module.
+pub(super) struct Access {
+    keys: ArcSwap<Keys>,
+    /// One for each key that somebody has used; `None` is a caller of a hub without keys. Bounded by the number of keys.
+    leases: Mutex<HashMap<Option<KeyId>, CancellationToken>>,
+}
+
+impl Access {
+    pub(super) fn new(keys: Keys) -> Self {
+        Self { keys: ArcSwap::from_pointee(keys), leases: Mutex::default() }
+    }
+
+    /// The keys of this moment.
+    pub(super) fn keys(&self) -> Arc<Keys> {
+        self.keys.load_full()
+    }
+
+    /// Whether what belongs to `key` may be used.
+    pub(super) fn is_valid(&self, key: Option<KeyId>) -> bool {
+        is_valid(&self.keys.load(), key)
+    }
+
+    /// Cancelled as soon as `key` is not valid any more; at once where it is not valid now.
+    pub(super) fn lease(&self, key: Option<KeyId>) -> CancellationToken {
+        // Under the lock: a reload between the look and the entry would be missed.
+        let mut leases = self.leases.lock().expect("no panic while locked");
+        if is_valid(&self.keys.load(), key) {
+            return leases.entry(key).or_default().clone();
+        }
+        let ended = CancellationToken::new();
+        ended.cancel();
+        ended
+    }
+
+    /// Puts other keys into the place of these and ends the leases of those that are gone. Returns the ids of the keys that
+    /// are gone, and of those that are new.
+    pub(super) fn replace(&self, keys: Keys) -> (Vec<KeyId>, Vec<KeyId>) {
+        let mut leases = self.leases.lock().expect("no panic while locked");
+        let before = self.keys.swap(Arc::new(keys));
+        let now = self.keys.load_full();
+        leases.retain(|key, lease| {
+            let valid = is_valid(&now, *key);
+            if !valid {
+                lease.cancel();
+            }
+            valid
+        });
+        let gone = before.ids().filter(|id| !now.contain(*id)).collect();
+        let new = now.ids().filter(|id| !before.contain(*id)).collect();
+        (gone, new)
+    }
+}
+
+fn is_valid(keys: &Keys, key: Option<KeyId>) -> bool {
+    !keys.are_on() || key.is_some_and(|key| keys.contain(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reload_ends_what_gone_keys_hold_and_nothing_else() {
+        let access = Access::new(Keys::of(&["one", "two"]));
+        let id = |key: &str| Keys::of(&[key]).find(key);
+        let (one, two) = (access.lease(id("one")), access.lease(id("two")));
+        assert!(access.lease(id("three")).is_cancelled() && access.lease(None).is_cancelled());
+        let (gone, new) = access.replace(Keys::of(&["two", "three"]));
+        assert_eq!((gone, new), (vec![id("one").unwrap()], vec![id("three").unwrap()]));
+        assert!(one.is_cancelled() && !two.is_cancelled() && !access.lease(id("three")).is_cancelled());
+        assert!(access.lease(id("one")).is_cancelled());
+    }
+
+    #[test]
+    fn keys_that_appear_end_what_was_open_to_everybody() {
+        let access = Access::new(Keys::default());
+        let anybody = access.lease(None);
+        assert!(!anybody.is_cancelled());
+        access.replace(Keys::of(&["one"]));
+        assert!(anybody.is_cancelled());
+    }
+}

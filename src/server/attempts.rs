@@ -1,0 +1,84 @@
+//! Wrong keys by address: a few at once, then one a second, so that guessing is slow and cheap to refuse.
+//!
+//! [`super::auth`] asks before it compares a key and reports each wrong one. An address that has used its attempts up is
+//! refused without a look at its key, also a right one: another address is not. The table is bounded.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Wrong keys an address may try at once.
+const BURST: u32 = 10;
+/// How long until it may try one more.
+const EVERY: Duration = Duration::from_secs(1);
+/// Addresses that are remembered, some 100 bytes each; beyond it the one with the most attempts left is forgotten.
+const MAX_ADDRESSES: usize = 4_096;
+
+/// For each address, when it will have all its attempts again.
+#[derive(Default)]
+pub(super) struct Attempts(Mutex<HashMap<IpAddr, Instant>>);
+
+impl Attempts {
+    /// `Err`: the address has no attempt left, and has one again after this time.
+    pub(super) fn check(&self, address: IpAddr) -> Result<(), Duration> {
+        let now = Instant::now();
+        let restored = self.0.lock().expect("no panic while locked").get(&address).copied();
+        let used = restored.map_or(Duration::ZERO, |restored| restored.saturating_duration_since(now));
+        match used.checked_sub(EVERY * (BURST - 1)) {
+            Some(wait) if !wait.is_zero() => Err(wait),
+            _ => Ok(()),
+        }
+    }
+
+    /// A wrong key came from there.
+    pub(super) fn failed(&self, address: IpAddr) {
+        let now = Instant::now();
+        let mut table = self.0.lock().expect("no panic while locked");
+        if table.len() >= MAX_ADDRESSES && !table.contains_key(&address) {
+            table.retain(|_, restored| *restored > now);
+            let least = table.iter().min_by_key(|(_, restored)| **restored).map(|(address, _)| *address);
+            if let Some(least) = least.filter(|_| table.len() >= MAX_ADDRESSES) {
+                table.remove(&least);
+            }
+        }
+        let restored = table.entry(address).or_insert(now);
+        *restored = (*restored).max(now) + EVERY;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn ten_at_once_and_then_one_a_second() {
+        let attempts = Attempts::default();
+        let (eve, bob) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        for _ in 0..BURST {
+            assert_eq!(attempts.check(eve), Ok(()));
+            attempts.failed(eve);
+        }
+        assert_eq!((attempts.check(eve), attempts.check(bob)), (Err(EVERY), Ok(())));
+        tokio::time::advance(EVERY).await;
+        assert_eq!(attempts.check(eve), Ok(()));
+        attempts.failed(eve);
+        assert_eq!(attempts.check(eve), Err(EVERY));
+        tokio::time::advance(EVERY * BURST).await;
+        attempts.failed(eve);
+        assert_eq!(attempts.check(eve), Ok(()), "all attempts had come back");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_table_is_bounded_and_keeps_who_tried_most() {
+        let attempts = Attempts::default();
+        let eve = "192.0.2.1".parse().unwrap();
+        (0..BURST).for_each(|_| attempts.failed(eve));
+        for n in 0..2 * MAX_ADDRESSES as u32 {
+            attempts.failed(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into());
+        }
+        assert_eq!(attempts.0.lock().unwrap().len(), MAX_ADDRESSES);
+        assert!(attempts.check(eve).is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! Where a request comes from: the peer of its connection or, behind a proxy that is trusted, the client that it names.
+//!
+//! [`super::guard`] asks first and puts the answer into the request; bounds per address, the log of security events and the
+//! judgement of origins read it there. A header is believed only from a peer of `server.trusted_proxies`.
+
+use axum::http::HeaderMap;
+use ipnet::IpNet;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// Where a connection comes from; `accepting` puts it into every request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Client {
+    /// The other end of the connection.
+    pub(super) peer: IpAddr,
+    /// The client's own address, as far as it is known: for the log.
+    pub(super) address: IpAddr,
+    /// A trusted proxy that does not say for whom it asks: the address stands for many.
+    pub(super) is_shared: bool,
+    /// The client speaks TLS, by its connection or by a trusted proxy's word.
+    pub(super) is_secure: bool,
+}
+
+impl Client {
+    /// Of a request with these headers over a connection from `peer`, which speaks TLS or not.
+    pub(super) fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet], tls: bool) -> Self {
+        let peer = peer.to_canonical();
+        let direct = Self { peer, address: peer, is_shared: false, is_secure: tls };
+        if !is_trusted(peer, proxies) {
+            return direct;
+        }
+        let words = |name| headers.get_all(name).iter().rev().filter_map(|value| value.to_str().ok());
+        let hops = words("x-forwarded-for").flat_map(|value| value.rsplit(',')).map(|hop| address(hop.trim()));
+        // From the nearest hop on: the first that is no trusted proxy. What stands behind it is anybody's word.
+        let client = hops.map_while(|hop| hop).find(|hop| !is_trusted(*hop, proxies));
+        let scheme = words("x-forwarded-proto").next().and_then(|value| value.rsplit(',').next());
+        let is_secure = scheme.map_or(tls, |scheme| scheme.trim().eq_ignore_ascii_case("https"));
+        match client {
+            Some(address) => Self { peer, address, is_shared: false, is_secure },
+            None => Self { is_shared: true, is_secure, ..direct },
+        }
+    }
+
+    /// What the bounds per address count by.
+    pub(super) fn network(&self) -> IpAddr {
+        network(self.address)
+    }
+}
+
+/// An address as the bounds count it: of IPv6 the /64 network, since a client has one of those to itself.
+pub(super) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
+        v4 => v4,
+    }
+}
+
+/// Whether the address is one of these proxies'.
+pub(super) fn is_trusted(address: IpAddr, proxies: &[IpNet]) -> bool {
+    proxies.iter().any(|proxy| proxy.contains(&address))
+}
+
+/// An address with or without a port, IPv6 with or without brackets.
+fn address(hop: &str) -> Option<IpAddr> {
+    let plain = hop.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let address = plain.or_else(|_| hop.parse::<SocketAddr>().map(|socket| socket.ip()));
+    address.ok().map(|address| address.to_canonical())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(peer: &str, headers: &[(&'static str, &str)]) -> Client {
+        let headers = headers.iter().map(|(name, value)| ((*name).parse().unwrap(), value.parse().unwrap())).collect();
+        let proxies = ["10.0.0.0/8".parse().unwrap(), "127.0.0.1/32".parse().unwrap()];
+        Client::of(peer.parse().unwrap(), &headers, &proxies, false)
+    }
+
+    #[test]
+    fn headers_are_believed_of_trusted_proxies_only() {
+        let forwarded = [("x-forwarded-for", "198.51.100.7"), ("x-forwarded-proto", "https")];
+        let check = |client: Client, address: &str, shared: bool, secure: bool| {
+            let address = address.parse::<IpAddr>().unwrap();
+            assert_eq!((client.address, client.is_shared, client.is_secure), (address, shared, secure), "{client:?}");
+        };
+        check(client("203.0.113.9", &forwarded), "203.0.113.9", false, false);
+        check(client("10.1.2.3", &forwarded), "198.51.100.7", false, true);
+        check(client("::ffff:10.1.2.3", &forwarded), "198.51.100.7", false, true);
+        check(client("127.0.0.1", &[]), "127.0.0.1", true, false);
+        // What the client wrote itself stands first.
+        let spoofed = [("x-forwarded-for", "1.1.1.1, 198.51.100.7, 10.0.0.2")];
+        check(client("10.1.2.3", &spoofed), "198.51.100.7", false, false);
+        check(client("10.1.2.3", &[("x-forwarded-for", "198.51.100.7, nonsense")]), "10.1.2.3", true, false);
+        check(client("10.1.2.3", &[("x-forwarded-for", "[2001:db8::1]:443")]), "2001:db8::1", false, false);
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_client() {
+        let of = |text: &str| network(text.parse().unwrap());
+        assert_eq!(of("2001:db8:1:2:3:4:5:6"), of("2001:db8:1:2::"));
+        assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
+        assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
+        assert_ne!(of("192.0.2.1"), of("192.0.2.2"));
+    }
+}
