@@ -33,6 +33,7 @@ mod session;
 mod speculation;
 mod speech_api;
 mod speech_jobs;
+mod starting;
 mod tls;
 mod tools;
 mod traces;

@@ -48,6 +48,12 @@ pub enum CliError {
     Interrupted,
 }
 
+impl From<io::Error> for CliError {
+    fn from(error: io::Error) -> Self {
+        Self::failed(&error)
+    }
+}
+
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => ": another program does already; stop it, or choose another port with --listen",

@@ -4,7 +4,7 @@ use super::config::engines;
 use super::{CliError, blocking, print};
 use crate::config::{ServerConfig, Sources, load};
 use crate::engines::{EnginesError, Standing, Stock};
-use crate::server::{self, Extras, Keys, Parts, Reload, Tls};
+use crate::server::{self, Extras, Keys, Loaded, Reload, Startup, Tls};
 use crate::telemetry::Metrics;
 use clap::Args;
 use std::net::SocketAddr;
@@ -66,24 +66,28 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let files = Files { config: config.server.clone(), tls_self_signed: args.tls_self_signed };
     let signals = watch_signals(stop.clone(), files, reload);
     let stock = Arc::new(Stock::new(&config).map_err(EnginesError::from)?);
-    let loading = stock.clone();
-    let Standing { engines: loaded, served } = tokio::select! {
-        loaded = blocking(move || loading.load()) => loaded,
-        () = stop.cancelled() => return Err(CliError::Interrupted),
-    }??;
-    let voices: Vec<_> = loaded.tts.voices().iter().map(|voice| voice.id.as_str()).collect();
-    print::line(&format!(
-        "Antiphon {} is listening on {}: open it in a browser\n\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
-        env!("CARGO_PKG_VERSION"),
-        page(address, tls.is_some()),
-        engines(&config, &served),
-        "voices",
-        crate::tts::listed(&voices),
-    ))?;
-    let parts = Parts { config, engines: loaded, metrics: Metrics::new(), keys, tls, stock: Some((stock, served)) };
-    let served = server::serve_with(listener, parts, Extras { probes, reloads: Some(reloads) }, stop).await;
+    let page = page(address, tls.is_some());
+    let load = async {
+        let loading = stock.clone();
+        let Standing { engines: loaded, served } = tokio::select! {
+            loaded = blocking(move || loading.load()) => loaded,
+            () = stop.cancelled() => return Err(CliError::Interrupted),
+        }??;
+        let voices: Vec<_> = loaded.tts.voices().iter().map(|voice| voice.id.as_str()).collect();
+        print::line(&format!(
+            "Antiphon {} is listening on {page}: open it in a browser\n\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
+            env!("CARGO_PKG_VERSION"),
+            engines(stock.config(), &served),
+            "voices",
+            crate::tts::listed(&voices),
+        ))?;
+        Ok(Loaded { engines: loaded, stock: Some((stock.clone(), served)) })
+    };
+    let startup = Startup { config, metrics: Metrics::new(), keys, tls };
+    let extras = Extras { probes, reloads: Some(reloads) };
+    let served = server::serve_loading(listener, startup, load, extras, stop.clone()).await;
     signals.abort();
-    served.map_err(|error| CliError::failed(&error))
+    served
 }
 
 /// Makes the folder that sessions are recorded into, for its owner's eyes only: better said now than at each session.

@@ -50,6 +50,26 @@ pub struct Parts {
     pub stock: Option<(Arc<Stock>, Vec<Served>)>,
 }
 
+/// What a server is made of once its engines are loaded: the rest of [`Parts`].
+pub struct Loaded {
+    /// The engines.
+    pub engines: Engines,
+    /// As [`Parts::stock`].
+    pub stock: Option<(Arc<Stock>, Vec<Served>)>,
+}
+
+/// What is known of a server before its engines are loaded.
+pub struct Startup {
+    /// The settings.
+    pub config: Config,
+    /// Where everything is counted.
+    pub metrics: Metrics,
+    /// Who may use it.
+    pub keys: Keys,
+    /// `None`: plain HTTP.
+    pub tls: Option<Tls>,
+}
+
 /// Inbound messages of all clients together that wait to be worked on. Beyond it sockets are not read.
 const INBOUND_BUDGET_BYTES: usize = 256 * 1024 * 1024;
 

@@ -245,7 +245,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Identity {
 }
 
 /// What needs no key: probes, the files of the page, and the socket, which has its own answer.
-fn is_open(method: &Method, path: &str) -> bool {
+pub(super) fn is_open(method: &Method, path: &str) -> bool {
     let is_page = || super::assets::asset(path.trim_start_matches('/')).is_some() && !is_dashboard(path);
     let reads = method == Method::GET || method == Method::HEAD;
     reads && (matches!(path, "/healthz" | "/readyz" | "/v1/realtime") || is_page())

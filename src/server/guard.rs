@@ -21,10 +21,14 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
     let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
     let client = Client::of(peer, request.headers(), &app.proxies, app.tls.is_some());
     request.extensions_mut().insert(client);
-    let mut response = match judged(&app, client, &request) {
+    sealed(match judged(&app, client, &request) {
         Ok(()) => next.run(request).await,
         Err(response) => *response,
-    };
+    })
+}
+
+/// With the headers that every answer has.
+pub(super) fn sealed(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     // What may be kept says so itself.
@@ -59,7 +63,7 @@ pub(super) fn refused<'a>(
 }
 
 /// Why the request is refused, in two words and in a sentence.
-fn verdict(
+pub(super) fn verdict(
     config: &ServerConfig,
     headers: &HeaderMap,
     uri_host: Option<&str>,

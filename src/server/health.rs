@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 /// `GET /healthz`: the process is alive.
@@ -13,8 +13,8 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: whether one more session would be admitted, and which engine serves each stage. The engines are loaded
-/// before the server listens.
+/// `GET /readyz`: whether one more session would be admitted, and which engine serves each stage. While the engines are
+/// being loaded [`super::starting`] answers.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let setup = app.setup();
     let (engines, ready) = (&setup.engines, app.has_place());
@@ -28,11 +28,32 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
             "llm": engines.llm.name(),
             "tts": engines.tts.name(),
         },
+        "remote": remote(&app),
         // With the models behind them, and what "auto" passed over.
         "served": *app.models.served(),
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(body)).into_response()
+}
+
+/// Of the engines that are servers: the model that is asked for and the host. Only where anybody may use the hub: a probe
+/// needs no key, and where keys are on, the addresses behind the hub are not for everybody.
+fn remote(app: &App) -> Value {
+    let Some(stock) = app.models.stock().filter(|_| !app.access.keys().are_on()) else { return json!({}) };
+    let config = stock.config();
+    let stages = [
+        ("stt", &config.stt.engine, &config.stt.model, &config.stt.base_url),
+        ("llm", &config.llm.engine, &config.llm.model, &config.llm.base_url),
+        ("tts", &config.tts.engine, &config.tts.model, &config.tts.base_url),
+    ];
+    let remote = stages.into_iter().filter(|(_, engine, _, _)| ["openai", "fish"].contains(&engine.as_str()));
+    let described = remote.map(|(stage, _, model, url)| {
+        let url = reqwest::Url::parse(url).ok();
+        let host = url.as_ref().and_then(|url| Some((url.host_str()?, url.port())));
+        let address = host.map(|(host, port)| port.map_or(host.to_owned(), |port| format!("{host}:{port}")));
+        (stage.to_owned(), json!({ "model": model, "address": address }))
+    });
+    Value::Object(described.collect())
 }
 
 /// `GET /metrics`, for Prometheus.

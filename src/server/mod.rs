@@ -1,6 +1,7 @@
 //! The server: routes, admission, who may connect, and shutdown.
 //!
-//! `cli` calls [`serve`] with a bound listener and loaded engines; tests and benchmarks call it with fakes. A WebSocket
+//! `cli` calls [`serve_loading`] with a bound listener, before the engines are loaded; tests and benchmarks call [`serve`]
+//! with fakes. A WebSocket
 //! connection becomes a [`crate::session`]; this module moves bytes between the two and decides nothing about the
 //! dialog.
 
@@ -30,6 +31,7 @@ mod security;
 mod shares;
 mod socket;
 mod speech;
+mod starting;
 mod state;
 mod tls;
 mod traces;
@@ -38,17 +40,20 @@ mod warming;
 mod watched;
 pub mod websocket;
 
-pub use app::Parts;
+pub use app::{Loaded, Parts, Startup};
 pub use keys::{Keys, KeysError};
 pub use reload::{Reload, Reloads};
 pub use tls::{Tls, TlsError};
 
 use accepting::Entrance;
 use app::App;
+use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};
 use places::Places;
+use starting::Starting;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -75,45 +80,78 @@ pub async fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken)
     serve_with(listener, parts, Extras::default(), stop).await
 }
 
-/// Serves until `stop` is cancelled, then stops accepting, lets the sessions finish what they say for as long as the
-/// configuration allows, closes the rest with 1001 and returns once every task has ended. Without keys it serves loopback
-/// addresses only; another is an error.
+/// [`serve_loading`] with engines that are loaded.
 pub async fn serve_with(
     listener: TcpListener,
     parts: Parts,
     extras: Extras,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
+    let Parts { config, engines, metrics, keys, tls, stock } = parts;
+    let startup = Startup { config, metrics, keys, tls };
+    serve_loading(listener, startup, async { Ok(Loaded { engines, stock }) }, extras, stop).await
+}
+
+/// Listens at once. Until `load` has the engines, `/readyz` answers 503, the page says that the hub is getting ready, and
+/// everything else is 503 with Retry-After; its error ends the server. Then it serves until `stop` is cancelled, stops
+/// accepting, lets the sessions finish what they say for as long as the configuration allows, closes the rest with 1001 and
+/// returns once every task has ended. Without keys it serves loopback addresses only; another is an error.
+pub async fn serve_loading<E: From<std::io::Error>>(
+    listener: TcpListener,
+    startup: Startup,
+    load: impl Future<Output = Result<Loaded, E>>,
+    extras: Extras,
+    stop: CancellationToken,
+) -> Result<(), E> {
+    let Startup { config, metrics, keys, tls } = startup;
     let address = listener.local_addr()?;
-    parts.keys.allow_listening(address).map_err(std::io::Error::other)?;
-    let endpoint = &parts.config.telemetry.otlp_endpoint;
+    keys.allow_listening(address).map_err(std::io::Error::other)?;
+    let endpoint = &config.telemetry.otlp_endpoint;
     let traces = (!endpoint.is_empty()).then(|| Traces::to(endpoint)).transpose().map_err(std::io::Error::other)?;
-    let app = Arc::new(App::new(parts));
-    tracing::info!("listening on {}://{address}", if app.tls.is_some() { "https" } else { "http" });
-    let probes = extras.probes.map(|listener| {
-        let address = listener.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string());
-        tracing::info!("answering probes on http://{address}");
-        let places = Places::new(MAX_PROBES, 0, Vec::new());
-        // Probes are answered while sessions end, too.
-        accepting::accept(Entrance { listener, tls: None, places }, probe_router(app.clone()), CancellationToken::new())
-    });
-    let beside = async {
-        let probes = async {
-            if let Some(probes) = probes {
-                probes.await;
-            }
-        };
-        tokio::join!(probes, reload::run(&app, extras.reloads, stop.clone()));
+    tracing::info!("listening on {}://{address}", if tls.is_some() { "https" } else { "http" });
+
+    let (starting, probed) = (Starting::new(&config.server, tls.is_some()), Starting::new(&config.server, false));
+    let tls = tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls)));
+    let places =
+        Places::new(accepting::MAX_CONNECTIONS, config.server.max_connections_per_address, config.server.proxies());
+    let entrance = Entrance { listener, tls: tls.clone(), places };
+    let mut accepting = pin!(accepting::accept(entrance, starting.router(), stop.clone()));
+    let mut probes = pin!(probes(extras.probes, probed.router()));
+    let loaded = tokio::select! {
+        biased;
+        loaded = load => loaded?,
+        () = &mut accepting => return Ok(()),
+        () = &mut probes => return Ok(()),
+    };
+
+    let Loaded { engines, stock } = loaded;
+    let mut app = App::new(Parts { config, engines, metrics, keys, tls: None, stock });
+    app.tls = tls;
+    let app = Arc::new(app);
+    starting.open(router(app.clone()));
+    probed.open(probe_router(app.clone()));
+    let reloaded = async {
+        reload::run(&app, extras.reloads, stop.clone()).await;
         std::future::pending().await
     };
     tokio::select! {
-        () = serve_on(listener, app.clone(), traces, stop.clone()) => {}
-        () = beside => {}
+        () = serve_on(accepting, app.clone(), traces, stop.clone()) => {}
+        () = probes => {}
+        () = reloaded => {}
     }
     Ok(())
 }
 
-async fn serve_on(listener: TcpListener, app: Arc<App>, traces: Option<Traces>, stop: CancellationToken) {
+/// Answers probes for as long as it is polled, while sessions end, too.
+async fn probes(listener: Option<TcpListener>, router: Router) {
+    let Some(listener) = listener else { return std::future::pending().await };
+    let address = listener.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string());
+    tracing::info!("answering probes on http://{address}");
+    let places = Places::new(MAX_PROBES, 0, Vec::new());
+    accepting::accept(Entrance { listener, tls: None, places }, router, CancellationToken::new()).await;
+}
+
+async fn serve_on(served: impl Future<Output = ()>, app: Arc<App>, traces: Option<Traces>, stop: CancellationToken) {
     let (warmed, stopped) = (app.clone(), stop.clone());
     app.setup.tasks.spawn(async move {
         tokio::select! {
@@ -123,10 +161,6 @@ async fn serve_on(listener: TcpListener, app: Arc<App>, traces: Option<Traces>, 
     });
     let working = app.clone();
     app.setup.tasks.spawn(async move { working.speech.jobs.run(&working).await });
-    let per_address = app.config.max_connections_per_address;
-    let places = Places::new(accepting::MAX_CONNECTIONS, per_address, app.proxies.clone());
-    let entrance = Entrance { listener, tls: app.tls.clone(), places };
-    let served = accepting::accept(entrance, router(app.clone()), stop.clone());
     let drained = CancellationToken::new();
     let drain = async {
         stop.cancelled().await;
@@ -178,7 +212,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/api/turns", get(turns::list))
         .route("/api/turns/live", get(turns::live))
         .route("/api/turns/{id}", get(turns::one))
-        .fallback(pages::page)
+        .fallback_service(pages::router())
         // The last layer is the first to see a request.
         .layer(axum::middleware::from_fn_with_state(app.clone(), auth::check))
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard::check))

@@ -3,23 +3,24 @@
 use super::assets::asset;
 use super::client::Client;
 use super::guard::refused;
+use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::Extension;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use std::borrow::Cow;
+use tower_http::compression::CompressionLayer;
 
 /// What the page may load: of this server only. What it may connect to is in [`policy`].
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; \
                       worker-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// Every path that is no route: a file of the page.
-pub(super) async fn page(
-    method: Method,
-    uri: Uri,
-    Extension(client): Extension<Client>,
-    headers: HeaderMap,
-) -> Response {
+/// Every path that is no route: a file of the page, compressed where the client takes that.
+pub(super) fn router() -> Router {
+    Router::new().fallback(page).layer(CompressionLayer::new())
+}
+
+async fn page(method: Method, uri: Uri, Extension(client): Extension<Client>, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
     if method != Method::GET && method != Method::HEAD {
         return refused(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not served here."));

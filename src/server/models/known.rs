@@ -74,7 +74,8 @@ impl Models {
         tokio::task::spawn_blocking(read).await.unwrap_or_default()
     }
 
-    pub(super) fn stock(&self) -> Option<Arc<Stock>> {
+    /// Where the engines come from; `None` where they stay as they are.
+    pub(in crate::server) fn stock(&self) -> Option<Arc<Stock>> {
         self.stock.clone()
     }
 

@@ -1,0 +1,88 @@
+//! What clients get while the engines are being loaded: the page, which says so, and answers that tell when to try again.
+//!
+//! [`super::serve_loading`] listens with [`Starting::router`] at once, and puts the hub's own routes behind it when there are
+//! engines. It loads nothing itself, and opens nothing that needs a key.
+
+use super::auth::is_open;
+use super::client::{Client, Peer};
+use super::guard::{refused, sealed, verdict};
+use super::health::alive;
+use super::pages;
+use crate::config::ServerConfig;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use ipnet::IpNet;
+use serde_json::json;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, OnceLock};
+use tower::ServiceExt;
+
+/// When a client that came too early may try again: engines take about a second.
+const RETRY_AFTER_SECONDS: &str = "1";
+
+/// A server whose engines are being loaded.
+pub(super) struct Starting {
+    /// The hub's own routes, once there are engines.
+    loaded: OnceLock<Router>,
+    page: Router,
+    config: ServerConfig,
+    proxies: Vec<IpNet>,
+    has_tls: bool,
+}
+
+impl Starting {
+    pub(super) fn new(config: &ServerConfig, has_tls: bool) -> Arc<Self> {
+        let (config, proxies) = (config.clone(), config.proxies());
+        Arc::new(Self { loaded: OnceLock::new(), page: pages::router(), config, proxies, has_tls })
+    }
+
+    /// Answers by itself until [`Starting::open`].
+    pub(super) fn router(self: &Arc<Self>) -> Router {
+        Router::new().fallback(answer).with_state(self.clone())
+    }
+
+    /// From now on these routes answer.
+    pub(super) fn open(&self, loaded: Router) {
+        // Nobody opens twice.
+        let _ = self.loaded.set(loaded);
+    }
+
+    async fn answer(&self, mut request: Request) -> Response {
+        let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
+        let client = Client::of(peer, request.headers(), &self.proxies, self.has_tls);
+        let uri = request.uri();
+        if let Err((_, message)) = verdict(&self.config, request.headers(), uri.host(), client.is_secure) {
+            return refused(StatusCode::FORBIDDEN, "forbidden", message);
+        }
+        match uri.path() {
+            "/healthz" => alive().await.into_response(),
+            "/readyz" => {
+                let body = json!({
+                    "ready": false, "loading": true, "sessions": 0, "max_sessions": self.config.max_sessions, "engines": {},
+                });
+                (StatusCode::SERVICE_UNAVAILABLE, axum::Json(body)).into_response()
+            }
+            path if path != "/v1/realtime" && is_open(request.method(), path) => {
+                request.extensions_mut().insert(client);
+                self.page.clone().oneshot(request).await.into_response()
+            }
+            _ => not_yet(),
+        }
+    }
+}
+
+fn not_yet() -> Response {
+    let message = "The hub is getting ready: its engines are being loaded. Try again in a moment.";
+    let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_starting", message);
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
+    response
+}
+
+async fn answer(State(starting): State<Arc<Starting>>, request: Request) -> Response {
+    if let Some(router) = starting.loaded.get() {
+        return router.clone().oneshot(request).await.into_response();
+    }
+    sealed(starting.answer(request).await)
+}

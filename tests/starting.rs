@@ -1,0 +1,128 @@
+//! A hub that listens while its engines are being loaded.
+
+use antiphon::config::Config;
+use antiphon::llm::fake::FakeLlm;
+use antiphon::server::{self, Extras, Keys, Loaded, Startup};
+use antiphon::session::Engines;
+use antiphon::stt::fake::FakeStt;
+use antiphon::telemetry::Metrics;
+use antiphon::tts::fake::FakeTts;
+use antiphon::vad::fake::FakeVad;
+use std::io;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+/// A hub whose engines come, or fail, when the sender says.
+struct Starting {
+    url: String,
+    loaded: oneshot::Sender<io::Result<Loaded>>,
+    stop: CancellationToken,
+    hub: tokio::task::JoinHandle<io::Result<()>>,
+}
+
+async fn start(keys: Keys) -> Starting {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let (loaded, load) = oneshot::channel();
+    let stop = CancellationToken::new();
+    let startup = Startup { config: Config::default(), metrics: Metrics::new(), keys, tls: None };
+    let load = async { load.await.expect("the test says what becomes of the engines") };
+    let hub = tokio::spawn({
+        let stop = stop.clone();
+        async move { server::serve_loading(listener, startup, load, Extras::default(), stop).await }
+    });
+    Starting { url, loaded, stop, hub }
+}
+
+fn engines() -> Loaded {
+    let engines = Engines {
+        vad: Arc::new(FakeVad),
+        turn: None,
+        stt: Arc::new(FakeStt::default()),
+        llm: Arc::new(FakeLlm::default()),
+        tts: Arc::new(FakeTts::default()),
+    };
+    Loaded { engines, stock: None }
+}
+
+#[tokio::test]
+async fn it_says_that_it_is_getting_ready_and_then_serves() {
+    let Starting { url, loaded, stop, hub } = start(Keys::default()).await;
+    let http = reqwest::Client::new();
+    let get = async |path: &str| http.get(format!("{url}{path}")).send().await.expect("it answers");
+
+    assert_eq!(get("/healthz").await.status(), 200);
+    let ready = get("/readyz").await;
+    assert_eq!(ready.status(), 503);
+    let ready: serde_json::Value = ready.json().await.expect("JSON");
+    assert_eq!((&ready["ready"], &ready["loading"]), (&false.into(), &true.into()));
+    let page = get("/").await;
+    assert_eq!(page.status(), 200);
+    assert!(page.headers()["content-security-policy"].to_str().expect("text").contains("connect-src 'self' ws://127"));
+    for path in ["/v1/realtime", "/v1/models", "/metrics", "/api/turns", "/dashboard"] {
+        let early = get(path).await;
+        assert_eq!(early.status(), 503, "{path}");
+        assert_eq!(early.headers()["retry-after"], "1", "{path}");
+        let error: serde_json::Value = early.json().await.expect("JSON");
+        assert_eq!(error["error"]["code"], "server_starting", "{path}");
+    }
+    let foreign = http.get(format!("{url}/")).header("host", "rebound.example").send().await.expect("it answers");
+    assert_eq!(foreign.status(), 403);
+
+    loaded.send(Ok(engines())).ok().expect("the hub waits for them");
+    while get("/readyz").await.status() != 200 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(get("/v1/models").await.status(), 200);
+    stop.cancel();
+    assert!(hub.await.expect("no panic").is_ok());
+}
+
+#[tokio::test]
+async fn what_needs_a_key_later_is_not_open_before() {
+    let Starting { url, loaded, stop, hub } = start(Keys::of(&["sk-one-of-ours-1234"])).await;
+    let get = async |path: &str| reqwest::get(format!("{url}{path}")).await.expect("it answers").status().as_u16();
+    assert_eq!((get("/").await, get("/dashboard").await, get("/metrics").await), (200, 503, 503));
+    loaded.send(Ok(engines())).ok().expect("the hub waits for them");
+    while get("/readyz").await != 200 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!((get("/").await, get("/metrics").await), (200, 401));
+    stop.cancel();
+    assert!(hub.await.expect("no panic").is_ok());
+}
+
+#[tokio::test]
+async fn engines_that_fail_end_it_and_so_does_a_stop() {
+    let Starting { url, loaded, hub, .. } = start(Keys::default()).await;
+    assert_eq!(reqwest::get(format!("{url}/healthz")).await.expect("it answers").status(), 200);
+    loaded.send(Err(io::Error::other("no model"))).ok().expect("the hub waits for them");
+    assert_eq!(hub.await.expect("no panic").expect_err("it failed").to_string(), "no model");
+    assert!(reqwest::get(format!("{url}/healthz")).await.is_err(), "nobody listens any more");
+
+    let Starting { url: _, loaded: _kept, stop, hub } = start(Keys::default()).await;
+    stop.cancel();
+    assert!(hub.await.expect("no panic").is_ok());
+}
+
+#[tokio::test]
+async fn the_page_is_compressed_for_who_takes_that_and_streams_are_not() {
+    let Starting { url, loaded, stop, hub } = start(Keys::default()).await;
+    loaded.send(Ok(engines())).ok().expect("the hub waits for them");
+    let http = reqwest::Client::new();
+    let get = async |path: &str| {
+        let asked = http.get(format!("{url}{path}")).header("accept-encoding", "gzip");
+        asked.send().await.expect("it answers").headers().get("content-encoding").cloned()
+    };
+    while http.get(format!("{url}/readyz")).send().await.expect("it answers").status() != 200 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(get("/").await.expect("compressed"), "gzip");
+    assert_eq!(get("/api/turns/live").await, None);
+    let plain = http.get(format!("{url}/")).send().await.expect("it answers");
+    assert!(plain.headers().get("content-encoding").is_none());
+    stop.cancel();
+    assert!(hub.await.expect("no panic").is_ok());
+}
