@@ -124,7 +124,12 @@ fn a_deleted_text_is_nowhere_any_more() {
     let chunks = vec![secret.to_owned(); 1_000];
     store.add("job_b", None, &Wish { chunks, ..wish(1, FileFormat::Pcm) }, 0).expect("added");
     store.delete("job_b").expect("deleted");
-    store.db.execute_batch("ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN owner; PRAGMA user_version = 2").expect("as it was");
+    store
+        .db
+        .execute_batch(
+            "ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN owner; PRAGMA user_version = 2",
+        )
+        .expect("as it was");
     drop(store);
     assert!(holds(folder.path()) > 0, "it stands there");
     drop(open(folder.path()));
