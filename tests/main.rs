@@ -25,6 +25,7 @@ mod noise_reduction;
 mod owners;
 mod pressure;
 mod pull;
+mod reload;
 mod replay;
 mod responses;
 mod resume;

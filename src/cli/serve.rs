@@ -172,10 +172,9 @@ fn watch_signals(stop: CancellationToken, files: Files, reload: mpsc::Sender<Rel
                 _ = hang_up.recv() => {
                     tracing::info!("SIGHUP: reading keys and certificate again");
                     let files = files.clone();
-                    if let Ok(read) = blocking(move || files.read()).await {
-                        if reload.try_send(read).is_err() {
-                            tracing::warn!("the hub is not ready for what was read: send SIGHUP again");
-                        }
+                    let read = blocking(move || files.read()).await;
+                    if read.is_ok_and(|read| reload.try_send(read).is_err()) {
+                        tracing::warn!("the hub is not ready for what was read: send SIGHUP again");
                     }
                     continue;
                 }

@@ -16,7 +16,7 @@ pub struct ServerConfig {
     pub max_sessions: usize,
     /// Sessions at once that belong to one API key; 0: no bound, -1: half of `max_sessions` where there are several keys.
     pub max_sessions_per_key: i64,
-    /// Sessions at once from one address; 0: no bound, -1: half of `max_sessions`. Loopback is not bounded.
+    /// Sessions at once from one address; 0: no bound, -1: half of `max_sessions`, and no bound for loopback addresses.
     pub max_sessions_per_address: i64,
     /// Connections at once from one address that are no WebSocket (yet); 0: no bound.
     pub max_connections_per_address: usize,

@@ -43,8 +43,10 @@ const MAX_BUFFER_BYTES: usize = 64 * 1024;
 /// What the kernel may hold of an answer that is not on its way yet: what more is written waits here, where it is bounded,
 /// and the client's pace shows.
 const MAX_UNSENT_BYTES: u32 = 128 * 1024;
-/// Connections that wait for a place; one more pushes out the oldest of the address that has most of them here.
+/// Connections that wait for a place. Beyond it none is accepted until the oldest has waited for [`CROWDED`]; then one more
+/// pushes out the oldest of the address that has most of them here. A burst of honest clients is served before that.
 const MAX_WAITING: usize = 256;
+const CROWDED: Duration = Duration::from_secs(2);
 /// How long one may wait.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -59,7 +61,7 @@ pub(super) struct Entrance {
 struct Waiting {
     stream: TcpStream,
     peer: SocketAddr,
-    until: Instant,
+    since: Instant,
 }
 
 /// Serves until `stop` is cancelled, lets the requests under way end, and returns when they have. Dropping the future drops
@@ -83,25 +85,29 @@ pub(super) async fn accept(entrance: Entrance, router: Router, stop: Cancellatio
     };
     let admit = |peer: SocketAddr| places.admit(peer.ip(), tls.is_some());
     loop {
+        let is_full = waiting.len() >= MAX_WAITING;
+        let oldest = waiting.front().map(|one| one.since);
+        let takes_more = !is_full || oldest.is_some_and(|since| since.elapsed() >= CROWDED);
+        let next = oldest.map(|since| since + if takes_more { WAIT } else { CROWDED });
         tokio::select! {
-            (stream, peer) = Listener::accept(&mut listener) => {
+            (stream, peer) = Listener::accept(&mut listener), if takes_more => {
                 match admit(peer) {
                     Ok(place) => begin(stream, peer, place),
                     Err(_) => {
-                        if waiting.len() == MAX_WAITING {
+                        if is_full {
                             push_out(&mut waiting);
                         }
-                        waiting.push_back(Waiting { stream, peer, until: Instant::now() + WAIT });
+                        waiting.push_back(Waiting { stream, peer, since: Instant::now() });
                     }
                 }
                 continue;
             }
             () = places.changed(), if !waiting.is_empty() => {}
-            () = async { tokio::time::sleep_until(waiting[0].until).await }, if !waiting.is_empty() => {}
+            () = async { tokio::time::sleep_until(next.expect("checked")).await }, if next.is_some() => {}
             () = stop.cancelled() => break,
         }
         let (now, mut all_taken) = (Instant::now(), false);
-        for one in std::mem::take(&mut waiting).into_iter().filter(|one| one.until > now) {
+        for one in std::mem::take(&mut waiting).into_iter().filter(|one| one.since + WAIT > now) {
             match if all_taken { Err(Full::All) } else { admit(one.peer) } {
                 Ok(place) => begin(one.stream, one.peer, place),
                 Err(full) => {
@@ -169,7 +175,7 @@ where
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
         let answering = activity.answering();
-        let answer = router.call(request);
+        let answer = router.call(request.map(|body| Upload { body, activity: activity.clone() }));
         async move { answer.await.map(|response| response.map(|body| Answer { body, _answering: answering })) }
     });
     let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
@@ -185,6 +191,40 @@ where
     released.set();
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended in the middle of a request");
+    }
+}
+
+/// The body of a request, watched: whether the client sends it.
+struct Upload {
+    body: Incoming,
+    activity: Activity,
+}
+
+impl HttpBody for Upload {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        self.activity.uploads(frame.is_pending());
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.activity.uploads(false);
     }
 }
 

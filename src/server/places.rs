@@ -2,12 +2,11 @@
 //!
 //! [`super::accepting`] asks for a place for each connection; [`super::watched`] and the handlers' answers say what each
 //! is doing. Where there is no place, the connection that has waited for its client the longest loses its own: between two
-//! requests, before its head is complete, in its TLS handshake, or with an answer that the client does not read. A request
-//! that is being worked on loses nothing. It closes nothing by itself: it cancels a token.
+//! requests, before its head is complete, in its TLS handshake, in the middle of a body that does not come, or with an answer
+//! that the client does not read. A request that is being worked on loses nothing. It closes nothing by itself: it cancels a token.
 
 use super::client::{is_trusted, network};
 use ipnet::IpNet;
-use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -19,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 /// How long a connection must have waited for its client before it may lose its place: an honest client that has just
 /// connected, from a machine that is busy, needs some time for its first request.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
+/// How much longer a request's body may be waited for.
+const SLOW_UPLOAD: Duration = Duration::from_secs(2);
 /// TLS handshakes at once, and those from one address.
 const MAX_HANDSHAKES: usize = 256;
 const MAX_HANDSHAKES_PER_ADDRESS: usize = 64;
@@ -55,6 +56,8 @@ struct Doing {
     answering: bool,
     /// The client has been waited for since then. A byte of an incomplete head does not renew it.
     idle_since: Option<Instant>,
+    /// The rest of a request's body has been waited for since then.
+    uploads_since: Option<Instant>,
     /// The client has not read what is there for it since then.
     blocked_since: Option<Instant>,
     /// How long it had not read in all before that, less what it made up for by reading.
@@ -62,11 +65,14 @@ struct Doing {
 }
 
 impl Doing {
-    /// How long the client has been waited for, where a connection does nothing else.
-    fn waiting(&self, now: Instant) -> Option<Duration> {
-        let idle = self.idle_since.filter(|_| !self.answering).map(|since| now - since);
-        let blocked = self.blocked_since.map(|since| self.debt + (now - since));
-        idle.max(blocked)
+    /// From when on the connection may lose its place, unless its client does something before; `None` while it is not the
+    /// client that is waited for.
+    fn may_go(&self) -> Option<Instant> {
+        let idle = self.idle_since.filter(|_| !self.answering);
+        let blocked = self.blocked_since.map(|since| since.checked_sub(self.debt).unwrap_or(since));
+        // A client on a slow line is waited for between any two packets.
+        let uploads = self.uploads_since.map(|since| since + SLOW_UPLOAD);
+        [idle, blocked, uploads].into_iter().flatten().min().map(|since| since + GRACE)
     }
 }
 
@@ -134,8 +140,8 @@ impl Places {
         let now = Instant::now();
         let soon = {
             let table = self.lock();
-            let waiting = table.occupants.values().filter_map(|occupant| occupant.doing().waiting(now));
-            waiting.filter(|waiting| *waiting < GRACE).max().map(|waiting| now + (GRACE - waiting))
+            let times = table.occupants.values().filter_map(|occupant| occupant.doing().may_go());
+            times.filter(|at| *at > now).min()
         };
         tokio::select! {
             () = self.changed.notified() => {}
@@ -159,18 +165,18 @@ impl Table {
     /// where none may.
     fn make_room(&mut self, most: usize, now: Instant, such: impl Fn(&Occupant, &Doing) -> bool) -> Option<()> {
         let mut n = 0;
-        let mut longest: Option<(Duration, Reverse<u64>)> = None;
+        let mut first: Option<(Instant, u64)> = None;
         for (id, occupant) in &self.occupants {
             let doing = *occupant.doing();
             if such(occupant, &doing) {
                 n += 1;
-                longest = longest.max(doing.waiting(now).map(|waiting| (waiting, Reverse(*id))));
+                first = doing.may_go().map(|at| (at, *id)).into_iter().chain(first).min();
             }
         }
         if n < most {
             return Some(());
         }
-        let (_, Reverse(id)) = longest.filter(|(waiting, _)| *waiting >= GRACE)?;
+        let (_, id) = first.filter(|(at, _)| *at <= now)?;
         self.occupants.remove(&id)?.evicted.cancel();
         Some(())
     }
@@ -233,6 +239,18 @@ impl Activity {
         self.places.changed.notify_one();
     }
 
+    /// Whether more of a request's body has been waited for in vain just now.
+    pub(super) fn uploads(&self, waits: bool) {
+        let mut doing = self.occupant.doing();
+        if waits && doing.uploads_since.is_none() {
+            doing.uploads_since = Some(Instant::now());
+            drop(doing);
+            self.places.changed.notify_one();
+        } else if !waits {
+            doing.uploads_since = None;
+        }
+    }
+
     /// The client takes nothing. Returns how long it may go on so, when it may be short of `most` in all.
     pub(super) fn is_blocked(&self, most: Duration) -> Instant {
         let mut doing = self.occupant.doing();
@@ -260,7 +278,8 @@ pub(super) struct Answering(Activity);
 
 impl Drop for Answering {
     fn drop(&mut self) {
-        self.0.occupant.doing().answering = false;
+        let mut doing = self.0.occupant.doing();
+        (doing.answering, doing.uploads_since) = (false, None);
     }
 }
 

@@ -72,7 +72,7 @@ pub(super) async fn snapshot(app: &App, identity: Identity) -> State {
         ]),
         process: all.then(|| app.process.usage()),
         gpu: if all { app.gpus.read().await } else { None },
-        counters: all.then(|| Counters {
+        counters: all.then_some(Counters {
             turns: totals.turns,
             responses: totals.responses,
             errors: totals.errors,

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { type Book, emptyBook, enter, MAX_STATES } from '../src/dashboard/data/book';
 import { percentile, percentiles, recent, samples, sliding, summary, valueOf } from '../src/dashboard/data/percentiles';
 import { SseReader } from '../src/dashboard/data/sse';
-import { type Turn, stateFrom, turnFrom } from '../src/dashboard/data/turn';
+import { type Turn, pageFrom, stateFrom, turnFrom } from '../src/dashboard/data/turn';
 import { heardOf, ticks, waterfall } from '../src/dashboard/data/waterfall';
 import { sliceOf } from '../src/dashboard/view/VirtualRows';
 import { bytes, duration, fieldName, fieldValue, percent } from '../src/dashboard/data/words';
@@ -165,6 +165,14 @@ describe('the book', () => {
 });
 
 describe('what the hub says', () => {
+  it('goes on behind the last turn of a page while there are more', () => {
+    const turns = [{ id: 'turn_2', started_at: new Date(T0).toISOString() }, { id: 'turn_1', started_at: new Date(T0).toISOString() }];
+    expect(pageFrom({ turns, has_more: true, capacity: 9 })).toMatchObject({ before: 'turn_1', capacity: 9 });
+    expect(pageFrom({ turns, has_more: false }).before).toBeNull();
+    expect(pageFrom({ turns: [], has_more: true }).before).toBeNull();
+    expect(pageFrom(null)).toEqual({ turns: [], capacity: null, before: null });
+  });
+
   it('is taken as far as it can be understood', () => {
     expect(turnFrom(null)).toBeNull();
     expect(turnFrom({ id: 'turn_1' })).toBeNull();

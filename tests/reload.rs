@@ -1,0 +1,292 @@
+//! What changes while the hub serves: keys, certificates; the listener for probes; the log of security events.
+
+use crate::hub::{Socket, engines};
+use antiphon::config::Config;
+use antiphon::llm::fake::FakeLlm;
+use antiphon::server::{self, Extras, Keys, Parts, Reload, Tls};
+use antiphon::stt::fake::FakeStt;
+use antiphon::telemetry::Metrics;
+use antiphon::tts::fake::FakeTts;
+use reqwest::Certificate;
+use serde_json::{Value, json};
+use std::io::Write;
+use std::net::SocketAddr;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_util::sync::CancellationToken;
+
+const OLD: &str = "sk-antiphon-old-key-1";
+const KEPT: &str = "sk-antiphon-kept-key";
+const NEW: &str = "sk-antiphon-new-key-1";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A hub with a listener for probes, which can be told to reload.
+struct Serving {
+    address: SocketAddr,
+    probes: SocketAddr,
+    reload: mpsc::Sender<Reload>,
+    stop: CancellationToken,
+    served: JoinHandle<std::io::Result<()>>,
+}
+
+impl Serving {
+    #[allow(clippy::disallowed_methods)]
+    async fn start(keys: Keys, tls: Option<Tls>) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (listener, probes) = (
+            TcpListener::bind("127.0.0.1:0").await.expect("a port"),
+            TcpListener::bind("127.0.0.1:0").await.expect("a port"),
+        );
+        let (address, at) = (listener.local_addr().expect("bound"), probes.local_addr().expect("bound"));
+        let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 9]), FakeTts::default());
+        let mut config = Config::default();
+        config.speech.jobs_dir.clear();
+        let parts = Parts { config, engines, metrics: Metrics::new(), keys, tls, stock: None };
+        let (reload, reloads) = mpsc::channel(1);
+        let (extras, stop) = (Extras { probes: Some(probes), reloads: Some(reloads) }, CancellationToken::new());
+        let served = tokio::spawn(server::serve_with(listener, parts, extras, stop.clone()));
+        Self { address, probes: at, reload, stop, served }
+    }
+
+    async fn connect(&self, query: &str, key: &str, protocols: &str) -> Socket {
+        let mut request = format!("ws://{}/v1/realtime{query}", self.address).into_client_request().expect("a request");
+        request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
+        if !protocols.is_empty() {
+            request.headers_mut().insert("sec-websocket-protocol", protocols.parse().expect("a header"));
+        }
+        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        Socket { stream, frames: Vec::new() }
+    }
+
+    async fn status(&self, path: &str, key: &str) -> u16 {
+        let request = reqwest::Client::new().get(format!("http://{}{path}", self.address)).bearer_auth(key);
+        request.send().await.expect("an answer").status().as_u16()
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        timeout(PATIENCE, self.served).await.expect("it ends").expect("no panic").expect("no error");
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_is_gone_takes_its_sessions_and_its_short_lived_keys_with_it() {
+    let hub = Serving::start(Keys::of(&[OLD, KEPT]), None).await;
+    let made = reqwest::Client::new().post(format!("http://{}/v1/realtime/client_secrets", hub.address));
+    let made: Value = made.bearer_auth(OLD).send().await.expect("an answer").json().await.expect("JSON");
+    let guest = made["value"].as_str().expect("a key");
+    let mut kept = hub.connect("", KEPT, "").await;
+    let mut gone = [hub.connect("", OLD, "").await, hub.connect("", guest, "").await];
+    for socket in gone.iter_mut().chain([&mut kept]) {
+        assert_eq!(socket.next().await["type"], "session.created");
+    }
+    let mut away = hub.connect("?resume=1", OLD, "").await;
+    let notice = away.until("antiphon.session.resumable").await.pop().expect("there");
+    let back = format!("realtime, antiphon-resume.{}.2", notice["key"].as_str().expect("a key"));
+    drop(away);
+    let live = reqwest::Client::new().get(format!("http://{}/api/turns/live", hub.address)).bearer_auth(OLD);
+    let live = live.send().await.expect("an answer");
+
+    hub.reload.send(Reload { keys: Some(Keys::of(&[KEPT, NEW])), tls: None }).await.expect("taken");
+    for socket in &mut gone {
+        let close = socket.close().await.expect("a close with a code");
+        assert_eq!(u16::from(close.code), 1008, "{close:?}");
+        assert!(close.reason.contains("key"), "{close:?}");
+    }
+    timeout(PATIENCE, live.bytes()).await.expect("the line ends").expect("in peace");
+    assert_eq!(kept.ask("Still here?").await.last().expect("done")["response"]["status"], "completed");
+    for key in [OLD, guest] {
+        assert_eq!(hub.connect("", key, "").await.next().await["error"]["code"], "invalid_api_key");
+        assert_eq!(hub.connect("", key, &back).await.next().await["error"]["code"], "invalid_api_key");
+    }
+    assert_eq!(hub.connect("", KEPT, &back).await.next().await["error"]["code"], "session_not_found");
+    assert_eq!((hub.status("/metrics", OLD).await, hub.status("/metrics", NEW).await), (401, 200));
+    // A reload without keys would open the hub to everybody.
+    hub.reload.send(Reload { keys: Some(Keys::default()), tls: None }).await.expect("taken");
+    hub.reload.send(Reload::default()).await.expect("taken");
+    assert_eq!(hub.status("/metrics", "none").await, 401);
+    drop(kept);
+    hub.end().await;
+}
+
+#[tokio::test]
+async fn a_new_certificate_serves_new_connections() {
+    let (first, first_pem) = Tls::self_signed(&[]).expect("a certificate");
+    let (second, second_pem) = Tls::self_signed(&[]).expect("a certificate");
+    let hub = Serving::start(Keys::default(), Some(first)).await;
+    let trusts = async |pem: &str| {
+        let trusted = Certificate::from_pem(pem.as_bytes()).expect("PEM");
+        let browser = reqwest::Client::builder().tls_certs_only([trusted]).build().expect("a client");
+        browser.get(format!("https://{}/healthz", hub.address)).send().await.is_ok()
+    };
+    assert!(trusts(&first_pem).await && !trusts(&second_pem).await);
+    hub.reload.send(Reload { keys: None, tls: Some(second) }).await.expect("taken");
+    let changed = async {
+        while !trusts(&second_pem).await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, changed).await.expect("it serves");
+    assert!(!trusts(&first_pem).await);
+    hub.end().await;
+}
+
+#[tokio::test]
+async fn probes_have_a_listener_of_their_own() {
+    let hub = Serving::start(Keys::of(&[KEPT]), None).await;
+    let probe = async |path: &str| {
+        // As the kubelet and Prometheus ask: by whatever name.
+        let request = reqwest::Client::new().get(format!("http://{}{path}", hub.probes)).header("host", "pod.example");
+        let answer = timeout(PATIENCE, request.send()).await.expect("in time").expect("an answer");
+        (answer.status().as_u16(), answer.text().await.expect("a body"))
+    };
+    // The other listener's places are taken, and more wait for one.
+    let mut idle = Vec::new();
+    for _ in 0..600 {
+        idle.push(TcpStream::connect(hub.address).await.expect("it listens"));
+    }
+    assert_eq!(probe("/healthz").await, (200, "ok\n".into()));
+    assert_eq!(probe("/readyz").await.0, 200);
+    assert!(probe("/metrics").await.1.contains("antiphon_sessions_active"));
+    for path in ["/", "/api/turns", "/v1/models", "/v1/realtime", "/dashboard"] {
+        assert_eq!(probe(path).await.0, 404, "{path}");
+    }
+    drop(idle);
+    let mut session = hub.connect("", KEPT, "").await;
+    session.send(json!({"type": "response.create"})).await;
+    session.until("response.output_audio.delta").await;
+    hub.stop.cancel();
+    let stopping = async {
+        while probe("/readyz").await.0 != 503 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, stopping).await.expect("it says that it stops");
+    drop(session);
+    hub.end().await;
+}
+
+/// What is logged, as lines of JSON.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic").extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn security_events_are_logged_without_secrets_and_without_end() {
+    let log = Log::default();
+    let lines = log.clone();
+    let subscriber = tracing_subscriber::fmt().json().with_writer(move || lines.clone()).finish();
+    let _logging = tracing::subscriber::set_default(subscriber);
+    let hub = Serving::start(Keys::of(&[KEPT]), None).await;
+    for n in 0..100 {
+        assert_ne!(hub.status(&format!("/api/turns?key=sk-secret-{n}"), &format!("sk-guess-{n}")).await, 200);
+    }
+    let request =
+        reqwest::Client::new().post(format!("http://{}/v1/realtime/client_secrets?key=sk-secret", hub.address));
+    let made: Value = request.bearer_auth(KEPT).send().await.expect("an answer").json().await.unwrap_or_default();
+    assert_eq!(made["value"], Value::Null, "the address has guessed too much");
+    tokio::time::sleep(Duration::from_millis(1_100)).await;
+    let request =
+        reqwest::Client::new().post(format!("http://{}/v1/realtime/client_secrets?key=sk-secret", hub.address));
+    let made: Value = request.bearer_auth(KEPT).send().await.expect("an answer").json().await.expect("JSON");
+    let key = made["value"].as_str().expect("a key").to_owned();
+    hub.end().await;
+    let log = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("text");
+    let events: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let security: Vec<&Value> = events.iter().filter(|event| event["target"] == "antiphon::security").collect();
+    assert!((20..40).contains(&security.len()), "{}", security.len());
+    let first = &security[0]["fields"];
+    assert_eq!(
+        (&first["address"], &first["route"], &first["status"]),
+        (&json!("127.0.0.1"), &json!("/api/turns"), &json!(401))
+    );
+    assert_eq!(first["reason"], "wrong key");
+    assert!(security.iter().any(|event| event["fields"]["what"] == "a short-lived key was made"), "{security:?}");
+    for secret in ["sk-guess", "sk-secret", KEPT, &key] {
+        assert!(!log.contains(secret), "{secret}");
+    }
+}
+
+/// The status of a request to the process.
+async fn ask(address: &str, key: &str) -> Option<u16> {
+    let mut stream = TcpStream::connect(address).await.ok()?;
+    let head =
+        format!("GET /metrics HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {key}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    answer.split(' ').nth(1)?.parse().ok()
+}
+
+#[tokio::test]
+async fn sighup_reads_the_keys_again_and_a_broken_file_changes_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, log) = (folder.path().join("keys"), folder.path().join("log"));
+    std::fs::write(&file, OLD).expect("written");
+    let mut hub = tokio::process::Command::new(env!("CARGO_BIN_EXE_antiphon"))
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .env_clear()
+        .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+        .env("ANTIPHON_MODELS__DIR", "nowhere/models")
+        .env("ANTIPHON_SERVER__API_KEYS_FILE", &file)
+        .env("ANTIPHON_SERVER__PROBE_LISTEN", "127.0.0.1:0")
+        .env("ANTIPHON_SPEECH__JOBS_DIR", "")
+        .stdout(Stdio::piped())
+        .stderr(std::fs::File::create(&log).expect("made"))
+        .kill_on_drop(true)
+        .spawn()
+        .expect("the binary starts");
+    let mut said = BufReader::new(hub.stdout.take().expect("piped")).lines();
+    let line =
+        timeout(Duration::from_secs(60), said.next_line()).await.expect("it starts").expect("text").expect("a line");
+    let address =
+        line.split("http://").nth(1).and_then(|rest| rest.split(':').take(2).collect::<Vec<_>>().join(":").into());
+    let address: String = address.expect("an address");
+    let hang_up = |pid: u32| {
+        assert!(Command::new("kill").args(["-HUP", &pid.to_string()]).status().expect("kill runs").success());
+    };
+    let pid = hub.id().expect("it runs");
+    let becomes = async |key: &str, status: u16| {
+        let reached = async {
+            while ask(&address, key).await != Some(status) {
+                // Not so often that wrong keys are held against this address.
+                tokio::time::sleep(Duration::from_millis(1_100)).await;
+            }
+        };
+        timeout(Duration::from_secs(60), reached).await.unwrap_or_else(|_| panic!("{key} becomes {status}"));
+    };
+    becomes(OLD, 200).await;
+    std::fs::write(&file, "this is no key").expect("written");
+    hang_up(pid);
+    let complains = async {
+        while !std::fs::read_to_string(&log).expect("there").contains("stay in use") {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, complains).await.expect("it says what is wrong");
+    assert_eq!(ask(&address, OLD).await, Some(200), "the keys from before");
+    std::fs::write(&file, NEW).expect("written");
+    hang_up(pid);
+    becomes(NEW, 200).await;
+    becomes(OLD, 401).await;
+    assert!(Command::new("kill").args(["-TERM", &pid.to_string()]).status().expect("kill runs").success());
+    let ended = timeout(Duration::from_secs(60), hub.wait()).await.expect("it ends").expect("waited for");
+    assert!(ended.success(), "{ended:?}");
+}
