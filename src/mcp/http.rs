@@ -1,5 +1,6 @@
 //! Servers over streamable HTTP, with the crate `rmcp`.
 
+use super::headers::check;
 use super::{CallError, Connected, Connection, Mcp, McpConfig, McpError, RemoteTool, Server};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -83,12 +84,7 @@ impl Http {
 }
 
 fn headers(server: &Server) -> Result<HashMap<HeaderName, HeaderValue>, McpError> {
-    let read = |(name, value): (&String, &String)| {
-        let wrong = || McpError::Unusable(format!("the header {name:?} cannot be sent"));
-        let name = HeaderName::try_from(name.as_str()).map_err(|_| wrong())?;
-        Ok((name, HeaderValue::try_from(value.as_str()).map_err(|_| wrong())?))
-    };
-    server.headers.iter().map(read).collect()
+    server.headers.iter().map(|(name, value)| check(name, value).map_err(McpError::Unusable)).collect()
 }
 
 /// All pages of the list, up to the bounds.

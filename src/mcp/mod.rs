@@ -8,12 +8,14 @@
 mod allow;
 mod config;
 mod error;
+mod headers;
 pub mod http;
 mod policy;
 mod secret;
 
 pub use config::McpConfig;
 pub use error::{CallError, McpError};
+pub use headers::check as check_header;
 pub use policy::{Consent, Declared, Filter};
 
 use futures_util::future::BoxFuture;
