@@ -40,4 +40,5 @@ mod transcription;
 mod turn_model;
 mod turn_settings;
 mod turns;
+mod upstreams;
 mod warming;

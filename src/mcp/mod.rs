@@ -6,6 +6,7 @@
 //! called, never interpreted; neither keys nor what is said to a tool is logged.
 
 mod allow;
+mod client;
 mod config;
 mod error;
 mod headers;

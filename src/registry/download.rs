@@ -12,12 +12,19 @@ use reqwest::header::{CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
 use reqwest::{Client, Response, StatusCode, Url};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-/// No model's file is larger.
-const MAX_BYTES: u64 = 16 << 30;
+/// Where a file's size is not registered: it has at most this factor of what it is said to have about, and so much more.
+const SIZE_FACTOR: u64 = 2;
+const SIZE_SLACK: u64 = 16 << 20;
+/// The slowest transfer that is waited for, in bytes a second, behind a first wait of twice the stall. A server that trickles
+/// bytes is given up.
+const MIN_RATE: u64 = 4 << 10;
+/// Requests for one file in all, however much each brings.
+const MAX_ATTEMPTS: u32 = 100;
 
 /// A file and where it comes from.
 pub(super) struct Source<'a> {
@@ -37,7 +44,7 @@ enum Ended {
 
 /// Brings the file into `part` and checks it. What is wrong is thrown away, what is merely not whole is kept.
 pub(super) async fn fetch(source: &Source<'_>, part: &Path, told: &mut Told<'_>) -> Result<Kept, RegistryError> {
-    let (mut failures, mut brought_any) = (0, false);
+    let (mut failures, mut brought_any, mut attempts) = (0, false, 0);
     loop {
         let had = length(part);
         if source.file.bytes == Some(had) {
@@ -51,7 +58,8 @@ pub(super) async fn fetch(source: &Source<'_>, part: &Path, told: &mut Told<'_>)
                 let progressed = length(part) > had;
                 brought_any |= progressed;
                 failures = if progressed { 1 } else { failures + 1 };
-                if failures >= source.patience.tries {
+                attempts += 1;
+                if failures >= source.patience.tries || attempts >= MAX_ATTEMPTS {
                     return Err(error);
                 }
                 tracing::debug!(%error, failures, "another try");
@@ -119,6 +127,12 @@ impl Source<'_> {
             _ => response.content_length(),
         };
         let limit = self.file.bytes.or(announced);
+        let most =
+            self.file.bytes.unwrap_or(self.file.about_bytes.saturating_mul(SIZE_FACTOR).saturating_add(SIZE_SLACK));
+        if let Some(announced) = announced.filter(|announced| *announced > most) {
+            discard(part)?;
+            return Err(self.wrong_size(most, announced));
+        }
         if let (Some(expected), Some(found)) = (self.file.bytes, announced)
             && expected != found
         {
@@ -132,17 +146,24 @@ impl Source<'_> {
         let mut had = from;
         let mut pieces = response.bytes_stream();
         told.fetched(had, limit);
+        let mut waited = Duration::ZERO;
         let whole = loop {
-            let piece = match timeout(self.patience.stall, pieces.next()).await {
+            let begun = Instant::now();
+            let next = timeout(self.patience.stall, pieces.next()).await;
+            waited += begun.elapsed();
+            if waited > 2 * self.patience.stall + Duration::from_secs((had - from) / MIN_RATE) {
+                break false;
+            }
+            let piece = match next {
                 Ok(Some(Ok(piece))) => piece,
                 Ok(None) => break limit.is_none_or(|limit| had == limit),
                 Ok(Some(Err(_))) | Err(_) => break false,
             };
             had += piece.len() as u64;
-            if had > limit.unwrap_or(MAX_BYTES) {
+            if had > limit.unwrap_or(most) {
                 drop(file);
                 discard(part)?;
-                return Err(self.wrong_size(limit.unwrap_or(MAX_BYTES), had));
+                return Err(self.wrong_size(limit.unwrap_or(most), had));
             }
             file.write_all(&piece).await.map_err(RegistryError::disk(part, "cannot be written"))?;
             told.fetched(had, limit);

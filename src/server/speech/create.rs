@@ -64,7 +64,7 @@ async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Res
         let if_longer = " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts";
         let longest = Longest { chars: speech.config.max_input_chars, if_longer };
         let (chosen, wish) = request::read(chosen, body, longest).await?;
-        let encoder = Encoder::new(wish.format).map_err(|error| ApiError::failed(error.to_string()))?;
+        let encoder = Encoder::new(wish.format).map_err(|error| ApiError::internal("The encoder", &error))?;
         let speaking = Speaking {
             tts: chosen.engines.tts,
             tasks: app.setup.tasks.clone(),
@@ -114,7 +114,7 @@ fn encoded(
     mut encoder: Encoder,
     sound: impl Stream<Item = Result<Spoken, TtsError>> + Send,
 ) -> impl Stream<Item = Result<Piece, ApiError>> + Send {
-    let failed = |error: crate::audio::encode::EncodeError| ApiError::failed(error.to_string());
+    let failed = |error: crate::audio::encode::EncodeError| ApiError::internal("The encoder", &error);
     async_stream::stream! {
         let mut n_samples = 0;
         for await spoken in sound {

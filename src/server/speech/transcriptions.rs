@@ -157,7 +157,7 @@ impl Listening {
                 Err(SttError::Busy { .. }) if patience.wait().await => {}
                 // One elsewhere may have been slow this once.
                 Err(error @ SttError::Timeout(_)) if self.decoders.is_none() => {
-                    return Err(ApiError::overloaded(error.to_string()));
+                    return Err(ApiError::overloaded(error.told()));
                 }
                 Err(error @ SttError::Timeout(_)) => {
                     tracing::warn!(%error, engine = self.stt.name(), "the engine is too slow for a stretch of a file");
