@@ -1,6 +1,7 @@
 //! The scenarios: one file each, all in one binary.
 
 mod beta;
+mod bounds;
 mod cli;
 mod configs;
 mod dialog;

@@ -99,7 +99,7 @@ async fn list(service: &RunningService<RoleClient, ()>) -> Result<Vec<RemoteTool
             let tool = RemoteTool {
                 name: tool.name.into_owned(),
                 description: tool.description.map(|text| text.into_owned()).unwrap_or_default(),
-                input_schema: Value::Object((*tool.input_schema).clone()),
+                input_schema: Value::Object(Arc::unwrap_or_clone(tool.input_schema)).into(),
                 annotations: tool.annotations.and_then(|hints| serde_json::to_value(hints).ok()),
             };
             n_bytes += tool.n_bytes();

@@ -129,10 +129,6 @@ impl Source<'_> {
         let limit = self.file.bytes.or(announced);
         let most =
             self.file.bytes.unwrap_or(self.file.about_bytes.saturating_mul(SIZE_FACTOR).saturating_add(SIZE_SLACK));
-        if let Some(announced) = announced.filter(|announced| *announced > most) {
-            discard(part)?;
-            return Err(self.wrong_size(most, announced));
-        }
         if let (Some(expected), Some(found)) = (self.file.bytes, announced)
             && expected != found
         {
@@ -140,6 +136,10 @@ impl Source<'_> {
             return Err(self.wrong_size(expected, found));
         }
         has_room(part, limit.map_or(0, |limit| limit.saturating_sub(from)), length(part).saturating_sub(from))?;
+        if let Some(announced) = announced.filter(|announced| *announced > most) {
+            discard(part)?;
+            return Err(self.wrong_size(most, announced));
+        }
         keep_tag(&response, part)?;
         let file = File::options().create(true).append(from > 0).write(true).truncate(from == 0).open(part).await;
         let mut file = file.map_err(RegistryError::disk(part, "cannot be written"))?;

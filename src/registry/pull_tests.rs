@@ -291,6 +291,11 @@ async fn what_the_disk_has_no_room_for_is_refused_before_its_first_byte() {
     bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces: Some(1 << 60), ..Served::default() });
     bench.fails("1152921504607 MB are to come and the disk has ").await;
     assert!(!part(&bench.path("x/config.json")).exists());
+    // Room enough on most disks, but more than a file of a megabyte can have.
+    let announces = Some(64 << 20);
+    bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces, ..Served::default() });
+    bench.fails("67108864").await;
+    assert!(!part(&bench.path("x/config.json")).exists());
 }
 
 #[tokio::test]
