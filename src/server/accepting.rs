@@ -1,12 +1,14 @@
 //! Takes connections and speaks HTTP on them until they are upgraded or closed, bounded in number and in time.
 //!
+//! An answer that was given before all of a request was read reaches its client: the connection is read on for a while.
 //! [`super::serve`] calls it with a listener, TLS or not. A WebSocket's connection leaves here with its upgrade and belongs
 //! to its session from then on, so that only those that have said nothing yet, or ask for something else, count.
 
 use super::admin::Peer;
+use super::inflow::{Inflow, Intake};
 use axum::Router;
 use axum::serve::Listener;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -65,19 +67,35 @@ where
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD);
     let router = TowerToHyperService::new(router);
+    let inflow = Inflow::new();
+    let known = inflow.clone();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(peer);
-        router.call(request)
+        request.extensions_mut().insert(known.clone());
+        let (has_body, inflow, answer) = (!request.body().is_end_stream(), known.clone(), router.call(request));
+        async move {
+            let answer = answer.await;
+            // Refused before all of it was read, a client may be sending still, and is to see the answer.
+            let is_error = answer.as_ref().is_ok_and(|answer| answer.status().as_u16() >= 400);
+            inflow.set_lingers(has_body && is_error);
+            answer
+        }
     });
-    let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let io = TokioIo::new(Intake::new(stream, inflow.clone()));
+    let ended = {
+        let mut connection = pin!(http.serve_connection(io, service).with_upgrades());
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
     };
+    tokio::select! {
+        () = inflow.linger() => {}
+        () = stop.cancelled() => {}
+    }
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended in the middle of a request");
     }

@@ -12,6 +12,7 @@ mod auth;
 mod gpu;
 mod guard;
 mod health;
+mod inflow;
 mod keys;
 mod models;
 mod pages;
@@ -27,6 +28,7 @@ mod state;
 mod tls;
 mod traces;
 mod turns;
+mod unfinished;
 mod warming;
 pub mod websocket;
 

@@ -6,11 +6,13 @@
 use super::app::App;
 use super::auth::{self, Caller, TurnedAway};
 use super::guard::refused;
+use super::inflow::Inflow;
 use super::resume::{self, Return};
 use super::seat::Seat;
 use super::websocket;
 use crate::session::{AudioMode, Opening};
 use crate::wire::{Dialect, SessionKind};
+use axum::Extension;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -37,11 +39,12 @@ pub(super) struct Params {
 pub(super) async fn upgrade(
     State(app): State<Arc<App>>,
     Query(params): Query<Params>,
+    Extension(inflow): Extension<Arc<Inflow>>,
     headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
     if let Some(key) = params.resume.as_deref().filter(|key| *key != resume::OPT_IN) {
-        return take_up(&app, &headers, ws, key, params.after.as_deref());
+        return take_up(&app, &headers, (ws, inflow), key, params.after.as_deref());
     }
     let caller = match auth::caller(&app, &headers) {
         Ok(caller) => caller,
@@ -92,12 +95,18 @@ pub(super) async fn upgrade(
     });
     let tasks = app.setup.tasks.clone();
     upgrade_of(ws).on_upgrade(move |socket| {
-        tasks.track_future(async move { Seat::new(app, opening, permit, registered).run(socket).await })
+        tasks.track_future(async move { Seat::new(app, opening, permit, registered).run(socket, inflow).await })
     })
 }
 
 /// Brings a client back to its session.
-fn take_up(app: &Arc<App>, headers: &HeaderMap, ws: WebSocketUpgrade, key: &str, after: Option<&str>) -> Response {
+fn take_up(
+    app: &Arc<App>,
+    headers: &HeaderMap,
+    (ws, inflow): (WebSocketUpgrade, Arc<Inflow>),
+    key: &str,
+    after: Option<&str>,
+) -> Response {
     let Some(after) = after.and_then(|after| after.parse().ok()) else {
         let message = "'resume' needs 'after': the number of the last event received, counted from 1; 0 for none.";
         return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
@@ -110,7 +119,7 @@ fn take_up(app: &Arc<App>, headers: &HeaderMap, ws: WebSocketUpgrade, key: &str,
     upgrade_of(ws).on_upgrade(move |socket| {
         tasks.track_future(async move {
             // A second one that comes while the first is being taken in is dropped, and may try again.
-            let _ = way.try_send(Return { socket, after });
+            let _ = way.try_send(Return { socket, inflow, after });
         })
     })
 }

@@ -6,6 +6,7 @@
 
 use super::app::App;
 use super::auth::{self, TurnedAway};
+use super::inflow::Inflow;
 use super::keys::{self, Digest};
 use crate::wire::WireError;
 use axum::extract::ws::WebSocket;
@@ -20,6 +21,7 @@ pub(super) const OPT_IN: &str = "1";
 /// A client that comes back, on a new connection.
 pub(super) struct Return {
     pub(super) socket: WebSocket,
+    pub(super) inflow: Arc<Inflow>,
     /// The number of the last message it has.
     pub(super) after: u64,
 }

@@ -58,8 +58,9 @@ pub(super) async fn create(State(app): State<Arc<App>>, request: Request) -> Res
 async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Response, (ApiError, Metered)> {
     let speech = &app.speech;
     let begun = async {
+        speech.check_place()?;
+        let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
         metered.place = Some(speech.admit()?);
-        let body = body_of(request, MAX_JSON_BYTES).await?;
         let chosen = chosen::for_body(app, &body).await?;
         let if_longer = " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts";
         let longest = Longest { chars: speech.config.max_input_chars, if_longer };

@@ -49,8 +49,10 @@ pub(super) async fn translate(State(app): State<Arc<App>>, request: Request) -> 
 
 async fn written_down(app: &App, request: Request, mut metered: Metered, translate: bool) -> Response {
     let begun = async {
+        app.speech.check_place()?;
+        let mut form = Form::read(request, &app.speech).await?;
         metered.place = Some(app.speech.admit()?);
-        let (mut form, engines) = Form::read(request, app).await?;
+        let engines = form.engines(app).await?;
         form.translate = translate;
         if translate && !engines.stt.translates() {
             return Err(no_translator(engines.stt.name()));
