@@ -162,7 +162,7 @@ async fn keys_of_browsers_are_bound_to_settings_of_the_same_bounds() {
     let url = format!("http://{}/v1/realtime/client_secrets", hub.address);
     // The first installation wins; a second is no failure.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let names: Vec<String> = (0..20_000).map(|i| i.to_string()).collect();
+    let names: Vec<String> = (0..10_000).map(|i| i.to_string()).collect();
     let keywords = json!({"input": {"transcription": {"keywords": names}}});
     for session in [
         json!({"type": "realtime", "tools": [tool(json!(vec![0; 40_000]))]}),

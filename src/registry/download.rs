@@ -40,6 +40,8 @@ enum Ended {
     Whole,
     /// The connection broke, or the server asks for another try; the error is for the last of them.
     Broke(RegistryError),
+    /// It brought bytes, but too slowly to ever end: that is no progress.
+    Slow(RegistryError),
 }
 
 /// Brings the file into `part` and checks it. What is wrong is thrown away, what is merely not whole is kept.
@@ -50,12 +52,14 @@ pub(super) async fn fetch(source: &Source<'_>, part: &Path, told: &mut Told<'_>)
         if source.file.bytes == Some(had) {
             break;
         }
-        match source.attempt(part, had, told).await? {
+        let ended = source.attempt(part, had, told).await?;
+        let is_slow = matches!(ended, Ended::Slow(_));
+        match ended {
             Ended::Whole => break,
             // A server that was never reached will not be in a second; one that was may be again.
             Ended::Broke(error @ RegistryError::Unreachable { .. }) if !brought_any => return Err(error),
-            Ended::Broke(error) => {
-                let progressed = length(part) > had;
+            Ended::Broke(error) | Ended::Slow(error) => {
+                let progressed = length(part) > had && !is_slow;
                 brought_any |= progressed;
                 failures = if progressed { 1 } else { failures + 1 };
                 attempts += 1;
@@ -152,7 +156,8 @@ impl Source<'_> {
             let next = timeout(self.patience.stall, pieces.next()).await;
             waited += begun.elapsed();
             if waited > 2 * self.patience.stall + Duration::from_secs((had - from) / MIN_RATE) {
-                break false;
+                file.flush().await.map_err(RegistryError::disk(part, "cannot be written"))?;
+                return Ok(Ended::Slow(RegistryError::BrokenOff { address: self.address.to_string(), had }));
             }
             let piece = match next {
                 Ok(Some(Ok(piece))) => piece,

@@ -324,3 +324,14 @@ async fn two_pulls_of_one_model_do_not_meet() {
     }
     assert!(remove(&bench.config, wanted).is_ok());
 }
+
+#[tokio::test]
+async fn a_server_that_trickles_a_file_is_given_up() {
+    let mut bench = Bench::new().await;
+    bench.patience.stall = Duration::from_millis(100);
+    bench.host.put("graph.onnx", Served { bytes: graph(), trickles: true, tag: Some("\"a\""), ..Served::default() });
+    // The whole file would take 100 s.
+    let pulled = tokio::time::timeout(Duration::from_secs(30), bench.fails("broke off"));
+    pulled.await.expect("its bytes renew no deadline");
+    assert_eq!(bench.host.asked().len(), 3, "and are no progress");
+}
