@@ -128,8 +128,8 @@ fn everything_a_session_keeps_has_its_bound() {
     let say =
         |text: String| json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]});
     for item in [
-        say(long(1 << 20)),
-        json!({"type": "function_call_output", "call_id": "c", "output": long(1 << 20)}),
+        say(long(1_200_000)),
+        json!({"type": "function_call_output", "call_id": "c", "output": long(1_200_000)}),
         json!({"type": "message", "role": "user", "content": vec![json!({"type": "input_text", "text": ""}); 9_000]}),
     ] {
         let event = json!({"type": "conversation.item.create", "event_id": "mine", "item": item});

@@ -10,8 +10,8 @@ use serde::Deserializer;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// An event beside its audio: more text than any model reads.
-pub(super) const MAX_EVENT_BYTES: usize = 1024 * 1024;
+/// An event beside its audio: 1 MiB of text, more than any model reads, and what stands around it.
+pub(super) const MAX_EVENT_BYTES: usize = (1024 + 64) * 1024;
 /// Values and names of fields in an event: the largest tools there may be have half as many. As a tree they take some 20 MiB at
 /// worst, while the event is read.
 pub(super) const MAX_EVENT_VALUES: usize = 32 * 1024;
@@ -181,7 +181,7 @@ mod tests {
         weight.check("conversation.item.create", (15 << 20) + 100).unwrap();
         let error = weight.check("session.update", (15 << 20) + 100).unwrap_err();
         assert_eq!((error.code, error.param.as_deref()), (Some("event_too_large"), Some("session")));
-        assert!(error.message.contains("at most 1048576"), "{}", error.message);
+        assert!(error.message.contains("at most 1114112"), "{}", error.message);
         let error = Weight { n_values: 40_000, n_audio: 0 }.check("response.create", 100).unwrap_err();
         assert!(error.message.contains("at most 32768"), "{}", error.message);
     }
