@@ -1,6 +1,7 @@
 //! The scenarios: one file each, all in one binary.
 
 mod beta;
+mod bounds;
 mod cli;
 mod configs;
 mod dialog;
@@ -44,4 +45,5 @@ mod transcription;
 mod turn_model;
 mod turn_settings;
 mod turns;
+mod upstreams;
 mod warming;

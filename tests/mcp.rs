@@ -294,6 +294,20 @@ async fn servers_that_are_not_allowed_or_not_there_are_told() {
         (json!({"type": "mcp", "server_label": "x"}), "missing_required_parameter", "server_url"),
         (json!({"type": "mcp", "server_url": served.url}), "missing_required_parameter", "server_label"),
         (server(&served.url, json!({"require_approval": "perhaps"})), "invalid_value", "require_approval"),
+        (server(&served.url, json!({"headers": {"Host": "admin"}})), "invalid_value", "headers.Host"),
+        (server(&served.url, json!({"headers": {"content-length": "3"}})), "invalid_value", "headers.content-length"),
+        (
+            server(&served.url, json!({"headers": {"Transfer-Encoding": "chunked"}})),
+            "invalid_value",
+            "headers.Transfer-Encoding",
+        ),
+        (server(&served.url, json!({"headers": {"x": "a\r\nb: c"}})), "invalid_value", "headers.x"),
+        (
+            server(&served.url, json!({"authorization": "a", "headers": {"Authorization": "b"}})),
+            "invalid_value",
+            "headers.Authorization",
+        ),
+        (server(&format!("{}/..%2fadmin", served.url), json!({})), "mcp_server_not_allowed", "server_url"),
         (
             json!({"type": "mcp", "server_label": "x", "connector_id": "connector_gmail"}),
             "unsupported_parameter",

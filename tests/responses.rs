@@ -216,7 +216,7 @@ async fn the_oldest_items_make_room_and_the_client_is_told() {
         json!({"type": "conversation.item.deleted", "item_id": "i0", "event_id": events[2]["event_id"]})
     );
     let refused = create("i5".into(), &mib.repeat(5)).await;
-    assert_eq!(refused[0]["error"]["code"], "string_above_max_length");
+    assert_eq!(refused[0]["error"]["code"], "event_too_large");
     assert_eq!(refused.len(), 1, "nothing was dropped for it");
 }
 

@@ -175,7 +175,9 @@ async fn a_failing_voice_is_a_status_before_the_sound_and_a_broken_body_behind_i
     let events = event(&post(&hub, events_wanted).await.text().await.expect("text"));
     assert_eq!(events[0]["type"], "speech.audio.delta");
     assert!(
-        events.last().expect("an end")["error"]["message"].as_str().is_some_and(|said| said.contains("told to fail"))
+        events.last().expect("an end")["error"]["message"]
+            .as_str()
+            .is_some_and(|said| said.contains("The voice engine failed"))
     );
 }
 

@@ -123,7 +123,7 @@ async fn a_function_is_called_answered_and_its_result_spoken_of() {
 
     let requests = llm.requests();
     assert_eq!(requests[0].tools.len(), 1);
-    assert_eq!(requests[0].tools[0].parameters, weather()["parameters"]);
+    assert_eq!(requests[0].tools[0].parameters, weather()["parameters"].clone().into());
     let [.., Message::Assistant { text, tool_calls }, Message::Tool { output: first, .. }, Message::Tool { .. }] =
         &requests[1].messages[..]
     else {

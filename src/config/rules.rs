@@ -158,6 +158,7 @@ pub const KEYS: &[Key] = &[
     key("server", "turns_kept", Rule::Whole(1, 100_000, "turns")),
     key("server", "keep_transcripts", Rule::Switch),
     key("server", "ping_seconds", Rule::Whole(1, 3_600, "seconds")),
+    key("server", "message_seconds", Rule::Whole(1, 600, "seconds")),
     key("server", "drain_seconds", Rule::Whole(0, 3_600, "seconds")),
     key("speech", "max_requests", Rule::Whole(1, 10_000, "requests")),
     key("speech", "max_input_chars", Rule::Whole(1, 1_000_000, "characters")),

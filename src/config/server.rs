@@ -44,6 +44,8 @@ pub struct ServerConfig {
     pub keep_transcripts: bool,
     /// How often a connection is asked whether it still stands.
     pub ping_seconds: u32,
+    /// How long a message of a client may take from its first byte to its last.
+    pub message_seconds: u32,
     /// How long running sessions may go on after the server was told to stop.
     pub drain_seconds: u32,
 }
@@ -69,6 +71,7 @@ impl Default for ServerConfig {
             turns_kept: 1_000,
             keep_transcripts: true,
             ping_seconds: 20,
+            message_seconds: 60,
             drain_seconds: 10,
         }
     }

@@ -53,9 +53,8 @@ const PER_MESSAGE: u64 = 4;
 
 /// What the tools cost.
 pub(super) fn tool_tokens(tools: &[Tool]) -> u64 {
-    let of = |tool: &Tool| {
-        PER_MESSAGE + tokens(&tool.name) + tokens(&tool.description) + tokens(&tool.parameters.to_string())
-    };
+    let of =
+        |tool: &Tool| PER_MESSAGE + tokens(&tool.name) + tokens(&tool.description) + tokens(tool.parameters.as_str());
     tools.iter().map(of).sum()
 }
 

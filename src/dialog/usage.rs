@@ -34,7 +34,7 @@ pub(super) fn tokens_read(chat: &ChatRequest) -> u64 {
     let tools = chat
         .tools
         .iter()
-        .map(|tool| n_chars(&tool.name) + n_chars(&tool.description) + n_chars(&tool.parameters.to_string()));
+        .map(|tool| n_chars(&tool.name) + n_chars(&tool.description) + n_chars(tool.parameters.as_str()));
     tokens(chat.messages.iter().map(of_message).chain(tools).sum())
 }
 

@@ -1,5 +1,6 @@
 //! What can go wrong with a language model.
 
+use crate::remote::Fault;
 use std::time::Duration;
 
 /// A failed answer. It ends one response, never the session.
@@ -30,4 +31,18 @@ pub enum LlmError {
     /// A setting is missing or wrong; the text says which and what would be right.
     #[error("{0}")]
     Unavailable(String),
+}
+
+impl LlmError {
+    /// The words for a client, which hold no address, setting or text of a server. The details are for the log.
+    pub fn told(&self) -> String {
+        let fault = match self {
+            Self::Timeout { .. } => Fault::Timeout,
+            Self::Refused { status, .. } => Fault::of_status(*status),
+            Self::Transport(_) => Fault::Unreachable,
+            Self::Protocol(_) => Fault::BadAnswer,
+            Self::Unavailable(_) => Fault::Unavailable,
+        };
+        fault.told("The language model")
+    }
 }

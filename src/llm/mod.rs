@@ -12,10 +12,10 @@ pub mod openai;
 pub use config::LlmConfig;
 pub use error::LlmError;
 
+use crate::units::Json;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 /// One request: the conversation so far and how to go on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -63,7 +63,7 @@ pub struct Tool {
     /// What it does.
     pub description: String,
     /// JSON schema of its arguments.
-    pub parameters: Value,
+    pub parameters: Json,
 }
 
 /// A call the model made.

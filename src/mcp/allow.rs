@@ -16,22 +16,45 @@ impl McpConfig {
         if !wanted.username().is_empty() || wanted.password().is_some() {
             return Err("a name or password in an address is not taken; use 'authorization' or 'headers'".into());
         }
-        let allowed = self.allowed_servers.iter().filter_map(|allowed| Url::parse(allowed).ok());
-        match allowed.into_iter().any(|allowed| covers(&allowed, &wanted)) {
-            true => Ok(()),
-            false => Err("this server's configuration does not allow it (setting 'mcp.allowed_servers')".into()),
+        let allowed: Vec<Url> = self.allowed_servers.iter().filter_map(|allowed| Url::parse(allowed).ok()).collect();
+        if allowed.iter().any(|allowed| covers(allowed, &wanted)) {
+            return Ok(());
         }
+        if allowed.iter().any(|allowed| same_origin(allowed, &wanted)) && is_ambiguous(wanted.path()) {
+            return Err(
+                "its path holds an encoded dot, slash, backslash or percent sign, or a '..': write it plainly".into()
+            );
+        }
+        Err("this server's configuration does not allow it (setting 'mcp.allowed_servers')".into())
     }
 }
 
-/// Same scheme, host and port, and a path that is the allowed one or lies below it.
+/// Same scheme, host and port, and a path that is the allowed one or lies below it. Below a path, only an unambiguous path
+/// counts: a server that decodes it must not end up elsewhere.
 fn covers(allowed: &Url, wanted: &Url) -> bool {
-    let same_origin = allowed.scheme() == wanted.scheme()
-        && allowed.host_str() == wanted.host_str()
-        && allowed.port_or_known_default() == wanted.port_or_known_default();
     let path = allowed.path().trim_end_matches('/');
-    let below = wanted.path().strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-    same_origin && below
+    let below = wanted
+        .path()
+        .strip_prefix(path)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') && (path.is_empty() || !is_ambiguous(rest)));
+    same_origin(allowed, wanted) && below
+}
+
+/// A host with a trailing dot is another one: servers choose a virtual host by its exact name.
+fn same_origin(allowed: &Url, wanted: &Url) -> bool {
+    allowed.scheme() == wanted.scheme()
+        && allowed.host_str() == wanted.host_str()
+        && allowed.port_or_known_default() == wanted.port_or_known_default()
+}
+
+/// Whether a server may read this path differently than it is written. The URL parser has resolved plain `..`, `%2e%2e` and
+/// backslashes already; what is left are separators and dots that it keeps encoded, percent signs that are decoded twice, and
+/// path parameters (`..;`), which some servers strip before they resolve dots.
+fn is_ambiguous(path: &str) -> bool {
+    let lower = path.to_ascii_lowercase();
+    let encoded = ["%2f", "%5c", "%2e", "%25", "%00", "\\"].iter().any(|code| lower.contains(code));
+    let dots = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
+    encoded || path.split('/').any(dots)
 }
 
 #[cfg(test)]
@@ -48,6 +71,10 @@ mod tests {
             "https://MCP.example.org:443/",
             "http://127.0.0.1:9000/tools",
             "http://127.0.0.1:9000/tools/mcp",
+            "http://127.0.0.1:9000/tools/a%20b?path=..%2f",
+            "http://127.0.0.1:9000/tools/a/../mcp",
+            "https://mcp.example.org/any%2fpath",
+            "http://2130706433:9000/tools",
         ] {
             assert_eq!(config.allows(url), Ok(()), "{url}");
         }
@@ -61,6 +88,21 @@ mod tests {
             "http://127.0.0.1:9000/toolsets",
             "http://127.0.0.1:9000/tools/../admin",
             "http://127.0.0.1:9000/tools/%2e%2e/admin",
+            "http://127.0.0.1:9000/tools/..%2fadmin",
+            "http://127.0.0.1:9000/tools/..%2Fadmin",
+            "http://127.0.0.1:9000/tools/%2e%2e%2fadmin",
+            "http://127.0.0.1:9000/tools/.%2e%5cadmin",
+            "http://127.0.0.1:9000/tools/..%5cadmin",
+            "http://127.0.0.1:9000/tools/..\\admin",
+            "http://127.0.0.1:9000/tools/..%252fadmin",
+            "http://127.0.0.1:9000/tools/%252e%252e/admin",
+            "http://127.0.0.1:9000/tools/..;/admin",
+            "http://127.0.0.1:9000/tools/..;x=1/admin",
+            "http://127.0.0.1:9000/tools%2f..%2fadmin",
+            "http://127.0.0.1:9000/tools/a%00b",
+            "http://tools@127.0.0.1:9000/tools",
+            "https://mcp.example.org./",
+            "http://127.0.0.1/tools",
             "http://[::1]:9000/tools",
             "file:///etc/hosts",
             "nothing",

@@ -1,5 +1,7 @@
 //! Servers over streamable HTTP, with the crate `rmcp`.
 
+use super::client::{BoundedClient, MAX_MESSAGE_BYTES};
+use super::headers::check;
 use super::{CallError, Connected, Connection, Mcp, McpConfig, McpError, RemoteTool, Server};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -22,8 +24,8 @@ const MAX_TOOLS: usize = 128;
 const MAX_LIST_BYTES: usize = 256 * 1024;
 /// A longer result is cut: nobody listens to it, and it would crowd out the conversation.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
-/// One message of a server.
-const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+/// Pages of one list.
+const MAX_PAGES: usize = 64;
 /// A server's words about a failure are shown up to this.
 const MAX_WORDS: usize = 300;
 
@@ -75,7 +77,8 @@ impl Http {
         if let Some(token) = &server.authorization {
             config = config.auth_header(token.strip_prefix("Bearer ").unwrap_or(token));
         }
-        let transport = StreamableHttpClientTransport::with_client(client(&server.url)?, config);
+        let client = BoundedClient::new(client(&server.url)?, self.list_timeout.max(self.call_timeout));
+        let transport = StreamableHttpClientTransport::with_client(client, config);
         let service = ().serve(transport).await.map_err(|error| McpError::Unusable(words(&error)))?;
         let tools = list(&service).await?;
         Ok((Arc::new(Open { service: Arc::new(service), limit: self.call_timeout }), tools))
@@ -83,38 +86,34 @@ impl Http {
 }
 
 fn headers(server: &Server) -> Result<HashMap<HeaderName, HeaderValue>, McpError> {
-    let read = |(name, value): (&String, &String)| {
-        let wrong = || McpError::Unusable(format!("the header {name:?} cannot be sent"));
-        let name = HeaderName::try_from(name.as_str()).map_err(|_| wrong())?;
-        Ok((name, HeaderValue::try_from(value.as_str()).map_err(|_| wrong())?))
-    };
-    server.headers.iter().map(read).collect()
+    server.headers.iter().map(|(name, value)| check(name, value).map_err(McpError::Unusable)).collect()
 }
 
 /// All pages of the list, up to the bounds.
 async fn list(service: &RunningService<RoleClient, ()>) -> Result<Vec<RemoteTool>, McpError> {
     let (mut tools, mut n_bytes, mut cursor) = (Vec::new(), 0, None);
-    loop {
+    for _ in 0..MAX_PAGES {
         let page = service.list_tools(Some(PaginatedRequestParams::default().with_cursor(cursor))).await;
         let page = page.map_err(|error| McpError::Unusable(words(&error)))?;
         for tool in page.tools {
             let tool = RemoteTool {
                 name: tool.name.into_owned(),
                 description: tool.description.map(|text| text.into_owned()).unwrap_or_default(),
-                input_schema: Value::Object((*tool.input_schema).clone()),
+                input_schema: Value::Object(Arc::unwrap_or_clone(tool.input_schema)).into(),
                 annotations: tool.annotations.and_then(|hints| serde_json::to_value(hints).ok()),
             };
             n_bytes += tool.n_bytes();
             tools.push(tool);
-        }
-        if tools.len() > MAX_TOOLS || n_bytes > MAX_LIST_BYTES {
-            return Err(McpError::TooMuch(MAX_TOOLS));
+            if tools.len() > MAX_TOOLS || n_bytes > MAX_LIST_BYTES {
+                return Err(McpError::TooMuch(MAX_TOOLS));
+            }
         }
         cursor = page.next_cursor;
         if cursor.is_none() {
             return Ok(tools);
         }
     }
+    Err(McpError::Unusable(format!("its list of tools has more than {MAX_PAGES} pages")))
 }
 
 /// An open connection. Dropping the service ends its task and closes the server's session.
@@ -135,7 +134,10 @@ impl Connection for Open {
                 Ok(Err(ServiceError::McpError(error))) => {
                     Err(CallError::Protocol { code: i64::from(error.code.0), message: shorten(&error.message) })
                 }
-                Ok(Err(error)) => Err(CallError::Http(words(&error))),
+                Ok(Err(error)) => {
+                    tracing::warn!(error = words(&error), "a call of an MCP server's tool failed");
+                    Err(CallError::Http("the server could not be reached, or gave no answer that can be used".into()))
+                }
             }
         }
         .boxed()

@@ -6,16 +6,20 @@
 //! called, never interpreted; neither keys nor what is said to a tool is logged.
 
 mod allow;
+mod client;
 mod config;
 mod error;
+mod headers;
 pub mod http;
 mod policy;
 mod secret;
 
 pub use config::McpConfig;
 pub use error::{CallError, McpError};
+pub use headers::check as check_header;
 pub use policy::{Consent, Declared, Filter};
 
+use crate::units::Json;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -53,7 +57,7 @@ pub struct RemoteTool {
     /// What it does; may be empty.
     pub description: String,
     /// JSON schema of its arguments.
-    pub input_schema: Value,
+    pub input_schema: Json,
     /// The server's hints, as they came.
     pub annotations: Option<Value>,
 }
@@ -62,7 +66,7 @@ impl RemoteTool {
     /// Bytes of its texts: name, description, schema, hints.
     pub fn n_bytes(&self) -> usize {
         let hints = self.annotations.as_ref().map_or(0, |hints| hints.to_string().len());
-        self.name.len() + self.description.len() + self.input_schema.to_string().len() + hints
+        self.name.len() + self.description.len() + self.input_schema.n_bytes() + hints
     }
 
     /// Whether the server says that the tool changes nothing.

@@ -82,7 +82,7 @@ mod tests {
         let tool = |name: &str, read_only: bool| RemoteTool {
             name: name.into(),
             description: String::new(),
-            input_schema: json!({}),
+            input_schema: json!({}).into(),
             annotations: Some(json!({"readOnlyHint": read_only})),
         };
         let server =

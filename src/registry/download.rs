@@ -12,12 +12,19 @@ use reqwest::header::{CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
 use reqwest::{Client, Response, StatusCode, Url};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-/// No model's file is larger.
-const MAX_BYTES: u64 = 16 << 30;
+/// Where a file's size is not registered: it has at most this factor of what it is said to have about, and so much more.
+const SIZE_FACTOR: u64 = 2;
+const SIZE_SLACK: u64 = 16 << 20;
+/// The slowest transfer that is waited for, in bytes a second, behind a first wait of twice the stall. A server that trickles
+/// bytes is given up.
+const MIN_RATE: u64 = 4 << 10;
+/// Requests for one file in all, however much each brings.
+const MAX_ATTEMPTS: u32 = 100;
 
 /// A file and where it comes from.
 pub(super) struct Source<'a> {
@@ -33,25 +40,30 @@ enum Ended {
     Whole,
     /// The connection broke, or the server asks for another try; the error is for the last of them.
     Broke(RegistryError),
+    /// It brought bytes, but too slowly to ever end: that is no progress.
+    Slow(RegistryError),
 }
 
 /// Brings the file into `part` and checks it. What is wrong is thrown away, what is merely not whole is kept.
 pub(super) async fn fetch(source: &Source<'_>, part: &Path, told: &mut Told<'_>) -> Result<Kept, RegistryError> {
-    let (mut failures, mut brought_any) = (0, false);
+    let (mut failures, mut brought_any, mut attempts) = (0, false, 0);
     loop {
         let had = length(part);
         if source.file.bytes == Some(had) {
             break;
         }
-        match source.attempt(part, had, told).await? {
+        let ended = source.attempt(part, had, told).await?;
+        let is_slow = matches!(ended, Ended::Slow(_));
+        match ended {
             Ended::Whole => break,
             // A server that was never reached will not be in a second; one that was may be again.
             Ended::Broke(error @ RegistryError::Unreachable { .. }) if !brought_any => return Err(error),
-            Ended::Broke(error) => {
-                let progressed = length(part) > had;
+            Ended::Broke(error) | Ended::Slow(error) => {
+                let progressed = length(part) > had && !is_slow;
                 brought_any |= progressed;
                 failures = if progressed { 1 } else { failures + 1 };
-                if failures >= source.patience.tries {
+                attempts += 1;
+                if failures >= source.patience.tries || attempts >= MAX_ATTEMPTS {
                     return Err(error);
                 }
                 tracing::debug!(%error, failures, "another try");
@@ -119,6 +131,8 @@ impl Source<'_> {
             _ => response.content_length(),
         };
         let limit = self.file.bytes.or(announced);
+        let most =
+            self.file.bytes.unwrap_or(self.file.about_bytes.saturating_mul(SIZE_FACTOR).saturating_add(SIZE_SLACK));
         if let (Some(expected), Some(found)) = (self.file.bytes, announced)
             && expected != found
         {
@@ -126,23 +140,35 @@ impl Source<'_> {
             return Err(self.wrong_size(expected, found));
         }
         has_room(part, limit.map_or(0, |limit| limit.saturating_sub(from)), length(part).saturating_sub(from))?;
+        if let Some(announced) = announced.filter(|announced| *announced > most) {
+            discard(part)?;
+            return Err(self.wrong_size(most, announced));
+        }
         keep_tag(&response, part)?;
         let file = File::options().create(true).append(from > 0).write(true).truncate(from == 0).open(part).await;
         let mut file = file.map_err(RegistryError::disk(part, "cannot be written"))?;
         let mut had = from;
         let mut pieces = response.bytes_stream();
         told.fetched(had, limit);
+        let mut waited = Duration::ZERO;
         let whole = loop {
-            let piece = match timeout(self.patience.stall, pieces.next()).await {
+            let begun = Instant::now();
+            let next = timeout(self.patience.stall, pieces.next()).await;
+            waited += begun.elapsed();
+            if waited > 2 * self.patience.stall + Duration::from_secs((had - from) / MIN_RATE) {
+                file.flush().await.map_err(RegistryError::disk(part, "cannot be written"))?;
+                return Ok(Ended::Slow(RegistryError::BrokenOff { address: self.address.to_string(), had }));
+            }
+            let piece = match next {
                 Ok(Some(Ok(piece))) => piece,
                 Ok(None) => break limit.is_none_or(|limit| had == limit),
                 Ok(Some(Err(_))) | Err(_) => break false,
             };
             had += piece.len() as u64;
-            if had > limit.unwrap_or(MAX_BYTES) {
+            if had > limit.unwrap_or(most) {
                 drop(file);
                 discard(part)?;
-                return Err(self.wrong_size(limit.unwrap_or(MAX_BYTES), had));
+                return Err(self.wrong_size(limit.unwrap_or(most), had));
             }
             file.write_all(&piece).await.map_err(RegistryError::disk(part, "cannot be written"))?;
             told.fetched(had, limit);

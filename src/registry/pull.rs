@@ -185,13 +185,23 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// What began under https stays there.
+/// Follows a redirect to an https address, and to an http one only where nothing leaves the host that was asked over http or
+/// both addresses are on this machine. No key is ever sent, so none is forwarded.
 fn onward(attempt: redirect::Attempt<'_>) -> redirect::Action {
-    let secure = attempt.previous().iter().any(|url| url.scheme() == "https");
-    if attempt.previous().len() > MAX_REDIRECTS || secure && attempt.url().scheme() != "https" {
+    let is_safe = attempt.previous().last().is_some_and(|from| may_redirect(from, attempt.url()));
+    if attempt.previous().len() > MAX_REDIRECTS || !is_safe {
         return attempt.error("the server sends on to a place that is not safe, or without end");
     }
     attempt.follow()
+}
+
+fn may_redirect(from: &Url, to: &Url) -> bool {
+    let same_host = from.host_str() == to.host_str() && from.port_or_known_default() == to.port_or_known_default();
+    match to.scheme() {
+        "https" => true,
+        "http" => from.scheme() == "http" && (same_host || is_loopback(from) && is_loopback(to)),
+        _ => false,
+    }
 }
 
 pub(super) async fn hashed(path: &Path) -> Result<Hasher, RegistryError> {
@@ -263,6 +273,29 @@ impl Lock {
             Ok(()) => Ok(Self(file)),
             Err(TryLockError::WouldBlock) => Err(RegistryError::Busy(name.into())),
             Err(TryLockError::Error(error)) => Err(RegistryError::disk(&path, "cannot be locked")(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_never_leave_https_and_never_reach_another_host_over_http() {
+        for (from, to, expected) in [
+            ("https://hub.example/a", "https://cdn.example/a", true),
+            ("http://mirror.example/a", "https://cdn.example/a", true),
+            ("http://mirror.example/a", "http://mirror.example/b", true),
+            ("http://127.0.0.1:1/a", "http://localhost:2/a", true),
+            ("https://hub.example/a", "http://hub.example/a", false),
+            ("https://hub.example/a", "http://127.0.0.1/a", false),
+            ("http://mirror.example/a", "http://169.254.169.254/a", false),
+            ("http://127.0.0.1/a", "http://cdn.example/a", false),
+            ("https://hub.example/a", "file:///etc/hosts", false),
+        ] {
+            let [from, to] = [from, to].map(|url| Url::parse(url).unwrap());
+            assert_eq!(may_redirect(&from, &to), expected, "{from} -> {to}");
         }
     }
 }

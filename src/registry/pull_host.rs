@@ -20,6 +20,8 @@ pub(super) struct Served {
     pub(super) status: Option<(u16, usize)>,
     /// It gives no bytes after the first and never ends.
     pub(super) stalls: bool,
+    /// It gives a byte now and then.
+    pub(super) trickles: bool,
     /// It says nothing of its length.
     pub(super) unannounced: bool,
     /// It says this of its length.
@@ -93,7 +95,7 @@ async fn answer(
     if !served.unannounced {
         response = response.header("content-length", served.announces.unwrap_or(rest.len() as u64));
     }
-    let (stalls, mut breaks_at) = (served.stalls, None);
+    let (stalls, trickles, mut breaks_at) = (served.stalls, served.trickles, None);
     if let Some((at, times)) = &mut served.breaks
         && *times > 0
     {
@@ -102,8 +104,11 @@ async fn answer(
     }
     let body = async_stream::stream! {
         let end = breaks_at.unwrap_or(rest.len()).min(rest.len());
-        for piece in rest[..end].chunks(1_000) {
+        for piece in rest[..end].chunks(if trickles { 1 } else { 1_000 }) {
             yield Ok(Bytes::copy_from_slice(piece));
+            if trickles {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
             tokio::task::yield_now().await;
             if stalls {
                 std::future::pending::<()>().await;

@@ -291,6 +291,11 @@ async fn what_the_disk_has_no_room_for_is_refused_before_its_first_byte() {
     bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces: Some(1 << 60), ..Served::default() });
     bench.fails("1152921504607 MB are to come and the disk has ").await;
     assert!(!part(&bench.path("x/config.json")).exists());
+    // Room enough on most disks, but more than a file of a megabyte can have.
+    let announces = Some(64 << 20);
+    bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces, ..Served::default() });
+    bench.fails("67108864").await;
+    assert!(!part(&bench.path("x/config.json")).exists());
 }
 
 #[tokio::test]
@@ -318,4 +323,15 @@ async fn two_pulls_of_one_model_do_not_meet() {
         } => {}
     }
     assert!(remove(&bench.config, wanted).is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_trickles_a_file_is_given_up() {
+    let mut bench = Bench::new().await;
+    bench.patience.stall = Duration::from_millis(100);
+    bench.host.put("graph.onnx", Served { bytes: graph(), trickles: true, tag: Some("\"a\""), ..Served::default() });
+    // The whole file would take 100 s.
+    let pulled = tokio::time::timeout(Duration::from_secs(30), bench.fails("broke off"));
+    pulled.await.expect("its bytes renew no deadline");
+    assert_eq!(bench.host.asked().len(), 3, "and are no progress");
 }

@@ -1,7 +1,14 @@
 //! Servers of others: an address from the configuration, its key, one warm HTTP client, and what a refusal says.
 //!
 //! The remote engines of `stt` and `tts` stand on it. It knows no stage: failures are words, which a stage puts into its
-//! own error. It never logs a key or a body, and never retries by itself.
+//! own error. It never logs a key or a body, never follows a redirect, and never retries by itself. [`Body`] bounds what is
+//! read of an answer, [`Fault`] says what clients are told of a failure; both serve the other remote stages too.
+
+mod body;
+mod fault;
+
+pub use body::{Body, BodyError, Bounds, EventLimit};
+pub use fault::Fault;
 
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Client, RequestBuilder, Response, Url};
@@ -11,8 +18,8 @@ use std::time::Duration;
 const IDLE: Duration = Duration::from_secs(90);
 /// Connections kept for later: more than sessions usually wait for at once.
 const MAX_IDLE: usize = 32;
-/// How much of a server's error message is read.
-const MAX_ERROR_BYTES: usize = 4_096;
+/// How much of a server's error message is read, and for how long.
+const ERROR_BOUNDS: Bounds = Bounds { bytes: 4_096, stall: Duration::from_secs(2), total: Duration::from_secs(5) };
 /// How much of it is passed on, in characters.
 const MAX_ERROR_CHARS: usize = 300;
 
@@ -44,6 +51,8 @@ impl Server {
             .tcp_nodelay(true)
             .tcp_keepalive(Duration::from_secs(30))
             .connect_timeout(connect)
+            // A redirect would carry the request, its audio or text, to an address nobody configured.
+            .redirect(reqwest::redirect::Policy::none())
             .pool_idle_timeout(IDLE)
             .pool_max_idle_per_host(MAX_IDLE);
         if is_loopback(&host) {
@@ -77,19 +86,13 @@ impl Server {
     }
 
     /// What the server says is wrong, in one line.
-    pub async fn refusal(&self, mut response: Response) -> String {
+    pub async fn refusal(&self, response: Response) -> String {
         let status = response.status();
-        let mut body = Vec::new();
-        while let Ok(Some(bytes)) = response.chunk().await {
-            let room = MAX_ERROR_BYTES - body.len();
-            body.extend_from_slice(&bytes[..bytes.len().min(room)]);
-            if body.len() == MAX_ERROR_BYTES {
-                break;
-            }
-        }
+        let body = Body::new(response, ERROR_BOUNDS).beginning().await;
         let said = message_of(&body);
         let short: String =
             said.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(MAX_ERROR_CHARS).collect();
+        let short = if status.is_redirection() { "set base_url to the address it moved to".to_owned() } else { short };
         let separator = if short.is_empty() { "" } else { ": " };
         format!("the server {} answered {status}{separator}{short}", self.host())
     }

@@ -2,9 +2,11 @@
 //!
 //! [`super::serve_with`] calls it with a listener, TLS or not. It takes every connection at once: TLS handshakes are made by
 //! the connections' own tasks, and a connection for which [`super::places`] has no place yet waits here, while others
-//! come. A WebSocket's connection leaves here with its upgrade and belongs to its session from then on.
+//! come. An answer that was given before all of a request was read reaches its client: the connection is read on for a
+//! while. A WebSocket's connection leaves here with its upgrade and belongs to its session from then on.
 
 use super::client::{Peer, network};
+use super::inflow::{Inflow, Intake};
 use super::places::{Activity, Answering, Full, Place, Places};
 use super::tls::Tls;
 use super::watched::{Released, Watched};
@@ -172,21 +174,37 @@ where
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(MAX_BUFFER_BYTES);
     let router = TowerToHyperService::new(router);
+    let inflow = Inflow::new();
+    let known = inflow.clone();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(Peer(peer));
+        request.extensions_mut().insert(known.clone());
+        let (has_body, inflow) = (!request.body().is_end_stream(), known.clone());
         let answering = activity.answering();
         let answer = router.call(request.map(|body| Upload { body, activity: activity.clone() }));
-        async move { answer.await.map(|response| response.map(|body| Answer { body, _answering: answering })) }
+        async move {
+            let answer = answer.await;
+            // Refused before all of it was read, a client may be sending still, and is to see the answer.
+            let is_error = answer.as_ref().is_ok_and(|answer| answer.status().as_u16() >= 400);
+            inflow.set_lingers(has_body && is_error);
+            answer.map(|response| response.map(|body| Answer { body, _answering: answering }))
+        }
     });
-    let connection = http.serve_connection(TokioIo::new(stream), service).with_upgrades();
-    let mut connection = pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let io = TokioIo::new(Intake::new(stream, inflow.clone()));
+    let ended = {
+        let mut connection = pin!(http.serve_connection(io, service).with_upgrades());
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
         }
     };
+    tokio::select! {
+        () = inflow.linger() => {}
+        () = stop.cancelled() => {}
+    }
     // Where it was upgraded, its session has it now.
     released.set();
     if let Err(error) = ended {

@@ -73,6 +73,10 @@ pub struct Startup {
 /// Inbound messages of all clients together that wait to be worked on. Beyond it sockets are not read.
 const INBOUND_BUDGET_BYTES: usize = 256 * 1024 * 1024;
 
+/// Of these, what messages may take that are not complete yet. Clients that never end theirs leave the other half to those who
+/// do.
+const UNFINISHED_BUDGET_BYTES: usize = INBOUND_BUDGET_BYTES / 2;
+
 /// Inbound messages of one client that wait to be worked on: one of the largest size and as much again. Beyond it that
 /// client's socket is not read, and the others' are.
 pub(super) const SESSION_BUDGET_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
@@ -114,6 +118,7 @@ pub(super) struct App {
     /// Clients that are being told that their key is wrong.
     turning_away: Arc<Semaphore>,
     budget: Arc<Semaphore>,
+    unfinished: Arc<Semaphore>,
     /// Cancelled when even the time to drain is over.
     pub(super) kill: CancellationToken,
 }
@@ -155,6 +160,7 @@ impl App {
             connections: AtomicUsize::new(0),
             permits: Arc::new(Semaphore::new(config.server.max_sessions)),
             budget: Arc::new(Semaphore::new(INBOUND_BUDGET_BYTES / BUDGET_UNIT)),
+            unfinished: Arc::new(Semaphore::new(UNFINISHED_BUDGET_BYTES / BUDGET_UNIT)),
             turning_away: Arc::new(Semaphore::new(MAX_TURNED_AWAY)),
             access: Access::new(keys),
             attempts: Attempts::default(),
@@ -253,10 +259,22 @@ impl App {
     /// Waits for a message's share of its session's budget, and then of everyone's: who waits for its own keeps nothing
     /// from the others.
     pub(super) async fn budget(&self, own: &Arc<Semaphore>, bytes: usize) -> Share {
-        let units = bytes.div_ceil(BUDGET_UNIT).clamp(1, SESSION_BUDGET_BYTES / BUDGET_UNIT) as u32;
+        let units = Self::units(bytes) as u32;
         let own = own.clone().acquire_many_owned(units).await.expect("the budget is never closed");
         let common = self.budget.clone().acquire_many_owned(units).await.expect("the budget is never closed");
         Share { own, common }
+    }
+
+    /// The same for a part of a message that is not complete, with its share of what such parts may take together.
+    pub(super) async fn unfinished_budget(&self, own: &Arc<Semaphore>, bytes: usize) -> (Share, OwnedSemaphorePermit) {
+        let units = Self::units(bytes) as u32;
+        let unfinished = self.unfinished.clone().acquire_many_owned(units).await.expect("the budget is never closed");
+        (self.budget(own, bytes).await, unfinished)
+    }
+
+    /// Units of the budgets for so many bytes; at least one, at most what a session may take.
+    pub(super) fn units(bytes: usize) -> usize {
+        bytes.div_ceil(BUDGET_UNIT).clamp(1, SESSION_BUDGET_BYTES / BUDGET_UNIT)
     }
 
     pub(super) fn drain_time(&self) -> Duration {

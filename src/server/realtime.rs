@@ -8,6 +8,7 @@ use super::app::NoPlace;
 use super::auth::{self, Refusal, TurnedAway};
 use super::client::Client;
 use super::guard::refused;
+use super::inflow::Inflow;
 use super::resume::{self, NotFound, Return};
 use super::seat::Seat;
 use super::websocket;
@@ -42,6 +43,7 @@ pub(super) async fn upgrade(
     State(app): State<Arc<App>>,
     Query(params): Query<Params>,
     Extension(client): Extension<Client>,
+    Extension(inflow): Extension<Arc<Inflow>>,
     headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
@@ -51,7 +53,7 @@ pub(super) async fn upgrade(
         Some((key.to_owned(), params.after.clone().unwrap_or_default()))
     });
     if let Some((key, after)) = ticket {
-        return take_up(&app, client, &headers, ws, &key, &after);
+        return take_up(&app, client, &headers, (ws, inflow), &key, &after);
     }
     let caller = match auth::caller(&app, client, &headers) {
         Ok(caller) => caller,
@@ -96,7 +98,7 @@ pub(super) async fn upgrade(
     });
     let tasks = app.setup.tasks.clone();
     upgrade_of(ws).on_upgrade(move |socket| {
-        tasks.track_future(async move { Seat::new(app, opening, place, registered).run(socket).await })
+        tasks.track_future(async move { Seat::new(app, opening, place, registered).run(socket, inflow).await })
     })
 }
 
@@ -131,7 +133,7 @@ fn take_up(
     app: &Arc<App>,
     client: Client,
     headers: &HeaderMap,
-    ws: WebSocketUpgrade,
+    (ws, inflow): (WebSocketUpgrade, Arc<Inflow>),
     key: &str,
     after: &str,
 ) -> Response {
@@ -151,7 +153,7 @@ fn take_up(
     upgrade_of(ws).on_upgrade(move |socket| {
         tasks.track_future(async move {
             // A second one that comes while the first is being taken in is dropped, and may try again.
-            let _ = way.try_send(Return { socket, after });
+            let _ = way.try_send(Return { socket, inflow, after });
         })
     })
 }

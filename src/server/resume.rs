@@ -8,6 +8,7 @@
 use super::app::App;
 use super::auth::{self, Refusal, TurnedAway};
 use super::client::Client;
+use super::inflow::Inflow;
 use super::keys::{self, Digest};
 use crate::units::KeyId;
 use crate::wire::WireError;
@@ -26,6 +27,7 @@ const SUBPROTOCOL: &str = "antiphon-resume.";
 /// A client that comes back, on a new connection.
 pub(super) struct Return {
     pub(super) socket: WebSocket,
+    pub(super) inflow: Arc<Inflow>,
     /// The number of the last message it has.
     pub(super) after: u64,
 }

@@ -6,6 +6,7 @@
 
 use super::app::{App, SessionPlace};
 use super::auth;
+use super::inflow::Inflow;
 use super::pulse::Pulse;
 use super::resume::{Registered, Return};
 use super::socket::{CLOSING, End, Reader, close, write};
@@ -64,12 +65,14 @@ impl Seat {
     }
 
     /// Serves the session to its end.
-    pub(super) async fn run(mut self, socket: WebSocket) {
+    pub(super) async fn run(mut self, socket: WebSocket, inflow: Arc<Inflow>) {
         let id = self.handle.id.clone();
         tracing::info!(session = %id, mode = ?self.mode, "connected");
-        let mut connection = Some((socket, None));
-        while let Some((socket, greeting)) = connection.take() {
-            let mut next = match self.serve(socket, greeting).await {
+        let mut connection = Some((socket, inflow, None));
+        while let Some((socket, inflow, greeting)) = connection.take() {
+            let ended = self.serve(socket, &inflow, greeting).await;
+            inflow.linger().await;
+            let mut next = match ended {
                 Ended::Over => None,
                 Ended::Replaced(next) => Some(*next),
                 Ended::Lost if self.registered.is_none() => None,
@@ -80,12 +83,12 @@ impl Seat {
                 }
             };
             let until = self.until();
-            while let Some(Return { socket, after }) = next.take() {
+            while let Some(Return { socket, inflow, after }) = next.take() {
                 self.handle.egress.detach();
                 match self.handle.egress.attach(after) {
                     Ok(()) => {
                         tracing::info!(session = %id, after, "resumed");
-                        connection = Some((socket, Some(after)));
+                        connection = Some((socket, inflow, Some(after)));
                     }
                     Err(error) => {
                         auth::turn_away(socket, super::resume::refusal(error.to_string())).await;
@@ -114,7 +117,7 @@ impl Seat {
     }
 
     /// Serves one connection. `after`: it goes on behind the message of this number.
-    async fn serve(&mut self, socket: WebSocket, after: Option<u64>) -> Ended {
+    async fn serve(&mut self, socket: WebSocket, inflow: &Inflow, after: Option<u64>) -> Ended {
         let _counted = self.app.connected();
         let (mut sink, mut stream) = socket.split();
         let Self { app, handle, dialect, registered, received, budget, revoked, .. } = self;
@@ -126,7 +129,7 @@ impl Seat {
             }
         }
         let (heard, pulse) = Pulse::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
-        let reader = Reader { app, handle, budget, dialect: *dialect, heard, received };
+        let reader = Reader { app, handle, inflow, budget, dialect: *dialect, heard, received };
         let end = tokio::select! {
             end = reader.run(&mut stream) => end,
             end = write(&mut sink, &handle.egress, pulse) => end,

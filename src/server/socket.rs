@@ -2,17 +2,19 @@
 //! egress log.
 //!
 //! [`super::seat`] runs both for each connection of a session. Nothing is dropped: while a session is behind, its socket is
-//! not read. Nothing is decided here but whether the other side is still there.
+//! not read, and what has come of a message is charged to the budgets while it grows ([`super::unfinished`]). Nothing is decided here but whether the other side is still there.
 
 use super::app::App;
+use super::inflow::Inflow;
 use super::pulse::{Beat, Heard, Pulse};
+use super::unfinished::{Next, Unfinished};
 use super::websocket::close_for;
 use crate::session::{Close, Egress, Handle, Inbound, Message, Share};
 use crate::wire::Dialect;
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket};
 use bytes::Bytes;
+use futures_util::SinkExt;
 use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -37,6 +39,8 @@ pub(super) enum End {
 pub(super) struct Reader<'a> {
     pub(super) app: &'a App,
     pub(super) handle: &'a Handle,
+    /// What the connection sends.
+    pub(super) inflow: &'a Inflow,
     /// The session's own inbound budget.
     pub(super) budget: &'a Arc<Semaphore>,
     /// How the client's JSON is read.
@@ -49,15 +53,26 @@ pub(super) struct Reader<'a> {
 impl Reader<'_> {
     /// Hands messages over until the client is gone. A client that breaks the protocol is told so by the writer.
     pub(super) async fn run(&self, stream: &mut SplitStream<WebSocket>) -> End {
-        while let Some(message) = stream.next().await {
+        let mut unfinished = Unfinished::new(self.app, self.inflow, self.budget);
+        loop {
+            let message = match unfinished.next(stream, STUCK).await {
+                Next::Message(Some(message)) => message,
+                Next::Message(None) => return End::Lost,
+                Next::Late => return self.close(1008, "a message took too long (server.message_seconds)").await,
+                Next::NoRoom => return self.close(1013, "the server cannot keep up").await,
+            };
             self.heard.tell();
             let inbound = match message {
                 Ok(WsMessage::Text(text)) => {
-                    let Some(budget) = self.share(text.len()).await else { return std::future::pending().await };
+                    let Some(budget) = self.share(&mut unfinished, text.len()).await else {
+                        return std::future::pending().await;
+                    };
                     Inbound::text(text.as_str(), self.dialect, Some(budget))
                 }
                 Ok(WsMessage::Binary(bytes)) => {
-                    let Some(budget) = self.share(bytes.len()).await else { return std::future::pending().await };
+                    let Some(budget) = self.share(&mut unfinished, bytes.len()).await else {
+                        return std::future::pending().await;
+                    };
                     Inbound::binary(bytes, Some(budget))
                 }
                 Ok(WsMessage::Pong(payload)) => {
@@ -70,28 +85,31 @@ impl Reader<'_> {
                 Ok(WsMessage::Close(frame)) => return said_goodbye(frame.as_ref()),
                 Err(error) => {
                     let Some((code, reason)) = close_for(error) else { return End::Lost };
-                    self.handle.egress.close(Close { code, reason });
-                    return std::future::pending().await;
+                    return self.close(code, reason).await;
                 }
             };
             match timeout(STUCK, self.handle.inbound.send(inbound)).await {
                 Ok(Ok(())) => self.received.fetch_add(1, Ordering::Relaxed),
                 // The session is over; the writer has its last words.
                 Ok(Err(_)) => return std::future::pending().await,
-                Err(_) => {
-                    self.handle.egress.close(Close { code: 1013, reason: "the session cannot keep up" });
-                    return std::future::pending().await;
-                }
+                Err(_) => return self.close(1013, "the session cannot keep up").await,
             };
         }
-        End::Lost
+    }
+
+    /// Closes the session; the writer says so and ends. The client may be sending still.
+    async fn close(&self, code: u16, reason: &'static str) -> End {
+        self.inflow.set_lingers(true);
+        self.handle.egress.close(Close { code, reason });
+        std::future::pending().await
     }
 
     /// Counts a message and waits for its share of the inbound budget; closes the session when none comes.
-    async fn share(&self, bytes: usize) -> Option<Share> {
+    async fn share(&self, unfinished: &mut Unfinished<'_>, bytes: usize) -> Option<Share> {
         self.app.setup.metrics.bytes_in(bytes as u64);
-        let share = timeout(STUCK, self.app.budget(self.budget, bytes)).await.ok();
+        let share = timeout(STUCK, unfinished.share(bytes)).await.ok();
         if share.is_none() {
+            self.inflow.set_lingers(true);
             self.handle.egress.close(Close { code: 1013, reason: "the server cannot keep up" });
         }
         share

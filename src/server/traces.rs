@@ -183,7 +183,11 @@ impl Client {
         let url = reqwest::Url::parse(url)?;
         // The first installation wins; a second is no failure.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = reqwest::Client::builder().connect_timeout(PATIENCE).timeout(PATIENCE);
+        let mut builder = reqwest::Client::builder()
+            .connect_timeout(PATIENCE)
+            .timeout(PATIENCE)
+            // The headers may hold a key: they go to the configured collector only.
+            .redirect(reqwest::redirect::Policy::none());
         let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         if host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback()) {
             // No proxy reaches this machine.

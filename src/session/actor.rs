@@ -276,7 +276,7 @@ impl Actor {
                     let causes = causes(&error);
                     tracing::warn!(%error, ?causes, "an utterance could not be transcribed");
                     self.setup.metrics.error("transcription_failed");
-                    error.to_string()
+                    error.told()
                 });
                 let words = result.as_ref().map(String::as_str).map_err(String::as_str);
                 self.timeline.transcribed(&item, words, self.now());

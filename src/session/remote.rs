@@ -4,7 +4,7 @@ use super::actor::Actor;
 use super::hearing::Report;
 use super::setup::Setup;
 use crate::dialog::{Action, Command, Event, ItemKind, Notice, Progress, RemoteCall, ServerChoice, ServerUse};
-use crate::mcp::{CallError, Connected, Connection, Consent, Declared, Filter, RemoteTool, Server};
+use crate::mcp::{CallError, Connected, Connection, Consent, Declared, Filter, RemoteTool, Server, check_header};
 use crate::units::ItemId;
 use crate::wire::{self, McpCallError, McpServer, McpTool, ResponseParams, ServerEvent, WireError};
 use std::collections::HashMap;
@@ -107,7 +107,8 @@ impl Actor {
 /// A server named by its label alone is reached as before. What may be done there is what is said now.
 fn reach_as_before(server: &mut McpServer, earlier: &McpServer) {
     server.server_url.clone_from(&earlier.server_url);
-    if server.authorization.is_none() {
+    let has_own_key = server.headers.keys().any(|name| name.eq_ignore_ascii_case("authorization"));
+    if server.authorization.is_none() && !has_own_key {
         server.authorization.clone_from(&earlier.authorization);
     }
     if server.headers.is_empty() {
@@ -135,6 +136,7 @@ impl Setup {
             let url = server.server_url.as_deref().unwrap_or_default();
             let allowed = self.mcp_config.allows(url);
             allowed.map_err(|problem| WireError::server_refused(&server.server_label, &problem, &param))?;
+            check_headers(server, index)?;
         }
         Ok(())
     }
@@ -144,6 +146,20 @@ impl Setup {
         let ms = self.mcp_config.follow_up_ms;
         (ms > 0).then(|| Duration::from_millis(ms))
     }
+}
+
+/// Refuses headers that the hub must set itself, and two keys for one server.
+fn check_headers(server: &McpServer, index: usize) -> Result<(), WireError> {
+    for (name, value) in &server.headers {
+        let param = format!("session.tools[{index}].headers.{name}");
+        let refused =
+            |problem: &str| WireError::invalid("invalid_value", format!("Invalid '{param}': {problem}."), Some(&param));
+        check_header(name, value).map_err(|problem| refused(&problem))?;
+        if server.authorization.is_some() && name.eq_ignore_ascii_case("authorization") {
+            return Err(refused("'authorization' is given already; give one of them"));
+        }
+    }
+    Ok(())
 }
 
 /// The servers among a session's tools.

@@ -111,7 +111,7 @@ impl Responding {
         let mut chunker = Chunker::new(self.language());
         let mut milestones = Milestones { first_token: true, first_chunk: true };
         while let Some(delta) = stream.next().await {
-            let delta = delta.map_err(|error| failed("language model", &error))?;
+            let delta = delta.map_err(|error| failed("language model", &error, error.told()))?;
             if std::mem::take(&mut milestones.first_token) {
                 self.mark(Milestone::FirstToken).await?;
             }
@@ -177,7 +177,7 @@ impl Responding {
                 let request = SpeechRequest { text: chunk.spoken, voice, speed: settings.speed, unplayed };
                 let mut stream = self.engines.tts.speak(request);
                 while let Some(pcm) = stream.next().await {
-                    let pcm = pcm.map_err(|error| failed("voice engine", &error))?;
+                    let pcm = pcm.map_err(|error| failed("voice engine", &error, error.told()))?;
                     if let Some(text) = text.take() {
                         self.send(Event::Text { response: self.id(), text }).await?;
                     }
@@ -253,11 +253,11 @@ struct Milestones {
     first_chunk: bool,
 }
 
-/// Logs an engine's failure with its causes, once, and gives the words for the client.
-fn failed(stage: &'static str, error: &dyn std::error::Error) -> Stop {
+/// Logs an engine's failure with its causes, once. `told` are the words for the client, who gets no more.
+fn failed(stage: &'static str, error: &dyn std::error::Error, told: String) -> Stop {
     let causes = causes(error);
     tracing::warn!(stage, %error, ?causes, "a response failed");
-    Stop::Failed(error.to_string())
+    Stop::Failed(told)
 }
 
 /// What an error came from, the nearest first, for the log.

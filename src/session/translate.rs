@@ -189,7 +189,7 @@ fn tool(tool: &wire::Tool) -> Option<Tool> {
     Some(Tool {
         name: name.clone(),
         description: description.clone().unwrap_or_default(),
-        parameters: parameters.clone().unwrap_or_else(|| json!({"type": "object", "properties": {}})),
+        parameters: parameters.clone().unwrap_or_else(|| json!({"type": "object", "properties": {}}).into()),
     })
 }
 

@@ -1,5 +1,6 @@
 //! What can go wrong in speech to text.
 
+use crate::remote::Fault;
 use std::time::Duration;
 
 /// A failed transcription. It ends the transcription of one utterance, never the session.
@@ -23,6 +24,17 @@ pub enum SttError {
     /// A library, a model or a setting is missing or wrong; the text says what and how to get it.
     #[error("{0}")]
     Unavailable(String),
+    /// A remote engine's server failed on this utterance.
+    #[error("the speech recognizer failed: {message}")]
+    Remote {
+        /// How.
+        fault: Fault,
+        /// What happened, for the log.
+        message: String,
+        /// Its cause, where there is one.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
     /// The engine failed on this utterance.
     #[error("the speech recognizer failed: {message}")]
     Engine {
@@ -32,4 +44,19 @@ pub enum SttError {
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
+}
+
+impl SttError {
+    /// The words for a client, which hold no address, setting or text of a server. The details are for the log.
+    pub fn told(&self) -> String {
+        let fault = match self {
+            Self::Busy { .. } | Self::Behind(_) => Fault::Overloaded,
+            Self::Timeout(_) => Fault::Timeout,
+            Self::Cancelled => return "The transcription was cancelled.".into(),
+            Self::Unavailable(_) => Fault::Unavailable,
+            Self::Remote { fault, .. } => *fault,
+            Self::Engine { .. } => Fault::Failed,
+        };
+        fault.told("The speech recognizer")
+    }
 }

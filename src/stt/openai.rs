@@ -2,11 +2,12 @@
 //!
 //! Made by `engines`; it implements the port directly, for it waits and never computes. Such servers take a whole file,
 //! so the utterance gathers here and goes out as WAV when it is complete; there are no partials. A request that fails by
-//! a broken connection, a status of 5xx or 429 is sent once more within the same deadline. What was said is never logged.
+//! a broken connection, a status of 5xx or 429 is sent once more within the same deadline. An answer is bounded in bytes, words
+//! and tokens, whatever the server sends. What was said is never logged.
 
 use super::{RATE, Stt, SttConfig, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
 use crate::audio::wav;
-use crate::remote::Server;
+use crate::remote::{Body, BodyError, Bounds, Fault, Server};
 use crate::units::Pcm;
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -19,6 +20,13 @@ use tokio::time::timeout;
 
 /// The longest utterance that is gathered: 10 minutes, 19 MB. Servers refuse files beyond 25 MB.
 const MAX_SAMPLES: usize = 600 * 16_000;
+
+/// The largest answer: the longest utterance has some 3,000 words, and each token's probability takes some 60 bytes of JSON.
+const MAX_ANSWER_BYTES: usize = 1 << 20;
+/// The longest transcript: more than twice what anybody says in the longest utterance, in scripts of three bytes a character.
+const MAX_TEXT_BYTES: usize = 64 << 10;
+/// The most tokens whose probabilities are kept.
+const MAX_TOKENS: usize = 16 << 10;
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
@@ -71,13 +79,22 @@ impl OpenAiStt {
         let status = response.status();
         if !status.is_success() {
             let again = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
-            return Err(Failure { error: failed(self.server.refusal(response).await), again });
+            let fault = Fault::of_status(status.as_u16());
+            return Err(Failure { error: failed(fault, self.server.refusal(response).await), again });
         }
-        let body = response.bytes().await.map_err(broken)?;
-        let answer: Answer = serde_json::from_slice(&body).map_err(|error| {
-            let message = format!("the server {} answered what is no transcription: {error}", self.server.host());
-            Failure { error: failed(message), again: false }
-        })?;
+        let bounds = Bounds { bytes: MAX_ANSWER_BYTES, stall: self.deadline, total: self.deadline };
+        let body = Body::new(response, bounds).whole().await.map_err(|error| self.unread(error))?;
+        let unusable = |why: String| {
+            let message = format!("the server {} answered what is no transcription: {why}", self.server.host());
+            Failure { error: failed(Fault::BadAnswer, message), again: false }
+        };
+        let answer: Answer = serde_json::from_slice(&body).map_err(|error| unusable(error.to_string()))?;
+        if answer.text.len() > MAX_TEXT_BYTES {
+            return Err(unusable(format!("its text is longer than {MAX_TEXT_BYTES} bytes")));
+        }
+        if answer.logprobs.as_ref().is_some_and(|tokens| tokens.len() > MAX_TOKENS) {
+            return Err(unusable(format!("it has more than {MAX_TOKENS} tokens")));
+        }
         let logprobs = answer.logprobs.filter(|_| options.logprobs);
         let token = |token: Token| TokenLogprob { token: token.token, logprob: token.logprob };
         let logprobs = logprobs.map(|tokens| tokens.into_iter().map(token).collect());
@@ -97,7 +114,18 @@ impl OpenAiStt {
 
     fn transport(&self, error: reqwest::Error) -> SttError {
         let message = format!("the server {} cannot be reached", self.server.host());
-        SttError::Engine { message, source: Some(Box::new(error.without_url())) }
+        SttError::Remote { fault: Fault::Unreachable, message, source: Some(Box::new(error.without_url())) }
+    }
+
+    /// Why an answer could not be read to its end.
+    fn unread(&self, error: BodyError) -> Failure {
+        let (fault, again) = match error {
+            BodyError::Broken(_) => (Fault::Unreachable, true),
+            BodyError::TooLarge(_) => (Fault::BadAnswer, false),
+            BodyError::Stalled(_) | BodyError::TooSlow(_) => (Fault::Timeout, false),
+        };
+        let message = format!("the answer of the server {} cannot be read", self.server.host());
+        Failure { error: SttError::Remote { fault, message, source: Some(Box::new(error)) }, again }
     }
 }
 
@@ -122,8 +150,8 @@ struct Token {
     logprob: f64,
 }
 
-fn failed(message: String) -> SttError {
-    SttError::Engine { message, source: None }
+fn failed(fault: Fault, message: String) -> SttError {
+    SttError::Remote { fault, message, source: None }
 }
 
 impl Stt for OpenAiStt {
@@ -151,7 +179,7 @@ struct Utterance {
 impl SttUtterance for Utterance {
     fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
         let result = if self.pcm.len() + pcm.len() > MAX_SAMPLES {
-            Err(failed("the utterance is longer than 10 minutes".into()))
+            Err(failed(Fault::Refused, "the utterance is longer than 10 minutes".into()))
         } else {
             self.pcm.extend_from_slice(&pcm);
             Ok(())

@@ -1,6 +1,7 @@
 //! What can go wrong in text to speech.
 
 use crate::onnx::OnnxError;
+use crate::remote::Fault;
 use std::time::Duration;
 
 /// A failed synthesis. It ends one response, never the session.
@@ -18,6 +19,17 @@ pub enum TtsError {
     /// A library, a voice or a setting is missing or wrong; the text says what and how to get it.
     #[error("{0}")]
     Unavailable(String),
+    /// A remote engine's server failed on this chunk.
+    #[error("the voice engine failed: {message}")]
+    Remote {
+        /// How.
+        fault: Fault,
+        /// What happened, for the log.
+        message: String,
+        /// Its cause, where there is one.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
     /// The engine failed on this chunk.
     #[error("the voice engine failed: {message}")]
     Engine {
@@ -30,6 +42,18 @@ pub enum TtsError {
 }
 
 impl TtsError {
+    /// The words for a client, which hold no address, setting or text of a server. The details are for the log.
+    pub fn told(&self) -> String {
+        let fault = match self {
+            Self::Overloaded { .. } => Fault::Overloaded,
+            Self::Timeout(_) => Fault::Timeout,
+            Self::Unavailable(_) => Fault::Unavailable,
+            Self::Remote { fault, .. } => *fault,
+            Self::Engine { .. } => Fault::Failed,
+        };
+        fault.told("The voice engine")
+    }
+
     /// Whether the engine itself may be broken, its device gone, say, so that it is better made anew: not where only what it
     /// was asked for is at fault.
     pub(super) fn is_breakage(&self) -> bool {

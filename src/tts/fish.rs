@@ -8,7 +8,7 @@
 
 mod wav;
 
-use super::streamed::{Ask, Streamed};
+use super::streamed::{Ask, Streamed, longest_sound};
 use super::{SpeechRequest, Tts, TtsConfig, TtsError, Voice};
 use crate::units::Pcm;
 use futures_util::future::BoxFuture;
@@ -67,6 +67,7 @@ impl Tts for Fish {
         self.server.speak(Ask {
             path: "tts",
             body: self.body(&request),
+            longest: longest_sound(&request),
             headers: vec![("model", self.model.clone())],
             decoder: |kind| Ok(Box::new(WavDecoder::for_content_type(kind)?)),
         })

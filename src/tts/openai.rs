@@ -5,7 +5,7 @@
 
 mod pcm;
 
-use super::streamed::{Ask, Streamed};
+use super::streamed::{Ask, Streamed, longest_sound};
 use super::{SpeechRequest, Tts, TtsConfig, TtsError, Voice};
 use crate::units::Pcm;
 use futures_util::future::BoxFuture;
@@ -79,6 +79,7 @@ impl Tts for OpenAiTts {
         self.server.speak(Ask {
             path: "audio/speech",
             body: self.body(&request),
+            longest: longest_sound(&request),
             headers: Vec::new(),
             decoder: |kind| Ok(Box::new(PcmDecoder::for_content_type(kind)?)),
         })

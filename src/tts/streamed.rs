@@ -3,22 +3,36 @@
 //! The remote engines (`openai`, `fish`) stand on it: they say what to ask and how the answer is read. Sound is passed on as
 //! it arrives. Connections are kept for the next chunk. A request that fails before its first byte of sound, by a broken
 //! connection, a status of 5xx or 429, is sent once more within the same deadline; afterwards nothing is repeated, for the
-//! listener has heard the beginning.
+//! listener has heard the beginning. The sound of a chunk is bounded by its text, and so is the time it may take: a server that
+//! speaks without end, or sends a sample now and then, fails.
 
-use super::{TtsConfig, TtsError};
-use crate::remote::Server;
+use super::{SpeechRequest, TtsConfig, TtsError};
+use crate::remote::{Body, BodyError, Bounds, Fault, Server};
 use crate::units::Pcm;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::BoxStream;
-use reqwest::{RequestBuilder, Response, StatusCode};
+use reqwest::{RequestBuilder, StatusCode};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
 /// Sound that stops in mid-chunk for this long is a failure.
 const STALL: Duration = Duration::from_secs(5);
+
+/// The longest sound of a chunk: so much, and so much more for each character at the voice's own rate. Slow speech takes a
+/// fifth of that for a character.
+const SOUND: Duration = Duration::from_secs(30);
+const SOUND_PER_CHAR: Duration = Duration::from_millis(500);
+/// The densest sound a server sends, in bytes a second: 192 kHz, two channels of 16 bits.
+const MAX_BYTES_PER_SECOND: usize = 192_000 * 4;
+/// Bytes in a row that are no sound, such as a file's header or what stands behind its sound.
+const MAX_SILENT_BYTES: usize = 128 << 10;
+/// How long a body is waited for in all, and how much longer for each second of sound it brought. Slower than this, no
+/// listener hears a sentence.
+const WAIT: Duration = Duration::from_secs(30);
+const WAIT_PER_SOUND: u32 = 8;
 
 /// A server that speaks. Cheap to clone.
 #[derive(Clone)]
@@ -51,6 +65,8 @@ pub(super) struct Ask {
     pub(super) path: &'static str,
     /// The JSON body.
     pub(super) body: serde_json::Value,
+    /// The longest sound that its answer may be; [`longest_sound`].
+    pub(super) longest: Duration,
     /// Headers besides the usual ones.
     pub(super) headers: Vec<(&'static str, String)>,
     /// How a body of this content type is read; the error says why it is not.
@@ -59,7 +75,7 @@ pub(super) struct Ask {
 
 /// A body whose first bytes have come.
 struct Sound {
-    response: Response,
+    body: Body,
     first: Bytes,
     decoder: Box<dyn Decode>,
 }
@@ -71,8 +87,19 @@ struct Failure {
     again: bool,
 }
 
-fn failed(message: String) -> TtsError {
-    TtsError::Engine { message, source: None }
+fn failed(fault: Fault, message: String) -> TtsError {
+    TtsError::Remote { fault, message, source: None }
+}
+
+fn unusable(message: String) -> TtsError {
+    failed(Fault::BadAnswer, message)
+}
+
+/// The longest sound of a text: whatever is longer is no speech of it.
+pub(super) fn longest_sound(request: &SpeechRequest) -> Duration {
+    let speed = if request.speed.is_finite() { request.speed.clamp(0.25, 1.0) } else { 1.0 };
+    let n_chars = u32::try_from(request.text.chars().count()).unwrap_or(u32::MAX);
+    SOUND + SOUND_PER_CHAR.saturating_mul(n_chars).div_f32(speed)
 }
 
 impl Streamed {
@@ -111,27 +138,35 @@ impl Streamed {
                     return;
                 }
             };
-            let mut bytes = sound.first;
+            let (mut bytes, mut made, mut n_silent) = (sound.first, Duration::ZERO, 0);
             loop {
                 match sound.decoder.push(&bytes) {
-                    Ok(pcm) if pcm.is_empty() => {}
-                    Ok(pcm) => yield Ok(pcm),
+                    Ok(pcm) if pcm.is_empty() => n_silent += bytes.len(),
+                    Ok(pcm) => {
+                        let sound_of_it = pcm.duration();
+                        (made, n_silent) = (made + sound_of_it, 0);
+                        sound.body.allow(sound_of_it * WAIT_PER_SOUND);
+                        yield Ok(pcm);
+                    }
                     Err(message) => {
-                        yield Err(failed(message));
+                        yield Err(unusable(message));
                         return;
                     }
                 }
-                match timeout(server.deadlines.between_bytes, sound.response.chunk()).await {
-                    Ok(Ok(Some(more))) => bytes = more,
-                    Ok(Ok(None)) => break,
-                    Ok(Err(error)) => {
-                        yield Err(server.transport("broke off in the middle of the sound", error));
-                        return;
-                    }
-                    Err(_) => {
-                        let after = server.deadlines.between_bytes;
-                        let message = format!("the server sent no more sound for {after:?} in the middle of a chunk");
-                        yield Err(failed(message));
+                if made > ask.longest {
+                    let longest = ask.longest;
+                    yield Err(unusable(format!("the server sent more than {longest:?} of sound for a chunk of text")));
+                    return;
+                }
+                if n_silent > MAX_SILENT_BYTES {
+                    // Behind the sound of a file may stand what is none; it is not read to its end.
+                    break;
+                }
+                match sound.body.chunk().await {
+                    Ok(Some(more)) => bytes = more,
+                    Ok(None) => break,
+                    Err(error) => {
+                        yield Err(server.unread(error));
                         return;
                     }
                 }
@@ -139,7 +174,7 @@ impl Streamed {
             match sound.decoder.end() {
                 Ok(None) => {}
                 Ok(Some(odd)) => tracing::warn!("{odd}"),
-                Err(message) => yield Err(failed(message)),
+                Err(message) => yield Err(unusable(message)),
             }
         };
         stream.boxed()
@@ -165,19 +200,27 @@ impl Streamed {
             let mut response = sent.map_err(|error| again(self.transport("cannot be reached", error)))?;
             let status = response.status();
             if !status.is_success() {
-                let error = failed(self.server.refusal(response).await);
+                let error = failed(Fault::of_status(status.as_u16()), self.server.refusal(response).await);
                 let again = status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS;
                 return Err(Failure { error, again });
             }
             let kind = response.headers().get(reqwest::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-            let decoder = (ask.decoder)(kind.unwrap_or_default()).map_err(|message| never(failed(message)))?;
+            let decoder = (ask.decoder)(kind.unwrap_or_default()).map_err(|message| never(unusable(message)))?;
             loop {
                 let bytes = response.chunk().await;
                 match bytes.map_err(|error| again(self.transport("broke off before the first sound", error)))? {
                     Some(first) if first.is_empty() => {}
-                    Some(first) => return Ok(Sound { response, first, decoder }),
+                    Some(first) => {
+                        let seconds = ask.longest.as_secs() as usize + 1;
+                        let bounds = Bounds {
+                            bytes: seconds.saturating_mul(MAX_BYTES_PER_SECOND),
+                            stall: self.deadlines.between_bytes,
+                            total: WAIT,
+                        };
+                        return Ok(Sound { body: Body::new(response, bounds), first, decoder });
+                    }
                     None => {
-                        return Err(never(failed("the server answered without any sound".into())));
+                        return Err(never(unusable("the server answered without any sound".into())));
                     }
                 }
             }
@@ -192,6 +235,26 @@ impl Streamed {
 
     fn transport(&self, what: &str, error: reqwest::Error) -> TtsError {
         let message = format!("the server {} {what}", self.server.host());
-        TtsError::Engine { message, source: Some(Box::new(error.without_url())) }
+        TtsError::Remote { fault: Fault::Unreachable, message, source: Some(Box::new(error.without_url())) }
+    }
+
+    /// Why the sound broke off.
+    fn unread(&self, error: BodyError) -> TtsError {
+        let host = self.server.host();
+        let (fault, message) = match &error {
+            BodyError::Broken(_) => {
+                (Fault::Unreachable, format!("the server {host} broke off in the middle of the sound"))
+            }
+            BodyError::Stalled(after) => {
+                (Fault::Timeout, format!("the server sent no more sound for {after:?} in the middle of a chunk"))
+            }
+            BodyError::TooSlow(after) => {
+                (Fault::Timeout, format!("the server {host} sent too little sound in {after:?} of waiting"))
+            }
+            BodyError::TooLarge(most) => {
+                (Fault::BadAnswer, format!("the server {host} sent more than {most} bytes for a chunk of text"))
+            }
+        };
+        TtsError::Remote { fault, message, source: Some(Box::new(error)) }
     }
 }

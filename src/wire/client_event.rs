@@ -1,11 +1,13 @@
 //! What a client sends as text.
 //!
 //! [`parse`] looks at the head of a message first, without building a tree: `input_audio_buffer.append` comes fifty
-//! times a second and goes no further; every other event is read field by field from a tree. The client's `event_id`
+//! times a second and goes no further; every other event is weighed there, for a tree takes many times the bytes of its text,
+//! and then read field by field from a tree. The client's `event_id`
 //! is found even when the rest is bad, so that the error answers it.
 
 use super::error::WireError;
 use super::item::{Item, decode_audio, read_item_id};
+use super::limits::{Weigh, Weight};
 use super::played::{ClockPing, PlayedReport};
 use super::read::{Fields, Node, Read, UnknownFields, bad, missing, not_among, wrong_type};
 use super::response::ResponseParams;
@@ -13,7 +15,7 @@ use super::session_update::SessionUpdate;
 use super::setting::MAX_NAME_BYTES;
 use crate::units::{ItemId, ResponseId};
 use bytes::Bytes;
-use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -153,6 +155,19 @@ pub fn parse_with(text: &str, unknown: UnknownFields) -> Result<Incoming, WireEr
     Ok(Incoming { event_id: event_id?, event })
 }
 
+/// Refuses a message that would take too much memory as a tree, for whoever makes one of it before it is parsed. What is wrong
+/// with it otherwise is left to [`parse_with`].
+pub(super) fn check_weight(text: &str) -> Result<(), WireError> {
+    let mut head = Head::default();
+    let Ok(()) = head.read(text) else { return Ok(()) };
+    let Some(Ok(kind)) = head.kind.map(|raw| string("type", raw)) else { return Ok(()) };
+    if kind == APPEND {
+        return Ok(());
+    }
+    let event_id = head.event_id().ok().flatten();
+    head.weight.check(&kind, text.len()).map_err(|error| error.answering(event_id.as_deref()))
+}
+
 fn read_event(head: &Head<'_>, text: &str, unknown: UnknownFields) -> Read<ClientEvent> {
     let kind = head.kind.filter(|raw| raw.get() != "null");
     let kind = kind.ok_or_else(|| WireError::invalid("invalid_event", "The 'type' field is missing.", None))?;
@@ -165,6 +180,7 @@ fn read_event(head: &Head<'_>, text: &str, unknown: UnknownFields) -> Read<Clien
         let names = EVENTS.iter().map(|(name, _)| *name).chain([APPEND]);
         return Err(not_among("type", &kind, names));
     };
+    head.weight.check(&kind, text.len())?;
     let map = serde_json::from_str(text).map_err(not_json)?;
     let mut fields = Fields::top(map, unknown);
     fields.pass_over(&["type", "event_id"]);
@@ -191,6 +207,8 @@ struct Head<'a> {
     kind: Option<&'a RawValue>,
     event_id: Option<&'a RawValue>,
     audio: Option<&'a RawValue>,
+    /// Of the other fields.
+    weight: Weight,
 }
 
 #[derive(Deserialize)]
@@ -246,7 +264,8 @@ impl<'de> Visitor<'de> for &mut Head<'de> {
                 Key::EventId => self.event_id = Some(map.next_value()?),
                 Key::Audio => self.audio = Some(map.next_value()?),
                 Key::Other => {
-                    map.next_value::<IgnoredAny>()?;
+                    self.weight.n_values += 1;
+                    map.next_value_seed(Weigh { weight: &mut self.weight, is_audio: false })?;
                 }
             }
         }

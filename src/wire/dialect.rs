@@ -3,7 +3,7 @@
 //! `server` chooses one for each connection from the configuration and its headers; `session` reads and writes by it.
 
 use super::beta;
-use super::client_event::{Incoming, parse_with};
+use super::client_event::{Incoming, check_weight, parse_with};
 use super::error::WireError;
 use super::read::UnknownFields;
 use super::server_event::{ServerEvent, encode};
@@ -21,7 +21,10 @@ impl Dialect {
     /// Reads one text message of the client.
     pub fn parse(&self, text: &str) -> Result<Incoming, WireError> {
         match self.beta {
-            true => parse_with(&beta::incoming(text), self.unknown),
+            true => {
+                check_weight(text)?;
+                parse_with(&beta::incoming(text), self.unknown)
+            }
             false => parse_with(text, self.unknown),
         }
     }

@@ -1,9 +1,10 @@
 //! MCP servers as a client declares them among its tools, and the items of their tools.
 
 use super::error::WireError;
+use super::limits::MAX_FILTER_NAMES;
 use super::read::{Fields, Node, Read, bad};
 use super::setting::MAX_NAME_BYTES;
-use crate::units::ItemId;
+use crate::units::{ItemId, Json};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -99,7 +100,7 @@ impl McpServer {
         let server = Self {
             server_label: fields.required("server_label", |node| node.name(MAX_NAME_BYTES))?,
             server_url: fields.optional("server_url", |node| node.name(MAX_TEXT_BYTES))?,
-            server_description: fields.optional("server_description", Node::text)?,
+            server_description: fields.optional("server_description", |node| node.text_within(MAX_TEXT_BYTES))?,
             authorization: fields.optional("authorization", |node| node.name(MAX_TEXT_BYTES))?,
             headers: fields.optional("headers", read_headers)?.unwrap_or_default(),
             allowed_tools: fields.optional("allowed_tools", ToolFilter::read)?,
@@ -143,7 +144,7 @@ impl Approval {
 }
 
 fn read_names(node: Node) -> Read<Vec<String>> {
-    node.list(|node| node.name(MAX_NAME_BYTES))
+    node.list_within(MAX_FILTER_NAMES, |node| node.name(MAX_NAME_BYTES))
 }
 
 fn read_headers(node: Node) -> Read<BTreeMap<String, String>> {
@@ -168,7 +169,7 @@ pub struct McpTool {
     /// What it does; never null, for one client drops the item else.
     pub description: String,
     /// JSON schema of its arguments.
-    pub input_schema: Value,
+    pub input_schema: Json,
     /// The server's hints.
     pub annotations: Option<Value>,
 }

@@ -11,6 +11,7 @@ mod dialect;
 mod error;
 pub mod frame;
 mod item;
+mod limits;
 mod mcp;
 mod notice;
 mod played;

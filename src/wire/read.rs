@@ -5,6 +5,7 @@
 //! [`Fields::finish`] refuses what is left over. Used by the readers of this module only.
 
 use super::error::WireError;
+use crate::units::Json;
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
 
@@ -58,6 +59,46 @@ impl Node {
         self.value
     }
 
+    /// Its bytes as compact JSON, where a list or an object may have at most `max`.
+    pub fn check_bytes(&self, max: usize) -> Read<()> {
+        let mut counter = Counter(0);
+        // Writing to a counter cannot fail.
+        let _ = serde_json::to_writer(&mut counter, &self.value);
+        if counter.0 > max {
+            let problem = format!("it has {} bytes of JSON. Expected at most {max}", counter.0);
+            return Err(bad(&self.path, "value_above_max_bytes", &problem));
+        }
+        Ok(())
+    }
+
+    /// Whatever it is, as text of at most `max` bytes.
+    pub fn json(self, max: usize) -> Read<Json> {
+        self.check_bytes(max)?;
+        Ok(self.value.into())
+    }
+
+    /// A string of at most `max` bytes.
+    pub fn text_within(self, max: usize) -> Read<String> {
+        let path = self.path.clone();
+        let text = self.text()?;
+        if text.len() > max {
+            let problem = format!("string too long. Expected at most {max} bytes, but got {} instead", text.len());
+            return Err(bad(&path, "string_above_max_length", &problem));
+        }
+        Ok(text)
+    }
+
+    /// As [`Self::list`], of at most `max` elements.
+    pub fn list_within<T>(self, max: usize, read: impl Fn(Node) -> Read<T>) -> Read<Vec<T>> {
+        if let Value::Array(values) = &self.value
+            && values.len() > max
+        {
+            let problem = format!("array too long. Expected at most {max} elements, but got {} instead", values.len());
+            return Err(bad(&self.path, "array_above_max_length", &problem));
+        }
+        self.list(read)
+    }
+
     pub fn text(self) -> Read<String> {
         match self.value {
             Value::String(text) => Ok(text),
@@ -68,13 +109,9 @@ impl Node {
     /// A string of 1 to `max` bytes, for names and identifiers.
     pub fn name(self, max: usize) -> Read<String> {
         let path = self.path.clone();
-        let text = self.text()?;
+        let text = self.text_within(max)?;
         if text.is_empty() {
             return Err(bad(&path, "empty_string", "empty string. Expected a string with minimum length 1"));
-        }
-        if text.len() > max {
-            let problem = format!("string too long. Expected at most {max} bytes, but got {} instead", text.len());
-            return Err(bad(&path, "string_above_max_length", &problem));
         }
         Ok(text)
     }
@@ -128,6 +165,20 @@ impl Node {
             unknown: self.unknown,
         });
         nodes.map(read).collect()
+    }
+}
+
+/// Counts what is written.
+struct Counter(usize);
+
+impl std::io::Write for Counter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 

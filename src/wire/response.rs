@@ -1,6 +1,7 @@
 //! Responses: what a client may ask of one, and the object it is shown.
 
 use super::item::{InputItem, Item};
+use super::limits::MAX_INSTRUCTIONS_BYTES;
 use super::read::{Node, Read};
 use super::setting::{AudioFormat, MaxTokens, Modality, read_metadata, read_voice};
 use super::tool::{Tool, ToolChoice};
@@ -54,7 +55,7 @@ impl ResponseParams {
             })?
             .unwrap_or_default();
         let params = Self {
-            instructions: fields.optional("instructions", Node::text)?,
+            instructions: fields.optional("instructions", |node| node.text_within(MAX_INSTRUCTIONS_BYTES))?,
             output_modalities: fields.optional("output_modalities", Modality::read)?,
             voice,
             speed,

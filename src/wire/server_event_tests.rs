@@ -189,7 +189,7 @@ fn mcp_events() -> Vec<ServerEvent> {
     let tools = vec![McpTool {
         name: "find_book".into(),
         description: String::new(),
-        input_schema: serde_json::json!({"type": "object"}),
+        input_schema: serde_json::json!({"type": "object"}).into(),
         annotations: None,
     }];
     let (server_label, name, arguments) = ("library".to_owned(), "lend_book".to_owned(), "{}".to_owned());

@@ -8,7 +8,7 @@ use super::session_update::{ServerVadUpdate, SessionKind, SessionUpdate, Transcr
 use super::setting::{AudioFormat, MaxTokens, Modality};
 use super::tool::{Tool, ToolChoice};
 use super::truncation::Truncation;
-use crate::units::SessionId;
+use crate::units::{Json, SessionId};
 use serde::ser::Error;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -41,14 +41,14 @@ pub struct Session {
     /// Extra fields the client asked for in events.
     pub include: Option<Vec<String>>,
     /// Accepted, echoed, without effect here.
-    pub tracing: Option<Value>,
+    pub tracing: Option<Json>,
     /// What happens to a conversation that is too long.
     pub truncation: Truncation,
     /// Accepted, echoed, without effect here.
-    pub prompt: Option<Value>,
+    pub prompt: Option<Json>,
     /// Accepted, echoed, without effect here.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub reasoning: Option<Value>,
+    pub reasoning: Option<Json>,
     /// Accepted, echoed, without effect here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,

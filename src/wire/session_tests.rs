@@ -60,7 +60,7 @@ fn an_update_changes_what_it_names_and_nothing_else() {
     let mut expect = session();
     expect.instructions = "Be kind.".into();
     expect.max_output_tokens = MaxTokens::Limit(20);
-    expect.tracing = Some("auto".into());
+    expect.tracing = Some(serde_json::json!("auto").into());
     expect.parallel_tool_calls = Some(false);
     expect.tool_choice = ToolChoice::Function("f".into());
     expect.audio.output.voice = "rms".into();

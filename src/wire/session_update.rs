@@ -3,13 +3,14 @@
 //! Read from a [`Fields`]; every refusal carries the dotted path. [`super::Session::apply`] merges it.
 
 use super::error::WireError;
+use super::limits::{MAX_ECHOED_BYTES, MAX_INSTRUCTIONS_BYTES, MAX_KEYWORDS, MAX_LANGUAGES, MAX_PROMPT_BYTES};
 use super::read::{Fields, Node, Patch, Read};
 use super::session::{Eagerness, NoiseReduction};
 use super::setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality, read_type, read_voice};
 use super::tool::{Tool, ToolChoice};
 use super::truncation::Truncation;
+use crate::units::Json;
 use serde::Serialize;
-use serde_json::Value;
 
 /// The longest pre-roll a client may ask for. Ten times the protocol's default; the ring that holds it is bounded.
 pub const MAX_PREFIX_PADDING_MS: u32 = 3_000;
@@ -43,13 +44,13 @@ pub struct SessionUpdate {
     /// `session.include`
     pub include: Patch<Vec<String>>,
     /// Accepted, echoed, without effect here; so are the fields that follow.
-    pub tracing: Patch<Value>,
+    pub tracing: Patch<Json>,
     /// `session.truncation`
     pub truncation: Option<Truncation>,
     /// `session.prompt`
-    pub prompt: Patch<Value>,
+    pub prompt: Patch<Json>,
     /// `session.reasoning`
-    pub reasoning: Patch<Value>,
+    pub reasoning: Patch<Json>,
     /// `session.parallel_tool_calls`
     pub parallel_tool_calls: Patch<bool>,
 }
@@ -158,7 +159,7 @@ impl SessionUpdate {
             kind,
             model: fields.optional("model", |node| node.name(MAX_NAME_BYTES))?,
             output_modalities: fields.optional("output_modalities", Modality::read)?,
-            instructions: fields.optional("instructions", Node::text)?,
+            instructions: fields.optional("instructions", |node| node.text_within(MAX_INSTRUCTIONS_BYTES))?,
             tools: fields.optional("tools", Tool::read_list)?,
             tool_choice: fields.optional("tool_choice", ToolChoice::read)?,
             max_output_tokens: fields.optional("max_output_tokens", MaxTokens::read)?,
@@ -194,11 +195,11 @@ impl SessionUpdate {
 
 /// What a client may ask to see more of.
 fn read_include(node: Node) -> Read<Vec<String>> {
-    node.list(|node| node.one_of(&[(INCLUDE_LOGPROBS, INCLUDE_LOGPROBS.to_owned())]))
+    node.list_within(1, |node| node.one_of(&[(INCLUDE_LOGPROBS, INCLUDE_LOGPROBS.to_owned())]))
 }
 
-fn read_any(node: Node) -> Read<Value> {
-    Ok(node.any())
+fn read_any(node: Node) -> Read<Json> {
+    node.json(MAX_ECHOED_BYTES)
 }
 
 fn read_audio(mut audio: Fields) -> Read<(AudioInputUpdate, AudioOutputUpdate)> {
@@ -233,14 +234,18 @@ fn read_transcription(node: Node) -> Read<TranscriptionUpdate> {
     let mut fields = node.object()?;
     let update = TranscriptionUpdate {
         model: fields.patch("model", |node| node.name(MAX_NAME_BYTES))?,
-        language: fields.patch("language", Node::text)?,
-        prompt: fields.patch("prompt", Node::text)?,
-        delay: fields.patch("delay", Node::text)?,
-        keywords: fields.patch("keywords", |node| node.list(Node::text))?,
-        languages: fields.patch("languages", |node| node.list(Node::text))?,
+        language: fields.patch("language", short)?,
+        prompt: fields.patch("prompt", |node| node.text_within(MAX_PROMPT_BYTES))?,
+        delay: fields.patch("delay", short)?,
+        keywords: fields.patch("keywords", |node| node.list_within(MAX_KEYWORDS, short))?,
+        languages: fields.patch("languages", |node| node.list_within(MAX_LANGUAGES, short))?,
     };
     fields.finish()?;
     Ok(update)
+}
+
+fn short(node: Node) -> Read<String> {
+    node.text_within(MAX_NAME_BYTES)
 }
 
 fn read_noise_reduction(node: Node) -> Read<NoiseReduction> {

@@ -1,5 +1,6 @@
 //! Settings that sessions and responses share: modality, audio format, tools, token limit, voice.
 
+use super::limits::{MAX_METADATA_NAME_CHARS, MAX_METADATA_PAIRS, MAX_METADATA_VALUE_CHARS};
 use super::read::{Fields, Node, Read, bad, not_among, wrong_type};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
@@ -119,15 +120,24 @@ pub(super) fn read_voice(node: Node) -> Read<String> {
     Ok(id)
 }
 
-/// Labels a client attaches: at most 16 pairs of strings.
+/// Labels a client attaches: a few short pairs of strings.
 pub(super) fn read_metadata(node: Node) -> Read<BTreeMap<String, String>> {
     let path = node.path().to_owned();
     let pairs = node.object()?.rest();
-    if pairs.len() > 16 {
-        let problem = format!("too many pairs. Expected at most 16, but got {} instead", pairs.len());
+    if pairs.len() > MAX_METADATA_PAIRS {
+        let problem = format!("too many pairs. Expected at most {MAX_METADATA_PAIRS}, but got {} instead", pairs.len());
         return Err(bad(&path, "object_above_max_properties", &problem));
     }
-    let read = |(key, value)| match value {
+    let within = |text: &str, max: usize| text.char_indices().nth(max).is_none();
+    let too_long = |path: &str, what: &str, max: usize| {
+        let problem = format!("{what} too long. Expected at most {max} characters");
+        Err(bad(path, "string_above_max_length", &problem))
+    };
+    let read = |(key, value): (String, Value)| match value {
+        _ if !within(&key, MAX_METADATA_NAME_CHARS) => too_long(&path, "name", MAX_METADATA_NAME_CHARS),
+        Value::String(text) if !within(&text, MAX_METADATA_VALUE_CHARS) => {
+            too_long(&format!("{path}.{key}"), "string", MAX_METADATA_VALUE_CHARS)
+        }
         Value::String(text) => Ok((key, text)),
         other => Err(wrong_type(&format!("{path}.{key}"), "a string", &other)),
     };

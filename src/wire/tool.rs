@@ -1,9 +1,11 @@
 //! Tools as a client declares them, and how the model is to choose among them.
 
 use super::error::WireError;
+use super::limits::{MAX_TOOLS, MAX_TOOLS_BYTES};
 use super::mcp::{MAX_SERVERS, McpServer};
 use super::read::{Node, Read, bad};
 use super::setting::{MAX_NAME_BYTES, read_type};
+use crate::units::Json;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashSet};
@@ -21,7 +23,7 @@ pub enum Tool {
         description: Option<String>,
         /// JSON Schema of the arguments.
         #[serde(skip_serializing_if = "Option::is_none")]
-        parameters: Option<Value>,
+        parameters: Option<Json>,
     },
     /// The tools of a remote server.
     Mcp(McpServer),
@@ -47,7 +49,8 @@ impl Tool {
     /// A whole list; its functions' names differ, and its servers' labels.
     pub(super) fn read_list(node: Node) -> Read<Vec<Self>> {
         let path = node.path().to_owned();
-        let tools = node.list(Self::read)?;
+        node.check_bytes(MAX_TOOLS_BYTES)?;
+        let tools = node.list_within(MAX_TOOLS, Self::read)?;
         let mut names = HashSet::new();
         for (index, tool) in tools.iter().enumerate() {
             let (name, field, what) = match tool {
@@ -79,7 +82,7 @@ fn read_name(node: Node) -> Read<String> {
 }
 
 /// A function takes an object, so its schema describes one. What the schema says further is the model's to read.
-fn read_schema(node: Node, function: &str) -> Read<Value> {
+fn read_schema(node: Node, function: &str) -> Read<Json> {
     let path = node.path().to_owned();
     let schema = node.object()?.rest();
     let wrong = |got: String| {
@@ -97,7 +100,7 @@ fn read_schema(node: Node, function: &str) -> Read<Value> {
     if schema.get("required").is_some_and(|names| !is_list_of_names(names)) {
         return wrong("'required' must be an array of strings".into());
     }
-    Ok(Value::Object(schema))
+    Ok(Value::Object(schema).into())
 }
 
 fn is_list_of_names(value: &Value) -> bool {

@@ -33,7 +33,7 @@ fn described(description: &str) -> Runner {
     let tool = RemoteTool {
         name: "find".into(),
         description: description.into(),
-        input_schema: json!({"type": "object"}),
+        input_schema: json!({"type": "object"}).into(),
         annotations: None,
     };
     runner.dialog.step(Timestamp::ZERO, Event::Listed { item: item.expect("it is listed"), result: Ok(vec![tool]) });

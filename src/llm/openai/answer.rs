@@ -7,9 +7,20 @@ use crate::llm::{Finish, LlmDelta, LlmError, Usage};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Reads one answer's chunks in order.
-#[derive(Default)]
+/// The longest token, in bytes, that counts for the limit of tokens: text has four or five on average, of rare words and other
+/// scripts fewer than ten. A server that keeps to its limit never reaches it.
+const BYTES_PER_TOKEN: usize = 16;
+/// The least room of an answer, for the names of calls.
+const MIN_ROOM: usize = 1_024;
+/// Calls of one answer.
+const MAX_CALLS: usize = 64;
+
+/// Reads one answer's chunks in order, up to its limit of tokens.
 pub(super) struct Answer {
+    /// Bytes of text, and of calls, that may still come.
+    room: usize,
+    /// The server sent more than it was asked for; the answer ends here.
+    full: bool,
     calls: Vec<Slot>,
     finish: Option<Finish>,
     usage: Option<Usage>,
@@ -98,6 +109,17 @@ struct WireUsage {
 }
 
 impl Answer {
+    /// An answer of at most so many tokens.
+    pub fn of(max_tokens: u32) -> Self {
+        let room = BYTES_PER_TOKEN.saturating_mul(max_tokens as usize).max(MIN_ROOM);
+        Self { room, full: false, calls: Vec::new(), finish: None, usage: None }
+    }
+
+    /// Whether the server sent more than it may: the rest is not to be read.
+    pub fn is_full(&self) -> bool {
+        self.full
+    }
+
     /// Reads one chunk, or one whole answer. An error object is an error.
     pub fn read(&mut self, data: &str) -> Result<Step, LlmError> {
         let value: Value = serde_json::from_str(data)
@@ -145,6 +167,7 @@ impl Answer {
     fn choice(&mut self, choice: Choice, step: &mut Step) {
         let delta = choice.delta.or(choice.message).unwrap_or_default();
         let text = delta.content.as_ref().map(text_of).unwrap_or_default() + &delta.refusal.unwrap_or_default();
+        let text = self.within_room(text);
         if !text.is_empty() {
             step.deltas.push(LlmDelta::Text(text));
         }
@@ -156,6 +179,9 @@ impl Answer {
         step.progress |= thoughts.into_iter().any(|thought| !thought.is_null() && thought != "");
         if let Some(reason) = choice.finish_reason.filter(|reason| !reason.is_empty()) {
             step.progress = true;
+            if self.full {
+                return;
+            }
             self.finish = Some(match reason.as_str() {
                 "length" | "max_tokens" => Finish::Length,
                 "tool_calls" | "function_call" | "tool_use" => Finish::ToolCalls,
@@ -165,8 +191,36 @@ impl Answer {
         }
     }
 
-    fn call(&mut self, wire: WireCall) -> Option<LlmDelta> {
-        let at = self.slot(&wire);
+    /// As much of a text as there is room for. Where that is not all, the answer has reached its limit.
+    fn within_room(&mut self, mut text: String) -> String {
+        if self.full {
+            return String::new();
+        }
+        if text.len() > self.room {
+            text.truncate(text.floor_char_boundary(self.room));
+            (self.full, self.finish) = (true, Some(Finish::Length));
+        }
+        self.room -= text.len();
+        text
+    }
+
+    fn call(&mut self, mut wire: WireCall) -> Option<LlmDelta> {
+        let function = wire.function.get_or_insert_default();
+        let arguments = match function.arguments.take() {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text,
+            Some(other) => other.to_string(),
+        };
+        let named = wire.id.as_ref().map_or(0, String::len) + function.name.as_ref().map_or(0, String::len);
+        if named > self.room {
+            (self.full, self.finish) = (true, Some(Finish::Length));
+        }
+        self.room = self.room.saturating_sub(named);
+        let arguments = self.within_room(arguments);
+        if self.full && arguments.is_empty() {
+            return None;
+        }
+        let at = self.slot(&wire)?;
         let slot = &mut self.calls[at];
         let function = wire.function.unwrap_or_default();
         if slot.id.is_empty() {
@@ -175,11 +229,6 @@ impl Answer {
         if slot.name.is_empty() {
             slot.name = function.name.unwrap_or_default();
         }
-        let arguments = match function.arguments {
-            None | Some(Value::Null) => String::new(),
-            Some(Value::String(text)) => text,
-            Some(other) => other.to_string(),
-        };
         if slot.begun {
             let (call_id, name) = (String::new(), String::new());
             let more = LlmDelta::ToolCall { index: at, call_id, name, arguments: arguments.clone() };
@@ -200,7 +249,8 @@ impl Answer {
 
     /// Which call a piece belongs to. An id not seen before begins a call, whatever its index says; a piece without
     /// index and id goes on with the last call, unless it names a function while that one has its name already.
-    fn slot(&mut self, wire: &WireCall) -> usize {
+    /// `None`: there are too many calls.
+    fn slot(&mut self, wire: &WireCall) -> Option<usize> {
         let id = wire.id.as_deref().unwrap_or_default();
         let fits = |slot: &Slot| id.is_empty() || slot.id.is_empty() || slot.id == id;
         let names = wire.function.as_ref().is_some_and(|f| f.name.as_deref().is_some_and(|name| !name.is_empty()));
@@ -212,10 +262,14 @@ impl Answer {
                 _ => None,
             },
         };
-        found.unwrap_or_else(|| {
+        if found.is_none() && self.calls.len() == MAX_CALLS {
+            (self.full, self.finish) = (true, Some(Finish::Length));
+            return None;
+        }
+        Some(found.unwrap_or_else(|| {
             self.calls.push(Slot { index: wire.index, ..Slot::default() });
             self.calls.len() - 1
-        })
+        }))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::answer::{Answer, Step, shorten};
 use super::{Shared, request, root_cause};
 use crate::llm::{ChatRequest, LlmDelta, LlmError};
+use crate::remote::{Body, BodyError, Bounds, EventLimit};
 use bytes::Bytes;
 use eventsource_stream::{EventStreamError, Eventsource};
 use futures_util::stream::{self, BoxStream, StreamExt};
@@ -12,11 +13,21 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// More than any answer of speech; a server that sends more is broken.
-const MAX_ANSWER_BYTES: usize = 16 << 20;
+/// The largest answer, the server's wrapping of each token included: some 1,500 bytes a token for the most tokens that a client
+/// may ask for.
+const MAX_ANSWER_BYTES: usize = 6 << 20;
+
+/// The largest event of an answer, or answer that is not streamed. It becomes a tree in memory, which takes a hundred times as
+/// much at worst.
+const MAX_EVENT_BYTES: usize = 256 << 10;
+
+/// The least time an answer may be waited for behind its first delta, and for each token that it may have. Time in which nobody
+/// asks for more, because the listener has enough to hear, does not count.
+const MIN_WAIT: Duration = Duration::from_secs(60);
+const WAIT_PER_TOKEN: Duration = Duration::from_secs(1);
 
 /// A refusal's page is read up to this for its message.
-const MAX_REFUSAL_BYTES: usize = 64 << 10;
+const REFUSAL_BOUNDS: Bounds = Bounds { bytes: 64 << 10, stall: Duration::from_secs(2), total: Duration::from_secs(5) };
 
 /// The wait before the second try, where the server names none.
 const BACK_OFF: Duration = Duration::from_millis(200);
@@ -53,7 +64,8 @@ pub(super) struct Call {
 
 impl Call {
     pub fn new(shared: Arc<Shared>, request: ChatRequest) -> Self {
-        Self { shared, request, answer: Answer::default(), pieces: None }
+        let answer = Answer::of(most_tokens(&shared, &request));
+        Self { shared, request, answer, pieces: None }
     }
 
     /// The first deltas, within `limit`, one retry included.
@@ -82,7 +94,8 @@ impl Call {
     /// Reads an answer that is there already.
     pub async fn read(&mut self, response: reqwest::Response) -> Result<Vec<LlmDelta>, LlmError> {
         let mut deltas = Vec::new();
-        self.pieces = Some(pieces(response).await.map_err(|failure| failure.error)?);
+        let bounds = bounds(&self.shared, &self.request);
+        self.pieces = Some(pieces(response, bounds).await.map_err(|failure| failure.error)?);
         while !matches!(deltas.last(), Some(LlmDelta::Done { .. })) {
             deltas.extend(self.step().await.map_err(|failure| failure.error)?.deltas);
         }
@@ -108,7 +121,7 @@ impl Call {
     }
 
     async fn try_first(&mut self) -> Result<Vec<LlmDelta>, Failure> {
-        self.answer = Answer::default();
+        self.answer = Answer::of(most_tokens(&self.shared, &self.request));
         self.pieces = Some(send(&self.shared, &self.request).await?);
         loop {
             let step = self.step().await?;
@@ -122,6 +135,11 @@ impl Call {
     async fn step(&mut self) -> Result<Step, Failure> {
         let pieces = self.pieces.as_mut().expect("a call is stepped after it was sent");
         loop {
+            if self.answer.is_full() {
+                // The server goes on where it should have stopped: what it still sends is not read.
+                self.pieces = Some(stream::empty().boxed());
+                return Ok(self.end());
+            }
             let next = if self.answer.is_finished() {
                 let wait = if self.answer.has_usage() { DRAIN_WAIT } else { USAGE_WAIT };
                 timeout(wait, pieces.next()).await.unwrap_or(None)
@@ -151,6 +169,17 @@ impl Call {
     }
 }
 
+/// The most tokens of the answer, as the server is told.
+fn most_tokens(shared: &Shared, request: &ChatRequest) -> u32 {
+    request.max_tokens.unwrap_or(shared.settings.max_tokens)
+}
+
+fn bounds(shared: &Shared, request: &ChatRequest) -> Bounds {
+    let settings = &shared.settings;
+    let total = settings.first_token + MIN_WAIT.max(WAIT_PER_TOKEN.saturating_mul(most_tokens(shared, request)));
+    Bounds { bytes: MAX_ANSWER_BYTES, stall: total, total }
+}
+
 /// Sends the request, once more for each field the server turns out not to know, and begins to read.
 async fn send(shared: &Shared, request: &ChatRequest) -> Result<Pieces, Failure> {
     loop {
@@ -163,7 +192,7 @@ async fn send(shared: &Shared, request: &ChatRequest) -> Result<Pieces, Failure>
         let response = post.send().await.map_err(|error| unreachable(shared, error))?;
         let status = response.status();
         if status.is_success() {
-            return pieces(response).await;
+            return pieces(response, bounds(shared, request)).await;
         }
         let refusal = refusal(shared, response).await;
         let LlmError::Refused { message, .. } = &refusal.error else { return Err(refusal) };
@@ -175,9 +204,9 @@ async fn send(shared: &Shared, request: &ChatRequest) -> Result<Pieces, Failure>
 }
 
 /// The objects in the body: events, or the one object of a server that does not stream.
-async fn pieces(response: reqwest::Response) -> Result<Pieces, Failure> {
+async fn pieces(response: reqwest::Response, bounds: Bounds) -> Result<Pieces, Failure> {
     let content_type = response.headers().get(CONTENT_TYPE).cloned();
-    let mut bytes = response.bytes_stream();
+    let mut bytes = Body::new(response, bounds).into_stream();
     let mut head = Vec::new();
     // The first byte tells, for content types lie: an object begins with a brace, an event stream never does.
     while head.iter().all(u8::is_ascii_whitespace) && head.len() < 1024 {
@@ -190,18 +219,15 @@ async fn pieces(response: reqwest::Response) -> Result<Pieces, Failure> {
         }
     }
     let whole = head.trim_ascii_start().first() == Some(&b'{');
-    let mut left = MAX_ANSWER_BYTES;
-    let bytes = stream::iter([Ok(Bytes::from(head))])
-        .chain(bytes)
-        .map(move |piece| {
-            let piece = piece.map_err(broken)?;
-            left = left.checked_sub(piece.len()).ok_or_else(too_long)?;
-            Ok(piece)
-        })
-        .boxed();
+    let bytes = stream::iter([Ok(Bytes::from(head))]).chain(bytes).map(|piece| piece.map_err(broken)).boxed();
     if whole {
         return whole_answer(bytes).await;
     }
+    let mut limit = EventLimit::new(MAX_EVENT_BYTES);
+    let bytes = bytes.map(move |piece| match piece {
+        Ok(piece) if !limit.admits(&piece) => Err(too_long(MAX_EVENT_BYTES)),
+        piece => piece,
+    });
     // The empty line that ends the last event is forgotten by some servers.
     let bytes = bytes.chain(stream::iter([Ok(Bytes::from_static(b"\n\n"))]));
     let events = bytes.eventsource().map(|event| match event {
@@ -222,6 +248,9 @@ async fn whole_answer(mut bytes: BoxStream<'static, Result<Bytes, Failure>>) -> 
     let mut body = Vec::new();
     while let Some(piece) = bytes.next().await {
         body.extend_from_slice(&piece?);
+        if body.len() > MAX_EVENT_BYTES {
+            return Err(too_long(MAX_EVENT_BYTES));
+        }
     }
     let text = String::from_utf8(body)
         .map_err(|_| Failure::final_(LlmError::Protocol("it is not written in UTF-8".into())))?;
@@ -236,14 +265,7 @@ async fn refusal(shared: &Shared, response: reqwest::Response) -> Failure {
     let status = response.status().as_u16();
     let after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
     let wait = after.map_or(BACK_OFF, Duration::from_secs);
-    let mut bytes = response.bytes_stream();
-    let mut page = Vec::new();
-    while let Some(Ok(piece)) = bytes.next().await {
-        page.extend_from_slice(&piece);
-        if page.len() > MAX_REFUSAL_BYTES {
-            break;
-        }
-    }
+    let page = Body::new(response, REFUSAL_BOUNDS).beginning().await;
     let said = server_words(&page);
     let settings = &shared.settings;
     let advice = match status {
@@ -295,10 +317,18 @@ fn unreachable(shared: &Shared, error: reqwest::Error) -> Failure {
     Failure { error: LlmError::Transport(advice.into()), again }
 }
 
-/// The connection broke while the body was read.
-fn broken(error: reqwest::Error) -> Failure {
-    let text = format!("the connection broke before the answer was complete: {}", root_cause(&error));
-    Failure { error: LlmError::Transport(text.into()), again: Some(BACK_OFF) }
+/// The body could not be read on.
+fn broken(error: BodyError) -> Failure {
+    match error {
+        BodyError::TooLarge(most) => too_long(most),
+        BodyError::Stalled(after) | BodyError::TooSlow(after) => {
+            Failure::final_(LlmError::Timeout { what: "end of its answer", after })
+        }
+        BodyError::Broken(error) => {
+            let text = format!("the connection broke before the answer was complete: {}", root_cause(&error));
+            Failure { error: LlmError::Transport(text.into()), again: Some(BACK_OFF) }
+        }
+    }
 }
 
 fn broken_off() -> Failure {
@@ -306,8 +336,8 @@ fn broken_off() -> Failure {
     Failure { error, again: Some(BACK_OFF) }
 }
 
-fn too_long() -> Failure {
-    Failure::final_(LlmError::Protocol(format!("it is longer than {MAX_ANSWER_BYTES} bytes")))
+fn too_long(most: usize) -> Failure {
+    Failure::final_(LlmError::Protocol(format!("it is longer than {most} bytes")))
 }
 
 /// Asks for the server's models.
@@ -324,14 +354,9 @@ pub(super) async fn warm_up(shared: &Shared) -> Result<(), LlmError> {
             return Err(refusal(shared, response).await.error);
         }
         // Read to its end, for only then the connection is kept.
-        let mut bytes = response.bytes_stream();
-        let mut left = MAX_ANSWER_BYTES;
-        while let Some(Ok(piece)) = bytes.next().await {
-            match left.checked_sub(piece.len()) {
-                Some(rest) => left = rest,
-                None => break,
-            }
-        }
+        let bounds = Bounds { bytes: MAX_ANSWER_BYTES, stall: limit, total: limit };
+        let mut body = Body::new(response, bounds);
+        while let Ok(Some(_)) = body.chunk().await {}
         Ok(())
     };
     timeout(limit, visit).await.unwrap_or(Err(LlmError::Timeout { what: "list of models", after: limit }))

@@ -176,7 +176,7 @@ async fn the_request_says_all_the_port_knows() {
             Message::Tool { call_id: "c".into(), output: "42".into() },
             Message::Assistant { text: "yes".into(), tool_calls: vec![] },
         ],
-        tools: vec![Tool { name: "f".into(), description: "d".into(), parameters: json!({"type": "object"}) }],
+        tools: vec![Tool { name: "f".into(), description: "d".into(), parameters: json!({"type": "object"}).into() }],
         tool_choice: ToolChoice::Function("f".into()),
         max_tokens: Some(9),
         user: Some("someone".into()),

@@ -24,6 +24,9 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
+/// What somebody who does not run the hub is told of a failure: paths, addresses and settings are the operator's.
+const IN_THE_LOG: &str = "It failed; the operator's log has the details.";
+
 /// `GET /api/models`: what serves each stage, what would be better, and all models.
 pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): MayChange) -> Response {
     // Each looks at the disk.
@@ -42,7 +45,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): May
             .map(|entry| {
                 let mut model = described(&stock, entry);
                 model["serves"] = json!(reading.iter().any(|served| served.runs(&entry.name)));
-                model["pull"] = json!(pulls.get(&entry.name));
+                model["pull"] = json!(pulls.get(&entry.name).map(|state| state.shown(may_change)));
                 model
             })
             .collect();
@@ -50,6 +53,11 @@ pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): May
             .iter()
             .map(|served| {
                 let mut stage = json!(served);
+                if !may_change {
+                    for passed in stage["passed_over"].as_array_mut().into_iter().flatten() {
+                        passed["why"] = IN_THE_LOG.into();
+                    }
+                }
                 stage["offer"] = json!(offer(&stock, served).map(|entry| &entry.name));
                 stage
             })
@@ -135,13 +143,17 @@ pub(super) async fn pull(
 }
 
 /// `GET /api/models/{name}/pull`: its progress as server-sent events, to its end.
-pub(super) async fn progress(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response {
+pub(super) async fn progress(
+    State(app): State<Arc<App>>,
+    MayChange(may_change): MayChange,
+    Path(name): Path<String>,
+) -> Response {
     let place = match listener(&app) {
         Ok(place) => place,
         Err(response) => return *response,
     };
     match app.models.watch(&name) {
-        Some(state) => pulls::events(app, state, place),
+        Some(state) => pulls::events(app, state, may_change, place),
         None => refused(StatusCode::NOT_FOUND, "not_found", "This model was not pulled since the hub started."),
     }
 }

@@ -49,6 +49,14 @@ impl State {
     fn is_last(&self) -> bool {
         matches!(self, Self::Done { .. } | Self::Failed { .. })
     }
+
+    /// As it is shown: why a pull failed is for whoever runs the hub.
+    pub(super) fn shown(&self, may_change: bool) -> Self {
+        match self {
+            Self::Failed { .. } if !may_change => Self::Failed { message: super::IN_THE_LOG.into() },
+            state => state.clone(),
+        }
+    }
 }
 
 impl Models {
@@ -189,19 +197,26 @@ fn settled(app: &App, entry: &Entry, variant: &Variant, standing: Standing) -> S
 }
 
 /// A pull's states as they come, the last one last.
-pub(super) fn events(app: Arc<App>, state: watch::Receiver<State>, place: OwnedSemaphorePermit) -> Response {
-    Sse::new(stream(app, state, place)).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response()
+pub(super) fn events(
+    app: Arc<App>,
+    state: watch::Receiver<State>,
+    may_change: bool,
+    place: OwnedSemaphorePermit,
+) -> Response {
+    let states = stream(app, state, may_change, place);
+    Sse::new(states).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response()
 }
 
 fn stream(
     app: Arc<App>,
     mut state: watch::Receiver<State>,
+    may_change: bool,
     place: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
     async_stream::stream! {
         let _place = place;
         loop {
-            let now = state.borrow_and_update().clone();
+            let now = state.borrow_and_update().shown(may_change);
             let last = now.is_last();
             yield Ok(Event::default().event("pull").json_data(&now).expect("states serialize"));
             if last {

@@ -68,9 +68,11 @@ pub(super) async fn for_job(app: &App, model: Option<&str>) -> Result<Arc<dyn Tt
 #[allow(clippy::needless_pass_by_value)]
 fn unavailable(failure: StageFailure) -> ApiError {
     if failure.is_busy() {
-        return ApiError::overloaded(failure.to_string());
+        tracing::debug!(%failure, "a model that was asked for finds no room");
+        return ApiError::overloaded("There is no room to load this model now. Try again soon.");
     }
     tracing::warn!(%failure, "a model that was asked for cannot be loaded");
+    let message = "This model cannot be loaded; the operator's log has the details.";
     let status = StatusCode::SERVICE_UNAVAILABLE;
-    ApiError { param: Some("model"), ..ApiError::with(status, "model_unavailable", failure.to_string()) }
+    ApiError { param: Some("model"), ..ApiError::with(status, "model_unavailable", message) }
 }

@@ -58,13 +58,14 @@ pub(super) async fn create(State(app): State<Arc<App>>, request: Request) -> Res
 async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Response, (ApiError, Metered)> {
     let speech = &app.speech;
     let begun = async {
+        speech.check_place()?;
+        let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
         metered.place = Some(speech.admit()?);
-        let body = body_of(request, MAX_JSON_BYTES).await?;
         let chosen = chosen::for_body(app, &body).await?;
         let if_longer = " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts";
         let longest = Longest { chars: speech.config.max_input_chars, if_longer };
         let (chosen, wish) = request::read(chosen, body, longest).await?;
-        let encoder = Encoder::new(wish.format).map_err(|error| ApiError::failed(error.to_string()))?;
+        let encoder = Encoder::new(wish.format).map_err(|error| ApiError::internal("The encoder", &error))?;
         let speaking = Speaking {
             tts: chosen.engines.tts,
             tasks: app.setup.tasks.clone(),
@@ -114,7 +115,7 @@ fn encoded(
     mut encoder: Encoder,
     sound: impl Stream<Item = Result<Spoken, TtsError>> + Send,
 ) -> impl Stream<Item = Result<Piece, ApiError>> + Send {
-    let failed = |error: crate::audio::encode::EncodeError| ApiError::failed(error.to_string());
+    let failed = |error: crate::audio::encode::EncodeError| ApiError::internal("The encoder", &error);
     async_stream::stream! {
         let mut n_samples = 0;
         for await spoken in sound {

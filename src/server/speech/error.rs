@@ -59,7 +59,14 @@ impl ApiError {
         self.code == OVERLOADED
     }
 
-    /// Something here does not work. What it is was logged; the client gets its words, which hold no secret.
+    /// Something here does not work that is no client's business: `what` failed is logged with its cause, and the client is
+    /// told that it did.
+    pub(super) fn internal(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Self {
+        tracing::warn!(error, "{what} failed");
+        Self::failed(format!("{what} failed; try again. The operator's log has the details."))
+    }
+
+    /// Something here does not work. What it is was logged; the client gets these words, which hold no detail of the server.
     pub(super) fn failed(message: impl Into<String>) -> Self {
         Self::with(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }
@@ -99,10 +106,10 @@ impl IntoResponse for ApiError {
 
 impl From<TtsError> for ApiError {
     fn from(error: TtsError) -> Self {
-        let message = error.to_string();
+        let message = error.told();
         match error {
             TtsError::Overloaded { .. } | TtsError::Timeout(_) => Self::overloaded(message),
-            TtsError::Unavailable(_) | TtsError::Engine { .. } => {
+            TtsError::Unavailable(_) | TtsError::Remote { .. } | TtsError::Engine { .. } => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "a text could not be spoken");
                 Self::failed(message)
             }
@@ -112,10 +119,14 @@ impl From<TtsError> for ApiError {
 
 impl From<SttError> for ApiError {
     fn from(error: SttError) -> Self {
-        let message = error.to_string();
+        let message = error.told();
         match error {
             SttError::Busy { .. } | SttError::Behind(_) => Self::overloaded(message),
-            SttError::Timeout(_) | SttError::Cancelled | SttError::Unavailable(_) | SttError::Engine { .. } => {
+            SttError::Timeout(_)
+            | SttError::Cancelled
+            | SttError::Unavailable(_)
+            | SttError::Remote { .. }
+            | SttError::Engine { .. } => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "audio could not be written down");
                 Self::failed(message)
             }

@@ -2,19 +2,16 @@
 
 use super::error::ApiError;
 use super::names::Task;
-use super::{Speech, UPLOAD_UNIT, chosen};
+use super::upload::{Held, Upload};
+use super::{FORM_BYTES, Speech, chosen};
 use crate::server::app::App;
 use crate::session::Engines;
+use axum::body::Body;
 use axum::extract::multipart::{Field, MultipartError};
 use axum::extract::{FromRequest, Multipart, Request};
 use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
-use std::time::Duration;
-use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::timeout;
 
-/// How long a client may take for its next bytes.
-const STALL: Duration = Duration::from_secs(30);
 /// The longest value beside the file.
 const MAX_VALUE: usize = 64 << 10;
 
@@ -33,8 +30,9 @@ pub(super) enum Shape {
 #[derive(Debug, Default)]
 pub(super) struct Form {
     pub(super) file: Bytes,
-    /// The file's share of the memory for uploads.
-    pub(super) held: Vec<OwnedSemaphorePermit>,
+    /// The body's share of the memory for uploads.
+    pub(super) held: Option<Held>,
+    pub(super) model: Option<String>,
     pub(super) shape: Shape,
     pub(super) stream: bool,
     /// Into English; the route says so, not the form.
@@ -48,22 +46,36 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Reads and judges the whole form, and says which engines it is for. Fields nobody knows are left alone. Waits while the
-    /// model that is named is loaded.
-    pub(super) async fn read(request: Request, app: &App) -> Result<(Self, Engines), ApiError> {
-        let speech = &app.speech;
-        let mut parts = Multipart::from_request(request, &()).await.map_err(|_| {
+    /// Reads and judges the whole form. Fields nobody knows are left alone.
+    pub(super) async fn read(request: Request, speech: &Speech) -> Result<Self, ApiError> {
+        let (head, body) = request.into_parts();
+        let most = speech.config.max_upload_mib * (1 << 20) + FORM_BYTES;
+        let (upload, body) = Upload::begin(body, speech.uploads.clone(), most);
+        let request = Request::from_parts(head, Body::from_stream(body));
+        let parts = Multipart::from_request(request, &()).await.map_err(|_| {
             let message = "The body must be multipart/form-data, with the sound as its field 'file'.";
             ApiError::invalid("invalid_body", None, message)
         })?;
-        let (mut form, mut has_file, mut engines) = (Self::default(), false, None);
-        while let Some(field) = next(&mut parts, speech).await? {
+        // What broke off the body is the reason, whatever became of the form.
+        let mut form = Self::fields(parts, speech).await.map_err(|error| match upload.failure() {
+            Some(failure) if failure.status == StatusCode::PAYLOAD_TOO_LARGE => too_large(speech),
+            Some(failure) => failure,
+            None => error,
+        })?;
+        form.check()?;
+        form.held = Some(upload.held());
+        Ok(form)
+    }
+
+    async fn fields(mut parts: Multipart, speech: &Speech) -> Result<Self, ApiError> {
+        let (mut form, mut has_file) = (Self::default(), false);
+        while let Some(field) = parts.next_field().await.map_err(|error| broken(&error, speech))? {
             match field.name().unwrap_or_default().to_owned().as_str() {
                 "file" => {
-                    (form.file, form.held) = file(field, speech).await?;
+                    form.file = file(field, speech).await?;
                     has_file = true;
                 }
-                "model" => engines = Some(engines_of(value(field, speech).await?, app).await?),
+                "model" => form.model = Some(value(field, speech).await?),
                 name => {
                     let value = value(field, speech).await?;
                     form.set(name, &value)?;
@@ -74,8 +86,15 @@ impl Form {
             let message = "Missing required parameter: 'file'.";
             return Err(ApiError::invalid("missing_required_parameter", "file", message));
         }
-        form.check()?;
-        Ok((form, engines.unwrap_or_else(|| app.setup().engines.clone())))
+        Ok(form)
+    }
+
+    /// The engines of the model that is named, or those that serve sessions. Waits while the model is loaded.
+    pub(super) async fn engines(&self, app: &App) -> Result<Engines, ApiError> {
+        match &self.model {
+            Some(model) => engines_of(model.clone(), app).await,
+            None => Ok(app.setup().engines.clone()),
+        }
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), ApiError> {
@@ -142,27 +161,17 @@ async fn engines_of(model: String, app: &App) -> Result<Engines, ApiError> {
     Ok(chosen.engines)
 }
 
-async fn next<'a>(parts: &'a mut Multipart, speech: &Speech) -> Result<Option<Field<'a>>, ApiError> {
-    let field = timeout(STALL, parts.next_field()).await.map_err(|_| stalled())?;
-    field.map_err(|error| broken(&error, speech))
-}
-
-/// The file, as it comes; each piece takes its share of the memory for uploads.
-async fn file(mut field: Field<'_>, speech: &Speech) -> Result<(Bytes, Vec<OwnedSemaphorePermit>), ApiError> {
-    let (mut file, mut held, mut room) = (BytesMut::new(), Vec::new(), 0);
+/// The file, as it comes.
+async fn file(mut field: Field<'_>, speech: &Speech) -> Result<Bytes, ApiError> {
+    let mut file = BytesMut::new();
     let most = speech.config.max_upload_mib << 20;
     while let Some(piece) = piece(&mut field, speech).await? {
         if file.len() + piece.len() > most {
             return Err(too_large(speech));
         }
-        while room < file.len() + piece.len() {
-            let place = speech.uploads.clone().try_acquire_owned();
-            held.push(place.map_err(|_| ApiError::overloaded("Too many sound files are being sent. Try again soon."))?);
-            room += UPLOAD_UNIT;
-        }
         file.extend_from_slice(&piece);
     }
-    Ok((file.freeze(), held))
+    Ok(file.freeze())
 }
 
 async fn value(mut field: Field<'_>, speech: &Speech) -> Result<String, ApiError> {
@@ -181,12 +190,7 @@ async fn value(mut field: Field<'_>, speech: &Speech) -> Result<String, ApiError
 }
 
 async fn piece(field: &mut Field<'_>, speech: &Speech) -> Result<Option<Bytes>, ApiError> {
-    let piece = timeout(STALL, field.chunk()).await.map_err(|_| stalled())?;
-    piece.map_err(|error| broken(&error, speech))
-}
-
-fn stalled() -> ApiError {
-    ApiError::with(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The body of the request took too long to come.")
+    field.chunk().await.map_err(|error| broken(&error, speech))
 }
 
 fn broken(error: &MultipartError, speech: &Speech) -> ApiError {

@@ -50,13 +50,13 @@ pub(super) fn stretches(file: Bytes, longest: Duration, vad: Arc<dyn Vad>) -> St
                 if pcm.len() < BLOCK {
                     continue;
                 }
-                cutter.push(&pcm, &mut ready).map_err(|error| ApiError::failed(error.to_string()))?;
+                cutter.push(&pcm, &mut ready).map_err(|error| ApiError::internal("The voice detector", &error))?;
                 pcm.clear();
                 if !hand_over(&mut ready) || sender.is_closed() {
                     return Ok(());
                 }
             }
-            cutter.push(&pcm, &mut ready).map_err(|error| ApiError::failed(error.to_string()))?;
+            cutter.push(&pcm, &mut ready).map_err(|error| ApiError::internal("The voice detector", &error))?;
             cutter.finish(&mut ready);
             hand_over(&mut ready);
             Ok(())

@@ -1,8 +1,8 @@
 //! The speech API: OpenAI's `/v1/audio/speech`, `/v1/audio/transcriptions` and `/v1/models`, and jobs for long texts.
 //!
 //! `server` mounts [`routes`] behind its checks of keys, hosts and origins. Requests use the engines of the sessions through
-//! the same ports, and wait for them as sessions do; how many are worked on at once is bounded here, before a byte of their
-//! bodies is read. Nothing of what is spoken or written down is logged.
+//! the same ports, and wait for them as sessions do; how many are worked on at once is bounded here, and how much of their bodies
+//! is in memory, and for how long one may come, in [`upload`]. Nothing of what is spoken or written down is logged.
 
 mod chosen;
 mod create;
@@ -19,28 +19,23 @@ mod patience;
 mod request;
 mod speaking;
 mod transcriptions;
+mod upload;
 mod written;
 
 use super::app::App;
 use crate::config::{Config, SpeechConfig};
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, FromRequest, Request};
-use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::routing::{get, post};
 use error::ApiError;
 pub(super) use jobs::Jobs;
 use names::Names;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
 
 /// The largest JSON body: the longest text there may be is refused for its length, not for its bytes.
 const MAX_JSON_BYTES: usize = 4 << 20;
-/// How long the body of a JSON request may take to come.
-const BODY: Duration = Duration::from_secs(30);
 /// What a form may hold beside its file.
 const FORM_BYTES: usize = 1 << 20;
 /// Sound files of all requests together that are held in memory, in units of [`UPLOAD_UNIT`]; beyond it the answer is 503.
@@ -75,7 +70,13 @@ impl Speech {
         }
     }
 
-    /// A place among the requests that are worked on.
+    /// Refuses a request that would find no place now, before its body is read.
+    fn check_place(&self) -> Result<(), ApiError> {
+        if self.permits.available_permits() == 0 { self.admit().map(drop) } else { Ok(()) }
+    }
+
+    /// A place among the requests that are worked on. It is taken when the body is there: who sends one slowly, or never ends
+    /// it, keeps no place from the others.
     fn admit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         self.permits.clone().try_acquire_owned().map_err(|_| {
             ApiError::overloaded(
@@ -121,20 +122,9 @@ pub(super) fn routes(app: &App) -> Router<Arc<App>> {
         .route("/v1/models/{id}", get(models::one))
 }
 
-/// A request's body, which may take its time but not for ever.
-async fn body_of(request: Request, most: usize) -> Result<Bytes, ApiError> {
-    let body = timeout(BODY, Bytes::from_request(request, &())).await;
-    let body = body.map_err(|_| {
-        ApiError::with(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The body of the request took too long to come.")
-    })?;
-    body.map_err(|rejection| {
-        let status = rejection.into_response().status();
-        let message = match status {
-            StatusCode::PAYLOAD_TOO_LARGE => format!("The body of the request is larger than {most} bytes."),
-            _ => "The body of the request could not be read.".into(),
-        };
-        ApiError::with(status, "invalid_body", message)
-    })
+/// A request's body of at most `most` bytes, and its share of the memory for uploads. It may take its time but not for ever.
+async fn body_of(request: Request, speech: &Speech, most: usize) -> Result<(Bytes, upload::Held), ApiError> {
+    upload::whole(request.into_body(), speech, most).await
 }
 
 #[cfg(test)]

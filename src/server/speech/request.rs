@@ -54,7 +54,7 @@ pub(super) async fn read(chosen: Chosen, body: Bytes, longest: Longest) -> Resul
     if !is_long {
         return read();
     }
-    spawn_blocking(read).await.map_err(|error| ApiError::failed(error.to_string()))?
+    spawn_blocking(read).await.map_err(|error| ApiError::internal("The reading of the request", &error))?
 }
 
 /// By what a wish is judged.

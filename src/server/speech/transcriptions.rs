@@ -49,8 +49,10 @@ pub(super) async fn translate(State(app): State<Arc<App>>, request: Request) -> 
 
 async fn written_down(app: &App, request: Request, mut metered: Metered, translate: bool) -> Response {
     let begun = async {
+        app.speech.check_place()?;
+        let mut form = Form::read(request, &app.speech).await?;
         metered.place = Some(app.speech.admit()?);
-        let (mut form, engines) = Form::read(request, app).await?;
+        let engines = form.engines(app).await?;
         form.translate = translate;
         if translate && !engines.stt.translates() {
             return Err(no_translator(engines.stt.name()));
@@ -157,7 +159,7 @@ impl Listening {
                 Err(SttError::Busy { .. }) if patience.wait().await => {}
                 // One elsewhere may have been slow this once.
                 Err(error @ SttError::Timeout(_)) if self.decoders.is_none() => {
-                    return Err(ApiError::overloaded(error.to_string()));
+                    return Err(ApiError::overloaded(error.told()));
                 }
                 Err(error @ SttError::Timeout(_)) => {
                     tracing::warn!(%error, engine = self.stt.name(), "the engine is too slow for a stretch of a file");

@@ -1,9 +1,9 @@
 //! A tool's parameters out of the words of a request.
 
+use super::shape::Tool;
 use super::shape::{Kind, Parameter, Text, parameters, spoken_choice};
 use super::text;
 use super::vocabulary::{singular, words_of};
-use crate::llm::Tool;
 use crate::llm::assistant::numbers::{self, Found, LENIENT, STRICT};
 use crate::llm::assistant::query::{Query, find, one_of};
 use serde_json::{Map, Value};

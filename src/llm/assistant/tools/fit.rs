@@ -1,7 +1,7 @@
 //! How well a tool's name and description fit a request.
 
+use super::shape::Tool;
 use super::vocabulary::{content_of, is_stop, is_verb, is_weak, opposite, same_verb, says, words_of};
-use crate::llm::Tool;
 use crate::llm::assistant::query::Query;
 
 /// The tool's fit; the number tells better from worse.

@@ -14,10 +14,11 @@ mod text;
 mod vocabulary;
 
 use super::query::Query;
-use crate::llm::{ChatRequest, Message, Tool, ToolCall, ToolChoice};
+use crate::llm::{ChatRequest, Message, ToolCall, ToolChoice};
 use fill::Filled;
 use fit::Fit;
 use serde_json::{Map, Value};
+use shape::Tool;
 use std::cell::OnceCell;
 
 /// What the assistant does about its tools.
@@ -49,7 +50,8 @@ pub(super) fn decide(
     if chat.tools.is_empty() || chat.tool_choice == ToolChoice::None || request.is_empty() {
         return None;
     }
-    let chooser = Chooser { tools: &chat.tools, choice: &chat.tool_choice, understood };
+    let tools: Vec<Tool> = chat.tools.iter().map(Tool::of).collect();
+    let chooser = Chooser { tools: &tools, choice: &chat.tool_choice, understood };
     // The request may be the answer to questions of ours; the earliest beginning that explains them is taken.
     let first = past.len().saturating_sub(MAX_QUESTIONS);
     for start in first..past.len() {

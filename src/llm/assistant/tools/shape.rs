@@ -1,9 +1,22 @@
 //! What a tool's schema says of its parameters, as far as words can fill them.
 
 use super::vocabulary::words_of;
-use crate::llm::Tool;
 use crate::llm::assistant::query::one_of;
 use serde_json::Value;
+
+/// A declared tool, its schema read.
+pub(super) struct Tool {
+    pub name: String,
+    pub description: String,
+    pub parameters: Value,
+}
+
+impl Tool {
+    pub(super) fn of(tool: &crate::llm::Tool) -> Self {
+        let (name, description) = (tool.name.clone(), tool.description.clone());
+        Self { name, description, parameters: tool.parameters.value() }
+    }
+}
 
 /// One parameter.
 pub(super) struct Parameter<'a> {

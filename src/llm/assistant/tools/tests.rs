@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 fn tool(name: &str, description: &str, properties: Value, required: &[&str]) -> Tool {
     let parameters = json!({"type": "object", "properties": properties, "required": required});
-    Tool { name: name.into(), description: description.into(), parameters }
+    Tool { name: name.into(), description: description.into(), parameters: parameters.into() }
 }
 
 fn tools() -> Vec<Tool> {

@@ -1,9 +1,9 @@
 //! Texts out of a request: where a name, a place or a message begins, and where it ends.
 
 use super::fill::Words;
+use super::shape::Tool;
 use super::shape::{Kind, Parameter, Text};
 use super::vocabulary::{is_stop, is_verb, is_weak, says, singular, words_of};
-use crate::llm::Tool;
 use crate::llm::assistant::query::{Query, find, one_of};
 use serde_json::{Map, Value};
 use std::ops::Range;

@@ -122,7 +122,9 @@ impl Jobs {
         let open = async || {
             let (folder, bounds) = (self.folder.clone(), self.bounds);
             let start = move || Pool::start("jobs", 1, WAITING, move || Store::open(&folder, bounds).map(Some));
-            let lane = tokio::task::spawn_blocking(start).await.map_err(|error| ApiError::failed(error.to_string()))?;
+            let lane = tokio::task::spawn_blocking(start)
+                .await
+                .map_err(|error| ApiError::internal("The jobs' store", &error))?;
             lane.map_err(|error| {
                 tracing::warn!(folder = %self.folder.display(), %error, "the jobs' store cannot be opened");
                 not_opened(&error)
@@ -153,8 +155,10 @@ impl Jobs {
     {
         let lane = self.opened().await?;
         let mut lease = lane.lease().await.map_err(|error| ApiError::overloaded(error.to_string()))?;
-        let done =
-            lease.run(|store| store.as_mut().map(work)).await.map_err(|error| ApiError::failed(error.to_string()))?;
+        let done = lease
+            .run(|store| store.as_mut().map(work))
+            .await
+            .map_err(|error| ApiError::internal("The jobs' store", &error))?;
         let done = done.ok_or_else(|| ApiError::overloaded("The server is about to stop."))?;
         done.map_err(|error| told(&error))
     }

@@ -45,8 +45,9 @@ struct Wanted {
 /// Takes a job: 202, and where to look for it.
 async fn create(State(app): State<Arc<App>>, identity: Identity, request: Request) -> Result<Response, ApiError> {
     let (speech, jobs) = (&app.speech, &app.speech.jobs);
+    speech.check_place()?;
+    let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
     let _place = speech.admit()?;
-    let body = body_of(request, MAX_JSON_BYTES).await?;
     let longest = Longest { chars: speech.config.max_job_chars, if_longer: " (speech.max_job_chars)" };
     let chosen = chosen::for_body(&app, &body).await?;
     let (_, wish) = request::read(chosen, body, longest).await?;

@@ -133,7 +133,14 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: Wish, cancel
         match stopped {
             None => {}
             Some(error) if is_busy(&error) && patience.wait().await => {}
-            Some(error) => return End::Failed(Failure::new("server_error", error.to_string())),
+            Some(error) => {
+                tracing::warn!(
+                    job = job.id,
+                    error = &error as &dyn std::error::Error,
+                    "a job's text could not be spoken"
+                );
+                return End::Failed(Failure::new("server_error", error.told()));
+            }
         }
     }
     finish(jobs, &job, cancel).await

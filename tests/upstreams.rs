@@ -1,0 +1,351 @@
+//! Upstream servers that never end their answers, trickle them, redirect or refuse: real ones on loopback, for each remote
+//! engine. None may cost more than its bounds, and none may be told to a client in its own words.
+
+use crate::hub::{Hub, engines, loud, quiet};
+use antiphon::config::Config;
+use antiphon::llm::openai::OpenAi;
+use antiphon::llm::{ChatRequest, Finish, Llm, LlmConfig, LlmDelta, LlmError, Message};
+use antiphon::mcp::{Mcp, McpConfig, Server, http::Http};
+use antiphon::session::Engines;
+use antiphon::stt::fake::FakeStt;
+use antiphon::stt::openai::OpenAiStt;
+use antiphon::stt::{Stt, SttConfig, SttOptions};
+use antiphon::tts::fake::FakeTts;
+use antiphon::tts::fish::Fish;
+use antiphon::tts::openai::OpenAiTts;
+use antiphon::tts::{SpeechRequest, Tts, TtsConfig};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use futures_util::{StreamExt, stream};
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// What a server answers to each request.
+type Answer = Arc<dyn Fn(Request) -> Response + Send + Sync>;
+
+/// A server on loopback that ends with the test's runtime; its address, and the bytes of its bodies that were taken.
+#[allow(clippy::disallowed_methods)]
+async fn serve(answer: impl Fn(Request) -> Response + Send + Sync + 'static) -> String {
+    async fn handle(State(answer): State<Answer>, request: Request) -> Response {
+        let (parts, body) = request.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+        answer(Request::from_parts(parts, body.into()))
+    }
+    let answer: Answer = Arc::new(answer);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("bound");
+    let router = Router::new().fallback(handle).with_state(answer);
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}")
+}
+
+/// A body that begins so and goes on with the same bytes for ever; counts what was taken of it.
+fn endless(begin: &'static str, more: String, kind: &'static str, taken: &Arc<AtomicUsize>) -> Response {
+    let (more, taken) = (Bytes::from(more), taken.clone());
+    let pieces = stream::iter([Bytes::from_static(begin.as_bytes())]).chain(stream::repeat(more));
+    let pieces = pieces.then(move |piece| {
+        taken.fetch_add(piece.len(), Ordering::Relaxed);
+        async move {
+            tokio::task::yield_now().await;
+            Ok::<_, Infallible>(piece)
+        }
+    });
+    ([("content-type", kind)], Body::from_stream(pieces)).into_response()
+}
+
+/// A body that begins so and goes on with a byte now and then, for ever.
+fn trickle(begin: &'static str, more: &'static str, every: Duration, kind: &'static str) -> Response {
+    let more = stream::repeat(Bytes::from_static(more.as_bytes())).then(move |piece| async move {
+        tokio::time::sleep(every).await;
+        piece
+    });
+    let pieces = stream::iter([Bytes::from_static(begin.as_bytes())]).chain(more).map(Ok::<_, Infallible>);
+    ([("content-type", kind)], Body::from_stream(pieces)).into_response()
+}
+
+/// Ends well before a test is given up, and much later than any bound.
+async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(45), work).await.expect("it ends")
+}
+
+fn stt(base: &str, timeout_ms: u64) -> OpenAiStt {
+    let config = SttConfig {
+        base_url: format!("{base}/v1"),
+        model: "ears".into(),
+        api_key_env: String::new(),
+        timeout_ms,
+        ..SttConfig::default()
+    };
+    OpenAiStt::new(&config).expect("right settings")
+}
+
+async fn hear(engine: &OpenAiStt) -> Result<String, String> {
+    let options = SttOptions { logprobs: true, ..SttOptions::default() };
+    let mut utterance = engine.open(options).await.expect("never busy");
+    utterance.push(vec![7; 16_000]).await.expect("room");
+    utterance.finish().await.map(|heard| heard.text).map_err(|error| antiphon::telemetry::with_causes(&error))
+}
+
+fn llm(base: &str, max_tokens: u32) -> OpenAi {
+    let config = LlmConfig {
+        base_url: format!("{base}/v1"),
+        api_key_env: String::new(),
+        max_tokens,
+        first_token_timeout_ms: 5_000,
+        token_timeout_ms: 5_000,
+        ..LlmConfig::default()
+    };
+    OpenAi::new(&config).expect("right settings")
+}
+
+async fn answer(engine: &OpenAi) -> (Vec<LlmDelta>, Option<LlmError>) {
+    let request = ChatRequest { messages: vec![Message::User("Go on".into())], ..ChatRequest::default() };
+    let (mut deltas, mut stream) = (Vec::new(), engine.stream(request));
+    while let Some(delta) = stream.next().await {
+        match delta {
+            Ok(delta) => deltas.push(delta),
+            Err(error) => return (deltas, Some(error)),
+        }
+    }
+    (deltas, None)
+}
+
+fn tts(base: &str) -> TtsConfig {
+    TtsConfig {
+        base_url: format!("{base}/v1"),
+        api_key_env: String::new(),
+        voice: "own".into(),
+        ..TtsConfig::default()
+    }
+}
+
+/// Seconds of sound of one chunk, and the error.
+async fn speak(engine: &dyn Tts) -> (f64, Option<String>) {
+    let request = SpeechRequest { text: "Hello.".into(), voice: "own".into(), speed: 1.0, unplayed: None };
+    let (mut seconds, mut stream) = (0.0, engine.speak(request));
+    while let Some(pcm) = stream.next().await {
+        match pcm {
+            Ok(pcm) => seconds += pcm.duration().as_secs_f64(),
+            Err(error) => return (seconds, Some(antiphon::telemetry::with_causes(&error))),
+        }
+    }
+    (seconds, None)
+}
+
+const MIB: usize = 1 << 20;
+
+#[tokio::test]
+async fn a_recognizer_that_never_ends_its_answer_costs_its_bound() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = taken.clone();
+    let more = "word ".repeat(10_000);
+    let base = serve(move |_| endless(r#"{"text":""#, more.clone(), "application/json", &counted)).await;
+    let error = in_time(hear(&stt(&base, 20_000))).await.expect_err("no transcript");
+    assert!(error.contains("longer than 1048576 bytes"), "{error}");
+    assert!(taken.load(Ordering::Relaxed) < 16 * MIB, "{taken:?} bytes were taken, what the sockets hold included");
+}
+
+#[tokio::test]
+async fn more_words_and_tokens_than_anybody_says_are_no_transcript() {
+    for body in [
+        serde_json::json!({"text": "word ".repeat(20_000)}).to_string(),
+        serde_json::json!({"text": "a", "logprobs": vec![serde_json::json!({"token": "", "logprob": 0}); 20_000]})
+            .to_string(),
+    ] {
+        let base = serve(move |_| body.clone().into_response()).await;
+        let error = in_time(hear(&stt(&base, 20_000))).await.expect_err("no transcript");
+        assert!(error.contains("what is no transcription"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_ignores_its_limit_of_tokens_is_cut_there() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = taken.clone();
+    let event = r#"{"choices":[{"index":0,"delta":{"content":"word word word word "}}]}"#;
+    let more = format!("data: {event}\n\n").repeat(100);
+    let base = serve(move |_| endless("", more.clone(), "text/event-stream", &counted)).await;
+    let (deltas, error) = in_time(answer(&llm(&base, 100))).await;
+    assert!(error.is_none(), "{error:?}");
+    let n_bytes: usize = deltas.iter().map(|delta| if let LlmDelta::Text(text) = delta { text.len() } else { 0 }).sum();
+    assert_eq!(n_bytes, 1_600, "16 bytes a token");
+    assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::Length, usage: None }));
+    assert!(taken.load(Ordering::Relaxed) < 16 * MIB, "{taken:?}");
+}
+
+#[tokio::test]
+async fn calls_without_end_and_arguments_without_end_are_cut() {
+    let call = |id: usize, arguments: &str| {
+        let function = serde_json::json!({"name": "f", "arguments": arguments});
+        let call = serde_json::json!({"index": id, "id": format!("call_{id}"), "function": function});
+        format!("data: {}\n\n", serde_json::json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}}]}))
+    };
+    let many: String = (0..2_000).map(|id| call(id, "{}")).collect();
+    let long = call(0, "{\"x\":\"") + &call(0, &"a".repeat(1_000)).repeat(2_000);
+    for body in [many, long] {
+        let base = serve(move |_| ([("content-type", "text/event-stream")], body.clone()).into_response()).await;
+        let (deltas, error) = in_time(answer(&llm(&base, 512))).await;
+        assert!(error.is_none(), "{error:?}");
+        assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::Length, usage: None }));
+        let (mut n_calls, mut n_bytes) = (0, 0);
+        for delta in &deltas {
+            if let LlmDelta::ToolCall { index, arguments, .. } = delta {
+                (n_calls, n_bytes) = (n_calls.max(index + 1), n_bytes + arguments.len());
+            }
+        }
+        assert!(n_calls <= 64 && n_bytes <= 8_192, "{n_calls} calls, {n_bytes} bytes");
+    }
+}
+
+#[tokio::test]
+async fn an_event_without_an_end_is_given_up() {
+    for begin in ["data: {\"choices\":", "{\"choices\":[{\"message\":{\"content\":\""] {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counted = taken.clone();
+        let more = "a".repeat(50_000);
+        let base = serve(move |_| endless(begin, more.clone(), "text/event-stream", &counted)).await;
+        let (_, error) = in_time(answer(&llm(&base, 512))).await;
+        let error = error.expect("no answer").to_string();
+        assert!(error.contains("longer than 262144 bytes"), "{error}");
+        assert!(taken.load(Ordering::Relaxed) < 16 * MIB, "{taken:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_voice_that_never_ends_is_cut_by_its_text() {
+    let taken = Arc::new(AtomicUsize::new(0));
+    let counted = taken.clone();
+    let base = serve(move |_| endless("", "\0\x01".repeat(24_000), "audio/pcm", &counted)).await;
+    let (seconds, error) = in_time(speak(&OpenAiTts::new(&tts(&base)).expect("right settings"))).await;
+    assert!(error.expect("it fails").contains("of sound for a chunk of text"));
+    assert!(seconds < 40.0, "{seconds} s of six characters");
+    // A WAV file whose header never ends, and one whose sound never does.
+    for begin in
+        ["RIFF....WAVE", "RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x02\0\x10\0data\0\0\0\0"]
+    {
+        let counted = taken.clone();
+        let base = serve(move |_| endless(begin, "\0\x01".repeat(24_000), "audio/wav", &counted)).await;
+        let (seconds, error) = in_time(speak(&Fish::new(&tts(&base)).expect("right settings"))).await;
+        assert!(error.is_some() && seconds < 40.0, "{seconds} s, {error:?}");
+    }
+    assert!(taken.load(Ordering::Relaxed) < 64 * MIB, "{taken:?}");
+}
+
+#[tokio::test]
+async fn a_voice_that_trickles_samples_is_given_up() {
+    let base = serve(|_| trickle("\0\x01\0\x01", "\0\x01", Duration::from_secs(1), "audio/pcm")).await;
+    let (_, error) = in_time(speak(&OpenAiTts::new(&tts(&base)).expect("right settings"))).await;
+    assert!(error.expect("it fails").contains("too little sound"));
+}
+
+#[tokio::test]
+async fn a_recognizer_that_trickles_has_its_deadline() {
+    let base = serve(|_| trickle("{\"text\":\"", "a", Duration::from_millis(100), "application/json")).await;
+    let error = in_time(hear(&stt(&base, 1_000))).await.expect_err("no transcript");
+    assert!(error.contains("no answer within 1s") || error.contains("waiting"), "{error}");
+}
+
+fn mcp_server(base: &str) -> Server {
+    Server { label: "x".into(), url: format!("{base}/mcp"), authorization: None, headers: Default::default() }
+}
+
+#[tokio::test]
+async fn an_mcp_server_that_never_ends_its_answer_is_given_up() {
+    for (begin, kind) in
+        [("{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":[0", "application/json"), ("data: [0", "text/event-stream")]
+    {
+        let taken = Arc::new(AtomicUsize::new(0));
+        let counted = taken.clone();
+        let more = ",0".repeat(20_000);
+        let base = serve(move |_| endless(begin, more.clone(), kind, &counted)).await;
+        let mcp = Http::new(&McpConfig { list_timeout_ms: 20_000, ..McpConfig::default() });
+        in_time(mcp.connect(mcp_server(&base))).await.map(drop).expect_err("no tools");
+        // An event stream is asked for again a few times.
+        assert!(taken.load(Ordering::Relaxed) < 12 * MIB, "{kind}: {taken:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_sent_is_never_carried_to_another_address() {
+    let n_elsewhere = Arc::new(AtomicUsize::new(0));
+    let counted = n_elsewhere.clone();
+    let elsewhere = serve(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        r#"{"text":"caught"}"#.into_response()
+    })
+    .await;
+    for status in [301, 302, 307, 308] {
+        let to = elsewhere.clone();
+        let base = serve(move |request| {
+            let to = format!("{to}{}", request.uri());
+            (StatusCode::from_u16(status).expect("a status"), [("location", to)]).into_response()
+        })
+        .await;
+        let error = in_time(hear(&stt(&base, 5_000))).await.expect_err("no transcript");
+        assert!(error.contains(&status.to_string()), "{error}");
+        let (_, error) = in_time(speak(&OpenAiTts::new(&tts(&base)).expect("right settings"))).await;
+        assert!(error.expect("no sound").contains("base_url"));
+        assert!(in_time(speak(&Fish::new(&tts(&base)).expect("right settings"))).await.1.is_some());
+        assert!(in_time(answer(&llm(&base, 100))).await.1.is_some());
+        let _ = in_time(stt(&base, 5_000).warm()).await;
+        in_time(Http::new(&McpConfig::default()).connect(mcp_server(&base))).await.map(drop).expect_err("no tools");
+    }
+    assert_eq!(n_elsewhere.load(Ordering::Relaxed), 0);
+}
+
+/// What a server says of a key, and where: nothing a client is to read.
+const SECRET: &str = "Incorrect API key provided: sk-very-secret at http://10.0.0.7/v1";
+
+#[tokio::test]
+async fn clients_get_no_words_of_an_upstream() {
+    let refuse = |_: Request| (StatusCode::UNAUTHORIZED, SECRET).into_response();
+    let base = serve(refuse).await;
+    let fakes = engines(FakeStt::hears(["Hello"]), antiphon::llm::fake::FakeLlm::says(["Hello."]), FakeTts::default());
+    let config = LlmConfig {
+        base_url: format!("{base}/v1"),
+        // Set on every machine.
+        api_key_env: "PATH".into(),
+        ..LlmConfig::default()
+    };
+    let llm: Arc<dyn Llm> = Arc::new(OpenAi::new(&config).expect("right settings"));
+    let voice: Arc<dyn Tts> = Arc::new(OpenAiTts::new(&tts(&base)).expect("right settings"));
+    for (engines, stage) in [
+        (Engines { llm, ..fakes.clone() }, "The language model"),
+        (Engines { tts: voice.clone(), ..fakes.clone() }, "The voice engine"),
+        (Engines { stt: Arc::new(stt(&base, 5_000)), ..fakes.clone() }, "The speech recognizer"),
+    ] {
+        let hub = Hub::start(engines, Config::default()).await;
+        let mut socket = hub.connect("").await;
+        let events = if stage == "The speech recognizer" {
+            socket.append(&loud(300)).await;
+            socket.append(&quiet(600)).await;
+            socket.until("conversation.item.input_audio_transcription.failed").await
+        } else {
+            socket.ask("Hello").await
+        };
+        let told = format!("{stage} refused the hub's key; the operator's log has the details.");
+        let last = events.last().expect("events").to_string();
+        assert!(last.contains(&told), "{last}");
+        let turns = reqwest::get(format!("http://{}/api/turns", hub.address)).await.expect("an answer");
+        let turns = turns.text().await.expect("text");
+        for shown in [serde_json::json!(events).to_string(), turns] {
+            for hidden in ["sk-very-secret", "10.0.0.7", "127.0.0.1", "PATH", "Incorrect"] {
+                assert!(!shown.contains(hidden), "{hidden} in {shown}");
+            }
+        }
+    }
+    let hub = Hub::start(Engines { tts: voice, ..fakes }, Config::default()).await;
+    let request = reqwest::Client::new().post(format!("http://{}/v1/audio/speech", hub.address));
+    let response = request.body(r#"{"input":"Hello there.","voice":"alloy"}"#).send().await.expect("an answer");
+    let body = response.text().await.expect("text");
+    assert!(
+        body.contains("refused the hub's key") && !body.contains("127.0.0.1") && !body.contains("sk-very"),
+        "{body}"
+    );
+}
