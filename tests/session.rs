@@ -219,8 +219,10 @@ async fn a_failing_engine_ends_its_response_with_the_reason() {
         events.last().expect("failed")["error"]["message"],
         "The speech recognizer failed; try again. The operator's log has the details."
     );
-    assert_eq!(socket.ask("three").await.last().expect("done")["response"]["status"], "failed", "its words are lost");
-    assert_eq!(socket.ask("four").await.last().expect("done")["response"]["status"], "completed");
+    socket.send(json!({"type": "response.create"})).await;
+    let events = socket.until("response.done").await;
+    assert_eq!(events.last().expect("done")["response"]["status"], "failed", "its words are lost");
+    assert_eq!(socket.ask("three").await.last().expect("done")["response"]["status"], "completed", "it was typed");
 }
 
 #[tokio::test]

@@ -23,6 +23,8 @@ struct Starting {
 }
 
 async fn start(keys: Keys) -> Starting {
+    // The first installation wins; a second is no failure.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));
     let (loaded, load) = oneshot::channel();

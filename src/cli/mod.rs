@@ -14,6 +14,7 @@ mod config;
 mod corpus;
 mod error;
 mod files;
+mod lan;
 pub mod logging;
 mod models;
 mod print;

@@ -1,12 +1,14 @@
 //! `antiphon serve`: the hub.
 
 use super::config::engines;
+use super::lan::{self, Reachable};
 use super::{CliError, blocking, print};
 use crate::config::{ServerConfig, Sources, load};
 use crate::engines::{EnginesError, Standing, Stock};
 use crate::server::{self, Extras, Keys, Loaded, Reload, Startup, Tls};
 use crate::telemetry::Metrics;
 use clap::Args;
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,8 @@ Examples:
   antiphon serve                           this machine only, engines that need no download
   antiphon serve --config my.toml          with your settings (see `antiphon config default`)
   antiphon serve --tls-self-signed         https and wss, for clients that take nothing else
+  antiphon serve --tls-self-signed --listen 0.0.0.0:8443
+                                           for a phone, too: it prints the addresses, and a code for its camera
   antiphon serve --listen 127.0.0.1:0      on any free port; the first lines say which
 
 Ctrl-C ends running sessions in peace; a second Ctrl-C ends at once. SIGHUP reads the files of the keys and of the
@@ -45,11 +49,10 @@ pub struct ServeArgs {
 pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let mut sources = Sources::of_process(args.config.as_deref());
     sources.options.extend(args.listen.map(|address| ("server", "listen", address)));
-    let config = load(&sources)?;
+    let mut config = load(&sources)?;
     folder_for_recordings(&config.session.record)?;
 
     let keys = Keys::load(&config.server)?;
-    let tls = tls(args.tls_self_signed, args.tls_cert_out.as_deref(), &config.server)?;
     let address = config.server.listen.clone();
     if let Some(address) = tokio::net::lookup_host(&address).await.ok().and_then(|mut found| found.next()) {
         keys.allow_listening(address)?;
@@ -57,6 +60,12 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     // The port first: a taken one is said before models have loaded for seconds.
     let listener = listen(&config.server.listen).await?;
     let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
+    let reachable = Reachable::at(address);
+    if args.tls_self_signed {
+        // Its certificate is for these names, and it is for trying out: pages under them are this hub's.
+        config.server.allowed_hosts.extend(reachable.names.iter().cloned());
+    }
+    let tls = tls(args.tls_self_signed, args.tls_cert_out.as_deref(), &config.server, &reachable)?;
     let probes = match config.server.probe_listen.as_str() {
         "" => None,
         address => Some(listen(address).await?),
@@ -67,6 +76,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let signals = watch_signals(stop.clone(), files, reload);
     let stock = Arc::new(Stock::new(&config).map_err(EnginesError::from)?);
     let page = page(address, tls.is_some());
+    let elsewhere = elsewhere(&reachable, address.port(), tls.is_some());
     let load = async {
         let loading = stock.clone();
         let Standing { engines: loaded, served } = tokio::select! {
@@ -75,7 +85,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         }??;
         let voices: Vec<_> = loaded.tts.voices().iter().map(|voice| voice.id.as_str()).collect();
         print::line(&format!(
-            "Antiphon {} is listening on {page}: open it in a browser\n\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
+            "Antiphon {} is listening on {page}: open it in a browser\n{elsewhere}\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
             env!("CARGO_PKG_VERSION"),
             engines(stock.config(), &served),
             "voices",
@@ -100,14 +110,19 @@ fn folder_for_recordings(folder: &str) -> Result<(), CliError> {
 }
 
 /// The certificate to serve with, if any.
-fn tls(self_signed: bool, out: Option<&Path>, config: &ServerConfig) -> Result<Option<Tls>, CliError> {
+fn tls(
+    self_signed: bool,
+    out: Option<&Path>,
+    config: &ServerConfig,
+    reachable: &Reachable,
+) -> Result<Option<Tls>, CliError> {
     if !self_signed {
         return Ok(Tls::load(config)?);
     }
     if !config.tls_cert.is_empty() {
         return Err(CliError::Usage("--tls-self-signed and server.tls_cert exclude each other".into()));
     }
-    let (tls, pem) = Tls::self_signed(&config.allowed_hosts)?;
+    let (tls, pem) = Tls::self_signed(&[&config.allowed_hosts[..], &reachable.hosts()].concat())?;
     if let Some(path) = out {
         std::fs::write(path, pem).map_err(|error| CliError::file("written", path, &error))?;
     }
@@ -126,6 +141,17 @@ fn page(address: SocketAddr, tls: bool) -> String {
     } else {
         format!("{scheme}://{address}")
     }
+}
+
+/// How other devices reach the page, a line an address; by plain HTTP they can type there, and not speak. On a terminal, and
+/// where a phone could speak, with the first address as a code for its camera. Empty where only this machine reaches it.
+fn elsewhere(reachable: &Reachable, port: u16, tls: bool) -> String {
+    let pages = reachable.pages(if tls { "https" } else { "http" }, port);
+    let Some(first) = pages.first() else { return String::new() };
+    let code = lan::code(first).filter(|_| tls && std::io::stdout().is_terminal()).unwrap_or_default();
+    let how = if tls { "" } else { " (microphones need https: --tls-self-signed)" };
+    let lines: String = pages.iter().map(|page| format!("  {page}\n")).collect();
+    format!("\nFrom other devices{how}:\n{lines}{code}\n")
 }
 
 /// Reloads that wait until the hub serves.

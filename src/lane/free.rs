@@ -115,3 +115,87 @@ impl<E> Free<E> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Pool;
+    use super::*;
+    use std::convert::Infallible;
+    use tokio::time::timeout;
+
+    /// A pool of at most `max`, and what counts its engines that live.
+    fn elastic(max: usize, idle: Duration) -> (Pool<Arc<()>>, Arc<()>) {
+        let alive = Arc::new(());
+        let engine = alive.clone();
+        let pool = Pool::start_elastic("test", max, 8, idle, move || Ok::<_, Infallible>(engine.clone()));
+        (pool.unwrap_or_else(|never| match never {}), alive)
+    }
+
+    /// Waits until so many engines live: the counter and the closure that makes them are not among them.
+    async fn until_alive(alive: &Arc<()>, n: usize) {
+        let reached = async {
+            while Arc::strong_count(alive) != n + 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), reached).await.unwrap_or_else(|_| {
+            panic!("{} engines live, {n} are expected", Arc::strong_count(alive) - 2);
+        });
+    }
+
+    #[tokio::test]
+    async fn an_elastic_pool_keeps_one_engine_ready_ahead() {
+        let (pool, alive) = elastic(3, Duration::from_secs(3_600));
+        assert_eq!(
+            (Arc::strong_count(&alive) - 2, pool.free()),
+            (1, 3),
+            "one is made at the start, three may be leased"
+        );
+        let first = pool.lease().await.expect("free");
+        until_alive(&alive, 2).await;
+        let second = pool.lease().await.expect("free");
+        until_alive(&alive, 3).await;
+        let mut third = pool.lease().await.expect("free");
+        assert!(third.run(|_| ()).await.is_ok());
+        drop((first, second, third));
+        assert_eq!(pool.shared.free.awake(), 3);
+        drop(pool.lease().await.expect("free"));
+        assert_eq!(Arc::strong_count(&alive) - 2, 3, "those there are serve");
+    }
+
+    #[tokio::test]
+    async fn a_lease_of_a_sleeping_replica_waits_for_its_engine() {
+        let (pool, _alive) = elastic(4, Duration::from_secs(3_600));
+        // All at once: the last ones' engines are started by their first job, or one ahead of them.
+        let mut leases = Vec::new();
+        for _ in 0..4 {
+            leases.push(pool.lease().await.expect("free"));
+        }
+        for lease in &mut leases {
+            assert_eq!(lease.run(|_| 7).await, Ok(7));
+        }
+    }
+
+    #[tokio::test]
+    async fn idle_engines_are_given_back_but_for_one() {
+        let (pool, alive) = elastic(3, Duration::from_millis(20));
+        let leases = [pool.lease().await.expect("free"), pool.lease().await.expect("free")];
+        until_alive(&alive, 3).await;
+        drop(leases);
+        until_alive(&alive, 1).await;
+        assert_eq!(pool.shared.free.awake(), 1);
+        // What was given back is started again.
+        let mut again = [pool.lease().await.expect("free"), pool.lease().await.expect("free")];
+        for lease in &mut again {
+            assert!(lease.run(|_| ()).await.is_ok());
+        }
+        drop((again, pool));
+        // The threads end with the pool: the keeper's too.
+        let ended = async {
+            while Arc::strong_count(&alive) != 1 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(Duration::from_secs(20), ended).await.expect("every thread ends");
+    }
+}

@@ -63,7 +63,10 @@ impl Tls {
     /// are to trust it.
     pub fn self_signed(names: &[String]) -> Result<(Self, String), TlsError> {
         let own = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
-        let made = rcgen::generate_simple_self_signed([&own, names].concat())?;
+        let mut names = [&own, names].concat();
+        names.sort();
+        names.dedup();
+        let made = rcgen::generate_simple_self_signed(names)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
         let pem = made.cert.pem();
         Ok((Self::of(vec![made.cert.der().clone()], key)?, pem))

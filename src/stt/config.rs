@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct SttConfig {
     /// `auto`, `sphinx`, `whisper` or `openai`.
     pub engine: String,
-    /// `sphinx`, `whisper`: how many utterances are decoded at once (about 125 MiB each; Whisper's depends on the model).
+    /// `sphinx`, `whisper`: how many utterances are decoded at once (about 185 MiB each, loaded
+    /// when it is needed; Whisper's depends on the model).
     pub decoders: usize,
     /// `sphinx`: folder of the acoustic model, language model and dictionary; empty: Debian's.
     pub model_dir: String,
