@@ -20,6 +20,7 @@ mod mcp;
 mod models;
 mod monitoring;
 mod neural_voices;
+mod noise;
 mod noise_reduction;
 mod pressure;
 mod pull;

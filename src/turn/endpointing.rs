@@ -76,10 +76,25 @@ pub struct Decision {
     pub wait: Duration,
 }
 
+/// What a turn model's answer counts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ModelWeight {
+    /// Of its log-odds.
+    pub slope: f64,
+    /// The most that it may move the odds, in log-odds.
+    pub most: f64,
+}
+
 impl Decision {
     /// Weighs the hints, and waits until the silence has said the rest.
     pub fn new(hints: Hints, eagerness: Eagerness) -> Self {
-        let odds = words(&hints) + said(&hints) + voice(&hints.prosody) + hints.model.map_or(0.0, model);
+        Self::weighed(hints, eagerness, MODEL)
+    }
+
+    /// The same with another weight of the turn model, for a sweep over a corpus.
+    pub(super) fn weighed(hints: Hints, eagerness: Eagerness, weight: ModelWeight) -> Self {
+        let said_by_model = hints.model.map_or(0.0, |probability| model(probability, weight));
+        let odds = words(&hints) + said(&hints) + voice(&hints.prosody) + said_by_model;
         let probability = 1.0 / (1.0 + (-odds).exp());
         // Silence t is 1 + (t / median)^SHAPE times as likely at an end as in a pause: the wait is the t that makes the
         // odds ENOUGH.
@@ -157,11 +172,13 @@ fn voice(prosody: &Prosody) -> f64 {
     (pitch + energy).clamp(-VOICE, VOICE)
 }
 
-/// Log-odds of a turn model. It heard the same words and voice, but was trained on them: it outweighs both unless it
-/// is undecided.
-fn model(probability: f32) -> f64 {
+/// MODEL_WEIGHT_DOC
+pub const MODEL: ModelWeight = ModelWeight { slope: 0.3, most: 1.5 };
+
+/// Log-odds of a turn model.
+fn model(probability: f32, weight: ModelWeight) -> f64 {
     let p = f64::from(probability).clamp(0.01, 0.99);
-    1.2 * (p / (1.0 - p)).ln()
+    (weight.slope * (p / (1.0 - p)).ln()).clamp(-weight.most, weight.most)
 }
 
 #[cfg(test)]
