@@ -53,8 +53,6 @@ pub struct Outcome {
     pub n_late: usize,
     /// Milliseconds from a clip's first loud sample to the first edge it gave.
     pub onset_ms: Vec<f64>,
-    /// Windows judged, and how long that took in seconds.
-    pub judged: (usize, f64),
 }
 
 impl Outcome {
@@ -115,7 +113,6 @@ pub fn judge(vad: &dyn Vad, thresholds: Thresholds, at: Condition, speech: &[Spe
     let pcm: Vec<i16> = pcm.into_iter().map(|x| x as i16).collect();
     let (window, mut stream, mut detector) = (vad.window(), vad.open(), TurnDetector::new(thresholds));
     let mut edges = Vec::new();
-    let began = std::time::Instant::now();
     for (i, piece) in pcm.chunks_exact(window).enumerate() {
         let (start, end) = (i * window, (i + 1) * window);
         let probability = stream.probability(piece)?;
@@ -127,7 +124,6 @@ pub fn judge(vad: &dyn Vad, thresholds: Thresholds, at: Condition, speech: &[Spe
         }
         edges.extend(edge.map(|edge| (end, edge)));
     }
-    outcome.judged = (pcm.len() / window, began.elapsed().as_secs_f64());
     let is_start = |edge: &Edge| matches!(edge, Edge::Started { .. });
     outcome.n_false = edges.iter().filter(|(at, edge)| *at <= ALONE && is_start(edge)).count();
     for span in spans {
