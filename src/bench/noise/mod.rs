@@ -54,7 +54,7 @@ const GATES: [Gates; 2] = [
         steady_missed: 4.0,
         steady_onset_ms: 100.0,
         music_percent: None,
-        silence_percent_of_core: 0.2,
+        silence_percent_of_core: 0.1,
     },
     Gates {
         engine: "silero",
@@ -63,7 +63,7 @@ const GATES: [Gates; 2] = [
         steady_missed: 4.0,
         steady_onset_ms: 120.0,
         music_percent: Some(2.0),
-        silence_percent_of_core: 0.2,
+        silence_percent_of_core: 0.12,
     },
 ];
 
