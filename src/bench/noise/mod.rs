@@ -285,7 +285,9 @@ mod tests {
             assert!(outcome.voiced_percent() < 1.0, "{at:?}: {} %", outcome.voiced_percent());
             assert_eq!((outcome.n_missed, outcome.n_blurred), (0, 0), "{at:?}");
             let (median, _) = outcome.onset().expect("onsets");
-            assert!(median <= 150.0, "{at:?}: {median} ms");
+            // Without a new state in between, music makes it 140 ms.
+            let most = if at.0 == Noise::Music { 80.0 } else { 150.0 };
+            assert!(median <= most, "{at:?}: {median} ms");
         }
     }
 
