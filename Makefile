@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts bench bench-peers fuzz onnxruntime onnxruntime-gpu true-size clean
+.PHONY: help run build deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts bench bench-peers fuzz onnxruntime onnxruntime-gpu true-size silero clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -15,12 +15,14 @@ help:
 	@echo 'make bench-peers   the same work by this hub and by a pipecat bot, side by side (needs the rig: RIG=folder)'
 	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
 	@echo 'make onnxruntime   what neural voices and detectors run on, for the processor; onnxruntime-gpu: for NVIDIA GPUs'
+	@echo 'make silero   the model that tells speech from noise (Silero VAD, 2 MB), which make run fetches too'
 	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures'
 	@echo 'make clean   remove what was built'
 
-# Neural voices and detectors are not needed: the hub runs without what they run on.
+# Neither is needed: without them earshot detects speech, and there are no neural voices.
 run: build
 	@$(MAKE) --no-print-directory onnxruntime || echo 'make: the hub starts without ONNX Runtime, and so without neural voices and detectors'
+	@$(MAKE) --no-print-directory silero || echo 'make: the hub starts without Silero VAD: earshot detects speech, which hears music and voices in the background, too'
 	exec target/release/antiphon serve $(ARGS)
 
 build: deps web
@@ -35,6 +37,10 @@ ONNXRUNTIME := 1.31.1
 onnxruntime:
 	@.ci/onnxruntime cpu $(ONNXRUNTIME) models/onnxruntime
 
+# Where `antiphon models pull silero-vad` puts it, so that vad.engine = "auto" takes it.
+silero:
+	@.ci/silero models/registry.toml models/silero-vad
+
 onnxruntime-gpu:
 	@.ci/onnxruntime gpu $(ONNXRUNTIME) models/onnxruntime-gpu
 
@@ -47,7 +53,7 @@ models/true-size/.made: models/scripts/true_size.py
 	.venv-models/bin/python models/scripts/true_size.py models/true-size
 	touch $@
 
-bench: build onnxruntime true-size
+bench: build onnxruntime silero true-size
 	target/release/antiphon bench $(ARGS)
 
 # A peer on the same mock engines. Its bot, client and question are no part of this repository.

@@ -22,6 +22,7 @@ mod mcp;
 mod models;
 mod monitoring;
 mod neural_voices;
+mod noise;
 mod noise_reduction;
 mod owners;
 mod pressure;

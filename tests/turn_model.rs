@@ -28,13 +28,14 @@ async fn waited(heard: &str, model: &FakeTurnModel) -> (usize, Value) {
 }
 
 #[tokio::test]
-async fn its_answer_outweighs_the_words() {
+async fn its_answer_tips_the_scales() {
     let over = FakeTurnModel::says(0.98);
-    let (soon, why) = waited("i would like to know", &over).await;
-    assert!(soon < 1_500, "{soon} ms: {why}");
+    let (soon, why) = waited("what is twelve times seven", &over).await;
+    let wait_of = |why: &Value| why["wait_ms"].as_f64().expect("a number");
+    let soon = (soon, wait_of(&why));
     assert!((why["model_probability"].as_f64().expect("a number") - 0.98).abs() < 1e-6, "{why}");
     let (late, why) = waited("what is twelve times seven", &FakeTurnModel::says(0.02)).await;
-    assert!(late > 1_200, "{late} ms: {why}");
+    assert!(late > soon.0 && wait_of(&why) > 1.5 * soon.1, "{late} ms: {why}; {soon:?}");
     assert!((why["model_probability"].as_f64().expect("a number") - 0.02).abs() < 1e-6, "{why}");
     // The fixture speaks for 1.2 s; 300 ms before it and the pause so far belong to what the model hears.
     let heard = over.heard();

@@ -3,9 +3,11 @@
 //! A story is asked for in text; when it has sounded for 0.4 to 0.8 s, a flite voice interrupts. The waits run from the
 //! moment before the frame with the first loud sample (above 5 % of the clip's peak) was written to the arrival of the
 //! first `output_audio_buffer.held` and of `output_audio_buffer.cleared`. The clips begin anywhere within a frame. Reply
-//! audio that arrives within half a second after the second event is counted: there must be none.
+//! audio that arrives within half a second after the second event is counted: there must be none. The same is done once
+//! more with the engines that the models here make the default, where Silero is one of them.
 
 use super::hub::{Engines, Hub};
+use super::noise::best_vad;
 use super::questions::{Spoken, VOICES, loud, speak, speaker};
 use super::talker::Talker;
 use super::voice_to_voice::{open, server_said, session};
@@ -30,6 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 const HELD_P95_MS: f64 = 60.0;
 const CLEARED_P95_MS: f64 = 150.0;
+/// Its windows are twice as long as earshot's.
+const SILERO_HELD_P95_MS: f64 = 110.0;
+const SILERO_CLEARED_P95_MS: f64 = 180.0;
 
 /// What came of the interruptions.
 #[derive(Default)]
@@ -50,10 +55,29 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let n = plan.turns(N_INTERRUPTIONS);
     progress("barge-in: speaking the interruptions");
     let clips = clips(n).await?;
-    let hub = Hub::start(&plan.hub, Engines::Offline).await?;
+    let how = "offline engines, paced PCM, a flite voice interrupts; from its first loud sample sent";
+    let mut section = Section::new(Measure::BargeIn.name(), how);
+    let (offline, mut hub_cpu_s) = interrupted(plan, Engines::Offline, &clips, progress).await?;
+    offline.figures(&mut section, "", true);
+    if best_vad().await?.name() == "silero" {
+        let (shipped, cpu_s) = interrupted(plan, Engines::Shipped, &clips, progress).await?;
+        shipped.figures(&mut section, "with Silero ", false);
+        hub_cpu_s += cpu_s;
+    }
+    Ok(Taken { section, hub_cpu_s })
+}
+
+/// What came of all interruptions of one hub, and its processor seconds.
+async fn interrupted(
+    plan: &Plan,
+    engines: Engines,
+    clips: &[Spoken],
+    progress: Progress<'_>,
+) -> Result<(Waited, f64), BenchError> {
+    let hub = Hub::start(&plan.hub, engines).await?;
     let mut waited = Waited::default();
     for (i, clip) in clips.iter().enumerate() {
-        progress(&format!("barge-in: interruption {} of {n}", i + 1));
+        progress(&format!("barge-in, {} engines: interruption {} of {}", engines.name(), i + 1, clips.len()));
         // After 0.4 to 0.8 s of the reply, and anywhere within a frame: both steps reach every value.
         let after = Duration::from_millis(400 + (i as u64 * 137) % 400);
         let came = Interruption::open(&hub.url, clip, (i * 211) % FRAME).await?.run(after).await?;
@@ -61,7 +85,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     }
     let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
-    Ok(Taken { section: waited.section(), hub_cpu_s })
+    Ok((waited, hub_cpu_s))
 }
 
 async fn clips(n: usize) -> Result<Vec<Spoken>, BenchError> {
@@ -95,20 +119,20 @@ impl Waited {
         }
     }
 
-    fn section(self) -> Section {
-        let how = "offline engines, paced PCM, a flite voice interrupts; from its first loud sample sent";
-        let mut section = Section::new(Measure::BargeIn.name(), how);
-        section.percentile("to the hold", &self.held, 50.0, None);
-        section.percentile("to the hold", &self.held, 95.0, Some(HELD_P95_MS));
-        section.percentile("to the cancel", &self.cleared, 50.0, None);
-        section.percentile("to the cancel", &self.cleared, 95.0, Some(CLEARED_P95_MS));
-        let count = |name: &str, n: usize| Figure::new(name, Unit::Count, n as f64, self.cleared.len());
+    fn figures(self, section: &mut Section, prefix: &str, is_earshot: bool) {
+        let (held_p95_ms, cleared_p95_ms) =
+            if is_earshot { (HELD_P95_MS, CLEARED_P95_MS) } else { (SILERO_HELD_P95_MS, SILERO_CLEARED_P95_MS) };
+        section.percentile(&format!("{prefix}to the hold"), &self.held, 50.0, None);
+        section.percentile(&format!("{prefix}to the hold"), &self.held, 95.0, Some(held_p95_ms));
+        section.percentile(&format!("{prefix}to the cancel"), &self.cleared, 50.0, None);
+        section.percentile(&format!("{prefix}to the cancel"), &self.cleared, 95.0, Some(cleared_p95_ms));
+        let count =
+            |name: &str, n: usize| Figure::new(format!("{prefix}{name}"), Unit::Count, n as f64, self.cleared.len());
         section.figures.push(count("holds before the first loud sample", self.early));
         section.figures.push(count("holds given up during speech", self.resumed));
         section.figures.push(count("audio frames during a hold", self.while_held));
         section.figures.push(count("audio frames after the cancel", self.after_cleared).at_most(0.0));
-        section.notes = self.late;
-        section
+        section.notes.extend(self.late.into_iter().map(|late| format!("{prefix}{late}")));
     }
 }
 

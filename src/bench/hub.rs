@@ -19,8 +19,10 @@ const START_DEADLINE: Duration = Duration::from_secs(60);
 pub enum Engines {
     /// The stages' fakes: they take no time.
     Fake,
-    /// What `antiphon serve` starts with by default.
+    /// What `antiphon serve` starts with by default where no model is.
     Offline,
+    /// What it starts with by default with the models that are here.
+    Shipped,
     /// Remote engines, all at one address.
     Mock,
 }
@@ -31,6 +33,7 @@ impl Engines {
         match self {
             Self::Fake => "fake",
             Self::Offline => "offline",
+            Self::Shipped => "shipped",
             Self::Mock => "mock",
         }
     }

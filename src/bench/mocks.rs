@@ -8,6 +8,7 @@
 use super::hub::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::mock::{self, Latencies};
+use super::noise::best_vad;
 use super::pinning::Pinned;
 use super::questions::{speak, speaker};
 use super::voice_to_voice::{SILENCE_MS, session};
@@ -33,6 +34,8 @@ const ALONE_P95_MS: f64 = 285.0;
 const TOGETHER_MORE_MS: f64 = 25.0;
 const TOGETHER_PERCENT: f64 = 0.5;
 const TOGETHER_KIB: f64 = 1024.0;
+/// Everybody speaks half of the time.
+const SILERO_PERCENT: f64 = 0.9;
 const GUESSED_P50_MS: f64 = 500.0;
 
 /// Mock engines and a hub that uses them; dropping it ends both.
@@ -137,7 +140,24 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     section.figures.push(Figure::new("memory a session", Unit::KiB, memory, N_TOGETHER).at_most(TOGETHER_KIB));
     [&alone, &together].into_iter().for_each(|outcome| outcome.told(&mut section));
     section.notes.extend(pinned.as_ref().err().map(|why| format!("nothing was pinned to a core: {why}")));
-    Ok(Taken { section, hub_cpu_s: pair.stop().await? })
+    let mut hub_cpu_s = pair.stop().await?;
+    if best_vad().await?.name() == "silero" {
+        let latencies = Latencies { sound: SOUND, ..Latencies::default() };
+        let pair = Pair::start(plan, latencies, &["vad.engine=silero"], pinned.as_ref().ok()).await?;
+        // The first session pays for what is made once in a process.
+        talk(&pair.hub, &clips, 1, 1, progress).await?;
+        let together = talk(&pair.hub, &clips, N_TOGETHER, plan.turns(TURNS_TOGETHER), progress).await?;
+        let name = format!("{N_TOGETHER} sessions with Silero");
+        section.percentile(&name, &together.waits(), 50.0, None);
+        section.percentile(&name, &together.waits(), 95.0, None);
+        let percent = together.cpu_percent().unwrap_or(f64::INFINITY);
+        let name = "with Silero: processor time a session";
+        section.figures.push(Figure::new(name, Unit::PercentOfCore, percent, N_TOGETHER).at_most(SILERO_PERCENT));
+        let memory = together.memory_kib().unwrap_or(f64::INFINITY);
+        section.figures.push(Figure::new("with Silero: memory a session", Unit::KiB, memory, N_TOGETHER));
+        hub_cpu_s += pair.stop().await?;
+    }
+    Ok(Taken { section, hub_cpu_s })
 }
 
 pub(super) async fn guesses(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {

@@ -17,6 +17,7 @@ mod machine;
 mod memory;
 pub mod mock;
 mod mocks;
+mod noise;
 mod own_share;
 pub mod peers;
 mod percentiles;
@@ -36,6 +37,7 @@ pub use process::Process;
 pub use report::{Figure, Gate, Report, Section, Unit};
 
 use machine::Machine;
+use std::path::PathBuf;
 
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,11 +58,13 @@ pub enum Measure {
     Whisper,
     /// What neural voices cost beside their models, and what a batch is worth.
     Engines,
+    /// What the detectors take for speech, and what they make of speech in noise.
+    Noise,
 }
 
 impl Measure {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::VoiceToVoice,
         Self::OwnShare,
         Self::BargeIn,
@@ -69,6 +73,7 @@ impl Measure {
         Self::Guesses,
         Self::Whisper,
         Self::Engines,
+        Self::Noise,
     ];
 
     /// What it is called: on the command line, in the table, in JSON.
@@ -82,6 +87,7 @@ impl Measure {
             Self::Guesses => "guesses",
             Self::Whisper => "whisper",
             Self::Engines => "engines",
+            Self::Noise => "noise",
         }
     }
 }
@@ -93,6 +99,8 @@ pub struct Plan {
     pub measures: Vec<Measure>,
     /// Fewer turns: a look, not a result.
     pub quick: bool,
+    /// WAV files of speech for the measures in noise; `None`: flite speaks.
+    pub clips: Option<PathBuf>,
     /// Starts a hub to measure.
     pub hub: HubCommand,
     /// Starts mock engines for one.
@@ -125,6 +133,7 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
             Measure::Guesses => mocks::guesses(plan, progress).await,
             Measure::Whisper => whisper::measure(plan, progress).await,
             Measure::Engines => engines::measure(plan, progress).await,
+            Measure::Noise => noise::measure(plan, progress).await,
         };
         let (mut section, children_s) = match taken {
             Ok(taken) => (taken.section, taken.hub_cpu_s),

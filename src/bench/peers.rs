@@ -232,7 +232,7 @@ pub fn table(rows: &[Row]) -> String {
 
 /// Starts nothing; for a plan of the commands alone.
 pub fn plan(hub: HubCommand, mock: HubCommand) -> Plan {
-    Plan { measures: Vec::new(), quick: false, hub, mock }
+    Plan { measures: Vec::new(), quick: false, clips: None, hub, mock }
 }
 
 #[cfg(test)]

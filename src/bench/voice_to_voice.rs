@@ -3,9 +3,11 @@
 //! A flite voice asks a question of the assistant's field on a fresh session, at real time, then silence; the session
 //! waits 200 ms of silence for the end of the turn. The wait runs from the moment the frame with the last loud sample
 //! (above 5 % of the clip's peak) was sent to the moment the first reply sample above -50 dBFS would sound, if playback
-//! began with the first one received. Questions follow one another; each voice asks in its turn.
+//! began with the first one received. Questions follow one another; each voice asks in its turn. They are asked once more
+//! of the engines that the models here make the default, where Silero is one of them.
 
 use super::hub::{Engines, Hub};
+use super::noise::best_vad;
 use super::questions::{QUESTIONS, Spoken, VOICES, speak, speaker};
 use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
 use crate::client::{AudioMode, ClientError, ConnectOptions, Connection, Event, Microphone, Received, Reply, connect};
@@ -57,15 +59,36 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     let n = plan.turns(N_QUESTIONS);
     progress("voice-to-voice: speaking the questions");
     let questions = questions(n).await?;
-    let hub = Hub::start(&plan.hub, Engines::Offline).await?;
+    let (offline, mut hub_cpu_s) = asked(plan, Engines::Offline, &questions, progress).await?;
+    let mut section = offline.section();
+    if best_vad().await?.name() == "silero" {
+        let (shipped, cpu_s) = asked(plan, Engines::Shipped, &questions, progress).await?;
+        section.percentile("with the models that are here", &shipped.waits, 50.0, None);
+        section.percentile("with the models that are here", &shipped.waits, 95.0, None);
+        let count = |name: &str, n: usize| Figure::new(name, Unit::Count, n as f64, shipped.waits.len());
+        section.figures.push(count("with the models that are here: answered", shipped.waits.n_ended()));
+        section.figures.push(count("with the models that are here: as expected", shipped.n_right));
+        hub_cpu_s += cpu_s;
+    }
+    Ok(Taken { section, hub_cpu_s })
+}
+
+/// What came of all questions to one hub, and its processor seconds.
+async fn asked(
+    plan: &Plan,
+    engines: Engines,
+    questions: &[(Spoken, &'static str)],
+    progress: Progress<'_>,
+) -> Result<(Asked, f64), BenchError> {
+    let hub = Hub::start(&plan.hub, engines).await?;
     let mut asked = Asked::default();
     for (i, (question, expect)) in questions.iter().enumerate() {
-        progress(&format!("voice-to-voice: question {} of {n}", i + 1));
+        progress(&format!("voice-to-voice, {} engines: question {} of {}", engines.name(), i + 1, questions.len()));
         asked.take(question, expect, ask(&hub.url, &question.samples).await?);
     }
     let hub_cpu_s = hub.process.cpu_s()?;
     hub.stop().await;
-    Ok(Taken { section: asked.section(), hub_cpu_s })
+    Ok((asked, hub_cpu_s))
 }
 
 /// What came of all of them.

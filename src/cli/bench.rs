@@ -7,6 +7,7 @@ use super::{CliError, print};
 use crate::bench::{self, HubCommand, Measure, Plan};
 use clap::{Args, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
 
 /// What to measure.
 #[derive(Debug, Args)]
@@ -14,13 +15,14 @@ use std::io::{IsTerminal, Write};
 Examples:
   antiphon bench                           all of it, about ten minutes
   antiphon bench --only barge-in           one measure; may be given several times
+  antiphon bench --only noise --clips DIR  what detectors make of the speech in that folder, in noise
   antiphon bench --quick                   fewer turns: does it run, is it near?
   antiphon bench --json --strict > numbers.json
   antiphon bench voice --sessions 20       people who talk to this hub, or to any Realtime server, at the same time
 
 Each measure starts hubs of its own on free ports of this machine, as processes of their own, and talks to them at real
 time, as people would. The offline engines and default settings are used, whatever is configured; only `engines` reads
-the section [onnx], from the environment. Nothing else should run meanwhile: the table says when other programs took more than a tenth of the processors.
+the section [onnx], and `noise` that and [models], from the environment. Nothing else should run meanwhile: the table says when other programs took more than a tenth of the processors.
 
 How to read it: pNN is the wait that NN % of all turns did not exceed; a wait that never ended counts as the longest.
 The gates are what this version promises on two processors. A missed gate is no error, unless --strict is given.")]
@@ -31,6 +33,9 @@ pub struct BenchArgs {
     /// Take only this measure
     #[arg(long, value_enum, value_name = "NAME")]
     only: Vec<Name>,
+    /// A folder of WAV files of speech, for `noise` [default: sentences by flite]
+    #[arg(long, value_name = "FOLDER")]
+    clips: Option<PathBuf>,
     /// A third of the turns
     #[arg(long)]
     quick: bool,
@@ -74,6 +79,8 @@ enum Name {
     Guesses,
     /// The Whisper engine beside whisper.cpp itself
     Whisper,
+    /// Detectors of speech in noise of six kinds, in this process: false speech, late ends, onsets
+    Noise,
     /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8, on a GPU to 16 (needs make true-size)
     Engines,
 }
@@ -89,6 +96,7 @@ impl Name {
             Self::Guesses => Measure::Guesses,
             Self::Whisper => Measure::Whisper,
             Self::Engines => Measure::Engines,
+            Self::Noise => Measure::Noise,
         }
     }
 }
@@ -106,6 +114,7 @@ pub(super) async fn run(args: BenchArgs) -> Result<(), CliError> {
     let plan = Plan {
         measures: Measure::ALL.into_iter().filter(wanted).collect(),
         quick: args.quick,
+        clips: args.clips,
         hub: hub_command("bench-hub")?,
         mock: hub_command("bench-mock")?,
     };

@@ -38,8 +38,10 @@ pub struct BenchHubArgs {
 enum EnginesName {
     /// Engines that take no time
     Fake,
-    /// The default ones
+    /// The default ones where no model is
     Offline,
+    /// The default ones with the models that are here
+    Shipped,
     /// Remote ones, all at one address
     Mock,
 }
@@ -59,6 +61,10 @@ pub(super) async fn run_hub(args: BenchHubArgs) -> Result<(), CliError> {
     let listener = listen().await?;
     let engines = match args.engines {
         EnginesName::Fake => fakes(),
+        EnginesName::Shipped => {
+            let config = config.clone();
+            blocking(move || crate::engines::build(&config)).await??
+        }
         EnginesName::Offline | EnginesName::Mock => {
             let mut config = config.clone();
             // The figures are of these, whatever models lie here; mock engines were named already.
@@ -183,6 +189,7 @@ mod tests {
         let engines = [
             (EnginesName::Fake, bench::Engines::Fake),
             (EnginesName::Offline, bench::Engines::Offline),
+            (EnginesName::Shipped, bench::Engines::Shipped),
             (EnginesName::Mock, bench::Engines::Mock),
         ];
         for (name, engines) in engines {

@@ -4,14 +4,16 @@ use super::{CliError, Settings, blocking, files, print};
 use crate::audio::wav;
 use crate::engines::EnginesError;
 use crate::replay::Labels;
-use crate::replay::corpus::{Clip, Plan, listen, plan, speak};
+use crate::replay::corpus::{Clip, Ears, Plan, listen, plan, speak};
 use crate::stt::Stt;
 use crate::tts::Tts;
+use crate::turn::TurnModel;
 use crate::units::SampleRate;
 use crate::vad::Vad;
 use clap::Args;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What to make.
 #[derive(Debug, Args)]
@@ -19,7 +21,8 @@ use std::path::{Path, PathBuf};
 Examples:
   antiphon corpus corpus --clips clips    then: antiphon replay corpus/*.jsonl --sweep silence_ms=100..1600
 
---clips names a folder of WAV files with a manifest.jsonl of lines {\"file\":..,\"text\":..}.")]
+--clips names a folder of WAV files with a manifest.jsonl of lines {\"file\":..,\"text\":..}.
+The configured VAD, turn model and recognizer listen, so that the sweep judges what a session would do.")]
 pub struct CorpusArgs {
     /// The folder to write to
     #[arg(value_name = "FOLDER")]
@@ -42,9 +45,10 @@ struct Line {
 
 /// What listens and speaks.
 struct Engines {
-    vad: Box<dyn Vad>,
-    stt: std::sync::Arc<dyn Stt>,
-    tts: std::sync::Arc<dyn Tts>,
+    vad: Arc<dyn Vad>,
+    turn: Option<Arc<dyn TurnModel>>,
+    stt: Arc<dyn Stt>,
+    tts: Arc<dyn Tts>,
 }
 
 pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
@@ -54,10 +58,13 @@ pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
     std::fs::create_dir_all(&args.folder).map_err(|error| CliError::file("made", &args.folder, &error))?;
     let n_at_once = config.stt.decoders.max(1);
     let engines = blocking(move || -> Result<Engines, EnginesError> {
+        let (vad, turn) = (crate::engines::vad(&config)?, crate::engines::turn(&config)?);
         let (stt, tts) = (crate::engines::stt(&config)?, crate::engines::tts(&config)?);
-        Ok(Engines { vad: Box::new(crate::vad::Earshot), stt, tts })
+        Ok(Engines { vad, turn, stt, tts })
     });
     let engines = engines.await??;
+    let turn = engines.turn.as_ref().map_or("none", |model| model.name());
+    print::line(&format!("VAD {}, turn model {turn}, STT {}", engines.vad.name(), engines.stt.name()))?;
     let (n_plans, n_turns) = (plans.len(), plans.iter().map(|plan| plan.turns.len()).sum::<usize>());
     let numbered = plans.iter().enumerate();
     let made = numbered.map(|(i, plan)| one(&args.folder, plan, &engines, args.seed.wrapping_add(i as u64 * 1_000)));
@@ -70,7 +77,8 @@ pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
 
 async fn one(folder: &Path, plan: &Plan, engines: &Engines, seed: u64) -> Result<String, CliError> {
     let (pcm, labels) = speak(plan, &*engines.tts, seed).await.map_err(|error| CliError::failed(&error))?;
-    let heard = listen(&plan.name, &pcm, &labels, &*engines.vad, &*engines.stt).await;
+    let ears = Ears { vad: &*engines.vad, turn: engines.turn.as_deref(), stt: &*engines.stt };
+    let heard = listen(&plan.name, &pcm, &labels, &ears).await;
     let heard = heard.map_err(|error| CliError::failed(&error))?;
     let recording = folder.join(format!("{}.jsonl", plan.name));
     let write = |path: &Path, bytes: &[u8]| {

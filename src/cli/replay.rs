@@ -3,6 +3,7 @@
 use super::sweep::{Shown, Sweep};
 use super::{CliError, blocking, print};
 use crate::replay::{Decided, Layer, Recording, ReplayError, Report, replay};
+use crate::turn::{MODEL, ModelWeight};
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -41,6 +42,15 @@ pub struct ReplayArgs {
     /// Only the turns that the labels put into this group
     #[arg(long, value_name = "NAME", requires = "sweep")]
     group: Option<String>,
+    /// Compare these weights of the turn model's log-odds with none at all, instead of the adaptive wait with a fixed one
+    #[arg(long, value_name = "SLOPE,..", value_delimiter = ',', requires = "sweep", conflicts_with_all = ["svg", "hints"])]
+    model_slopes: Vec<f64>,
+    /// The most that the turn model may move the log-odds of an end
+    #[arg(long, value_name = "LOG-ODDS", requires = "model_slopes", default_value_t = MODEL.most)]
+    model_most: f64,
+    /// Only the turns of this speaker, where the labels name one
+    #[arg(long, value_name = "NAME", requires = "sweep")]
+    speaker: Option<String>,
     /// Show how the words before a pause differ from those before an end
     #[arg(long, requires = "sweep")]
     hints: bool,
@@ -53,7 +63,10 @@ pub(super) async fn run(args: ReplayArgs) -> Result<(), CliError> {
     blocking(move || match args.sweep {
         Some(ref sweep) => {
             let (svg, group) = (args.svg.as_deref(), args.group.as_deref());
-            super::sweep::run(&args.files, sweep, &Shown { svg, group, json: args.json, hints: args.hints })
+            let speaker = args.speaker.as_deref();
+            let weights = args.model_slopes.iter().map(|&slope| ModelWeight { slope, most: args.model_most }).collect();
+            let shown = Shown { svg, group, speaker, weights, json: args.json, hints: args.hints };
+            super::sweep::run(&args.files, sweep, &shown)
         }
         None => exact(&args),
     })

@@ -2,7 +2,8 @@
 
 use super::replay::{Progress, of_file};
 use super::{CliError, print};
-use crate::replay::{Compared, Corpus, Curve, PauseHints, Setting, Taken, compare, draw};
+use crate::replay::{Compared, Corpus, Curve, Labelled, PauseHints, Setting, Taken, compare, draw};
+use crate::turn::ModelWeight;
 use crate::units::Samples;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -21,6 +22,9 @@ pub(super) struct Sweep {
 pub(super) struct Shown<'a> {
     pub(super) svg: Option<&'a Path>,
     pub(super) group: Option<&'a str>,
+    pub(super) speaker: Option<&'a str>,
+    /// Of the turn model, each compared with none at all; empty: the adaptive wait is compared with a fixed one.
+    pub(super) weights: Vec<ModelWeight>,
     pub(super) json: bool,
     pub(super) hints: bool,
 }
@@ -54,13 +58,16 @@ impl FromStr for Sweep {
 
 pub(super) fn run(files: &[PathBuf], sweep: &Sweep, shown: &Shown<'_>) -> Result<(), CliError> {
     let paths = files.iter().map(PathBuf::as_path);
-    let corpus = Corpus::open(paths, shown.group).map_err(|(path, error)| of_file(path, &error))?;
+    let corpus = Corpus::open(paths, shown.group, shown.speaker).map_err(|(path, error)| of_file(path, &error))?;
     let turns: Vec<_> = corpus.turns().collect();
     if turns.is_empty() {
         return Err(CliError::Usage("there are no turns of that group in these recordings".into()));
     }
     if shown.hints {
         return hints(&corpus);
+    }
+    if !shown.weights.is_empty() {
+        return weights(&corpus, &turns, shown);
     }
     let fixed: Vec<u32> = (sweep.from..=sweep.to).step_by(sweep.step as usize).collect();
     let scales: Vec<f64> = (0..N_SCALES).map(|i| FIRST_SCALE * SCALE_STEP.powi(i)).collect();
@@ -92,6 +99,42 @@ pub(super) fn run(files: &[PathBuf], sweep: &Sweep, shown: &Shown<'_>) -> Result
     let delay = own.iter().map(|taken| taken.delay_ms).sum::<f64>() / own.len() as f64;
     let own = format!("{:.1} % cut into, {delay:.0} ms", 100.0 * cut);
     print::line(&format!("the adaptive wait as it is (medium eagerness): {own}"))
+}
+
+/// What the turn model is worth: each weight against none, at the same shares of turns cut into.
+fn weights(corpus: &Corpus, turns: &[&Labelled], shown: &Shown<'_>) -> Result<(), CliError> {
+    let scales: Vec<f64> = (0..N_SCALES).map(|i| FIRST_SCALE * SCALE_STEP.powi(i)).collect();
+    let run = |weight: ModelWeight| -> Vec<(f64, Vec<Taken>)> {
+        scales.iter().map(|&scale| (scale, corpus.run(Setting::Weighed(scale, weight)))).collect()
+    };
+    let none = run(ModelWeight { slope: 0.0, most: 0.0 });
+    let mut rows = Vec::new();
+    for &weight in &shown.weights {
+        let (_, _, compared) = compare(turns, &none, &run(weight), &SHARES);
+        let own = corpus.run(Setting::Weighed(1.0, weight));
+        let n_cut = own.iter().filter(|taken| taken.cut_in).count();
+        let delay_ms = own.iter().map(|taken| taken.delay_ms).sum::<f64>() / own.len() as f64;
+        rows.push((weight, n_cut, delay_ms, compared));
+    }
+    if shown.json {
+        let row = |(weight, n_cut, delay_ms, compared): &(ModelWeight, usize, f64, Vec<Compared>)| json!({ "weight": weight, "cut_into": n_cut, "delay_ms": delay_ms, "compared": compared });
+        return print::json(&json!({ "turns": turns.len(), "weights": rows.iter().map(row).collect::<Vec<_>>() }));
+    }
+    for (weight, n_cut, delay_ms, compared) in rows {
+        let n = turns.len();
+        print::line(&format!(
+            "slope {} up to {}: {n_cut} of {n} cut into, {delay_ms:.0} ms",
+            weight.slope, weight.most
+        ))?;
+        for one in compared {
+            let [sooner, low, high] = one.sooner.map(|share| 100.0 * share);
+            let (share, [none, ..], [with, ..]) = (100.0 * one.cut_in, one.fixed_ms, one.adaptive_ms);
+            print::line(&format!(
+                "{share:>6.0} %  without {none:>5.0} ms  with {with:>5.0} ms  {sooner:>4.0} % sooner [{low:.0}, {high:.0}]"
+            ))?;
+        }
+    }
+    Ok(())
 }
 
 /// Both curves side by side.

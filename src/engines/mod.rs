@@ -92,6 +92,16 @@ pub fn build(config: &Config) -> Result<Engines, EnginesError> {
     Ok(Stock::new(config)?.load()?.engines)
 }
 
+/// Voice activity alone. Blocks while a model loads.
+pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
+    Stock::new(config)?.only::<dyn Vad>()
+}
+
+/// The turn model alone; `None` where turns are taken without one. Blocks while it loads.
+pub fn turn(config: &Config) -> Result<Option<Arc<dyn TurnModel>>, StageFailure> {
+    Stock::new(config)?.turn_model()
+}
+
 /// Speech to text alone. Blocks while models load.
 pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
     Stock::new(config)?.only::<dyn Stt>()

@@ -191,6 +191,11 @@ impl Stock {
         self.stage::<S>(None).map(|(engine, _)| engine)
     }
 
+    /// The turn model, where one serves, for commands that need no other stage.
+    pub(super) fn turn_model(&self) -> Result<Option<Arc<dyn TurnModel>>, StageFailure> {
+        self.tried::<dyn TurnModel>(None).map(|(model, _)| model)
+    }
+
     /// What serves now; empty before [`Stock::load`]. Waits while something is being loaded.
     pub fn served(&self) -> Vec<Served> {
         let standing = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -2,7 +2,7 @@
 
 use super::{Labelled, Labels, Recording, ReplayError};
 use crate::session::recording::{Judged, Line, Words, unpack};
-use crate::turn::{Decision, Eagerness, Edge, Ending, Heard, Thresholds, TurnTaker};
+use crate::turn::{Decision, Eagerness, Edge, Ending, Heard, ModelWeight, Thresholds, TurnTaker};
 use crate::units::{SampleRate, Samples};
 use std::path::Path;
 
@@ -13,6 +13,8 @@ pub enum Setting {
     Fixed(u32),
     /// The adaptive wait of medium eagerness, times this.
     Adaptive(f64),
+    /// The same with another weight of the turn model.
+    Weighed(f64, ModelWeight),
 }
 
 /// What became of one turn.
@@ -54,18 +56,20 @@ enum Input {
 }
 
 impl Corpus {
-    /// Reads recordings and their labels, all turns or those of a group.
+    /// Reads recordings and their labels, all turns or those of a group and a speaker.
     ///
     /// # Errors
     /// The file and what is wrong with it.
     pub fn open<'a>(
         paths: impl IntoIterator<Item = &'a Path>,
         group: Option<&str>,
+        speaker: Option<&str>,
     ) -> Result<Self, (&'a Path, ReplayError)> {
         let mut sessions = Vec::new();
         for path in paths {
             let mut session = Session::open(path).map_err(|error| (path, error))?;
-            session.turns.retain(|turn| group.is_none_or(|group| turn.group == group));
+            let fits = |wanted: Option<&str>, is: &str| wanted.is_none_or(|wanted| wanted == is);
+            session.turns.retain(|turn| fits(group, &turn.group) && fits(speaker, &turn.speaker));
             if !session.turns.is_empty() {
                 sessions.push(session);
             }
@@ -120,6 +124,7 @@ impl Session {
             Setting::Adaptive(scale) => {
                 TurnTaker::new(self.thresholds, Ending::Adaptive(Eagerness::Medium)).scaled(scale)
             }
+            Setting::Weighed(scale, weight) => self.taker(Setting::Adaptive(scale)).weighing_model(weight),
         }
     }
 

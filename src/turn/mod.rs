@@ -18,7 +18,7 @@ mod wording;
 
 pub use config::TurnConfig;
 pub use detector::{Edge, Thresholds, TurnDetector};
-pub use endpointing::{Decision, Eagerness, Hints};
+pub use endpointing::{Decision, Eagerness, Hints, MODEL, ModelWeight};
 pub use model::{RATE, TurnModel, TurnModelError};
 pub use prosody::Prosody;
 pub use smart::SmartTurn;

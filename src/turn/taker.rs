@@ -3,7 +3,7 @@
 //! Session ingress feeds it one window after the other and each partial transcript as it comes.
 
 use super::detector::{Edge, Thresholds, TurnDetector};
-use super::endpointing::{Decision, Eagerness, Hints};
+use super::endpointing::{Decision, Eagerness, Hints, MODEL, ModelWeight};
 use super::pauses::Pauses;
 use super::prosody::Contour;
 use super::wording::Wording;
@@ -58,6 +58,8 @@ pub struct TurnTaker {
     decision: Option<Decision>,
     /// What an adaptive wait is multiplied by; 1 but in a sweep.
     scale: f64,
+    /// What the turn model counts; [`MODEL`] but in a sweep.
+    model: ModelWeight,
 }
 
 impl TurnTaker {
@@ -75,12 +77,18 @@ impl TurnTaker {
             stopped: None,
             decision: None,
             scale: 1.0,
+            model: MODEL,
         }
     }
 
     /// The same with adaptive waits of `by` times the length, for a sweep over a corpus.
     pub fn scaled(self, by: f64) -> Self {
         Self { scale: by, ..self }
+    }
+
+    /// The same with another weight of the turn model, for a sweep over a corpus.
+    pub fn weighing_model(self, model: ModelWeight) -> Self {
+        Self { model, ..self }
     }
 
     /// Other settings; what is under way goes on.
@@ -173,7 +181,7 @@ impl TurnTaker {
             patience: self.pauses.patience(),
             model: self.judged.filter(|(_, heard_to)| *heard_to >= said_to).map(|(probability, _)| probability),
         };
-        self.decision = Some(Decision::new(hints, eagerness).scaled(self.scale));
+        self.decision = Some(Decision::weighed(hints, eagerness, self.model).scaled(self.scale));
         self.detector.set(Thresholds { silence: self.wait(), ..self.thresholds });
     }
 

@@ -1,13 +1,14 @@
 //! Voice activity: one window of PCM in, P(speech) out.
 //!
-//! Session ingress calls [`VadStream`] inline, since a window costs microseconds (Silero:
-//! less than a millisecond, by its makers, and the wait for a session of its model where all are taken). An engine never decides that speech
-//! began or ended: that is `turn`.
+//! Session ingress calls [`VadStream`] inline, since a window costs microseconds (Silero: 0.1 ms where there may be
+//! speech, and the wait for a session of its model where all are taken). An engine never decides that speech began or
+//! ended: that is `turn`.
 
 mod config;
 mod earshot;
 mod error;
 pub mod fake;
+mod noise_floor;
 mod silero;
 
 pub use config::VadConfig;

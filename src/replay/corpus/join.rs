@@ -21,6 +21,8 @@ const LONGEST_MS: f64 = 3_000.0;
 const ROOM: f64 = 8.0;
 /// A stretch of 10 ms below this share of the clip's loudest sample is no speech: -30 dB, as the detector has it.
 const FAINT: f64 = 0.03;
+/// A shorter gap lies between two sounds of a word: 150 ms.
+const PAUSE: usize = 150 * MS;
 
 /// A recorded clip.
 #[derive(Clone, Debug)]
@@ -52,9 +54,12 @@ pub async fn speak(plan: &Plan, voice: &dyn Tts, seed: u64) -> Result<(Pcm, Labe
                 pcm.resize(pcm.len() + pause(&mut dice), 0);
             }
             let from = pcm.len();
-            pcm.extend(trimmed(&speech));
-            let ms = |at: usize| at as f64 / MS as f64;
-            spans_ms.push([ms(from), ms(pcm.len())]);
+            let speech = trimmed(&speech);
+            pcm.extend(speech);
+            let ms = |at: usize| (from + at) as f64 / MS as f64;
+            // A voice's own gaps lie where nobody would pause: only a person's are pauses.
+            let spans = if matches!(piece, Piece::Clip(_)) { spans(speech) } else { vec![(0, speech.len())] };
+            spans_ms.extend(spans.into_iter().map(|(from, to)| [ms(from), ms(to)]));
         }
         pcm.resize(pcm.len() + BETWEEN, 0);
         labels.turns.push(labelled(plan, turn, spans_ms));
@@ -97,6 +102,22 @@ fn pause(dice: &mut Dice) -> usize {
     ms.clamp(SHORTEST_MS, LONGEST_MS) as usize * MS
 }
 
+/// The stretches of speech between the pauses of a clip: [`PAUSE`] and longer, below the level of [`FAINT`].
+fn spans(pcm: &[i16]) -> Vec<(usize, usize)> {
+    let peak = |part: &[i16]| part.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
+    let bound = (FAINT * f64::from(peak(pcm))) as u16;
+    let step = 10 * MS;
+    let mut spans: Vec<(usize, usize)> = Vec::new();
+    for (i, part) in pcm.chunks(step).enumerate().filter(|(_, part)| peak(part) > bound) {
+        let (from, to) = (i * step, i * step + part.len());
+        match spans.last_mut() {
+            Some(last) if from - last.1 < PAUSE => last.1 = to,
+            _ => spans.push((from, to)),
+        }
+    }
+    spans
+}
+
 /// Without the silence around it.
 fn trimmed(pcm: &[i16]) -> &[i16] {
     let peak = |part: &[i16]| part.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
@@ -130,5 +151,7 @@ mod tests {
         pcm.extend([9_000; 160]);
         pcm.extend([20; 1_000]);
         assert_eq!(trimmed(&pcm).len(), 320 + 3_200 + 160);
+        assert_eq!(spans(trimmed(&pcm)), [(0, 320), (320 + 3_200, 320 + 3_200 + 160)]);
+        assert_eq!(spans(&[vec![9_000; 160], vec![0; 1_600], vec![9_000; 160]].concat()), [(0, 1_920)], "no pause");
     }
 }

@@ -1,16 +1,19 @@
 //! Listens to a session's audio as the hub does, and records what its turn-taking is told.
 //!
-//! The same detector, recognizer and turn-taking as in a session, on a clock of samples. Each turn is one utterance of
-//! the recognizer, so that its words in a pause are those of all that was said, whatever wait is tried later: they are
-//! asked for as a session asks, every quarter of a second and 100 ms into each pause, and come two windows later.
+//! The same detector, recognizer, turn model and turn-taking as in a session, on a clock of samples. Each turn is one
+//! utterance of the recognizer, so that its words in a pause are those of all that was said, whatever wait is tried later:
+//! they are asked for as a session asks, every quarter of a second and 100 ms into each pause, and come 32 ms later. The
+//! turn model is asked at the same moment of each pause and hears the turn so far; its answer comes 48 ms later.
 
 use crate::audio::Pitch;
 use crate::replay::Labels;
-use crate::session::recording::{End, Entry, Header, Outcome, TurnStart, VERSION, Windows, Words};
+use crate::session::recording::{End, Entry, Header, Judged, Outcome, TurnStart, VERSION, Windows, Words};
 use crate::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance};
-use crate::turn::{Eagerness, Ending, Heard, Thresholds, TurnConfig, TurnDetector, TurnTaker};
+use crate::turn::{
+    Eagerness, Ending, Heard, Thresholds, TurnConfig, TurnDetector, TurnModel, TurnModelError, TurnTaker,
+};
 use crate::units::{Pcm, Samples, SessionId};
-use crate::vad::{Vad, VadStream};
+use crate::vad::{Vad, VadError, VadStream};
 use std::collections::VecDeque;
 
 /// Audio of an utterance before its speech and after it, in samples: a session's padding, and the longest pause whose
@@ -20,16 +23,42 @@ const AFTER: u64 = 16 * 1_200;
 /// The words are asked for after so much new audio, and so far into a pause.
 const EVERY: u64 = 4_000;
 const INTO_PAUSE: Samples = Samples(1_600);
-/// Windows until the words are there: 32 ms, more than the recognizer needs for the last piece (5 ms, p95 37).
-const LATE: u64 = 2;
+/// Samples until the words are there: 32 ms, more than the recognizer needs for the last piece (5 ms, p95 37).
+const WORDS_LATE: u64 = 512;
+/// Samples until the turn model's answer is there: 48 ms; smart-turn takes about 40 ms on one core.
+const JUDGED_LATE: u64 = 768;
 /// Windows of a line, as the session has it.
 const WINDOWS_A_LINE: usize = 64;
+
+/// What listens: as a session's.
+pub struct Ears<'a> {
+    /// Voice activity.
+    pub vad: &'a dyn Vad,
+    /// What is asked at each pause; `None`: nothing.
+    pub turn: Option<&'a dyn TurnModel>,
+    /// The recognizer.
+    pub stt: &'a dyn Stt,
+}
+
+/// Which of them failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ListenError {
+    /// The recognizer.
+    #[error(transparent)]
+    Stt(#[from] SttError),
+    /// The voice activity detector.
+    #[error(transparent)]
+    Vad(#[from] VadError),
+    /// The turn model.
+    #[error(transparent)]
+    Turn(#[from] TurnModelError),
+}
 
 /// The recording of `pcm`, lines of JSON. `name` names the session and its WAV file.
 ///
 /// # Errors
-/// When the recognizer fails.
-pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, vad: &dyn Vad, stt: &dyn Stt) -> Result<String, SttError> {
+/// When one of the engines fails.
+pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Ears<'_>) -> Result<String, ListenError> {
     let config = TurnConfig::default();
     let thresholds = Thresholds::from_ms(config.threshold, config.min_speech_ms, config.silence_duration_ms);
     let turn = TurnStart { thresholds, ending: Ending::Adaptive(Eagerness::Medium) };
@@ -40,49 +69,66 @@ pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, vad: &dyn Vad, stt: 
         started_at: "1970-01-01T00:00:00Z".into(),
         dialog: None,
         turn,
-        engines: [vad.name(), stt.name(), "none", "none"].map(str::to_owned),
+        engines: [ears.vad.name(), ears.stt.name(), "none", "none"].map(str::to_owned),
         audio: Some(format!("{name}.wav")),
     };
     let mut ear = Ear {
         taker: TurnTaker::new(turn.thresholds, turn.ending),
         pauses: TurnDetector::new(Thresholds { silence: Samples(u64::MAX), ..thresholds }),
-        vad: vad.open(),
+        vad: ears.vad.open(),
         pitch: Pitch::default(),
         asked: None,
         lines: Lines::new(&header),
     };
-    let window = vad.window();
+    let window = ears.vad.window();
     let mut regions: VecDeque<(u64, u64)> = labels.turns.iter().map(|turn| region(turn.ends_ms())).collect();
     let mut hearing: Option<Hearing> = None;
     let mut speaker = None;
-    let mut coming: VecDeque<(u64, Words)> = VecDeque::new();
+    let mut words: VecDeque<(u64, Words)> = VecDeque::new();
+    let mut answers: VecDeque<(u64, Judged)> = VecDeque::new();
     for (i, piece) in pcm.samples.chunks_exact(window).enumerate() {
-        let (i, start) = (i as u64, Samples((i * window) as u64));
-        while coming.front().is_some_and(|(due, _)| *due <= i) {
-            let (_, words) = coming.pop_front().expect("it was looked at");
+        let start = Samples((i * window) as u64);
+        while let Some(words) = due(&mut words, start) {
             ear.taker.partial(&words.text, words.heard_to);
             ear.lines.put(&Entry::Partial(words));
         }
+        while let Some(answer) = due(&mut answers, start) {
+            ear.taker.judged(answer.probability, answer.said_to);
+            ear.lines.put(&Entry::Judged(answer));
+        }
         if hearing.is_none() && regions.front().is_some_and(|region| start.0 >= region.0) {
             let options = SttOptions { language: Some("en".into()), speaker: speaker.clone(), ..SttOptions::default() };
-            hearing = Some(Hearing { utterance: stt.open(options).await?, n_unseen: 0 });
+            let utterance = ears.stt.open(options).await?;
+            hearing = Some(Hearing { utterance, n_unseen: 0, since: start });
         }
         let end = start + Samples(window as u64);
-        let asks = ear.window(piece, start, end);
-        if let Some(hearing) = &mut hearing
-            && let Some(text) = hearing.push(piece, asks).await?
-        {
-            coming.push_back((i + LATE, Words { text, heard_to: end }));
+        let pause = ear.window(piece, start, end)?;
+        if let Some(hearing) = &mut hearing {
+            if let Some(text) = hearing.push(piece, pause.is_some()).await? {
+                words.push_back((end.0 + WORDS_LATE, Words { text, heard_to: end }));
+            }
+            if let (Some(model), Some(said_to)) = (ears.turn, pause) {
+                let from = hearing.since.max(end.saturating_sub(model.span()));
+                let probability = model.judge(pcm.samples[from.0 as usize..end.0 as usize].to_vec()).await?;
+                answers.push_back((end.0 + JUDGED_LATE, Judged { probability, said_to }));
+            }
         }
         if regions.front().is_some_and(|region| end.0 >= region.1) {
             regions.pop_front();
-            coming.clear();
+            words.clear();
+            answers.clear();
             if let Some(hearing) = hearing.take() {
                 speaker = hearing.finish().await?.or(speaker);
             }
         }
     }
     Ok(ear.lines.finish())
+}
+
+/// The first of what comes by `now`; all of it is in the order of its time, in samples.
+fn due<T>(coming: &mut VecDeque<(u64, T)>, now: Samples) -> Option<T> {
+    coming.front().filter(|(at, _)| *at <= now.0)?;
+    coming.pop_front().map(|(_, what)| what)
 }
 
 /// Where the utterance of a turn begins and ends, in samples.
@@ -104,9 +150,9 @@ struct Ear {
 }
 
 impl Ear {
-    /// Judges a window; says whether the words are wanted.
-    fn window(&mut self, pcm: &[i16], start: Samples, end: Samples) -> bool {
-        let probability = self.vad.probability(pcm).unwrap_or(0.0);
+    /// Judges a window; gives where a pause began whose words and end are asked for now.
+    fn window(&mut self, pcm: &[i16], start: Samples, end: Samples) -> Result<Option<Samples>, VadError> {
+        let probability = self.vad.probability(pcm)?;
         let peak = pcm.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
         let tone = self.pitch.window(pcm);
         let heard = Heard { probability, peak, level_db: tone.level_db, pitch_hz: tone.pitch_hz, start, end };
@@ -115,15 +161,17 @@ impl Ear {
         self.pauses.window(probability, peak, start, end);
         let pause = self.pauses.pause(end).filter(|pause| *pause >= INTO_PAUSE);
         let began = pause.map(|pause| end.saturating_sub(pause));
-        let asks = began.is_some() && began != self.asked;
+        let asks = began.filter(|_| began != self.asked);
         self.asked = began.or(self.asked);
-        asks
+        Ok(asks)
     }
 }
 
 /// An utterance's decoding.
 struct Hearing {
     utterance: Box<dyn SttUtterance>,
+    /// Where its audio begins.
+    since: Samples,
     n_unseen: u64,
 }
 

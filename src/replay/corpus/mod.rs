@@ -2,7 +2,8 @@
 //!
 //! `cli/corpus.rs` calls [`plan`] for what is to be said, [`speak`] for the audio and the labels, [`listen`] for the
 //! recording. Pauses stand where people make them: after "and" and other words that want another one, at commas, in the
-//! middle of a phrase, between two sentences of one turn (`turns.txt`, `|`); and between clips of a reader who read on.
+//! middle of a phrase, between two sentences of one turn (`turns.txt`, `|`); between clips of a reader who read on; and,
+//! as the reader made them, inside each clip.
 //! Their lengths are log-normal, as pauses of speech are (Campione and Véronis, 2002), with a median of 450 ms and a
 //! spread of 0.6: a mean of 540 ms, within the spread of the literature on turns (0.4 to 0.7 s: Heldner and Edlund,
 //! 2010). Half of the sentences, the voices, and the clips are for tuning, the other half to report of.
@@ -11,7 +12,7 @@ mod join;
 mod listen;
 
 pub use join::{Clip, speak};
-pub use listen::listen;
+pub use listen::{Ears, ListenError, listen};
 
 use super::dice::Dice;
 
@@ -65,6 +66,7 @@ pub fn plan(clips: &[Clip]) -> Vec<Plan> {
         }
         let clips: Vec<&Clip> = clips.iter().enumerate().filter(|(i, _)| i % 2 == g).map(|(_, clip)| clip).collect();
         plans.extend(sessions(group, "reader", read(&clips, g as u64)));
+        plans.extend(sessions(group, "reader alone", clips.iter().map(|clip| alone(clip)).collect()));
     }
     plans
 }
@@ -92,9 +94,14 @@ fn read(clips: &[&Clip], seed: u64) -> Vec<Planned> {
     if clips.len() < 2 { Vec::new() } else { clips.iter().enumerate().map(turn).collect() }
 }
 
+/// A clip as it is: its pauses are the reader's own, at places and of lengths that nobody chose.
+fn alone(clip: &Clip) -> Planned {
+    Planned { source: clip.name.clone(), pieces: vec![Piece::Clip(clip.clone())] }
+}
+
 fn sessions(group: &'static str, speaker: &str, turns: Vec<Planned>) -> Vec<Plan> {
     let one = |(i, turns): (usize, &[Planned])| Plan {
-        name: format!("{group}-{speaker}-{:02}", i + 1),
+        name: format!("{group}-{}-{:02}", speaker.replace(' ', "-"), i + 1),
         group,
         speaker: speaker.to_owned(),
         turns: turns.to_vec(),
@@ -114,7 +121,9 @@ mod tests {
         let plans = plan(&clips);
         let turns = plans.iter().flat_map(|plan| &plan.turns);
         assert!(turns.clone().count() >= 200, "{}", turns.count());
-        assert!(turns.clone().all(|turn| turn.pieces.len() >= 2));
+        let is_alone = |turn: &Planned| matches!(&turn.pieces[..], [Piece::Clip(_)]);
+        assert!(turns.clone().all(|turn| turn.pieces.len() >= 2 || is_alone(turn)));
+        assert_eq!(turns.filter(|turn| is_alone(turn)).count(), 45);
         let of = |group: &str| -> BTreeSet<String> {
             let plans = plans.iter().filter(|plan| plan.group == group);
             let pieces = plans.flat_map(|plan| plan.turns.iter().flat_map(|turn| turn.pieces.clone()));
