@@ -22,6 +22,7 @@ struct Starting {
     hub: tokio::task::JoinHandle<io::Result<()>>,
 }
 
+#[allow(clippy::disallowed_methods)]
 async fn start(keys: Keys) -> Starting {
     // The first installation wins; a second is no failure.
     let _ = rustls::crypto::ring::default_provider().install_default();

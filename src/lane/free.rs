@@ -7,7 +7,7 @@
 use super::worker::Worker;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// See the module.
 pub(super) struct Free<E> {
@@ -26,7 +26,30 @@ struct List<E> {
 
 struct Idle<E> {
     worker: Worker<E>,
-    since: Instant,
+    /// It came back before the keeper looked last, and was not leased since.
+    is_unused: bool,
+}
+
+impl<E> List<E> {
+    /// Those that hold an engine or are starting one, the one used last at the end.
+    fn awake(&mut self) -> impl DoubleEndedIterator<Item = &mut Idle<E>> {
+        self.idle.iter_mut().filter(|idle| idle.worker.is_ready())
+    }
+
+    fn has_spare(&mut self) -> bool {
+        self.awake().nth(1).is_some()
+    }
+
+    /// Gives back the engines that were not used since the last time, but for the one used last.
+    fn give_back_unused(&mut self) {
+        for idle in self.awake().rev().skip(1) {
+            // One that still starts has something to do, and is looked at again the next time.
+            if idle.is_unused {
+                idle.worker.sleep();
+            }
+            idle.is_unused = true;
+        }
+    }
 }
 
 impl<E: 'static> Free<E> {
@@ -35,20 +58,20 @@ impl<E: 'static> Free<E> {
         Arc::new(Self::of(workers, false))
     }
 
-    /// Engines that nobody has used for `idle` are given back, but for one that stays ready. `workers`: those asleep first.
+    /// Engines that nobody has used for `idle`, up to twice that, are given back, but for one that stays ready. `workers`: those
+    /// asleep first.
     pub(super) fn elastic(name: &str, workers: Vec<Worker<E>>, idle: Duration) -> Arc<Self> {
         let free = Arc::new(Self::of(workers, true));
         let kept = free.clone();
         let keeper = thread::Builder::new().name(format!("{name}-keeper"));
-        keeper.spawn(move || kept.give_back_idle(idle)).expect("the system gives a thread");
+        keeper.spawn(move || kept.keep(idle)).expect("the system gives a thread");
         free
     }
 }
 
 impl<E> Free<E> {
     fn of(workers: Vec<Worker<E>>, is_elastic: bool) -> Self {
-        let since = Instant::now();
-        let idle = workers.into_iter().map(|worker| Idle { worker, since }).collect();
+        let idle = workers.into_iter().map(|worker| Idle { worker, is_unused: false }).collect();
         Self { list: Mutex::new(List { idle, is_closed: false }), changed: Condvar::new(), is_elastic }
     }
 
@@ -62,7 +85,7 @@ impl<E> Free<E> {
             && let Some(next) = list.idle.last_mut()
             && next.worker.is_asleep
         {
-            next.since = Instant::now();
+            next.is_unused = false;
             next.worker.wake();
         }
         worker
@@ -71,14 +94,14 @@ impl<E> Free<E> {
     pub(super) fn put(&self, worker: Worker<E>) {
         let mut list = self.lock();
         let at = if worker.has_failed() { 0 } else { list.idle.len() };
-        list.idle.insert(at, Idle { worker, since: Instant::now() });
+        list.idle.insert(at, Idle { worker, is_unused: false });
         self.changed.notify_one();
     }
 
     /// Free replicas that hold an engine, or are starting one.
     #[cfg(test)]
     pub(super) fn awake(&self) -> usize {
-        self.lock().idle.iter().filter(|idle| idle.worker.is_ready()).count()
+        self.lock().awake().count()
     }
 
     /// The pool has ended.
@@ -87,27 +110,15 @@ impl<E> Free<E> {
         self.changed.notify_one();
     }
 
-    /// The keeper: until the pool ends.
-    fn give_back_idle(&self, after: Duration) {
+    /// The keeper: until the pool ends. It wakes once in `period` while there is an engine to spare.
+    fn keep(&self, period: Duration) {
         let mut list = self.lock();
         while !list.is_closed {
-            let now = Instant::now();
-            let mut awake = list.idle.iter_mut().filter(|idle| idle.worker.is_ready());
-            let longest = awake.next().filter(|_| awake.next().is_some());
-            list = match longest.map(|idle| (idle.since + after, idle)) {
-                Some((due, idle)) if due <= now => {
-                    // One that still starts is looked at again later.
-                    if !idle.worker.sleep() {
-                        idle.since = now;
-                    }
-                    list
-                }
-                Some((due, _)) => self
-                    .changed
-                    .wait_timeout(list, due - now)
-                    .map_or_else(|poisoned| poisoned.into_inner().0, |woken| woken.0),
-                None => self.changed.wait(list).unwrap_or_else(PoisonError::into_inner),
-            };
+            let spare = self.changed.wait_while(list, |list| !list.is_closed && !list.has_spare());
+            let spare = spare.unwrap_or_else(PoisonError::into_inner);
+            let waited = self.changed.wait_timeout_while(spare, period, |list| !list.is_closed);
+            list = waited.unwrap_or_else(PoisonError::into_inner).0;
+            list.give_back_unused();
         }
     }
 

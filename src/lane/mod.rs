@@ -98,7 +98,7 @@ impl<E: 'static> Pool<E> {
     }
 
     /// A pool that grows with its use: one engine is made before this returns, and another each time the last one that is
-    /// ready is leased, `max_replicas` in all, one after the other. An engine that was not used for `idle` is given back, but
+    /// ready is leased, `max_replicas` in all, one after the other. An engine that was not used for `idle`, up to twice that, is given back, but
     /// for one, which stays ready. Blocks until the first is made; a lease waits for its own to be made.
     pub fn start_elastic<X, F>(
         name: &str,
