@@ -170,7 +170,7 @@ impl<E, X: Display, F: Fn() -> Result<E, X>> Thread<'_, E, F> {
                     // The old one goes first: two at once may not fit into a device's memory.
                     self.drop_engine();
                     self.is_restart = true;
-                    // A failure is logged; whoever comes next has another try.
+                    // A failure is logged; the next lease tries again.
                     drop(self.start());
                     drop(ticket);
                 }

@@ -2,7 +2,7 @@
 //!
 //! The remote engines of `stt` and `tts` stand on it. It knows no stage: failures are words, which a stage puts into its
 //! own error. It never logs a key or a body, never follows a redirect, and never retries by itself. [`Body`] bounds what is
-//! read of an answer, [`Fault`] says what clients are told of a failure; both serve the other remote stages too.
+//! read of an answer, [`Fault`] is what clients get to know of a failure; both serve the other remote stages too.
 
 mod body;
 mod fault;

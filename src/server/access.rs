@@ -1,6 +1,6 @@
 //! The keys that are valid now, and who must go when they change.
 //!
-//! [`super::auth`] asks for every request. A reload (SIGHUP) replaces the keys as a whole; whoever holds a token of
+//! [`super::auth`] asks for every request. A reload (SIGHUP) replaces the keys as a whole; a holder of a token of
 //! [`Access::lease`] for a key that is gone finds it cancelled. It spawns nothing and closes nothing by itself.
 
 use super::keys::Keys;

@@ -115,7 +115,7 @@ impl Drop for Intake {
 impl AsyncRead for Intake {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, to: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
         if self.inflow.is_starved() {
-            // Whoever raises the limit polls again.
+            // The task that raises the limit polls again.
             return Poll::Pending;
         }
         let before = to.filled().len();

@@ -158,7 +158,7 @@ impl Journal {
     }
 
     /// All that changes from now on, and what has changed since the number `after` that `viewer` may see, in order. The
-    /// listener is told of at most as many old changes as may wait for it; how many were left out is the second value.
+    /// listener gets at most as many old changes as may wait for it; how many were left out is the second value.
     pub fn listen(&self, viewer: Viewer, after: Option<u64>) -> (Vec<Entry>, u64, Listening) {
         let ring = self.ring.lock().expect("no panic while locked");
         let listening = Listening { news: self.news.subscribe(), viewer };

@@ -22,7 +22,7 @@ impl Json {
         self.0.len()
     }
 
-    /// The tree, made anew.
+    /// The tree, parsed again.
     pub fn value(&self) -> Value {
         serde_json::from_str(&self.0).unwrap_or(Value::Null)
     }

@@ -155,7 +155,7 @@ pub fn parse_with(text: &str, unknown: UnknownFields) -> Result<Incoming, WireEr
     Ok(Incoming { event_id: event_id?, event })
 }
 
-/// Refuses a message that would take too much memory as a tree, for whoever makes one of it before it is parsed. What is wrong
+/// Refuses a message that would take too much memory as a tree, for callers that build one before it is parsed. What is wrong
 /// with it otherwise is left to [`parse_with`].
 pub(super) fn check_weight(text: &str) -> Result<(), WireError> {
     let mut head = Head::default();

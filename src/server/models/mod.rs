@@ -24,7 +24,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What somebody who does not run the hub is told of a failure: paths, addresses and settings are the operator's.
+/// What callers without admin rights get to know of a failure: paths, addresses and settings are the operator's.
 const IN_THE_LOG: &str = "It failed; the operator's log has the details.";
 
 /// `GET /api/models`: what serves each stage, what would be better, and all models.

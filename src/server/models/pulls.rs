@@ -50,7 +50,7 @@ impl State {
         matches!(self, Self::Done { .. } | Self::Failed { .. })
     }
 
-    /// As it is shown: why a pull failed is for whoever runs the hub.
+    /// As it is shown: why a pull failed is for admins.
     pub(super) fn shown(&self, may_change: bool) -> Self {
         match self {
             Self::Failed { .. } if !may_change => Self::Failed { message: super::IN_THE_LOG.into() },

@@ -51,7 +51,7 @@ export class Conversation {
   #wantsMicrophone = false;
   /** Typed and not yet sent, because the connection is being made. */
   #pending: { id: string; text: string }[] = [];
-  /** Sent, and not yet in the hub's conversation: a new session is told of them again. */
+  /** Sent, and not yet in the hub's conversation: a new session gets them again. */
   #unconfirmed: { id: string; text: string }[] = [];
   /** Where in the microphone's stream the user's latest turn was, in ms of this connection. */
   #utterance: Utterance | null = null;
