@@ -1,4 +1,4 @@
-//! The `earshot` engine: a small network in pure Rust behind a noise floor; about 8 us a window of 16 ms, 11 KiB a stream.
+//! The `earshot` engine: a small network in pure Rust behind a noise floor; about 6 us a window of 16 ms, 12 KiB a stream.
 //!
 //! By itself the network takes loud steady noise for speech, so that turns end late or not at all. Its probability is
 //! weighed by how far the window rises above the room ([`NoiseFloor`]).

@@ -4,7 +4,7 @@
 //! weighs its own, so that a turn ends in time. The floor of a band is the least power of the last two seconds, in which
 //! every speaker pauses (minimum statistics: Martin, 2001). A voice concentrates its power in a few bands and stands out
 //! there long before the whole signal gets louder. Music and other voices change too much to be told by this.
-//! Decides nothing; a window costs about 3 us.
+//! Decides nothing; a window costs about a microsecond.
 
 use realfft::num_complex::Complex;
 use realfft::{RealFftPlanner, RealToComplex};
@@ -32,7 +32,7 @@ static FFT: LazyLock<Arc<dyn RealToComplex<f32>>> = LazyLock::new(|| RealFftPlan
 static HANN: LazyLock<[f32; WINDOW]> =
     LazyLock::new(|| std::array::from_fn(|i| 0.5 - 0.5 * (std::f32::consts::TAU * i as f32 / WINDOW as f32).cos()));
 
-/// The noise floor of one microphone. About 3 KiB.
+/// The noise floor of one microphone. About 4 KiB.
 pub(super) struct NoiseFloor {
     input: Vec<f32>,
     spectrum: Vec<Complex<f32>>,
