@@ -95,7 +95,7 @@ test: lint test-rust test-web test-browser test-clients test-alerts
 
 test-deps: deps
 	@.ci/deps test
-	@$(MAKE) --no-print-directory onnxruntime
+	@$(MAKE) --no-print-directory onnxruntime silero
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 
 lint: test-deps web
