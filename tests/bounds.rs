@@ -409,3 +409,25 @@ async fn uploads_that_trickle_keep_no_place_and_end() {
         assert!(answer.starts_with("HTTP/1.1 408") && answer.contains("came too slowly"), "{answer}");
     }
 }
+
+#[tokio::test]
+async fn frames_before_the_answer_to_the_upgrade_are_refused() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let hub = hub("one", "Two.").await;
+    let upgrade = format!(
+        "GET /v1/realtime?model=x HTTP/1.1\r\nhost: {}\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n",
+        hub.address
+    );
+    let ask = async |more: &[u8]| {
+        let mut stream = tokio::net::TcpStream::connect(hub.address).await.expect("it listens");
+        stream.write_all(&[upgrade.as_bytes(), more].concat()).await.expect("sent");
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.expect("it answers");
+        String::from_utf8_lossy(&status).into_owned()
+    };
+    assert_eq!(ask(b"").await, "HTTP/1.1 101");
+    // The head of a large frame: where its payload began would not be known.
+    assert_eq!(ask(&[0x82, 0xff, 0, 0, 0, 0, 0, 0xf0, 0, 0, 0, 0, 0, 0]).await, "HTTP/1.1 400");
+    assert_eq!(ask(b"\r\n\r\n").await, "HTTP/1.1 400");
+}

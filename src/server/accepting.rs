@@ -13,6 +13,7 @@ use super::watched::{Released, Watched};
 use arc_swap::ArcSwap;
 use axum::Router;
 use axum::body::{Body, Bytes};
+use axum::http::StatusCode;
 use axum::serve::Listener;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::server::conn::http1;
@@ -187,6 +188,9 @@ where
             // Refused before all of it was read, a client may be sending still, and is to see the answer.
             let is_error = answer.as_ref().is_ok_and(|answer| answer.status().as_u16() >= 400);
             inflow.set_lingers(has_body && is_error);
+            if answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::SWITCHING_PROTOCOLS) {
+                inflow.expect_requests();
+            }
             answer.map(|response| response.map(|body| Answer { body, _answering: answering }))
         }
     });

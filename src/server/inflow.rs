@@ -6,6 +6,7 @@
 //! for, the connection comes back here and [`Inflow::linger`] reads on for a while: closed with bytes unread, it would be reset,
 //! and the answer lost.
 
+use super::fragments::Fragments;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,12 +26,16 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// What one connection has sent, and how much more it may.
+/// What one connection has sent, how much more it may, and whether it is WebSocket frames.
 pub(super) struct Inflow {
     /// Bytes taken from the connection.
     taken: AtomicU64,
     /// No more are taken once there are so many; one read may go beyond it.
     limit: AtomicU64,
+    /// Of what has come since the last answer, a request's head is all.
+    is_a_head: AtomicBool,
+    /// What comes now are a WebSocket's frames.
+    is_framed: AtomicBool,
     /// Whether the connection is to come back when its protocol has ended.
     lingers: AtomicBool,
     returned: Mutex<Option<Box<dyn Stream>>>,
@@ -41,6 +46,8 @@ impl Inflow {
         Arc::new(Self {
             taken: AtomicU64::new(0),
             limit: AtomicU64::new(u64::MAX),
+            is_a_head: AtomicBool::new(false),
+            is_framed: AtomicBool::new(false),
             lingers: AtomicBool::new(false),
             returned: Mutex::new(None),
         })
@@ -54,6 +61,19 @@ impl Inflow {
     /// Takes no more beyond this count. Who raises the limit polls the connection again.
     pub(super) fn allow(&self, limit: u64) {
         self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// What comes behind the request's head are frames, read through [`Fragments`]. `false` where more than the head has come
+    /// already: then it is not known where the frames begin, and the upgrade must be refused.
+    pub(super) fn expect_frames(&self) -> bool {
+        let is_a_head = self.is_a_head.load(Ordering::Acquire);
+        self.is_framed.store(is_a_head, Ordering::Release);
+        is_a_head
+    }
+
+    /// The request was no upgrade after all.
+    pub(super) fn expect_requests(&self) {
+        self.is_framed.store(false, Ordering::Release);
     }
 
     /// Whether nothing more is taken.
@@ -92,11 +112,39 @@ pub(super) struct Intake {
     /// There until it is dropped.
     stream: Option<Box<dyn Stream>>,
     inflow: Arc<Inflow>,
+    head: HeadEnd,
+    fragments: Fragments,
+}
+
+/// Where the head of a request ends in what has come since the last answer.
+#[derive(Default)]
+struct HeadEnd {
+    last: [u8; 3],
+    has_ended: bool,
+    has_more: bool,
+}
+
+impl HeadEnd {
+    fn take(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if self.has_ended {
+                self.has_more = true;
+                return;
+            }
+            self.last = [self.last[1], self.last[2], *byte];
+            self.has_ended = self.last == *b"\n\r\n" || self.last[1..] == *b"\n\n";
+        }
+    }
+
+    fn is_all(&self) -> bool {
+        self.has_ended && !self.has_more
+    }
 }
 
 impl Intake {
     pub(super) fn new(stream: impl Stream + 'static, inflow: Arc<Inflow>) -> Self {
-        Self { stream: Some(Box::new(stream)), inflow }
+        let (head, fragments) = (HeadEnd::default(), Fragments::new());
+        Self { stream: Some(Box::new(stream)), inflow, head, fragments }
     }
 
     fn stream(&mut self) -> Pin<&mut dyn Stream> {
@@ -118,15 +166,25 @@ impl AsyncRead for Intake {
             // The task that raises the limit polls again.
             return Poll::Pending;
         }
+        let this = &mut *self;
+        let stream = Pin::new(this.stream.as_mut().expect("there until it is dropped").as_mut());
+        let taken = &this.inflow.taken;
+        if this.inflow.is_framed.load(Ordering::Acquire) {
+            return this.fragments.poll_read(cx, stream, to, |n| _ = taken.fetch_add(n, Ordering::Relaxed));
+        }
         let before = to.filled().len();
-        let read = self.stream().poll_read(cx, to);
-        self.inflow.taken.fetch_add((to.filled().len() - before) as u64, Ordering::Relaxed);
+        let read = stream.poll_read(cx, to);
+        let come = &to.filled()[before..];
+        taken.fetch_add(come.len() as u64, Ordering::Relaxed);
+        this.head.take(come);
+        this.inflow.is_a_head.store(this.head.is_all(), Ordering::Release);
         read
     }
 }
 
 impl AsyncWrite for Intake {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        self.head = HeadEnd::default();
         self.stream().poll_write(cx, bytes)
     }
 
@@ -143,6 +201,7 @@ impl AsyncWrite for Intake {
         cx: &mut Context<'_>,
         parts: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
+        self.head = HeadEnd::default();
         self.stream().poll_write_vectored(cx, parts)
     }
 

@@ -13,6 +13,7 @@ mod assets;
 mod attempts;
 mod auth;
 mod client;
+mod fragments;
 mod gpu;
 mod guard;
 mod health;

@@ -47,6 +47,10 @@ pub(super) async fn upgrade(
     headers: HeaderMap,
     ws: WebSocketUpgrade,
 ) -> Response {
+    if !inflow.expect_frames() {
+        let message = "Nothing may be sent behind the request for the WebSocket before its answer has come.";
+        return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
+    }
     // In the address it may end up in somebody's log.
     let ticket = resume::ticket(&headers).or_else(|| {
         let key = params.resume.as_deref().filter(|key| *key != resume::OPT_IN)?;
