@@ -5,7 +5,7 @@
 //! when the transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
 
 use super::hearing::Feed;
-use super::microphone::Microphone;
+use super::microphone::{Microphone, give_back};
 use super::record::{Tape, Taped};
 use super::turns::Turns;
 use super::utterance::Utterance;
@@ -133,6 +133,8 @@ impl Ingress {
             let (n, ()) = self.microphone.push(|waiting| ears.resampler.process(&samples, waiting));
             self.lag += samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz()) - n as f64;
         }
+        samples.clear();
+        give_back(&mut samples);
         self.scratch = samples;
         decoded
     }

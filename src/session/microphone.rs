@@ -143,10 +143,32 @@ impl Microphone {
     fn forget_taken(&mut self) {
         self.raw.drain(..self.n_raw_taken);
         self.n_raw_taken = 0;
-        // A long message may have blown it up.
-        if self.raw.is_empty() && self.raw.capacity() > 64 * 1024 {
-            self.raw.shrink_to(4 * 1024);
-        }
+        give_back(&mut self.raw);
+    }
+}
+
+/// Samples that a buffer may keep room for: 2 s at 24 kHz. A message of the client's may hold minutes.
+const KEPT_SAMPLES: usize = 48_000;
+
+/// Gives back what a long message has made a buffer grow to.
+pub(super) fn give_back(samples: &mut Vec<i16>) {
+    if samples.capacity() > KEPT_SAMPLES && samples.len() < KEPT_SAMPLES {
+        samples.shrink_to(KEPT_SAMPLES);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_leaves_no_large_buffer_behind() {
+        let mut microphone = Microphone::default();
+        // No whole number of windows: some samples stay.
+        microphone.push(|raw| raw.resize(100 * KEPT_SAMPLES + 7, 0));
+        while microphone.window(256).is_some() {}
+        let buffers = [&microphone.raw, &microphone.left, &microphone.words];
+        assert!(buffers.iter().all(|buffer| buffer.capacity() <= KEPT_SAMPLES), "{:?}", buffers.map(Vec::capacity));
     }
 }
 
