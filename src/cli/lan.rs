@@ -72,8 +72,9 @@ fn is_of_name(byte: u8) -> bool {
 /// The address as a QR code for a terminal with a dark ground; `None` for one that is too long.
 pub(super) fn code(url: &str) -> Option<String> {
     let code = QrCode::with_error_correction_level(url, EcLevel::L).ok()?;
-    let light = Dense1x2::Light;
-    Some(code.render::<Dense1x2>().dark_color(Dense1x2::Dark).light_color(light).quiet_zone(true).build())
+    // Letters are light on that ground: they draw the code's light modules.
+    let (dark, light) = (Dense1x2::Light, Dense1x2::Dark);
+    Some(code.render::<Dense1x2>().dark_color(dark).light_color(light).quiet_zone(true).build())
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ mod tests {
     /// A client's stream that comes in pieces of these lengths, again and again.
     struct Pieces<'a> {
         data: &'a [u8],
-        lengths: std::iter::Cycle<std::vec::IntoIter<usize>>,
+        lengths: std::iter::Cycle<std::iter::Copied<std::slice::Iter<'a, usize>>>,
     }
 
     impl AsyncRead for Pieces<'_> {
@@ -237,7 +237,7 @@ mod tests {
     /// What comes out of `data`, read in pieces of `lengths` into a buffer of `room` bytes.
     fn through(data: &[u8], lengths: &[usize], room: usize) -> Vec<u8> {
         let (mut fragments, mut out, mut n_read) = (Fragments::new(), Vec::new(), 0);
-        let mut pieces = Pieces { data, lengths: lengths.to_vec().into_iter().cycle() };
+        let mut pieces = Pieces { data, lengths: lengths.iter().copied().cycle() };
         futures_executor::block_on(async {
             loop {
                 let mut buffer = vec![0; room];

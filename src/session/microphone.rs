@@ -160,21 +160,6 @@ pub(super) fn give_back(samples: &mut Vec<i16>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_long_message_leaves_no_large_buffer_behind() {
-        let mut microphone = Microphone::default();
-        // No whole number of windows: some samples stay.
-        microphone.push(|raw| raw.resize(100 * KEPT_SAMPLES + 7, 0));
-        while microphone.window(256).is_some() {}
-        let buffers = [&microphone.raw, &microphone.left, &microphone.words];
-        assert!(buffers.iter().all(|buffer| buffer.capacity() <= KEPT_SAMPLES), "{:?}", buffers.map(Vec::capacity));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
     use crate::tts::flite::Flite;
     use crate::tts::{SpeechRequest, TtsEngine};
     use crate::units::SampleRate;
@@ -290,5 +275,15 @@ mod tests {
             prop_assert_eq!(out.len(), n_in);
             prop_assert_eq!(microphone.guard.position(), Samples(n_in as u64));
         }
+    }
+
+    #[test]
+    fn a_long_message_leaves_no_large_buffer_behind() {
+        let mut microphone = Microphone::default();
+        // No whole number of windows: some samples stay.
+        microphone.push(|raw| raw.resize(100 * KEPT_SAMPLES + 7, 0));
+        while microphone.window(256).is_some() {}
+        let buffers = [&microphone.raw, &microphone.left, &microphone.words];
+        assert!(buffers.iter().all(|buffer| buffer.capacity() <= KEPT_SAMPLES), "{:?}", buffers.map(Vec::capacity));
     }
 }
