@@ -44,7 +44,8 @@ class Hub:
     def _read(self):
         for line in self.process.stdout:
             self.lines.append(line)
-            if self.url is None and (found := re.search(r"listening on (https?://[\d.]+:\d+)", line)):
+            # The line that comes when it is ready; the log says where it listens before that.
+            if self.url is None and (found := re.search(r"is listening on (https?://[\d.]+:\d+)", line)):
                 self.url = found[1]
                 self.listening.set()
         self.listening.set()
