@@ -1,10 +1,10 @@
-//! Who runs the hub, and so may change what it is made of: whoever has an admin key or, where there are no such keys and
-//! `server.local_admin` allows it, somebody at this machine. A request that any sign shows to have come through a proxy is
-//! nobody's at this machine. A proxy on this machine that leaves no sign, and names the hub by a loopback address, cannot be
-//! told from such a caller: behind one there should be admin keys, or `server.local_admin = false`.
+//! Which callers are the hub's operators, who may change its models: those with an admin key or, where there are no such keys
+//! and `server.local_admin` allows it, callers on this machine. A request with any sign of a proxy does not count as local. A
+//! proxy on this machine that leaves no sign, and names the hub by a loopback address, cannot be distinguished from a local
+//! caller: behind one there should be admin keys, or `server.local_admin = false`.
 //!
 //! `/api/models` asks before it pulls or removes a model. It stands behind [`super::auth`] and [`super::guard`]: where keys
-//! are on, whoever gets here has one already, and a foreign page does not get here at all.
+//! are on, every caller that gets here has one already, and a foreign page does not get here at all.
 
 use super::app::App;
 use super::auth::credentials_of;
@@ -61,9 +61,9 @@ impl FromRequestParts<Arc<App>> for Admin {
             return Ok(Self);
         }
         let message = if app.access.keys().have_admin() || !app.config.local_admin {
-            "Only whoever runs the hub may do this: with a key of those in the variable that server.admin_keys_env names."
+            "Only the hub's operator may do this: with a key of those in the variable that server.admin_keys_env names."
         } else {
-            "Only whoever runs the hub may do this: from its own machine (http://127.0.0.1) and not through a proxy, or with \
+            "Only the hub's operator may do this: from its own machine (http://127.0.0.1) and not through a proxy, or with \
              a key of those in the variable that server.admin_keys_env names."
         };
         if let Some(client) = parts.extensions.get::<Client>() {
