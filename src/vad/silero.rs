@@ -168,7 +168,7 @@ impl Stream {
     }
 
     /// Forgets what the network has heard but for the last windows.
-    fn begin_anew(&mut self) -> Result<(), OnnxError> {
+    fn restart(&mut self) -> Result<(), OnnxError> {
         self.n_quiet = 0;
         self.state.fill(0.0);
         self.input.fill(0.0);
@@ -186,7 +186,7 @@ impl Stream {
             return Ok(sound.probability);
         }
         if !was_asked {
-            self.begin_anew()?;
+            self.restart()?;
         }
         let probability = self.ask(window)?;
         self.n_quiet = if probability < QUIET { self.n_quiet + 1 } else { 0 };
@@ -198,7 +198,7 @@ impl Stream {
             self.recent.drain(..WINDOW);
         }
         self.recent.extend_from_slice(window);
-        if self.n_quiet >= RESET_AFTER { self.begin_anew() } else { Ok(()) }
+        if self.n_quiet >= RESET_AFTER { self.restart() } else { Ok(()) }
     }
 
     /// Forgets the state, and says so in the log once for all failures in a row.

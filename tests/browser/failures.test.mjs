@@ -105,6 +105,7 @@ test('a hub that is killed: nothing untrue is said, what is typed meanwhile is k
   assert.match(await page.innerText('#notice .pill'), /connect again/i);
   await hub.start();
   await until(page, 'an answer to what was typed meanwhile', (seen) => seen.link === 'live' && answers(seen).length === 2);
+  assert.match(await page.innerText('#notice'), /new session has begun/i);
   assert.equal(await page.locator('.user .tag').count(), 0);
   assert.equal((await hooks(page)).captions.filter((caption) => caption.role === 'user').length, 2);
   await close();

@@ -58,6 +58,8 @@ export class Conversation {
   #attempt = 0;
   #resumption = new Resumption();
   #wasLive = false;
+  /** The hub has let the old session go: the user is told when a new one has begun. */
+  #replacesSession = false;
   #retryTimer = 0;
   #lookTimer = 0;
   /** Counts starts and stops: what was awaited under an older number is not wanted any more. */
@@ -104,6 +106,7 @@ export class Conversation {
     clearTimeout(this.#retryTimer);
     this.#wantsMicrophone = false;
     this.#wasLive = false;
+    this.#replacesSession = false;
     this.#pending = [];
     this.#disconnect();
     this.#closeMicrophone();
@@ -314,6 +317,8 @@ export class Conversation {
     this.#attempt = 0;
     this.#wasLive = true;
     this.#store.dispatch({ kind: 'link', link: 'live' });
+    if (this.#replacesSession) this.#notice(plain.sessionGone);
+    this.#replacesSession = false;
     this.#sendPending();
     // The button may have been pressed while a typed conversation was being connected.
     if (this.#wantsMicrophone && !this.#user) void this.#openMicrophone(this.#epoch);
@@ -396,8 +401,8 @@ export class Conversation {
   /** The hub answers and has no such session: a new one begins with what was said. */
   async #startOver(epoch: number): Promise<void> {
     this.#store.dispatch({ kind: 'link', link: 'waiting' });
+    this.#replacesSession = true;
     await this.#connect(epoch);
-    if (epoch === this.#epoch) this.#notice(plain.sessionGone);
   }
 
   #keyNeeded(): void {
