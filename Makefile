@@ -5,12 +5,13 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts bench bench-peers fuzz onnxruntime onnxruntime-gpu true-size silero clean
+.PHONY: help run build deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts docs bench bench-peers fuzz onnxruntime onnxruntime-gpu true-size silero clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
 	@echo 'make build   the web page and the binary: target/release/antiphon'
 	@echo 'make test    install what tests need, run all of them'
+	@echo 'make docs    the manual as a book: target/book/index.html'
 	@echo 'make bench   measure, and print the numbers'
 	@echo 'make bench-peers   the same work by this hub and by a pipecat bot, side by side (needs the rig: RIG=folder)'
 	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
@@ -99,6 +100,7 @@ test-deps: deps
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 
 lint: test-deps web
+	.ci/check-links
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 
@@ -133,6 +135,13 @@ test-clients: test-browser .venv/.installed tests/clients/npm/node_modules/.inst
 test-alerts: test-deps
 	.ci/promtool check config configs/prometheus/prometheus.yml
 	.ci/promtool test rules configs/prometheus/alerts_test.yml
+
+# The manual. Its pages are read without it, too.
+MDBOOK := 0.5.4
+
+docs:
+	@mdbook --version >/dev/null 2>&1 || cargo install --locked mdbook@$(MDBOOK)
+	mdbook build docs
 
 # Fuzzing, on the stable compiler: RUSTC_BOOTSTRAP unlocks the sanitizer. What it learns is kept in fuzz/corpus, what it
 # finds in fuzz/artifacts; a finding becomes a named test. A session's metrics are freed late by their library, which

@@ -217,12 +217,3 @@ fn a_missing_file_is_named() {
     assert_eq!(error.to_string(), "nowhere/my.toml: cannot be read");
     assert!(std::error::Error::source(&error).is_some());
 }
-
-#[test]
-fn the_readme_lists_every_key_in_its_section() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).expect("README.md");
-    for key in KEYS {
-        let row = readme.lines().find(|line| line.starts_with(&format!("| `[{}]` |", key.section)));
-        assert!(row.is_some_and(|row| row.contains(&format!("`{}`", key.name))), "{}.{}", key.section, key.name);
-    }
-}

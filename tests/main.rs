@@ -5,6 +5,7 @@ mod bounds;
 mod cli;
 mod configs;
 mod dialog;
+mod docs;
 mod echo;
 mod edge;
 mod endpointing;

@@ -10,12 +10,14 @@ mod bench_hub;
 mod bench_peers;
 mod bench_stage;
 mod bench_voice;
+mod completions;
 mod config;
 mod corpus;
 mod error;
 mod files;
 mod lan;
 pub mod logging;
+mod man;
 mod models;
 mod print;
 mod replay;
@@ -97,6 +99,10 @@ pub enum Command {
     /// Check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
+    /// Print the completions of a shell
+    Completions(completions::CompletionsArgs),
+    /// Print the man page, or write those of all commands
+    Man(man::ManArgs),
 }
 
 /// Where settings come from, for every command that has engines.
@@ -138,6 +144,8 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Corpus(args) => corpus::run(args).await,
         Command::Models(command) => models::run(command).await,
         Command::Config(command) => config::run(&command),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
     }
 }
 

@@ -84,7 +84,7 @@ pub enum RegistryError {
     /// No connection.
     #[error(
         "{host} cannot be reached: is this machine online? A proxy is set by models.proxy or HTTPS_PROXY, a mirror by \
-         models.mirror; files can also be copied by hand, see models/README.md"
+         models.mirror; files can also be copied by hand, see docs/guide/models.md"
     )]
     Unreachable {
         /// The host.

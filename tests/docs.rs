@@ -1,0 +1,170 @@
+//! The reference pages say what the program does: settings, metrics, commands and options.
+//!
+//! `docs/reference/settings.md` is generated from `configs/default.toml`, whose comments are the documentation:
+//! `UPDATE_EXPECT=1 cargo nextest run the_settings_page` writes it. `.ci/check-links` checks links and sizes.
+
+use crate::hub::hub;
+use antiphon::cli::Cli;
+use antiphon::config::{DEFAULT_TOML, KEYS, Rule};
+use clap::{Command, CommandFactory};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const SETTINGS_HEAD: &str = "\
+<!-- Generated from configs/default.toml by tests/docs.rs: UPDATE_EXPECT=1 cargo nextest run the_settings_page -->
+
+# Settings
+
+";
+
+const SETTINGS_TAIL: &str = "
+Later sources override earlier ones: the built-in defaults, the file given by `--config`, the environment, options.
+`antiphon config default` prints the file that this page is generated from.
+";
+
+fn path(page: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference").join(page)
+}
+
+fn read(page: &str) -> String {
+    fs::read_to_string(path(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
+}
+
+/// A comment as Markdown: what would be taken for markup is escaped, outside of code.
+fn prose(comment: &[&str]) -> String {
+    let text = comment.join("\n");
+    let parts = text.split('`').enumerate().map(|(n, part)| match n % 2 {
+        0 => part.replace('<', "\\<").replace('*', "\\*").replace('_', "\\_"),
+        _ => part.to_owned(),
+    });
+    parts.collect::<Vec<_>>().join("`")
+}
+
+/// The page: a heading for each section and key, below it what the comments above them say.
+fn settings() -> String {
+    let (mut page, mut section, mut comment) = (SETTINGS_HEAD.to_owned(), String::new(), Vec::new());
+    for line in DEFAULT_TOML.lines().chain([""]) {
+        if let Some(text) = line.strip_prefix("# ") {
+            comment.push(text);
+        } else if let Some(name) = line.strip_prefix('[') {
+            section = name.trim_end_matches(']').to_owned();
+            page += &format!("\n## \\[{section}\\]\n");
+            if !comment.is_empty() {
+                page += &format!("\n{}\n", prose(&comment));
+            }
+            comment.clear();
+        } else if let Some((key, default)) = line.split_once(" = ") {
+            page += &format!("\n### `{section}.{key}`\n\n{}\n", prose(&comment));
+            page += &format!("\n- Default: `{default}`{}\n", values(&section, key));
+            page += &format!("- Environment: `ANTIPHON_{}__{}`\n", section.to_uppercase(), key.to_uppercase());
+            comment.clear();
+        } else if !comment.is_empty() {
+            // What stands by itself: of the file, or of the section that has begun.
+            let (before, after) = if section.is_empty() { ("", SETTINGS_TAIL) } else { ("\n", "") };
+            page += &format!("{before}{}\n{after}", prose(&comment));
+            comment.clear();
+        }
+    }
+    page
+}
+
+/// The words that a key may hold, where only some are right.
+fn values(section: &str, key: &str) -> String {
+    let found = KEYS.iter().find(|one| one.section == section && one.name == key);
+    match found.unwrap_or_else(|| panic!("{section}.{key} has no rule")).rule {
+        Rule::OneOf(words) => {
+            format!("; one of {}", words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "))
+        }
+        _ => String::new(),
+    }
+}
+
+#[test]
+fn the_settings_page_is_what_default_toml_says() {
+    let (path, expect) = (path("settings.md"), settings());
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        fs::write(&path, &expect).expect("written");
+    }
+    let page = fs::read_to_string(&path).unwrap_or_default();
+    let other = page.lines().zip(expect.lines()).find(|(is, should)| is != should);
+    assert!(page == expect, "{} is old ({other:?}); run this test with UPDATE_EXPECT=1", path.display());
+    for key in KEYS {
+        let heading = format!("\n### `{}.{}`\n", key.section, key.name);
+        assert_eq!(page.matches(&heading).count(), 1, "{heading}");
+    }
+}
+
+/// The names that stand in backticks in a page's first columns.
+fn names_in(page: &str) -> Vec<String> {
+    let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn the_metrics_page_names_what_the_hub_exports() {
+    let hub = hub("Hello.", "Hi.").await;
+    // An error's series begins with its first error.
+    let mut socket = hub.connect("").await;
+    socket.send(json!({"type": "no.such.event"})).await;
+    socket.until("error").await;
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let exported = reqwest::Client::new().get(format!("http://{}/metrics", hub.address)).send().await;
+    let exported = exported.expect("an answer").text().await.expect("a body");
+    let exported: Vec<_> = exported.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(exported.len() > 10, "{exported:?}");
+    let named = names_in(&read("metrics.md"));
+    for name in &exported {
+        assert!(named.iter().any(|one| one == name), "docs/reference/metrics.md does not name {name}");
+    }
+    // Those of graphics cards begin where there is one.
+    for name in named.iter().filter(|name| name.starts_with("antiphon_") || name.starts_with("voice_re")) {
+        assert!(exported.contains(&name.as_str()), "docs/reference/metrics.md names {name}, which is not exported");
+    }
+}
+
+/// The text below the heading of a command, to the next heading of another one.
+fn section_of<'a>(page: &'a str, command: &str) -> &'a str {
+    let heading = format!("# `{command}`\n");
+    let from = page.find(&heading).unwrap_or_else(|| panic!("docs/reference/cli.md has no heading `{command}`"));
+    let rest = &page[from + heading.len()..];
+    &rest[..rest.find("\n## ").into_iter().chain(rest.find("\n### ")).min().unwrap_or(rest.len())]
+}
+
+/// What `page` lacks of a command and the commands below it.
+fn lacking(page: &str, command: &Command, name: &str, found: &mut Vec<String>) {
+    let section = section_of(page, name);
+    let options = command.get_arguments().filter(|option| !option.is_global_set());
+    for long in options.filter_map(|option| option.get_long()).filter(|long| *long != "help") {
+        if !section.contains(&format!("`--{long} ")) && !section.contains(&format!("`--{long}`")) {
+            found.push(format!("{name} --{long}"));
+        }
+    }
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set() && below.get_name() != "help") {
+        lacking(page, below, &format!("{name} {}", below.get_name()), found);
+    }
+}
+
+#[test]
+fn the_command_line_page_names_every_command_and_option() {
+    let (page, cli, mut found) = (read("cli.md"), Cli::command(), Vec::new());
+    for option in cli.get_arguments().filter_map(|option| option.get_long()) {
+        assert!(page.contains(&format!("`--{option}`")), "--{option}");
+    }
+    // The benchmarks are a program of their own, with a page of their own.
+    let commands = cli.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "bench");
+    for command in commands {
+        lacking(&page, command, &format!("antiphon {}", command.get_name()), &mut found);
+    }
+    assert!(found.is_empty(), "docs/reference/cli.md does not name {found:?}");
+}
+
+#[test]
+fn a_planted_option_is_missed() {
+    let page = "## `a b`\n\n| `--one FILE` | x |\n\n### `a b c`\n\n`--two`\n";
+    let below = Command::new("c").arg(clap::Arg::new("two").long("two")).arg(clap::Arg::new("one").long("one"));
+    let command = Command::new("b").arg(clap::Arg::new("one").long("one")).subcommand(below);
+    let mut found = Vec::new();
+    lacking(page, &command, "a b", &mut found);
+    assert_eq!(found, ["a b c --one"]);
+}
