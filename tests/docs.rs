@@ -16,11 +16,12 @@ const SETTINGS_HEAD: &str = "\
 
 # Settings
 
+This page is generated from `configs/default.toml`, which `antiphon config default` prints.
+
 ";
 
 const SETTINGS_TAIL: &str = "
 Later sources override earlier ones: the built-in defaults, the file given by `--config`, the environment, options.
-`antiphon config default` prints the file that this page is generated from.
 ";
 
 fn path(page: &str) -> PathBuf {
@@ -35,7 +36,7 @@ fn read(page: &str) -> String {
 fn prose(comment: &[&str]) -> String {
     let text = comment.join("\n");
     let parts = text.split('`').enumerate().map(|(n, part)| match n % 2 {
-        0 => part.replace('<', "\\<").replace('*', "\\*").replace('_', "\\_"),
+        0 => part.replace('<', "\\<").replace('*', "\\*"),
         _ => part.to_owned(),
     });
     parts.collect::<Vec<_>>().join("`")
@@ -167,4 +168,41 @@ fn a_planted_option_is_missed() {
     let mut found = Vec::new();
     lacking(page, &command, "a b", &mut found);
     assert_eq!(found, ["a b c --one"]);
+}
+
+#[test]
+fn planted_faults_of_links_and_pages_are_found() {
+    let root = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| {
+        let file = root.path().join(name);
+        fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+        fs::write(file, text).expect("written");
+    };
+    for page in ["CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "src/ARCHITECTURE.md", "models/README.md"] {
+        write(page, "# A page\n");
+    }
+    write("README.md", "# Antiphon\n\n[a](docs/a.md#one-heading) `[code](x.md)`\n");
+    write("docs/SUMMARY.md", "# Summary\n\n- [A](a.md)\n");
+    write("docs/a.md", "# A\n\n## One `heading`\n\n[it](#one-heading)\n\n```text\n[no](link.md)\n```\n");
+    let check = || {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(".ci/check-links");
+        let output = std::process::Command::new(script).arg(root.path()).output().expect("Python 3 runs it");
+        (output.status.code(), String::from_utf8(output.stderr).expect("text"))
+    };
+    assert_eq!(check(), (Some(0), String::new()));
+    write("docs/a.md", "# A\n\n[gone](gone.md) [no](#heading) [out](../README.md)\n");
+    write("docs/b.md", &format!("# B\n\n{}\n", "long ".repeat(30)));
+    write("README.md", &format!("# Antiphon\n\n{}", "much\n".repeat(2_000)));
+    let (code, said) = check();
+    assert_eq!(code, Some(1));
+    for fault in [
+        "README.md: 10012 bytes, and may have at most 9000",
+        "docs/a.md:3: links to gone.md, which does not exist",
+        "docs/a.md:3: links to #heading: there is no such heading",
+        "docs/a.md:3: links to ../README.md, outside docs/",
+        "docs/b.md:3: 150 columns, and may have at most 120",
+        "docs/b.md: is not in docs/SUMMARY.md",
+    ] {
+        assert!(said.contains(fault), "{fault:?} is not in {said}");
+    }
 }

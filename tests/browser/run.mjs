@@ -11,6 +11,7 @@
 //               (default: QUESTION_WAV, which then must have such an answer)
 // UNTIL_BARGE_IN_S  seconds between the two, default 3
 // PATIENCE_S    longest wait for anything, default 30; more on a very busy machine
+// UPDATE_SCREENSHOTS=1  writes docs/images/page.png, which the README shows
 // CHROMIUM      the browser, default /usr/bin/chromium
 
 import { spawnSync } from 'node:child_process';
@@ -28,7 +29,7 @@ if (!existsSync(join(here, 'node_modules'))) stop(`run "npm ci" in ${here} first
 const [pattern] = process.argv.slice(2);
 const options = ['--test', '--test-reporter=tap', '--test-concurrency=1'];
 if (pattern) options.push(`--test-name-pattern=${pattern}`);
-const files = ['page.test.mjs', 'dashboard.test.mjs', 'models.test.mjs', 'failures.test.mjs'].map((file) => join(here, file));
+const files = ['page.test.mjs', 'screenshot.test.mjs', 'dashboard.test.mjs', 'models.test.mjs', 'failures.test.mjs'].map((file) => join(here, file));
 const { status } = spawnSync(process.execPath, [...options, ...files], { stdio: 'inherit' });
 process.exit(status ?? 1);
 
