@@ -18,14 +18,17 @@ pub struct ManArgs {
 }
 
 pub(super) fn run(args: &ManArgs) -> Result<(), CliError> {
-    let Some(folder) = &args.out else {
-        let mut page = Vec::new();
-        Man::new(Cli::command()).render(&mut page)?;
-        return print::bytes(&page);
-    };
+    let Some(folder) = &args.out else { return print::bytes(&first_page()?) };
     std::fs::create_dir_all(folder)
         .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
         .map_err(|error| CliError::file("written", folder, &error))
+}
+
+/// The page of `antiphon` itself, which names the others.
+fn first_page() -> Result<Vec<u8>, CliError> {
+    let mut page = Vec::new();
+    Man::new(Cli::command().disable_help_subcommand(true)).render(&mut page)?;
+    Ok(page)
 }
 
 #[cfg(test)]
@@ -34,9 +37,7 @@ mod tests {
 
     #[test]
     fn the_first_page_names_the_commands_and_each_has_a_page() {
-        let mut page = Vec::new();
-        Man::new(Cli::command()).render(&mut page).expect("a vector takes all");
-        let page = String::from_utf8(page).expect("text");
+        let page = String::from_utf8(first_page().expect("rendered")).expect("text");
         let folder = tempfile::tempdir().expect("a folder");
         run(&ManArgs { out: Some(folder.path().join("man1")) }).expect("written");
         for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
