@@ -125,6 +125,21 @@ fn what_was_asked_for_goes_to_stdout_alone() {
 }
 
 #[test]
+fn completions_and_man_pages_go_to_stdout() {
+    for (args, expect) in [
+        (&["completions", "bash"][..], "complete -F _antiphon"),
+        (&["completions", "zsh"], "#compdef antiphon"),
+        (&["completions", "fish"], "complete -c antiphon"),
+        (&["man"], ".TH antiphon 1"),
+    ] {
+        let output = antiphon(args, &[], b"");
+        assert!(output.status.success() && output.stderr.is_empty(), "{args:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).contains(expect), "{args:?}: {expect}");
+    }
+    check(&["completions", "tcsh"], &[], 2, "invalid value 'tcsh'");
+}
+
+#[test]
 fn a_bench_whose_page_cannot_be_written_tells_its_figures() {
     let few =
         ["bench", "tts", "-n", "1", "--warm-up", "0", "--text-length", "5", "--json", "--html", "nowhere/page.html"];
