@@ -2,13 +2,13 @@
 //! flood a canary is answered.
 
 use crate::hub::{Hub, Socket, engines};
-use antiphon::client::{self, ConnectOptions, Trust};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
 use antiphon::server::{Keys, Parts, Tls};
-use antiphon::stt::fake::FakeStt;
-use antiphon::telemetry::Metrics;
-use antiphon::tts::fake::FakeTts;
+use antiphon_client::{ConnectOptions, Trust};
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_telemetry::Metrics;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -157,7 +157,7 @@ async fn half_handshakes_keep_nobody_waiting() {
     for _ in 0..3 {
         let url = format!("https://localhost:{}", hub.address.port());
         let options = ConnectOptions { trust: Trust::Anyone, ..ConnectOptions::new(url) };
-        let connected = timeout(AT_ONCE, client::connect(&options)).await.expect("a session is opened");
+        let connected = timeout(AT_ONCE, antiphon_client::connect(&options)).await.expect("a session is opened");
         drop(connected.expect("served"));
     }
 }

@@ -3,16 +3,20 @@
 
 use crate::hub::{Hub, Socket, loud, quiet};
 use crate::speech_api::{TWO, transcribe, wav};
+use antiphon::assembly::{Makes, StageFailure, Stock};
 use antiphon::config::Config;
-use antiphon::engines::{Makes, StageFailure, Stock};
-use antiphon::llm::{Llm, fake::FakeLlm};
-use antiphon::registry::{ModelsConfig, Stage};
 use antiphon::server::{Keys, Parts};
-use antiphon::stt::{Stt, fake::FakeStt};
-use antiphon::telemetry::Metrics;
-use antiphon::tts::{Tts, fake::FakeTts};
-use antiphon::turn::TurnModel;
-use antiphon::vad::{Vad, fake::FakeVad};
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::fakes::vad::FakeVad;
+use antiphon_engine_api::llm::Llm;
+use antiphon_engine_api::stt::Stt;
+use antiphon_engine_api::tts::Tts;
+use antiphon_engine_api::turn::TurnModel;
+use antiphon_engine_api::vad::Vad;
+use antiphon_registry::{ModelsConfig, Stage};
+use antiphon_telemetry::Metrics;
 use axum::Router;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};

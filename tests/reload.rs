@@ -2,11 +2,11 @@
 
 use crate::hub::{Socket, engines};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
 use antiphon::server::{self, Extras, Keys, Parts, Reload, Tls};
-use antiphon::stt::fake::FakeStt;
-use antiphon::telemetry::Metrics;
-use antiphon::tts::fake::FakeTts;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_telemetry::Metrics;
 use reqwest::Certificate;
 use serde_json::{Value, json};
 use std::io::Write;

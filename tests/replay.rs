@@ -2,14 +2,15 @@
 
 use crate::hub::{Hub, Socket, engines, loud, quiet};
 use antiphon::config::Config;
-use antiphon::llm::fake::{FakeLlm, words};
-use antiphon::llm::{Finish, LlmDelta};
 use antiphon::replay::{Decided, Layer, Recording, ReplayError, Report, replay};
-use antiphon::session::Engines;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
-use antiphon::turn::TurnModel;
-use antiphon::turn::fake::FakeTurnModel;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::{FakeLlm, words};
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::fakes::turn::FakeTurnModel;
+use antiphon_engine_api::llm::LlmDelta;
+use antiphon_engine_api::turn::TurnModel;
+use antiphon_types::chat::Finish;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

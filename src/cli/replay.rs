@@ -3,7 +3,7 @@
 use super::sweep::{Shown, Sweep};
 use super::{CliError, blocking, print};
 use crate::replay::{Decided, Layer, Recording, ReplayError, Report, replay};
-use crate::turn::{MODEL, ModelWeight};
+use antiphon_dialog::turn::{MODEL, ModelWeight};
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::IsTerminal;

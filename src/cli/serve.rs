@@ -3,10 +3,10 @@
 use super::config::engines;
 use super::lan::{self, Reachable};
 use super::{CliError, blocking, print};
+use crate::assembly::{EnginesError, Standing, Stock};
 use crate::config::{ServerConfig, Sources, load};
-use crate::engines::{EnginesError, Standing, Stock};
 use crate::server::{self, Extras, Keys, Loaded, Reload, Startup, Tls};
-use crate::telemetry::Metrics;
+use antiphon_telemetry::Metrics;
 use clap::Args;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -89,7 +89,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
             env!("CARGO_PKG_VERSION"),
             engines(stock.config(), &served),
             "voices",
-            crate::tts::listed(&voices),
+            antiphon_engine_api::tts::listed(&voices),
         ))?;
         Ok(Loaded { engines: loaded, stock: Some((stock.clone(), served)) })
     };
@@ -173,7 +173,7 @@ impl Files {
     }
 
     fn stays(&self, what: &str, error: &dyn std::error::Error) {
-        let why = crate::telemetry::with_causes(error);
+        let why = antiphon_telemetry::with_causes(error);
         tracing::error!(target: "antiphon::security", "SIGHUP: {why}; the {what} from before stay in use");
     }
 }

@@ -1,10 +1,10 @@
 //! The exact replay: the same inputs at the same times must give the same decisions.
 
 use super::{Recording, ReplayError};
-use crate::dialog::{Dialog, Event};
-use crate::session::recording::{DialogStart, End, Line, Outcome, unpack};
-use crate::turn::{Heard, TurnTaker};
-use crate::units::{SampleRate, Samples, Timestamp};
+use antiphon_dialog::turn::{Heard, TurnTaker};
+use antiphon_dialog::{Dialog, Event};
+use antiphon_session::recording::{DialogStart, End, Line, Outcome, unpack};
+use antiphon_types::{SampleRate, Samples, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Reads a recording line by line: a file of any length needs the memory of its longest line.
 
 use super::ReplayError;
-use crate::session::recording::{Header, Line, VERSION};
+use antiphon_session::recording::{Header, Line, VERSION};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;

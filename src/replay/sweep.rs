@@ -1,9 +1,9 @@
 //! Turn-taking alone, with other settings, over labelled recordings.
 
 use super::{Labelled, Labels, Recording, ReplayError};
-use crate::session::recording::{Judged, Line, Words, unpack};
-use crate::turn::{Decision, Eagerness, Edge, Ending, Heard, ModelWeight, Thresholds, TurnTaker};
-use crate::units::{SampleRate, Samples};
+use antiphon_dialog::turn::{Decision, Eagerness, Edge, Ending, Heard, ModelWeight, Thresholds, TurnTaker};
+use antiphon_session::recording::{Judged, Line, Words, unpack};
+use antiphon_types::{SampleRate, Samples};
 use std::path::Path;
 
 /// What is tried.

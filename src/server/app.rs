@@ -16,13 +16,14 @@ use super::speech::Speech;
 use super::tls::Tls;
 use super::turns::{MAX_LISTENERS, MAX_READERS};
 use super::websocket::MAX_MESSAGE_BYTES;
+use crate::assembly::{Served, Stock};
 use crate::config::{Config, ServerConfig};
-use crate::engines::{Served, Stock};
-use crate::mcp::Mcp;
-use crate::session::{AudioMode, Engines, Journal, Setup, Share};
-use crate::telemetry::Metrics;
-use crate::units::{KeyId, SessionId};
-use crate::wire::{Dialect, UnknownFields};
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::mcp::Mcp;
+use antiphon_protocol::{Dialect, UnknownFields};
+use antiphon_session::{AudioMode, Journal, Setup, Share};
+use antiphon_telemetry::Metrics;
+use antiphon_types::{KeyId, SessionId};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use ipnet::IpNet;
@@ -128,7 +129,7 @@ impl App {
         let Parts { config, engines, metrics, keys, tls, stock } = parts;
         let (stock, served) = stock.map_or((None, Vec::new()), |(stock, served)| (Some(stock), served));
         let speech = Speech::new(&config);
-        let mcp: Arc<dyn Mcp> = Arc::new(crate::mcp::http::Http::new(&config.mcp));
+        let mcp: Arc<dyn Mcp> = Arc::new(antiphon_engines::mcp::http::Http::new(&config.mcp));
         let journal = Journal::new(config.server.turns_kept, config.server.keep_transcripts, engines.names());
         let setup = Setup {
             journal: Arc::new(journal),
@@ -325,7 +326,10 @@ impl Drop for Connected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{llm::fake::FakeLlm, stt::fake::FakeStt, tts::fake::FakeTts, vad::fake::FakeVad};
+    use antiphon_engine_api::fakes::llm::FakeLlm;
+    use antiphon_engine_api::fakes::stt::FakeStt;
+    use antiphon_engine_api::fakes::tts::FakeTts;
+    use antiphon_engine_api::fakes::vad::FakeVad;
     use tokio::time::timeout;
 
     const SOON: Duration = Duration::from_secs(1);

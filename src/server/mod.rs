@@ -2,7 +2,7 @@
 //!
 //! `cli` calls [`serve_loading`] with a bound listener, before the engines are loaded; tests and benchmarks call [`serve`]
 //! with fakes. A WebSocket
-//! connection becomes a [`crate::session`]; this module moves bytes between the two and decides nothing about the
+//! connection becomes a [`antiphon_session`]; this module moves bytes between the two and decides nothing about the
 //! dialog.
 
 mod accepting;

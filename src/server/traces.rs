@@ -5,7 +5,7 @@
 //! slow or gone costs the conversations nothing: what does not fit into the journal's queue is counted and said. No words
 //! of a turn leave by it.
 
-use crate::session::{Journal, News, Status, TurnRecord, Viewer};
+use antiphon_session::{Journal, News, Status, TurnRecord, Viewer};
 use async_trait::async_trait;
 use bytes::Bytes;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status as SpanStatus, TraceFlags, TraceId, TraceState};

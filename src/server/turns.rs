@@ -9,7 +9,7 @@ use super::app::App;
 use super::auth::Identity;
 use super::guard::refused;
 use super::state::snapshot;
-use crate::session::{Entry, News};
+use antiphon_session::{Entry, News};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};

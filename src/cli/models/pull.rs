@@ -2,9 +2,9 @@
 
 use super::super::{CliError, Settings, print};
 use super::size;
+use crate::assembly::{Makes, Real};
 use crate::config::Config;
-use crate::engines::{Makes, Real};
-use crate::registry::{Catalog, Patience, Phase, Progress, Puller, Wanted, locate};
+use antiphon_registry::{Catalog, Patience, Phase, Progress, Puller, Wanted, locate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;

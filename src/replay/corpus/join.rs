@@ -1,11 +1,11 @@
 //! Puts speech and pauses together, and writes down where which is.
 
 use super::{Piece, Plan, Planned};
-use crate::audio::Resampler;
 use crate::replay::dice::Dice;
 use crate::replay::{Labelled, Labels};
-use crate::tts::{SpeechRequest, Tts, TtsError};
-use crate::units::{Pcm, SampleRate};
+use antiphon_audio::Resampler;
+use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
+use antiphon_types::{Pcm, SampleRate};
 use futures_util::StreamExt;
 
 /// Samples of a millisecond.

@@ -5,16 +5,16 @@
 //! they are asked for as a session asks, every quarter of a second and 100 ms into each pause, and come 32 ms later. The
 //! turn model is asked at the same moment of each pause and hears the turn so far; its answer comes 48 ms later.
 
-use crate::audio::Pitch;
 use crate::replay::Labels;
-use crate::session::recording::{End, Entry, Header, Judged, Outcome, TurnStart, VERSION, Windows, Words};
-use crate::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance};
-use crate::turn::{
-    Eagerness, Ending, Heard, Thresholds, TurnConfig, TurnDetector, TurnModel, TurnModelError, TurnTaker,
-};
-use crate::units::{Pcm, Samples, SessionId};
-use crate::vad::{Vad, VadError, VadStream};
+use antiphon_audio::Pitch;
+use antiphon_dialog::turn::{Eagerness, Ending, Heard, Thresholds, TurnConfig, TurnDetector, TurnTaker};
+use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, VocabularyHint};
+use antiphon_engine_api::turn::{TurnModel, TurnModelError};
+use antiphon_engine_api::vad::{Vad, VadError, VadStream};
+use antiphon_session::recording::{End, Entry, Header, Judged, Outcome, TurnStart, VERSION, Windows, Words};
+use antiphon_types::{Pcm, Samples, SessionId};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Audio of an utterance before its speech and after it, in samples: a session's padding, and the longest pause whose
 /// words are asked for.
@@ -38,6 +38,8 @@ pub struct Ears<'a> {
     pub turn: Option<&'a dyn TurnModel>,
     /// The recognizer.
     pub stt: &'a dyn Stt,
+    /// What it is to expect.
+    pub vocabulary: Option<Arc<VocabularyHint>>,
 }
 
 /// Which of them failed.
@@ -97,7 +99,12 @@ pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Ears<'_>) -> 
             ear.lines.put(&Entry::Judged(answer));
         }
         if hearing.is_none() && regions.front().is_some_and(|region| start.0 >= region.0) {
-            let options = SttOptions { language: Some("en".into()), speaker: speaker.clone(), ..SttOptions::default() };
+            let options = SttOptions {
+                language: Some("en".into()),
+                speaker: speaker.clone(),
+                vocabulary: ears.vocabulary.clone(),
+                ..SttOptions::default()
+            };
             let utterance = ears.stt.open(options).await?;
             hearing = Some(Hearing { utterance, n_unseen: 0, since: start });
         }

@@ -4,10 +4,10 @@
 //! pulls in here.
 
 use super::pulls::State;
-use crate::engines::{Served, StageFailure, Stock};
-use crate::registry::{OnDisk, Stage, locate, on_disk};
-use crate::stt::Stt;
-use crate::tts::Tts;
+use crate::assembly::{Served, StageFailure, Stock};
+use antiphon_engine_api::stt::Stt;
+use antiphon_engine_api::tts::Tts;
+use antiphon_registry::{OnDisk, Stage, locate, on_disk};
 use arc_swap::ArcSwap;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -3,9 +3,9 @@
 use super::super::app::App;
 use super::super::guard::refused;
 use super::known::Models;
-use crate::engines::{Standing, Stock, without_precision};
-use crate::registry::{Entry, Patience, Progress, Puller, Stage, Variant};
-use crate::telemetry::with_causes;
+use crate::assembly::{Standing, Stock, without_precision};
+use antiphon_registry::{Entry, Patience, Progress, Puller, Stage, Variant};
+use antiphon_telemetry::with_causes;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};

@@ -9,10 +9,10 @@ use super::metering::Metered;
 use super::request::{self, Longest, Wish};
 use super::speaking::{Speaking, Spoken};
 use super::{MAX_JSON_BYTES, body_of};
-use crate::audio::encode::{Encoder, RATE};
 use crate::server::app::App;
-use crate::telemetry::Endpoint;
-use crate::tts::TtsError;
+use antiphon_audio::encode::{Encoder, RATE};
+use antiphon_engine_api::tts::TtsError;
+use antiphon_telemetry::Endpoint;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
@@ -115,7 +115,7 @@ fn encoded(
     mut encoder: Encoder,
     sound: impl Stream<Item = Result<Spoken, TtsError>> + Send,
 ) -> impl Stream<Item = Result<Piece, ApiError>> + Send {
-    let failed = |error: crate::audio::encode::EncodeError| ApiError::internal("The encoder", &error);
+    let failed = |error: antiphon_audio::encode::EncodeError| ApiError::internal("The encoder", &error);
     async_stream::stream! {
         let mut n_samples = 0;
         for await spoken in sound {

@@ -1,8 +1,8 @@
 //! What a client of the speech API is told when something is wrong, in the shape of OpenAI's errors.
 
-use crate::audio::decode::DecodeError;
-use crate::stt::SttError;
-use crate::tts::TtsError;
+use antiphon_audio::decode::DecodeError;
+use antiphon_engine_api::stt::SttError;
+use antiphon_engine_api::tts::TtsError;
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};

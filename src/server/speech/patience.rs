@@ -3,7 +3,7 @@
 //! Whoever keeps a client or a job waiting holds a [`Patience`]: texts that already sound, stretches of a file, jobs. Dropping
 //! the future ends the wait, and with it everything.
 
-use crate::tts::TtsError;
+use antiphon_engine_api::tts::TtsError;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 

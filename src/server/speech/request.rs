@@ -4,9 +4,9 @@ use super::chosen::Chosen;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::names::{Names, Task};
-use crate::audio::encode::FileFormat;
-use crate::session::Engines;
-use crate::text::{Chunker, Language};
+use antiphon_audio::encode::FileFormat;
+use antiphon_engine_api::Engines;
+use antiphon_text::{Chunker, Language};
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
 
@@ -141,9 +141,12 @@ fn speakable(text: &str, language: Language) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tts::{SpeechRequest, Tts, TtsError, Voice};
-    use crate::units::Pcm;
-    use crate::{llm::fake::FakeLlm, stt::fake::FakeStt, tts::fake::FakeTts, vad::fake::FakeVad};
+    use antiphon_engine_api::fakes::llm::FakeLlm;
+    use antiphon_engine_api::fakes::stt::FakeStt;
+    use antiphon_engine_api::fakes::tts::FakeTts;
+    use antiphon_engine_api::fakes::vad::FakeVad;
+    use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+    use antiphon_types::Pcm;
     use futures_util::stream::BoxStream;
     use serde_json::{Value, json};
     use std::sync::{Arc, mpsc};

@@ -6,10 +6,10 @@
 
 use super::patience::{Patience, is_busy};
 use super::request::Wish;
-use crate::audio::Resampler;
-use crate::audio::encode::RATE;
-use crate::tts::{Listener, SpeechRequest, Tts, TtsError};
-use crate::units::{Pcm, SampleRate};
+use antiphon_audio::Resampler;
+use antiphon_audio::encode::RATE;
+use antiphon_engine_api::tts::{Listener, SpeechRequest, Tts, TtsError};
+use antiphon_types::{Pcm, SampleRate};
 use futures_util::{Stream, StreamExt};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -191,8 +191,8 @@ async fn read(tts: &dyn Tts, request: SpeechRequest, patience: Patience, pieces:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audio::encode::FileFormat;
-    use crate::tts::Voice;
+    use antiphon_audio::encode::FileFormat;
+    use antiphon_engine_api::tts::Voice;
     use futures_util::stream::{self, BoxStream};
     use std::pin::pin;
     use std::sync::Mutex;

@@ -11,11 +11,11 @@ use super::metering::Metered;
 use super::patience::Patience;
 use super::written::Written;
 use crate::server::app::App;
-use crate::session::Engines;
-use crate::stt::{Stt, SttError, SttOptions, Transcript};
-use crate::telemetry::Endpoint;
-use crate::units::Samples;
-use crate::vad::RATE;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::stt::{Stt, SttError, SttOptions, Transcript};
+use antiphon_engine_api::vad::RATE;
+use antiphon_telemetry::Endpoint;
+use antiphon_types::Samples;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -122,6 +122,7 @@ impl Listening {
             segments: !matches!(form.shape, super::form::Shape::Json | super::form::Shape::Text),
             temperature: form.temperature,
             translate: form.translate,
+            vocabulary: engines.llm.vocabulary(),
             ..SttOptions::default()
         };
         // A server elsewhere has decoders of its own.
@@ -219,9 +220,9 @@ fn events(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stt::SttUtterance;
-    use crate::stt::fake::FakeStt;
-    use crate::vad::fake::FakeVad;
+    use antiphon_engine_api::fakes::stt::FakeStt;
+    use antiphon_engine_api::fakes::vad::FakeVad;
+    use antiphon_engine_api::stt::SttUtterance;
     use futures_util::FutureExt;
     use futures_util::future::{BoxFuture, ready};
     use std::sync::atomic::{AtomicUsize, Ordering};

@@ -9,9 +9,9 @@ mod tables;
 
 use super::super::request::Wish;
 use super::job::{Failure, Job, Status};
-use crate::audio::encode::FileFormat;
-use crate::session::Viewer;
-use crate::units::KeyId;
+use antiphon_audio::encode::FileFormat;
+use antiphon_session::Viewer;
+use antiphon_types::KeyId;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};

@@ -6,16 +6,16 @@
 use super::job::{Failure, Job};
 use super::store::StoreError;
 use super::{Jobs, now};
-use crate::audio::encode::{Encoder, FileFormat, RATE};
-use crate::audio::wav;
 use crate::server::app::App;
 use crate::server::speech::chosen;
 use crate::server::speech::names::own_voice;
 use crate::server::speech::patience::{Patience, is_busy};
 use crate::server::speech::request::Wish;
 use crate::server::speech::speaking::{Speaking, Spoken};
-use crate::telemetry::Endpoint;
-use crate::units::Samples;
+use antiphon_audio::encode::{Encoder, FileFormat, RATE};
+use antiphon_audio::wav;
+use antiphon_telemetry::Endpoint;
+use antiphon_types::Samples;
 use futures_util::StreamExt;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, Write};
@@ -184,7 +184,7 @@ fn encode(
     (n_bytes, format): (u64, FileFormat),
     cancel: &CancellationToken,
 ) -> Result<Part, StoreError> {
-    let failed = |error: crate::audio::encode::EncodeError| std::io::Error::other(error);
+    let failed = |error: antiphon_audio::encode::EncodeError| std::io::Error::other(error);
     let mut encoder = Encoder::new(format).map_err(failed)?;
     let mut from = File::open(spool)?.take(n_bytes);
     let mut to = BufWriter::new(File::create(&part.0)?);
