@@ -100,7 +100,7 @@ async fn clip(engine: &dyn Stt, line: &Line, pcm: &[i16], tally: &mut Tally, ver
     for piece in pcm[..end].chunks(PIECE) {
         utterance.push(piece.to_vec()).await?;
     }
-    let guess = utterance.guess().await?;
+    let guess = utterance.provisional().await?;
     for piece in pcm[end..].chunks(PIECE) {
         utterance.push(piece.to_vec()).await?;
     }

@@ -146,7 +146,7 @@ async fn half_handshakes_keep_nobody_waiting() {
     let (tls, _) = Tls::self_signed(&[]).expect("a certificate");
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
-    let hub = Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls), stock: None }).await;
+    let hub = Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls), manager: None }).await;
     let mut silent = Vec::new();
     for _ in 0..600 {
         let mut stream = TcpStream::connect(hub.address).await.expect("it listens");

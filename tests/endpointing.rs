@@ -6,7 +6,7 @@
 
 use antiphon::config::Config;
 use antiphon_audio::{Pitch, Tone, wav};
-use antiphon_dialog::turn::{Eagerness, Edge, Ending, Heard, Thresholds, TurnTaker};
+use antiphon_dialog::turn::{Eagerness, Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
 use antiphon_engine_api::stt::{Stt, SttOptions, SttUtterance};
 use antiphon_engine_api::tts::{SpeechRequest, Tts};
 use antiphon_engine_api::vad::Vad;
@@ -73,7 +73,7 @@ impl Ears {
             let peak = window.iter().map(|sample| sample.unsigned_abs()).max().unwrap();
             let probability = vad.probability(window).unwrap();
             let Tone { level_db, pitch_hz } = tone;
-            let edge = taker.window(Heard { probability, peak, level_db, pitch_hz, start, end });
+            let edge = taker.window(WindowFeatures { probability, peak, level_db, pitch_hz, start, end });
             let is_pause = matches!(edge, Some(Edge::Paused { .. }));
             match edge {
                 Some(Edge::Started { at }) => {

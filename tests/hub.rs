@@ -56,7 +56,7 @@ impl Hub {
     /// A hub that wants a key.
     pub async fn with_keys(engines: Engines, config: Config, keys: Keys) -> Self {
         let metrics = Metrics::new();
-        Self::serve(Parts { config, engines, metrics, keys, tls: None, stock: None }).await
+        Self::serve(Parts { config, engines, metrics, keys, tls: None, manager: None }).await
     }
 
     /// A hub of these parts.

@@ -50,7 +50,7 @@ impl SttUtterance for Recording {
         ready(Ok(None)).boxed()
     }
 
-    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
         ready(Ok(heard())).boxed()
     }
 

@@ -8,7 +8,8 @@ use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_protocol::Dialect;
 use antiphon_session::{
-    AudioMode, Handle, Inbound, Journal, MAX_UNSENT_BYTES, Message, Opening, SessionConfig, Setup, SpeculationConfig,
+    AudioMode, Handle, Inbound, MAX_UNSENT_BYTES, Message, Opening, SessionConfig, Setup, SpeculationConfig,
+    TurnHistory,
 };
 use antiphon_telemetry::Metrics;
 use serde_json::{Value, json};
@@ -20,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 pub fn setup(engines: Engines) -> Arc<Setup> {
     Arc::new(Setup {
-        journal: Arc::new(Journal::new(100, true, engines.names())),
+        turn_history: Arc::new(TurnHistory::new(100, true, engines.names())),
         engines,
         turn: TurnConfig::default(),
         speculation: SpeculationConfig::default(),

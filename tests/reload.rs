@@ -48,7 +48,7 @@ impl Serving {
         let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 9]), FakeTts::default());
         let mut config = Config::default();
         config.speech.jobs_dir.clear();
-        let parts = Parts { config, engines, metrics: Metrics::new(), keys, tls, stock: None };
+        let parts = Parts { config, engines, metrics: Metrics::new(), keys, tls, manager: None };
         let (reload, reloads) = mpsc::channel(1);
         let (extras, stop) = (Extras { probes: Some(probes), reloads: Some(reloads) }, CancellationToken::new());
         let served = tokio::spawn(server::serve_with(listener, parts, extras, stop.clone()));

@@ -47,7 +47,7 @@ fn engines() -> Loaded {
         llm: Arc::new(FakeLlm::default()),
         tts: Arc::new(FakeTts::default()),
     };
-    Loaded { engines, stock: None }
+    Loaded { engines, manager: None }
 }
 
 #[tokio::test]

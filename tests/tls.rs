@@ -18,7 +18,7 @@ async fn hub() -> (Hub, String) {
     let (tls, pem) = Tls::self_signed(&[]).expect("a certificate");
     let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 2]), FakeTts::default());
     let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
-    (Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls), stock: None }).await, pem)
+    (Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls), manager: None }).await, pem)
 }
 
 fn options(hub: &Hub, trust: Trust) -> ConnectOptions {

@@ -49,7 +49,7 @@ async fn start() -> SocketAddr {
     };
     let mut config = Config::default();
     config.speech.jobs_dir.clear();
-    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, stock: None };
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
     #[allow(clippy::disallowed_methods, reason = "the runtime ends it")]
     tokio::spawn(server::serve(listener, parts, CancellationToken::new()));
     address

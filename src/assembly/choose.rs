@@ -1,10 +1,10 @@
 //! Which engine and model a stage may be served by, best first: what the configuration names, or, with "auto", what is here.
 //!
-//! [`super::Stock`] asks and tries them in order. With "auto" these are the model that is named, if one is, and those on the
+//! [`super::EngineManager`] asks and tries them in order. With "auto" these are the model that is named, if one is, and those on the
 //! disk whose engine this program has, by the registry's rank, highest first; then the engine that needs no model. What is
 //! here and damaged is told with them. Nothing is loaded here.
 
-use super::{Makes, StageFailure};
+use super::{EngineFactory, StageFailure};
 use crate::config::Config;
 use antiphon_registry::{Catalog, Entry, Located, RegistryError, Stage, Wanted, locate};
 use serde::Serialize;
@@ -96,7 +96,7 @@ pub(super) fn with(config: &Config, stage: Stage, choice: &Choice) -> Config {
 pub(super) fn choices(
     config: &Config,
     catalog: &Catalog,
-    makes: &dyn Makes,
+    makes: &dyn EngineFactory,
     stage: Stage,
 ) -> Result<Choices, StageFailure> {
     let (engine, model) = settings(config, stage);

@@ -1,22 +1,22 @@
 //! From the configuration to the engines all sessions share.
 //!
-//! `cli` opens a [`Stock`] at start, or calls one of [`stt`], [`llm`], [`tts`] where a command needs a single stage. What
+//! `cli` opens a [`EngineManager`] at start, or calls one of [`stt`], [`llm`], [`tts`] where a command needs a single stage. What
 //! cannot start is said with what is missing and how to get it. With `engine = "auto"` the best model on the disk serves,
 //! and what was passed over is said: nothing is replaced by something else in silence. This module talks to no client.
 
 mod choose;
 mod error;
-mod make;
-mod shelf;
-mod stock;
+mod factory;
+mod manager;
 #[cfg(test)]
-mod stock_tests;
+mod manager_tests;
+mod model_cache;
 
 pub use choose::{AUTO, PassedOver};
 pub use error::{EnginesError, StageFailure};
-pub use make::{llm, vocabulary};
-pub use shelf::{Limits, Shared, Shelf, ShelfError};
-pub use stock::{Served, Standing, Stock, without_precision};
+pub use factory::{llm, vocabulary};
+pub use manager::{ActiveEngines, EngineManager, Served, without_precision};
+pub use model_cache::{Limits, ModelCache, ModelCacheError, Shared};
 
 use crate::config::Config;
 use antiphon_engine_api::Engines;
@@ -28,8 +28,8 @@ use antiphon_engine_api::vad::Vad;
 use antiphon_registry::Stage;
 use std::sync::Arc;
 
-/// Makes engines as the configuration names them; never asked for "auto". All methods block while models load.
-pub trait Makes: Send + Sync {
+/// EngineFactory engines as the configuration names them; never asked for "auto". All methods block while models load.
+pub trait EngineFactory: Send + Sync {
     /// Whether it has the engine that runs the family.
     fn knows(&self, stage: Stage, family: &str) -> bool;
     /// What the family's engine needs besides a model and is not here, with how to get it.
@@ -49,11 +49,11 @@ pub trait Makes: Send + Sync {
 }
 
 /// The engines of this program.
-pub struct Real;
+pub struct BuiltIn;
 
-impl Makes for Real {
+impl EngineFactory for BuiltIn {
     fn knows(&self, stage: Stage, family: &str) -> bool {
-        make::names(choose::name_of(stage)).contains(&family)
+        factory::names(choose::name_of(stage)).contains(&family)
     }
 
     fn lacks(&self, config: &Config, family: &str) -> Option<&'static str> {
@@ -63,23 +63,23 @@ impl Makes for Real {
     }
 
     fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
-        make::vad(config)
+        factory::vad(config)
     }
 
     fn turn(&self, config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
-        make::turn(config)
+        factory::turn(config)
     }
 
     fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
-        make::stt(config)
+        factory::stt(config)
     }
 
     fn llm(&self, config: &Config) -> Result<Arc<dyn Llm>, StageFailure> {
-        make::llm(config)
+        factory::llm(config)
     }
 
     fn tts(&self, config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
-        make::tts(config)
+        factory::tts(config)
     }
 }
 
@@ -89,27 +89,27 @@ impl Makes for Real {
 /// # Errors
 /// Every stage that could not start, not only the first.
 pub fn build(config: &Config) -> Result<Engines, EnginesError> {
-    Ok(Stock::new(config)?.load()?.engines)
+    Ok(EngineManager::new(config)?.load()?.engines)
 }
 
 /// Voice activity alone. Blocks while a model loads.
 pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
-    Stock::new(config)?.only::<dyn Vad>()
+    EngineManager::new(config)?.only::<dyn Vad>()
 }
 
 /// The turn model alone; `None` where turns are taken without one. Blocks while it loads.
 pub fn turn(config: &Config) -> Result<Option<Arc<dyn TurnModel>>, StageFailure> {
-    Stock::new(config)?.turn_model()
+    EngineManager::new(config)?.turn_model()
 }
 
 /// Speech to text alone. Blocks while models load.
 pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
-    Stock::new(config)?.only::<dyn Stt>()
+    EngineManager::new(config)?.only::<dyn Stt>()
 }
 
 /// Text to speech alone. Blocks while voices load.
 pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
-    Stock::new(config)?.only::<dyn Tts>()
+    EngineManager::new(config)?.only::<dyn Tts>()
 }
 
 #[cfg(test)]
@@ -140,7 +140,7 @@ mod tests {
     fn every_engine_the_configuration_lets_through_is_known_here() {
         for key in KEYS.iter().filter(|key| key.name == "engine") {
             let Rule::OneOf(names) = key.rule else { panic!("{}: a list of names", key.section) };
-            assert_eq!(names, make::names(key.section), "{}", key.section);
+            assert_eq!(names, factory::names(key.section), "{}", key.section);
         }
     }
 }

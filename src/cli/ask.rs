@@ -91,7 +91,7 @@ async fn ask_own(args: &AskArgs, question: &Pcm) -> Result<Answer, CliError> {
     let stop = CancellationToken::new();
     let serving = server::serve(
         listener,
-        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, stock: None },
+        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None },
         stop.clone(),
     );
     tokio::pin!(serving);

@@ -3,7 +3,7 @@
 use super::{CliError, Settings, blocking, files, print};
 use crate::assembly::EnginesError;
 use crate::replay::Labels;
-use crate::replay::corpus::{Clip, Ears, Plan, listen, plan, speak};
+use crate::replay::corpus::{Clip, Detectors, Plan, listen, plan, speak};
 use antiphon_audio::wav;
 use antiphon_engine_api::stt::{Stt, VocabularyHint};
 use antiphon_engine_api::tts::Tts;
@@ -80,7 +80,7 @@ pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
 async fn one(folder: &Path, plan: &Plan, engines: &Engines, seed: u64) -> Result<String, CliError> {
     let (pcm, labels) = speak(plan, &*engines.tts, seed).await.map_err(|error| CliError::failed(&error))?;
     let vocabulary = engines.vocabulary.clone();
-    let ears = Ears { vad: &*engines.vad, turn: engines.turn.as_deref(), stt: &*engines.stt, vocabulary };
+    let ears = Detectors { vad: &*engines.vad, turn: engines.turn.as_deref(), stt: &*engines.stt, vocabulary };
     let heard = listen(&plan.name, &pcm, &labels, &ears).await;
     let heard = heard.map_err(|error| CliError::failed(&error))?;
     let recording = folder.join(format!("{}.jsonl", plan.name));

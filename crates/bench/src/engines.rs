@@ -60,7 +60,7 @@ const CHUNKS: [&str; N_LISTENERS] = [
 enum By {
     Batches,
     /// Its published models take one chunk at a time.
-    Lanes,
+    PoolSettings,
 }
 
 /// A family whose model of the true size is measured.
@@ -71,20 +71,20 @@ struct Voice {
 }
 
 const PIPER: Voice = Voice { family: "piper", by: By::Batches };
-const KOKORO: Voice = Voice { family: "kokoro", by: By::Lanes };
+const KOKORO: Voice = Voice { family: "kokoro", by: By::PoolSettings };
 
 impl By {
     fn name(self) -> &'static str {
         match self {
             Self::Batches => "batches",
-            Self::Lanes => "lanes",
+            Self::PoolSettings => "lanes",
         }
     }
 
     fn lanes_and_batch(self, size: usize) -> (usize, usize) {
         match self {
             Self::Batches => (1, size),
-            Self::Lanes => (size, 1),
+            Self::PoolSettings => (size, 1),
         }
     }
 }

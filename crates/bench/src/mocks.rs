@@ -138,7 +138,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     section.figures.push(percent.at_most(TOGETHER_PERCENT));
     let memory = together.memory_kib().unwrap_or(f64::INFINITY);
     section.figures.push(Figure::new("memory a session", Unit::KiB, memory, N_TOGETHER).at_most(TOGETHER_KIB));
-    [&alone, &together].into_iter().for_each(|outcome| outcome.told(&mut section));
+    [&alone, &together].into_iter().for_each(|outcome| outcome.add_to(&mut section));
     section.notes.extend(pinned.as_ref().err().map(|why| format!("nothing was pinned to a core: {why}")));
     let mut hub_cpu_s = pair.stop().await?;
     if best_vad().await?.name() == "silero" {
@@ -176,7 +176,7 @@ pub(super) async fn guesses(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         let outcome = talk(&pair.hub, &clips, 1, plan.turns(TURNS_ALONE) / 2, progress).await?;
         section.percentile(name, &outcome.waits(), 50.0, gate);
         section.percentile(name, &outcome.waits(), 95.0, None);
-        outcome.told(&mut section);
+        outcome.add_to(&mut section);
         hub_cpu_s += pair.stop().await?;
     }
     Ok(Taken { section, hub_cpu_s })
@@ -184,7 +184,7 @@ pub(super) async fn guesses(plan: &Plan, progress: Progress<'_>) -> Result<Taken
 
 impl Outcome {
     /// What every load here must keep.
-    fn told(&self, section: &mut Section) {
+    fn add_to(&self, section: &mut Section) {
         let (n, waits) = (self.n_sessions, self.waits());
         let count = |what: &str, value: usize, of: usize| {
             Figure::new(format!("{n} at a time: {what}"), Unit::Count, value as f64, of).at_most(0.0)

@@ -45,7 +45,7 @@ async fn start(engines: Engines) -> (SocketAddr, CancellationToken, JoinHandle<s
     config.speech.jobs_dir.clear();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let (address, stop) = (listener.local_addr().expect("bound"), CancellationToken::new());
-    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, stock: None };
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
     (address, stop.clone(), tokio::spawn(server::serve(listener, parts, stop)))
 }
 

@@ -1,6 +1,6 @@
 //! What the reducer decides: work for the session, and notices to the client in domain terms.
 
-use super::{GuessOutcome, Item, RemoteCall, ResponseSettings, ResponseUsage};
+use super::{Item, RemoteCall, ResponseSettings, ResponseUsage, SpeculationOutcome};
 use antiphon_types::chat::ChatRequest;
 use antiphon_types::mcp::Server;
 use antiphon_types::{ItemId, ResponseId, Samples, TurnId};
@@ -25,17 +25,17 @@ pub enum Action {
     /// Start a response's work.
     StartResponse(Box<ResponseWork>),
     /// Ask what an utterance's words would be if it ended here.
-    Guess(ItemId),
+    TranscribeProvisionally(ItemId),
     /// Start a response's work on a guess: nothing of it may be seen yet.
-    StartGuess(Box<ResponseWork>),
+    StartSpeculative(Box<ResponseWork>),
     /// The guess was right: let out what its work has made, and make it a response's like any other.
-    ConfirmGuess(ResponseId),
+    ReleaseSpeculative(ResponseId),
     /// Stop the work on a guess and forget it.
-    DropGuess {
+    DropSpeculative {
         /// Its response, that never was.
         response: ResponseId,
         /// Why.
-        outcome: GuessOutcome,
+        outcome: SpeculationOutcome,
         /// How long it has been worked on, from the pause on.
         wasted: Duration,
     },

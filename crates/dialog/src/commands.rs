@@ -1,10 +1,10 @@
 //! What a client may ask, and when it is refused.
 
 use super::history::MAX_BYTES;
-use super::listening::Utterance;
+use super::listening::OpenUtterance;
 use super::{
-    Action, Command, Content, Dialog, InputEntry, Item, ItemKind, Listener, Notice, Place, Refusal, ResponseRequest,
-    Settings, StopReason,
+    Action, Command, Content, Dialog, InputEntry, Item, ItemKind, ItemPosition, Notice, PlaybackControl, Refusal,
+    ResponseRequest, Settings, StopReason,
 };
 use antiphon_types::{ItemId, ResponseId, Samples};
 
@@ -81,15 +81,15 @@ impl Dialog {
         self.respond_if_due();
     }
 
-    fn create_spoken_item(&mut self, item: Item, place: &Place, length: Samples) -> Result<(), Refusal> {
+    fn create_spoken_item(&mut self, item: Item, place: &ItemPosition, length: Samples) -> Result<(), Refusal> {
         let part = item.untranscribed().unwrap_or_default();
         let id = self.create_item(item, place)?;
         self.actions.push(Action::Transcribe(id.clone()));
-        self.listening.awaiting.push(Utterance::given(id, part, length));
+        self.listening.awaiting.push(OpenUtterance::given(id, part, length));
         Ok(())
     }
 
-    fn create_item(&mut self, mut item: Item, place: &Place) -> Result<ItemId, Refusal> {
+    fn create_item(&mut self, mut item: Item, place: &ItemPosition) -> Result<ItemId, Refusal> {
         if item.id.as_str().is_empty() {
             item.id = self.mint_item();
         } else if self.history.item(&item.id).is_some() {
@@ -192,7 +192,7 @@ impl Dialog {
             return if was_planned { Ok(()) } else { Err(Refusal::NoActiveResponse) };
         };
         self.stop(&id, StopReason::ClientCancelled);
-        if self.listener == Listener::Obeys {
+        if self.listener == PlaybackControl::Obeys {
             self.actions.push(Action::Flush(id));
         }
         self.respond_if_due();

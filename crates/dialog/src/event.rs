@@ -38,7 +38,7 @@ pub enum Event {
     /// The speaker goes on.
     Resumed,
     /// What an utterance's words would be if the pause were its end.
-    Guessed {
+    ProvisionalTranscript {
         /// The utterance's item.
         item: ItemId,
         /// The words.
@@ -156,14 +156,14 @@ pub enum Command {
         /// The item; an empty id asks for one.
         item: Item,
         /// Where.
-        place: Place,
+        place: ItemPosition,
     },
     /// A new item of the user's with a spoken part that is to be transcribed.
     CreateSpokenItem {
         /// The item; an empty id asks for one.
         item: Item,
         /// Where.
-        place: Place,
+        place: ItemPosition,
         /// How long the spoken part is, at 16 kHz.
         length: Samples,
     },
@@ -188,7 +188,7 @@ pub enum Command {
 
 /// Where a new item goes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Place {
+pub enum ItemPosition {
     /// At the end.
     Last,
     /// At the beginning.

@@ -1,6 +1,6 @@
 //! The conversation: its items in order, and what was heard of the spoken ones.
 
-use super::{Item, ItemKind, ItemStatus, Place, Role, Spoken};
+use super::{Item, ItemKind, ItemPosition, ItemStatus, Role, Spoken};
 use antiphon_types::{ItemId, ResponseId, Timestamp};
 use std::collections::{HashMap, HashSet};
 
@@ -47,11 +47,13 @@ impl History {
     }
 
     /// Puts an item in its place and gives the id of the item before it; `Err` when the place does not exist.
-    pub(super) fn insert(&mut self, item: Item, place: &Place) -> Result<Option<ItemId>, ItemId> {
+    pub(super) fn insert(&mut self, item: Item, place: &ItemPosition) -> Result<Option<ItemId>, ItemId> {
         let at = match place {
-            Place::Last => self.items.len(),
-            Place::First => 0,
-            Place::After(id) => 1 + self.items.iter().position(|item| item.id == *id).ok_or_else(|| id.clone())?,
+            ItemPosition::Last => self.items.len(),
+            ItemPosition::First => 0,
+            ItemPosition::After(id) => {
+                1 + self.items.iter().position(|item| item.id == *id).ok_or_else(|| id.clone())?
+            }
         };
         self.items.insert(at, item);
         Ok(self.before(at))

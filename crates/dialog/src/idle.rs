@@ -3,7 +3,7 @@
 //! The time counts from the end of the last reply's sound. Speech without words begins it anew, words end it until the
 //! next reply. A client that is not connected is not spoken to: the time begins anew when it is back.
 
-use super::{Content, Dialog, Item, ItemKind, Notice, Place, ResponseRequest, Role};
+use super::{Content, Dialog, Item, ItemKind, ItemPosition, Notice, ResponseRequest, Role};
 use antiphon_types::{SampleRate, Samples, Timestamp};
 
 /// What the model is told besides its instructions when there is nothing to answer.
@@ -43,7 +43,7 @@ impl Dialog {
         let content = vec![Content::InputAudio { transcript: Some(String::new()) }];
         let kind = ItemKind::Message { role: Role::User, content };
         let item = Item { kind, ..Item::spoken_by_user(id.clone()) };
-        let previous = self.history.insert(item.clone(), &Place::Last).expect("there is always an end");
+        let previous = self.history.insert(item.clone(), &ItemPosition::Last).expect("there is always an end");
         self.notify(Notice::Committed { item: id.clone(), previous: previous.clone() });
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
         self.notify(Notice::ItemDone { item, previous, response: None });

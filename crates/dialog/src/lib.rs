@@ -8,7 +8,6 @@ mod action;
 mod captions;
 mod commands;
 mod event;
-mod guessing;
 mod history;
 mod idle;
 mod item;
@@ -21,6 +20,7 @@ mod remote;
 mod remote_calls;
 mod responding;
 mod settings;
+mod speculation;
 mod spoken;
 mod state;
 pub mod turn;
@@ -30,14 +30,14 @@ pub use action::{
     Action, IncompleteReason, Notice, OutputChange, Progress, Refusal, ResponseStatus, ResponseView, ResponseWork,
     StopReason,
 };
-pub use event::{Command, Event, Place, ToolCallDelta};
-pub use guessing::{GuessOutcome, Speculation};
+pub use event::{Command, Event, ItemPosition, ToolCallDelta};
 pub use history::History;
 pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
 pub use memory::{Memory, Truncation};
 pub use settings::{
     InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, ServerUse, Settings, TurnDetection,
 };
+pub use speculation::{Speculation, SpeculationOutcome};
 pub use spoken::Spoken;
-pub use state::{Dialog, Listener};
+pub use state::{Dialog, PlaybackControl};
 pub use usage::ResponseUsage;

@@ -1,7 +1,7 @@
 //! The listening half of the reducer: utterances, their transcripts, and when it is our turn.
 
 use super::captions::{Captions, is_echo};
-use super::{Action, Dialog, Item, Listener, Notice, Place, StopReason};
+use super::{Action, Dialog, Item, ItemPosition, Notice, PlaybackControl, StopReason};
 use crate::ResponseRequest;
 use antiphon_types::{ItemId, Samples, TurnId};
 
@@ -11,9 +11,9 @@ pub(super) struct Listening {
     /// The user's move under way, or the last one.
     pub(super) turn: TurnId,
     /// The utterance whose audio still comes.
-    pub(super) speaking: Option<Utterance>,
+    pub(super) speaking: Option<OpenUtterance>,
     /// Utterances whose transcripts are not there yet, in order.
-    pub(super) awaiting: Vec<Utterance>,
+    pub(super) awaiting: Vec<OpenUtterance>,
     /// The turn's end asks for a response, as soon as its transcripts are there.
     pub(super) wants_response: bool,
     /// The turn's utterances held words.
@@ -28,7 +28,7 @@ pub(super) struct Listening {
 
 /// One utterance. Samples at 16 kHz.
 #[derive(Clone, Debug)]
-pub(super) struct Utterance {
+pub(super) struct OpenUtterance {
     pub(super) item: ItemId,
     /// Which part of the item.
     part: u32,
@@ -41,7 +41,7 @@ pub(super) struct Utterance {
     pub(super) over: Option<String>,
 }
 
-impl Utterance {
+impl OpenUtterance {
     pub(super) fn part(&self) -> u32 {
         self.part
     }
@@ -61,7 +61,7 @@ impl Dialog {
         let item = self.mint_item();
         let over = self.sounding();
         let unanswered = self.is_unanswered();
-        let utterance = Utterance { audio_start, over, ..Utterance::given(item.clone(), 0, Samples::ZERO) };
+        let utterance = OpenUtterance { audio_start, over, ..OpenUtterance::given(item.clone(), 0, Samples::ZERO) };
         self.begin_turn();
         self.listening.speaking = Some(utterance);
         self.actions.push(Action::OpenUtterance(item.clone()));
@@ -94,7 +94,7 @@ impl Dialog {
             self.begin_turn();
             let item = self.mint_item();
             self.actions.push(Action::OpenUtterance(item.clone()));
-            Utterance::given(item, 0, Samples::ZERO)
+            OpenUtterance::given(item, 0, Samples::ZERO)
         });
         utterance.length = buffered;
         self.actions.push(Action::CloseUtterance(utterance.item.clone()));
@@ -103,7 +103,7 @@ impl Dialog {
 
     pub(super) fn clear_input(&mut self) {
         if let Some(utterance) = self.listening.speaking.take() {
-            self.drop_guess_of(&utterance.item);
+            self.drop_speculation_of(&utterance.item);
             self.actions.push(Action::DropUtterance(utterance.item));
         }
         self.actions.push(Action::ClearInput);
@@ -111,9 +111,9 @@ impl Dialog {
         self.respond_if_due();
     }
 
-    fn commit(&mut self, mut utterance: Utterance) {
+    fn commit(&mut self, mut utterance: OpenUtterance) {
         let item = Item::spoken_by_user(utterance.item.clone());
-        let previous = self.history.insert(item.clone(), &Place::Last).expect("there is always an end");
+        let previous = self.history.insert(item.clone(), &ItemPosition::Last).expect("there is always an end");
         self.notify(Notice::Committed { item: utterance.item.clone(), previous: previous.clone() });
         self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
         self.notify(Notice::ItemDone { item, previous, response: None });
@@ -172,7 +172,7 @@ impl Dialog {
 
     pub(super) fn partial(&mut self, item: ItemId, text: &str) {
         let listening = &mut self.listening;
-        let is_live = self.settings.live_transcripts || self.listener == Listener::Obeys;
+        let is_live = self.settings.live_transcripts || self.listener == PlaybackControl::Obeys;
         let lasts = listening.speaking.as_ref().is_some_and(|utterance| utterance.item == item);
         let mut under_way = listening.speaking.iter_mut().chain(listening.awaiting.iter_mut());
         let Some(utterance) = under_way.find(|utterance| utterance.item == item) else { return };
@@ -199,7 +199,7 @@ impl Dialog {
         }
         self.start_waiting();
         self.respond_if_due();
-        self.drop_guess_of(item);
+        self.drop_speculation_of(item);
     }
 
     /// An engine that fails while the person still speaks: the utterance goes on without it, and is told at its end.
@@ -210,8 +210,8 @@ impl Dialog {
         }
     }
 
-    fn heard(&mut self, utterance: Utterance, text: String) {
-        let Utterance { item, part, length, over, captions, .. } = utterance;
+    fn heard(&mut self, utterance: OpenUtterance, text: String) {
+        let OpenUtterance { item, part, length, over, captions, .. } = utterance;
         if let Some(item) = self.history.item_mut(&item) {
             item.transcribe(part, &text);
         }
@@ -229,7 +229,7 @@ impl Dialog {
         }
     }
 
-    fn not_heard(&mut self, Utterance { item, part, .. }: Utterance, message: String) {
+    fn not_heard(&mut self, OpenUtterance { item, part, .. }: OpenUtterance, message: String) {
         self.listening.failure = Some((item.clone(), message.clone()));
         if self.settings.transcripts {
             self.notify(Notice::TranscriptFailed { item, part, message });
@@ -247,7 +247,7 @@ impl Dialog {
         self.listening.wants_response = false;
         if self.listening.has_words {
             self.listening.has_words = false;
-            let id = self.guessed_response();
+            let id = self.speculative_response();
             self.respond_as(id, &ResponseRequest::default());
         }
     }

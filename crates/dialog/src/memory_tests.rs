@@ -1,7 +1,7 @@
 //! What is recalled of conversations of every shape.
 
 use super::*;
-use crate::{Content, ItemStatus, Place};
+use crate::{Content, ItemPosition, ItemStatus};
 use antiphon_types::chat::Message;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -26,7 +26,7 @@ fn history(script: &str) -> History {
             _ => ItemKind::FunctionOutput { call_id: number.into(), output: "done".into() },
         };
         let item = Item { id: format!("i{n}").as_str().into(), status: ItemStatus::Completed, kind };
-        history.insert(item, &Place::Last).unwrap();
+        history.insert(item, &ItemPosition::Last).unwrap();
     }
     history
 }
@@ -67,7 +67,7 @@ fn a_ratio_makes_room_for_more_than_one_turn() {
     for n in 9..12 {
         let kind = ItemKind::Message { role: Role::Assistant, content: vec![Content::OutputText("word".repeat(6))] };
         let item = Item { id: format!("i{n}").as_str().into(), status: ItemStatus::Completed, kind };
-        history.insert(item, &Place::Last).unwrap();
+        history.insert(item, &ItemPosition::Last).unwrap();
         assert!(ids(&mut history, &memory).starts_with("i6 "), "the beginning stays while there is room");
     }
 }

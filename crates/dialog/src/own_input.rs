@@ -2,7 +2,7 @@
 //!
 //! `responding` asks for it before the model is asked. That input is no item of the conversation, and nobody is told of it.
 
-use super::listening::Utterance;
+use super::listening::OpenUtterance;
 use super::remote::Offered;
 use super::responding::Response;
 use super::{Action, Dialog, InputEntry, ResponseSettings, memory};
@@ -80,7 +80,7 @@ impl Dialog {
             // An id of its own, whatever the client called it.
             item.id = self.ids.next("item").into();
             self.actions.push(Action::Transcribe(item.id.clone()));
-            response.awaiting.push(Utterance::given(item.id.clone(), part, *length));
+            response.awaiting.push(OpenUtterance::given(item.id.clone(), part, *length));
         }
     }
 

@@ -29,7 +29,9 @@ impl History {
         let items: Vec<&Item> = items.collect();
         let results = items.iter().filter_map(|item| match &item.kind {
             ItemKind::FunctionOutput { call_id, output } => Some((call_id.as_str(), output.as_str().into())),
-            ItemKind::RemoteCall { call, outcome: Some(outcome), .. } => Some((call.call_id.as_str(), told(outcome))),
+            ItemKind::RemoteCall { call, outcome: Some(outcome), .. } => {
+                Some((call.call_id.as_str(), outcome_text(outcome)))
+            }
             ItemKind::RemoteRequest(call) => Some((call.call_id.as_str(), answer_to(item, &items)?)),
             _ => None,
         });
@@ -89,7 +91,7 @@ struct Reader<'a> {
 }
 
 /// A remote call's outcome, as the model reads it.
-fn told(outcome: &Result<String, CallError>) -> Cow<'_, str> {
+fn outcome_text(outcome: &Result<String, CallError>) -> Cow<'_, str> {
     match outcome {
         Ok(output) => output.as_str().into(),
         Err(error) => format!("Error: {error}").into(),

@@ -6,7 +6,8 @@
 
 use super::responding::Response;
 use super::{
-    Action, Dialog, Item, ItemKind, ItemStatus, Notice, Place, Progress, RemoteCall, ResponseRequest, ResponseSettings,
+    Action, Dialog, Item, ItemKind, ItemPosition, ItemStatus, Notice, Progress, RemoteCall, ResponseRequest,
+    ResponseSettings,
 };
 use antiphon_types::chat::{Tool, ToolChoice};
 use antiphon_types::mcp::{CallError, Declared, RemoteTool};
@@ -84,7 +85,7 @@ impl Dialog {
             let kind = ItemKind::RemoteTools { label, tools: Vec::new() };
             let item = Item { id: self.mint_item(), status: ItemStatus::InProgress, kind };
             let id = item.id.clone();
-            let previous = self.history.insert(item.clone(), &Place::Last).expect("there is always an end");
+            let previous = self.history.insert(item.clone(), &ItemPosition::Last).expect("there is always an end");
             self.notify(Notice::ItemAdded { item, previous, response: None });
             self.notify(Notice::Listing { item: id.clone(), progress: Progress::InProgress });
             self.actions.push(Action::ListTools { item: id.clone(), server: declared.server.clone() });
@@ -180,7 +181,7 @@ impl Dialog {
         let kind = ItemKind::RemoteCall { call: call.clone(), request: Some(request.clone()), outcome: None };
         let item = Item { id: self.mint_item(), status: ItemStatus::InProgress, kind };
         let id = item.id.clone();
-        let previous = self.history.insert(item.clone(), &Place::Last).expect("there is always an end");
+        let previous = self.history.insert(item.clone(), &ItemPosition::Last).expect("there is always an end");
         self.notify(Notice::ItemAdded { item, previous, response: None });
         self.notify(Notice::RemoteProgress { item: id.clone(), progress: Progress::InProgress });
         self.remote.running.push(id.clone());

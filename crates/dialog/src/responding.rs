@@ -1,13 +1,13 @@
 //! The speaking half of the reducer: responses, their outputs, and how they end.
 
-use super::listening::Utterance;
+use super::listening::OpenUtterance;
 use super::remote::Offer;
 use super::remote_calls::call_kind;
 use super::usage::{tokens_read, tokens_written};
 use super::{
-    Action, Content, Dialog, IncompleteReason, InputEntry, Item, ItemKind, ItemStatus, Listener, Modality, Notice,
-    OutputChange, Place, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage, ResponseView, ResponseWork,
-    Role, Spoken, StopReason, ToolCallDelta,
+    Action, Content, Dialog, IncompleteReason, InputEntry, Item, ItemKind, ItemPosition, ItemStatus, Modality, Notice,
+    OutputChange, PlaybackControl, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage, ResponseView,
+    ResponseWork, Role, Spoken, StopReason, ToolCallDelta,
 };
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, TurnId};
@@ -20,7 +20,7 @@ pub(super) struct Response {
     turn: TurnId,
     pub(super) input: Option<Vec<InputEntry>>,
     /// Spoken parts of its own input whose words are not known yet.
-    pub(super) awaiting: Vec<Utterance>,
+    pub(super) awaiting: Vec<OpenUtterance>,
     /// Why one of them will never be.
     pub(super) failure: Option<String>,
     /// Its work has started; before, it waits for transcripts.
@@ -150,7 +150,7 @@ impl Dialog {
                 response.heard += std::mem::take(&mut self.listening.unanswered);
             }
             let turn = response.turn;
-            if self.confirm_guess(&id, &chat, &settings) {
+            if self.release_speculative(&id, &chat, &settings) {
                 continue;
             }
             self.actions.push(Action::StartResponse(Box::new(ResponseWork { response: id, turn, chat, settings })));
@@ -259,7 +259,7 @@ impl Dialog {
         self.stop_calls(id);
         let now = self.now;
         // A client that buffers goes on to play what it has, unless it was told that the person spoke.
-        let plays_on = reason == StopReason::ClientCancelled && self.listener == Listener::Buffers;
+        let plays_on = reason == StopReason::ClientCancelled && self.listener == PlaybackControl::Buffers;
         for item in spoken {
             let Some(spoken) = self.history.spoken_mut(&item) else { continue };
             if plays_on { spoken.cut_unsent() } else { spoken.cut(spoken.heard(now)) }
@@ -336,7 +336,7 @@ impl Dialog {
         if audio && response.settings.in_conversation {
             let not_before = self.history.dry_at(self.now);
             let mut spoken = Spoken::new(id.clone(), rate, not_before);
-            if self.held.is_some() && self.listener == Listener::Obeys {
+            if self.held.is_some() && self.listener == PlaybackControl::Obeys {
                 spoken.hold(self.now);
             }
             self.history.speak(item.clone(), spoken);
@@ -359,7 +359,7 @@ impl Dialog {
         }
         self.output(id, index as u32, item.id.clone(), OutputChange::Added(shown.clone()));
         if in_conversation {
-            let previous = self.history.insert(item, &Place::Last).expect("there is always an end");
+            let previous = self.history.insert(item, &ItemPosition::Last).expect("there is always an end");
             self.notify(Notice::ItemAdded { item: shown, previous, response: Some(id.clone()) });
             self.trim();
         }

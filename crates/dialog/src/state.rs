@@ -1,9 +1,9 @@
 //! The reducer's state and its front door.
 
-use super::guessing::Guessing;
 use super::listening::Listening;
 use super::remote::Remote;
 use super::responding::Response;
+use super::speculation::Speculator;
 use super::{Action, Event, History, Notice, Settings, Speculation};
 use antiphon_types::{IdMint, ItemId, ResponseId, Samples, Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ pub(super) struct Held {
 
 /// How the client plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Listener {
+pub enum PlaybackControl {
     /// From its own buffer, as the GA protocol has it: what has been sent will sound.
     Buffers,
     /// It stops and drops its queue when told so.
@@ -36,10 +36,10 @@ pub enum Listener {
 pub struct Dialog {
     pub(super) settings: Settings,
     pub(super) history: History,
-    pub(super) listener: Listener,
+    pub(super) listener: PlaybackControl,
     pub(super) ids: IdMint,
     pub(super) listening: Listening,
-    pub(super) guessing: Guessing,
+    pub(super) speculator: Speculator,
     /// Responses under way, out-of-band ones among them.
     pub(super) responses: BTreeMap<ResponseId, Response>,
     /// The one of the conversation.
@@ -56,14 +56,14 @@ pub struct Dialog {
 
 impl Dialog {
     /// A conversation without items. The same seed mints the same identifiers.
-    pub fn new(settings: Settings, listener: Listener, seed: u64) -> Self {
+    pub fn new(settings: Settings, listener: PlaybackControl, seed: u64) -> Self {
         Self {
             settings,
             history: History::default(),
             listener,
             ids: IdMint::new(seed),
             listening: Listening::default(),
-            guessing: Guessing::new(None),
+            speculator: Speculator::new(None),
             responses: BTreeMap::new(),
             active: None,
             held: None,
@@ -83,7 +83,7 @@ impl Dialog {
 
     /// The same, beginning answers at pauses that may be the end of the turn.
     pub fn with_speculation(mut self, limits: Option<Speculation>) -> Self {
-        self.guessing = Guessing::new(limits);
+        self.speculator = Speculator::new(limits);
         self
     }
 
@@ -100,7 +100,7 @@ impl Dialog {
             Event::SpeechStopped { audio_end } => self.speech_stopped(audio_end),
             Event::Paused => self.paused(),
             Event::Resumed => self.resumed(),
-            Event::Guessed { item, text } => self.guessed(&item, &text),
+            Event::ProvisionalTranscript { item, text } => self.provisional_transcript(&item, &text),
             Event::Partial { item, text } => self.partial(item, &text),
             Event::Transcribed { item, result } => self.transcribed(&item, result),
             Event::Text { response, text } => self.text(&response, &text),
@@ -176,7 +176,7 @@ impl Dialog {
         let sounding = self.first_of(&unheard);
         self.held = Some(Held { since: self.now, sounding: sounding.clone() });
         self.actions.push(Action::Hold);
-        if self.listener == Listener::Obeys {
+        if self.listener == PlaybackControl::Obeys {
             for id in &unheard {
                 let now = self.now;
                 self.history.spoken_mut(id).expect("unheard items are spoken").hold(now);

@@ -1,7 +1,7 @@
 //! A barge-in, a cancel and a completion race in any order: one consistent state, and nothing spoken after the stop.
 
 use super::script::{AUTO, Runner};
-use antiphon_dialog::Listener;
+use antiphon_dialog::PlaybackControl;
 
 /// What each side does, in its own order.
 const BARGE_IN: &[&str] = &["onset", "started 600", "stopped 900", "heard i3 stop it"];
@@ -29,7 +29,7 @@ fn merges(a: &[&'static str], b: &[&'static str], c: &[&'static str]) -> Vec<Vec
     all
 }
 
-fn run(listener: Listener, order: &[&str]) -> Vec<String> {
+fn run(listener: PlaybackControl, order: &[&str]) -> Vec<String> {
     let mut runner = Runner::new(listener, Some(AUTO));
     for line in ["0 started 0", "1 stopped 1", "2 heard i1 tell me", "3 text r1 One two.", "3 made r1 1000"] {
         runner.run(line);
@@ -71,7 +71,7 @@ fn every_order_of_barge_in_cancel_and_completion_ends_well() {
     let orders = merges(BARGE_IN, CLIENT, ENGINE);
     assert_eq!(orders.len(), 3_150);
     for order in &orders {
-        for listener in [Listener::Buffers, Listener::Obeys] {
+        for listener in [PlaybackControl::Buffers, PlaybackControl::Obeys] {
             inspect(order, &run(listener, order));
         }
     }

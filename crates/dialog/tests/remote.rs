@@ -1,7 +1,7 @@
 //! Remote tools in the reducer: when calls run, what stops them, and who goes on afterwards.
 
 use super::script::{AUTO, Runner, check_with};
-use antiphon_dialog::{Action, Command, Event, Listener, Settings};
+use antiphon_dialog::{Action, Command, Event, PlaybackControl, Settings};
 use antiphon_types::mcp::{CallError, Consent, Declared, RemoteTool, Server};
 use antiphon_types::{ItemId, Timestamp};
 use serde_json::json;
@@ -18,7 +18,7 @@ fn library() -> Runner {
 
 /// The same, not asked yet; what `find` does, in these words.
 fn described(description: &str) -> Runner {
-    let mut runner = Runner::new(Listener::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
     let server =
         Server { label: "l".into(), url: "http://h/".into(), authorization: None, headers: Default::default() };
     let declared = Declared { server, allowed: None, consent: Consent::Never };

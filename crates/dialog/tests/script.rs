@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Checks a script in a conversation with server turn detection.
 #[track_caller]
 pub fn check(script: &str) {
-    check_with(Runner::new(Listener::Buffers, Some(AUTO)), script);
+    check_with(Runner::new(PlaybackControl::Buffers, Some(AUTO)), script);
 }
 
 /// Checks a script in the given conversation.
@@ -43,7 +43,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    pub fn new(listener: Listener, turn_detection: Option<TurnDetection>) -> Self {
+    pub fn new(listener: PlaybackControl, turn_detection: Option<TurnDetection>) -> Self {
         let settings = Settings {
             instructions: "Be brief.".into(),
             modality: Modality::Audio,
@@ -135,7 +135,7 @@ impl Runner {
             "stopped" => Event::SpeechStopped { audio_end: at16(first) },
             "paused" => Event::Paused,
             "resumed" => Event::Resumed,
-            "guessed" => Event::Guessed { item: self.item(first), text: rest.into() },
+            "guessed" => Event::ProvisionalTranscript { item: self.item(first), text: rest.into() },
             "partial" => Event::Partial { item: self.item(first), text: rest.into() },
             "heard" => Event::Transcribed { item: self.item(first), result: Ok(rest.into()) },
             "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()) },
@@ -168,11 +168,11 @@ impl Runner {
             }),
             "delete" => client(Command::DeleteItem(self.item(first))),
             "retrieve" => client(Command::RetrieveItem(self.item(first))),
-            "say" => client(Command::CreateItem { item: written(argument), place: Place::Last }),
+            "say" => client(Command::CreateItem { item: written(argument), place: ItemPosition::Last }),
             "parts" => {
-                client(Command::CreateItem { item: empty(first.parse().expect("how many")), place: Place::Last })
+                client(Command::CreateItem { item: empty(first.parse().expect("how many")), place: ItemPosition::Last })
             }
-            "result" => client(Command::CreateItem { item: result(first, rest), place: Place::Last }),
+            "result" => client(Command::CreateItem { item: result(first, rest), place: ItemPosition::Last }),
             "respond" => client(Command::Respond(Box::default())),
             "aside" => {
                 let input = Some(vec![InputEntry::Item(written(argument))]);
@@ -222,10 +222,10 @@ impl Runner {
             Action::DropUtterance(item) => format!("drop {}", self.i(item)),
             Action::ClearInput => "clear input".into(),
             Action::StartResponse(work) => format!("start {} {}", self.r(&work.response), work.turn),
-            Action::Guess(item) => format!("guess {}", self.i(item)),
-            Action::StartGuess(_) if self.names_only_seen => "begin".into(),
-            Action::DropGuess { .. } if self.names_only_seen => "forget".into(),
-            Action::StartGuess(work) => {
+            Action::TranscribeProvisionally(item) => format!("guess {}", self.i(item)),
+            Action::StartSpeculative(_) if self.names_only_seen => "begin".into(),
+            Action::DropSpeculative { .. } if self.names_only_seen => "forget".into(),
+            Action::StartSpeculative(work) => {
                 let said = work.chat.messages.last().map(|message| match message {
                     Message::User(text) => text.as_str(),
                     _ => "?",
@@ -233,8 +233,8 @@ impl Runner {
                 let said = format!("{:?}", said.unwrap_or_default());
                 format!("begin {} on {said}", self.r(&work.response))
             }
-            Action::ConfirmGuess(id) => format!("let out {}", self.r(id)),
-            Action::DropGuess { response, outcome, wasted } => {
+            Action::ReleaseSpeculative(id) => format!("let out {}", self.r(id)),
+            Action::DropSpeculative { response, outcome, wasted } => {
                 format!("forget {} {} after {} ms", self.r(response), outcome.as_str(), wasted.as_millis())
             }
             Action::StopResponse(id) => format!("stop {}", self.r(id)),

@@ -1,11 +1,11 @@
 //! What a response waits for before its work starts, and what it does not.
 
 use super::script::{AUTO, Runner, check_with};
-use antiphon_dialog::Listener;
+use antiphon_dialog::PlaybackControl;
 
 /// Somebody has spoken, and the words are not known yet.
 fn unheard() -> Runner {
-    let mut runner = Runner::new(Listener::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
     runner.run("0 started 0");
     runner.run("900 stopped 800");
     runner

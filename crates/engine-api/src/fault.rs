@@ -1,7 +1,7 @@
 //! What kind of failure an upstream had, and how it is told to clients.
 //!
 //! An engine's error holds the details: addresses, the server's words, the names of settings. They are the operator's and go to
-//! the log. A client gets [`Fault::told`]: which stage failed, how, and what to do.
+//! the log. A client gets [`Fault::client_message`]: which stage failed, how, and what to do.
 
 /// A kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl Fault {
     }
 
     /// The words for a client. `stage` is its name at the beginning of a sentence, such as "The language model".
-    pub fn told(self, stage: &str) -> String {
+    pub fn client_message(self, stage: &str) -> String {
         let what = match self {
             Self::Auth => "refused the hub's key; the operator's log has the details",
             Self::Unreachable => "cannot be reached; try again soon. The operator's log has the details",
@@ -71,7 +71,7 @@ mod tests {
         ] {
             assert_eq!(Fault::of_status(status), fault, "{status}");
         }
-        let told = Fault::Auth.told("The language model");
+        let told = Fault::Auth.client_message("The language model");
         assert_eq!(told, "The language model refused the hub's key; the operator's log has the details.");
     }
 }

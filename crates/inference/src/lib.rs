@@ -2,6 +2,6 @@
 //!
 //! `engines` builds its local engines on it. It knows no stage, no model family and no session, and sets no deadline.
 
-pub mod lane;
 #[cfg(feature = "onnx")]
 pub mod onnx;
+pub mod pool;

@@ -1,4 +1,4 @@
-//! Published checksums, and the reckoning of those of files.
+//! Published checksums, and the computation of those of files.
 
 use sha1::Sha1;
 use sha2::Sha256;

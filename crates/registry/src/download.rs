@@ -5,7 +5,7 @@
 //! whole tells. Where there is neither, a broken transfer begins anew.
 
 use super::disk::Kept;
-use super::pull::{Patience, Phase, Told, hashed};
+use super::pull::{Phase, ProgressReporter, PullTimeouts, hashed};
 use super::{FileEntry, RegistryError};
 use futures_util::StreamExt;
 use reqwest::header::{CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
@@ -31,7 +31,7 @@ pub(super) struct Source<'a> {
     pub(super) client: &'a Client,
     pub(super) address: Url,
     pub(super) file: &'a FileEntry,
-    pub(super) patience: Patience,
+    pub(super) patience: PullTimeouts,
 }
 
 /// How one try ended.
@@ -45,7 +45,11 @@ enum Ended {
 }
 
 /// Brings the file into `part` and checks it. What is wrong is thrown away, what is merely not whole is kept.
-pub(super) async fn fetch(source: &Source<'_>, part: &Path, told: &mut Told<'_>) -> Result<Kept, RegistryError> {
+pub(super) async fn fetch(
+    source: &Source<'_>,
+    part: &Path,
+    told: &mut ProgressReporter<'_>,
+) -> Result<Kept, RegistryError> {
     let (mut failures, mut brought_any, mut attempts) = (0, false, 0);
     loop {
         let had = length(part);
@@ -77,7 +81,7 @@ pub(super) async fn fetch(source: &Source<'_>, part: &Path, told: &mut Told<'_>)
 
 impl Source<'_> {
     /// One request, from byte `had` on if that can be.
-    async fn attempt(&self, part: &Path, had: u64, told: &mut Told<'_>) -> Result<Ended, RegistryError> {
+    async fn attempt(&self, part: &Path, had: u64, told: &mut ProgressReporter<'_>) -> Result<Ended, RegistryError> {
         let tag = std::fs::read_to_string(tag_of(part)).ok().filter(|tag| !tag.is_empty());
         let resumes = had > 0 && (tag.is_some() || self.file.sum.is_some());
         let mut request = self.client.get(self.address.clone());
@@ -124,7 +128,7 @@ impl Source<'_> {
         response: Response,
         part: &Path,
         from: u64,
-        told: &mut Told<'_>,
+        told: &mut ProgressReporter<'_>,
     ) -> Result<Ended, RegistryError> {
         let announced = match range_of(&response) {
             Some((_, total)) if from > 0 => total,
@@ -184,21 +188,21 @@ impl Source<'_> {
 
     /// Reckons the checksum of what is on the disk and compares.
     async fn check(&self, part: &Path) -> Result<Kept, RegistryError> {
-        let reckoned = hashed(part).await?;
-        let (found, expected) = (reckoned.n_bytes(), self.file.bytes);
+        let computed = hashed(part).await?;
+        let (found, expected) = (computed.n_bytes(), self.file.bytes);
         if expected.is_some_and(|expected| expected != found) || found == 0 {
             discard(part)?;
             return Err(self.wrong_size(expected.unwrap_or(self.file.about_bytes), found));
         }
         if let Some(sum) = &self.file.sum {
-            let found = reckoned.like(sum);
+            let found = computed.like(sum);
             if found != *sum {
                 discard(part)?;
                 let (address, expected) = (self.address.to_string(), sum.to_string());
                 return Err(RegistryError::WrongChecksum { address, expected, found: found.to_string() });
             }
         }
-        Ok(Kept { bytes: found, sha256: reckoned.sha256() })
+        Ok(Kept { bytes: found, sha256: computed.sha256() })
     }
 
     fn broken(&self, had: u64) -> Ended {

@@ -26,4 +26,4 @@ pub use config::ModelsConfig;
 pub use disk::{Located, OnDisk, locate, on_disk, remove};
 pub use entry::{Entry, FileEntry, Stage, Variant};
 pub use error::RegistryError;
-pub use pull::{Patience, Phase, Progress, Puller};
+pub use pull::{Phase, Progress, PullTimeouts, Puller};

@@ -43,7 +43,7 @@ pub enum Phase {
     Asking,
     /// Its bytes come.
     Fetching,
-    /// Its checksum is reckoned.
+    /// Its checksum is computed.
     Checking,
     /// The whole model is in its place.
     Done,
@@ -51,7 +51,7 @@ pub enum Phase {
 
 /// How long a pull waits, and how often it tries.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct PullTimeouts {
     /// For a connection.
     pub connect: Duration,
     /// For an answer, and for the next piece of it.
@@ -62,7 +62,7 @@ pub struct Patience {
     pub tries: u32,
 }
 
-impl Default for Patience {
+impl Default for PullTimeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
         Self { connect: seconds(15), stall: seconds(60), pause: seconds(1), tries: 5 }
@@ -73,12 +73,12 @@ impl Default for Patience {
 pub struct Puller {
     config: ModelsConfig,
     client: Client,
-    patience: Patience,
+    patience: PullTimeouts,
 }
 
 impl Puller {
     /// Connects to nothing.
-    pub fn new(config: &ModelsConfig, patience: Patience) -> Result<Self, RegistryError> {
+    pub fn new(config: &ModelsConfig, patience: PullTimeouts) -> Result<Self, RegistryError> {
         // The first installation wins; a second is no failure.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
@@ -109,7 +109,7 @@ impl Puller {
         let _lock = Lock::take(&self.config, &entry.name)?;
         let folder = self.config.folder(&entry.name);
         let mut receipt = Receipt::read(&folder);
-        let mut told = Told::new(variant, progress);
+        let mut told = ProgressReporter::new(variant, progress);
         let mut moves = Vec::new();
         for file in &variant.files {
             told.begin(file);
@@ -142,9 +142,9 @@ impl Puller {
         if !path.is_file() {
             return Ok(None);
         }
-        let reckoned = hashed(path).await?;
-        let found = Kept { bytes: reckoned.n_bytes(), sha256: reckoned.sha256() };
-        let as_published = file.sum.as_ref().map(|sum| reckoned.like(sum) == *sum);
+        let computed = hashed(path).await?;
+        let found = Kept { bytes: computed.n_bytes(), sha256: computed.sha256() };
+        let as_published = file.sum.as_ref().map(|sum| computed.like(sum) == *sum);
         let as_pulled = kept.map(|kept| *kept == found);
         let right_size = file.bytes.is_none_or(|bytes| bytes == found.bytes) && found.bytes > 0;
         if as_published.or(as_pulled).unwrap_or(true) && right_size {
@@ -206,13 +206,13 @@ fn may_redirect(from: &Url, to: &Url) -> bool {
 
 pub(super) async fn hashed(path: &Path) -> Result<Hasher, RegistryError> {
     let (read, named) = (path.to_owned(), path.to_owned());
-    let reckoned = tokio::task::spawn_blocking(move || Hasher::of_file(&read)).await;
-    let reckoned = reckoned.unwrap_or_else(|_| Err(std::io::Error::other("the reading broke off")));
-    reckoned.map_err(RegistryError::disk(&named, "cannot be read"))
+    let computed = tokio::task::spawn_blocking(move || Hasher::of_file(&read)).await;
+    let computed = computed.unwrap_or_else(|_| Err(std::io::Error::other("the reading broke off")));
+    computed.map_err(RegistryError::disk(&named, "cannot be read"))
 }
 
 /// Puts the pull's state together for those who watch.
-pub(super) struct Told<'a> {
+pub(super) struct ProgressReporter<'a> {
     progress: &'a watch::Sender<Progress>,
     state: Progress,
     /// Bytes of the files that are whole.
@@ -222,7 +222,7 @@ pub(super) struct Told<'a> {
     about: u64,
 }
 
-impl<'a> Told<'a> {
+impl<'a> ProgressReporter<'a> {
     fn new(variant: &Variant, progress: &'a watch::Sender<Progress>) -> Self {
         let all = variant.about_bytes();
         let state = Progress { n_files: variant.files.len(), total_bytes: all, ..Progress::default() };

@@ -14,7 +14,7 @@ struct Bench {
     host: Host,
     config: ModelsConfig,
     catalog: Catalog,
-    patience: Patience,
+    patience: PullTimeouts,
 }
 
 /// 5000 bytes that differ from place to place.
@@ -30,7 +30,7 @@ impl Bench {
         host.put("x/config.json", Served { bytes: b"{\"a\":1}".to_vec(), ..Served::default() });
         let mirror = host.start().await;
         let hasher = {
-            let path = dir.path().join("reckoned");
+            let path = dir.path().join("computed");
             std::fs::write(&path, graph()).unwrap();
             let hasher = checksum::Hasher::of_file(&path).unwrap();
             std::fs::remove_file(&path).unwrap();
@@ -60,7 +60,7 @@ impl Bench {
         let models = dir.path().join("models").to_str().unwrap().to_owned();
         let config = ModelsConfig { dir: models, mirror, ..ModelsConfig::default() };
         let (ms, s) = (Duration::from_millis(1), Duration::from_secs(10));
-        let patience = Patience { connect: s, stall: s, pause: ms, tries: 3 };
+        let patience = PullTimeouts { connect: s, stall: s, pause: ms, tries: 3 };
         Self { _dir: dir, host, config, catalog, patience }
     }
 

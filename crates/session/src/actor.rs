@@ -2,21 +2,21 @@
 
 use super::clock::ClientClock;
 use super::egress::{Close, Message};
-use super::given::Given;
-use super::guessing::Begun;
-use super::hearing::{Report, until_free};
+use super::expiry::SessionExpiry;
 use super::ingress::Ingress;
-use super::life::Life;
+use super::inline_audio::InlineAudio;
 use super::playback::Playback;
 use super::project::Projector;
-use super::recording::DialogStart;
 use super::remote::Links;
+use super::replay_log::DialogStart;
 use super::responding::{Product, causes};
+use super::speculation::SpeculativeTask;
 use super::timeline::{Begins, Timeline};
+use super::transcription_task::{Report, until_free};
 use super::voice::Voice;
 use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
 use antiphon_dialog::turn::Edge;
-use antiphon_dialog::{Dialog, Event, Listener, ToolCallDelta};
+use antiphon_dialog::{Dialog, Event, PlaybackControl, ToolCallDelta};
 use antiphon_engine_api::stt::SpeakerState;
 use antiphon_protocol::{Dialect, ServerEvent};
 use antiphon_types::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
@@ -57,13 +57,13 @@ pub(super) struct Actor {
     pub(super) kind_is_fixed: bool,
     pub(super) event_ids: IdMint,
     /// Transcriptions under way; dropping a guard cancels one.
-    pub(super) hearings: HashMap<ItemId, DropGuard>,
+    pub(super) transcriptions: HashMap<ItemId, DropGuard>,
     /// The turn model's work on the latest pause.
     pub(super) judging: Option<DropGuard>,
     /// Responses under way.
     pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
     /// The response begun on a guess.
-    pub(super) guess: Option<Begun>,
+    pub(super) guess: Option<SpeculativeTask>,
     /// Remote servers, and the work under way there.
     pub(super) links: Links,
     pub(super) playback: Playback,
@@ -74,7 +74,7 @@ pub(super) struct Actor {
     pub(super) client_clock: ClientClock,
     pub(super) speaker: Option<SpeakerState>,
     /// Audio that came with the event that is being worked on, for the items it makes.
-    pub(super) given: VecDeque<Given>,
+    pub(super) given: VecDeque<InlineAudio>,
     pub(super) last_audio: Timestamp,
     /// Where the next utterance's audio begins.
     pub(super) opening_at: Samples,
@@ -82,7 +82,7 @@ pub(super) struct Actor {
     pub(super) held_at: Samples,
     /// The utterance that closes was committed by the client.
     pub(super) committing: bool,
-    pub(super) life: Life,
+    pub(super) life: SessionExpiry,
     /// Somebody is connected, as the reducer knows.
     pub(super) is_there: bool,
     /// Told to the client at the start.
@@ -93,7 +93,7 @@ impl Actor {
     pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, mut opening: Opening, egress: Arc<Egress>) -> Self {
         let (mode, resume_key) = (opening.mode, opening.resume_key.take());
         let session = setup.session_object(id.clone(), &opening);
-        let listener = if mode == AudioMode::Events { Listener::Buffers } else { Listener::Obeys };
+        let listener = if mode == AudioMode::Events { PlaybackControl::Buffers } else { PlaybackControl::Obeys };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
         let format = translate::format(session.audio.input.format);
@@ -106,8 +106,8 @@ impl Actor {
             seed: seed ^ 0x7475_726e,
             may_report: mode != AudioMode::Events,
         };
-        let timeline = Timeline::new(begins, setup.journal.clone(), setup.metrics.clone());
-        let life = Life::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
+        let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
+        let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
         let settings = translate::settings(&session, setup.session.history_tokens);
         let (turns, patience, speculation) = (setup.turns(&session), setup.patience(), setup.speculation.limits());
         let start = || DialogStart { settings: settings.clone(), listener, seed, patience, speculation };
@@ -124,7 +124,7 @@ impl Actor {
             session,
             kind_is_fixed: opening.intent.is_some() || opening.settings.is_some(),
             event_ids,
-            hearings: HashMap::new(),
+            transcriptions: HashMap::new(),
             judging: None,
             speaking: HashMap::new(),
             guess: None,
@@ -161,7 +161,7 @@ impl Actor {
             if self.has_drained() {
                 return self.egress.close(Close { code: 1001, reason: "the server is going away" });
             }
-            let hears = !more && blocked.is_none() && self.hearings.len() < MAX_HEARINGS;
+            let hears = !more && blocked.is_none() && self.transcriptions.len() < MAX_HEARINGS;
             let listens = hears && self.egress.takes_requests();
             if !listens || !self.egress.is_attached() {
                 // While the hub is behind, or the connection is gone, silence is not the speaker's.
@@ -194,7 +194,7 @@ impl Actor {
     /// Judges the windows at hand and lets the reducer decide after each edge. Says whether there are more.
     fn judge_windows(&mut self) -> bool {
         for _ in 0..WINDOWS_AT_ONCE {
-            if self.hearings.len() >= MAX_HEARINGS && !self.ingress.is_hearing() {
+            if self.transcriptions.len() >= MAX_HEARINGS && !self.ingress.is_hearing() {
                 return false;
             }
             match self.ingress.advance() {
@@ -253,19 +253,19 @@ impl Actor {
                 self.ingress.partial(&item, &text, n_heard);
                 self.step(Event::Partial { item, text });
             }
-            Report::Guessed { item, text, n_heard } => {
-                self.timeline.guess_transcribed(&item, self.now());
+            Report::ProvisionalTranscript { item, text, n_heard } => {
+                self.timeline.provisional_transcribed(&item, self.now());
                 self.ingress.partial(&item, &text, n_heard);
-                self.step(Event::Guessed { item, text });
+                self.step(Event::ProvisionalTranscript { item, text });
             }
             Report::Judged { said_to, probability } => self.ingress.judged(probability, said_to),
             Report::Learnt(item, speaker) => {
-                self.hearings.remove(&item);
+                self.transcriptions.remove(&item);
                 self.speaker = speaker.or(self.speaker.take());
             }
             Report::Final { item, result, learns } => {
                 if !learns {
-                    self.hearings.remove(&item);
+                    self.transcriptions.remove(&item);
                 }
                 let result = result.map(|transcript| {
                     self.projector.learnt(&item, transcript.logprobs);
@@ -276,7 +276,7 @@ impl Actor {
                     let causes = causes(&error);
                     tracing::warn!(%error, ?causes, "an utterance could not be transcribed");
                     self.setup.metrics.error("transcription_failed");
-                    error.told()
+                    error.client_message()
                 });
                 let words = result.as_ref().map(String::as_str).map_err(String::as_str);
                 self.timeline.transcribed(&item, words, self.now());
@@ -349,7 +349,7 @@ impl Actor {
 
     /// Whether the server stops, and nothing is being heard or said any more or nobody is there to hear it.
     fn has_drained(&self) -> bool {
-        let is_done = || self.hearings.is_empty() && self.dialog.active().is_none() && self.playback.is_empty();
+        let is_done = || self.transcriptions.is_empty() && self.dialog.active().is_none() && self.playback.is_empty();
         self.setup.drain.is_cancelled() && (!self.egress.is_attached() || is_done())
     }
 

@@ -4,14 +4,14 @@
 //! windows whatever the size of a message. Owns the microphone's windows, VAD, turn detector and pre-roll. Never waits:
 //! when the transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
 
-use super::hearing::Feed;
 use super::microphone::{Microphone, give_back};
-use super::record::{Tape, Taped};
+use super::replay_recorder::{RecordedTurnTaker, Tape};
+use super::transcription_task::TranscriptionInput;
 use super::turns::Turns;
 use super::utterance::Utterance;
 use antiphon_audio::codec::{self, CodecError, OpusIn};
 use antiphon_audio::{Jitter, NoiseReduction, Pitch, PreRoll, Resampler, Slot};
-use antiphon_dialog::turn::{Decision, Edge, Heard};
+use antiphon_dialog::turn::{Decision, Edge, WindowFeatures};
 use antiphon_engine_api::vad::{Vad, VadStream};
 use antiphon_types::Format;
 use antiphon_types::{ItemId, Pcm, SampleRate, Samples};
@@ -27,10 +27,10 @@ pub(super) struct Ingress {
     turns: Turns,
     engine: Arc<dyn Vad>,
     /// Made on the first audio, since many connections never send any.
-    ears: Option<Ears>,
+    ears: Option<InputPipeline>,
     opus: Option<OpusIn>,
     jitter: Jitter,
-    turn: Taped,
+    turn: RecordedTurnTaker,
     pitch: Pitch,
     microphone: Microphone,
     preroll: PreRoll,
@@ -51,14 +51,14 @@ pub(super) struct Ingress {
     scratch: Vec<i16>,
 }
 
-struct Ears {
+struct InputPipeline {
     resampler: Resampler,
     vad: Box<dyn VadStream>,
     /// A window could not be judged, which was logged.
     has_failed: bool,
 }
 
-impl Ears {
+impl InputPipeline {
     fn new(rate: SampleRate, engine: &dyn Vad) -> Self {
         Self { resampler: Resampler::new(rate, RATE), vad: engine.open(), has_failed: false }
     }
@@ -68,7 +68,7 @@ impl Ingress {
     pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns, tape: Tape) -> Self {
         Self {
             format,
-            turn: Taped::new(turns.thresholds(), turns.ending(), tape),
+            turn: RecordedTurnTaker::new(turns.thresholds(), turns.ending(), tape),
             pitch: Pitch::default(),
             preroll: PreRoll::new(turns.capacity()),
             kept: Samples::ZERO,
@@ -130,7 +130,7 @@ impl Ingress {
         if decoded.is_ok() {
             let rate = self.format.rate();
             let engine = &self.engine;
-            let ears = self.ears.get_or_insert_with(|| Ears::new(rate, &**engine));
+            let ears = self.ears.get_or_insert_with(|| InputPipeline::new(rate, &**engine));
             let (n, ()) = self.microphone.push(|waiting| ears.resampler.process(&samples, waiting));
             self.lag += samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz()) - n as f64;
         }
@@ -169,7 +169,7 @@ impl Ingress {
     ) -> Result<(), CodecError> {
         let engine = &self.engine;
         let rate = self.format.rate();
-        self.ears.get_or_insert_with(|| Ears::new(rate, &**engine));
+        self.ears.get_or_insert_with(|| InputPipeline::new(rate, &**engine));
         if self.opus.is_none() {
             self.opus = Some(OpusIn::new()?);
         }
@@ -203,7 +203,7 @@ impl Ingress {
             .listens_to_the_voice()
             .then(|| self.pitch.window(window.words))
             .map_or((0.0, None), |tone| (tone.level_db, tone.pitch_hz));
-        let heard = Heard { probability, peak, level_db, pitch_hz, start, end };
+        let heard = WindowFeatures { probability, peak, level_db, pitch_hz, start, end };
         Some(self.turn.window(heard, window.words).edge)
     }
 
@@ -217,9 +217,9 @@ impl Ingress {
     }
 
     /// Asks for what the words of `item` would be if it ended here.
-    pub(super) fn guess(&mut self, item: &ItemId) {
+    pub(super) fn provisional(&mut self, item: &ItemId) {
         if let Some(utterance) = self.utterance.as_mut().filter(|utterance| utterance.item == *item) {
-            utterance.guess();
+            utterance.provisional();
         }
     }
 
@@ -275,7 +275,7 @@ impl Ingress {
     }
 
     /// Opens an utterance whose audio goes to `feed`, from `start` in turn time on, as far as the pre-roll reaches.
-    pub(super) fn open(&mut self, item: ItemId, start: Samples, feed: mpsc::Sender<Feed>) {
+    pub(super) fn open(&mut self, item: ItemId, start: Samples, feed: mpsc::Sender<TranscriptionInput>) {
         let mut audio = Vec::new();
         let start = self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio) + self.preroll_base;
         let mut utterance = Utterance::new(item, start, feed);
@@ -383,7 +383,7 @@ impl Ingress {
     }
 
     /// The feed to wait for before [`Ingress::advance`] goes on.
-    pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<Feed>> {
+    pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<TranscriptionInput>> {
         let mut utterances = self.closing.iter().chain(&self.utterance);
         utterances.find_map(|utterance| utterance.blocked_on())
     }

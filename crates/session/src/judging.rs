@@ -4,7 +4,7 @@
 //! is a hint for the wait of that pause only, so a late one is dropped, and a failure costs nothing but the hint.
 
 use super::actor::Actor;
-use super::hearing::Report;
+use super::transcription_task::Report;
 use antiphon_types::Samples;
 use std::time::Duration;
 use tokio::time::timeout;

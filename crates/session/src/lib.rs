@@ -10,28 +10,28 @@ mod beginning;
 mod clock;
 mod config;
 mod egress;
-mod feed;
-mod given;
-mod guessing;
-mod hearing;
+mod expiry;
 mod inbound;
 mod ingress;
-mod journal;
+mod inline_audio;
 mod judging;
-mod life;
 mod microphone;
 mod perform;
 mod playback;
 mod project;
-mod record;
-pub mod recording;
 mod remote;
+pub mod replay_log;
+mod replay_recorder;
 mod reports;
 mod responding;
 mod retained;
 mod setup;
+mod speculation;
 mod timeline;
+mod transcription_input;
+mod transcription_task;
 mod translate;
+mod turn_history;
 mod turns;
 mod utterance;
 mod voice;
@@ -39,10 +39,10 @@ mod voice;
 pub use config::{SessionConfig, SpeculationConfig};
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use inbound::{Inbound, Share};
-pub use journal::{Entry, Journal, Listening, News, Page, Viewer};
 pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
 pub use setup::{AudioMode, Handle, Opening, Setup};
 pub use timeline::{
-    EndOfTurn, Guess, GuessOutcome, HeardBy, Kind, Part, StageRun, Status, Tokens, TurnAudio, TurnMarks, TurnRecord,
-    TurnStage, Waits,
+    EndOfTurn, Guess, HeardBy, Kind, Part, SpeculationOutcome, StageRun, Status, Tokens, TurnAudio, TurnMarks,
+    TurnRecord, TurnStage, Waits,
 };
+pub use turn_history::{Entry, Listening, News, Page, TurnHistory, Viewer};

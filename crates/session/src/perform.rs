@@ -2,8 +2,8 @@
 
 use super::AudioMode;
 use super::actor::Actor;
-use super::hearing::{FEED_PIECES, Feed, Hearing};
 use super::responding::Responding;
+use super::transcription_task::{FEED_PIECES, TranscriptionInput, TranscriptionTask};
 use super::voice::{Packing, Voice};
 use antiphon_dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason};
 use antiphon_engine_api::stt::SttOptions;
@@ -29,18 +29,20 @@ impl Actor {
                 Action::DropUtterance(item) => {
                     self.timeline.dropped(&item, self.now());
                     self.ingress.drop_utterance(&item);
-                    self.hearings.remove(&item);
+                    self.transcriptions.remove(&item);
                 }
                 Action::Transcribe(item) => self.transcribe(item),
                 Action::ClearInput => self.restart_buffer(),
                 Action::StartResponse(work) => self.start_response(*work),
-                Action::Guess(item) => {
-                    self.timeline.guess_started(&item, self.now());
-                    self.ingress.guess(&item);
+                Action::TranscribeProvisionally(item) => {
+                    self.timeline.speculation_started(&item, self.now());
+                    self.ingress.provisional(&item);
                 }
-                Action::StartGuess(work) => self.start_guess(*work),
-                Action::ConfirmGuess(id) => self.confirm_guess(&id),
-                Action::DropGuess { response, outcome, wasted } => self.drop_guess(&response, outcome, wasted),
+                Action::StartSpeculative(work) => self.start_speculative(*work),
+                Action::ReleaseSpeculative(id) => self.release_speculative(&id),
+                Action::DropSpeculative { response, outcome, wasted } => {
+                    self.drop_speculative(&response, outcome, wasted)
+                }
                 Action::StopResponse(id) => self.stop_response(&id),
                 Action::ListTools { item, server } => self.list_tools(item, server),
                 Action::CallRemote { item, call } => self.call_remote(item, call),
@@ -65,8 +67,8 @@ impl Actor {
 
     fn open_utterance(&mut self, item: ItemId) {
         let (sender, feed) = mpsc::channel(FEED_PIECES);
-        let guard = self.spawn(self.hearing(&item, feed).run().instrument(span::turn(&item)));
-        self.hearings.insert(item.clone(), guard);
+        let guard = self.spawn(self.transcription_task(&item, feed).run().instrument(span::turn(&item)));
+        self.transcriptions.insert(item.clone(), guard);
         self.ingress.open(item, self.opening_at, sender);
     }
 
@@ -74,17 +76,17 @@ impl Actor {
     fn transcribe(&mut self, item: ItemId) {
         let given = self.given.pop_front().expect("each item to transcribe came with its audio");
         let (sender, feed) = mpsc::channel(FEED_PIECES);
-        let hearing = self.hearing(&item, feed).run();
+        let hearing = self.transcription_task(&item, feed).run();
         let work = async {
             tokio::join!(hearing, given.feed(sender));
         };
         let guard = self.spawn(work.instrument(span::turn(&item)));
-        self.hearings.insert(item, guard);
+        self.transcriptions.insert(item, guard);
     }
 
-    fn hearing(&self, item: &ItemId, feed: mpsc::Receiver<Feed>) -> Hearing {
+    fn transcription_task(&self, item: &ItemId, feed: mpsc::Receiver<TranscriptionInput>) -> TranscriptionTask {
         let transcription = self.session.audio.input.transcription.as_ref();
-        Hearing {
+        TranscriptionTask {
             item: item.clone(),
             stt: self.setup.engines.stt.clone(),
             options: SttOptions {
@@ -124,7 +126,7 @@ impl Actor {
         let is_audio = work.settings.modality == Modality::Audio;
         tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
         let (engines, products) = (self.setup.engines.clone(), self.products.clone());
-        (voice, Responding { work, engines, products, clock: self.clock, let_out: None })
+        (voice, Responding { work, engines, products, clock: self.clock, release: None })
     }
 
     /// Spawns a task that ends when its guard is dropped.

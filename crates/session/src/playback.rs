@@ -32,10 +32,10 @@ pub(super) struct Playback {
 struct Waiting {
     response: ResponseId,
     item: ItemId,
-    what: Piece,
+    what: Queued,
 }
 
-enum Piece {
+enum Queued {
     Audio(Packet),
     /// The news that the item's audio is complete, behind its last frame.
     End(ServerEvent),
@@ -61,8 +61,8 @@ impl Playback {
         self.waiting = kept;
         let dropped: VecDeque<Waiting> = dropped;
         let ends = dropped.into_iter().filter_map(|piece| match piece.what {
-            Piece::End(event) => Some(event),
-            Piece::Audio(_) => None,
+            Queued::End(event) => Some(event),
+            Queued::Audio(_) => None,
         });
         ends.collect()
     }
@@ -74,7 +74,7 @@ impl Playback {
         if !self.waiting.iter().any(|piece| piece.item == item) {
             return Some(event);
         }
-        self.waiting.push_back(Waiting { response, item, what: Piece::End(event) });
+        self.waiting.push_back(Waiting { response, item, what: Queued::End(event) });
         None
     }
 
@@ -92,7 +92,7 @@ impl Playback {
     pub(super) fn next_due(&self, dialog: &Dialog, now: Timestamp) -> Option<Timestamp> {
         let first = self.waiting.front()?;
         match (&first.what, dialog.history().spoken(&first.item)) {
-            (Piece::Audio(_), Some(spoken)) => self.pacer.next_due(spoken.playhead(), now),
+            (Queued::Audio(_), Some(spoken)) => self.pacer.next_due(spoken.playhead(), now),
             // Beside the conversation nobody listens in real time.
             _ => Some(now),
         }
@@ -100,7 +100,7 @@ impl Playback {
 
     fn take_due(&mut self, dialog: &Dialog, now: Timestamp) -> Option<Waiting> {
         let first = self.waiting.front()?;
-        if let (Piece::Audio(packet), Some(spoken)) = (&first.what, dialog.history().spoken(&first.item))
+        if let (Queued::Audio(packet), Some(spoken)) = (&first.what, dialog.history().spoken(&first.item))
             && self.pacer.budget(spoken.playhead(), now) < packet.n
         {
             return None;
@@ -151,7 +151,7 @@ impl Actor {
         self.step(Event::AudioMade { response: response.clone(), n });
         for packet in packets {
             if self.is_framed() {
-                let what = Piece::Audio(packet);
+                let what = Queued::Audio(packet);
                 self.playback.waiting.push_back(Waiting { response: response.clone(), item: item.clone(), what });
             } else {
                 let at = PartAt::new(response.clone(), item.clone(), index, 0);
@@ -174,8 +174,8 @@ impl Actor {
         let now = self.now();
         while let Some(Waiting { response, item, what }) = self.playback.take_due(&self.dialog, now) {
             let packet = match what {
-                Piece::Audio(packet) => packet,
-                Piece::End(event) => {
+                Queued::Audio(packet) => packet,
+                Queued::End(event) => {
                     self.send(Some(response), &event);
                     continue;
                 }

@@ -1,8 +1,8 @@
 //! Remote tools of a session: the servers its client declares, their lists and calls, and how these look on the wire.
 
 use super::actor::Actor;
-use super::hearing::Report;
 use super::setup::Setup;
+use super::transcription_task::Report;
 use antiphon_dialog::{Action, Command, Event, ItemKind, Notice, Progress, RemoteCall, ServerChoice, ServerUse};
 use antiphon_engine_api::mcp::{Connected, Connection, check_header};
 use antiphon_protocol::{McpCallError, McpServer, McpTool, ResponseParams, ServerEvent, WireError};

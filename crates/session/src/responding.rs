@@ -31,7 +31,7 @@ pub(super) enum Product {
 }
 
 /// Opens when a guess was right: until then nothing of its work comes out.
-pub(super) type LetOut = CancellationToken;
+pub(super) type Release = CancellationToken;
 
 /// What the work on a guess may make before it is let out: all of a first chunk's audio in pieces of 40 ms and more.
 const HELD_BACK: usize = 256;
@@ -61,14 +61,14 @@ pub(super) struct Responding {
     /// The session's beginning.
     pub(super) clock: Instant,
     /// Of work on a guess.
-    pub(super) let_out: Option<LetOut>,
+    pub(super) release: Option<Release>,
 }
 
 impl Responding {
     /// Runs to the end of the answer. On a guess, what is made waits until it is let out, and no more than the first
     /// chunk is spoken.
     pub(super) async fn run(mut self) {
-        let Some(gate) = self.let_out.clone() else { return self.answer().await };
+        let Some(gate) = self.release.clone() else { return self.answer().await };
         let (sender, mut held) = mpsc::channel(HELD_BACK);
         let products = std::mem::replace(&mut self.products, sender);
         let pass_on = async {
@@ -106,13 +106,13 @@ impl Responding {
     async fn think(
         &self,
         chat: antiphon_types::chat::ChatRequest,
-        voice: Option<mpsc::Sender<Piece>>,
+        voice: Option<mpsc::Sender<VoiceInput>>,
     ) -> Result<(Finish, Option<Usage>), Stop> {
         let mut stream = self.engines.llm.stream(chat);
         let mut chunker = Chunker::new(self.language());
         let mut milestones = Milestones { first_token: true, first_chunk: true };
         while let Some(delta) = stream.next().await {
-            let delta = delta.map_err(|error| failed("language model", &error, error.told()))?;
+            let delta = delta.map_err(|error| failed("language model", &error, error.client_message()))?;
             if std::mem::take(&mut milestones.first_token) {
                 self.mark(Milestone::FirstToken).await?;
             }
@@ -129,7 +129,7 @@ impl Responding {
                         Some(voice) => {
                             // The words before a call come before it, spoken.
                             self.hand_over(voice, chunker.finish(), &mut milestones).await?;
-                            voice.send(Piece::Call(delta)).await.map_err(|_| Stop::Gone)?;
+                            voice.send(VoiceInput::Call(delta)).await.map_err(|_| Stop::Gone)?;
                         }
                     }
                 }
@@ -147,7 +147,7 @@ impl Responding {
 
     async fn hand_over(
         &self,
-        voice: &mpsc::Sender<Piece>,
+        voice: &mpsc::Sender<VoiceInput>,
         chunks: Vec<Chunk>,
         milestones: &mut Milestones,
     ) -> Result<(), Stop> {
@@ -155,19 +155,19 @@ impl Responding {
             if std::mem::take(&mut milestones.first_chunk) {
                 self.mark(Milestone::FirstChunk).await?;
             }
-            voice.send(Piece::Chunk(chunk)).await.map_err(|_| Stop::Gone)?;
+            voice.send(VoiceInput::Chunk(chunk)).await.map_err(|_| Stop::Gone)?;
         }
         Ok(())
     }
 
     /// Speaks the chunks in order. A chunk's text goes out with its first sound, so that what is shown is spoken.
-    async fn speak(&self, mut pieces: mpsc::Receiver<Piece>) -> Result<(), Stop> {
+    async fn speak(&self, mut pieces: mpsc::Receiver<VoiceInput>) -> Result<(), Stop> {
         let settings = &self.work.settings;
         let mut playing = Playing::default();
         while let Some(piece) = pieces.recv().await {
             let chunk = match piece {
-                Piece::Chunk(chunk) => chunk,
-                Piece::Call(delta) => {
+                VoiceInput::Chunk(chunk) => chunk,
+                VoiceInput::Call(delta) => {
                     self.send(Event::ToolCall(delta)).await?;
                     continue;
                 }
@@ -178,14 +178,14 @@ impl Responding {
                 let request = SpeechRequest { text: chunk.spoken, voice, speed: settings.speed, unplayed };
                 let mut stream = self.engines.tts.speak(request);
                 while let Some(pcm) = stream.next().await {
-                    let pcm = pcm.map_err(|error| failed("voice engine", &error, error.told()))?;
+                    let pcm = pcm.map_err(|error| failed("voice engine", &error, error.client_message()))?;
                     if let Some(text) = text.take() {
                         self.send(Event::Text { response: self.id(), text }).await?;
                     }
                     playing.made(pcm.duration());
                     self.product(Product::Audio(self.id(), pcm, self.now())).await?;
                 }
-                if let Some(gate) = &self.let_out {
+                if let Some(gate) = &self.release {
                     gate.cancelled().await;
                 }
             }
@@ -241,7 +241,7 @@ impl Playing {
 }
 
 /// What goes from the model to the voice, in order.
-enum Piece {
+enum VoiceInput {
     /// To be spoken.
     Chunk(Chunk),
     /// To be passed on behind the words before it.

@@ -1,7 +1,7 @@
 //! What all sessions begin with, and the opening of one.
 
 use super::actor::Actor;
-use super::{Close, Egress, Inbound, Journal, SessionConfig, SpeculationConfig};
+use super::{Close, Egress, Inbound, SessionConfig, SpeculationConfig, TurnHistory};
 use antiphon_dialog::turn::TurnConfig;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::mcp::{Mcp, McpConfig};
@@ -79,7 +79,7 @@ pub struct Setup {
     /// Where everything is counted.
     pub metrics: Metrics,
     /// Where the turns are kept.
-    pub journal: Arc<Journal>,
+    pub turn_history: Arc<TurnHistory>,
     /// Owner of every task of every session.
     pub tasks: TaskTracker,
     /// Cancelled when the server stops: sessions finish what they say, then close with 1001.

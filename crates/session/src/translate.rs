@@ -4,8 +4,8 @@ use super::remote;
 use antiphon_audio::NoiseReduction;
 use antiphon_dialog::turn::Eagerness;
 use antiphon_dialog::{
-    Command, Content, InputEntry, Item, ItemKind, ItemStatus, Memory, Modality, Place, ResponseRequest, Role, Settings,
-    Truncation, TurnDetection,
+    Command, Content, InputEntry, Item, ItemKind, ItemPosition, ItemStatus, Memory, Modality, ResponseRequest, Role,
+    Settings, Truncation, TurnDetection,
 };
 use antiphon_protocol::{ClientEvent, SessionKind};
 use antiphon_types::Format;
@@ -20,9 +20,9 @@ pub(super) fn command(event: ClientEvent) -> Option<Command> {
         ClientEvent::OutputAudioClear => Command::ClearOutput,
         ClientEvent::ItemCreate { position, item: new } => {
             let place = match position {
-                antiphon_protocol::Position::End => Place::Last,
-                antiphon_protocol::Position::Root => Place::First,
-                antiphon_protocol::Position::After(id) => Place::After(id),
+                antiphon_protocol::Position::End => ItemPosition::Last,
+                antiphon_protocol::Position::Root => ItemPosition::First,
+                antiphon_protocol::Position::After(id) => ItemPosition::After(id),
             };
             Command::CreateItem { item: item(*new), place }
         }

@@ -139,7 +139,7 @@ fn encode_opus(
     Ok(())
 }
 
-/// The resampler for `from`, made anew when an engine changes its rate.
+/// The resampler for `from`, replaced when an engine changes its rate.
 fn resampler(slot: &mut Option<(SampleRate, Resampler)>, from: SampleRate, to: SampleRate) -> &mut Resampler {
     if slot.as_ref().is_none_or(|(rate, _)| *rate != from) {
         *slot = Some((from, Resampler::new(from, to)));

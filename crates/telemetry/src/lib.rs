@@ -177,7 +177,7 @@ impl Metrics {
     }
 
     /// An answer was begun on a guess, and this became of it; `wasted` is the time spent where it came to nothing.
-    pub fn guess(&self, outcome: &'static str, wasted: Duration) {
+    pub fn speculation(&self, outcome: &'static str, wasted: Duration) {
         labelled(&self.0.recorder, names::GUESSES, "outcome", outcome).increment(1);
         counter(&self.0.recorder, names::GUESS_WASTED).increment(wasted.as_millis() as u64);
         let counted = &self.0.counted;

@@ -23,7 +23,7 @@ const CLAUSE_CHARS: usize = 120;
 
 /// Where in the text the pending part begins.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct TextPosition {
     /// Nothing but blanks stands before it on its line.
     pub(super) line_start: bool,
     /// It is inside a code block.
@@ -41,7 +41,7 @@ pub(super) struct Cut {
     pub(super) ends_line: bool,
 }
 
-impl Place {
+impl TextPosition {
     /// The beginning of a text.
     pub(super) fn start() -> Self {
         Self { line_start: true, fenced: false, n_spoken: 0 }
@@ -75,7 +75,7 @@ fn is_fence(body: &str) -> bool {
 }
 
 /// The end of the first chunk of `text`, which begins at `place`; `None`: more text is needed.
-pub(super) fn find(text: &str, place: &Place) -> Option<Cut> {
+pub(super) fn find(text: &str, place: &TextPosition) -> Option<Cut> {
     if place.is_code(text) {
         return find_code(text);
     }
@@ -147,7 +147,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(text: &'a str, place: &Place) -> Self {
+    fn new(text: &'a str, place: &TextPosition) -> Self {
         Self {
             text,
             n_spoken: place.n_spoken,

@@ -1,6 +1,6 @@
 //! Streamed text in, speakable chunks out.
 
-use super::boundary::{self, Place};
+use super::boundary::{self, TextPosition};
 use super::normalize::{Language, Position, speakable};
 
 /// A piece of the text, and what a voice says of it.
@@ -23,14 +23,14 @@ pub struct Chunk {
 pub struct Chunker {
     language: Language,
     pending: String,
-    place: Place,
+    place: TextPosition,
     in_word: bool,
 }
 
 impl Chunker {
     /// An empty chunker. `language` says into which words figures and symbols are put.
     pub fn new(language: Language) -> Self {
-        Self { language, pending: String::new(), place: Place::start(), in_word: false }
+        Self { language, pending: String::new(), place: TextPosition::start(), in_word: false }
     }
 
     /// Takes more text, any length; returns the chunks that are complete now.

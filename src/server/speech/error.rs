@@ -106,7 +106,7 @@ impl IntoResponse for ApiError {
 
 impl From<TtsError> for ApiError {
     fn from(error: TtsError) -> Self {
-        let message = error.told();
+        let message = error.client_message();
         match error {
             TtsError::Overloaded { .. } | TtsError::Timeout(_) => Self::overloaded(message),
             TtsError::Unavailable(_) | TtsError::Remote { .. } | TtsError::Engine { .. } => {
@@ -119,7 +119,7 @@ impl From<TtsError> for ApiError {
 
 impl From<SttError> for ApiError {
     fn from(error: SttError) -> Self {
-        let message = error.told();
+        let message = error.client_message();
         match error {
             SttError::Busy { .. } | SttError::Behind(_) => Self::overloaded(message),
             SttError::Timeout(_)

@@ -8,7 +8,7 @@ use super::error::ApiError;
 use super::form::Form;
 use super::listening::{self, Stretches};
 use super::metering::Metered;
-use super::patience::Patience;
+use super::retry::RetryDeadline;
 use super::written::Written;
 use crate::server::app::App;
 use antiphon_engine_api::Engines;
@@ -102,7 +102,7 @@ fn ended<E: Into<ApiError>>(metered: Metered, error: E) -> Response {
 struct Listening {
     stt: Arc<dyn Stt>,
     stretches: Stretches,
-    /// Places of files among the decoders.
+    /// ConnectionSlots of files among the decoders.
     decoders: Option<Arc<Semaphore>>,
     form: Form,
     duration: Duration,
@@ -154,13 +154,13 @@ impl Listening {
             Some(decoders) => Some(decoders.acquire().await.expect("the semaphore is never closed")),
             None => None,
         };
-        let patience = Patience::of(PATIENCE);
+        let patience = RetryDeadline::of(PATIENCE);
         loop {
             match self.attempt(pcm).await {
                 Err(SttError::Busy { .. }) if patience.wait().await => {}
                 // One elsewhere may have been slow this once.
                 Err(error @ SttError::Timeout(_)) if self.decoders.is_none() => {
-                    return Err(ApiError::overloaded(error.told()));
+                    return Err(ApiError::overloaded(error.client_message()));
                 }
                 Err(error @ SttError::Timeout(_)) => {
                     tracing::warn!(%error, engine = self.stt.name(), "the engine is too slow for a stretch of a file");
@@ -270,8 +270,8 @@ mod tests {
             self.utterance.partial()
         }
 
-        fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-            self.utterance.guess()
+        fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+            self.utterance.provisional()
         }
 
         fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {

@@ -73,11 +73,11 @@ pub struct EchoGuard {
     position: u64,
     /// The lag outlives the buffers: most often the next reply has the same.
     lag: Option<i32>,
-    state: Option<Box<State>>,
+    state: Option<Box<EchoState>>,
 }
 
 #[derive(Debug)]
-struct State {
+struct EchoState {
     reference: Reference,
     search: LagSearch,
     canceller: Canceller,
@@ -126,7 +126,7 @@ impl EchoGuard {
     /// Reply audio at 16 kHz with the turn time at which it is estimated to sound: an estimate that is right up to the lag the guard looks
     /// for. Up to 30 s may be given ahead; more is dropped and is then not guarded against.
     pub fn played(&mut self, at: Samples, pcm16k: &[i16]) {
-        let state = self.state.get_or_insert_with(|| Box::new(State::new(self.position)));
+        let state = self.state.get_or_insert_with(|| Box::new(EchoState::new(self.position)));
         if !state.reference.in_reach(self.position) {
             state.searches = MAX_SEARCHES;
         }
@@ -168,7 +168,7 @@ impl EchoGuard {
     /// Bytes held on the heap now.
     pub fn memory(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
-            size_of::<State>()
+            size_of::<EchoState>()
                 + state.reference.memory()
                 + state.search.memory()
                 + state.canceller.memory()
@@ -177,7 +177,7 @@ impl EchoGuard {
     }
 }
 
-impl State {
+impl EchoState {
     fn new(position: u64) -> Self {
         Self {
             reference: Reference::new(position),

@@ -21,7 +21,7 @@ pub(super) struct Reference {
     /// The ring holds the [`RING`] samples before this turn time.
     end: u64,
     /// Pieces after `end`, in order.
-    pending: VecDeque<Piece>,
+    pending: VecDeque<ReferenceSpan>,
     n_pending: usize,
     /// Turn time after the last sample given.
     sounds_until: u64,
@@ -30,7 +30,7 @@ pub(super) struct Reference {
 }
 
 #[derive(Debug)]
-struct Piece {
+struct ReferenceSpan {
     at: u64,
     codes: Vec<u8>,
 }
@@ -72,7 +72,7 @@ impl Reference {
             }
             if n < piece.codes.len() {
                 self.n_pending += piece.codes.len() - n;
-                self.pending.push_front(Piece { at: end, codes: piece.codes[n..].to_vec() });
+                self.pending.push_front(ReferenceSpan { at: end, codes: piece.codes[n..].to_vec() });
                 break;
             }
         }
@@ -94,7 +94,7 @@ impl Reference {
             let codes = later.iter().map(|&sample| g711::linear_to_ulaw(sample)).collect();
             let at = at + n_now as u64;
             let place = self.pending.partition_point(|piece| piece.at <= at);
-            self.pending.insert(place, Piece { at, codes });
+            self.pending.insert(place, ReferenceSpan { at, codes });
         }
         self.sounds_until = self.sounds_until.max(at + (n_now + later.len()) as u64);
     }
@@ -127,7 +127,7 @@ impl Reference {
         self.write(first + by, &moved[..n_sounding]);
         for piece in later {
             self.n_pending += piece.codes.len();
-            self.pending.push_back(Piece { at: piece.at + by, ..piece });
+            self.pending.push_back(ReferenceSpan { at: piece.at + by, ..piece });
         }
         self.sounds_until = until + by;
     }

@@ -81,7 +81,7 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
             blocking(move || antiphon::assembly::build(&config)).await??
         }
     };
-    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, stock: None };
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
     let stop = CancellationToken::new();
     serve(&listener.local_addr(), with_stdin, stop.clone(), server::serve(listener, parts, stop)).await
 }

@@ -15,7 +15,7 @@ const TONE_TOLERANCE_HZ: f64 = 5.0;
 
 /// What came back for one question.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Heard<'a> {
+pub(super) struct RoundTrip<'a> {
     pub(super) transcript: &'a str,
     pub(super) answer: &'a str,
     /// The frequency of the reply's sound, where it is a tone.
@@ -34,7 +34,7 @@ pub(super) enum Verdict {
 }
 
 /// Judges what came back for the clip `own`.
-pub(super) fn judge(clips: &Clips, own: usize, heard: &Heard<'_>) -> Verdict {
+pub(super) fn judge(clips: &Clips, own: usize, heard: &RoundTrip<'_>) -> Verdict {
     match &clips[own].sign {
         Sign::Unknown => Verdict::Unclear,
         Sign::Words { said, expect } => by_words(clips, said, expect.as_deref(), heard),
@@ -42,7 +42,7 @@ pub(super) fn judge(clips: &Clips, own: usize, heard: &Heard<'_>) -> Verdict {
     }
 }
 
-fn by_words(clips: &Clips, said: &str, expect: Option<&str>, heard: &Heard<'_>) -> Verdict {
+fn by_words(clips: &Clips, said: &str, expect: Option<&str>, heard: &RoundTrip<'_>) -> Verdict {
     let others = || {
         clips.all().iter().filter_map(move |clip| match &clip.sign {
             Sign::Words { said: other, expect } if other != said => Some((other, expect.as_deref())),
@@ -64,7 +64,7 @@ fn by_words(clips: &Clips, said: &str, expect: Option<&str>, heard: &Heard<'_>) 
     }
 }
 
-fn by_name(clips: &Clips, name: &str, tone_hz: f64, heard: &Heard<'_>) -> Verdict {
+fn by_name(clips: &Clips, name: &str, tone_hz: f64, heard: &RoundTrip<'_>) -> Verdict {
     for (what, text) in [("transcript", heard.transcript), ("answer", heard.answer)] {
         if holds(text, name) {
             continue;
@@ -110,7 +110,7 @@ mod tests {
 
     fn check(clips: &Clips, own: usize, heard: (&str, &str, Option<f64>), expect: &str) {
         let (transcript, answer, tone_hz) = heard;
-        let verdict = judge(clips, own, &Heard { transcript, answer, tone_hz });
+        let verdict = judge(clips, own, &RoundTrip { transcript, answer, tone_hz });
         assert_eq!(format!("{verdict:?}"), expect, "{heard:?}");
     }
 

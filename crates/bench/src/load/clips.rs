@@ -27,7 +27,7 @@ pub enum Sign {
     },
     /// A name that the mock engines carry through every stage, and the tone that the voice answers with.
     Name {
-        /// Heard, repeated in the answer.
+        /// RoundTrip, repeated in the answer.
         name: String,
         /// Of the voice, in Hz.
         tone_hz: f64,

@@ -1,7 +1,7 @@
 //! One turn of one session, as its listener would live through it: the question's end, the reply's playback, and the reply
 //! that the question interrupted.
 
-use super::belonging::{Heard, Verdict, judge};
+use super::belonging::{RoundTrip, Verdict, judge};
 use super::clips::{Clips, Sign};
 use antiphon_client::{Event, Gaps, RATE, Reply};
 use serde_json::{Value, json};
@@ -264,7 +264,7 @@ impl Turn {
     pub(super) fn record(&self, clips: &Clips, session: usize, turn: usize, began: Instant) -> TurnRecord {
         let tone_hz = matches!(clips[self.clip].sign, Sign::Name { .. }).then(|| tone(self.reply.samples())).flatten();
         let transcript = self.transcripts.join(" ");
-        let verdict = judge(clips, self.clip, &Heard { transcript: &transcript, answer: &self.answer, tone_hz });
+        let verdict = judge(clips, self.clip, &RoundTrip { transcript: &transcript, answer: &self.answer, tone_hz });
         let wait =
             self.reply.audible().zip(self.spoken).and_then(|(audible, spoken)| audible.checked_duration_since(spoken));
         let trouble = match (&self.trouble, wait, self.reply.audible()) {

@@ -139,7 +139,7 @@ pub async fn run(stage: Arc<dyn Stage>, drive: Drive, progress: Progress<'_>) ->
             _ = ticks.tick() => {
                 let at = begun.elapsed();
                 looks.push(Look { at, waiting: stage.waiting(), cards: read(cards.as_ref()).await });
-                let line = told(stage.name(), &drive, done.load(Relaxed), at);
+                let line = progress_line(stage.name(), &drive, done.load(Relaxed), at);
                 if line != last {
                     progress(&line);
                     last = line;
@@ -172,7 +172,7 @@ async fn read(cards: Option<&Arc<Cards>>) -> Vec<Card> {
     spawn_blocking(move || cards.read()).await.unwrap_or_default()
 }
 
-fn told(name: &str, drive: &Drive, done: usize, at: Duration) -> String {
+fn progress_line(name: &str, drive: &Drive, done: usize, at: Duration) -> String {
     let of = match drive.length {
         Length::Requests(most) => format!(" of {most}"),
         Length::For(time) => format!(", {} of {} s", at.as_secs(), time.as_secs()),

@@ -1,7 +1,7 @@
 //! Text to speech under load.
 
 use super::{Answer, Stage};
-use antiphon_engine_api::tts::{Listener, SpeechRequest, Tts};
+use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest, Tts};
 use antiphon_text::{Chunker, Language};
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -44,7 +44,7 @@ impl Stage for TtsStage {
 
     async fn ask(&self, n: usize) -> Result<Answer, String> {
         let begun = Instant::now();
-        let (mut answer, mut listener) = (Answer::default(), Listener::default());
+        let (mut answer, mut listener) = (Answer::default(), PlayoutEstimate::default());
         for text in self.chunks(n) {
             let unplayed = Some(listener.unplayed());
             listener.will_hear(&text);

@@ -100,13 +100,13 @@ pub struct TurnDetector {
     thresholds: Thresholds,
     /// The loudest sample of the voiced windows since the last silence.
     loudest: u16,
-    state: State,
+    state: Phase,
     /// Whether the last window was voiced, for the hysteresis.
     voiced: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
+enum Phase {
     Silent,
     Candidate(Candidate),
     Speaking { last_voiced: Samples, is_paused: bool },
@@ -128,7 +128,7 @@ struct Candidate {
 impl TurnDetector {
     /// A detector in silence.
     pub fn new(thresholds: Thresholds) -> Self {
-        Self { thresholds, loudest: 0, state: State::Silent, voiced: false }
+        Self { thresholds, loudest: 0, state: Phase::Silent, voiced: false }
     }
 
     /// Changes the thresholds; the state stays.
@@ -138,13 +138,13 @@ impl TurnDetector {
 
     /// Whether speech is under way, or what may become it.
     pub fn is_active(&self) -> bool {
-        self.state != State::Silent
+        self.state != Phase::Silent
     }
 
     /// The silence since the last voiced window while speech is under way. `now` is where the last window ended.
     pub fn pause(&self, now: Samples) -> Option<Samples> {
         match self.state {
-            State::Speaking { last_voiced, .. } => Some(now.saturating_sub(last_voiced)),
+            Phase::Speaking { last_voiced, .. } => Some(now.saturating_sub(last_voiced)),
             _ => None,
         }
     }
@@ -153,11 +153,11 @@ impl TurnDetector {
     pub fn window(&mut self, probability: f32, peak: u16, start: Samples, end: Samples) -> Option<Edge> {
         let bound = match (self.voiced, self.state) {
             (true, _) => self.thresholds.unvoiced(),
-            (false, State::Speaking { .. }) => self.thresholds.voiced,
+            (false, Phase::Speaking { .. }) => self.thresholds.voiced,
             (false, _) => self.thresholds.onset(),
         };
         let (sure, nearly_sure) = (probability >= self.thresholds.voiced, probability >= self.thresholds.sure_onset());
-        if self.state == State::Silent {
+        if self.state == Phase::Silent {
             self.loudest = 0;
         }
         self.voiced = probability >= bound && f32::from(peak) >= FAINT * f32::from(self.loudest);
@@ -165,29 +165,29 @@ impl TurnDetector {
             self.loudest = self.loudest.max(peak);
         }
         match self.state {
-            State::Silent if self.voiced => {
+            Phase::Silent if self.voiced => {
                 let (n_windows, voiced) = (1, end - start);
                 let it = Candidate { since: start, last_voiced: end, n_windows, voiced, is_sure: sure, is_told: false };
                 self.candidate(it, nearly_sure)
             }
-            State::Silent => None,
-            State::Candidate(it) if self.voiced => {
+            Phase::Silent => None,
+            Phase::Candidate(it) if self.voiced => {
                 let (n_windows, voiced) = (it.n_windows + 1, it.voiced + (end - start));
                 let it = Candidate { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it };
                 self.candidate(it, nearly_sure)
             }
-            State::Candidate(it) => {
+            Phase::Candidate(it) => {
                 if end.saturating_sub(it.last_voiced) < RETRACT_AFTER {
                     return None;
                 }
-                self.state = State::Silent;
+                self.state = Phase::Silent;
                 it.is_told.then_some(Edge::Retracted)
             }
-            State::Speaking { is_paused, .. } if self.voiced => {
-                self.state = State::Speaking { last_voiced: end, is_paused: false };
+            Phase::Speaking { is_paused, .. } if self.voiced => {
+                self.state = Phase::Speaking { last_voiced: end, is_paused: false };
                 is_paused.then_some(Edge::Resumed)
             }
-            State::Speaking { last_voiced, is_paused } => self.silent(last_voiced, is_paused, end),
+            Phase::Speaking { last_voiced, is_paused } => self.silent(last_voiced, is_paused, end),
         }
     }
 
@@ -195,24 +195,24 @@ impl TurnDetector {
     pub fn end(&mut self) -> Option<Edge> {
         self.voiced = false;
         match self.state {
-            State::Silent => None,
-            State::Candidate(it) => {
-                self.state = State::Silent;
+            Phase::Silent => None,
+            Phase::Candidate(it) => {
+                self.state = Phase::Silent;
                 it.is_told.then_some(Edge::Retracted)
             }
-            State::Speaking { last_voiced, .. } => Some(self.stop(last_voiced)),
+            Phase::Speaking { last_voiced, .. } => Some(self.stop(last_voiced)),
         }
     }
 
     /// Speech, if the candidate has enough voiced time; an onset, if it is one now.
     fn candidate(&mut self, mut it: Candidate, nearly_sure: bool) -> Option<Edge> {
         if it.is_sure && it.voiced >= self.thresholds.min_speech {
-            self.state = State::Speaking { last_voiced: it.last_voiced, is_paused: false };
+            self.state = Phase::Speaking { last_voiced: it.last_voiced, is_paused: false };
             return Some(Edge::Started { at: it.since });
         }
         let is_onset = !it.is_told && (nearly_sure || it.n_windows >= ONSET_WINDOWS);
         it.is_told |= is_onset;
-        self.state = State::Candidate(it);
+        self.state = Phase::Candidate(it);
         is_onset.then_some(Edge::Onset { at: it.since })
     }
 
@@ -224,13 +224,13 @@ impl TurnDetector {
         }
         let is_pause = !is_paused && self.thresholds.pause.is_some_and(|pause| silence >= pause);
         is_pause.then(|| {
-            self.state = State::Speaking { last_voiced, is_paused: true };
+            self.state = Phase::Speaking { last_voiced, is_paused: true };
             Edge::Paused { at: last_voiced }
         })
     }
 
     fn stop(&mut self, at: Samples) -> Edge {
-        self.state = State::Silent;
+        self.state = Phase::Silent;
         self.voiced = false;
         Edge::Stopped { at }
     }

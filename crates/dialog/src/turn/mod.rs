@@ -18,5 +18,5 @@ pub use config::TurnConfig;
 pub use detector::{Edge, Thresholds, TurnDetector};
 pub use endpointing::{Decision, Eagerness, Hints, MODEL, ModelWeight};
 pub use prosody::Prosody;
-pub use taker::{Ending, Heard, TurnTaker};
+pub use taker::{Ending, TurnTaker, WindowFeatures};
 pub use wording::Wording;

@@ -24,7 +24,7 @@ pub enum Ending {
 
 /// A window as it was heard. `start..end` is turn time.
 #[derive(Clone, Copy, Debug)]
-pub struct Heard {
+pub struct WindowFeatures {
     /// P(speech).
     pub probability: f32,
     /// The loudest sample.
@@ -112,7 +112,7 @@ impl TurnTaker {
     }
 
     /// Takes a window.
-    pub fn window(&mut self, heard: Heard) -> Option<Edge> {
+    pub fn window(&mut self, heard: WindowFeatures) -> Option<Edge> {
         let pause = self.detector.pause(heard.start);
         if pause.is_some_and(|pause| pause > Samples::ZERO) {
             self.decide(heard.end);

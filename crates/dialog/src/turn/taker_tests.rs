@@ -28,7 +28,7 @@ fn run(ending: Ending, script: &str) -> (String, TurnTaker) {
         while now + Samples(WINDOW) <= end {
             let (start, probability, peak) = (now, if loud { 0.9 } else { 0.02 }, if loud { 8_000 } else { 10 });
             now += Samples(WINDOW);
-            let heard = Heard { probability, peak, level_db: -20.0, pitch_hz: Some(140.0), start, end: now };
+            let heard = WindowFeatures { probability, peak, level_db: -20.0, pitch_hz: Some(140.0), start, end: now };
             match taker.window(heard) {
                 Some(Edge::Started { at }) => edges.push(format!("started@{}", ms(at))),
                 Some(Edge::Stopped { at }) => edges.push(format!("stopped@{} after {}", ms(at), ms(now - at))),
@@ -133,7 +133,7 @@ fn a_pause_is_told_once() {
         let start = Samples(31 * WINDOW + i * WINDOW);
         let (probability, peak) = if loud { (0.9, 8_000) } else { (0.02, 10) };
         let end = start + Samples(WINDOW);
-        let edge = taker.window(Heard { probability, peak, level_db: -20.0, pitch_hz: None, start, end });
+        let edge = taker.window(WindowFeatures { probability, peak, level_db: -20.0, pitch_hz: None, start, end });
         if matches!(edge, Some(Edge::Paused { .. })) {
             asked.push(i);
         }
@@ -146,7 +146,8 @@ fn the_eagerness_may_change_in_the_middle_of_a_pause() {
     let mut taker = run(MEDIUM, "say 496\nquiet 400").1;
     taker.set(Thresholds::from_ms(0.5, 100, 200), Ending::Silence);
     let (start, end) = (Samples(56 * WINDOW), Samples(57 * WINDOW));
-    let edge = taker.window(Heard { probability: 0.02, peak: 10, level_db: -60.0, pitch_hz: None, start, end });
+    let edge =
+        taker.window(WindowFeatures { probability: 0.02, peak: 10, level_db: -60.0, pitch_hz: None, start, end });
     assert!(matches!(edge, Some(Edge::Stopped { .. })), "{edge:?}");
     assert!(taker.decision().is_none());
 }

@@ -103,7 +103,7 @@ impl SttUtterance for FakeUtterance {
         ready(Ok(partial)).boxed()
     }
 
-    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
         let fails = matches!(self.engine.script.lock().expect("no panic while locked").front(), Some(Err(_)));
         let guess = if fails {
             Err(SttError::Engine { message: "no guess".into(), source: None })

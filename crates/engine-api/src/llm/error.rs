@@ -35,7 +35,7 @@ pub enum LlmError {
 
 impl LlmError {
     /// The words for a client, which hold no address, setting or text of a server. The details are for the log.
-    pub fn told(&self) -> String {
+    pub fn client_message(&self) -> String {
         let fault = match self {
             Self::Timeout { .. } => Fault::Timeout,
             Self::Refused { status, .. } => Fault::of_status(*status),
@@ -43,6 +43,6 @@ impl LlmError {
             Self::Protocol(_) => Fault::BadAnswer,
             Self::Unavailable(_) => Fault::Unavailable,
         };
-        fault.told("The language model")
+        fault.client_message("The language model")
     }
 }

@@ -48,7 +48,7 @@ pub enum SttError {
 
 impl SttError {
     /// The words for a client, which hold no address, setting or text of a server. The details are for the log.
-    pub fn told(&self) -> String {
+    pub fn client_message(&self) -> String {
         let fault = match self {
             Self::Busy { .. } | Self::Behind(_) => Fault::Overloaded,
             Self::Timeout(_) => Fault::Timeout,
@@ -57,6 +57,6 @@ impl SttError {
             Self::Remote { fault, .. } => *fault,
             Self::Engine { .. } => Fault::Failed,
         };
-        fault.told("The speech recognizer")
+        fault.client_message("The speech recognizer")
     }
 }

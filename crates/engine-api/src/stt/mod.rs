@@ -163,7 +163,7 @@ pub trait SttUtterance: Send {
     fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>>;
 
     /// What the final transcript would be if the utterance ended here; the stream stays open.
-    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>>;
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>>;
 
     /// Ends the utterance.
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>>;

@@ -42,7 +42,7 @@ pub enum TtsError {
 
 impl TtsError {
     /// The words for a client, which hold no address, setting or text of a server. The details are for the log.
-    pub fn told(&self) -> String {
+    pub fn client_message(&self) -> String {
         let fault = match self {
             Self::Overloaded { .. } => Fault::Overloaded,
             Self::Timeout(_) => Fault::Timeout,
@@ -50,6 +50,6 @@ impl TtsError {
             Self::Remote { fault, .. } => *fault,
             Self::Engine { .. } => Fault::Failed,
         };
-        fault.told("The voice engine")
+        fault.client_message("The voice engine")
     }
 }

@@ -3,10 +3,10 @@
 //! An engine never splits a chunk and never decides what is spoken.
 
 mod error;
-mod listener;
+mod playout;
 
 pub use error::TtsError;
-pub use listener::Listener;
+pub use playout::PlayoutEstimate;
 
 use antiphon_types::Pcm;
 use futures_util::future::BoxFuture;

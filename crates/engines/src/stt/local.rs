@@ -8,7 +8,7 @@
 
 use super::SttStream;
 use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
-use antiphon_inference::lane::{LaneError, Lease, Overloaded, Pool};
+use antiphon_inference::pool::{Lease, Overloaded, Pool, PoolError};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
 use std::pin::pin;
@@ -81,7 +81,7 @@ impl<S: SttStream + 'static> Stt for Local<S> {
             lease.run(move |stream| stream.begin(&options)).await.map_err(lost)??;
             let cancel = CancellationToken::new();
             let (lane, asked) = (Lane::Idle(lease), cancel.child_token());
-            Ok(Box::new(Utterance { lane, gathered: Vec::new(), asked, cancel }) as Box<dyn SttUtterance>)
+            Ok(Box::new(PooledUtterance { lane, gathered: Vec::new(), asked, cancel }) as Box<dyn SttUtterance>)
         }
         .boxed()
     }
@@ -116,7 +116,7 @@ enum Lane<S: 'static> {
     Failed,
 }
 
-struct Utterance<S: SttStream + 'static> {
+struct PooledUtterance<S: SttStream + 'static> {
     lane: Lane<S>,
     gathered: Vec<i16>,
     /// Of the partial transcript or the guess under way: nobody waits for it once something else is asked.
@@ -124,7 +124,7 @@ struct Utterance<S: SttStream + 'static> {
     cancel: CancellationToken,
 }
 
-impl<S: SttStream + 'static> Utterance<S> {
+impl<S: SttStream + 'static> PooledUtterance<S> {
     /// Sends the gathered audio and the question to the idle lane; the job runs from the first poll on.
     fn send(&mut self, ask: Ask) {
         self.lane = match std::mem::replace(&mut self.lane, Lane::Failed) {
@@ -187,7 +187,7 @@ impl<S: SttStream + 'static> Utterance<S> {
     }
 }
 
-impl<S: SttStream + 'static> Drop for Utterance<S> {
+impl<S: SttStream + 'static> Drop for PooledUtterance<S> {
     fn drop(&mut self) {
         self.cancel.cancel();
         match std::mem::replace(&mut self.lane, Lane::Failed) {
@@ -247,18 +247,18 @@ fn answer<S: SttStream>(
     let answer = match ask {
         Ask::Nothing => Ok(Transcript::default()),
         Ask::Partial => stream.partial(asked),
-        Ask::Guess => stream.guess(asked),
+        Ask::Guess => stream.provisional(asked),
         Ask::Finish => stream.finish(cancel),
         Ask::Learn => stream.learn().map(|speaker| Transcript { speaker, ..Transcript::default() }),
     };
     Done::Asked(answer)
 }
 
-fn lost(error: LaneError) -> SttError {
+fn lost(error: PoolError) -> SttError {
     SttError::Engine { message: error.to_string(), source: Some(Box::new(error)) }
 }
 
-impl<S: SttStream + 'static> SttUtterance for Utterance<S> {
+impl<S: SttStream + 'static> SttUtterance for PooledUtterance<S> {
     fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
         async move {
             self.gathered.extend_from_slice(&pcm);
@@ -281,7 +281,7 @@ impl<S: SttStream + 'static> SttUtterance for Utterance<S> {
         self.ask(Ask::Partial).map(|answer| answer.map(Some)).boxed()
     }
 
-    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
         self.ask(Ask::Guess).boxed()
     }
 

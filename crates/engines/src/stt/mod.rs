@@ -28,7 +28,7 @@ pub trait SttStream: Send {
     /// What was understood so far.
     fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
     /// The final transcript if the utterance ended here; the stream stays open.
-    fn guess(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
+    fn provisional(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
     /// Ends the utterance.
     fn finish(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
     /// Ends an utterance whose words are not asked for any more; see [`SttUtterance::learn`].

@@ -166,19 +166,19 @@ impl Stt for OpenAiStt {
     }
 
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let utterance = Utterance { engine: self.clone(), options, pcm: Vec::new() };
+        let utterance = RemoteUtterance { engine: self.clone(), options, pcm: Vec::new() };
         ready(Ok(Box::new(utterance) as Box<dyn SttUtterance>)).boxed()
     }
 }
 
 /// The audio so far.
-struct Utterance {
+struct RemoteUtterance {
     engine: OpenAiStt,
     options: SttOptions,
     pcm: Vec<i16>,
 }
 
-impl SttUtterance for Utterance {
+impl SttUtterance for RemoteUtterance {
     fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
         let result = if self.pcm.len() + pcm.len() > MAX_SAMPLES {
             Err(failed(Fault::Refused, "the utterance is longer than 10 minutes".into()))
@@ -193,7 +193,7 @@ impl SttUtterance for Utterance {
         ready(Ok(None)).boxed()
     }
 
-    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
         self.engine.clone().transcribe(self.pcm.clone(), self.options.clone()).boxed()
     }
 

@@ -9,11 +9,11 @@ mod job;
 pub use job::Job;
 
 use super::TtsConfig;
-use super::patience::patient;
+use super::deadline::patient;
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
-use antiphon_inference::lane::Overloaded;
-use antiphon_inference::lane::batch::{BatchEngine, BatchLane, BatchSettings};
 use antiphon_inference::onnx::Provider;
+use antiphon_inference::pool::Overloaded;
+use antiphon_inference::pool::batch::{BatchEngine, BatchScheduler, BatchSettings};
 use antiphon_types::Pcm;
 use futures_util::stream::BoxStream;
 use std::sync::{Arc, OnceLock};
@@ -37,7 +37,7 @@ pub trait BatchTtsEngine: 'static {
     fn voices(&self) -> &[Voice];
 
     /// The size class of a chunk, from its text: only chunks of one class share a run, in which all are padded to the
-    /// longest, so that little is reckoned for nothing. Asked before any replica has the chunk.
+    /// longest, so that little is computed for nothing. Asked before any replica has the chunk.
     fn bucket(request: &SpeechRequest) -> u32
     where
         Self: Sized;
@@ -47,7 +47,7 @@ pub trait BatchTtsEngine: 'static {
     /// as the run takes.
     ///
     /// # Errors
-    /// What failed for all of them: they end with it, and after a [`TtsError::Engine`] the replica is made anew, unless
+    /// What failed for all of them: they end with it, and after a [`TtsError::Engine`] the replica is restarted, unless
     /// what it was asked for was at fault.
     fn synthesize_batch(&mut self, jobs: &mut [Job], cancel: &CancellationToken) -> Result<(), TtsError>;
 }
@@ -69,7 +69,7 @@ pub struct Batching {
 pub struct BatchedTts<E> {
     name: String,
     voices: Vec<Voice>,
-    lane: BatchLane<Job>,
+    lane: BatchScheduler<Job>,
     patience: Duration,
     bucket: fn(&SpeechRequest) -> u32,
     _engine: std::marker::PhantomData<fn() -> E>,
@@ -104,7 +104,7 @@ impl<E: BatchTtsEngine> BatchedTts<E> {
         let settings = BatchSettings { n_replicas, max_batch, max_wait: batching.max_wait, max_waiting };
         let voices: Arc<OnceLock<Vec<Voice>>> = Arc::default();
         let listed = voices.clone();
-        let lane = BatchLane::start(name, settings, move || {
+        let lane = BatchScheduler::start(name, settings, move || {
             let engine = make()?;
             listed.get_or_init(|| engine.voices().to_vec());
             Ok::<_, TtsError>(Driven(engine))

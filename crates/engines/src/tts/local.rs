@@ -4,9 +4,9 @@
 //! the synthesis and gives the lane back as soon as the engine has stopped.
 
 use super::TtsEngine;
-use super::patience::patient;
+use super::deadline::patient;
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
-use antiphon_inference::lane::{LaneError, Overloaded, Pool};
+use antiphon_inference::pool::{Overloaded, Pool, PoolError};
 use antiphon_types::Pcm;
 use futures_util::stream::BoxStream;
 use std::ops::ControlFlow;
@@ -33,7 +33,7 @@ pub struct LocalTts<E> {
 
 /// How many lanes, how they are made, and how long to wait for them.
 #[derive(Clone, Copy, Debug)]
-pub struct Lanes {
+pub struct PoolSettings {
     /// Chunks synthesized at once, at least 1.
     pub n_lanes: usize,
     /// Whether their engines are made one after the other: those that share a GPU.
@@ -45,7 +45,7 @@ pub struct Lanes {
 impl<E: TtsEngine + 'static> LocalTts<E> {
     /// Makes an engine on each lane; blocks until all are made. The first failure is returned. `make` is called again when
     /// an engine panicked or failed by itself (see [`TtsError::Engine`]).
-    pub fn start<F>(name: &str, lanes: Lanes, make: F) -> Result<Self, TtsError>
+    pub fn start<F>(name: &str, lanes: PoolSettings, make: F) -> Result<Self, TtsError>
     where
         F: Fn() -> Result<E, TtsError> + Send + Sync + 'static,
     {
@@ -125,13 +125,13 @@ impl<E: TtsEngine + 'static> Tts for LocalTts<E> {
     }
 }
 
-/// Whether the engine is to be made anew after this.
+/// Whether the engine is to be restarted after this.
 fn breaks(made: &Result<(), TtsError>) -> bool {
     made.as_ref().is_err_and(super::is_breakage)
 }
 
 /// The job's result as the port's.
-fn settle(outcome: Result<Result<(), TtsError>, LaneError>) -> Result<(), TtsError> {
+fn settle(outcome: Result<Result<(), TtsError>, PoolError>) -> Result<(), TtsError> {
     outcome.unwrap_or_else(|lane| {
         let message = lane.to_string();
         Err(TtsError::Engine { message, source: Some(Box::new(lane)) })
@@ -202,7 +202,7 @@ mod tests {
         let (step, steps) = sync_channel(100);
         let (ended, has_ended) = sync_channel(100);
         let steps = Arc::new(Mutex::new(steps));
-        let lanes = Lanes { n_lanes: 1, in_turn: false, patience: Duration::from_secs(2) };
+        let lanes = PoolSettings { n_lanes: 1, in_turn: false, patience: Duration::from_secs(2) };
         let n_made: Arc<AtomicUsize> = Arc::default();
         let counts = n_made.clone();
         let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn an_engine_that_cannot_be_made_is_named() {
-        let lanes = Lanes { n_lanes: 2, in_turn: false, patience: Duration::from_secs(1) };
+        let lanes = PoolSettings { n_lanes: 2, in_turn: false, patience: Duration::from_secs(1) };
         let result = LocalTts::<Puppet>::start("x", lanes, || Err(TtsError::Unavailable("no library".into())));
         assert_eq!(result.err().expect("it failed").to_string(), "no library");
     }

@@ -7,6 +7,7 @@
 #[cfg(feature = "neural")]
 pub mod batched;
 mod config;
+mod deadline;
 #[cfg(feature = "fish")]
 pub mod fish;
 #[cfg(feature = "flite")]
@@ -19,7 +20,6 @@ pub mod local;
 mod neural;
 #[cfg(feature = "openai")]
 pub mod openai;
-mod patience;
 #[cfg(feature = "neural")]
 pub mod phonemes;
 #[cfg(feature = "piper")]

@@ -8,8 +8,8 @@
 
 use antiphon_audio::mel::{HOP, LogMel};
 use antiphon_engine_api::turn::{TurnModel, TurnModelError};
-use antiphon_inference::lane::{LaneError, Overloaded, Pool};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, OnnxError, Port, Runtime, Signature, Tensor};
+use antiphon_inference::pool::{Overloaded, Pool, PoolError};
 use antiphon_types::Samples;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -91,7 +91,7 @@ impl TurnModel for SmartTurn {
                     return Err(TurnModelError::Busy { waiting });
                 }
             };
-            let lost = |error: LaneError| TurnModelError::Failed(error.to_string());
+            let lost = |error: PoolError| TurnModelError::Failed(error.to_string());
             lease.run(move |graph| graph.answer(&questions)).await.map_err(lost)?;
             asked.await.unwrap_or_else(|_| Err(TurnModelError::Failed("the question was lost".into())))
         }

@@ -14,7 +14,7 @@ pub struct OnnxConfig {
     pub require: bool,
     /// Which GPU.
     pub device_id: u32,
-    /// `tensorrt`: whether it may reckon in half precision.
+    /// `tensorrt`: whether it may compute in half precision.
     pub fp16: bool,
     /// `tensorrt`: the folder that engines and timings are kept in.
     pub cache_dir: String,

@@ -1,7 +1,7 @@
 //! The answering half of a timeline: the response's marks, what was sent, what was heard, how it ended.
 
 use super::record::{HeardBy, Kind, Status, Tokens};
-use super::turn::{Turn, Utterance};
+use super::turn::{Turn, UtteranceMarks};
 use super::{Cause, EndOfTurn, Milestone, Timeline};
 use antiphon_dialog::{Dialog, ResponseStatus, ResponseView, StopReason};
 use antiphon_protocol::{Marks, ServerEvent};
@@ -44,7 +44,7 @@ impl Timeline {
                 };
                 let turn = self.begin(kind, at);
                 turn.heard_words(&text);
-                let given = item.map(|item| Utterance { item, opened: at, transcribed: None });
+                let given = item.map(|item| UtteranceMarks { item, opened: at, transcribed: None });
                 turn.utterances.extend(given);
                 turn
             }

@@ -1,24 +1,24 @@
 //! The timelines of a session's turns: every move of the user's that is answered, or might have been.
 //!
 //! The actor marks the moments as they pass, each with the time it happened, and calls [`Timeline::tell`] once they are
-//! all in; the records go to the journal, and the client of the binary mode gets an event once the first audio has left.
+//! all in; the records go to the turn_history, and the client of the binary mode gets an event once the first audio has left.
 //! A speech turn begins with its first utterance and takes the later ones that come before its answer; a response that
 //! follows no speech has a turn of its own. It reads no clock and decides nothing.
 
 mod answering;
-mod guess;
 mod parts;
 pub(super) mod record;
+mod speculation;
 mod turn;
 
 pub(super) use answering::Played;
 pub use record::{
-    EndOfTurn, Guess, GuessOutcome, HeardBy, Kind, Part, StageRun, Status, Tokens, TurnAudio, TurnMarks, TurnRecord,
-    TurnStage, Waits,
+    EndOfTurn, Guess, HeardBy, Kind, Part, SpeculationOutcome, StageRun, Status, Tokens, TurnAudio, TurnMarks,
+    TurnRecord, TurnStage, Waits,
 };
 
-use super::journal::Journal;
 use super::responding::Milestone;
+use super::turn_history::TurnHistory;
 use antiphon_dialog::turn::Decision;
 use antiphon_dialog::{Content, Dialog, Item, ItemKind, Role};
 use antiphon_protocol::Endpointing;
@@ -27,7 +27,7 @@ use antiphon_types::{IdMint, ItemId, KeyId, ResponseId, SessionId, Timestamp, Tu
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use turn::{Frame, Turn, Utterance};
+use turn::{Frame, Turn, UtteranceMarks};
 
 /// Turns of one session that are not settled: the oldest is shown as it is and forgotten when there are more. Responses
 /// beside the conversation are bounded to 16.
@@ -38,7 +38,7 @@ pub(super) struct Timeline {
     frame: Frame,
     ids: IdMint,
     n_turns: u64,
-    journal: Arc<Journal>,
+    turn_history: Arc<TurnHistory>,
     metrics: Metrics,
     open: VecDeque<Turn>,
     cause: Cause,
@@ -75,12 +75,12 @@ enum Cause {
 
 impl Timeline {
     /// Of a session that begins now.
-    pub(super) fn new(begins: Begins, journal: Arc<Journal>, metrics: Metrics) -> Self {
+    pub(super) fn new(begins: Begins, turn_history: Arc<TurnHistory>, metrics: Metrics) -> Self {
         let Begins { session, owner, at, seed, may_report } = begins;
-        let (engines, keeps_words) = (journal.engines(), journal.keeps_transcripts());
+        let (engines, keeps_words) = (turn_history.engines(), turn_history.keeps_transcripts());
         let frame = Frame { session, owner, origin: at, engines, keeps_words, may_report };
         let (open, cause) = (VecDeque::new(), Cause::Nothing);
-        Self { frame, ids: IdMint::new(seed), n_turns: 0, journal, metrics, open, cause }
+        Self { frame, ids: IdMint::new(seed), n_turns: 0, turn_history, metrics, open, cause }
     }
 
     /// Speech began: a turn, or more of the one that has no answer yet.
@@ -92,7 +92,7 @@ impl Timeline {
         }
         let current = self.speech(turn).expect("begun just now");
         current.status = Status::Listening;
-        current.utterances.push(Utterance { item, opened: at, transcribed: None });
+        current.utterances.push(UtteranceMarks { item, opened: at, transcribed: None });
         current.dirty = true;
     }
 
@@ -234,7 +234,7 @@ impl Timeline {
                 continue;
             }
             turn.dirty = false;
-            self.journal.put(turn.record(&self.frame), !std::mem::replace(&mut turn.shown, true));
+            self.turn_history.put(turn.record(&self.frame), !std::mem::replace(&mut turn.shown, true));
         }
         self.open.retain(|turn| !turn.settled);
     }
@@ -249,7 +249,7 @@ impl Timeline {
             && let Some(mut oldest) = self.open.pop_front()
         {
             oldest.settled = true;
-            self.journal.put(oldest.record(&self.frame), !oldest.shown);
+            self.turn_history.put(oldest.record(&self.frame), !oldest.shown);
         }
         self.n_turns += 1;
         self.open.push_back(Turn::new(self.ids.next("turn"), self.n_turns, kind, at));
@@ -290,7 +290,7 @@ impl Drop for Timeline {
                 _ => {}
             }
             turn.settled = true;
-            self.journal.put(turn.record(&self.frame), !std::mem::replace(&mut turn.shown, true));
+            self.turn_history.put(turn.record(&self.frame), !std::mem::replace(&mut turn.shown, true));
         }
     }
 }

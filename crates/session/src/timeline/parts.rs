@@ -11,7 +11,7 @@ use super::record::{Part, TurnStage};
 /// `end_confirmed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Moments {
-    pub(super) guess_started: Option<i64>,
+    pub(super) speculation_started: Option<i64>,
     pub(super) end_confirmed: Option<i64>,
     pub(super) stt_final: Option<i64>,
     pub(super) response_started: Option<i64>,
@@ -61,7 +61,7 @@ impl Moments {
         ];
         let confirmed = (TurnStage::Endpointing, self.end_confirmed);
         let made = self.tts_first_audio.or(self.first_chunk).or(self.llm_first_token).or(self.response_started);
-        let early = self.guess_started.filter(|_| self.response_started < self.end_confirmed);
+        let early = self.speculation_started.filter(|_| self.response_started < self.end_confirmed);
         match early {
             // The answer was ready and waited for the certainty.
             Some(_) if made <= self.end_confirmed => vec![confirmed],
@@ -87,7 +87,7 @@ mod tests {
         let mut given = moments.split_whitespace().map(|word| word.parse::<i64>().ok().map(|ms| ms * 1000));
         let mut next = || given.next().expect("nine moments");
         let moments = Moments {
-            guess_started: next(),
+            speculation_started: next(),
             end_confirmed: next(),
             stt_final: next(),
             response_started: next(),
@@ -148,12 +148,12 @@ mod tests {
     proptest! {
         #[test]
         fn the_parts_add_up_whatever_the_order_of_the_marks(
-            (guess_started, end_confirmed, stt_final, response_started) in (moment(), moment(), moment(), moment()),
+            (speculation_started, end_confirmed, stt_final, response_started) in (moment(), moment(), moment(), moment()),
             (llm_first_token, first_chunk, tts_first_audio) in (moment(), moment(), moment()),
             (first_audio_sent, first_audio_heard) in (moment(), moment()),
         ) {
             let moments = Moments {
-                guess_started, end_confirmed, stt_final, response_started, llm_first_token, first_chunk,
+                speculation_started, end_confirmed, stt_final, response_started, llm_first_token, first_chunk,
                 tts_first_audio, first_audio_sent, first_audio_heard,
             };
             let parts = moments.parts();

@@ -1,6 +1,6 @@
 //! One turn as it is shown: by `GET /api/turns`, live to the dashboard, and as spans.
 //!
-//! [`super::turn`] makes it, the journal keeps it, `server` writes it as JSON. All times are milliseconds from the end of
+//! [`super::turn`] makes it, the turn_history keeps it, `server` writes it as JSON. All times are milliseconds from the end of
 //! the user's speech (of a typed move: from the request), rounded to a microsecond; what did not happen is null.
 
 use antiphon_engine_api::EngineNames;
@@ -25,7 +25,7 @@ pub struct TurnRecord {
     pub response_id: Option<ResponseId>,
     /// The end of speech as RFC 3339; of a turn that is still listened to, its beginning.
     pub started_at: String,
-    /// The same, to reckon with.
+    /// The same, to compute with.
     #[serde(skip)]
     pub origin: SystemTime,
     /// The API key of the session; `None` where the hub has no keys. Never shown.
@@ -220,13 +220,13 @@ pub struct Guess {
     /// and decided on; null while it is open.
     pub to_ms: Option<f64>,
     /// What became of it; null while it is open.
-    pub outcome: Option<GuessOutcome>,
+    pub outcome: Option<SpeculationOutcome>,
 }
 
 /// What became of a guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum GuessOutcome {
+pub enum SpeculationOutcome {
     /// It went out.
     Confirmed,
     /// The person went on.
@@ -235,9 +235,9 @@ pub enum GuessOutcome {
     Changed,
 }
 
-impl From<antiphon_dialog::GuessOutcome> for GuessOutcome {
-    fn from(outcome: antiphon_dialog::GuessOutcome) -> Self {
-        use antiphon_dialog::GuessOutcome as Dialog;
+impl From<antiphon_dialog::SpeculationOutcome> for SpeculationOutcome {
+    fn from(outcome: antiphon_dialog::SpeculationOutcome) -> Self {
+        use antiphon_dialog::SpeculationOutcome as Dialog;
         match outcome {
             Dialog::Confirmed => Self::Confirmed,
             Dialog::Resumed => Self::Resumed,
@@ -266,7 +266,7 @@ pub struct TurnAudio {
     pub generated_ms: f64,
     /// Sent.
     pub sent_ms: f64,
-    /// Heard.
+    /// WindowFeatures.
     pub heard_ms: f64,
     /// How often playback ran dry.
     pub n_underruns: u32,

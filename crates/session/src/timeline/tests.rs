@@ -3,14 +3,14 @@
 use super::*;
 use crate::Viewer;
 use antiphon_dialog::{
-    Listener, Memory, Modality, ResponseSettings, ResponseStatus, ResponseView, Settings, Truncation,
+    Memory, Modality, PlaybackControl, ResponseSettings, ResponseStatus, ResponseView, Settings, Truncation,
 };
 use antiphon_engine_api::EngineNames;
 use antiphon_types::Format;
 use antiphon_types::Samples;
 
 struct Rig {
-    journal: Arc<Journal>,
+    turn_history: Arc<TurnHistory>,
     timeline: Timeline,
     dialog: Dialog,
 }
@@ -18,13 +18,13 @@ struct Rig {
 const TURN: TurnId = TurnId(1);
 
 fn rig() -> Rig {
-    let journal = Arc::new(Journal::new(10, true, EngineNames::default()));
+    let turn_history = Arc::new(TurnHistory::new(10, true, EngineNames::default()));
     let timeline = Timeline::new(
         Begins { session: "sess_1".into(), owner: None, at: SystemTime::UNIX_EPOCH, seed: 1, may_report: false },
-        journal.clone(),
+        turn_history.clone(),
         Metrics::new(),
     );
-    Rig { journal, timeline, dialog: Dialog::new(settings(), Listener::Obeys, 1) }
+    Rig { turn_history, timeline, dialog: Dialog::new(settings(), PlaybackControl::Obeys, 1) }
 }
 
 fn settings() -> Settings {
@@ -63,9 +63,9 @@ impl Rig {
     }
 
     /// The only record.
-    fn told(&mut self, ms: u64) -> TurnRecord {
+    fn record_at(&mut self, ms: u64) -> TurnRecord {
         self.timeline.tell(&self.dialog, at(ms));
-        let turns = self.journal.latest(10, None);
+        let turns = self.turn_history.latest(10, None);
         assert_eq!(turns.len(), 1, "{turns:?}");
         TurnRecord::clone(&turns[0])
     }
@@ -83,22 +83,22 @@ fn parts(record: &TurnRecord) -> String {
 fn a_confirmed_guess_gives_its_marks_to_the_turn() {
     let mut rig = rig();
     rig.timeline.speech_started("item_1".into(), TURN, Timestamp::from_ms(9_000));
-    rig.timeline.guess_started(&"item_1".into(), at(100));
-    rig.timeline.guess_transcribed(&"item_1".into(), at(110));
-    rig.timeline.guess_responding(TURN, &response(), at(111));
+    rig.timeline.speculation_started(&"item_1".into(), at(100));
+    rig.timeline.provisional_transcribed(&"item_1".into(), at(110));
+    rig.timeline.speculation_responding(TURN, &response(), at(111));
     rig.timeline.utterance_ended(&"item_1".into(), TURN, at(0), at(200));
     rig.transcribed("item_1", "hello", 201);
     rig.timeline.response_created(&response(), true, at(201));
-    rig.timeline.guess_ended(&response(), GuessOutcome::Confirmed, Duration::ZERO, at(201));
+    rig.timeline.speculation_ended(&response(), SpeculationOutcome::Confirmed, Duration::ZERO, at(201));
     // What waited comes out now, each with its time.
     rig.timeline.mark(&response(), Milestone::FirstToken, at(150));
     rig.timeline.mark(&response(), Milestone::FirstChunk, at(160));
     rig.timeline.audio_made(&response(), &"item_2".into(), at(230));
     rig.timeline.sent(&[("item_2".into(), Samples(480))], at(231));
-    let record = rig.told(240);
+    let record = rig.record_at(240);
     assert_eq!(parts(&record), "endpointing 100, stt 110, queue 111, llm 150, chunking 160, tts 230, sending 231");
     assert_eq!((record.wasted_ms, record.guesses.len()), (0.0, 1));
-    assert_eq!(record.guesses[0].outcome, Some(GuessOutcome::Confirmed));
+    assert_eq!(record.guesses[0].outcome, Some(SpeculationOutcome::Confirmed));
     assert_eq!(record.marks.stt_final, Some(110.0));
 }
 
@@ -106,15 +106,15 @@ fn a_confirmed_guess_gives_its_marks_to_the_turn() {
 fn a_dropped_guess_leaves_nothing_but_its_time() {
     let mut rig = rig();
     rig.timeline.speech_started("item_1".into(), TURN, Timestamp::from_ms(9_000));
-    rig.timeline.guess_started(&"item_1".into(), Timestamp::from_ms(9_300));
-    rig.timeline.guess_responding(TURN, &response(), Timestamp::from_ms(9_310));
+    rig.timeline.speculation_started(&"item_1".into(), Timestamp::from_ms(9_300));
+    rig.timeline.speculation_responding(TURN, &response(), Timestamp::from_ms(9_310));
     let wasted = Duration::from_millis(50);
-    rig.timeline.guess_ended(&response(), GuessOutcome::Resumed, wasted, Timestamp::from_ms(9_350));
+    rig.timeline.speculation_ended(&response(), SpeculationOutcome::Resumed, wasted, Timestamp::from_ms(9_350));
     // Asked again at the end, and no answer begun.
-    rig.timeline.guess_started(&"item_1".into(), at(100));
+    rig.timeline.speculation_started(&"item_1".into(), at(100));
     rig.timeline.utterance_ended(&"item_1".into(), TURN, at(0), at(200));
     rig.transcribed("item_1", "hello", 210);
-    let record = rig.told(220);
+    let record = rig.record_at(220);
     assert_eq!((record.marks.response_started, record.marks.stt_final), (None, Some(210.0)));
     assert_eq!(record.guesses.len(), 1);
     assert_eq!((record.wasted_ms, record.guesses[0].from_ms, record.guesses[0].to_ms), (50.0, -700.0, Some(-650.0)));
@@ -131,7 +131,7 @@ fn speech_that_goes_on_before_the_answer_is_the_same_turn() {
     rig.transcribed("item_0", "what", 205);
     rig.transcribed("item_1", "time is it", 210);
     rig.timeline.response_created(&response(), true, at(211));
-    let record = rig.told(220);
+    let record = rig.record_at(220);
     assert_eq!(record.transcript.as_deref(), Some("what time is it"));
     assert_eq!((record.marks.end_confirmed, record.marks.stt_final), (Some(200.0), Some(210.0)));
     assert_eq!((record.status, record.kind), (Status::Answering, Kind::Speech));
@@ -142,10 +142,10 @@ fn a_cough_is_not_what_typed_words_answer() {
     let mut rig = rig();
     rig.speech("item_1", 200);
     rig.transcribed("item_1", "", 210);
-    assert_eq!(rig.told(220).status, Status::Unanswered);
+    assert_eq!(rig.record_at(220).status, Status::Unanswered);
     rig.timeline.response_created(&response(), true, at(60_000));
     rig.timeline.tell(&rig.dialog, at(60_001));
-    let turns = rig.journal.latest(10, None);
+    let turns = rig.turn_history.latest(10, None);
     assert_eq!(turns.iter().map(|turn| turn.kind).collect::<Vec<_>>(), [Kind::Typed, Kind::Speech]);
     assert!(turns[1].settled);
 }
@@ -156,12 +156,12 @@ fn a_failure_is_told_in_words_and_an_open_turn_ends_with_its_session() {
     rig.speech("item_1", 200);
     rig.timeline.transcribed(&"item_1".into(), Err("no decoder"), at(210));
     rig.timeline.weighed();
-    assert_eq!((rig.told(220).status, rig.told(220).error.as_deref()), (Status::Failed, Some("no decoder")));
+    assert_eq!((rig.record_at(220).status, rig.record_at(220).error.as_deref()), (Status::Failed, Some("no decoder")));
     rig.timeline.response_created(&response(), true, at(300));
     rig.timeline.tell(&rig.dialog, at(301));
-    let Rig { journal, timeline, .. } = rig;
+    let Rig { turn_history, timeline, .. } = rig;
     drop(timeline);
-    let last = &journal.latest(1, None)[0];
+    let last = &turn_history.latest(1, None)[0];
     assert_eq!((last.status, last.settled), (Status::Cancelled, true));
 }
 
@@ -178,15 +178,15 @@ fn a_response_without_sound_is_settled_when_it_is_done() {
         usage: None,
     };
     rig.timeline.response_done(&view, at(50));
-    let record = rig.told(50);
+    let record = rig.record_at(50);
     assert_eq!((record.voice_to_voice_ms, record.parts.len(), record.settled), (None, 0, true));
     assert_eq!(record.reply.as_deref(), Some("Written."));
 }
 
 #[test]
 fn a_listener_who_is_behind_is_told_so() {
-    let Rig { journal, mut timeline, dialog } = rig();
-    let (since, _, mut listening) = journal.listen(Viewer::All, None);
+    let Rig { turn_history, mut timeline, dialog } = rig();
+    let (since, _, mut listening) = turn_history.listen(Viewer::All, None);
     assert!(since.is_empty());
     for n in 0..300 {
         let id = ResponseId::from(format!("resp_{n}"));
@@ -195,5 +195,5 @@ fn a_listener_who_is_behind_is_told_so() {
     }
     let first = futures_util::FutureExt::now_or_never(listening.next()).flatten();
     assert!(matches!(first, Some(crate::News::Missed(n)) if n > 0), "{first:?}");
-    assert_eq!(journal.latest(1_000, None).len(), 10, "the ring is bounded");
+    assert_eq!(turn_history.latest(1_000, None).len(), 10, "the ring is bounded");
 }

@@ -2,11 +2,11 @@
 //!
 //! A mark is set once and never moves, but for those of an utterance that another one extended. It reads no clock.
 
-use super::guess::Guessing;
 use super::parts::{Moments, ms};
 use super::record::{
     EndOfTurn, HeardBy, Kind, StageRun, Status, Tokens, TurnAudio, TurnMarks, TurnRecord, TurnStage, Waits,
 };
+use super::speculation::Guessing;
 use antiphon_dialog::Dialog;
 use antiphon_engine_api::EngineNames;
 use antiphon_types::{ItemId, KeyId, ResponseId, SessionId, Timestamp, TurnId};
@@ -39,7 +39,7 @@ pub(super) struct Turn {
     pub(super) kind: Kind,
     /// The dialog's number of a spoken turn: its further utterances belong here.
     pub(super) dialog_turn: Option<TurnId>,
-    pub(super) utterances: Vec<Utterance>,
+    pub(super) utterances: Vec<UtteranceMarks>,
     /// When it began to be heard, or was asked for.
     pub(super) begun: Timestamp,
     pub(super) marks: Marks,
@@ -71,7 +71,7 @@ pub(super) struct Turn {
 }
 
 /// One utterance of a turn.
-pub(super) struct Utterance {
+pub(super) struct UtteranceMarks {
     pub(super) item: ItemId,
     pub(super) opened: Timestamp,
     pub(super) transcribed: Option<Timestamp>,
@@ -84,7 +84,7 @@ pub(super) struct Marks {
     pub(super) spoken: Option<Timestamp>,
     pub(super) speech_end: Option<Timestamp>,
     pub(super) end_confirmed: Option<Timestamp>,
-    pub(super) guess_started: Option<Timestamp>,
+    pub(super) speculation_started: Option<Timestamp>,
     pub(super) stt_final: Option<Timestamp>,
     pub(super) response_started: Option<Timestamp>,
     pub(super) llm_first_token: Option<Timestamp>,
@@ -208,7 +208,7 @@ impl Turn {
         let at = |mark: Option<Timestamp>| mark.map(|mark| self.us(mark));
         let marks = &self.marks;
         Moments {
-            guess_started: at(marks.guess_started),
+            speculation_started: at(marks.speculation_started),
             end_confirmed: at(marks.end_confirmed),
             stt_final: at(marks.stt_final),
             response_started: at(marks.response_started),

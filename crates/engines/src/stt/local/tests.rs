@@ -53,7 +53,7 @@ impl SttStream for Counting {
         if self.mode == -4 { self.hangs(cancel) } else { self.heard("partial") }
     }
 
-    fn guess(&mut self, cancel: &CancellationToken) -> Answer {
+    fn provisional(&mut self, cancel: &CancellationToken) -> Answer {
         match self.mode {
             -5 => self.hangs(cancel),
             -6 => Err(SttError::Engine { message: "on purpose".into(), source: None }),
@@ -117,7 +117,7 @@ async fn every_sample_is_heard_before_the_answer() {
     }
     assert_eq!(utterance.partial().await.unwrap().unwrap().text, "37021");
     utterance.push(vec![0; 9]).await.unwrap();
-    assert_eq!(utterance.guess().await.unwrap().text, "37030");
+    assert_eq!(utterance.provisional().await.unwrap().text, "37030");
     utterance.push(vec![0; 1]).await.unwrap();
     assert_eq!(utterance.finish().await.unwrap().text, "37031");
     let log = bench.log_of_one().await;
@@ -144,7 +144,7 @@ async fn a_partial_under_way_is_given_up_for_a_guess_and_for_the_end() {
     let mut utterance = bench.open().await;
     utterance.push(vec![-4; 320]).await.unwrap();
     bench.until_it_hangs(utterance.partial()).await;
-    assert_eq!(utterance.guess().await.unwrap().text, "320");
+    assert_eq!(utterance.provisional().await.unwrap().text, "320");
     bench.until_it_hangs(utterance.partial()).await;
     utterance.push(vec![0; 30]).await.unwrap();
     assert_eq!(utterance.finish().await.unwrap().text, "350");
@@ -156,7 +156,7 @@ async fn a_guess_that_the_speaker_overtakes_is_given_up_with_the_next_piece() {
     let bench = bench(1);
     let mut utterance = bench.open().await;
     utterance.push(vec![-5; 320]).await.unwrap();
-    bench.until_it_hangs(utterance.guess()).await;
+    bench.until_it_hangs(utterance.provisional()).await;
     utterance.push(vec![-5; 30]).await.unwrap();
     // It would not end by itself: the second piece is heard behind it.
     assert_eq!(utterance.partial().await.unwrap().unwrap().text, "350");
@@ -169,7 +169,7 @@ async fn a_guess_that_fails_is_none_and_the_end_is_asked_all_the_same() {
     let bench = bench(1);
     let mut utterance = bench.open().await;
     utterance.push(vec![-6; 320]).await.unwrap();
-    assert!(utterance.guess().await.unwrap_err().to_string().contains("on purpose"));
+    assert!(utterance.provisional().await.unwrap_err().to_string().contains("on purpose"));
     utterance.push(vec![0; 30]).await.unwrap();
     assert_eq!(utterance.finish().await.unwrap().text, "350");
 }
@@ -179,7 +179,7 @@ async fn nothing_of_an_utterance_stays_in_its_replica_however_it_ends() {
     let bench = bench(1);
     let mut guessed = bench.open().await;
     guessed.push(vec![0; 320]).await.unwrap();
-    guessed.guess().await.unwrap();
+    guessed.provisional().await.unwrap();
     assert_eq!(guessed.learn().await, None);
     assert_eq!(bench.log_of_one().await, ["begin", "guess 320", "forget"]);
 
@@ -190,7 +190,7 @@ async fn nothing_of_an_utterance_stays_in_its_replica_however_it_ends() {
 
     let mut dropped = bench.open().await;
     dropped.push(vec![-5; 320]).await.unwrap();
-    bench.until_it_hangs(dropped.guess()).await;
+    bench.until_it_hangs(dropped.provisional()).await;
     drop(dropped);
     assert_eq!(bench.log_of_one().await, ["begin", "hangs", "forget"]);
 }
@@ -216,7 +216,7 @@ async fn a_failed_utterance_stays_failed_and_the_next_one_is_well() {
         let mut utterance = bench.open().await;
         // A quick lane shows the failure at the push already; the guess shows it at the latest.
         let _ = utterance.push(vec![first; 320]).await;
-        assert!(utterance.guess().await.is_err(), "{first}");
+        assert!(utterance.provisional().await.is_err(), "{first}");
         assert!(utterance.push(vec![0; 320]).await.is_err(), "{first}");
         assert!(utterance.finish().await.unwrap_err().to_string().contains("failed before"), "{first}");
         assert_eq!(bench.open().await.finish().await.unwrap().text, "0", "{first}");

@@ -138,7 +138,7 @@ impl SttStream for SphinxStream {
         Ok(self.transcript())
     }
 
-    fn guess(&mut self, _: &CancellationToken) -> Result<Transcript, SttError> {
+    fn provisional(&mut self, _: &CancellationToken) -> Result<Transcript, SttError> {
         Ok(self.transcript())
     }
 

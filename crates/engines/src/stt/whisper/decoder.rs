@@ -4,7 +4,7 @@
 //! from one call to the next but memory.
 
 use super::ffi;
-use super::hypothesis::{Hypothesis, Piece, Span};
+use super::hypothesis::{DecodedToken, Hypothesis, Span};
 use super::model::Model;
 use antiphon_engine_api::stt::SttError;
 use std::collections::HashMap;
@@ -221,11 +221,11 @@ fn clearly_likeliest(logits: &[f32], assumed: usize) -> Option<usize> {
     (logits[likeliest] - logits.get(assumed)? > CLEARLY.ln()).then_some(likeliest)
 }
 
-fn piece(token: &WhisperToken<'_, '_>, timed: bool) -> Piece {
+fn piece(token: &WhisperToken<'_, '_>, timed: bool) -> DecodedToken {
     let data = token.token_data();
     let ms = |hundredths: i64| if timed { 10 * hundredths.max(0) as u64 } else { 0 };
     let bytes = token.to_bytes().unwrap_or_default().to_vec();
-    Piece { bytes, id: data.id as u32, logprob: data.plog, start_ms: ms(data.t0), end_ms: ms(data.t1) }
+    DecodedToken { bytes, id: data.id as u32, logprob: data.plog, start_ms: ms(data.t0), end_ms: ms(data.t1) }
 }
 
 fn failed(what: &str, error: WhisperError) -> SttError {

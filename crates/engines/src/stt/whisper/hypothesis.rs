@@ -7,7 +7,7 @@ use antiphon_text::words::{is_spaced, spoken};
 
 /// A piece of text: a word or a part of one. Its bytes may be no whole characters.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Piece {
+pub(super) struct DecodedToken {
     pub(super) bytes: Vec<u8>,
     pub(super) id: u32,
     pub(super) logprob: f32,
@@ -19,7 +19,7 @@ pub(super) struct Piece {
 /// Pieces between two times that the model gave.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Span {
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<DecodedToken>,
     pub(super) start_ms: u64,
     pub(super) end_ms: u64,
 }
@@ -38,7 +38,7 @@ pub(super) struct Hypothesis {
 }
 
 impl Hypothesis {
-    pub(super) fn pieces(&self) -> impl Iterator<Item = &Piece> {
+    pub(super) fn pieces(&self) -> impl Iterator<Item = &DecodedToken> {
         self.spans.iter().flat_map(|span| &span.pieces)
     }
 
@@ -104,24 +104,24 @@ impl Hypothesis {
     }
 }
 
-fn mean<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> f32 {
+fn mean<'a>(pieces: impl IntoIterator<Item = &'a DecodedToken>) -> f32 {
     let (sum, n) = pieces.into_iter().fold((0.0, 0), |(sum, n), piece| (sum + piece.logprob, n + 1));
     if n == 0 { 0.0 } else { sum / n as f32 }
 }
 
-fn spell<'a>(pieces: impl IntoIterator<Item = &'a Piece>) -> String {
+fn spell<'a>(pieces: impl IntoIterator<Item = &'a DecodedToken>) -> String {
     let bytes: Vec<u8> = pieces.into_iter().flat_map(|piece| piece.bytes.iter().copied()).collect();
     String::from_utf8_lossy(&bytes).trim().to_owned()
 }
 
-fn begins_word(piece: &Piece) -> bool {
+fn begins_word(piece: &DecodedToken) -> bool {
     piece.bytes.starts_with(b" ")
 }
 
 fn words(span: &Span, unspaced: bool, at: impl Fn(u64) -> u64) -> Vec<Word> {
-    let mut groups: Vec<Vec<&Piece>> = Vec::new();
+    let mut groups: Vec<Vec<&DecodedToken>> = Vec::new();
     for piece in &span.pieces {
-        let is_whole = |group: &Vec<&Piece>| std::str::from_utf8(&joined(group)).is_ok();
+        let is_whole = |group: &Vec<&DecodedToken>| std::str::from_utf8(&joined(group)).is_ok();
         let begins = begins_word(piece) || unspaced && groups.last().is_some_and(is_whole);
         match groups.last_mut() {
             Some(group) if !begins => group.push(piece),
@@ -146,7 +146,7 @@ fn words(span: &Span, unspaced: bool, at: impl Fn(u64) -> u64) -> Vec<Word> {
     made
 }
 
-fn joined(group: &[&Piece]) -> Vec<u8> {
+fn joined(group: &[&DecodedToken]) -> Vec<u8> {
     group.iter().flat_map(|piece| piece.bytes.iter().copied()).collect()
 }
 
@@ -157,14 +157,14 @@ pub(super) mod tests {
     /// Words of 100 ms each, as sure as `logprob`.
     pub(crate) fn said(text: &str, logprob: f32) -> Hypothesis {
         let words = text.split_inclusive(' ').map(str::trim).filter(|word| !word.is_empty()).enumerate();
-        let piece = |(i, word): (usize, &str)| Piece {
+        let piece = |(i, word): (usize, &str)| DecodedToken {
             bytes: format!(" {word}").into_bytes(),
             id: i as u32,
             logprob,
             start_ms: 100 * i as u64,
             end_ms: 100 * (i as u64 + 1),
         };
-        let pieces: Vec<Piece> = words.map(piece).collect();
+        let pieces: Vec<DecodedToken> = words.map(piece).collect();
         let end_ms = pieces.last().map_or(0, |piece| piece.end_ms);
         Hypothesis { spans: vec![Span { pieces, start_ms: 0, end_ms }], ..Hypothesis::default() }
     }
@@ -181,7 +181,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_character_in_two_pieces_is_one_and_a_language_without_blanks_has_words() {
-        let piece = |bytes: &[u8]| Piece { bytes: bytes.to_vec(), ..Piece::default() };
+        let piece = |bytes: &[u8]| DecodedToken { bytes: bytes.to_vec(), ..DecodedToken::default() };
         let (first, second) = ("字".as_bytes(), "幕".as_bytes());
         let pieces = vec![piece(&first[..1]), piece(&first[1..]), piece(second)];
         let spans = vec![Span { pieces, ..Span::default() }];
@@ -194,12 +194,12 @@ pub(super) mod tests {
     #[test]
     fn a_cut_keeps_whole_words() {
         let mut hypothesis = said("a b c", 0.0);
-        hypothesis.spans[0].pieces.insert(1, Piece { bytes: b"bc".to_vec(), ..Piece::default() });
+        hypothesis.spans[0].pieces.insert(1, DecodedToken { bytes: b"bc".to_vec(), ..DecodedToken::default() });
         hypothesis.cut(2);
         assert_eq!(hypothesis.text(), "abc b");
         hypothesis.cut(0);
         assert_eq!(hypothesis.text(), "");
-        let piece = |text: &str| Piece { bytes: text.as_bytes().to_vec(), ..Piece::default() };
+        let piece = |text: &str| DecodedToken { bytes: text.as_bytes().to_vec(), ..DecodedToken::default() };
         let spans = ["I", " don", "'t", " know", " -", " I", " don"].map(piece).to_vec();
         let mut marked = Hypothesis { spans: vec![Span { pieces: spans, ..Span::default() }], ..Hypothesis::default() };
         marked.cut(3);
@@ -209,14 +209,14 @@ pub(super) mod tests {
     #[test]
     fn a_cut_counts_characters_where_no_blanks_are_written_and_breaks_none() {
         let bytes = "我不知道".as_bytes();
-        let pieces =
-            [&bytes[..4], &bytes[4..7], &bytes[7..]].map(|bytes| Piece { bytes: bytes.into(), ..Piece::default() });
+        let pieces = [&bytes[..4], &bytes[4..7], &bytes[7..]]
+            .map(|bytes| DecodedToken { bytes: bytes.into(), ..DecodedToken::default() });
         let spans = vec![Span { pieces: pieces.to_vec(), ..Span::default() }];
         let mut hypothesis = Hypothesis { spans, language: Some("zh"), ..Hypothesis::default() };
         hypothesis.cut(3);
         assert_eq!(hypothesis.text(), "");
         let whole = [&bytes[..3], &bytes[3..6], &bytes[6..7], &bytes[7..]];
-        let pieces = whole.map(|bytes| Piece { bytes: bytes.into(), ..Piece::default() }).to_vec();
+        let pieces = whole.map(|bytes| DecodedToken { bytes: bytes.into(), ..DecodedToken::default() }).to_vec();
         hypothesis.spans = vec![Span { pieces, ..Span::default() }];
         hypothesis.cut(2);
         assert_eq!(hypothesis.text(), "我不");

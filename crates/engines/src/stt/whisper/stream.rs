@@ -38,7 +38,7 @@ pub(super) struct WhisperStream {
     /// What they said.
     before: Said,
     /// The last decoding of all of `audio`, and what sounded in it.
-    last: Option<(Voiced, Heard)>,
+    last: Option<(Voiced, Judged)>,
 }
 
 /// Words with what goes with them.
@@ -52,7 +52,7 @@ struct Said {
 
 /// A judged hypothesis and where its audio begins in the window.
 #[derive(Clone, Debug, Default)]
-struct Heard {
+struct Judged {
     hypothesis: Hypothesis,
     from: usize,
 }
@@ -88,7 +88,7 @@ impl WhisperStream {
         n: usize,
         is_last: bool,
         cancel: &CancellationToken,
-    ) -> Result<Option<(Voiced, Heard)>, SttError> {
+    ) -> Result<Option<(Voiced, Judged)>, SttError> {
         let Some(voiced) = Voiced::of(&self.audio[..n]) else { return Ok(None) };
         let from = voiced.start.saturating_sub(MARGIN_BEFORE);
         let to = (voiced.end + MARGIN_BEHIND).min(n);
@@ -114,7 +114,7 @@ impl WhisperStream {
                 hypothesis.cut(n);
             }
         }
-        Ok(Some((voiced, Heard { hypothesis, from })))
+        Ok(Some((voiced, Judged { hypothesis, from })))
     }
 
     /// The tokens that the decoder is told to come before.
@@ -182,7 +182,7 @@ impl WhisperStream {
 
 impl Said {
     /// The same, and what was said in the audio from `from` to `to`.
-    fn and(mut self, heard: &Heard, from: usize, to: usize) -> Self {
+    fn and(mut self, heard: &Judged, from: usize, to: usize) -> Self {
         let text = heard.hypothesis.text();
         if text.is_empty() {
             return self;
@@ -243,7 +243,7 @@ impl SttStream for WhisperStream {
         Ok(Transcript { text: said.text, ..Transcript::default() })
     }
 
-    fn guess(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
+    fn provisional(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
         self.whole(cancel)
     }
 

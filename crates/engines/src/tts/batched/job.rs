@@ -1,7 +1,7 @@
 //! One chunk on its way through a batching lane.
 
 use antiphon_engine_api::tts::{SpeechRequest, TtsError};
-use antiphon_inference::lane::batch::{BatchFailure, Entry};
+use antiphon_inference::pool::batch::{BatchFailure, Entry};
 use antiphon_types::Pcm;
 use std::any::Any;
 use std::sync::Arc;

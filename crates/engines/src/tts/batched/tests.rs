@@ -195,7 +195,7 @@ async fn a_run_that_is_asked_amiss_ends_its_chunks_and_the_engine_lives() {
     let said = heard(stream).await;
     assert!(said.ends_with("does not take this: too long)"), "{said}");
     let stream = rig.speak("hello", Some(0)).await;
-    assert_eq!(rig.run(None), "hello", "it was not made anew");
+    assert_eq!(rig.run(None), "hello", "it was not restarted");
     assert_eq!(heard(stream).await, "hello");
 }
 

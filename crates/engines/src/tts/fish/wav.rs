@@ -8,12 +8,12 @@ const MAX_HEADER: usize = 64 * 1024;
 
 /// See the module. 16-bit PCM, mono or mixed to mono.
 pub(super) struct WavDecoder {
-    state: State,
+    state: ParseState,
     /// Bytes that are not read yet: the header as far as it has come, later a part of a frame.
     held: Vec<u8>,
 }
 
-enum State {
+enum ParseState {
     Header,
     Sound {
         rate: SampleRate,
@@ -42,24 +42,24 @@ impl WavDecoder {
         if !wav {
             return Err(no_wav(&essence));
         }
-        Ok(Self { state: State::Header, held: Vec::new() })
+        Ok(Self { state: ParseState::Header, held: Vec::new() })
     }
 }
 
 impl Decode for WavDecoder {
     fn push(&mut self, bytes: &[u8]) -> Result<Pcm, String> {
         self.held.extend_from_slice(bytes);
-        if matches!(self.state, State::Header) {
+        if matches!(self.state, ParseState::Header) {
             match header(&self.held)? {
                 Some(header) => {
                     self.held.drain(..header.begins);
-                    self.state = State::begun(&header)?;
+                    self.state = ParseState::begun(&header)?;
                 }
                 None if self.held.len() > MAX_HEADER => return Err(no_wav("a WAV file without sound")),
                 None => return Ok(Pcm { rate: SampleRate::HZ_24000, samples: Vec::new() }),
             }
         }
-        let State::Sound { rate, channels, left } = &mut self.state else {
+        let ParseState::Sound { rate, channels, left } = &mut self.state else {
             return Err(no_wav("nothing"));
         };
         if let Some(left) = left {
@@ -82,19 +82,19 @@ impl Decode for WavDecoder {
 
     fn end(&self) -> Result<Option<&'static str>, String> {
         match &self.state {
-            State::Header => Err("the speech server's WAV file ended before its sound began".into()),
-            State::Sound { left: Some(left), .. } if *left > self.held.len() as u64 => {
+            ParseState::Header => Err("the speech server's WAV file ended before its sound began".into()),
+            ParseState::Sound { left: Some(left), .. } if *left > self.held.len() as u64 => {
                 Ok(Some("the speech server's WAV file is shorter than its header says"))
             }
-            State::Sound { .. } if !self.held.is_empty() => {
+            ParseState::Sound { .. } if !self.held.is_empty() => {
                 Ok(Some("the speech server's WAV file ends within a sample"))
             }
-            State::Sound { .. } => Ok(None),
+            ParseState::Sound { .. } => Ok(None),
         }
     }
 }
 
-impl State {
+impl ParseState {
     fn begun(header: &Header) -> Result<Self, String> {
         if !(4_000..=192_000).contains(&header.rate) || !(1..=8).contains(&header.channels) {
             return Err(no_wav(&format!("a WAV file of {} Hz and {} channels", header.rate, header.channels)));

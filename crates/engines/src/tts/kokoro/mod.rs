@@ -17,7 +17,7 @@ mod mix;
 mod packs;
 
 use super::TtsConfig;
-use super::neural::{self, Failure, Family, Item, Utterance};
+use super::neural::{self, Failure, Family, Item, ModelRun};
 use super::phonemes::{Border, Phonemizer, pieces};
 use alphabet::{MAX_TOKENS, PAD, Rules};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
@@ -255,7 +255,7 @@ impl Family for Kokoro {
         RATE
     }
 
-    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<Utterance>, TtsError> {
+    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<ModelRun>, TtsError> {
         let mix = self.mix(&request.voice)?;
         let (_, tag, rules) = language(&mix[0].0);
         let clauses = self.phonemizer(tag)?.clauses(&request.text)?;
@@ -317,7 +317,7 @@ impl Family for Kokoro {
 }
 
 /// Tokens between pads, in runs that fit the model; `pause` behind the last.
-fn utterances(tokens: &[i64], pause: Duration) -> Vec<Utterance> {
+fn utterances(tokens: &[i64], pause: Duration) -> Vec<ModelRun> {
     let space = alphabet::token(' ').expect("the vocabulary has a space");
     let border = |token: i64| match token {
         // ; : , . ! ? and the dash and the ellipsis
@@ -334,7 +334,7 @@ fn utterances(tokens: &[i64], pause: Duration) -> Vec<Utterance> {
     let n = pieces.len();
     let framed = |(i, piece): (usize, Vec<i64>)| {
         let ids = [&[PAD], piece.as_slice(), &[PAD]].concat();
-        Utterance { ids, pause: if i + 1 == n { pause } else { Duration::ZERO } }
+        ModelRun { ids, pause: if i + 1 == n { pause } else { Duration::ZERO } }
     };
     pieces.into_iter().enumerate().map(framed).collect()
 }

@@ -2,8 +2,8 @@
 
 use super::super::TtsConfig;
 use super::super::batched::{BatchTtsEngine, BatchedTts, Batching, Job};
-use super::super::local::{Lanes, LocalTts};
-use super::{Failure, Family, Item, Neural, Utterance, sound, speed};
+use super::super::local::{LocalTts, PoolSettings};
+use super::{Failure, Family, Item, ModelRun, Neural, sound, speed};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::Provider;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -40,13 +40,13 @@ where
     }
     // On a GPU one after the other: two that build the same TensorRT engine at once would both pay for it, and write one file.
     let in_turn = provider != Provider::Cpu;
-    let lanes = Lanes { n_lanes: batching.n_replicas, in_turn, patience: batching.patience };
+    let lanes = PoolSettings { n_lanes: batching.n_replicas, in_turn, patience: batching.patience };
     Ok(Arc::new(LocalTts::start(name, lanes, move || Neural::warmed(make()?, 1))?))
 }
 
 /// What a job keeps from step to step: its utterances, read once.
 #[derive(Default)]
-struct Read(Option<Vec<Utterance>>);
+struct Read(Option<Vec<ModelRun>>);
 
 impl<F: Family> BatchTtsEngine for Neural<F> {
     fn voices(&self) -> &[Voice] {
@@ -93,7 +93,7 @@ impl<F: Family> BatchTtsEngine for Neural<F> {
 
 impl<F: Family> Neural<F> {
     /// The utterance a job is at, and whether there are more; `None` where nothing is left to speak.
-    fn step(&mut self, job: &mut Job) -> Result<Option<(Utterance, bool)>, TtsError> {
+    fn step(&mut self, job: &mut Job) -> Result<Option<(ModelRun, bool)>, TtsError> {
         if job.kept::<Read>().0.is_none() {
             let utterances = self.0.read(job.request())?;
             job.kept::<Read>().0 = Some(utterances);

@@ -1,6 +1,6 @@
 //! Voice families on ONNX, as engines: what each of them has to say ([`Family`]), and what they share.
 //!
-//! A family (`piper`, `kokoro`) reads a chunk into [`Utterance`]s and runs its model on them; [`Neural`] makes engines of
+//! A family (`piper`, `kokoro`) reads a chunk into [`ModelRun`]s and runs its model on them; [`Neural`] makes engines of
 //! that, which give each utterance as soon as it is made: one chunk at a time ([`TtsEngine`]), or several in one run
 //! (`batch`). [`serve`] decides between the two and puts the one that fits behind the port. It knows no model and no phonemes.
 
@@ -33,7 +33,7 @@ pub(super) trait Family: Send + 'static {
     fn rate(&self) -> SampleRate;
 
     /// What the model speaks one after the other. Blocks for less than a millisecond a sentence.
-    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<Utterance>, TtsError>;
+    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<ModelRun>, TtsError>;
 
     /// The ids of an utterance of so many phonemes, of any that the model knows: what it is tried with.
     fn sample(&self, n_phonemes: usize) -> Vec<i64>;
@@ -56,7 +56,7 @@ pub(super) trait Family: Send + 'static {
 
 /// What one run of a model speaks.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Utterance {
+pub(super) struct ModelRun {
     /// The model's ids.
     pub(super) ids: Vec<i64>,
     /// The pause behind it, at speed 1.

@@ -36,8 +36,8 @@ impl Family for Toy {
         SampleRate::HZ_16000
     }
 
-    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<Utterance>, TtsError> {
-        Ok(vec![Utterance { ids: request.text.bytes().map(i64::from).collect(), pause: Duration::ZERO }])
+    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<ModelRun>, TtsError> {
+        Ok(vec![ModelRun { ids: request.text.bytes().map(i64::from).collect(), pause: Duration::ZERO }])
     }
 
     fn sample(&self, n_phonemes: usize) -> Vec<i64> {

@@ -1,6 +1,6 @@
 //! For tests: a family whose runs are watched, and held until the test lets them go.
 
-use super::{Failure, Family, Item, Utterance};
+use super::{Failure, Family, Item, ModelRun};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::Provider;
 use antiphon_types::SampleRate;
@@ -67,7 +67,7 @@ impl<F: Family> Family for Watched<F> {
         self.family.rate()
     }
 
-    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<Utterance>, TtsError> {
+    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<ModelRun>, TtsError> {
         self.family.read(request)
     }
 

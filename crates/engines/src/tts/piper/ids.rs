@@ -1,6 +1,6 @@
 //! Phonemes to a Piper model's ids, as Piper's own phonemizer gives them: `^ _ p _ p _ … $`. Pure.
 
-use super::super::neural::{Utterance, pause_after};
+use super::super::neural::{ModelRun, pause_after};
 use super::super::phonemes::{Border, Clause, Mark, pieces};
 use super::voice::{IdMap, VoiceFile};
 use icu_normalizer::DecomposingNormalizerBorrowed;
@@ -13,7 +13,7 @@ pub(super) const MAX_PHONEMES: usize = 400;
 pub(super) type Missing = BTreeMap<char, u64>;
 
 /// One utterance a sentence; sentences beyond [`MAX_PHONEMES`] in pieces.
-pub(super) fn utterances(voice: &VoiceFile, clauses: &[Clause], missing: &mut Missing) -> Vec<Utterance> {
+pub(super) fn utterances(voice: &VoiceFile, clauses: &[Clause], missing: &mut Missing) -> Vec<ModelRun> {
     let mut found = Vec::new();
     let mut sentence = String::new();
     for clause in clauses {
@@ -32,7 +32,7 @@ pub(super) fn utterances(voice: &VoiceFile, clauses: &[Clause], missing: &mut Mi
 }
 
 /// For voices that read letters: the text itself in small letters, one utterance.
-pub(super) fn of_letters(voice: &VoiceFile, text: &str, missing: &mut Missing) -> Vec<Utterance> {
+pub(super) fn of_letters(voice: &VoiceFile, text: &str, missing: &mut Missing) -> Vec<ModelRun> {
     if !text.chars().any(char::is_alphanumeric) {
         return Vec::new();
     }
@@ -70,7 +70,7 @@ fn written(mark: Option<Mark>) -> &'static str {
     }
 }
 
-fn push(voice: &VoiceFile, phonemes: &str, mark: Option<Mark>, missing: &mut Missing, found: &mut Vec<Utterance>) {
+fn push(voice: &VoiceFile, phonemes: &str, mark: Option<Mark>, missing: &mut Missing, found: &mut Vec<ModelRun>) {
     let mut known = Vec::new();
     let mut places = Vec::new();
     for phoneme in phonemes.chars().flat_map(|c| replaced(voice, c)) {
@@ -95,7 +95,7 @@ fn push(voice: &VoiceFile, phonemes: &str, mark: Option<Mark>, missing: &mut Mis
     for (i, piece) in cut.into_iter().enumerate() {
         let phonemes = piece.iter().map(|place| known[*place as usize]);
         let pause = if i + 1 == n { pause_after(mark) } else { pause_after(None) };
-        found.push(Utterance { ids: padded(&voice.ids, phonemes), pause });
+        found.push(ModelRun { ids: padded(&voice.ids, phonemes), pause });
     }
 }
 

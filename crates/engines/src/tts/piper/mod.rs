@@ -16,7 +16,7 @@ mod ids;
 mod voice;
 
 use super::TtsConfig;
-use super::neural::{self, Failure, Family, Item, Utterance};
+use super::neural::{self, Failure, Family, Item, ModelRun};
 use super::phonemes::Phonemizer;
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
@@ -102,7 +102,7 @@ impl Family for Piper {
         self.file.rate
     }
 
-    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<Utterance>, TtsError> {
+    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<ModelRun>, TtsError> {
         let known = self.missing.len();
         let utterances = match &self.phonemizer {
             Some(phonemizer) => ids::utterances(&self.file, &phonemizer.clauses(&request.text)?, &mut self.missing),

@@ -76,7 +76,7 @@ fn the_same_audio_gives_the_same_transcript_in_any_order_and_in_any_pieces() {
     // An utterance that was left in the middle, with a guess asked for, leaves no trace either.
     stream.begin(&fresh).unwrap();
     stream.push(&clips[1][..9_000], &CancellationToken::new()).unwrap();
-    stream.guess(&CancellationToken::new()).unwrap();
+    stream.provisional(&CancellationToken::new()).unwrap();
     assert_same(&hear(&mut stream, &clips[0], clips[0].len(), &fresh), &first[0], "after one that was left");
     // What the speaker left behind counts, and counts the same each time.
     let known = SttOptions { speaker: first[1].speaker.clone(), ..options() };
@@ -107,7 +107,7 @@ fn a_guess_leaves_the_utterance_as_it_was() {
     stream.begin(&options()).unwrap();
     for piece in clip.chunks(1_000) {
         stream.push(piece, &CancellationToken::new()).unwrap();
-        stream.guess(&CancellationToken::new()).unwrap();
+        stream.provisional(&CancellationToken::new()).unwrap();
     }
     assert_same(&stream.finish(&CancellationToken::new()).unwrap(), &whole, "after guesses");
 }

@@ -6,7 +6,7 @@
 //! end of the utterance on everything that is still to be done has `stt.timeout_ms`, the wait for a decoder included, and
 //! for audio that came faster than it could be taken its length besides.
 
-pub(super) use super::feed::{FEED_PIECES, Feed, PIECE_SAMPLES, Report};
+pub(super) use super::transcription_input::{FEED_PIECES, PIECE_SAMPLES, Report, TranscriptionInput};
 use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use antiphon_types::{ItemId, Samples};
 use std::collections::VecDeque;
@@ -30,15 +30,15 @@ const TIMES_ITS_LENGTH: u32 = 2;
 const UNFED: Duration = Duration::from_secs(3);
 
 /// What a hearing needs.
-pub(super) struct Hearing {
+pub(super) struct TranscriptionTask {
     pub(super) item: ItemId,
     pub(super) stt: Arc<dyn Stt>,
     pub(super) options: SttOptions,
     /// From the end of the utterance to the final transcript.
     pub(super) timeout: Duration,
-    pub(super) feed: mpsc::Receiver<Feed>,
+    pub(super) feed: mpsc::Receiver<TranscriptionInput>,
     /// What came while something else was waited for; as long as the feed at most.
-    pub(super) backlog: VecDeque<Feed>,
+    pub(super) backlog: VecDeque<TranscriptionInput>,
     /// By when all is to be done, known once the feed said that the utterance is complete, or ended: nothing more comes.
     pub(super) due: Option<Instant>,
     /// Samples that a decoder is to hear again, after one was given back.
@@ -47,18 +47,18 @@ pub(super) struct Hearing {
 }
 
 /// An utterance whose transcript is there.
-struct Heard {
+struct Finished {
     transcript: Transcript,
     /// It was guessed; the engine may still have something to learn.
     stream: Option<Box<dyn SttUtterance>>,
 }
 
-impl Hearing {
+impl TranscriptionTask {
     /// Runs to the final transcript, and on to what the engine learns. Dropping the future cancels the work and frees the
     /// decoder.
     pub(super) async fn run(mut self) {
         let (result, stream) = match self.transcribe().await {
-            Ok(Heard { transcript, stream }) => (Ok(transcript), stream),
+            Ok(Finished { transcript, stream }) => (Ok(transcript), stream),
             Err(error) => (Err(error), None),
         };
         let item = self.item.clone();
@@ -70,7 +70,7 @@ impl Hearing {
         }
     }
 
-    async fn transcribe(&mut self) -> Result<Heard, SttError> {
+    async fn transcribe(&mut self) -> Result<Finished, SttError> {
         // As long as the longest utterance at most, which the actor sees to: 1 MB for 30 s.
         let mut kept: Vec<i16> = Vec::new();
         let asked = Instant::now();
@@ -90,38 +90,40 @@ impl Hearing {
                 }
             };
             let asked = match fed {
-                Some(Feed::Pcm(pcm)) => {
+                Some(TranscriptionInput::Pcm(pcm)) => {
                     n_unseen += pcm.len();
                     kept.extend_from_slice(&pcm);
                     self.meanwhile(utterance.push(pcm)).await?;
                     n_unseen >= PARTIAL_EVERY_SAMPLES && self.feed.is_empty() && self.backlog.is_empty()
                 }
-                Some(Feed::Ask) => true,
-                Some(Feed::Guess) => {
+                Some(TranscriptionInput::Ask) => true,
+                Some(TranscriptionInput::Guess) => {
                     n_unseen = 0;
-                    guess = self.guess(&mut *utterance, Samples(kept.len() as u64)).await;
+                    guess = self.provisional(&mut *utterance, Samples(kept.len() as u64)).await;
                     false
                 }
-                Some(Feed::Resumed) => {
+                Some(TranscriptionInput::Resumed) => {
                     guess = None;
                     false
                 }
-                Some(Feed::Finish { as_guessed: true }) if guess.is_some() => {
-                    return Ok(Heard { transcript: guess.expect("seen just now"), stream: Some(utterance) });
+                Some(TranscriptionInput::Finish { as_guessed: true }) if guess.is_some() => {
+                    return Ok(Finished { transcript: guess.expect("seen just now"), stream: Some(utterance) });
                 }
-                Some(Feed::Finish { .. }) | None => break,
+                Some(TranscriptionInput::Finish { .. }) | None => break,
             };
             // What waits asks for better words.
-            let is_overtaken = |feed: &Feed| matches!(feed, Feed::Guess | Feed::Finish { .. });
+            let is_overtaken = |feed: &TranscriptionInput| {
+                matches!(feed, TranscriptionInput::Guess | TranscriptionInput::Finish { .. })
+            };
             if asked && !self.backlog.iter().any(is_overtaken) {
                 n_unseen = 0;
                 self.partial(&mut *utterance, Samples(kept.len() as u64)).await?;
             }
         }
-        Ok(Heard { transcript: self.meanwhile(utterance.finish()).await?, stream: None })
+        Ok(Finished { transcript: self.meanwhile(utterance.finish()).await?, stream: None })
     }
 
-    async fn next(&mut self) -> Option<Feed> {
+    async fn next(&mut self) -> Option<TranscriptionInput> {
         if let Some(feed) = self.backlog.pop_front() {
             return Some(feed);
         }
@@ -132,16 +134,19 @@ impl Hearing {
 
     /// Looks whether this is the end; `None`: the feed's own. What no engine has taken yet lengthens the time: a client may
     /// send minutes at once.
-    fn note(&mut self, feed: Option<&Feed>) {
-        if matches!(feed, None | Some(Feed::Finish { .. })) {
-            let untaken = self.backlog.iter().map(|feed| if let Feed::Pcm(pcm) = feed { pcm.len() as u64 } else { 0 });
+    fn note(&mut self, feed: Option<&TranscriptionInput>) {
+        if matches!(feed, None | Some(TranscriptionInput::Finish { .. })) {
+            let untaken = self
+                .backlog
+                .iter()
+                .map(|feed| if let TranscriptionInput::Pcm(pcm) = feed { pcm.len() as u64 } else { 0 });
             let length = Samples(self.n_again as u64 + untaken.sum::<u64>()).duration(RATE);
             self.due.get_or_insert_with(|| Instant::now() + self.timeout + length * TIMES_ITS_LENGTH);
         }
     }
 
     /// What the feed holds next while there is room to keep it; never resolves behind its end.
-    async fn more(&mut self) -> Option<Feed> {
+    async fn more(&mut self) -> Option<TranscriptionInput> {
         if self.due.is_some() || self.backlog.len() >= FEED_PIECES {
             return std::future::pending().await;
         }
@@ -174,11 +179,11 @@ impl Hearing {
 
     /// Guesses the transcript and reports it, unless the speaker goes on first. A guess that fails is none: the end will
     /// ask again.
-    async fn guess(&mut self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Option<Transcript> {
-        if self.backlog.iter().any(|feed| matches!(feed, Feed::Resumed)) {
+    async fn provisional(&mut self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Option<Transcript> {
+        if self.backlog.iter().any(|feed| matches!(feed, TranscriptionInput::Resumed)) {
             return None;
         }
-        let (mut guess, since) = (pin!(utterance.guess()), Instant::now());
+        let (mut guess, since) = (pin!(utterance.provisional()), Instant::now());
         let guess = loop {
             // The utterance may end while the guess is still under way.
             let due = self.due(since, self.timeout);
@@ -187,13 +192,13 @@ impl Hearing {
                 guess = &mut guess => break guess,
                 () = sleep_until(due) => break Err(SttError::Timeout(self.timeout)),
                 feed = self.more() => match feed {
-                    Some(Feed::Resumed) => return None,
+                    Some(TranscriptionInput::Resumed) => return None,
                     feed => self.backlog.extend(feed),
                 },
             }
         };
         let transcript = guess.inspect_err(|error| tracing::debug!(%error, "no guess at this pause")).ok()?;
-        let report = Report::Guessed { item: self.item.clone(), text: transcript.text.clone(), n_heard };
+        let report = Report::ProvisionalTranscript { item: self.item.clone(), text: transcript.text.clone(), n_heard };
         let _ = self.reports.send(report).await;
         Some(transcript)
     }
@@ -223,7 +228,7 @@ impl Hearing {
                     }
                 },
                 feed = self.more() => {
-                    let is_asked_better = matches!(feed, None | Some(Feed::Guess | Feed::Finish { .. }));
+                    let is_asked_better = matches!(feed, None | Some(TranscriptionInput::Guess | TranscriptionInput::Finish { .. }));
                     self.backlog.extend(feed);
                     if is_asked_better {
                         return Ok(());
@@ -239,7 +244,7 @@ impl Hearing {
 }
 
 /// Resolves when the feed takes more, or is gone; never without one.
-pub(super) async fn until_free(feed: Option<mpsc::Sender<Feed>>) {
+pub(super) async fn until_free(feed: Option<mpsc::Sender<TranscriptionInput>>) {
     match feed {
         Some(feed) => drop(feed.reserve().await),
         None => std::future::pending().await,
@@ -247,5 +252,5 @@ pub(super) async fn until_free(feed: Option<mpsc::Sender<Feed>>) {
 }
 
 #[cfg(test)]
-#[path = "hearing_tests.rs"]
+#[path = "transcription_task_tests.rs"]
 mod tests;

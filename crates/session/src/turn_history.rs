@@ -1,4 +1,4 @@
-//! The journal of all sessions' turns: the latest ones in a bounded ring, and the news of them to whoever listens.
+//! The turn_history of all sessions' turns: the latest ones in a bounded ring, and the news of them to whoever listens.
 //!
 //! One belongs to a server; the sessions' timelines write, `server` reads. Writing takes a lock for the time of a push
 //! and never waits: a listener who is behind is told how much it missed. Words live here and nowhere else, and only where
@@ -15,7 +15,7 @@ use tokio::sync::broadcast;
 const NEWS: usize = 256;
 
 /// See the module.
-pub struct Journal {
+pub struct TurnHistory {
     ring: Mutex<Ring>,
     capacity: usize,
     news: broadcast::Sender<Entry>,
@@ -28,7 +28,7 @@ struct Ring {
     seq: u64,
 }
 
-/// A turn's record and the number of its last change, counted from 1 over the whole journal.
+/// A turn's record and the number of its last change, counted from 1 over the whole turn_history.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// The number.
@@ -83,7 +83,7 @@ pub struct Listening {
     viewer: Viewer,
 }
 
-impl Journal {
+impl TurnHistory {
     /// An empty one that keeps so many turns, at least 1, with their words or without.
     pub fn new(capacity: usize, keeps_transcripts: bool, engines: EngineNames) -> Self {
         let (news, _) = broadcast::channel(NEWS);
@@ -175,7 +175,7 @@ impl Journal {
 }
 
 impl Listening {
-    /// The next news of a turn that the listener may see; `None` when the journal is gone. Cancel safe. What was missed
+    /// The next news of a turn that the listener may see; `None` when the turn_history is gone. Cancel safe. What was missed
     /// may have been others' changes.
     pub async fn next(&mut self) -> Option<News> {
         loop {

@@ -15,7 +15,7 @@ pub(super) const PIECE_SAMPLES: usize = 1_024;
 const PIECE_MS: usize = PIECE_SAMPLES / 16;
 
 /// What the actor sends.
-pub(super) enum Feed {
+pub(super) enum TranscriptionInput {
     /// Mono PCM at 16 kHz.
     Pcm(Vec<i16>),
     /// The speaker pauses: what are the words so far?
@@ -50,7 +50,7 @@ pub(super) enum Report {
         waited: Duration,
     },
     /// What the transcript would be if this were the end.
-    Guessed {
+    ProvisionalTranscript {
         /// The utterance.
         item: ItemId,
         /// The words.

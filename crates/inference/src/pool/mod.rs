@@ -2,7 +2,7 @@
 //!
 //! A stage's local engine (PocketSphinx, flite) builds a [`Pool`] of replicas, takes a [`Lease`] for an utterance or a
 //! chunk and runs jobs on it. Waiting is first come first served and bounded: past the bound the answer is
-//! [`Overloaded`]. A job that panics, or says that the engine broke, costs the replica, which is made anew; where that fails
+//! [`Overloaded`]. A job that panics, or says that the engine broke, costs the replica, which is restarted; where that fails
 //! it is tried again with the next job, and the other replicas are lent first. The process lives on. A pool may grow with its
 //! use (`free`). A lane knows no stage and sets no deadline: its user does, by dropping the future.
 
@@ -32,13 +32,13 @@ pub struct Overloaded {
 
 /// A job that gave no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LaneError {
-    /// The engine panicked; its replica is made anew.
+pub enum PoolError {
+    /// The engine panicked; its replica is restarted.
     #[error("the engine panicked")]
     Panicked,
-    /// The engine broke before and could not be made anew; it is tried again with the next job.
+    /// The engine broke before and could not be restarted; it is tried again with the next job.
     #[error("the engine cannot be started again: {0}")]
-    NotMade(String),
+    RestartFailed(String),
     /// The thread is gone.
     #[error("the engine's thread has ended")]
     Ended,
@@ -213,7 +213,7 @@ impl<E> Drop for Ticket<E> {
 impl<E: 'static> Lease<E> {
     /// Runs `job` on the engine's thread and waits for its result. Dropping the future does not stop the job: give it a
     /// cancellation token.
-    pub async fn run<R, J>(&mut self, job: J) -> Result<R, LaneError>
+    pub async fn run<R, J>(&mut self, job: J) -> Result<R, PoolError>
     where
         R: Send + 'static,
         J: FnOnce(&mut E) -> R + Send + 'static,
@@ -221,9 +221,9 @@ impl<E: 'static> Lease<E> {
         self.run_judged(job, |_| false).await
     }
 
-    /// The same. Where `breaks` says of the result that the engine is broken, it is made anew, and the replica is lent to
+    /// The same. Where `breaks` says of the result that the engine is broken, it is restarted, and the replica is lent to
     /// nobody else before that.
-    pub async fn run_judged<R, J>(&mut self, job: J, breaks: fn(&R) -> bool) -> Result<R, LaneError>
+    pub async fn run_judged<R, J>(&mut self, job: J, breaks: fn(&R) -> bool) -> Result<R, PoolError>
     where
         R: Send + 'static,
         J: FnOnce(&mut E) -> R + Send + 'static,
@@ -275,7 +275,7 @@ mod tests {
         let pool = pool(1, 8);
         let mut lease = pool.lease().await.expect("free");
         assert_eq!(lease.run(|n| *n = 7).await, Ok(()));
-        assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(LaneError::Panicked));
+        assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(PoolError::Panicked));
         assert_eq!(lease.run(|n| *n).await, Ok(0));
     }
 
@@ -299,8 +299,8 @@ mod tests {
             let (pool, no_device, _) = breakable(1, panics);
             no_device.store(true, Ordering::Relaxed);
             let mut lease = pool.lease().await.expect("free");
-            assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(LaneError::Panicked));
-            assert_eq!(lease.run(|n| *n).await, Err(LaneError::NotMade(why.into())));
+            assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(PoolError::Panicked));
+            assert_eq!(lease.run(|n| *n).await, Err(PoolError::RestartFailed(why.into())));
             no_device.store(false, Ordering::Relaxed);
             assert_eq!(lease.run(|n| *n).await, Ok(1), "the second that was made");
         }
@@ -311,9 +311,9 @@ mod tests {
         let (pool, no_device, _) = breakable(2, false);
         no_device.store(true, Ordering::Relaxed);
         let mut lease = pool.lease().await.expect("free");
-        assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(LaneError::Panicked));
+        assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(PoolError::Panicked));
         drop(lease);
-        // The broken one is back once there was an attempt to make it anew.
+        // The broken one is back once there was an attempt to restart it.
         while pool.free() < 2 {
             tokio::task::yield_now().await;
         }
@@ -323,7 +323,7 @@ mod tests {
         let mut whole = pool.lease().await.expect("free");
         let mut broken = pool.lease().await.expect("free");
         assert!(whole.run(|n| *n).await.is_ok());
-        assert_eq!(broken.run(|n| *n).await, Err(LaneError::NotMade("no device".into())));
+        assert_eq!(broken.run(|n| *n).await, Err(PoolError::RestartFailed("no device".into())));
         drop(broken);
         // Who is lent it while a whole one is busy waits a little for that one.
         let waiter = tokio::spawn({

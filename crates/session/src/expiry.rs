@@ -11,13 +11,13 @@ use tokio::time::Instant;
 const NOTICE: Duration = Duration::from_secs(60);
 
 /// A session's end by the clock.
-pub(super) struct Life {
+pub(super) struct SessionExpiry {
     expires: Instant,
     notice: Option<Instant>,
     whole: Duration,
 }
 
-impl Life {
+impl SessionExpiry {
     /// Begins now. `is_told`: the client takes extensions, so that it gets a notice before the end.
     pub(super) fn new(now: Instant, whole: Duration, is_told: bool) -> Self {
         let expires = now + whole;

@@ -2,11 +2,11 @@
 //!
 //! The first line is the [`Header`], the last one the [`End`]; between them stands, in the order in which it happened,
 //! what the turn-taking and the reducer were told, each with what they made of it. Windows are many (62.5 a second) and
-//! must come back to the bit, so they are packed: [`Heard`] in 14 bytes, up to 64 in a line. An hour of listening is
+//! must come back to the bit, so they are packed: [`WindowFeatures`] in 14 bytes, up to 64 in a line. An hour of listening is
 //! 4 MB. Audio stands in a WAV file beside the recording, where it is kept at all; no decision is made from it again.
 
-use antiphon_dialog::turn::{Decision, Edge, Ending, Heard, Thresholds, TurnTaker};
-use antiphon_dialog::{Action, Event, Listener, Settings, Speculation};
+use antiphon_dialog::turn::{Decision, Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
+use antiphon_dialog::{Action, Event, PlaybackControl, Settings, Speculation};
 use antiphon_types::{Samples, SessionId, Timestamp};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -44,7 +44,7 @@ pub struct DialogStart {
     /// The session's.
     pub settings: Settings,
     /// How the client plays.
-    pub listener: Listener,
+    pub listener: PlaybackControl,
     /// Of the identifiers.
     pub seed: u64,
     /// See [`antiphon_dialog::Dialog::with_patience`].
@@ -184,7 +184,7 @@ pub struct Outcome {
 
 impl Outcome {
     /// Gives turn-taking a window, as a session does.
-    pub fn of_window(taker: &mut TurnTaker, heard: Heard) -> Self {
+    pub fn of_window(taker: &mut TurnTaker, heard: WindowFeatures) -> Self {
         let edge = taker.window(heard);
         Self { edge, decision: edge.and_then(|_| taker.decision().copied()) }
     }
@@ -228,13 +228,13 @@ impl Windows {
     }
 
     /// Whether `heard` can follow: it begins where the last one ended and is as long.
-    pub fn takes(&self, heard: &Heard) -> bool {
+    pub fn takes(&self, heard: &WindowFeatures) -> bool {
         let size = heard.end.saturating_sub(heard.start).0;
         self.packed.is_empty() || size == self.size && heard.start.0 == self.from.0 + self.len() as u64 * self.size
     }
 
     /// One more.
-    pub fn push(&mut self, heard: &Heard) {
+    pub fn push(&mut self, heard: &WindowFeatures) {
         if self.packed.is_empty() {
             (self.from, self.size) = (heard.start, heard.end.saturating_sub(heard.start).0);
         }
@@ -246,12 +246,12 @@ impl Windows {
 }
 
 /// The windows of a line; `None` when they are no such windows.
-pub fn unpack(from: Samples, size: u64, packed: &str) -> Option<Vec<Heard>> {
+pub fn unpack(from: Samples, size: u64, packed: &str) -> Option<Vec<WindowFeatures>> {
     let bytes = BASE64.decode(packed).ok()?;
     let float = |at: &[u8]| f32::from_le_bytes([at[0], at[1], at[2], at[3]]);
     let window = |(i, bytes): (usize, &[u8])| {
         let start = Samples(from.0.checked_add(size.checked_mul(i as u64)?)?);
-        Some(Heard {
+        Some(WindowFeatures {
             probability: float(bytes),
             peak: u16::from_le_bytes([bytes[4], bytes[5]]),
             level_db: float(&bytes[6..]),
@@ -282,12 +282,12 @@ mod tests {
             let mut windows = Windows::default();
             for (i, &(probability, peak, level_db, pitch_hz)) in heard.iter().enumerate() {
                 let start = Samples(from + 256 * i as u64);
-                let heard = Heard { probability, peak, level_db, pitch_hz, start, end: start + Samples(256) };
+                let heard = WindowFeatures { probability, peak, level_db, pitch_hz, start, end: start + Samples(256) };
                 prop_assert!(windows.takes(&heard));
                 windows.push(&heard);
             }
             let back = unpack(windows.from, windows.size, &BASE64.encode(&windows.packed)).expect("windows");
-            let fields = |h: &Heard| (h.probability, h.peak, h.level_db, h.pitch_hz);
+            let fields = |h: &WindowFeatures| (h.probability, h.peak, h.level_db, h.pitch_hz);
             prop_assert_eq!(back.iter().map(fields).collect::<Vec<_>>(), heard);
             prop_assert_eq!(back[0].start.0, from);
         }

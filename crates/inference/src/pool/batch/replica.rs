@@ -71,7 +71,7 @@ where
             Ok(Err(message)) => BatchFailure::Failed(message),
             Err(_) => BatchFailure::Panicked,
         };
-        tracing::error!(n_entries = batch.len(), "a run failed: {failure}; the engine is made anew");
+        tracing::error!(n_entries = batch.len(), "a run failed: {failure}; the engine is restarted");
         // The old one goes first: two at once may not fit into a device's memory.
         drop(catch_unwind(AssertUnwindSafe(|| drop(engine.take()))));
         end(batch, &failure);
@@ -90,8 +90,8 @@ fn again<E, X: Display, F: Fn() -> Result<E, X>>(make: &F) -> Result<E, BatchFai
         Err(_) => Err("it panicked".into()),
     };
     made.map_err(|message| {
-        tracing::error!("the engine cannot be made anew: {message}");
-        BatchFailure::NotMade(message)
+        tracing::error!("the engine cannot be restarted: {message}");
+        BatchFailure::RestartFailed(message)
     })
 }
 

@@ -11,7 +11,7 @@ use antiphon_engines::tts::TtsConfig;
 use antiphon_engines::tts::fish::Fish;
 use antiphon_engines::tts::flite::Flite;
 use antiphon_engines::tts::kokoro::KokoroTts;
-use antiphon_engines::tts::local::{Lanes, LocalTts};
+use antiphon_engines::tts::local::{LocalTts, PoolSettings};
 use antiphon_engines::tts::openai::OpenAiTts;
 use antiphon_engines::turn::SmartTurn;
 use antiphon_engines::vad::{Earshot, Silero};
@@ -24,7 +24,7 @@ const ASSISTANT: &str = "assistant";
 /// What to say of a name that is none; the configuration refuses it earlier, with its line.
 const NO_SUCH: &str = "there is no such engine";
 
-/// The engines of a stage, as the configuration names them; "auto" is [`super::Stock`]'s affair.
+/// The engines of a stage, as the configuration names them; "auto" is [`super::EngineManager`]'s affair.
 pub(super) fn names(stage: &str) -> &'static [&'static str] {
     match stage {
         "vad" => &["auto", "earshot", "silero"],
@@ -100,6 +100,6 @@ pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
 fn flite(config: &TtsConfig) -> Result<LocalTts<Flite>, TtsError> {
     let voice = config.voice.clone();
     let patience = Duration::from_millis(config.timeout_ms);
-    let lanes = Lanes { n_lanes: config.lanes, in_turn: false, patience };
+    let lanes = PoolSettings { n_lanes: config.lanes, in_turn: false, patience };
     LocalTts::start("flite", lanes, move || Flite::open(&voice))
 }

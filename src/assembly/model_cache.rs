@@ -1,7 +1,7 @@
-//! The shelf of loaded models: one copy of each, shared; the least recently used leaves when room is needed.
+//! The cache of loaded models: one copy of each, shared; the least recently used leaves when room is needed.
 //!
-//! [`super::Stock`] takes engines from it and everything that holds one keeps it there: what is in use never leaves. It
-//! knows no stage and loads nothing by itself: the taker brings the function that does. All methods block, [`Shelf::take`]
+//! [`super::EngineManager`] takes engines from it and everything that holds one keeps it there: what is in use never leaves. It
+//! knows no stage and loads nothing by itself: the taker brings the function that does. All methods block, [`ModelCache::take`]
 //! for as long as loading takes.
 
 use std::collections::HashMap;
@@ -22,9 +22,9 @@ pub struct Limits {
     pub max_bytes: Option<u64>,
 }
 
-/// Why the shelf gives nothing.
+/// Why the cache gives nothing.
 #[derive(Debug, PartialEq, thiserror::Error)]
-pub enum ShelfError<X> {
+pub enum ModelCacheError<X> {
     /// All that is there is in use.
     #[error(
         "there is no room for {name}: {n_in_use} models with {used_mb} MB are in use; raise models.max_loaded or \
@@ -44,12 +44,12 @@ pub enum ShelfError<X> {
 }
 
 /// See the module.
-pub struct Shelf<T> {
+pub struct ModelCache<T> {
     limits: Limits,
-    state: Mutex<State<T>>,
+    state: Mutex<CacheState<T>>,
 }
 
-struct State<T> {
+struct CacheState<T> {
     slots: HashMap<String, Slot<T>>,
     /// Counts the takings; the time of the last one of each slot.
     now: u64,
@@ -75,10 +75,10 @@ impl<T: Shared> Slot<T> {
     }
 }
 
-impl<T: Shared> Shelf<T> {
+impl<T: Shared> ModelCache<T> {
     /// An empty one.
     pub fn new(limits: Limits) -> Self {
-        Self { limits, state: Mutex::new(State { slots: HashMap::new(), now: 0 }) }
+        Self { limits, state: Mutex::new(CacheState { slots: HashMap::new(), now: 0 }) }
     }
 
     /// The model of that name: the copy that is there, or a new one that `load` makes and that takes about `bytes`. Others
@@ -90,9 +90,9 @@ impl<T: Shared> Shelf<T> {
         bytes: u64,
         in_place_of: Option<&str>,
         load: impl FnOnce() -> Result<T, X>,
-    ) -> Result<T, ShelfError<X>> {
+    ) -> Result<T, ModelCacheError<X>> {
         let (item, left) = self.slot(name, bytes, in_place_of)?;
-        // Engines end their threads when they are dropped: not while the shelf is locked.
+        // Engines end their threads when they are dropped: not while the cache is locked.
         drop(left);
         // A load that panicked has left nothing behind.
         let mut place = item.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,12 +107,12 @@ impl<T: Shared> Shelf<T> {
             Err(error) => {
                 drop(place);
                 self.forget_empty(name, &item);
-                Err(ShelfError::Load(error))
+                Err(ModelCacheError::Load(error))
             }
         }
     }
 
-    /// Takes the model of that name off the shelf, unless it is in use; says whether it is gone.
+    /// Takes the model of that name off the cache, unless it is in use; says whether it is gone.
     pub fn forget(&self, name: &str) -> bool {
         let mut state = self.lock();
         if state.slots.get(name).is_some_and(Slot::is_in_use) {
@@ -136,7 +136,7 @@ impl<T: Shared> Shelf<T> {
         name: &str,
         bytes: u64,
         in_place_of: Option<&str>,
-    ) -> Result<(Arc<Mutex<Option<T>>>, Vec<Slot<T>>), ShelfError<X>> {
+    ) -> Result<(Arc<Mutex<Option<T>>>, Vec<Slot<T>>), ModelCacheError<X>> {
         let mut state = self.lock();
         state.now += 1;
         let now = state.now;
@@ -149,7 +149,7 @@ impl<T: Shared> Shelf<T> {
             let idle = state.slots.iter().filter(|(_, slot)| !slot.is_in_use());
             let Some(oldest) = idle.min_by_key(|(_, slot)| slot.last_used).map(|(name, _)| name.clone()) else {
                 let used_mb = state.slots.values().map(|slot| slot.bytes).sum::<u64>() / 1_000_000;
-                return Err(ShelfError::Full { name: name.into(), n_in_use: state.slots.len(), used_mb });
+                return Err(ModelCacheError::Full { name: name.into(), n_in_use: state.slots.len(), used_mb });
             };
             tracing::info!(model = oldest, "unloaded to make room");
             left.extend(state.slots.remove(&oldest));
@@ -159,7 +159,7 @@ impl<T: Shared> Shelf<T> {
         Ok((item, left))
     }
 
-    fn has_room(&self, state: &State<T>, bytes: u64, in_place_of: Option<&str>) -> bool {
+    fn has_room(&self, state: &CacheState<T>, bytes: u64, in_place_of: Option<&str>) -> bool {
         let staying = || state.slots.iter().filter(|(name, _)| Some(name.as_str()) != in_place_of);
         let used: u64 = staying().map(|(_, slot)| slot.bytes).sum();
         staying().count() < self.limits.max_loaded && self.limits.max_bytes.is_none_or(|max| used + bytes <= max)
@@ -173,7 +173,7 @@ impl<T: Shared> Shelf<T> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, CacheState<T>> {
         self.state.lock().expect("no panic while locked")
     }
 }
@@ -194,69 +194,69 @@ mod tests {
         }
     }
 
-    fn shelf(max_loaded: usize, max_bytes: Option<u64>) -> Shelf<Puppet> {
-        Shelf::new(Limits { max_loaded, max_bytes })
+    fn cache(max_loaded: usize, max_bytes: Option<u64>) -> ModelCache<Puppet> {
+        ModelCache::new(Limits { max_loaded, max_bytes })
     }
 
-    fn take(shelf: &Shelf<Puppet>, name: &str, bytes: u64) -> Result<Puppet, ShelfError<&'static str>> {
-        shelf.take(name, bytes, None, || Ok(Puppet(Arc::new(name.into()))))
+    fn take(cache: &ModelCache<Puppet>, name: &str, bytes: u64) -> Result<Puppet, ModelCacheError<&'static str>> {
+        cache.take(name, bytes, None, || Ok(Puppet(Arc::new(name.into()))))
     }
 
     #[track_caller]
-    fn holds(shelf: &Shelf<Puppet>, expect: &[&str]) {
-        let mut names = shelf.names();
+    fn holds(cache: &ModelCache<Puppet>, expect: &[&str]) {
+        let mut names = cache.names();
         names.sort();
         assert_eq!(names, expect);
     }
 
     #[test]
     fn one_copy_is_shared() {
-        let shelf = shelf(2, None);
-        let (a, b) = (take(&shelf, "a", 1).unwrap(), take(&shelf, "a", 1).unwrap());
+        let cache = cache(2, None);
+        let (a, b) = (take(&cache, "a", 1).unwrap(), take(&cache, "a", 1).unwrap());
         assert!(Arc::ptr_eq(&a.0, &b.0));
     }
 
     #[test]
     fn the_least_recently_used_leaves_and_never_one_in_use() {
-        let shelf = shelf(2, None);
-        take(&shelf, "a", 1).unwrap();
-        let b = take(&shelf, "b", 1).unwrap();
-        take(&shelf, "a", 1).unwrap();
+        let cache = cache(2, None);
+        take(&cache, "a", 1).unwrap();
+        let b = take(&cache, "b", 1).unwrap();
+        take(&cache, "a", 1).unwrap();
         // b was used before a, but is held.
-        take(&shelf, "c", 1).unwrap();
-        holds(&shelf, &["b", "c"]);
+        take(&cache, "c", 1).unwrap();
+        holds(&cache, &["b", "c"]);
         drop(b);
-        take(&shelf, "d", 1).unwrap();
-        holds(&shelf, &["c", "d"]);
+        take(&cache, "d", 1).unwrap();
+        holds(&cache, &["c", "d"]);
     }
 
     #[test]
     fn memory_is_a_bound_of_its_own() {
-        let shelf = shelf(9, Some(10_000_000));
-        take(&shelf, "a", 4_000_000).unwrap();
-        take(&shelf, "b", 4_000_000).unwrap();
-        let c = take(&shelf, "c", 6_000_000).unwrap();
-        holds(&shelf, &["b", "c"]);
-        let error = take(&shelf, "d", 5_000_000).unwrap_err();
-        assert_eq!(error, ShelfError::Full { name: "d".into(), n_in_use: 1, used_mb: 6 });
+        let cache = cache(9, Some(10_000_000));
+        take(&cache, "a", 4_000_000).unwrap();
+        take(&cache, "b", 4_000_000).unwrap();
+        let c = take(&cache, "c", 6_000_000).unwrap();
+        holds(&cache, &["b", "c"]);
+        let error = take(&cache, "d", 5_000_000).unwrap_err();
+        assert_eq!(error, ModelCacheError::Full { name: "d".into(), n_in_use: 1, used_mb: 6 });
         drop(c);
-        take(&shelf, "d", 10_000_000).unwrap();
-        holds(&shelf, &["d"]);
-        assert!(matches!(take(&shelf, "huge", 10_000_001), Err(ShelfError::Full { .. })));
+        take(&cache, "d", 10_000_000).unwrap();
+        holds(&cache, &["d"]);
+        assert!(matches!(take(&cache, "huge", 10_000_001), Err(ModelCacheError::Full { .. })));
     }
 
     #[test]
     fn what_cannot_be_loaded_keeps_no_place() {
-        let shelf = shelf(1, None);
-        assert_eq!(shelf.take("a", 1, None, || Err("broken")).unwrap_err(), ShelfError::Load("broken"));
-        holds(&shelf, &[]);
-        take(&shelf, "b", 1).unwrap();
-        assert!(shelf.forget("b") && shelf.forget("b"));
+        let cache = cache(1, None);
+        assert_eq!(cache.take("a", 1, None, || Err("broken")).unwrap_err(), ModelCacheError::Load("broken"));
+        holds(&cache, &[]);
+        take(&cache, "b", 1).unwrap();
+        assert!(cache.forget("b") && cache.forget("b"));
     }
 
     #[test]
     fn two_takers_load_it_once_and_it_stays_while_it_loads() {
-        let shelf = shelf(1, None);
+        let cache = cache(1, None);
         let (n_loads, (go, wait)) = (AtomicUsize::new(0), mpsc::channel::<()>());
         let wait = Mutex::new(wait);
         let load = || {
@@ -265,13 +265,13 @@ mod tests {
             Ok::<_, &str>(Puppet(Arc::new("a".into())))
         };
         std::thread::scope(|scope| {
-            let first = scope.spawn(|| shelf.take("a", 1, None, load));
+            let first = scope.spawn(|| cache.take("a", 1, None, load));
             while n_loads.load(Ordering::Relaxed) == 0 {
                 std::thread::yield_now();
             }
-            let second = scope.spawn(|| shelf.take("a", 1, None, load));
-            assert!(matches!(take(&shelf, "b", 1), Err(ShelfError::Full { .. })), "its place is taken");
-            assert!(!shelf.forget("a"));
+            let second = scope.spawn(|| cache.take("a", 1, None, load));
+            assert!(matches!(take(&cache, "b", 1), Err(ModelCacheError::Full { .. })), "its place is taken");
+            assert!(!cache.forget("a"));
             go.send(()).unwrap();
             let (first, second) = (first.join().unwrap().unwrap(), second.join().unwrap().unwrap());
             assert!(Arc::ptr_eq(&first.0, &second.0));

@@ -1,4 +1,4 @@
-//! The stock with puppet engines: what "auto" takes, what it passes over, and that nothing is loaded twice.
+//! The manager with puppet engines: what "auto" takes, what it passes over, and that nothing is loaded twice.
 
 use super::*;
 use antiphon_engine_api::fakes::llm::FakeLlm;
@@ -27,7 +27,7 @@ impl Puppets {
     }
 }
 
-impl Makes for Puppets {
+impl EngineFactory for Puppets {
     fn knows(&self, _: Stage, family: &str) -> bool {
         ["whisper", "piper", "kokoro"].contains(&family)
     }
@@ -111,14 +111,14 @@ impl Fixture {
         std::fs::write(folder.join("m.bin"), text).unwrap();
     }
 
-    fn stock(&self) -> Stock {
-        Stock::with(&self.config, Box::new(self.puppets.clone())).unwrap()
+    fn manager(&self) -> EngineManager {
+        EngineManager::with(&self.config, Box::new(self.puppets.clone())).unwrap()
     }
 
     /// Engine and model of the stage, as they serve.
     #[track_caller]
-    fn serves(stock: &Stock, stage: &str, engine: &str, model: Option<&str>) {
-        let served = stock.served().into_iter().find(|served| served.stage == stage).unwrap();
+    fn serves(manager: &EngineManager, stage: &str, engine: &str, model: Option<&str>) {
+        let served = manager.served().into_iter().find(|served| served.stage == stage).unwrap();
         assert_eq!((served.engine.as_str(), served.model.as_deref()), (engine, model), "{served:?}");
     }
 }
@@ -126,10 +126,10 @@ impl Fixture {
 #[test]
 fn without_models_the_engines_that_need_none_serve() {
     let fixture = Fixture::new();
-    let stock = fixture.stock();
-    stock.load().unwrap();
+    let manager = fixture.manager();
+    manager.load().unwrap();
     for (stage, engine) in [("vad", "earshot"), ("turn", "silence"), ("stt", "sphinx"), ("tts", "flite")] {
-        Fixture::serves(&stock, stage, engine, None);
+        Fixture::serves(&manager, stage, engine, None);
     }
     assert_eq!(fixture.puppets.made(), ["assistant", "earshot", "flite", "sphinx"]);
 }
@@ -140,19 +140,19 @@ fn auto_takes_the_best_that_is_here_and_a_later_pull_changes_that_stage_alone() 
     fixture.put("voice", "ok");
     // The best of all, but this program has no such engine.
     fixture.put("fish-voice", "ok");
-    let stock = fixture.stock();
-    let before = stock.load().unwrap().engines;
-    Fixture::serves(&stock, "tts", "piper", Some("voice:fp32"));
+    let manager = fixture.manager();
+    let before = manager.load().unwrap().engines;
+    Fixture::serves(&manager, "tts", "piper", Some("voice:fp32"));
     fixture.puppets.made();
     fixture.put("best-voice", "ok");
-    let after = stock.load().unwrap().engines;
-    Fixture::serves(&stock, "tts", "kokoro", Some("best-voice:fp32"));
+    let after = manager.load().unwrap().engines;
+    Fixture::serves(&manager, "tts", "kokoro", Some("best-voice:fp32"));
     assert_eq!(fixture.puppets.made(), ["kokoro"], "the other stages keep their engines");
     assert!(Arc::ptr_eq(&before.stt, &after.stt) && !Arc::ptr_eq(&before.tts, &after.tts));
     // The one that serves stays, the one that no session holds any more goes.
-    assert!(!stock.release("best-voice") && !stock.release("voice"));
+    assert!(!manager.release("best-voice") && !manager.release("voice"));
     drop(before);
-    assert!(stock.release("voice"));
+    assert!(manager.release("voice"));
 }
 
 #[test]
@@ -160,10 +160,10 @@ fn what_cannot_be_loaded_is_passed_over_and_told() {
     let fixture = Fixture::new();
     fixture.put("best-voice", "panic");
     fixture.put("voice", "broken");
-    let stock = fixture.stock();
-    stock.load().unwrap();
-    Fixture::serves(&stock, "tts", "flite", None);
-    let served = stock.served().into_iter().find(|served| served.stage == "tts").unwrap();
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "flite", None);
+    let served = manager.served().into_iter().find(|served| served.stage == "tts").unwrap();
     let models: Vec<_> = served.passed_over.iter().map(|passed| passed.model.as_str()).collect();
     assert_eq!(models, ["best-voice:fp32", "voice:fp32"]);
     assert!(served.passed_over[0].why.contains("panicked") && served.passed_over[1].why.contains("it is broken"));
@@ -173,14 +173,14 @@ fn what_cannot_be_loaded_is_passed_over_and_told() {
 fn what_is_damaged_is_told_and_not_passed_over_in_silence() {
     let mut fixture = Fixture::new();
     fixture.put("best-voice", "");
-    let stock = fixture.stock();
-    stock.load().unwrap();
-    Fixture::serves(&stock, "tts", "flite", None);
-    let passed = &stock.served().into_iter().find(|served| served.stage == "tts").unwrap().passed_over;
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "flite", None);
+    let passed = &manager.served().into_iter().find(|served| served.stage == "tts").unwrap().passed_over;
     assert_eq!((passed.len(), passed[0].model.as_str()), (1, "best-voice"));
     assert!(passed[0].why.contains("it is empty; pull the model again"), "{passed:?}");
     fixture.config.tts.engine = "kokoro".into();
-    let said = fixture.stock().load().err().expect("refused").to_string();
+    let said = fixture.manager().load().err().expect("refused").to_string();
     assert!(said.contains("it is empty; pull the model again"), "{said}");
 }
 
@@ -190,20 +190,20 @@ fn auto_takes_a_model_that_is_named_first() {
     fixture.put("best-voice", "ok");
     fixture.put("voice", "ok");
     fixture.config.tts.model = "voice".into();
-    let stock = fixture.stock();
-    stock.load().unwrap();
-    Fixture::serves(&stock, "tts", "piper", Some("voice:fp32"));
-    let served = |stock: &Stock| stock.served().into_iter().find(|served| served.stage == "tts").unwrap();
-    assert!(!served(&stock).auto, "it is not offered a better one");
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "piper", Some("voice:fp32"));
+    let served = |manager: &EngineManager| manager.served().into_iter().find(|served| served.stage == "tts").unwrap();
+    assert!(!served(&manager).auto, "it is not offered a better one");
     fixture.put("voice", "broken");
-    let stock = fixture.stock();
-    stock.load().unwrap();
-    Fixture::serves(&stock, "tts", "kokoro", Some("best-voice:fp32"));
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "kokoro", Some("best-voice:fp32"));
     for (model, expect) in
         [("fish-voice", "antiphon models pull fish-voice"), ("tts-1-hd", "in tts.engine"), ("a/path", "in tts.engine")]
     {
         fixture.config.tts.model = model.into();
-        let said = fixture.stock().load().err().expect("refused").to_string();
+        let said = fixture.manager().load().err().expect("refused").to_string();
         assert!(said.contains(expect), "{said}");
     }
 }
@@ -213,12 +213,12 @@ fn a_voice_that_the_best_engine_does_not_have_is_no_reason_to_pass_it_over() {
     let mut fixture = Fixture::new();
     fixture.put("best-voice", "ok");
     fixture.config.tts.voice = "rms".into();
-    let stock = fixture.stock();
-    stock.load().unwrap();
-    Fixture::serves(&stock, "tts", "kokoro", Some("best-voice:fp32"));
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "kokoro", Some("best-voice:fp32"));
     // Who names the engine means the voice, too.
     fixture.config.tts.engine = "kokoro".into();
-    let said = fixture.stock().load().err().expect("refused").to_string();
+    let said = fixture.manager().load().err().expect("refused").to_string();
     assert!(said.contains("no such voice"), "{said}");
 }
 
@@ -227,14 +227,14 @@ fn what_replaces_another_has_room_where_the_shelf_is_full() {
     let mut fixture = Fixture::new();
     fixture.config.models.max_loaded = 1;
     fixture.put("voice", "ok");
-    let stock = fixture.stock();
-    let before = stock.load().unwrap();
+    let manager = fixture.manager();
+    let before = manager.load().unwrap();
     fixture.put("best-voice", "ok");
-    stock.load().unwrap();
-    Fixture::serves(&stock, "tts", "kokoro", Some("best-voice:fp32"));
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "kokoro", Some("best-voice:fp32"));
     drop(before);
     fixture.put("ears", "ok");
-    let full = stock.stt("ears").err().expect("it is no replacement").to_string();
+    let full = manager.stt("ears").err().expect("it is no replacement").to_string();
     assert!(full.contains("raise models.max_loaded"), "{full}");
 }
 
@@ -247,22 +247,22 @@ fn auto_minds_the_language() {
         fixture.config.stt.language = language.into();
         fixture.put("ears", "ok");
         fixture.put("big-ears", "ok");
-        let stock = fixture.stock();
-        stock.load().unwrap();
-        Fixture::serves(&stock, "stt", engine, model);
+        let manager = fixture.manager();
+        manager.load().unwrap();
+        Fixture::serves(&manager, "stt", engine, model);
     }
     let mut fixture = Fixture::new();
     fixture.config.stt.language = "pt".into();
     fixture.put("best-voice", "ok");
     fixture.put("voice", "ok");
-    let stock = fixture.stock();
-    stock.load().unwrap();
-    Fixture::serves(&stock, "tts", "piper", Some("voice:fp32"));
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "piper", Some("voice:fp32"));
     // None that speaks it: the best all the same.
     fixture.put("voice", "broken");
-    let stock = fixture.stock();
-    stock.load().unwrap();
-    Fixture::serves(&stock, "tts", "kokoro", Some("best-voice:fp32"));
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "kokoro", Some("best-voice:fp32"));
 }
 
 #[test]
@@ -271,7 +271,7 @@ fn a_named_engine_or_model_is_taken_or_refused_never_replaced() {
         let mut fixture = Fixture::new();
         (fixture.config.tts.engine, fixture.config.tts.model) = (engine.into(), model.into());
         fixture.put("ears", "ok");
-        let said = fixture.stock().load().err().expect("refused").to_string();
+        let said = fixture.manager().load().err().expect("refused").to_string();
         assert!(said.contains(expect), "{expect:?} is not in {said:?}");
     };
     refused("kokoro", "best-voice", "get it with `antiphon models pull best-voice`");
@@ -282,9 +282,9 @@ fn a_named_engine_or_model_is_taken_or_refused_never_replaced() {
     (fixture.config.tts.engine, fixture.config.tts.model) = ("piper".into(), "voice:fp32".into());
     fixture.put("best-voice", "ok");
     fixture.put("voice", "ok");
-    let stock = fixture.stock();
-    stock.load().unwrap();
-    Fixture::serves(&stock, "tts", "piper", Some("voice:fp32"));
+    let manager = fixture.manager();
+    manager.load().unwrap();
+    Fixture::serves(&manager, "tts", "piper", Some("voice:fp32"));
 }
 
 #[test]
@@ -293,12 +293,12 @@ fn want_of_room_is_for_now_and_a_missing_model_is_not() {
     fixture.config.models.max_loaded = 1;
     fixture.put("best-voice", "ok");
     fixture.put("voice", "ok");
-    let stock = fixture.stock();
-    let held = stock.tts("best-voice").unwrap();
-    assert!(stock.tts("voice").err().unwrap().is_busy());
+    let manager = fixture.manager();
+    let held = manager.tts("best-voice").unwrap();
+    assert!(manager.tts("voice").err().unwrap().is_busy());
     drop(held);
-    stock.tts("voice").unwrap();
-    assert!(!stock.stt("ears").err().unwrap().is_busy());
+    manager.tts("voice").unwrap();
+    assert!(!manager.stt("ears").err().unwrap().is_busy());
 }
 
 #[test]
@@ -306,19 +306,19 @@ fn models_are_preloaded_named_and_shared() {
     let mut fixture = Fixture::new();
     fixture.config.tts.engine = "flite".into();
     fixture.config.models.preload = vec!["best-voice".into()];
-    let stock = fixture.stock();
-    let missing = stock.load().err().expect("it is not here").to_string();
+    let manager = fixture.manager();
+    let missing = manager.load().err().expect("it is not here").to_string();
     assert!(missing.contains("antiphon models pull best-voice"), "{missing}");
     fixture.put("best-voice", "ok");
     fixture.puppets.made();
-    stock.load().unwrap();
+    manager.load().unwrap();
     assert!(fixture.puppets.made().contains(&"kokoro".to_owned()));
-    let (one, two) = (stock.tts("best-voice").unwrap(), stock.tts("best-voice:fp32").unwrap());
+    let (one, two) = (manager.tts("best-voice").unwrap(), manager.tts("best-voice:fp32").unwrap());
     assert!(Arc::ptr_eq(&one, &two));
     assert_eq!(fixture.puppets.made(), [""; 0], "it was there");
     for (model, expect) in [("ears", "serves another stage"), ("voice", "models pull"), ("nobody", "there is no model")]
     {
-        let said = stock.tts(model).err().unwrap().to_string();
+        let said = manager.tts(model).err().unwrap().to_string();
         assert!(said.contains(expect), "{said}");
     }
 }

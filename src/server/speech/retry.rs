@@ -1,6 +1,6 @@
 //! Wait, ask again, give up: what is done about an engine that has no place now.
 //!
-//! Whoever keeps a client or a job waiting holds a [`Patience`]: texts that already sound, stretches of a file, jobs. Dropping
+//! Whoever keeps a client or a job waiting holds a [`RetryDeadline`]: texts that already sound, stretches of a file, jobs. Dropping
 //! the future ends the wait, and with it everything.
 
 use antiphon_engine_api::tts::TtsError;
@@ -12,9 +12,9 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 /// How long somebody asks again.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience(Instant);
+pub(super) struct RetryDeadline(Instant);
 
-impl Patience {
+impl RetryDeadline {
     /// Asks again for so long from now on.
     pub(super) fn of(time: Duration) -> Self {
         Self(Instant::now() + time)
@@ -41,8 +41,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn it_ends_when_its_time_is_over() {
-        assert!(!Patience::of(Duration::ZERO).wait().await);
-        let (patience, begun, mut n) = (Patience::of(4 * PAUSE), Instant::now(), 0);
+        assert!(!RetryDeadline::of(Duration::ZERO).wait().await);
+        let (patience, begun, mut n) = (RetryDeadline::of(4 * PAUSE), Instant::now(), 0);
         while patience.wait().await {
             n += 1;
         }

@@ -6,10 +6,10 @@
 
 use super::Setup;
 use super::actor::Actor;
-use super::recording::{DialogStart, End, Entry, Header, Judged, Outcome, PACKED, TurnStart, VERSION, Windows, Words};
+use super::replay_log::{DialogStart, End, Entry, Header, Judged, Outcome, PACKED, TurnStart, VERSION, Windows, Words};
 use super::turns::Turns;
 use antiphon_audio::wav;
-use antiphon_dialog::turn::{Edge, Ending, Heard, Thresholds, TurnTaker};
+use antiphon_dialog::turn::{Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
 use antiphon_dialog::{Action, Event};
 use antiphon_types::{SampleRate, Samples, SessionId, Timestamp};
 use std::io::{self, SeekFrom};
@@ -49,7 +49,7 @@ impl Tape {
         self.put(|| Entry::Step { at, event, gave: actions.to_vec() });
     }
 
-    fn window(&mut self, heard: &Heard, gave: Outcome, audio: &[i16]) {
+    fn window(&mut self, heard: &WindowFeatures, gave: Outcome, audio: &[i16]) {
         if !self.runs() {
             return;
         }
@@ -98,12 +98,12 @@ impl Drop for Tape {
 }
 
 /// Turn-taking whose inputs are recorded.
-pub(super) struct Taped {
+pub(super) struct RecordedTurnTaker {
     taker: TurnTaker,
     pub(super) tape: Tape,
 }
 
-impl Taped {
+impl RecordedTurnTaker {
     pub(super) fn new(thresholds: Thresholds, ending: Ending, tape: Tape) -> Self {
         Self { taker: TurnTaker::new(thresholds, ending), tape }
     }
@@ -115,7 +115,7 @@ impl Taped {
     }
 
     /// Takes a window and its audio: its edge, and whether the words are wanted now.
-    pub(super) fn window(&mut self, heard: Heard, audio: &[i16]) -> Outcome {
+    pub(super) fn window(&mut self, heard: WindowFeatures, audio: &[i16]) -> Outcome {
         let gave = Outcome::of_window(&mut self.taker, heard);
         self.tape.window(&heard, gave, audio);
         gave
@@ -141,7 +141,7 @@ impl Taped {
     }
 }
 
-impl Deref for Taped {
+impl Deref for RecordedTurnTaker {
     type Target = TurnTaker;
 
     fn deref(&self) -> &TurnTaker {
@@ -294,7 +294,7 @@ mod tests {
         let lost = Arc::new(AtomicBool::new(false));
         let (windows, audio, gave) = (Windows::default(), Vec::new(), Outcome::default());
         let tape = Tape { entries: Some(sender), lost: lost.clone(), keeps_audio: false, windows, audio, gave };
-        let mut taped = Taped::new(Thresholds::from_ms(0.5, 96, 200), Ending::Silence, tape);
+        let mut taped = RecordedTurnTaker::new(Thresholds::from_ms(0.5, 96, 200), Ending::Silence, tape);
         taped.partial("one", Samples(1));
         taped.partial("two", Samples(2));
         assert!(taped.tape.runs() && !lost.load(Relaxed));

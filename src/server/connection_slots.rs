@@ -25,7 +25,7 @@ const MAX_HANDSHAKES: usize = 256;
 const MAX_HANDSHAKES_PER_ADDRESS: usize = 64;
 
 /// The places of one listener.
-pub(super) struct Places {
+pub(super) struct ConnectionSlots {
     max: usize,
     /// 0: no bound.
     per_address: usize,
@@ -86,13 +86,13 @@ pub(super) enum Full {
 }
 
 /// A connection's place; dropping it gives it back.
-pub(super) struct Place {
-    places: Arc<Places>,
+pub(super) struct ConnectionSlot {
+    places: Arc<ConnectionSlots>,
     id: u64,
     occupant: Arc<Occupant>,
 }
 
-impl Places {
+impl ConnectionSlots {
     /// `max` places, at most `per_address` of them for one address (0: no bound). Loopback addresses and `proxies` stand for
     /// many clients: three quarters of all.
     pub(super) fn new(max: usize, per_address: usize, proxies: Vec<IpNet>) -> Arc<Self> {
@@ -100,7 +100,7 @@ impl Places {
     }
 
     /// A place for a connection from there, which another may lose its own for; an error where nobody may yet. `handshake`: it begins with one of TLS.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr, handshake: bool) -> Result<Place, Full> {
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr, handshake: bool) -> Result<ConnectionSlot, Full> {
         let (now, network) = (Instant::now(), network(address));
         let (most, most_handshakes) = self.bounds(address);
         let mut table = self.lock();
@@ -119,7 +119,7 @@ impl Places {
         let doing = Doing { handshake, idle_since: handshake.then_some(now), ..Doing::default() };
         let occupant = Arc::new(Occupant { network, doing: Mutex::new(doing), evicted: CancellationToken::new() });
         table.occupants.insert(id, occupant.clone());
-        Ok(Place { places: self.clone(), id, occupant })
+        Ok(ConnectionSlot { places: self.clone(), id, occupant })
     }
 
     /// The most connections and handshakes of this address.
@@ -134,7 +134,7 @@ impl Places {
         }
     }
 
-    /// Resolves when one more [`Places::admit`] may have another answer: a place is free, or somebody may lose one. Cancel
+    /// Resolves when one more [`ConnectionSlots::admit`] may have another answer: a place is free, or somebody may lose one. Cancel
     /// safe. For the one who accepts.
     pub(super) async fn changed(&self) {
         let now = Instant::now();
@@ -188,7 +188,7 @@ impl Occupant {
     }
 }
 
-impl Place {
+impl ConnectionSlot {
     /// Resolves when another connection has got this place.
     pub(super) async fn evicted(&self) {
         self.occupant.evicted.cancelled().await;
@@ -200,7 +200,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.places.lock().occupants.remove(&self.id);
         self.places.changed.notify_one();
@@ -210,7 +210,7 @@ impl Drop for Place {
 /// Tells what a connection does.
 #[derive(Clone)]
 pub(super) struct Activity {
-    places: Arc<Places>,
+    places: Arc<ConnectionSlots>,
     occupant: Arc<Occupant>,
 }
 
@@ -293,7 +293,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn the_one_that_was_waited_for_longest_goes_and_who_works_stays() {
-        let places = Places::new(3, 0, Vec::new());
+        let places = ConnectionSlots::new(3, 0, Vec::new());
         let admit = |text: &str| places.admit(address(text), false).ok();
         let (first, second, third) =
             (admit("192.0.2.1").unwrap(), admit("192.0.2.2").unwrap(), admit("192.0.2.3").unwrap());
@@ -315,7 +315,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_loses_its_place_and_one_that_does_makes_up_for_it() {
-        let places = Places::new(2, 0, Vec::new());
+        let places = ConnectionSlots::new(2, 0, Vec::new());
         let admit = || places.admit(address("192.0.2.1"), false).ok();
         let (slow, dead) = (admit().unwrap(), admit().unwrap());
         let _working = [slow.activity().answering(), dead.activity().answering()];
@@ -334,7 +334,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_address_has_its_share_and_takes_it_from_itself() {
-        let places = Places::new(8, 2, Vec::new());
+        let places = ConnectionSlots::new(8, 2, Vec::new());
         let admit = |text: &str| places.admit(address(text), false).ok();
         let held = ["2001:db8::1", "2001:db8::2"].map(|text| admit(text).unwrap());
         assert!(admit("2001:db8::3").is_none() && admit("2001:db8:0:1::1").is_some());
@@ -348,7 +348,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn handshakes_have_a_bound_of_their_own() {
-        let places = Places::new(1_000, 128, Vec::new());
+        let places = ConnectionSlots::new(1_000, 128, Vec::new());
         let shake = |n: u32| places.admit(std::net::Ipv4Addr::from_bits(n).into(), true).ok();
         let held: Vec<_> = (0..100).map_while(|_| shake(1)).collect();
         assert_eq!(held.len(), MAX_HANDSHAKES_PER_ADDRESS);

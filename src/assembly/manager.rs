@@ -1,12 +1,12 @@
 //! The engines that serve now, the models behind them, and how another one takes over.
 //!
-//! `cli` opens a [`Stock`] at start and hands it to `server`, which loads it anew when a model has been pulled: sessions keep
+//! `cli` opens a [`EngineManager`] at start and hands it to `server`, which loads it anew when a model has been pulled: sessions keep
 //! the engines they began with, the next one gets the new ones. What "auto" passed over is said in the log and in
 //! [`Served`]. Everything here blocks while engines load.
 
 use super::choose::{AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, is_named, name_of, settings, with};
-use super::shelf::{Limits, Shared, Shelf, ShelfError};
-use super::{EnginesError, Makes, Real, StageFailure};
+use super::model_cache::{Limits, ModelCache, ModelCacheError, Shared};
+use super::{BuiltIn, EngineFactory, EnginesError, StageFailure};
 use crate::config::Config;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::stt::Stt;
@@ -48,7 +48,7 @@ pub fn without_precision(model: &str) -> &str {
 
 /// All stages at one moment.
 #[derive(Clone)]
-pub struct Standing {
+pub struct ActiveEngines {
     /// The engines.
     pub engines: Engines,
     /// What they are.
@@ -56,16 +56,16 @@ pub struct Standing {
 }
 
 /// See the module.
-pub struct Stock {
+pub struct EngineManager {
     config: Config,
     catalog: Catalog,
-    makes: Box<dyn Makes>,
-    shelf: Shelf<Loaded>,
+    makes: Box<dyn EngineFactory>,
+    cache: ModelCache<Loaded>,
     /// Locked while it is loaded: one change after the other.
-    standing: Mutex<Option<Standing>>,
+    standing: Mutex<Option<ActiveEngines>>,
 }
 
-/// An engine on the shelf.
+/// An engine on the cache.
 #[derive(Clone)]
 pub(super) enum Loaded {
     Vad(Arc<dyn Vad>),
@@ -89,7 +89,7 @@ impl Shared for Loaded {
 /// What the stages that models serve differ in.
 pub(super) trait Staged: Send + Sync {
     const STAGE: Stage;
-    fn make(makes: &dyn Makes, config: &Config) -> Result<Arc<Self>, StageFailure>;
+    fn make(makes: &dyn EngineFactory, config: &Config) -> Result<Arc<Self>, StageFailure>;
     fn onto(engine: Arc<Self>) -> Loaded;
     fn off(loaded: Loaded) -> Option<Arc<Self>>;
 }
@@ -98,7 +98,7 @@ macro_rules! staged {
     ($port:ident, $stage:ident, $make:ident) => {
         impl Staged for dyn $port {
             const STAGE: Stage = Stage::$stage;
-            fn make(makes: &dyn Makes, config: &Config) -> Result<Arc<Self>, StageFailure> {
+            fn make(makes: &dyn EngineFactory, config: &Config) -> Result<Arc<Self>, StageFailure> {
                 makes.$make(config)
             }
             fn onto(engine: Arc<Self>) -> Loaded {
@@ -116,27 +116,27 @@ staged!(TurnModel, Turn, turn);
 staged!(Stt, Stt, stt);
 staged!(Tts, Tts, tts);
 
-impl Stock {
+impl EngineManager {
     /// Loads no engine yet. Blocks for small files.
     pub fn new(config: &Config) -> Result<Self, StageFailure> {
-        Self::with(config, Box::new(Real))
+        Self::with(config, Box::new(BuiltIn))
     }
 
     /// The same with engines made by `makes`.
-    pub fn with(config: &Config, makes: Box<dyn Makes>) -> Result<Self, StageFailure> {
+    pub fn with(config: &Config, makes: Box<dyn EngineFactory>) -> Result<Self, StageFailure> {
         let catalog = Catalog::load(&config.models).map_err(|error| StageFailure::new("models", "registry", error))?;
         let budget = config.models.memory_budget_mb;
         let limits = Limits {
             max_loaded: config.models.max_loaded,
             max_bytes: (budget > 0).then_some(budget.saturating_mul(1 << 20)),
         };
-        let (shelf, standing) = (Shelf::new(limits), Mutex::new(None));
-        Ok(Self { config: config.clone(), catalog, makes, shelf, standing })
+        let (cache, standing) = (ModelCache::new(limits), Mutex::new(None));
+        Ok(Self { config: config.clone(), catalog, makes, cache, standing })
     }
 
     /// Starts the engine of each stage, the slow ones at the same time, and at the first call the models to be preloaded.
     /// A stage whose choice is still the same keeps its engine. On an error what stood before still stands.
-    pub fn load(&self) -> Result<Standing, EnginesError> {
+    pub fn load(&self) -> Result<ActiveEngines, EnginesError> {
         let mut place = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let before = place.clone();
         let (old, old_served) = (before.as_ref().map(|before| &before.engines), before.as_ref().map(|b| &b.served));
@@ -161,9 +161,10 @@ impl Stock {
             (joined("stt", stt), joined("tts", tts), llm, vad, turn)
         });
         let standing = match (vad, turn, stt, llm, tts) {
-            (Ok((vad, heard)), Ok((turn, taken)), Ok((stt, written)), Ok(llm), Ok((tts, spoken))) => {
-                Standing { engines: Engines { vad, turn, stt, llm, tts }, served: vec![heard, written, spoken, taken] }
-            }
+            (Ok((vad, heard)), Ok((turn, taken)), Ok((stt, written)), Ok(llm), Ok((tts, spoken))) => ActiveEngines {
+                engines: Engines { vad, turn, stt, llm, tts },
+                served: vec![heard, written, spoken, taken],
+            },
             (vad, turn, stt, llm, tts) => {
                 let failures = [vad.err(), turn.err(), stt.err(), llm.err(), tts.err()];
                 return Err(EnginesError(failures.into_iter().flatten().collect()));
@@ -181,7 +182,7 @@ impl Stock {
         self.named::<dyn Tts>(model)
     }
 
-    /// The recognizer of a model of the registry, as [`Stock::tts`].
+    /// The recognizer of a model of the registry, as [`EngineManager::tts`].
     pub fn stt(&self, model: &str) -> Result<Arc<dyn Stt>, StageFailure> {
         self.named::<dyn Stt>(model)
     }
@@ -196,7 +197,7 @@ impl Stock {
         self.tried::<dyn TurnModel>(None).map(|(model, _)| model)
     }
 
-    /// What serves now; empty before [`Stock::load`]. Waits while something is being loaded.
+    /// What serves now; empty before [`EngineManager::load`]. Waits while something is being loaded.
     pub fn served(&self) -> Vec<Served> {
         let standing = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         standing.as_ref().map(|standing| standing.served.clone()).unwrap_or_default()
@@ -222,7 +223,7 @@ impl Stock {
         self.makes.lacks(&self.config, &entry.family)
     }
 
-    /// Whether [`Stock::load`] lets the model serve when it is on the disk and the best there.
+    /// Whether [`EngineManager::load`] lets the model serve when it is on the disk and the best there.
     pub fn takes_the_best(&self, entry: &Entry) -> bool {
         super::choose::takes_the_best(&self.config, entry)
     }
@@ -237,11 +238,11 @@ impl Stock {
         let serves = self.served().iter().any(|served| served.runs(model));
         !serves
             && self
-                .shelf
+                .cache
                 .names()
                 .iter()
                 .filter(|name| without_precision(name) == model)
-                .all(|name| self.shelf.forget(name))
+                .all(|name| self.cache.forget(name))
     }
 
     /// The first choice of the stage that can be loaded.
@@ -289,7 +290,7 @@ impl Stock {
         unreachable!("there is always a choice, and the last one returns")
     }
 
-    /// The choice's engine: from the shelf where it runs a model of the registry. `any_voice`: nobody chose the engine for
+    /// The choice's engine: from the cache where it runs a model of the registry. `any_voice`: nobody chose the engine for
     /// the configured voice, so that one without it speaks with its first.
     fn made<S: Staged + ?Sized>(
         &self,
@@ -319,11 +320,11 @@ impl Stock {
         let (Some(name), Some(model)) = (choice.model_name(), &choice.model) else { return make() };
         // Each lane of a voice has the model for itself.
         let copies = if S::STAGE == Stage::Tts { self.config.tts.lanes as u64 } else { 1 };
-        let taken = self.shelf.take(&name, copies * model.bytes, in_place_of, || make().map(S::onto));
+        let taken = self.cache.take(&name, copies * model.bytes, in_place_of, || make().map(S::onto));
         match taken {
             Ok(loaded) => S::off(loaded).ok_or_else(|| StageFailure::new(stage, &choice.engine, OTHER_STAGE)),
-            Err(ShelfError::Load(failure)) => Err(failure),
-            Err(full @ ShelfError::Full { .. }) => {
+            Err(ModelCacheError::Load(failure)) => Err(failure),
+            Err(full @ ModelCacheError::Full { .. }) => {
                 Err(StageFailure::new(stage, &choice.engine, full.to_string()).for_now())
             }
         }

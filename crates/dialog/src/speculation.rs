@@ -5,7 +5,7 @@
 //! nothing of it was seen: no notice, no history, no call. How often, and how much work may be wasted, is bounded.
 
 use super::captions::{is_echo, words};
-use super::{Action, Dialog, Item, Place, ResponseRequest, ResponseSettings, ResponseWork};
+use super::{Action, Dialog, Item, ItemPosition, ResponseRequest, ResponseSettings, ResponseWork};
 use antiphon_types::chat::{ChatRequest, Message};
 use antiphon_types::{ItemId, ResponseId, Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub struct Speculation {
 
 /// What became of a guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum GuessOutcome {
+pub enum SpeculationOutcome {
     /// It was the end, and the answer is the one begun.
     Confirmed,
     /// The speaker went on.
@@ -34,7 +34,7 @@ pub enum GuessOutcome {
     Changed,
 }
 
-impl GuessOutcome {
+impl SpeculationOutcome {
     /// Its name in metrics and records.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,7 +47,7 @@ impl GuessOutcome {
 
 /// The guesses of a conversation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Guessing {
+pub(super) struct Speculator {
     /// `None`: nothing is guessed.
     pub(super) limits: Option<Speculation>,
     /// Work that may still be wasted, as of a moment.
@@ -56,25 +56,25 @@ pub(super) struct Guessing {
     /// Guesses of this turn.
     turn: TurnId,
     n_guesses: u32,
-    guess: Option<Guess>,
+    guess: Option<Candidate>,
 }
 
 #[derive(Clone, Debug)]
-struct Guess {
+struct Candidate {
     item: ItemId,
     since: Timestamp,
-    branch: Option<Branch>,
+    branch: Option<SpeculativeResponse>,
 }
 
 /// An answer begun.
 #[derive(Clone, Debug)]
-struct Branch {
+struct SpeculativeResponse {
     response: ResponseId,
     chat: ChatRequest,
     settings: ResponseSettings,
 }
 
-impl Guessing {
+impl Speculator {
     pub(super) fn new(limits: Option<Speculation>) -> Self {
         Self { limits, credit: MOST_CREDIT, ..Self::default() }
     }
@@ -100,25 +100,25 @@ impl Dialog {
         let is_free = self.active.is_none() && self.listening.awaiting.is_empty() && !self.awaits_tools();
         let Some(utterance) = self.listening.speaking.as_ref().filter(|_| answers && is_free) else { return };
         let item = utterance.item.clone();
-        if self.guessing.guess.is_some() || !self.guessing.admits(self.listening.turn, self.now) {
+        if self.speculator.guess.is_some() || !self.speculator.admits(self.listening.turn, self.now) {
             return;
         }
-        self.guessing.guess = Some(Guess { item: item.clone(), since: self.now, branch: None });
-        self.actions.push(Action::Guess(item));
+        self.speculator.guess = Some(Candidate { item: item.clone(), since: self.now, branch: None });
+        self.actions.push(Action::TranscribeProvisionally(item));
     }
 
     /// The speaker goes on.
     pub(super) fn resumed(&mut self) {
-        self.drop_guess(GuessOutcome::Resumed);
+        self.drop_speculative(SpeculationOutcome::Resumed);
     }
 
     /// What was said, if the pause is the end: begins the answer to it.
-    pub(super) fn guessed(&mut self, item: &ItemId, text: &str) {
-        let is_open = |guess: &Guess| guess.item == *item && guess.branch.is_none();
+    pub(super) fn provisional_transcript(&mut self, item: &ItemId, text: &str) {
+        let is_open = |guess: &Candidate| guess.item == *item && guess.branch.is_none();
         let Some(utterance) = self.listening.speaking.as_ref().filter(|utterance| utterance.item == *item) else {
             return;
         };
-        if !self.guessing.guess.as_ref().is_some_and(is_open) || text.is_empty() {
+        if !self.speculator.guess.as_ref().is_some_and(is_open) || text.is_empty() {
             return;
         }
         if utterance.over.as_ref().is_some_and(|reply| is_echo(text, reply)) {
@@ -127,10 +127,10 @@ impl Dialog {
         let settings = ResponseSettings::resolve(&self.settings, &ResponseRequest::default());
         let Some(chat) = self.rehearse(item, text, &settings) else { return };
         let response = ResponseId::from(self.ids.next("resp"));
-        let branch = Branch { response: response.clone(), chat: chat.clone(), settings: settings.clone() };
-        self.guessing.guess.as_mut().expect("seen above").branch = Some(branch);
+        let branch = SpeculativeResponse { response: response.clone(), chat: chat.clone(), settings: settings.clone() };
+        self.speculator.guess.as_mut().expect("seen above").branch = Some(branch);
         let turn = self.listening.turn;
-        self.actions.push(Action::StartGuess(Box::new(ResponseWork { response, turn, chat, settings })));
+        self.actions.push(Action::StartSpeculative(Box::new(ResponseWork { response, turn, chat, settings })));
     }
 
     /// What the model would read if the turn ended with these words. The conversation is as it was afterwards.
@@ -139,7 +139,7 @@ impl Dialog {
         let told_from = self.history.told_from.clone();
         let mut said = Item::spoken_by_user(item.clone());
         said.transcribe(0, text);
-        self.history.insert(said, &Place::Last).expect("there is always an end");
+        self.history.insert(said, &ItemPosition::Last).expect("there is always an end");
         let chat = self.chat(settings, None, offered).ok();
         self.history.remove(item);
         self.history.told_from = told_from;
@@ -147,37 +147,42 @@ impl Dialog {
     }
 
     /// The id that an answer begun would go by.
-    pub(super) fn guessed_response(&self) -> Option<ResponseId> {
-        let branch = self.guessing.guess.as_ref()?.branch.as_ref()?;
+    pub(super) fn speculative_response(&self) -> Option<ResponseId> {
+        let branch = self.speculator.guess.as_ref()?.branch.as_ref()?;
         Some(branch.response.clone())
     }
 
     /// Whether the work that is to start now was begun on a guess: then it is let out. Any other guess is dropped.
-    pub(super) fn confirm_guess(&mut self, id: &ResponseId, chat: &ChatRequest, settings: &ResponseSettings) -> bool {
-        let branch = self.guessing.guess.as_ref().and_then(|guess| guess.branch.as_ref());
+    pub(super) fn release_speculative(
+        &mut self,
+        id: &ResponseId,
+        chat: &ChatRequest,
+        settings: &ResponseSettings,
+    ) -> bool {
+        let branch = self.speculator.guess.as_ref().and_then(|guess| guess.branch.as_ref());
         let Some(branch) = branch.filter(|branch| branch.response == *id) else { return false };
         if branch.settings != *settings || !agree(&branch.chat, chat) {
-            self.drop_guess(GuessOutcome::Changed);
+            self.drop_speculative(SpeculationOutcome::Changed);
             return false;
         }
-        self.guessing.guess = None;
-        self.actions.push(Action::ConfirmGuess(id.clone()));
+        self.speculator.guess = None;
+        self.actions.push(Action::ReleaseSpeculative(id.clone()));
         true
     }
 
     /// Whatever was begun on the words of `item` is not wanted.
-    pub(super) fn drop_guess_of(&mut self, item: &ItemId) {
-        if self.guessing.guess.as_ref().is_some_and(|guess| guess.item == *item) {
-            self.drop_guess(GuessOutcome::Changed);
+    pub(super) fn drop_speculation_of(&mut self, item: &ItemId) {
+        if self.speculator.guess.as_ref().is_some_and(|guess| guess.item == *item) {
+            self.drop_speculative(SpeculationOutcome::Changed);
         }
     }
 
-    pub(super) fn drop_guess(&mut self, outcome: GuessOutcome) {
-        let Some(guess) = self.guessing.guess.take() else { return };
+    pub(super) fn drop_speculative(&mut self, outcome: SpeculationOutcome) {
+        let Some(guess) = self.speculator.guess.take() else { return };
         let Some(branch) = guess.branch else { return };
         let wasted = self.now.since(guess.since);
-        self.guessing.credit = self.guessing.credit.saturating_sub(wasted);
-        self.actions.push(Action::DropGuess { response: branch.response, outcome, wasted });
+        self.speculator.credit = self.speculator.credit.saturating_sub(wasted);
+        self.actions.push(Action::DropSpeculative { response: branch.response, outcome, wasted });
     }
 }
 

@@ -1,13 +1,13 @@
-//! One session's seat: its place among `max_sessions`, and the connections that follow one another on it.
+//! One session's slot: its place among `max_sessions`, and the connections that follow one another on it.
 //!
-//! The upgrade hands the first connection to [`Seat::run`]. A session that its client asked to be resumable keeps its seat
+//! The upgrade hands the first connection to [`SessionSlot::run`]. A session that its client asked to be resumable keeps its slot
 //! when the connection breaks, and waits for the next one, which `resume` sends here; every other ends with it. Dropping the
-//! seat ends the session and everything it started.
+//! slot ends the session and everything it started.
 
 use super::app::{App, SessionPlace};
 use super::auth;
+use super::heartbeat::Heartbeat;
 use super::inflow::Inflow;
-use super::pulse::Pulse;
 use super::resume::{Registered, Return};
 use super::socket::{CLOSING, End, Reader, close, write};
 use antiphon_protocol::{Dialect, SessionNotice, encode_notice};
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 const LAST_MESSAGES: Duration = Duration::from_secs(2);
 
 /// A session and its place.
-pub(super) struct Seat {
+pub(super) struct SessionSlot {
     app: Arc<App>,
     handle: Handle,
     mode: AudioMode,
@@ -52,7 +52,7 @@ enum Ended {
     Replaced(Box<Return>),
 }
 
-impl Seat {
+impl SessionSlot {
     /// Opens the session.
     pub(super) fn new(app: Arc<App>, opening: Opening, place: SessionPlace, registered: Option<Registered>) -> Self {
         let counted = app.setup.metrics.session();
@@ -128,11 +128,11 @@ impl Seat {
                 return Ended::Lost;
             }
         }
-        let (heard, pulse) = Pulse::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
+        let (heard, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
         let reader = Reader { app, handle, inflow, budget, dialect: *dialect, heard, received };
         let end = tokio::select! {
             end = reader.run(&mut stream) => end,
-            end = write(&mut sink, &handle.egress, pulse) => end,
+            end = write(&mut sink, &handle.egress, heartbeat) => end,
             () = async { handle.egress.closed().await; tokio::time::sleep(LAST_MESSAGES).await } => End::Over,
             () = handle.egress.lost() => End::Lost,
             () = app.kill.cancelled() => {

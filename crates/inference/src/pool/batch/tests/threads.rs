@@ -31,7 +31,7 @@ impl BatchEngine<Job> for Puppet {
 }
 
 struct Rig {
-    lane: BatchLane<Job>,
+    lane: BatchScheduler<Job>,
     office: Office,
     go: Sender<&'static str>,
     ran: Receiver<Vec<u32>>,
@@ -52,7 +52,7 @@ fn rig(settings: BatchSettings) -> Rig {
         Ok(Puppet { go: told.clone(), ran: says.clone() })
     };
     Rig {
-        lane: BatchLane::start("test", settings, make).expect("made"),
+        lane: BatchScheduler::start("test", settings, make).expect("made"),
         office: Office::new(),
         go,
         ran,
@@ -113,7 +113,7 @@ fn an_engine_that_cannot_be_made_anew_is_tried_again_with_the_next_entry() {
     rig.go.send("fail").expect("it lives");
     assert_eq!(rig.ends(), (1, Err(BatchFailure::Failed("the device is gone".into()))));
     rig.submit(rig.office.job(2, 0, 0));
-    assert_eq!(rig.ends(), (2, Err(BatchFailure::NotMade("no device".into()))));
+    assert_eq!(rig.ends(), (2, Err(BatchFailure::RestartFailed("no device".into()))));
     rig.broken.store(false, Ordering::Relaxed);
     rig.submit(rig.office.job(3, 0, 0));
     rig.go.send("go").expect("it lives");
@@ -178,6 +178,6 @@ fn an_engine_that_cannot_be_made_at_the_start_is_said() {
             Ok(())
         }
     }
-    let lane = BatchLane::start("test", settings(1, 0, 1), || Err::<Never, _>("no model"));
+    let lane = BatchScheduler::start("test", settings(1, 0, 1), || Err::<Never, _>("no model"));
     assert_eq!(lane.err(), Some("no model"));
 }

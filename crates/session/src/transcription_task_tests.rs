@@ -46,8 +46,8 @@ impl SttUtterance for Decoding {
         self.utterance.partial()
     }
 
-    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-        self.utterance.guess()
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        self.utterance.provisional()
     }
 
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
@@ -63,21 +63,21 @@ async fn a_client_that_falls_silent_gives_its_decoder_back_and_loses_no_word() {
         let (sender, feed) = mpsc::channel(FEED_PIECES);
         let (stt, options) = (Arc::new(stt.clone()), SttOptions::default());
         let (item, timeout, reports, backlog) = (item.into(), Duration::from_secs(5), reports.clone(), VecDeque::new());
-        (sender, Hearing { item, stt, options, timeout, feed, backlog, due: None, n_again: 0, reports }.run())
+        (sender, TranscriptionTask { item, stt, options, timeout, feed, backlog, due: None, n_again: 0, reports }.run())
     };
     let ((silent, first), (brisk, second)) = (hearing("silent"), hearing("brisk"));
     let story = async {
-        silent.send(Feed::Pcm(vec![0; 1_000])).await.expect("it is heard");
+        silent.send(TranscriptionInput::Pcm(vec![0; 1_000])).await.expect("it is heard");
         tokio::task::yield_now().await;
         assert_eq!(stt.free.available_permits(), 0, "the first has the decoder");
-        brisk.send(Feed::Pcm(vec![0; 300])).await.expect("it is heard");
-        brisk.send(Feed::Finish { as_guessed: false }).await.expect("it is heard");
+        brisk.send(TranscriptionInput::Pcm(vec![0; 300])).await.expect("it is heard");
+        brisk.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
         let words = finished(&mut inbox).await;
         assert_eq!(words, "brisk: utterance of 300 samples", "while the first says nothing");
-        silent.send(Feed::Pcm(vec![0; 500])).await.expect("it is heard");
+        silent.send(TranscriptionInput::Pcm(vec![0; 500])).await.expect("it is heard");
         tokio::time::sleep(2 * UNFED).await;
         assert_eq!(stt.free.available_permits(), 1, "it is silent again");
-        silent.send(Feed::Finish { as_guessed: false }).await.expect("it is heard");
+        silent.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
         assert_eq!(finished(&mut inbox).await, "silent: utterance of 1500 samples", "all of it, replayed");
     };
     let heard = tokio::time::timeout(Duration::from_secs(600), async { tokio::join!(first, second, story) });
@@ -102,20 +102,20 @@ async fn from_the_end_on_the_wait_for_a_decoder_counts_and_before_it_it_may_take
         let (reports, mut inbox) = mpsc::channel(8);
         let (sender, feed) = mpsc::channel(FEED_PIECES);
         let story = async {
-            sender.send(Feed::Pcm(vec![0; 16_000])).await.expect("it is heard");
+            sender.send(TranscriptionInput::Pcm(vec![0; 16_000])).await.expect("it is heard");
             tokio::time::sleep(Duration::from_secs(spoken_for)).await;
             let ended = Instant::now();
-            sender.send(Feed::Finish { as_guessed: false }).await.expect("it is heard");
+            sender.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
             if spoken_for > 0 {
                 stt.free.add_permits(1);
             }
             ended
         };
-        let (ended, ()) = tokio::join!(story, hearing(Arc::new(stt.clone()), feed, reports).run());
+        let (ended, ()) = tokio::join!(story, transcription_task(Arc::new(stt.clone()), feed, reports).run());
         // A second that nobody had taken yet has two more.
         let waited = if spoken_for > 0 { Duration::ZERO } else { Duration::from_secs(5 + 2) };
         assert_eq!(ended.elapsed(), waited);
-        assert_eq!(told(&mut inbox), [outcome]);
+        assert_eq!(drained(&mut inbox), [outcome]);
     }
 }
 
@@ -147,7 +147,7 @@ impl SttUtterance for Slowly {
         async { Ok(None) }.boxed()
     }
 
-    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
         async {
             tokio::time::sleep(Duration::from_millis(100)).await;
             Ok(said("guessed"))
@@ -196,7 +196,7 @@ impl SttStream for Stubborn {
         }
     }
 
-    fn guess(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
+    fn provisional(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
         match self.last {
             Self::HANGS => Self::until_cancelled(cancel),
             Self::FAILS => Err(SttError::Engine { message: "on purpose".into(), source: None }),
@@ -209,41 +209,52 @@ impl SttStream for Stubborn {
     }
 }
 
-async fn reported_by_stubborn(fed: Vec<Feed>) -> Vec<String> {
+async fn reported_by_stubborn(fed: Vec<TranscriptionInput>) -> Vec<String> {
     let engine = Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts");
     reported_by(Arc::new(engine), fed).await
 }
 
 #[tokio::test]
 async fn a_partial_that_takes_long_does_not_delay_a_guess_or_the_end() {
-    let speech = || Feed::Pcm(vec![0; 17_000]);
-    let to_the_end = vec![speech(), Feed::Ask, speech(), Feed::Finish { as_guessed: false }];
+    let speech = || TranscriptionInput::Pcm(vec![0; 17_000]);
+    let to_the_end =
+        vec![speech(), TranscriptionInput::Ask, speech(), TranscriptionInput::Finish { as_guessed: false }];
     assert_eq!(reported_by_stubborn(to_the_end).await, ["final: finished"]);
-    let guessed = vec![speech(), Feed::Ask, Feed::Guess, Feed::Finish { as_guessed: true }];
+    let guessed = vec![
+        speech(),
+        TranscriptionInput::Ask,
+        TranscriptionInput::Guess,
+        TranscriptionInput::Finish { as_guessed: true },
+    ];
     assert_eq!(reported_by_stubborn(guessed).await, ["guess: guessed", "final: guessed", "learnt"]);
 }
 
 #[tokio::test]
 async fn a_guess_that_the_speaker_overtakes_or_that_fails_does_not_keep_the_end_from_its_words() {
-    let (hangs, fails) = (Feed::Pcm(vec![Stubborn::HANGS; 100]), Feed::Pcm(vec![Stubborn::FAILS; 100]));
+    let (hangs, fails) =
+        (TranscriptionInput::Pcm(vec![Stubborn::HANGS; 100]), TranscriptionInput::Pcm(vec![Stubborn::FAILS; 100]));
     let engine = Arc::new(Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts"));
     let (reports, mut inbox) = mpsc::channel(8);
     let (sender, feed) = mpsc::channel(FEED_PIECES);
     let story = async {
-        for feed in [hangs, Feed::Guess] {
+        for feed in [hangs, TranscriptionInput::Guess] {
             sender.send(feed).await.expect("it is heard");
         }
         // The guess is under way when the speaker goes on.
         while sender.capacity() < FEED_PIECES {
             tokio::task::yield_now().await;
         }
-        for feed in [Feed::Resumed, Feed::Pcm(vec![0; 100]), Feed::Finish { as_guessed: false }] {
+        for feed in [
+            TranscriptionInput::Resumed,
+            TranscriptionInput::Pcm(vec![0; 100]),
+            TranscriptionInput::Finish { as_guessed: false },
+        ] {
             sender.send(feed).await.expect("it is heard");
         }
     };
-    tokio::join!(story, hearing(engine, feed, reports).run());
-    assert_eq!(told(&mut inbox), ["final: finished"]);
-    let failed = vec![fails, Feed::Guess, Feed::Finish { as_guessed: true }];
+    tokio::join!(story, transcription_task(engine, feed, reports).run());
+    assert_eq!(drained(&mut inbox), ["final: finished"]);
+    let failed = vec![fails, TranscriptionInput::Guess, TranscriptionInput::Finish { as_guessed: true }];
     assert_eq!(reported_by_stubborn(failed).await, ["final: finished"]);
 }
 
@@ -254,22 +265,30 @@ async fn words_so_far_that_fail_are_none_and_the_end_has_its_own() {
     let (sender, feed) = mpsc::channel(FEED_PIECES);
     let story = async {
         // One after the other: what waits would overtake the question.
-        for feed in [Feed::Pcm(vec![Stubborn::FAILS; 100]), Feed::Ask, Feed::Pcm(vec![0; 100])] {
+        for feed in [
+            TranscriptionInput::Pcm(vec![Stubborn::FAILS; 100]),
+            TranscriptionInput::Ask,
+            TranscriptionInput::Pcm(vec![0; 100]),
+        ] {
             sender.send(feed).await.expect("it is heard");
             while sender.capacity() < FEED_PIECES {
                 tokio::task::yield_now().await;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        sender.send(Feed::Finish { as_guessed: false }).await.expect("it is heard");
+        sender.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
     };
-    tokio::join!(story, hearing(engine, feed, reports).run());
-    assert_eq!(told(&mut inbox), ["final: finished"]);
+    tokio::join!(story, transcription_task(engine, feed, reports).run());
+    assert_eq!(drained(&mut inbox), ["final: finished"]);
 }
 
-fn hearing(stt: Arc<dyn Stt>, feed: mpsc::Receiver<Feed>, reports: mpsc::Sender<Report>) -> Hearing {
+fn transcription_task(
+    stt: Arc<dyn Stt>,
+    feed: mpsc::Receiver<TranscriptionInput>,
+    reports: mpsc::Sender<Report>,
+) -> TranscriptionTask {
     let (timeout, backlog) = (Duration::from_secs(5), VecDeque::new());
-    Hearing {
+    TranscriptionTask {
         item: "item".into(),
         stt,
         options: SttOptions::default(),
@@ -283,26 +302,26 @@ fn hearing(stt: Arc<dyn Stt>, feed: mpsc::Receiver<Feed>, reports: mpsc::Sender<
 }
 
 /// What is reported when the feed is this, and ends.
-async fn reported(fed: Vec<Feed>) -> Vec<String> {
+async fn reported(fed: Vec<TranscriptionInput>) -> Vec<String> {
     reported_by(Arc::new(Slow), fed).await
 }
 
-async fn reported_by(stt: Arc<dyn Stt>, fed: Vec<Feed>) -> Vec<String> {
+async fn reported_by(stt: Arc<dyn Stt>, fed: Vec<TranscriptionInput>) -> Vec<String> {
     let (reports, mut inbox) = mpsc::channel(8);
     let (sender, feed) = mpsc::channel(FEED_PIECES);
     for feed in fed {
         assert!(sender.try_send(feed).is_ok(), "there is room");
     }
     drop(sender);
-    hearing(stt, feed, reports).run().await;
-    told(&mut inbox)
+    transcription_task(stt, feed, reports).run().await;
+    drained(&mut inbox)
 }
 
-fn told(inbox: &mut mpsc::Receiver<Report>) -> Vec<String> {
+fn drained(inbox: &mut mpsc::Receiver<Report>) -> Vec<String> {
     let mut all = Vec::new();
     while let Ok(report) = inbox.try_recv() {
         all.extend(match report {
-            Report::Guessed { text, .. } => Some(format!("guess: {text}")),
+            Report::ProvisionalTranscript { text, .. } => Some(format!("guess: {text}")),
             Report::Final { result, .. } => Some(match result {
                 Ok(transcript) => format!("final: {}", transcript.text),
                 Err(error) => format!("final: {error}"),
@@ -316,9 +335,15 @@ fn told(inbox: &mut mpsc::Receiver<Report>) -> Vec<String> {
 
 #[tokio::test(start_paused = true)]
 async fn a_guess_under_way_when_the_utterance_ends_is_waited_for_and_one_that_was_wrong_is_not() {
-    let pcm = || Feed::Pcm(vec![0; 100]);
-    let right = vec![pcm(), Feed::Guess, pcm(), Feed::Finish { as_guessed: true }];
+    let pcm = || TranscriptionInput::Pcm(vec![0; 100]);
+    let right = vec![pcm(), TranscriptionInput::Guess, pcm(), TranscriptionInput::Finish { as_guessed: true }];
     assert_eq!(reported(right).await, ["guess: guessed", "final: guessed", "learnt"]);
-    let wrong = vec![pcm(), Feed::Guess, Feed::Resumed, pcm(), Feed::Finish { as_guessed: false }];
+    let wrong = vec![
+        pcm(),
+        TranscriptionInput::Guess,
+        TranscriptionInput::Resumed,
+        pcm(),
+        TranscriptionInput::Finish { as_guessed: false },
+    ];
     assert_eq!(reported(wrong).await, ["final: finished"]);
 }

@@ -1,6 +1,6 @@
 //! Lanes that batch: replicas of one engine, each on its own thread, take several entries at a time from one queue.
 //!
-//! A stage's engine that can reckon many inputs in one run ([`BatchEngine`]) is driven by a [`BatchLane`]; what it is given
+//! A stage's engine that can compute many inputs in one run ([`BatchEngine`]) is driven by a [`BatchScheduler`]; what it is given
 //! are [`Entry`]s: one chunk, or one step of a longer one. The rules:
 //!
 //! - The entry with the earliest deadline leads the next batch; others of its bucket fill it up, by deadline.
@@ -11,7 +11,7 @@
 //!   deadline: one huge text delays nobody by more than one batch.
 //! - An abandoned entry leaves before it costs anything. The queue is bounded; past the bound the answer is
 //!   [`Overloaded`].
-//! - A run that fails or panics ends the entries it ran, and the replica is made anew; where that fails it is tried again as
+//! - A run that fails or panics ends the entries it ran, and the replica is restarted; where that fails it is tried again as
 //!   entries come, which are left to the other replicas, or failed where none has an engine. The process lives on.
 //!
 //! Where an engine takes one input a run, a [`Pool`](super::Pool) is simpler. This module knows no stage and sets no
@@ -54,15 +54,15 @@ pub trait BatchEngine<W: Entry>: 'static {
 /// Why entries ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchFailure {
-    /// The engine panicked; its replica is made anew.
+    /// The engine panicked; its replica is restarted.
     #[error("the engine panicked")]
     Panicked,
-    /// The run failed; the replica is made anew.
+    /// The run failed; the replica is restarted.
     #[error("{0}")]
     Failed(String),
-    /// After a failure no replica could be made anew; it is tried again with the next entry.
+    /// After a failure no replica could be restarted; it is tried again with the next entry.
     #[error("the engine cannot be started again: {0}")]
-    NotMade(String),
+    RestartFailed(String),
 }
 
 /// How a lane works.
@@ -80,19 +80,19 @@ pub struct BatchSettings {
 }
 
 /// Replicas and their queue. Cheap to clone; the threads end when the last clone is gone and the queue is empty.
-pub struct BatchLane<W: Entry> {
+pub struct BatchScheduler<W: Entry> {
     shared: Arc<Shared<W>>,
     _open: Arc<Open<W>>,
 }
 
 /// What the handles and the threads share.
 struct Shared<W: Entry> {
-    state: Mutex<State<W>>,
+    state: Mutex<QueueState<W>>,
     /// An entry came, or the last handle has gone.
     changed: Condvar,
 }
 
-struct State<W: Entry> {
+struct QueueState<W: Entry> {
     queue: Queue<W>,
     closed: bool,
     /// Replicas that have an engine, or are about to. One without leaves the queue to them.
@@ -109,13 +109,13 @@ impl<W: Entry> Drop for Open<W> {
     }
 }
 
-impl<W: Entry> Clone for BatchLane<W> {
+impl<W: Entry> Clone for BatchScheduler<W> {
     fn clone(&self) -> Self {
         Self { shared: self.shared.clone(), _open: self._open.clone() }
     }
 }
 
-impl<W: Entry> BatchLane<W> {
+impl<W: Entry> BatchScheduler<W> {
     /// Starts the threads, makes an engine on each, one after the other on one device, and blocks until all are made;
     /// `make` also warms it, so that a started lane is ready. The first failure is returned. `make` is called again after
     /// a failure.
@@ -125,7 +125,7 @@ impl<W: Entry> BatchLane<W> {
         X: std::fmt::Display + Send + 'static,
         F: Fn() -> Result<E, X> + Send + Sync + 'static,
     {
-        let state = State { queue: Queue::new(settings), closed: false, n_whole: 0 };
+        let state = QueueState { queue: Queue::new(settings), closed: false, n_whole: 0 };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
         let lane = Self { shared: shared.clone(), _open: Arc::new(Open(shared.clone())) };
         let make = Arc::new(make);

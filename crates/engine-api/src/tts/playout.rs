@@ -12,14 +12,14 @@ const PER_BYTE: Duration = Duration::from_millis(60);
 
 /// See the module.
 #[derive(Default)]
-pub struct Listener {
+pub struct PlayoutEstimate {
     since: Option<Instant>,
     made: Duration,
     /// Of chunks that are begun and not whole yet; what is made of the first of them counts twice for a moment.
     estimated: VecDeque<Duration>,
 }
 
-impl Listener {
+impl PlayoutEstimate {
     /// How much there is to hear before what is begun next.
     pub fn unplayed(&self) -> Duration {
         let played = self.since.map_or(Duration::ZERO, |since| since.elapsed());
@@ -49,7 +49,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_still_to_be_heard_is_what_was_made_and_estimated_less_what_was_played() {
-        let (ms, mut listener) = (Duration::from_millis, Listener::default());
+        let (ms, mut listener) = (Duration::from_millis, PlayoutEstimate::default());
         assert_eq!(listener.unplayed(), ms(0));
         listener.will_hear("0123456789");
         assert_eq!(listener.unplayed(), ms(600));

@@ -4,7 +4,7 @@
 //! each to a transcription of its own when the reducer asks for it. Nothing is decoded before.
 
 use super::actor::Actor;
-use super::hearing::{Feed, PIECE_SAMPLES};
+use super::transcription_task::{PIECE_SAMPLES, TranscriptionInput};
 use super::translate;
 use antiphon_audio::Resampler;
 use antiphon_audio::codec;
@@ -25,12 +25,12 @@ const MAX_PARTS: usize = 4;
 const STEP_BYTES: usize = 4_800;
 
 /// The audio of one item.
-pub(super) struct Given {
+pub(super) struct InlineAudio {
     audio: Bytes,
     format: Format,
 }
 
-impl Given {
+impl InlineAudio {
     /// At 16 kHz.
     fn length(&self) -> Samples {
         let n = (self.audio.len() / self.format.bytes_per_sample()) as u64;
@@ -38,7 +38,7 @@ impl Given {
     }
 
     /// Decodes it into a transcription's feed. Waits while that is full; ends early when nobody listens.
-    pub(super) async fn feed(self, feed: mpsc::Sender<Feed>) {
+    pub(super) async fn feed(self, feed: mpsc::Sender<TranscriptionInput>) {
         let mut resampler = Resampler::new(self.format.rate(), RATE);
         let (mut samples, mut piece) = (Vec::new(), Vec::with_capacity(2 * PIECE_SAMPLES));
         for bytes in self.audio.chunks(STEP_BYTES) {
@@ -48,20 +48,20 @@ impl Given {
             // Pieces as the microphone has them: a feed is bounded by their number.
             while piece.len() >= PIECE_SAMPLES {
                 let rest = piece.split_off(PIECE_SAMPLES);
-                if feed.send(Feed::Pcm(std::mem::replace(&mut piece, rest))).await.is_err() {
+                if feed.send(TranscriptionInput::Pcm(std::mem::replace(&mut piece, rest))).await.is_err() {
                     return;
                 }
             }
         }
         resampler.flush(&mut piece);
-        let _ = feed.send(Feed::Pcm(piece)).await;
-        let _ = feed.send(Feed::Finish { as_guessed: false }).await;
+        let _ = feed.send(TranscriptionInput::Pcm(piece)).await;
+        let _ = feed.send(TranscriptionInput::Finish { as_guessed: false }).await;
     }
 }
 
 impl Actor {
     /// The spoken parts of an event's items that have no transcript, in order, checked.
-    pub(super) fn spoken_parts(&self, event: &ClientEvent) -> Result<VecDeque<Given>, WireError> {
+    pub(super) fn spoken_parts(&self, event: &ClientEvent) -> Result<VecDeque<InlineAudio>, WireError> {
         let mut given = VecDeque::new();
         match event {
             ClientEvent::ItemCreate { item, .. } => given.extend(self.spoken_part(item, "item")?),
@@ -81,7 +81,7 @@ impl Actor {
         Ok(given)
     }
 
-    fn spoken_part(&self, item: &Item, path: &str) -> Result<Option<Given>, WireError> {
+    fn spoken_part(&self, item: &Item, path: &str) -> Result<Option<InlineAudio>, WireError> {
         let ItemBody::Message { content, .. } = &item.body else { return Ok(None) };
         let mut parts = content.iter().enumerate().filter_map(|(n, part)| match part {
             Content::InputAudio { audio: Some(audio), transcript: None } => Some((n, audio)),
@@ -92,7 +92,7 @@ impl Actor {
             let message = "An item has at most one 'input_audio' part without a 'transcript'.";
             return Err(WireError::invalid("invalid_value", message, Some(&format!("{path}.content[{n}]"))));
         }
-        let given = Given { audio: audio.clone(), format: translate::format(self.session.audio.input.format) };
+        let given = InlineAudio { audio: audio.clone(), format: translate::format(self.session.audio.input.format) };
         let (path, limit) = (format!("{path}.content[{n}].audio"), self.max_utterance());
         let problem = if audio.len() % given.format.bytes_per_sample() != 0 {
             "it ends in the middle of a sample".to_owned()
@@ -106,11 +106,11 @@ impl Actor {
 
     /// Tells a command how long the audio is that came with it.
     pub(super) fn tell_lengths(&self, command: &mut Command) {
-        let lengths = self.given.iter().map(Given::length);
+        let lengths = self.given.iter().map(InlineAudio::length);
         match command {
             Command::Respond(request) => request.spoken = lengths.collect(),
             Command::CreateItem { item, place } => {
-                if let Some(length) = self.given.front().map(Given::length) {
+                if let Some(length) = self.given.front().map(InlineAudio::length) {
                     let (item, place) = (item.clone(), place.clone());
                     *command = Command::CreateSpokenItem { item, place, length };
                 }
@@ -127,13 +127,13 @@ mod tests {
     #[tokio::test]
     async fn it_comes_in_the_pieces_of_a_microphone() {
         let audio = Bytes::from(vec![0; 10 * STEP_BYTES]);
-        let given = Given { audio, format: Format::Pcm16 };
+        let given = InlineAudio { audio, format: Format::Pcm16 };
         let (sender, mut feed) = mpsc::channel(100);
         given.feed(sender).await;
         let mut lengths = Vec::new();
         while let Some(fed) = feed.recv().await {
             match fed {
-                Feed::Pcm(pcm) => lengths.push(pcm.len()),
+                TranscriptionInput::Pcm(pcm) => lengths.push(pcm.len()),
                 _ => break,
             }
         }

@@ -19,8 +19,8 @@ pub(super) enum Beat {
     Dead,
 }
 
-/// One connection's pulse, in the writer's hand.
-pub(super) struct Pulse {
+/// One connection's heartbeat, in the writer's hand.
+pub(super) struct Heartbeat {
     due: Interval,
     heard: watch::Receiver<()>,
     /// Pings sent since the last sign of life.
@@ -28,22 +28,22 @@ pub(super) struct Pulse {
 }
 
 /// The reader's end.
-pub(super) struct Heard(watch::Sender<()>);
+pub(super) struct HeartbeatReset(watch::Sender<()>);
 
-impl Heard {
+impl HeartbeatReset {
     /// Something came.
     pub(super) fn tell(&self) {
         self.0.send_replace(());
     }
 }
 
-impl Pulse {
+impl Heartbeat {
     /// The first ping is due after `every`.
-    pub(super) fn new(every: Duration) -> (Heard, Self) {
+    pub(super) fn new(every: Duration) -> (HeartbeatReset, Self) {
         let (sender, heard) = watch::channel(());
         let mut due = interval_at(Instant::now() + every, every);
         due.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        (Heard(sender), Self { due, heard, unanswered: 0 })
+        (HeartbeatReset(sender), Self { due, heard, unanswered: 0 })
     }
 
     /// Waits until something is to be done. Cancel safe.
@@ -69,22 +69,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn two_pings_without_a_sign_of_life_are_the_end() {
         let begun = Instant::now();
-        let (heard, mut pulse) = Pulse::new(Duration::from_secs(20));
+        let (heard, mut heartbeat) = Heartbeat::new(Duration::from_secs(20));
         for _ in 0..5 {
-            assert_eq!(pulse.beat().await, Beat::Ping);
+            assert_eq!(heartbeat.beat().await, Beat::Ping);
             heard.tell();
         }
         assert_eq!(begun.elapsed(), Duration::from_secs(100));
-        assert_eq!([pulse.beat().await, pulse.beat().await], [Beat::Ping, Beat::Ping]);
-        assert_eq!(pulse.beat().await, Beat::Dead);
+        assert_eq!([heartbeat.beat().await, heartbeat.beat().await], [Beat::Ping, Beat::Ping]);
+        assert_eq!(heartbeat.beat().await, Beat::Dead);
         assert_eq!(begun.elapsed(), Duration::from_secs(160));
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_missed_ping_is_forgiven() {
-        let (heard, mut pulse) = Pulse::new(Duration::from_secs(20));
+        let (heard, mut heartbeat) = Heartbeat::new(Duration::from_secs(20));
         for _ in 0..10 {
-            assert_eq!([pulse.beat().await, pulse.beat().await], [Beat::Ping, Beat::Ping]);
+            assert_eq!([heartbeat.beat().await, heartbeat.beat().await], [Beat::Ping, Beat::Ping]);
             heard.tell();
         }
     }

@@ -1,6 +1,6 @@
 //! One thread with one engine. Used by the pool only.
 
-use super::LaneError;
+use super::PoolError;
 use std::fmt::Display;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ const MAILBOX: usize = 4;
 /// What became of an engine after a job.
 enum Fate {
     Lives,
-    /// It panicked, or the job says that it broke. What comes with it is dropped once the engine was made anew, or could
+    /// It panicked, or the job says that it broke. What comes with it is dropped once the engine was restarted, or could
     /// not be: until then nobody else shall be lent this worker.
     Broken(Box<dyn Send>),
     /// It is given back; the next job has another one started.
     GivenBack,
 }
 
-type Job<E> = Box<dyn FnOnce(Result<&mut E, LaneError>) -> Fate + Send>;
+type Job<E> = Box<dyn FnOnce(Result<&mut E, PoolError>) -> Fate + Send>;
 
 /// A handle on the thread; the thread ends when it is dropped.
 pub(super) struct Worker<E> {
@@ -47,7 +47,7 @@ impl<E, X> Starting<E, X> {
 }
 
 impl<E> Worker<E> {
-    /// Whether its engine is gone and could not be made anew; the next job tries again.
+    /// Whether its engine is gone and could not be restarted; the next job tries again.
     pub(super) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
     }
@@ -116,7 +116,7 @@ impl<E: 'static> Worker<E> {
 
     /// Runs a job; `ticket` lives until the job has ended, and where `breaks` says of its result that the engine is
     /// broken, until there was an attempt to make another.
-    pub(super) async fn run<R, J, T>(&self, job: J, breaks: fn(&R) -> bool, ticket: T) -> Result<R, LaneError>
+    pub(super) async fn run<R, J, T>(&self, job: J, breaks: fn(&R) -> bool, ticket: T) -> Result<R, PoolError>
     where
         R: Send + 'static,
         J: FnOnce(&mut E) -> R + Send + 'static,
@@ -127,7 +127,7 @@ impl<E: 'static> Worker<E> {
             let (is_broken, outcome) = match engine {
                 Ok(engine) => match catch_unwind(AssertUnwindSafe(|| job(engine))) {
                     Ok(value) => (breaks(&value), Ok(value)),
-                    Err(_) => (true, Err(LaneError::Panicked)),
+                    Err(_) => (true, Err(PoolError::Panicked)),
                 },
                 // There is nothing to break.
                 Err(error) => (false, Err(error)),
@@ -142,8 +142,8 @@ impl<E: 'static> Worker<E> {
             let _ = answer.send(outcome);
             fate
         });
-        self.jobs.send(job).await.map_err(|_| LaneError::Ended)?;
-        result.await.map_err(|_| LaneError::Ended)?
+        self.jobs.send(job).await.map_err(|_| PoolError::Ended)?;
+        result.await.map_err(|_| PoolError::Ended)?
     }
 }
 
@@ -162,7 +162,7 @@ impl<E, X: Display, F: Fn() -> Result<E, X>> Thread<'_, E, F> {
     fn work(mut self, mut mailbox: mpsc::Receiver<Job<E>>) {
         while let Some(job) = mailbox.blocking_recv() {
             let started = if self.engine.is_none() { self.start() } else { Ok(()) };
-            let engine = started.and_then(|()| self.engine.as_mut().ok_or(LaneError::Ended));
+            let engine = started.and_then(|()| self.engine.as_mut().ok_or(PoolError::Ended));
             match job(engine) {
                 Fate::Lives => {}
                 Fate::GivenBack => self.drop_engine(),
@@ -184,7 +184,7 @@ impl<E, X: Display, F: Fn() -> Result<E, X>> Thread<'_, E, F> {
     }
 
     /// Starts the engine; a panic is a failure like any other.
-    fn start(&mut self) -> Result<(), LaneError> {
+    fn start(&mut self) -> Result<(), PoolError> {
         let made = match catch_unwind(AssertUnwindSafe(self.make)) {
             Ok(made) => made.map_err(|error| error.to_string()),
             Err(_) => Err("it panicked".into()),
@@ -201,7 +201,7 @@ impl<E, X: Display, F: Fn() -> Result<E, X>> Thread<'_, E, F> {
             Err(message) => {
                 self.is_restart = true;
                 tracing::error!("an engine cannot be started: {message}");
-                Err(LaneError::NotMade(message))
+                Err(PoolError::RestartFailed(message))
             }
         }
     }

@@ -3,7 +3,7 @@
 //! The actor says when one begins, when its answer does, and what became of it. The marks of an answer that was confirmed
 //! come afterwards, each with its time, and are the turn's own; one that was not leaves its span here and nothing else.
 
-use super::record::{Guess, GuessOutcome, TurnStage};
+use super::record::{Guess, SpeculationOutcome, TurnStage};
 use super::{ItemId, ResponseId, Timeline, Timestamp, TurnId};
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ struct Past {
     transcribed: Option<Timestamp>,
     answered: Timestamp,
     to: Timestamp,
-    outcome: GuessOutcome,
+    outcome: SpeculationOutcome,
 }
 
 impl Guessing {
@@ -58,7 +58,7 @@ impl Guessing {
 
     /// What the guesses that were not confirmed did: the work of a confirmed one is the turn's own.
     pub(super) fn runs(&self) -> Vec<(usize, TurnStage, Timestamp, Timestamp)> {
-        let dropped = self.past.iter().enumerate().filter(|(_, past)| past.outcome != GuessOutcome::Confirmed);
+        let dropped = self.past.iter().enumerate().filter(|(_, past)| past.outcome != SpeculationOutcome::Confirmed);
         dropped
             .flat_map(|(n, past)| {
                 let transcribed = past.transcribed.unwrap_or(past.answered);
@@ -70,21 +70,21 @@ impl Guessing {
 
 impl Timeline {
     /// The speaker of this utterance pauses: the recognizer is asked for the words so far.
-    pub(crate) fn guess_started(&mut self, item: &ItemId, at: Timestamp) {
+    pub(crate) fn speculation_started(&mut self, item: &ItemId, at: Timestamp) {
         if let Some(turn) = self.of_item(item) {
             turn.guessing.open = Some(Open { from: at, transcribed: None, answer: None });
         }
     }
 
     /// They are there.
-    pub(crate) fn guess_transcribed(&mut self, item: &ItemId, at: Timestamp) {
+    pub(crate) fn provisional_transcribed(&mut self, item: &ItemId, at: Timestamp) {
         if let Some(open) = self.of_item(item).and_then(|turn| turn.guessing.open.as_mut()) {
             open.transcribed.get_or_insert(at);
         }
     }
 
     /// The model is asked, held back, for the response that will have this name.
-    pub(crate) fn guess_responding(&mut self, turn: TurnId, response: &ResponseId, at: Timestamp) {
+    pub(crate) fn speculation_responding(&mut self, turn: TurnId, response: &ResponseId, at: Timestamp) {
         let Some(turn) = self.speech(turn) else { return };
         if let Some(open) = &mut turn.guessing.open {
             open.answer = Some((response.clone(), at));
@@ -94,10 +94,10 @@ impl Timeline {
 
     /// The answer begun on a guess goes out, or was dropped and `wasted`. What a confirmed one has reached is the turn's
     /// own from now on.
-    pub(crate) fn guess_ended(
+    pub(crate) fn speculation_ended(
         &mut self,
         response: &ResponseId,
-        outcome: GuessOutcome,
+        outcome: SpeculationOutcome,
         wasted: Duration,
         at: Timestamp,
     ) {
@@ -109,8 +109,8 @@ impl Timeline {
             guessing.past.push(Past { from, transcribed, answered, to: at, outcome });
         }
         turn.dirty = true;
-        if outcome == GuessOutcome::Confirmed {
-            turn.marks.guess_started = Some(from);
+        if outcome == SpeculationOutcome::Confirmed {
+            turn.marks.speculation_started = Some(from);
             turn.marks.stt_final = transcribed.or(turn.marks.stt_final);
             turn.marks.response_started = Some(answered);
         }

@@ -4,9 +4,9 @@
 //! gate, dropping drops the work with all it has made.
 
 use super::actor::Actor;
-use super::responding::LetOut;
+use super::responding::Release;
 use super::voice::Voice;
-use antiphon_dialog::{GuessOutcome, ResponseWork};
+use antiphon_dialog::{ResponseWork, SpeculationOutcome};
 use antiphon_telemetry::span;
 use antiphon_types::ResponseId;
 use std::time::Duration;
@@ -14,40 +14,40 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument;
 
 /// A response begun.
-pub(super) struct Begun {
+pub(super) struct SpeculativeTask {
     response: ResponseId,
-    gate: LetOut,
+    gate: Release,
     work: (DropGuard, Voice),
 }
 
 impl Actor {
-    pub(super) fn start_guess(&mut self, work: ResponseWork) {
+    pub(super) fn start_speculative(&mut self, work: ResponseWork) {
         let (response, span) = (work.response.clone(), span::response(&work.response));
-        self.timeline.guess_responding(work.turn, &response, self.now());
+        self.timeline.speculation_responding(work.turn, &response, self.now());
         let (voice, mut responding) = self.prepare(work);
         let gate = CancellationToken::new();
-        responding.let_out = Some(gate.clone());
+        responding.release = Some(gate.clone());
         let guard = self.spawn(responding.run().instrument(span));
-        self.guess = Some(Begun { response, gate, work: (guard, voice) });
+        self.guess = Some(SpeculativeTask { response, gate, work: (guard, voice) });
     }
 
-    pub(super) fn confirm_guess(&mut self, id: &ResponseId) {
+    pub(super) fn release_speculative(&mut self, id: &ResponseId) {
         let Some(begun) = self.guess.take_if(|begun| begun.response == *id) else {
             return tracing::error!(response = %id, "a guess was confirmed that was never begun");
         };
         self.kind_is_fixed = true;
         begun.gate.cancel();
         self.speaking.insert(begun.response, begun.work);
-        self.guess_ended(id, GuessOutcome::Confirmed, Duration::ZERO);
+        self.speculation_ended(id, SpeculationOutcome::Confirmed, Duration::ZERO);
     }
 
-    pub(super) fn drop_guess(&mut self, id: &ResponseId, outcome: GuessOutcome, wasted: Duration) {
+    pub(super) fn drop_speculative(&mut self, id: &ResponseId, outcome: SpeculationOutcome, wasted: Duration) {
         self.guess.take_if(|begun| begun.response == *id);
-        self.guess_ended(id, outcome, wasted);
+        self.speculation_ended(id, outcome, wasted);
     }
 
-    fn guess_ended(&mut self, id: &ResponseId, outcome: GuessOutcome, wasted: Duration) {
-        self.setup.metrics.guess(outcome.as_str(), wasted);
-        self.timeline.guess_ended(id, outcome.into(), wasted, self.now());
+    fn speculation_ended(&mut self, id: &ResponseId, outcome: SpeculationOutcome, wasted: Duration) {
+        self.setup.metrics.speculation(outcome.as_str(), wasted);
+        self.timeline.speculation_ended(id, outcome.into(), wasted, self.now());
     }
 }
