@@ -5,16 +5,17 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts docs bench bench-peers fuzz onnxruntime onnxruntime-gpu true-size silero clean
+.PHONY: help run build deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts docs bench bench-peers fuzz deny onnxruntime onnxruntime-gpu true-size silero clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
-	@echo 'make build   the web page and the binary: target/release/antiphon'
+	@echo 'make build   the web page and the programs: target/release/antiphon, target/release/antiphon-bench'
 	@echo 'make test    install what tests need, run all of them'
 	@echo 'make docs    the manual as a book: target/book/index.html'
 	@echo 'make bench   measure, and print the numbers'
 	@echo 'make bench-peers   the same work by this hub and by a pipecat bot, side by side (needs the rig: RIG=folder)'
 	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
+	@echo 'make deny    licences, sources, duplicates and advisories of all dependencies, by cargo-deny (fetches its database)'
 	@echo 'make onnxruntime   what neural voices and detectors run on, for the processor; onnxruntime-gpu: for NVIDIA GPUs'
 	@echo 'make silero   the model that tells speech from noise (Silero VAD, 2 MB), which make run fetches too'
 	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures'
@@ -27,7 +28,7 @@ run: build
 	exec target/release/antiphon serve $(ARGS)
 
 build: deps web
-	cargo build --release --locked
+	cargo build --release --locked --package antiphon --package antiphon-bench
 
 deps:
 	@.ci/deps build
@@ -55,7 +56,7 @@ models/true-size/.made: models/scripts/true_size.py
 	touch $@
 
 bench: build onnxruntime silero true-size
-	target/release/antiphon bench $(ARGS)
+	target/release/antiphon-bench $(ARGS)
 
 # A peer on the same mock engines. Its bot, client and question are no part of this repository.
 RIG ?= ../shared/rig
@@ -64,7 +65,7 @@ PEERS := .venv-peers/.installed
 bench-peers: build
 	@[ -f $(RIG)/pipecat_bot.py ] || { echo 'make: the rig is not there: $(RIG); name its folder with RIG='; exit 1; }
 	@$(MAKE) --no-print-directory $(PEERS)
-	target/release/antiphon bench peers --rig $(RIG) --python .venv-peers/bin/python $(ARGS)
+	target/release/antiphon-bench peers --rig $(RIG) --python .venv-peers/bin/python $(ARGS)
 
 $(PEERS):
 	python3 -m venv .venv-peers
@@ -103,6 +104,7 @@ lint: test-deps web
 	.ci/check-links
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
+	.ci/licences
 
 # The whole workspace here too: with the same features nothing is compiled twice.
 test-rust: lint
@@ -142,6 +144,10 @@ MDBOOK := 0.5.4
 docs:
 	@mdbook --version >/dev/null 2>&1 || cargo install --locked mdbook@$(MDBOOK)
 	mdbook build docs
+
+deny: deps
+	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
+	cargo deny --workspace check
 
 # Fuzzing, on the stable compiler: RUSTC_BOOTSTRAP unlocks the sanitizer. What it learns is kept in fuzz/corpus, what it
 # finds in fuzz/artifacts; a finding becomes a named test. A session's metrics are freed late by their library, which

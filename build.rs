@@ -1,5 +1,5 @@
 //! Decides which web pages are embedded: `web/dist`, or a page that says how to build them, so that `cargo build` alone
-//! works. Tells the linker whose function computes whisper.cpp's graphs.
+//! works. Passes on how Whisper is linked.
 
 use std::env;
 use std::fs;
@@ -31,9 +31,9 @@ fn main() {
     let is_built = ["index.html", "dashboard.html"].iter().all(|page| dist.join(page).is_file());
     let folder = if is_built { dist } else { placeholder(&out) };
     println!("cargo::rustc-env=ANTIPHON_WEB_DIR={}", folder.display());
-    // `stt/whisper/ffi.rs` has a function that can be cancelled in the place of this one of ggml's.
-    if env::var("CARGO_CFG_TARGET_OS").is_ok_and(|os| os == "linux") {
-        println!("cargo::rustc-link-arg=-Wl,--wrap=ggml_backend_sched_graph_compute");
+    // How Whisper is linked: see `crates/engines/build.rs`.
+    if let Ok(argument) = env::var("DEP_ANTIPHON_ENGINES_LINK_ARG") {
+        println!("cargo::rustc-link-arg={argument}");
     }
 }
 

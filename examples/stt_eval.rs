@@ -6,8 +6,10 @@
 //! `cargo run --example stt_eval -- [-v] FOLDER...`; `-v` prints what was heard otherwise than said.
 #![allow(clippy::print_stdout, clippy::disallowed_methods)]
 
-use antiphon::llm::{Message, assistant::Assistant};
-use antiphon::stt::{Stt, SttConfig, SttOptions, sphinx};
+use antiphon_assistant::Assistant;
+use antiphon_engine_api::stt::{Stt, SttOptions};
+use antiphon_engines::stt::{SttConfig, sphinx};
+use antiphon_types::chat::Message;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -48,7 +50,8 @@ struct Tally {
 async fn main() -> anyhow::Result<()> {
     let verbose = std::env::args().any(|argument| argument == "-v");
     let began = Instant::now();
-    let engine = sphinx::open(&SttConfig { decoders: 1, ..SttConfig::default() })?;
+    let engine =
+        sphinx::open(&SttConfig { decoders: 1, ..SttConfig::default() }, Some(antiphon_assistant::vocabulary()))?;
     println!("loaded in {:?}, {} MiB resident", began.elapsed(), resident_mib());
     for folder in std::env::args().skip(1).filter(|argument| argument != "-v") {
         measure(&engine, Path::new(&folder), verbose).await?;
@@ -90,13 +93,14 @@ async fn measure(engine: &dyn Stt, folder: &Path, verbose: bool) -> anyhow::Resu
 }
 
 async fn clip(engine: &dyn Stt, line: &Line, pcm: &[i16], tally: &mut Tally, verbose: bool) -> anyhow::Result<()> {
-    let mut utterance = engine.open(SttOptions::default()).await?;
+    let mut utterance =
+        engine.open(SttOptions { vocabulary: Some(antiphon_assistant::vocabulary()), ..SttOptions::default() }).await?;
     let pcm = [vec![0; PRE_ROLL].as_slice(), pcm, &[0; SILENCE]].concat();
     let end = pcm.len() - GUESS;
     for piece in pcm[..end].chunks(PIECE) {
         utterance.push(piece.to_vec()).await?;
     }
-    let guess = utterance.guess().await?;
+    let guess = utterance.provisional().await?;
     for piece in pcm[end..].chunks(PIECE) {
         utterance.push(piece.to_vec()).await?;
     }

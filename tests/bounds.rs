@@ -2,10 +2,10 @@
 
 use crate::hub::{Hub, Socket, engines, hub};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
-use antiphon::wire::{Dialect, parse};
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_protocol::{Dialect, parse};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! The binary as people and scripts meet it: exit codes, what goes to stdout and what to stderr.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
 /// Runs the binary with nothing of this process' environment but PATH, and `env`.
@@ -41,9 +41,6 @@ fn wrong_usage_and_wrong_settings_end_with_2() {
     check(&["say", " ", "-o", "x.wav"], &[], 2, "there is nothing to say");
     check(&["serve"], &[("ANTIPHON_LLM__ENGNIE", "openai")], 2, "did you mean ANTIPHON_LLM__ENGINE?");
     check(&["serve", "--listen", "8080"], &[], 2, "option --listen");
-    check(&["bench", "voice", "--loss", "0.1"], &[], 2, "--loss needs --audio pcm16 or opus");
-    check(&["bench", "voice", "--barge-in", "2"], &[], 2, "write a share from 0.0 to 1.0");
-    check(&["bench", "--quick", "voice"], &[], 2, "cannot be used with");
     check(&["config", "check", "nowhere.toml"], &[], 2, "nowhere.toml: cannot be read");
     check(&["config", "check"], &[("ANTIPHON_LOG", "a=b=c")], 2, "is no log filter");
 }
@@ -52,29 +49,6 @@ fn wrong_usage_and_wrong_settings_end_with_2() {
 fn what_is_no_recording_ends_with_2() {
     check(&["replay", "nowhere.jsonl"], &[], 2, "nowhere.jsonl cannot be read: No such file");
     check(&["replay", "Cargo.toml"], &[], 2, "Cargo.toml is no recording of a session");
-}
-
-#[test]
-fn a_server_does_not_end_with_an_empty_standard_input() {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_antiphon"))
-        .arg("bench-mock")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("the binary starts");
-    let mut address = String::new();
-    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut address).expect("it prints its address");
-    // Long after it has found its input empty.
-    std::thread::sleep(std::time::Duration::from_millis(300));
-    let mut answer = String::new();
-    let asked = TcpStream::connect(address.trim()).and_then(|mut stream| {
-        stream.write_all(b"GET /v1/models HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n")?;
-        stream.read_to_string(&mut answer)
-    });
-    child.kill().expect("it runs");
-    child.wait().expect("it ends");
-    asked.expect("it answers");
-    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
 
 #[test]
@@ -87,9 +61,14 @@ fn an_open_server_ends_with_2_before_it_listens() {
 }
 
 #[test]
+fn the_benchmarks_are_named_where_they_went() {
+    let expect = "`make build` builds: target/release/antiphon-bench voice --sessions 3";
+    check(&["bench", "voice", "--sessions", "3"], &[], 2, expect);
+}
+
+#[test]
 fn what_fails_ends_with_1() {
     check(&["transcribe", "nowhere.wav"], &[], 1, "nowhere.wav: cannot be read");
-    check(&["bench", "voice", "--clips", "nowhere"], &[], 1, "nowhere: No such file");
     check(&["transcribe", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")], &[], 1, "not a readable WAV file");
 }
 
@@ -137,18 +116,6 @@ fn completions_and_man_pages_go_to_stdout() {
         assert!(String::from_utf8_lossy(&output.stdout).contains(expect), "{args:?}: {expect}");
     }
     check(&["completions", "tcsh"], &[], 2, "invalid value 'tcsh'");
-}
-
-#[test]
-fn a_bench_whose_page_cannot_be_written_tells_its_figures() {
-    let few =
-        ["bench", "tts", "-n", "1", "--warm-up", "0", "--text-length", "5", "--json", "--html", "nowhere/page.html"];
-    let output = antiphon(&few, &[], b"");
-    assert_eq!(output.status.code(), Some(1));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
-    assert_eq!(report["run"]["shots"].as_array().map(Vec::len), Some(1));
-    let output = antiphon(&["bench", "tts", "--voice", "nobody"], &[], b"");
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
 }
 
 #[test]

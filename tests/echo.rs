@@ -4,9 +4,10 @@
 
 #![allow(clippy::unwrap_used)] // Clippy allows it in test functions, not in what they share.
 
-use antiphon::audio::{EchoGuard, codec, convert, wav};
-use antiphon::units::{SampleRate, Samples};
-use antiphon::vad::{Earshot, Vad};
+use antiphon_audio::{EchoGuard, codec, convert, wav};
+use antiphon_engine_api::vad::Vad;
+use antiphon_engines::vad::Earshot;
+use antiphon_types::{SampleRate, Samples};
 use std::path::Path;
 use std::time::Duration;
 
@@ -54,8 +55,8 @@ fn echo_of(reply: &[i16], delay_ms: usize, level_db: f32) -> Vec<i16> {
 
 fn through_ulaw(pcm: &[i16]) -> Vec<i16> {
     let (mut bytes, mut back) = (Vec::new(), Vec::new());
-    codec::encode(codec::Format::Ulaw, &convert(pcm, SampleRate::HZ_16000, SampleRate::HZ_8000), &mut bytes);
-    codec::decode(codec::Format::Ulaw, &bytes, &mut back).unwrap();
+    codec::encode(antiphon_types::Format::Ulaw, &convert(pcm, SampleRate::HZ_16000, SampleRate::HZ_8000), &mut bytes);
+    codec::decode(antiphon_types::Format::Ulaw, &bytes, &mut back).unwrap();
     convert(&back, SampleRate::HZ_8000, SampleRate::HZ_16000)
 }
 

@@ -2,13 +2,13 @@
 //! flood a canary is answered.
 
 use crate::hub::{Hub, Socket, engines};
-use antiphon::client::{self, ConnectOptions, Trust};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
 use antiphon::server::{Keys, Parts, Tls};
-use antiphon::stt::fake::FakeStt;
-use antiphon::telemetry::Metrics;
-use antiphon::tts::fake::FakeTts;
+use antiphon_client::{ConnectOptions, Trust};
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_telemetry::Metrics;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
@@ -146,7 +146,7 @@ async fn half_handshakes_keep_nobody_waiting() {
     let (tls, _) = Tls::self_signed(&[]).expect("a certificate");
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
-    let hub = Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls), stock: None }).await;
+    let hub = Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls), manager: None }).await;
     let mut silent = Vec::new();
     for _ in 0..600 {
         let mut stream = TcpStream::connect(hub.address).await.expect("it listens");
@@ -157,7 +157,7 @@ async fn half_handshakes_keep_nobody_waiting() {
     for _ in 0..3 {
         let url = format!("https://localhost:{}", hub.address.port());
         let options = ConnectOptions { trust: Trust::Anyone, ..ConnectOptions::new(url) };
-        let connected = timeout(AT_ONCE, client::connect(&options)).await.expect("a session is opened");
+        let connected = timeout(AT_ONCE, antiphon_client::connect(&options)).await.expect("a session is opened");
         drop(connected.expect("served"));
     }
 }

@@ -4,13 +4,15 @@
 
 #![allow(clippy::unwrap_used)] // Clippy allows it in test functions, not in what they share.
 
-use antiphon::audio::{Pitch, Tone, wav};
 use antiphon::config::Config;
-use antiphon::stt::{Stt, SttConfig, SttOptions, SttUtterance};
-use antiphon::tts::{SpeechRequest, Tts};
-use antiphon::turn::{Eagerness, Edge, Ending, Heard, Thresholds, TurnTaker};
-use antiphon::units::{SampleRate, Samples};
-use antiphon::vad::{Earshot, Vad};
+use antiphon_audio::{Pitch, Tone, wav};
+use antiphon_dialog::turn::{Eagerness, Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
+use antiphon_engine_api::stt::{Stt, SttOptions, SttUtterance};
+use antiphon_engine_api::tts::{SpeechRequest, Tts};
+use antiphon_engine_api::vad::Vad;
+use antiphon_engines::stt::SttConfig;
+use antiphon_engines::vad::Earshot;
+use antiphon_types::{SampleRate, Samples};
 use futures_util::StreamExt;
 use std::collections::VecDeque;
 use std::path::Path;
@@ -39,7 +41,7 @@ impl Ears {
     fn new() -> Self {
         let stt = SttConfig { decoders: 1, ..SttConfig::default() };
         let config = Config { stt, ..Config::default() };
-        Self { stt: Some(antiphon::engines::stt(&config).expect("PocketSphinx is installed")) }
+        Self { stt: Some(antiphon::assembly::stt(&config).expect("PocketSphinx is installed")) }
     }
 
     /// Listens to all of it and then to silence; gives every end.
@@ -71,12 +73,18 @@ impl Ears {
             let peak = window.iter().map(|sample| sample.unsigned_abs()).max().unwrap();
             let probability = vad.probability(window).unwrap();
             let Tone { level_db, pitch_hz } = tone;
-            let edge = taker.window(Heard { probability, peak, level_db, pitch_hz, start, end });
+            let edge = taker.window(WindowFeatures { probability, peak, level_db, pitch_hz, start, end });
             let is_pause = matches!(edge, Some(Edge::Paused { .. }));
             match edge {
                 Some(Edge::Started { at }) => {
                     if let Some(stt) = &self.stt {
-                        let mut opened = stt.open(SttOptions::default()).await.unwrap();
+                        let mut opened = stt
+                            .open(SttOptions {
+                                vocabulary: Some(antiphon_assistant::vocabulary()),
+                                ..SttOptions::default()
+                            })
+                            .await
+                            .unwrap();
                         let from = (at.0 as usize).saturating_sub(PADDING);
                         opened.push(audio[from..end.0 as usize].to_vec()).await.unwrap();
                         utterance = Some(opened);
@@ -100,14 +108,14 @@ impl Ears {
 }
 
 fn voice() -> Arc<dyn Tts> {
-    antiphon::engines::tts(&Config::default()).expect("flite is installed")
+    antiphon::assembly::tts(&Config::default()).expect("flite is installed")
 }
 
 /// flite's speech at 16 kHz, without the silence at its edges.
 async fn say(tts: &Arc<dyn Tts>, voice: &str, text: &str) -> Vec<i16> {
     let request = SpeechRequest { text: text.into(), voice: voice.into(), speed: 1.0, unplayed: None };
     let pieces: Vec<_> = tts.speak(request).map(|pcm| pcm.unwrap()).collect().await;
-    pieces.into_iter().flat_map(|pcm| antiphon::audio::convert(&pcm.samples, pcm.rate, SampleRate::HZ_16000)).collect()
+    pieces.into_iter().flat_map(|pcm| antiphon_audio::convert(&pcm.samples, pcm.rate, SampleRate::HZ_16000)).collect()
 }
 
 /// A pause of `gap_ms` in the middle.

@@ -3,9 +3,9 @@
 
 use crate::hub::{Hub, Socket, engines, loud, n_audio_samples};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 

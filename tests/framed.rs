@@ -1,15 +1,15 @@
 //! The binary audio mode: paced frames, holding, clearing, reports of what was played.
 
 use crate::hub::{Hub, Socket, engines, hub, loud, quiet};
-use antiphon::audio::codec::OpusOut;
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::session::Engines;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
-use antiphon::units::{SampleRate, Samples};
-use antiphon::vad::Earshot;
-use antiphon::wire::frame::{Frame, FrameKind};
+use antiphon_audio::codec::OpusOut;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engines::vad::Earshot;
+use antiphon_protocol::frame::{Frame, FrameKind};
+use antiphon_types::{SampleRate, Samples};
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
@@ -164,12 +164,12 @@ async fn a_foreign_format_is_refused_in_frames() {
 
 /// Real voices and ears: flite speaks, earshot listens.
 async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
-    use antiphon::tts::SpeechRequest;
-    let flite = antiphon::engines::tts(&antiphon::config::Config::default()).expect("flite is installed");
+    use antiphon_engine_api::tts::SpeechRequest;
+    let flite = antiphon::assembly::tts(&antiphon::config::Config::default()).expect("flite is installed");
     let request =
         SpeechRequest { text: "Stop that, please stop now.".into(), voice: "rms".into(), speed: 1.0, unplayed: None };
     let pieces: Vec<_> = flite.speak(request).map(|pcm| pcm.expect("spoken").samples).collect().await;
-    let interruption = antiphon::audio::convert(&pieces.concat(), SampleRate::HZ_16000, SampleRate::HZ_24000);
+    let interruption = antiphon_audio::convert(&pieces.concat(), SampleRate::HZ_16000, SampleRate::HZ_24000);
     let story = "Once upon a time there was a little fox who lived at the edge of a large and quiet forest, \
                  and every morning it walked down to the river to see what the water had brought.";
     let engines = Engines {

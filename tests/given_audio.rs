@@ -2,10 +2,10 @@
 
 use crate::hub::{Hub, Socket, base64, engines, loud, types};
 use antiphon::config::Config;
-use antiphon::llm::Message;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_types::chat::Message;
 use serde_json::{Value, json};
 use std::time::Duration;
 

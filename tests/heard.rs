@@ -4,9 +4,9 @@ use crate::framed::speak;
 use crate::hub::{Hub, Socket, engines, loud, quiet};
 use crate::turns::{check_parts, get, ms, turn};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -37,10 +37,10 @@ impl Clock {
 /// The item of the reply that came last.
 fn reply_item(socket: &Socket) -> String {
     let last = socket.frames.last().expect("a frame");
-    let frame = antiphon::wire::frame::Frame::parse(last).expect("a frame");
+    let frame = antiphon_protocol::frame::Frame::parse(last).expect("a frame");
     match frame.kind {
-        antiphon::wire::frame::FrameKind::Reply { item_id } => item_id.to_string(),
-        antiphon::wire::frame::FrameKind::Microphone => panic!("the hub has no microphone"),
+        antiphon_protocol::frame::FrameKind::Reply { item_id } => item_id.to_string(),
+        antiphon_protocol::frame::FrameKind::Microphone => panic!("the hub has no microphone"),
     }
 }
 

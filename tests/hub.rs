@@ -1,13 +1,13 @@
 //! A real hub with fake engines on a real socket, and a plain WebSocket client, for the scenarios.
 
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
 use antiphon::server::{self, Keys, Parts};
-use antiphon::session::Engines;
-use antiphon::stt::fake::FakeStt;
-use antiphon::telemetry::Metrics;
-use antiphon::tts::fake::FakeTts;
-use antiphon::vad::fake::FakeVad;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::fakes::vad::FakeVad;
+use antiphon_telemetry::Metrics;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::{SinkExt, StreamExt};
@@ -56,7 +56,7 @@ impl Hub {
     /// A hub that wants a key.
     pub async fn with_keys(engines: Engines, config: Config, keys: Keys) -> Self {
         let metrics = Metrics::new();
-        Self::serve(Parts { config, engines, metrics, keys, tls: None, stock: None }).await
+        Self::serve(Parts { config, engines, metrics, keys, tls: None, manager: None }).await
     }
 
     /// A hub of these parts.

@@ -1,68 +1,84 @@
-//! The floors hold: imports point down only, files stay short, each says what it is.
+//! The borders that Cargo cannot hold: which crate may depend on which at all, the order of the root's modules, what the
+//! reducer must not know, and that each file says what it is.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// The modules of `src` by floor, lowest first.
-const FLOORS: &[&[&str]] = &[
-    &["telemetry", "units"],
-    &["audio", "lane", "onnx", "remote", "text", "wire"],
-    &["llm", "mcp", "stt", "tts", "turn", "vad"],
-    &["dialog"],
-    &["session"],
-    &["client", "config", "engines", "registry"],
-    &["bench", "replay", "server"],
-    &["cli"],
+/// Each library with the libraries it may depend on (tests aside), from the bottom up. `src/ARCHITECTURE.md` draws it.
+const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
+    ("types", &[]),
+    ("telemetry", &[]),
+    ("registry", &[]),
+    ("audio", &["types"]),
+    ("text", &["types"]),
+    ("protocol", &["types"]),
+    ("engine-api", &["types"]),
+    ("inference", &["types"]),
+    ("dialog", &["types", "text"]),
+    ("client", &["protocol", "audio", "types"]),
+    ("assistant", &["types", "engine-api", "text"]),
+    ("engines", &["types", "engine-api", "inference", "audio", "text"]),
+    ("session", &["types", "dialog", "protocol", "engine-api", "audio", "text", "telemetry"]),
 ];
 
-/// Sideways imports that are meant: who, whom, why.
-const MEANT: &[(&str, &str, &str)] = &[
-    ("engines", "config", "engines are made from the configuration, which knows no engine"),
-    ("config", "registry", "a section is the struct of the module it configures"),
-    ("engines", "registry", "an engine is made of a model that the registry finds on the disk"),
-];
+/// The root package's modules, lowest first: one may use those before it.
+const ROOT: &[&str] = &["config", "assembly", "replay", "server", "cli"];
 
-/// Downward imports that are still forbidden: who, whom, why.
-const FORBIDDEN: &[(&str, &str, &str)] = &[
-    ("dialog", "wire", "the reducer knows no protocol; session/project.rs maps its actions"),
-    ("dialog", "lane", "the reducer runs nothing"),
-];
-
-/// Words the reducer's code must not hold: it has no runtime, no clock, no IO, and samples never enter it (of `audio` it
-/// knows the format's name and the playhead).
+/// Words the reducer's code must not hold: it has no runtime, no clock, no IO, and samples never enter it.
 const NOT_IN_DIALOG: &[&str] =
     &["tokio", "async ", "Instant", "SystemTime", "std::fs", "std::net", "std::thread", "Pcm {", "[i16]", "Vec<i16>"];
 
-/// Lines a file may have before it is split.
-const MAX_LINES: usize = 400;
-
 #[test]
-fn imports_point_down() {
-    let mut found = Vec::new();
-    for (path, text) in sources() {
-        let Some(module) = module_of(&path) else { continue };
-        for import in imports(&path, &text) {
-            if let Some(why) = objection(&module, &import) {
-                found.push(format!("{}: {module} imports {import}: {why}", path.display()));
-            }
-        }
+fn crates_depend_on_what_they_may() {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(root().join("crates")).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        let manifest = std::fs::read_to_string(path.join("Cargo.toml")).expect("a manifest");
+        found.insert(name, dependencies(&manifest));
     }
-    assert!(found.is_empty(), "\n{}", found.join("\n"));
+    // The benchmarks stand on top of everything, the root package included.
+    assert!(found.remove("bench").is_some_and(|bench| bench.contains("antiphon")));
+    let known: BTreeSet<&str> = MAY_DEPEND_ON.iter().map(|(name, _)| *name).collect();
+    assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), known);
+    for (name, allowed) in MAY_DEPEND_ON {
+        let forbidden: Vec<_> = found[*name].iter().filter(|used| !allowed.contains(&used.as_str())).collect();
+        assert!(forbidden.is_empty(), "crates/{name} depends on {forbidden:?}; it may on {allowed:?}");
+    }
 }
 
 #[test]
-fn every_module_has_a_floor() {
-    let floors: BTreeSet<&str> = FLOORS.iter().flat_map(|floor| floor.iter().copied()).collect();
-    let modules: BTreeSet<String> = sources().iter().filter_map(|(path, _)| module_of(path)).collect();
-    assert!(modules.len() > 10, "{modules:?}");
-    let without: Vec<_> = modules.iter().filter(|module| !floors.contains(module.as_str())).collect();
-    assert!(without.is_empty(), "no floor in tests/layering.rs for {without:?}");
+fn a_planted_dependency_is_found() {
+    let manifest = "[dependencies]\nantiphon-types.workspace = true\nantiphon-session = { path = \"..\" }\nserde = \"1\"\n\n\
+                    [dev-dependencies]\nantiphon-engines.workspace = true\n";
+    assert_eq!(dependencies(manifest), BTreeSet::from(["types".into(), "session".into()]));
+}
+
+#[test]
+fn the_roots_modules_use_only_those_below() {
+    for (at, module) in ROOT.iter().enumerate() {
+        for (path, text) in sources("src").iter().filter(|(path, _)| path.starts_with(format!("src/{module}"))) {
+            for above in &ROOT[at + 1..] {
+                let used = code_of(text).contains(&format!("crate::{above}"));
+                assert!(!used, "{}: {module} uses {above}, which is above it", path.display());
+            }
+        }
+    }
+    let modules: BTreeSet<String> = std::fs::read_dir(root().join("src"))
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_dir())
+        .map(|path| path.file_name().expect("a name").to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(modules, ROOT.iter().map(|module| (*module).to_owned()).collect());
 }
 
 #[test]
 fn the_reducer_has_no_runtime_clock_or_io() {
-    for (path, text) in sources().iter().filter(|(path, _)| module_of(path).as_deref() == Some("dialog")) {
-        let code = code_of(text);
+    let sources = sources("crates/dialog/src");
+    assert!(sources.len() > 10);
+    for (path, text) in sources {
+        let code = code_of(&text);
         for word in NOT_IN_DIALOG {
             assert!(!code.contains(word), "{}: {word}", path.display());
         }
@@ -70,127 +86,18 @@ fn the_reducer_has_no_runtime_clock_or_io() {
 }
 
 #[test]
-fn files_are_short_and_say_what_they_are() {
-    let mut found = Vec::new();
-    for (path, text) in sources() {
-        let n_lines = text.lines().count();
-        if n_lines > MAX_LINES {
-            found.push(format!("{}: {n_lines} lines; split it at {MAX_LINES}", path.display()));
-        }
-        if !text.starts_with("//! ") {
-            found.push(format!("{}: begins with no //! head", path.display()));
-        }
-    }
-    assert!(found.is_empty(), "\n{}", found.join("\n"));
+fn each_file_says_what_it_is() {
+    let sources = ["src", "crates", "tests", "fuzz/targets", "examples"].into_iter().flat_map(sources);
+    let without: Vec<_> = sources.filter(|(_, text)| !text.starts_with("//! ")).map(|(path, _)| path).collect();
+    assert!(without.is_empty(), "begin with no //! head: {without:?}");
 }
 
-#[test]
-fn a_planted_import_is_found() {
-    let check = |file: &str, text: &str, expect: &[&str]| {
-        let path = Path::new(file);
-        let module = module_of(path).expect("a module");
-        let bad: Vec<_> =
-            imports(path, text).into_iter().filter(|import| objection(&module, import).is_some()).collect();
-        assert_eq!(bad, expect, "{file}: {text}");
-    };
-    check("stt/openai.rs", "use crate::units::Pcm;\nuse crate::lane::Pool;", &[]);
-    check("stt/openai.rs", "use crate::session::Engines;", &["session"]);
-    check("stt/openai.rs", "use crate::llm;", &["llm"]);
-    check("stt/mod.rs", "use crate::{units::{Pcm, Samples}, tts::Voice, vad};", &["tts", "vad"]);
-    check("stt/sphinx/pool.rs", "fn f() { let x = super::super::super::llm::X; }", &["llm"]);
-    check("stt/sphinx/pool.rs", "use super::super::SttError; use super::super::super::units::Pcm;", &[]);
-    check("stt/mod.rs", "use super::tts::Voice;", &["tts"]);
-    check("stt/mod.rs", "mod tests { use super::SttError; use super::super::llm::Llm; }", &["llm"]);
-    check("session/mod.rs", "use crate::stt::Stt; mod tests { use super::config::SessionConfig; }", &[]);
-    check("dialog/state.rs", "use crate::wire::Event;", &["wire"]);
-    check("dialog/state.rs", "// as crate::wire does\nlet text = \"crate::server\";", &[]);
-    check("engines/mod.rs", "use crate::config::Config;", &[]);
-    check("config/mod.rs", "use crate::engines::build;", &["engines"]);
-    check("units/mod.rs", "use crate::{\n    audio,\n};", &["audio"]);
-    check("wire/mod.rs", "macro_rules! m { () => { $crate::session::X } }", &["session"]);
-    check("wire/mod.rs", "use crate::*;", &["*"]);
-}
-
-/// Why `module` may not import `import`; `None` when it may.
-fn objection(module: &str, import: &str) -> Option<String> {
-    if import == module || MEANT.iter().any(|(who, whom, _)| (*who, *whom) == (module, import)) {
-        return None;
-    }
-    if let Some((_, _, why)) = FORBIDDEN.iter().find(|(who, whom, _)| (*who, *whom) == (module, import)) {
-        return Some((*why).into());
-    }
-    let floor = |name: &str| FLOORS.iter().position(|floor| floor.contains(&name));
-    match (floor(module), floor(import)) {
-        (Some(from), Some(to)) if to < from => None,
-        (Some(from), Some(to)) if to == from => Some(format!("both stand on floor {from}")),
-        (Some(from), Some(to)) => Some(format!("floor {from} must not know floor {to}")),
-        _ => Some("it has no floor".into()),
-    }
-}
-
-/// The top-level modules a file names: after `crate::`, in groups, or by climbing out with `super::`.
-fn imports(path: &Path, text: &str) -> BTreeSet<String> {
-    let code = code_of(text);
-    let mut found = BTreeSet::new();
-    for rest in after(&code, "crate::") {
-        names(rest, &mut found);
-    }
-    // A file `stt/sphinx/pool.rs` is module stt::sphinx::pool, at depth 3: three `super::` reach the crate's root, and
-    // from the tests at its end four.
-    let tests = code.find("mod tests {").unwrap_or(code.len());
-    for rest in after(&code, "super::") {
-        let at = code.len() - rest.len() - "super::".len();
-        if code[..at].ends_with("super::") {
-            continue;
-        }
-        let depth = depth_of(path) + usize::from(at > tests);
-        let (mut hops, mut rest) = (1, rest);
-        while let Some(further) = rest.strip_prefix("super::") {
-            (hops, rest) = (hops + 1, further);
-        }
-        let mut named = BTreeSet::new();
-        names(rest, &mut named);
-        let known = |name: &String| FLOORS.iter().any(|floor| floor.contains(&name.as_str()));
-        if hops >= depth {
-            found.extend(named.into_iter().filter(known));
-        }
-    }
-    found
-}
-
-/// What follows each `marker` that stands at the beginning of a path.
-fn after<'a>(code: &'a str, marker: &'a str) -> impl Iterator<Item = &'a str> {
-    code.match_indices(marker).filter_map(move |(at, _)| {
-        let before = code[..at].chars().next_back();
-        (!before.is_some_and(|c| c.is_alphanumeric() || c == '_')).then(|| &code[at + marker.len()..])
-    })
-}
-
-/// The first name of a path, or of each path in a `{group}`.
-fn names(rest: &str, found: &mut BTreeSet<String>) {
-    let name = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
-    let Some(group) = rest.strip_prefix('{') else {
-        let first = name(rest);
-        // A macro or an item of the root is no module; `*` would be all of them.
-        if rest.starts_with('*') || !first.is_empty() {
-            found.insert(if first.is_empty() { "*".into() } else { first });
-        }
-        return;
-    };
-    let (mut nested, mut start) = (0, true);
-    for (at, c) in group.char_indices() {
-        match c {
-            '{' => nested += 1,
-            '}' if nested == 0 => break,
-            '}' => nested -= 1,
-            ',' if nested == 0 => start = true,
-            c if start && !c.is_whitespace() => {
-                found.insert(name(&group[at..]));
-                start = false;
-            }
-            _ => {}
-        }
-    }
+/// The libraries of the workspace among a manifest's `[dependencies]`, without their prefix; `antiphon` is the root.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let manifest: toml::Table = manifest.parse().expect("a manifest");
+    let names = manifest.get("dependencies").and_then(toml::Value::as_table).into_iter().flat_map(|table| table.keys());
+    let ours = names.filter(|name| name.starts_with("antiphon"));
+    ours.map(|name| name.strip_prefix("antiphon-").unwrap_or(name).to_owned()).collect()
 }
 
 /// The text without comments and without what stands in string literals.
@@ -216,25 +123,13 @@ fn code_of(text: &str) -> String {
     code
 }
 
-fn depth_of(path: &Path) -> usize {
-    let parts = path.components().count();
-    if path.file_name().is_some_and(|name| name == "mod.rs") { parts - 1 } else { parts }
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The top-level module a file belongs to; `None` for lib.rs and main.rs.
-fn module_of(path: &Path) -> Option<String> {
-    let mut parts = path.components();
-    let first = parts.next()?.as_os_str().to_str()?;
-    match parts.next() {
-        Some(_) => Some(first.into()),
-        None => first.strip_suffix(".rs").filter(|name| !["lib", "main"].contains(name)).map(Into::into),
-    }
-}
-
-/// All Rust files below `src`: their path from there, their text.
-fn sources() -> Vec<(PathBuf, String)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let (mut folders, mut files) = (vec![root.clone()], Vec::new());
+/// All Rust files below a folder of the repository: their path, their text.
+fn sources(folder: &str) -> Vec<(PathBuf, String)> {
+    let (mut folders, mut files) = (vec![root().join(folder)], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("a folder") {
             let path = entry.expect("an entry").path();
@@ -242,7 +137,7 @@ fn sources() -> Vec<(PathBuf, String)> {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 let text = std::fs::read_to_string(&path).expect("a text");
-                files.push((path.strip_prefix(&root).expect("below src").into(), text));
+                files.push((path.strip_prefix(root()).expect("below the root").into(), text));
             }
         }
     }

@@ -3,10 +3,10 @@
 use crate::hub::{Hub, engines};
 use crate::pressure::{say, setup, until};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::session::{AudioMode, Message, Opening};
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_session::{AudioMode, Message, Opening};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

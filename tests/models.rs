@@ -3,16 +3,20 @@
 
 use crate::hub::{Hub, Socket, loud, quiet};
 use crate::speech_api::{TWO, transcribe, wav};
+use antiphon::assembly::{EngineFactory, EngineManager, StageFailure};
 use antiphon::config::Config;
-use antiphon::engines::{Makes, StageFailure, Stock};
-use antiphon::llm::{Llm, fake::FakeLlm};
-use antiphon::registry::{ModelsConfig, Stage};
 use antiphon::server::{Keys, Parts};
-use antiphon::stt::{Stt, fake::FakeStt};
-use antiphon::telemetry::Metrics;
-use antiphon::tts::{Tts, fake::FakeTts};
-use antiphon::turn::TurnModel;
-use antiphon::vad::{Vad, fake::FakeVad};
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::fakes::vad::FakeVad;
+use antiphon_engine_api::llm::Llm;
+use antiphon_engine_api::stt::Stt;
+use antiphon_engine_api::tts::Tts;
+use antiphon_engine_api::turn::TurnModel;
+use antiphon_engine_api::vad::Vad;
+use antiphon_registry::{ModelsConfig, Stage};
+use antiphon_telemetry::Metrics;
 use axum::Router;
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
@@ -87,7 +91,7 @@ files = [{ role = "graph", path = "icelandic.onnx", about_mb = 1 }]
 /// Hears "old" by itself and "new" with a model; a model that begins with "x" cannot be loaded.
 struct Puppets;
 
-impl Makes for Puppets {
+impl EngineFactory for Puppets {
     fn knows(&self, stage: Stage, family: &str) -> bool {
         [(Stage::Stt, "whisper"), (Stage::Tts, "piper")].contains(&(stage, family))
     }
@@ -145,10 +149,10 @@ async fn start_in(folder: &Path, mirror: String, keys: Keys, language: &str) -> 
     let mut config = Config { models, ..Config::default() };
     config.speech.jobs_dir = text("jobs");
     config.stt.language = language.into();
-    let stock = Arc::new(Stock::with(&config, Box::new(Puppets)).expect("the registry is right"));
-    let standing = stock.load().expect("puppets load");
-    let stock = Some((stock, standing.served));
-    Hub::serve(Parts { config, engines: standing.engines, metrics: Metrics::new(), keys, tls: None, stock }).await
+    let manager = Arc::new(EngineManager::with(&config, Box::new(Puppets)).expect("the registry is right"));
+    let standing = manager.load().expect("puppets load");
+    let manager = Some((manager, standing.served));
+    Hub::serve(Parts { config, engines: standing.engines, metrics: Metrics::new(), keys, tls: None, manager }).await
 }
 
 fn client() -> Client {

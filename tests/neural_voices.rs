@@ -3,10 +3,10 @@
 use crate::hub::{Hub, engines, n_audio_samples};
 use crate::speech_api::client;
 use antiphon::config::{self, Config, Sources};
-use antiphon::llm::fake::FakeLlm;
-use antiphon::session::Engines;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
@@ -97,7 +97,7 @@ async fn a_session_speaks_with_the_neural_voice() {
     let config = piper();
     let made = tokio::task::spawn_blocking({
         let config = config.clone();
-        move || antiphon::engines::tts(&config)
+        move || antiphon::assembly::tts(&config)
     });
     let tts = made.await.expect("no panic").expect("the fixture voice; ONNX Runtime comes with `make onnxruntime`");
     let fakes = engines(FakeStt::default(), FakeLlm::says(["Hello."]), FakeTts::default());
@@ -120,7 +120,7 @@ async fn a_mixture_reads_in_the_language_of_its_first_voice() {
     config.tts.model = format!("{VOICES}/kokoro/model.onnx");
     let made = tokio::task::spawn_blocking({
         let config = config.clone();
-        move || antiphon::engines::tts(&config)
+        move || antiphon::assembly::tts(&config)
     });
     let tts = made.await.expect("no panic").expect("the fixture voice; ONNX Runtime comes with `make onnxruntime`");
     let fakes = engines(FakeStt::default(), FakeLlm::says(["It is 5 % now."; 2]), FakeTts::default());

@@ -3,11 +3,12 @@
 use crate::framed::speak;
 use crate::hub::{Hub, engines, types};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::session::Engines;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
-use antiphon::vad::{Earshot, Vad};
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::vad::Vad;
+use antiphon_engines::vad::Earshot;
 use futures_util::StreamExt;
 use serde_json::json;
 use std::sync::Arc;
@@ -30,7 +31,7 @@ fn hiss(ms: usize, seed: u32) -> Vec<i16> {
 
 /// What serves with Silero in the models' folder, and what does without.
 fn detectors() -> [Arc<dyn Vad>; 2] {
-    let silero = antiphon::engines::vad(&Config::default()).expect("a detector");
+    let silero = antiphon::assembly::vad(&Config::default()).expect("a detector");
     assert_eq!(silero.name(), "silero", "`make test-deps` fetches it");
     [Arc::new(Earshot), silero]
 }

@@ -2,15 +2,15 @@
 //! a turn spoken in noise still ends and is answered.
 
 use crate::hub::{Hub, Socket};
-use antiphon::audio::convert;
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::session::Engines;
-use antiphon::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
-use antiphon::tts::SpeechRequest;
-use antiphon::tts::fake::FakeTts;
-use antiphon::units::SampleRate;
-use antiphon::vad::Earshot;
+use antiphon_audio::convert;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
+use antiphon_engine_api::tts::SpeechRequest;
+use antiphon_engines::vad::Earshot;
+use antiphon_types::SampleRate;
 use futures_util::future::{BoxFuture, ready};
 use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ impl SttUtterance for Recording {
         ready(Ok(None)).boxed()
     }
 
-    fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
         ready(Ok(heard())).boxed()
     }
 
@@ -62,7 +62,7 @@ impl SttUtterance for Recording {
 
 /// A question by flite with half a second before it and two after it, all in noise, at 24 kHz.
 async fn question_in_noise() -> Vec<i16> {
-    let voice = antiphon::engines::tts(&antiphon::config::Config::default()).expect("flite is built in");
+    let voice = antiphon::assembly::tts(&antiphon::config::Config::default()).expect("flite is built in");
     let text = "What time is it in London today?".into();
     let mut spoken = voice.speak(SpeechRequest { text, voice: "slt".into(), speed: 1.0, unplayed: None });
     let mut pcm = vec![0; 12_000];

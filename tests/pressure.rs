@@ -1,16 +1,17 @@
 //! A session under pressure, without a socket and on paused time: clients that take nothing, microphones that stall.
 
 use crate::hub::{base64, engines, loud, quiet};
-use antiphon::llm::fake::FakeLlm;
-use antiphon::session::{
-    AudioMode, Engines, Handle, Inbound, Journal, MAX_UNSENT_BYTES, Message, Opening, SessionConfig, Setup,
-    SpeculationConfig,
+use antiphon_dialog::turn::TurnConfig;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_protocol::Dialect;
+use antiphon_session::{
+    AudioMode, Handle, Inbound, MAX_UNSENT_BYTES, Message, Opening, SessionConfig, Setup, SpeculationConfig,
+    TurnHistory,
 };
-use antiphon::stt::fake::FakeStt;
-use antiphon::telemetry::Metrics;
-use antiphon::tts::fake::FakeTts;
-use antiphon::turn::TurnConfig;
-use antiphon::wire::Dialect;
+use antiphon_telemetry::Metrics;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use tokio_util::task::TaskTracker;
 
 pub fn setup(engines: Engines) -> Arc<Setup> {
     Arc::new(Setup {
-        journal: Arc::new(Journal::new(100, true, engines.names())),
+        turn_history: Arc::new(TurnHistory::new(100, true, engines.names())),
         engines,
         turn: TurnConfig::default(),
         speculation: SpeculationConfig::default(),
@@ -31,7 +32,7 @@ pub fn setup(engines: Engines) -> Arc<Setup> {
         model: "test".into(),
         language: None,
         stt_timeout: Duration::from_secs(5),
-        mcp: Arc::new(antiphon::mcp::http::Http::new(&Default::default())),
+        mcp: Arc::new(antiphon_engines::mcp::http::Http::new(&Default::default())),
         mcp_config: Default::default(),
         metrics: Metrics::new(),
         tasks: TaskTracker::new(),

@@ -2,11 +2,11 @@
 
 use crate::hub::{Socket, engines};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
 use antiphon::server::{self, Extras, Keys, Parts, Reload, Tls};
-use antiphon::stt::fake::FakeStt;
-use antiphon::telemetry::Metrics;
-use antiphon::tts::fake::FakeTts;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_telemetry::Metrics;
 use reqwest::Certificate;
 use serde_json::{Value, json};
 use std::io::Write;
@@ -48,7 +48,7 @@ impl Serving {
         let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 9]), FakeTts::default());
         let mut config = Config::default();
         config.speech.jobs_dir.clear();
-        let parts = Parts { config, engines, metrics: Metrics::new(), keys, tls, stock: None };
+        let parts = Parts { config, engines, metrics: Metrics::new(), keys, tls, manager: None };
         let (reload, reloads) = mpsc::channel(1);
         let (extras, stop) = (Extras { probes: Some(probes), reloads: Some(reloads) }, CancellationToken::new());
         let served = tokio::spawn(server::serve_with(listener, parts, extras, stop.clone()));

@@ -2,12 +2,13 @@
 
 use crate::hub::{Hub, engines, hub, loud, n_audio_samples, quiet, types};
 use antiphon::config::Config;
-use antiphon::llm::assistant::Assistant;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::llm::{Finish, LlmDelta, Message, Usage};
-use antiphon::session::Engines;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::{FakeTts, MS_PER_CHAR};
+use antiphon_assistant::Assistant;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::{FakeTts, MS_PER_CHAR};
+use antiphon_engine_api::llm::LlmDelta;
+use antiphon_types::chat::{Finish, Message, Usage};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -144,7 +145,7 @@ async fn usage_is_the_models_own_or_an_estimate() {
         Ok(LlmDelta::Text("Hi there.".into())),
         Ok(LlmDelta::Done { finish: Finish::Stop, usage: Some(counted) }),
     ]);
-    llm.then(antiphon::llm::fake::words("Twelve chars"));
+    llm.then(antiphon_engine_api::fakes::llm::words("Twelve chars"));
     let mut config = Config::default();
     config.llm.system_prompt = "Be brief.".into();
     let hub = Hub::start(engines(FakeStt::hears(["a question"]), llm, FakeTts::default()), config).await;

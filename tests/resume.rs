@@ -1,14 +1,13 @@
 //! Sessions taken up again after their connection broke: each event once, in order, and nothing left behind.
 
 use crate::hub::{Hub, Socket, engines, loud, n_audio_samples, quiet, types};
-use antiphon::client;
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
 use antiphon::server::Keys;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
-use antiphon::units::Pcm;
-use antiphon::wire::frame::{Frame, FrameKind};
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_protocol::frame::{Frame, FrameKind};
+use antiphon_types::Pcm;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use std::collections::HashSet;
@@ -334,12 +333,12 @@ async fn the_client_library_goes_on_with_a_question_whose_connection_was_cut() {
     let engines = engines(FakeStt::hears(["hello"]), FakeLlm::says([ANSWER]), FakeTts::default());
     let hub = Hub::start(engines, Config::default()).await;
     let cable = Cable::to(hub.address).await;
-    let mut options = client::ConnectOptions::new(format!("http://{}", cable.address));
-    options.mode = client::AudioMode::Pcm16;
+    let mut options = antiphon_client::ConnectOptions::new(format!("http://{}", cable.address));
+    options.mode = antiphon_client::AudioMode::Pcm16;
     options.resume = true;
-    let connection = client::connect(&options).await.expect("connected");
-    let question = Pcm { rate: client::RATE, samples: [loud(600), quiet(100)].concat() };
-    let asking = client::AskOptions { reconnect: Some(options), ..client::AskOptions::default() };
+    let connection = antiphon_client::connect(&options).await.expect("connected");
+    let question = Pcm { rate: antiphon_client::RATE, samples: [loud(600), quiet(100)].concat() };
+    let asking = antiphon_client::AskOptions { reconnect: Some(options), ..antiphon_client::AskOptions::default() };
     let cutting = async {
         // Ten frames of the question have come.
         while hub.metric("antiphon_bytes_in_total ") < 10_000.0 {
@@ -350,11 +349,11 @@ async fn the_client_library_goes_on_with_a_question_whose_connection_was_cut() {
         hub.until("antiphon_responses_total{outcome=\"completed\"} ", 1.0).await;
         cable.cut.notify_one();
     };
-    let (answer, ()) = tokio::join!(client::ask(connection, &question, &asking), cutting);
+    let (answer, ()) = tokio::join!(antiphon_client::ask(connection, &question, &asking), cutting);
     let answer = answer.expect("answered");
     assert_eq!((answer.transcript.split(' ').next(), &answer.text[..]), (Some("hello"), ANSWER));
     let ms = answer.reply.duration().as_millis() as usize;
     // The space between its two chunks is not spoken.
-    let whole = (ANSWER.len() - 1) * antiphon::tts::fake::MS_PER_CHAR as usize;
+    let whole = (ANSWER.len() - 1) * antiphon_engine_api::fakes::tts::MS_PER_CHAR as usize;
     assert!(ms.abs_diff(whole) <= 20, "{ms} ms of {whole}");
 }

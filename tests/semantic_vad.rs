@@ -2,9 +2,9 @@
 
 use crate::hub::{Hub, Socket, engines, loud, quiet};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
 use serde_json::{Value, json};
 use std::time::Duration;
 

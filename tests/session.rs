@@ -1,11 +1,11 @@
 //! Turns over a real socket: the protocol's order, and what bad input gets.
 
 use crate::hub::{Hub, engines, hub, loud, n_audio_samples, quiet, types};
-use antiphon::audio::codec;
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::{FakeTts, MS_PER_CHAR};
+use antiphon_audio::codec;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::{FakeTts, MS_PER_CHAR};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::json;
@@ -233,7 +233,7 @@ async fn telephone_audio_works_both_ways() {
         let audio = json!({"input": {"format": {"type": format}}, "output": {"format": {"type": format}}});
         socket.send(json!({"type": "session.update", "session": {"type": "realtime", "audio": audio}})).await;
         socket.until("session.updated").await;
-        let codec = if format == "audio/pcmu" { codec::Format::Ulaw } else { codec::Format::Alaw };
+        let codec = if format == "audio/pcmu" { antiphon_types::Format::Ulaw } else { antiphon_types::Format::Alaw };
         let mut samples: Vec<i16> = loud(1_500).into_iter().step_by(3).collect();
         samples.extend(vec![0; 8 * 700]);
         let mut bytes = Vec::new();
@@ -275,7 +275,7 @@ async fn the_format_may_change_in_the_middle_of_the_audio() {
     socket.until("session.updated").await;
     let mut bytes = Vec::new();
     let samples: Vec<i16> = loud(800).into_iter().chain(quiet(700)).step_by(3).collect();
-    codec::encode(codec::Format::Ulaw, &samples, &mut bytes);
+    codec::encode(antiphon_types::Format::Ulaw, &samples, &mut bytes);
     socket.send(json!({"type": "input_audio_buffer.append", "audio": BASE64.encode(bytes)})).await;
     let events = socket.until("response.done").await;
     assert_eq!(events.last().expect("done")["response"]["status"], "completed");

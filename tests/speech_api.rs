@@ -1,12 +1,12 @@
 //! The speech API over a real socket: speech out, speech in, what is refused, what is counted.
 
 use crate::hub::{Hub, engines};
-use antiphon::audio::encode::{Encoder, FileFormat};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
 use antiphon::server::Keys;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::{FakeTts, MS_PER_CHAR};
+use antiphon_audio::encode::{Encoder, FileFormat};
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::{FakeTts, MS_PER_CHAR};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures_util::StreamExt;

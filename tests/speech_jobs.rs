@@ -3,11 +3,11 @@
 use crate::hub::{Hub, engines};
 use crate::speech_api::client;
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::{FakeTts, MS_PER_CHAR};
-use antiphon::tts::{SpeechRequest, Tts, TtsError, Voice};
-use antiphon::units::Pcm;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::{FakeTts, MS_PER_CHAR};
+use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_types::Pcm;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use reqwest::{Method, Response};

@@ -1,13 +1,13 @@
 //! A hub that listens while its engines are being loaded.
 
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
 use antiphon::server::{self, Extras, Keys, Loaded, Startup};
-use antiphon::session::Engines;
-use antiphon::stt::fake::FakeStt;
-use antiphon::telemetry::Metrics;
-use antiphon::tts::fake::FakeTts;
-use antiphon::vad::fake::FakeVad;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::fakes::vad::FakeVad;
+use antiphon_telemetry::Metrics;
 use std::io;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -47,7 +47,7 @@ fn engines() -> Loaded {
         llm: Arc::new(FakeLlm::default()),
         tts: Arc::new(FakeTts::default()),
     };
-    Loaded { engines, stock: None }
+    Loaded { engines, manager: None }
 }
 
 #[tokio::test]

@@ -1,14 +1,14 @@
 //! TLS: page and socket by https and wss, who trusts whom, and clients that do not shake hands.
 
 use crate::hub::{Hub, engines, loud, quiet};
-use antiphon::client::{self, ClientError, ConnectOptions, Event, Received, Trust};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
 use antiphon::server::{Keys, Parts, Tls};
-use antiphon::stt::fake::FakeStt;
-use antiphon::telemetry::Metrics;
-use antiphon::tts::fake::FakeTts;
-use antiphon::units::Pcm;
+use antiphon_client::{ClientError, ConnectOptions, Event, Received, Trust};
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_telemetry::Metrics;
+use antiphon_types::Pcm;
 use std::ffi::OsStr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -18,7 +18,7 @@ async fn hub() -> (Hub, String) {
     let (tls, pem) = Tls::self_signed(&[]).expect("a certificate");
     let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 2]), FakeTts::default());
     let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
-    (Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls), stock: None }).await, pem)
+    (Hub::serve(Parts { config, engines, metrics, keys, tls: Some(tls), manager: None }).await, pem)
 }
 
 fn options(hub: &Hub, trust: Trust) -> ConnectOptions {
@@ -38,7 +38,7 @@ async fn page_and_socket_speak_tls() {
     let file = folder.path().join("hub.pem");
     std::fs::write(&file, pem).expect("written");
     for trust in [Trust::File(file), Trust::Anyone] {
-        let mut connection = client::connect(&options(&hub, trust)).await.expect("trusted");
+        let mut connection = antiphon_client::connect(&options(&hub, trust)).await.expect("trusted");
         let first = connection.receiver.next().await.expect("an event");
         assert_eq!(first, Received::Event(Event::SessionCreated {}));
     }
@@ -47,14 +47,15 @@ async fn page_and_socket_speak_tls() {
 #[tokio::test]
 async fn strangers_are_not_trusted_and_what_is_no_certificate_is_told() {
     let (hub, _) = hub().await;
-    let error = client::connect(&options(&hub, Trust::System)).await.err().expect("nobody vouches for it");
+    let error = antiphon_client::connect(&options(&hub, Trust::System)).await.err().expect("nobody vouches for it");
     assert!(matches!(error, ClientError::CannotConnect { .. }), "{error}");
     let other = tempfile::NamedTempFile::new().expect("a file");
     std::fs::write(other.path(), Tls::self_signed(&[]).expect("another").1).expect("written");
-    let error = client::connect(&options(&hub, Trust::File(other.path().into()))).await.err().expect("another's");
+    let error =
+        antiphon_client::connect(&options(&hub, Trust::File(other.path().into()))).await.err().expect("another's");
     assert!(matches!(error, ClientError::CannotConnect { .. }), "{error}");
     let nothing = Trust::File("Cargo.toml".into());
-    let error = client::connect(&options(&hub, nothing)).await.err().expect("no certificate");
+    let error = antiphon_client::connect(&options(&hub, nothing)).await.err().expect("no certificate");
     assert!(matches!(error, ClientError::BadCertificates { .. }), "{error}");
 }
 
@@ -68,7 +69,7 @@ async fn who_does_not_shake_hands_keeps_nobody_waiting() {
     // An alert, or a reset: no page.
     let _ = plain.read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
-    client::connect(&options(&hub, Trust::Anyone)).await.expect("served meanwhile");
+    antiphon_client::connect(&options(&hub, Trust::Anyone)).await.expect("served meanwhile");
     drop(silent);
 }
 
@@ -77,8 +78,8 @@ async fn the_command_asks_by_wss_whom_it_is_told_to_trust() {
     let (hub, pem) = hub().await;
     let folder = tempfile::tempdir().expect("a folder");
     let (wav, ca) = (folder.path().join("question.wav"), folder.path().join("hub.pem"));
-    let question = Pcm { rate: client::RATE, samples: [loud(600), quiet(100)].concat() };
-    std::fs::write(&wav, antiphon::audio::wav::write(&question)).expect("written");
+    let question = Pcm { rate: antiphon_client::RATE, samples: [loud(600), quiet(100)].concat() };
+    std::fs::write(&wav, antiphon_audio::wav::write(&question)).expect("written");
     std::fs::write(&ca, pem).expect("written");
     let url = format!("wss://localhost:{}", hub.address.port());
     let ask = async |trust: &[&OsStr]| {

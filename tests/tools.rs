@@ -2,10 +2,11 @@
 
 use crate::hub::{Hub, Socket, engines, types};
 use antiphon::config::Config;
-use antiphon::llm::fake::{FakeLlm, words};
-use antiphon::llm::{Finish, LlmDelta, Message, ToolChoice};
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
+use antiphon_engine_api::fakes::llm::{FakeLlm, words};
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::llm::LlmDelta;
+use antiphon_types::chat::{Finish, Message, ToolChoice};
 use serde_json::{Value, json};
 
 /// A piece of a call, as a model streams it.

@@ -3,9 +3,9 @@
 use crate::hub::{Hub, engines, loud, quiet};
 use crate::turns::{ms, turn};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
 use axum::Router;
 use axum::http::HeaderMap;
 use axum::routing::post;

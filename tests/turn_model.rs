@@ -3,11 +3,11 @@
 use crate::hub::{Hub, engines, loud, quiet};
 use crate::semantic_vad::{set, silence_waited};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::session::Engines;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
-use antiphon::turn::fake::FakeTurnModel;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::fakes::turn::FakeTurnModel;
 use serde_json::{Value, json};
 use std::sync::Arc;
 

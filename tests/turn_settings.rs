@@ -3,10 +3,10 @@
 
 use crate::hub::{Hub, Socket, engines, hub, loud, quiet, types};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::{FakeTts, MS_PER_CHAR};
-use antiphon::wire::frame::{Frame, FrameKind};
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::{FakeTts, MS_PER_CHAR};
+use antiphon_protocol::frame::{Frame, FrameKind};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -43,7 +43,7 @@ async fn without_create_response_a_turn_is_transcribed_and_not_answered() {
 async fn speak(socket: &mut Socket, pcm: &[i16]) {
     for (n, chunk) in pcm.chunks(480).enumerate() {
         let payload: Vec<u8> = chunk.iter().flat_map(|sample| sample.to_le_bytes()).collect();
-        let offset = antiphon::units::Samples(n as u64 * 480);
+        let offset = antiphon_types::Samples(n as u64 * 480);
         let frame = Frame { kind: FrameKind::Microphone, sequence: n as u32, offset, payload: payload.into() };
         socket.send_raw(Message::Binary(frame.encode().expect("it fits"))).await;
     }
@@ -130,7 +130,7 @@ async fn a_long_conversation_is_told_to_the_model_from_a_later_turn_on() {
     }
     let last = llm.requests().pop().expect("asked").messages;
     let told = format!("{last:?}");
-    assert!(matches!(&last[0], antiphon::llm::Message::System(_)), "{told}");
+    assert!(matches!(&last[0], antiphon_types::chat::Message::System(_)), "{told}");
     assert!(told.contains("9 word") && told.contains("8 word") && !told.contains("0 word"), "{told}");
     set(&mut socket, json!({"type": "realtime", "truncation": "disabled"})).await;
     let events = socket.ask(&"word ".repeat(300)).await;

@@ -3,10 +3,10 @@
 use crate::framed::speak;
 use crate::hub::{Hub, Socket, engines, hub, loud, quiet};
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
 use antiphon::server::Keys;
-use antiphon::stt::fake::FakeStt;
-use antiphon::tts::fake::FakeTts;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
 use eventsource_stream::{Event, Eventsource};
 use futures_util::{Stream, StreamExt};
 use serde_json::{Value, json};

@@ -3,17 +3,23 @@
 
 use crate::hub::{Hub, engines, loud, quiet};
 use antiphon::config::Config;
-use antiphon::llm::openai::OpenAi;
-use antiphon::llm::{ChatRequest, Finish, Llm, LlmConfig, LlmDelta, LlmError, Message};
-use antiphon::mcp::{Mcp, McpConfig, Server, http::Http};
-use antiphon::session::Engines;
-use antiphon::stt::fake::FakeStt;
-use antiphon::stt::openai::OpenAiStt;
-use antiphon::stt::{Stt, SttConfig, SttOptions};
-use antiphon::tts::fake::FakeTts;
-use antiphon::tts::fish::Fish;
-use antiphon::tts::openai::OpenAiTts;
-use antiphon::tts::{SpeechRequest, Tts, TtsConfig};
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::llm::{Llm, LlmDelta, LlmError};
+use antiphon_engine_api::mcp::{Mcp, McpConfig};
+use antiphon_engine_api::stt::{Stt, SttOptions};
+use antiphon_engine_api::tts::{SpeechRequest, Tts};
+use antiphon_engines::llm::LlmConfig;
+use antiphon_engines::llm::openai::OpenAi;
+use antiphon_engines::mcp::http::Http;
+use antiphon_engines::stt::SttConfig;
+use antiphon_engines::stt::openai::OpenAiStt;
+use antiphon_engines::tts::TtsConfig;
+use antiphon_engines::tts::fish::Fish;
+use antiphon_engines::tts::openai::OpenAiTts;
+use antiphon_types::chat::{ChatRequest, Finish, Message};
+use antiphon_types::mcp::Server;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
@@ -89,7 +95,7 @@ async fn hear(engine: &OpenAiStt) -> Result<String, String> {
     let options = SttOptions { logprobs: true, ..SttOptions::default() };
     let mut utterance = engine.open(options).await.expect("never busy");
     utterance.push(vec![7; 16_000]).await.expect("room");
-    utterance.finish().await.map(|heard| heard.text).map_err(|error| antiphon::telemetry::with_causes(&error))
+    utterance.finish().await.map(|heard| heard.text).map_err(|error| antiphon_telemetry::with_causes(&error))
 }
 
 fn llm(base: &str, max_tokens: u32) -> OpenAi {
@@ -132,7 +138,7 @@ async fn speak(engine: &dyn Tts) -> (f64, Option<String>) {
     while let Some(pcm) = stream.next().await {
         match pcm {
             Ok(pcm) => seconds += pcm.duration().as_secs_f64(),
-            Err(error) => return (seconds, Some(antiphon::telemetry::with_causes(&error))),
+            Err(error) => return (seconds, Some(antiphon_telemetry::with_causes(&error))),
         }
     }
     (seconds, None)
@@ -306,7 +312,11 @@ const SECRET: &str = "Incorrect API key provided: sk-very-secret at http://10.0.
 async fn clients_get_no_words_of_an_upstream() {
     let refuse = |_: Request| (StatusCode::UNAUTHORIZED, SECRET).into_response();
     let base = serve(refuse).await;
-    let fakes = engines(FakeStt::hears(["Hello"]), antiphon::llm::fake::FakeLlm::says(["Hello."]), FakeTts::default());
+    let fakes = engines(
+        FakeStt::hears(["Hello"]),
+        antiphon_engine_api::fakes::llm::FakeLlm::says(["Hello."]),
+        FakeTts::default(),
+    );
     let config = LlmConfig {
         base_url: format!("{base}/v1"),
         // Set on every machine.

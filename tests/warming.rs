@@ -2,11 +2,14 @@
 
 use crate::hub::Hub;
 use antiphon::config::Config;
-use antiphon::llm::{LlmConfig, openai::OpenAi};
-use antiphon::session::Engines;
-use antiphon::stt::{SttConfig, openai::OpenAiStt};
-use antiphon::tts::{TtsConfig, openai::OpenAiTts};
-use antiphon::vad::fake::FakeVad;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::vad::FakeVad;
+use antiphon_engines::llm::LlmConfig;
+use antiphon_engines::llm::openai::OpenAi;
+use antiphon_engines::stt::SttConfig;
+use antiphon_engines::stt::openai::OpenAiStt;
+use antiphon_engines::tts::TtsConfig;
+use antiphon_engines::tts::openai::OpenAiTts;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! A text message of a client: it is an event or an error that can be told to the client, whatever stands in it.
 #![no_main]
 
-use antiphon::wire::{ServerEvent, UnknownFields, encode, parse_with};
+use antiphon_protocol::{ServerEvent, UnknownFields, encode, parse_with};
 use libfuzzer_sys::fuzz_target;
 
 /// An error quotes what is wrong; it must not send a client's megabytes back.

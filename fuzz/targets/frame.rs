@@ -3,9 +3,10 @@
 //! The input is a run of messages, each behind its length in two bytes.
 #![no_main]
 
-use antiphon::audio::codec::{Format, OpusIn, decode};
-use antiphon::audio::{Jitter, Slot};
-use antiphon::wire::frame::{Frame, FrameKind};
+use antiphon_audio::codec::{OpusIn, decode};
+use antiphon_audio::{Jitter, Slot};
+use antiphon_protocol::frame::{Frame, FrameKind};
+use antiphon_types::Format;
 use bytes::{Buf, Bytes};
 use libfuzzer_sys::fuzz_target;
 

@@ -3,7 +3,7 @@
 //! The input is a run of packets, each behind its length in one byte; a length of 255 stands for a lost one.
 #![no_main]
 
-use antiphon::audio::codec::{OpusIn, OpusOut};
+use antiphon_audio::codec::{OpusIn, OpusOut};
 use libfuzzer_sys::fuzz_target;
 
 /// 120 ms at 16 kHz, the longest packet.

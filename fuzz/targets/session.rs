@@ -5,13 +5,13 @@
 #![no_main]
 
 use antiphon::config::Config;
-use antiphon::llm::fake::FakeLlm;
 use antiphon::server::{self, Keys, Parts};
-use antiphon::session::Engines;
-use antiphon::stt::fake::FakeStt;
-use antiphon::telemetry::Metrics;
-use antiphon::tts::fake::FakeTts;
-use antiphon::vad::fake::FakeVad;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::fakes::vad::FakeVad;
+use antiphon_telemetry::Metrics;
 use futures_util::{SinkExt, StreamExt};
 use libfuzzer_sys::fuzz_target;
 use serde_json::Value;
@@ -49,7 +49,7 @@ async fn start() -> SocketAddr {
     };
     let mut config = Config::default();
     config.speech.jobs_dir.clear();
-    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, stock: None };
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
     #[allow(clippy::disallowed_methods, reason = "the runtime ends it")]
     tokio::spawn(server::serve(listener, parts, CancellationToken::new()));
     address

@@ -1,8 +1,8 @@
 //! Sound files of any kind that a client has written down.
 #![no_main]
 
-use antiphon::audio::decode::{self, Decoder};
-use antiphon::units::SampleRate;
+use antiphon_audio::decode::{self, Decoder};
+use antiphon_types::SampleRate;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use std::time::Duration;

@@ -3,8 +3,9 @@
 //! The first byte of the input is the size of the pieces.
 #![no_main]
 
-use antiphon::llm::openai::OpenAi;
-use antiphon::llm::{LlmConfig, LlmDelta};
+use antiphon_engine_api::llm::LlmDelta;
+use antiphon_engines::llm::LlmConfig;
+use antiphon_engines::llm::openai::OpenAi;
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use std::cell::LazyCell;

@@ -1,8 +1,8 @@
 //! WAV files that a client uploads or a user names.
 #![no_main]
 
-use antiphon::audio::wav;
-use antiphon::units::SampleRate;
+use antiphon_audio::wav;
+use antiphon_types::SampleRate;
 use libfuzzer_sys::fuzz_target;
 use std::time::Duration;
 

@@ -2,11 +2,11 @@
 
 use super::target::{Mode, Target, failure};
 use super::{CliError, Settings, blocking, files, print};
-use crate::client::{self, Answer, AskOptions};
 use crate::config::Config;
 use crate::server::{self, Keys, Parts};
-use crate::telemetry::Metrics;
-use crate::units::Pcm;
+use antiphon_client::{Answer, AskOptions};
+use antiphon_telemetry::Metrics;
+use antiphon_types::Pcm;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
@@ -51,7 +51,7 @@ pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
     if args.json && args.output.as_ref().is_some_and(|path| path.as_os_str() == "-") {
         return Err(CliError::Usage("--json and the WAV file cannot both go to stdout: name a file with -o".into()));
     }
-    let question = files::speech(&args.wav, client::RATE)?;
+    let question = files::speech(&args.wav, antiphon_client::RATE)?;
     let answer = match &args.url {
         Some(url) => ask(&args, url.clone(), &question).await?,
         None => ask_own(&args, &question).await?,
@@ -70,9 +70,9 @@ async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Answer, CliE
     let mut options = args.target.options(url, args.audio)?;
     // Other servers know no way back.
     options.resume = args.audio != Mode::Ga;
-    let connection = client::connect(&options).await.map_err(failure)?;
+    let connection = antiphon_client::connect(&options).await.map_err(failure)?;
     let options = AskOptions { session: session(args), reconnect: Some(options), ..AskOptions::default() };
-    client::ask(connection, question, &options).await.map_err(failure)
+    antiphon_client::ask(connection, question, &options).await.map_err(failure)
 }
 
 /// Starts a server on a free port of this machine, asks it, and ends it.
@@ -87,11 +87,11 @@ async fn ask_own(args: &AskArgs, question: &Pcm) -> Result<Answer, CliError> {
         .map_err(|source| CliError::Listen { address: config.server.listen.clone(), source })?;
     let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
     let wanted = config.clone();
-    let engines = blocking(move || crate::engines::build(&wanted)).await??;
+    let engines = blocking(move || crate::assembly::build(&wanted)).await??;
     let stop = CancellationToken::new();
     let serving = server::serve(
         listener,
-        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, stock: None },
+        Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None },
         stop.clone(),
     );
     tokio::pin!(serving);
@@ -172,7 +172,7 @@ mod tests {
             transcript: "what time is it".into(),
             text: "It is noon.".into(),
             status: "completed".into(),
-            reply: Pcm { rate: client::RATE, samples: vec![0; 24_000] },
+            reply: Pcm { rate: antiphon_client::RATE, samples: vec![0; 24_000] },
             voice_to_voice: Some(Duration::from_micros(312_440)),
             seen: vec![("speech_stopped", 210.26)],
             marks: [("stt_final".to_owned(), 215.0), ("end_confirmed".to_owned(), 200.0)].into(),

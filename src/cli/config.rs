@@ -1,8 +1,8 @@
 //! `antiphon config`: is this file right, and what are the defaults?
 
 use super::{CliError, print};
+use crate::assembly::{AUTO, Served};
 use crate::config::{Config, ConfigError, DEFAULT_TOML, Sources, load};
-use crate::engines::{AUTO, Served};
 use clap::Subcommand;
 use serde_json::json;
 use std::path::PathBuf;

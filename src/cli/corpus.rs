@@ -1,15 +1,15 @@
 //! `antiphon corpus` (hidden): makes the labelled recordings that `antiphon replay --sweep` runs over.
 
 use super::{CliError, Settings, blocking, files, print};
-use crate::audio::wav;
-use crate::engines::EnginesError;
+use crate::assembly::EnginesError;
 use crate::replay::Labels;
-use crate::replay::corpus::{Clip, Ears, Plan, listen, plan, speak};
-use crate::stt::Stt;
-use crate::tts::Tts;
-use crate::turn::TurnModel;
-use crate::units::SampleRate;
-use crate::vad::Vad;
+use crate::replay::corpus::{Clip, Detectors, Plan, listen, plan, speak};
+use antiphon_audio::wav;
+use antiphon_engine_api::stt::{Stt, VocabularyHint};
+use antiphon_engine_api::tts::Tts;
+use antiphon_engine_api::turn::TurnModel;
+use antiphon_engine_api::vad::Vad;
+use antiphon_types::SampleRate;
 use clap::Args;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use std::path::{Path, PathBuf};
@@ -49,6 +49,7 @@ struct Engines {
     turn: Option<Arc<dyn TurnModel>>,
     stt: Arc<dyn Stt>,
     tts: Arc<dyn Tts>,
+    vocabulary: Option<Arc<VocabularyHint>>,
 }
 
 pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
@@ -58,9 +59,10 @@ pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
     std::fs::create_dir_all(&args.folder).map_err(|error| CliError::file("made", &args.folder, &error))?;
     let n_at_once = config.stt.decoders.max(1);
     let engines = blocking(move || -> Result<Engines, EnginesError> {
-        let (vad, turn) = (crate::engines::vad(&config)?, crate::engines::turn(&config)?);
-        let (stt, tts) = (crate::engines::stt(&config)?, crate::engines::tts(&config)?);
-        Ok(Engines { vad, turn, stt, tts })
+        let (vad, turn) = (crate::assembly::vad(&config)?, crate::assembly::turn(&config)?);
+        let (stt, tts) = (crate::assembly::stt(&config)?, crate::assembly::tts(&config)?);
+        let vocabulary = crate::assembly::vocabulary(&config);
+        Ok(Engines { vad, turn, stt, tts, vocabulary })
     });
     let engines = engines.await??;
     let turn = engines.turn.as_ref().map_or("none", |model| model.name());
@@ -77,7 +79,8 @@ pub(super) async fn run(args: CorpusArgs) -> Result<(), CliError> {
 
 async fn one(folder: &Path, plan: &Plan, engines: &Engines, seed: u64) -> Result<String, CliError> {
     let (pcm, labels) = speak(plan, &*engines.tts, seed).await.map_err(|error| CliError::failed(&error))?;
-    let ears = Ears { vad: &*engines.vad, turn: engines.turn.as_deref(), stt: &*engines.stt };
+    let vocabulary = engines.vocabulary.clone();
+    let ears = Detectors { vad: &*engines.vad, turn: engines.turn.as_deref(), stt: &*engines.stt, vocabulary };
     let heard = listen(&plan.name, &pcm, &labels, &ears).await;
     let heard = heard.map_err(|error| CliError::failed(&error))?;
     let recording = folder.join(format!("{}.jsonl", plan.name));

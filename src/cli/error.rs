@@ -1,10 +1,10 @@
 //! What ends a command, and with which exit code.
 
+use crate::assembly::EnginesError;
 use crate::config::ConfigError;
-use crate::engines::EnginesError;
-use crate::registry::RegistryError;
 use crate::server::{KeysError, TlsError};
-use crate::telemetry::with_causes;
+use antiphon_registry::RegistryError;
+use antiphon_telemetry::with_causes;
 use std::error::Error;
 use std::io;
 
@@ -77,12 +77,12 @@ impl CliError {
     }
 
     /// A file that cannot be read or written.
-    pub(super) fn file(what: &str, path: &std::path::Path, error: &io::Error) -> Self {
+    pub fn file(what: &str, path: &std::path::Path, error: &io::Error) -> Self {
         Self::Failed(format!("{}: cannot be {what}: {error}", path.display()))
     }
 
     /// An error of the library with its causes, in one line.
-    pub(super) fn failed(error: &dyn Error) -> Self {
+    pub fn failed(error: &dyn Error) -> Self {
         Self::Failed(with_causes(error))
     }
 }

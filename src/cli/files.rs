@@ -1,8 +1,8 @@
 //! WAV files in and out, for the commands.
 
 use super::{CliError, print};
-use crate::audio::wav;
-use crate::units::{Pcm, SampleRate};
+use antiphon_audio::wav;
+use antiphon_types::{Pcm, SampleRate};
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use std::time::Duration;
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// A speech file of any rate, mono at `rate`. Blocks while it is read; `-` is stdin.
-pub(super) fn speech(path: &Path, rate: SampleRate) -> Result<Pcm, CliError> {
+pub fn speech(path: &Path, rate: SampleRate) -> Result<Pcm, CliError> {
     let file = if path == Path::new("-") {
         let mut file = Vec::new();
         io::stdin().lock().read_to_end(&mut file).map(|_| file)
@@ -23,7 +23,7 @@ pub(super) fn speech(path: &Path, rate: SampleRate) -> Result<Pcm, CliError> {
 }
 
 /// Writes a mono 16-bit WAV file. `-` is stdout.
-pub(super) fn write(path: &Path, pcm: &Pcm) -> Result<(), CliError> {
+pub fn write(path: &Path, pcm: &Pcm) -> Result<(), CliError> {
     let file = wav::write(pcm);
     if path == Path::new("-") {
         return print::bytes(&file);

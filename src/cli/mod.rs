@@ -5,33 +5,30 @@
 #![allow(clippy::print_stdout)]
 
 mod ask;
-mod bench;
-mod bench_hub;
-mod bench_peers;
-mod bench_stage;
-mod bench_voice;
 mod completions;
 mod config;
 mod corpus;
 mod error;
-mod files;
+pub mod files;
 mod lan;
 pub mod logging;
 mod man;
 mod models;
-mod print;
+pub mod print;
 mod replay;
-mod say;
+pub mod say;
 mod serve;
 mod sweep;
-mod target;
+pub mod target;
 mod transcribe;
 
-pub use crate::telemetry::with_causes;
+pub use antiphon_telemetry::with_causes;
 pub use error::CliError;
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
 
 const ABOUT: &str = "A real-time voice hub: speech in, an answer in speech out";
 
@@ -46,7 +43,6 @@ Examples:
   antiphon transcribe morning.wav                 write down what is said
   antiphon replay recordings/*.jsonl              run recorded sessions again and compare
   antiphon models pull whisper-base               better ears; `models list` shows what there is
-  antiphon bench                                  how fast is it on this machine?
 
 Exit codes:
   0 done   1 failed   2 wrong usage or configuration
@@ -55,7 +51,7 @@ Exit codes:
 
 Environment:
   ANTIPHON_<SECTION>__<KEY>   any setting, e.g. ANTIPHON_TURN__SILENCE_DURATION_MS=300
-  ANTIPHON_LOG, RUST_LOG      what is logged, e.g. debug, or antiphon::session=debug";
+  ANTIPHON_LOG, RUST_LOG      what is logged, e.g. debug, or antiphon_session=debug";
 
 /// The arguments.
 #[derive(Debug, Parser)]
@@ -80,14 +76,13 @@ pub enum Command {
     Say(say::SayArgs),
     /// Write down what WAV files say
     Transcribe(transcribe::TranscribeArgs),
-    /// Measure latency, memory and processor time on this machine
-    Bench(bench::BenchArgs),
-    /// The hub that `bench` measures
-    #[command(hide = true)]
-    BenchHub(bench_hub::BenchHubArgs),
-    /// The mock engines it is measured with
-    #[command(hide = true)]
-    BenchMock(bench_hub::BenchMockArgs),
+    /// Says where the benchmarks are: the program antiphon-bench
+    #[command(hide = true, disable_help_flag = true)]
+    Bench {
+        /// What was asked of it.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
+        args: Vec<String>,
+    },
     /// Run recorded sessions again and compare what is decided
     Replay(replay::ReplayArgs),
     /// Make labelled recordings for `replay --sweep`
@@ -114,7 +109,11 @@ pub struct Settings {
 }
 
 impl Settings {
-    fn load(&self) -> Result<crate::config::Config, CliError> {
+    /// Reads them all.
+    ///
+    /// # Errors
+    /// What is wrong with them, each with its place.
+    pub fn load(&self) -> Result<crate::config::Config, CliError> {
         let sources = crate::config::Sources::of_process(self.config.as_deref());
         Ok(crate::config::load(&sources)?)
     }
@@ -127,6 +126,44 @@ impl Command {
     }
 }
 
+/// How long threads that still work for an engine are waited for at the end.
+const LAST_WAIT: Duration = Duration::from_secs(2);
+
+/// A program of this project from its arguments to its exit code: starts the log (see [`logging::start`]) and the runtime,
+/// runs `command`, reports its error on stderr. Blocks until it is done.
+pub fn main<F: Future<Output = Result<(), CliError>>>(
+    log_json: bool,
+    stays: bool,
+    command: impl FnOnce() -> F,
+) -> ExitCode {
+    match start(log_json, stays, command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            for line in with_causes(&error).lines() {
+                eprintln!("antiphon: {line}");
+            }
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn start<F: Future<Output = Result<(), CliError>>>(
+    log_json: bool,
+    stays: bool,
+    command: impl FnOnce() -> F,
+) -> Result<(), CliError> {
+    logging::start(log_json, stays)?;
+    // The remote engines' TLS takes the process' provider. Only a second installation could fail, and would be the same.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| CliError::Failed(format!("no threads can be started: {error}")))?;
+    let done = runtime.block_on(command());
+    runtime.shutdown_timeout(LAST_WAIT);
+    done
+}
+
 /// Does it.
 ///
 /// # Errors
@@ -137,9 +174,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Ask(args) => ask::run(args).await,
         Command::Say(args) => say::run(args).await,
         Command::Transcribe(args) => transcribe::run(args).await,
-        Command::Bench(args) => bench::run(args).await,
-        Command::BenchHub(args) => bench_hub::run_hub(args).await,
-        Command::BenchMock(args) => bench_hub::run_mock(args).await,
+        Command::Bench { args } => Err(moved_bench(&args)),
         Command::Replay(args) => replay::run(args).await,
         Command::Corpus(args) => corpus::run(args).await,
         Command::Models(command) => models::run(command).await,
@@ -149,8 +184,16 @@ pub async fn run(command: Command) -> Result<(), CliError> {
     }
 }
 
+/// Where the benchmarks went. For one release; then clap refuses the word.
+fn moved_bench(args: &[String]) -> CliError {
+    let words = ["antiphon-bench"].into_iter().chain(args.iter().map(String::as_str)).collect::<Vec<_>>().join(" ");
+    CliError::Usage(format!(
+        "the benchmarks are a program of their own, which `make build` builds: target/release/{words}"
+    ))
+}
+
 /// Runs what blocks, such as loading engines, beside the runtime.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, CliError> {
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, CliError> {
     tokio::task::spawn_blocking(work).await.map_err(|error| CliError::Failed(format!("it broke off: {error}")))
 }
 

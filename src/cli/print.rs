@@ -5,17 +5,17 @@ use serde::Serialize;
 use std::io::{self, Write};
 
 /// One line of text.
-pub(super) fn line(text: &str) -> Result<(), CliError> {
+pub fn line(text: &str) -> Result<(), CliError> {
     bytes(format!("{text}\n").as_bytes())
 }
 
 /// One JSON object, on one line.
-pub(super) fn json(value: &impl Serialize) -> Result<(), CliError> {
+pub fn json(value: &impl Serialize) -> Result<(), CliError> {
     line(&serde_json::to_string(value).expect("what is printed serializes"))
 }
 
 /// Bytes as they are. A reader that has heard enough and closed the pipe is no error.
-pub(super) fn bytes(bytes: &[u8]) -> Result<(), CliError> {
+pub fn bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

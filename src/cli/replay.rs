@@ -2,8 +2,8 @@
 
 use super::sweep::{Shown, Sweep};
 use super::{CliError, blocking, print};
-use crate::replay::{Decided, Layer, Recording, ReplayError, Report, replay};
-use crate::turn::{MODEL, ModelWeight};
+use crate::replay::{Decided, Layer, ReplayError, ReplayLog, Report, replay};
+use antiphon_dialog::turn::{MODEL, ModelWeight};
 use clap::Args;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -91,7 +91,7 @@ fn exact(args: &ReplayArgs) -> Result<(), CliError> {
 }
 
 fn one(args: &ReplayArgs, path: &Path) -> Result<Report, CliError> {
-    let recording = Recording::open(path).map_err(|error| of_file(path, &error))?;
+    let recording = ReplayLog::open(path).map_err(|error| of_file(path, &error))?;
     let mut progress = Progress::new(path);
     let mut printed = Ok(());
     let mut see = |decided: &Decided, done: f64| {

@@ -1,9 +1,10 @@
 //! `antiphon say`: speaks a text into a WAV file, by the configured voice engine alone.
 
 use super::{CliError, Settings, blocking, files, print};
-use crate::text::{Chunker, Language};
-use crate::tts::{SpeechRequest, Tts, TtsConfig};
-use crate::units::{Pcm, SampleRate};
+use antiphon_engine_api::tts::{SpeechRequest, Tts};
+use antiphon_engines::tts::TtsConfig;
+use antiphon_text::{Chunker, Language};
+use antiphon_types::{Pcm, SampleRate};
 use clap::Args;
 use futures_util::StreamExt;
 use serde_json::json;
@@ -53,7 +54,7 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     let text = text(&args.text)?;
     let tts = config.tts.clone();
     let wait = Duration::from_millis(tts.timeout_ms);
-    let engine = blocking(move || crate::engines::tts(&config)).await?.map_err(crate::engines::EnginesError::from)?;
+    let engine = blocking(move || crate::assembly::tts(&config)).await?.map_err(crate::assembly::EnginesError::from)?;
     let voice = voice(args.voice, &tts, engine.as_ref())?;
     let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(tts.speed), unplayed: None };
     let pcm = speak(engine.as_ref(), &request, wait).await?;
@@ -76,7 +77,7 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
 }
 
 /// The voice that was asked for, or the configured one; one that the engine would not speak with is an error.
-pub(super) fn voice(asked: Option<String>, config: &TtsConfig, engine: &dyn Tts) -> Result<String, CliError> {
+pub fn voice(asked: Option<String>, config: &TtsConfig, engine: &dyn Tts) -> Result<String, CliError> {
     let voice = asked.unwrap_or_else(|| config.first_voice(engine));
     engine.check_voice(&voice).map_err(CliError::Usage)?;
     Ok(voice)
@@ -125,7 +126,7 @@ fn chunks(text: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tts::fake::FakeTts;
+    use antiphon_engine_api::fakes::tts::FakeTts;
 
     fn request(text: &str) -> SpeechRequest {
         SpeechRequest { text: text.into(), voice: "tone".into(), speed: 1.0, unplayed: None }

@@ -3,10 +3,10 @@
 use super::config::engines;
 use super::lan::{self, Reachable};
 use super::{CliError, blocking, print};
+use crate::assembly::{ActiveEngines, EngineManager, EnginesError};
 use crate::config::{ServerConfig, Sources, load};
-use crate::engines::{EnginesError, Standing, Stock};
 use crate::server::{self, Extras, Keys, Loaded, Reload, Startup, Tls};
-use crate::telemetry::Metrics;
+use antiphon_telemetry::Metrics;
 use clap::Args;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
@@ -74,12 +74,12 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let (reload, reloads) = mpsc::channel(MAX_RELOADS);
     let files = Files { config: config.server.clone(), tls_self_signed: args.tls_self_signed };
     let signals = watch_signals(stop.clone(), files, reload);
-    let stock = Arc::new(Stock::new(&config).map_err(EnginesError::from)?);
+    let manager = Arc::new(EngineManager::new(&config).map_err(EnginesError::from)?);
     let page = page(address, tls.is_some());
     let elsewhere = elsewhere(&reachable, address.port(), tls.is_some());
     let load = async {
-        let loading = stock.clone();
-        let Standing { engines: loaded, served } = tokio::select! {
+        let loading = manager.clone();
+        let ActiveEngines { engines: loaded, served } = tokio::select! {
             loaded = blocking(move || loading.load()) => loaded,
             () = stop.cancelled() => return Err(CliError::Interrupted),
         }??;
@@ -87,11 +87,11 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         print::line(&format!(
             "Antiphon {} is listening on {page}: open it in a browser\n{elsewhere}\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
             env!("CARGO_PKG_VERSION"),
-            engines(stock.config(), &served),
+            engines(manager.config(), &served),
             "voices",
-            crate::tts::listed(&voices),
+            antiphon_engine_api::tts::listed(&voices),
         ))?;
-        Ok(Loaded { engines: loaded, stock: Some((stock.clone(), served)) })
+        Ok(Loaded { engines: loaded, manager: Some((manager.clone(), served)) })
     };
     let startup = Startup { config, metrics: Metrics::new(), keys, tls };
     let extras = Extras { probes, reloads: Some(reloads) };
@@ -100,7 +100,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     served
 }
 
-/// Makes the folder that sessions are recorded into, for its owner's eyes only: better said now than at each session.
+/// EngineFactory the folder that sessions are recorded into, for its owner's eyes only: better said now than at each session.
 fn folder_for_recordings(folder: &str) -> Result<(), CliError> {
     if folder.is_empty() || Path::new(folder).is_dir() {
         return Ok(());
@@ -173,7 +173,7 @@ impl Files {
     }
 
     fn stays(&self, what: &str, error: &dyn std::error::Error) {
-        let why = crate::telemetry::with_causes(error);
+        let why = antiphon_telemetry::with_causes(error);
         tracing::error!(target: "antiphon::security", "SIGHUP: {why}; the {what} from before stay in use");
     }
 }

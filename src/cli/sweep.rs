@@ -3,8 +3,8 @@
 use super::replay::{Progress, of_file};
 use super::{CliError, print};
 use crate::replay::{Compared, Corpus, Curve, Labelled, PauseHints, Setting, Taken, compare, draw};
-use crate::turn::ModelWeight;
-use crate::units::Samples;
+use antiphon_dialog::turn::ModelWeight;
+use antiphon_types::Samples;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

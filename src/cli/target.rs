@@ -1,13 +1,13 @@
 //! A running server, for the commands that talk to one: its key, whom to trust, how audio travels.
 
 use super::{CliError, with_causes};
-use crate::client::{AudioMode, ClientError, ConnectOptions, Trust};
+use antiphon_client::{AudioMode, ClientError, ConnectOptions, Trust};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 /// How to reach a server that runs already.
 #[derive(Debug, Args)]
-pub(super) struct Target {
+pub struct Target {
     /// The server's key; better in the environment, where other users of this machine do not see it
     #[arg(long, env = "ANTIPHON_API_KEY", hide_env_values = true, value_name = "KEY")]
     key: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct Target {
 
 /// How audio travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Mode {
+pub enum Mode {
     /// Base64 in JSON events
     Ga,
     /// Binary frames of PCM
@@ -38,7 +38,7 @@ pub(super) enum Mode {
 
 impl Target {
     /// For `url`, without a way back after a break.
-    pub(super) fn options(&self, url: String, mode: Mode) -> Result<ConnectOptions, CliError> {
+    pub fn options(&self, url: String, mode: Mode) -> Result<ConnectOptions, CliError> {
         let mut options = ConnectOptions::new(url);
         options.mode = match mode {
             Mode::Ga => AudioMode::Ga,
@@ -65,7 +65,7 @@ fn key(variable: &str) -> Result<String, CliError> {
 }
 
 /// A client's failure with the exit code it deserves.
-pub(super) fn failure(error: ClientError) -> CliError {
+pub fn failure(error: ClientError) -> CliError {
     let text = with_causes(&error);
     match error {
         ClientError::BadUrl { .. } | ClientError::BadCertificates { .. } => CliError::Usage(text),

@@ -1,9 +1,9 @@
 //! `antiphon transcribe`: writes down what WAV files say, by the configured speech engine alone.
 
 use super::{CliError, Settings, blocking, files, print};
-use crate::engines::EnginesError;
-use crate::stt::{RATE, Stt, SttError, SttOptions, Transcript};
-use crate::units::Pcm;
+use crate::assembly::EnginesError;
+use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, Transcript};
+use antiphon_types::Pcm;
 use clap::Args;
 use serde_json::json;
 use std::future::Future;
@@ -42,9 +42,11 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
     let speech = args.wav.iter().map(|path| files::speech(path, RATE)).collect::<Result<Vec<_>, _>>()?;
     let wait = Duration::from_millis(config.stt.timeout_ms);
     let language = args.language.or_else(|| Some(config.stt.language.clone())).filter(|code| !code.is_empty());
-    let engine = blocking(move || crate::engines::stt(&config)).await?.map_err(EnginesError::from)?;
+    let vocabulary = crate::assembly::vocabulary(&config);
+    let engine = blocking(move || crate::assembly::stt(&config)).await?.map_err(EnginesError::from)?;
     for (path, pcm) in args.wav.iter().zip(speech) {
-        let options = SttOptions { language: language.clone(), ..SttOptions::default() };
+        let options =
+            SttOptions { language: language.clone(), vocabulary: vocabulary.clone(), ..SttOptions::default() };
         let audio_ms = pcm.duration().as_millis() as u64;
         let heard = transcribe(engine.as_ref(), options, pcm, wait)
             .await
@@ -78,7 +80,7 @@ async fn within<T>(wait: Duration, work: impl Future<Output = Result<T, SttError
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stt::fake::FakeStt;
+    use antiphon_engine_api::fakes::stt::FakeStt;
 
     #[tokio::test(start_paused = true)]
     async fn the_whole_file_is_one_utterance_and_waits_end() {

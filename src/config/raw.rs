@@ -1,16 +1,16 @@
 //! All sections together, as serde reads them.
 
 use super::{ServerConfig, SpeechConfig};
-use crate::llm::LlmConfig;
-use crate::mcp::McpConfig;
-use crate::onnx::OnnxConfig;
-use crate::registry::ModelsConfig;
-use crate::session::{SessionConfig, SpeculationConfig};
-use crate::stt::SttConfig;
-use crate::telemetry::TelemetryConfig;
-use crate::tts::TtsConfig;
-use crate::turn::TurnConfig;
-use crate::vad::VadConfig;
+use antiphon_dialog::turn::TurnConfig;
+use antiphon_engine_api::mcp::McpConfig;
+use antiphon_engines::llm::LlmConfig;
+use antiphon_engines::stt::SttConfig;
+use antiphon_engines::tts::TtsConfig;
+use antiphon_engines::vad::VadConfig;
+use antiphon_inference::onnx::OnnxConfig;
+use antiphon_registry::ModelsConfig;
+use antiphon_session::{SessionConfig, SpeculationConfig};
+use antiphon_telemetry::TelemetryConfig;
 use serde::{Deserialize, Serialize};
 
 /// The whole configuration. Each section belongs to the module it is named after. It holds no secrets, only the names

@@ -12,7 +12,7 @@ pub enum ReplayError {
     #[error("is no recording of a session: {0}")]
     NoRecording(String),
     /// A version that this program does not know.
-    #[error("is a recording of version {found}; this program reads version {}", crate::session::recording::VERSION)]
+    #[error("is a recording of version {found}; this program reads version {}", antiphon_session::replay_log::VERSION)]
     Version {
         /// What it says.
         found: u64,

@@ -1,10 +1,10 @@
 //! The exact replay: the same inputs at the same times must give the same decisions.
 
-use super::{Recording, ReplayError};
-use crate::dialog::{Dialog, Event};
-use crate::session::recording::{DialogStart, End, Line, Outcome, unpack};
-use crate::turn::{Heard, TurnTaker};
-use crate::units::{SampleRate, Samples, Timestamp};
+use super::{ReplayError, ReplayLog};
+use antiphon_dialog::turn::{TurnTaker, WindowFeatures};
+use antiphon_dialog::{Dialog, Event};
+use antiphon_session::replay_log::{DialogStart, End, Line, Outcome, unpack};
+use antiphon_types::{SampleRate, Samples, Timestamp};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use std::time::Duration;
@@ -76,7 +76,7 @@ impl Report {
 ///
 /// # Errors
 /// When the file cannot be read to its end, or is none of this version's.
-pub fn replay(mut recording: Recording, see: &mut dyn FnMut(&Decided, f64)) -> Result<Report, ReplayError> {
+pub fn replay(mut recording: ReplayLog, see: &mut dyn FnMut(&Decided, f64)) -> Result<Report, ReplayError> {
     let mut run = Run::new(&recording);
     while let Some(line) = recording.next_line()? {
         if run.report.end.is_some() {
@@ -100,7 +100,7 @@ struct Run {
 }
 
 impl Run {
-    fn new(recording: &Recording) -> Self {
+    fn new(recording: &ReplayLog) -> Self {
         let turn = recording.header.turn;
         let start = |start: DialogStart| {
             Dialog::new(start.settings, start.listener, start.seed)
@@ -139,7 +139,7 @@ impl Run {
     }
 
     /// Only the last window of a line led to anything, when it was recorded.
-    fn windows(&mut self, n: usize, windows: &[Heard], gave: Option<Box<RawValue>>) -> Vec<Decided> {
+    fn windows(&mut self, n: usize, windows: &[WindowFeatures], gave: Option<Box<RawValue>>) -> Vec<Decided> {
         let mut decided = Vec::new();
         let mut recorded = gave;
         for (i, &heard) in windows.iter().enumerate() {

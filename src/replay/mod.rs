@@ -19,6 +19,6 @@ pub use curve::{Compared, Curve, Point, compare};
 pub use error::ReplayError;
 pub use exact::{Decided, Difference, Layer, Report, replay};
 pub use labels::{Labelled, Labels};
-pub use read::Recording;
+pub use read::ReplayLog;
 pub use svg::draw;
 pub use sweep::{Corpus, PauseHints, Setting, Taken};

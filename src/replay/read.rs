@@ -1,13 +1,13 @@
 //! Reads a recording line by line: a file of any length needs the memory of its longest line.
 
 use super::ReplayError;
-use crate::session::recording::{Header, Line, VERSION};
+use antiphon_session::replay_log::{Header, Line, VERSION};
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
 /// An open recording.
-pub struct Recording {
+pub struct ReplayLog {
     /// Its first line.
     pub header: Header,
     /// How many bytes there are, and how many have been read.
@@ -20,7 +20,7 @@ pub struct Recording {
     text: String,
 }
 
-impl Recording {
+impl ReplayLog {
     /// Opens a recording and reads its header.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! Turn-taking alone, with other settings, over labelled recordings.
 
-use super::{Labelled, Labels, Recording, ReplayError};
-use crate::session::recording::{Judged, Line, Words, unpack};
-use crate::turn::{Decision, Eagerness, Edge, Ending, Heard, ModelWeight, Thresholds, TurnTaker};
-use crate::units::{SampleRate, Samples};
+use super::{Labelled, Labels, ReplayError, ReplayLog};
+use antiphon_dialog::turn::{Decision, Eagerness, Edge, Ending, ModelWeight, Thresholds, TurnTaker, WindowFeatures};
+use antiphon_session::replay_log::{Judged, Line, Words, unpack};
+use antiphon_types::{SampleRate, Samples};
 use std::path::Path;
 
 /// What is tried.
@@ -49,7 +49,7 @@ struct Session {
 }
 
 enum Input {
-    Heard(Heard),
+    WindowFeatures(WindowFeatures),
     Words(Words),
     Judged(Judged),
     End,
@@ -95,7 +95,7 @@ impl Corpus {
 
 impl Session {
     fn open(path: &Path) -> Result<Self, ReplayError> {
-        let mut recording = Recording::open(path)?;
+        let mut recording = ReplayLog::open(path)?;
         let labels = Labels::of(path)?;
         let mut inputs = Vec::new();
         while let Some(line) = recording.next_line()? {
@@ -103,7 +103,7 @@ impl Session {
                 Line::Windows { from, size, packed, .. } => {
                     let line = recording.line;
                     let windows = unpack(from, size, &packed).ok_or(ReplayError::Windows { line })?;
-                    inputs.extend(windows.into_iter().map(Input::Heard));
+                    inputs.extend(windows.into_iter().map(Input::WindowFeatures));
                 }
                 Line::Partial(words) => inputs.push(Input::Words(words)),
                 Line::Judged(judged) => inputs.push(Input::Judged(judged)),
@@ -133,7 +133,7 @@ impl Session {
         let (mut ends, mut now) = (Vec::new(), Samples::ZERO);
         for input in &self.inputs {
             let edge = match input {
-                Input::Heard(heard) => {
+                Input::WindowFeatures(heard) => {
                     now = heard.end;
                     taker.window(*heard)
                 }
@@ -180,7 +180,7 @@ impl Session {
                 Input::Words(words) => taker.partial(&words.text, words.heard_to),
                 Input::Judged(judged) => taker.judged(judged.probability, judged.said_to),
                 Input::End => drop(taker.end()),
-                Input::Heard(heard) => {
+                Input::WindowFeatures(heard) => {
                     taker.window(*heard);
                     while let Some((_, turn, is_end)) = next.filter(|(at, ..)| ms(heard.end) >= *at) {
                         let turn = turn.clone();

@@ -6,8 +6,8 @@
 //! while. A WebSocket's connection leaves here with its upgrade and belongs to its session from then on.
 
 use super::client::{Peer, network};
+use super::connection_slots::{Activity, Answering, ConnectionSlot, ConnectionSlots, Full};
 use super::inflow::{Inflow, Intake};
-use super::places::{Activity, Answering, Full, Place, Places};
 use super::tls::Tls;
 use super::watched::{Released, Watched};
 use arc_swap::ArcSwap;
@@ -58,7 +58,7 @@ pub(super) struct Entrance {
     pub(super) listener: TcpListener,
     /// `None`: plain HTTP. What is in it serves the handshakes that begin from then on.
     pub(super) tls: Option<Arc<ArcSwap<Tls>>>,
-    pub(super) places: Arc<Places>,
+    pub(super) places: Arc<ConnectionSlots>,
 }
 
 struct Waiting {
@@ -75,7 +75,7 @@ pub(super) async fn accept(entrance: Entrance, router: Router, stop: Cancellatio
     let abandon = CancellationToken::new();
     let _guard = abandon.clone().drop_guard();
     let mut waiting: VecDeque<Waiting> = VecDeque::new();
-    let begin = |stream: TcpStream, peer: SocketAddr, place: Place| {
+    let begin = |stream: TcpStream, peer: SocketAddr, place: ConnectionSlot| {
         let (router, abandon, stop) = (router.clone(), abandon.clone(), stop.clone());
         let tls = tls.as_ref().map(|tls| tls.load_full());
         tasks.spawn(async move {

@@ -1,6 +1,6 @@
 //! Connections that say nothing, half of it, or read nothing, and those that come meanwhile.
 
-use super::super::places::GRACE;
+use super::super::connection_slots::GRACE;
 use super::*;
 use axum::routing::get;
 use std::net::Ipv4Addr;
@@ -15,7 +15,7 @@ async fn with_places<T>(n: usize, client: impl AsyncFnOnce(SocketAddr) -> T) -> 
     let router = Router::new()
         .route("/", get(|| async { "here" }))
         .route("/large", get(|| async { Bytes::from_static(&[b'x'; LARGE]) }));
-    let (stop, places) = (CancellationToken::new(), Places::new(n, 0, Vec::new()));
+    let (stop, places) = (CancellationToken::new(), ConnectionSlots::new(n, 0, Vec::new()));
     let accepting = accept(Entrance { listener, tls: None, places }, router, stop.clone());
     let client = async {
         let result = client(address).await;

@@ -4,7 +4,7 @@
 //! [`Access::lease`] for a key that is gone finds it cancelled. It spawns nothing and closes nothing by itself.
 
 use super::keys::Keys;
-use crate::units::KeyId;
+use antiphon_types::KeyId;
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -16,13 +16,14 @@ use super::speech::Speech;
 use super::tls::Tls;
 use super::turns::{MAX_LISTENERS, MAX_READERS};
 use super::websocket::MAX_MESSAGE_BYTES;
+use crate::assembly::{EngineManager, Served};
 use crate::config::{Config, ServerConfig};
-use crate::engines::{Served, Stock};
-use crate::mcp::Mcp;
-use crate::session::{AudioMode, Engines, Journal, Setup, Share};
-use crate::telemetry::Metrics;
-use crate::units::{KeyId, SessionId};
-use crate::wire::{Dialect, UnknownFields};
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::mcp::Mcp;
+use antiphon_protocol::{Dialect, UnknownFields};
+use antiphon_session::{AudioMode, Setup, Share, TurnHistory};
+use antiphon_telemetry::Metrics;
+use antiphon_types::{KeyId, SessionId};
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
 use ipnet::IpNet;
@@ -47,15 +48,15 @@ pub struct Parts {
     /// `None`: plain HTTP.
     pub tls: Option<Tls>,
     /// Where the engines come from and what they are; `None`: they stay as they are, and no model can be pulled.
-    pub stock: Option<(Arc<Stock>, Vec<Served>)>,
+    pub manager: Option<(Arc<EngineManager>, Vec<Served>)>,
 }
 
 /// What a server is made of once its engines are loaded: the rest of [`Parts`].
 pub struct Loaded {
     /// The engines.
     pub engines: Engines,
-    /// As [`Parts::stock`].
-    pub stock: Option<(Arc<Stock>, Vec<Served>)>,
+    /// As [`Parts::manager`].
+    pub manager: Option<(Arc<EngineManager>, Vec<Served>)>,
 }
 
 /// What is known of a server before its engines are loaded.
@@ -104,9 +105,9 @@ pub(super) struct App {
     pub(super) proxies: Vec<IpNet>,
     pub(super) secrets: Secrets,
     pub(super) resumables: Resumables,
-    /// Places of those who listen to the turns.
+    /// ConnectionSlots of those who listen to the turns.
     pub(super) listeners: Arc<Semaphore>,
-    /// Places of those who read a page of turns, or the list of models.
+    /// ConnectionSlots of those who read a page of turns, or the list of models.
     pub(super) readers: Arc<Semaphore>,
     pub(super) process: Process,
     pub(super) gpus: Gpus,
@@ -125,13 +126,13 @@ pub(super) struct App {
 
 impl App {
     pub(super) fn new(parts: Parts) -> Self {
-        let Parts { config, engines, metrics, keys, tls, stock } = parts;
-        let (stock, served) = stock.map_or((None, Vec::new()), |(stock, served)| (Some(stock), served));
+        let Parts { config, engines, metrics, keys, tls, manager } = parts;
+        let (manager, served) = manager.map_or((None, Vec::new()), |(manager, served)| (Some(manager), served));
         let speech = Speech::new(&config);
-        let mcp: Arc<dyn Mcp> = Arc::new(crate::mcp::http::Http::new(&config.mcp));
-        let journal = Journal::new(config.server.turns_kept, config.server.keep_transcripts, engines.names());
+        let mcp: Arc<dyn Mcp> = Arc::new(antiphon_engines::mcp::http::Http::new(&config.mcp));
+        let turn_history = TurnHistory::new(config.server.turns_kept, config.server.keep_transcripts, engines.names());
         let setup = Setup {
-            journal: Arc::new(journal),
+            turn_history: Arc::new(turn_history),
             turn: config.turn,
             speculation: config.speculation,
             session: config.session,
@@ -150,7 +151,7 @@ impl App {
         };
         let setup = Arc::new(setup);
         Self {
-            models: Models::new(stock, served),
+            models: Models::new(manager, served),
             serving: ArcSwap::new(setup.clone()),
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
             readers: Arc::new(Semaphore::new(MAX_READERS)),
@@ -185,7 +186,7 @@ impl App {
 
     /// Gives new sessions these engines; the others keep theirs.
     pub(super) fn serve_with(&self, engines: Engines) {
-        self.setup.journal.engines_are(engines.names());
+        self.setup.turn_history.engines_are(engines.names());
         let setup = Setup { engines, ..Setup::clone(&self.setup()) };
         self.serving.store(Arc::new(setup));
     }
@@ -325,7 +326,10 @@ impl Drop for Connected {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{llm::fake::FakeLlm, stt::fake::FakeStt, tts::fake::FakeTts, vad::fake::FakeVad};
+    use antiphon_engine_api::fakes::llm::FakeLlm;
+    use antiphon_engine_api::fakes::stt::FakeStt;
+    use antiphon_engine_api::fakes::tts::FakeTts;
+    use antiphon_engine_api::fakes::vad::FakeVad;
     use tokio::time::timeout;
 
     const SOON: Duration = Duration::from_secs(1);
@@ -336,7 +340,7 @@ mod tests {
         let engines =
             Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
         let (config, metrics, keys) = (Config::default(), Metrics::new(), Keys::default());
-        let app = App::new(Parts { config, engines, metrics, keys, tls: None, stock: None });
+        let app = App::new(Parts { config, engines, metrics, keys, tls: None, manager: None });
         let (greedy, modest) = (App::session_budget(), App::session_budget());
         let mut held = Vec::new();
         while let Ok(share) = timeout(SOON, app.budget(&greedy, MAX_MESSAGE_BYTES)).await {

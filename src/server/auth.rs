@@ -9,9 +9,9 @@ use super::client::Client;
 use super::guard::refused;
 use super::pages;
 use super::secrets::PREFIX;
-use crate::session::Viewer;
-use crate::units::{IdMint, KeyId};
-use crate::wire::{self, ServerEvent, SessionUpdate, WireError};
+use antiphon_protocol::{ServerEvent, SessionUpdate, WireError};
+use antiphon_session::Viewer;
+use antiphon_types::{IdMint, KeyId};
 use axum::extract::ws::{CloseFrame, Message, WebSocket};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
@@ -222,7 +222,8 @@ pub(super) fn presented(headers: &HeaderMap) -> Option<String> {
 
 /// Tells a connected client what is wrong and closes, as the protocol does with a bad key: one error event, then the close.
 pub(super) async fn turn_away(mut socket: WebSocket, why: TurnedAway) {
-    let event = wire::encode(&ServerEvent::Error { error: why.error }, &IdMint::new(rand::random()).next("event"));
+    let event =
+        antiphon_protocol::encode(&ServerEvent::Error { error: why.error }, &IdMint::new(rand::random()).next("event"));
     let close = CloseFrame { code: why.close, reason: why.reason.into() };
     let words = async {
         socket.send(Message::Text(event.into())).await.ok()?;

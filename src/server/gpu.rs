@@ -4,7 +4,7 @@
 //! for such work and at most once a second; between two, the last answer stands. A driver that hangs keeps one such thread
 //! and nobody who asks.
 
-use crate::telemetry::gpu::{Card, Cards};
+use antiphon_telemetry::gpu::{Card, Cards};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;

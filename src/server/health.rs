@@ -39,8 +39,8 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
 /// Of the engines that are servers: the model that is asked for and the host. Only where anybody may use the hub: a probe
 /// needs no key, and where keys are on, the addresses behind the hub are not for everybody.
 fn remote(app: &App) -> Value {
-    let Some(stock) = app.models.stock().filter(|_| !app.access.keys().are_on()) else { return json!({}) };
-    let config = stock.config();
+    let Some(manager) = app.models.manager().filter(|_| !app.access.keys().are_on()) else { return json!({}) };
+    let config = manager.config();
     let stages = [
         ("stt", &config.stt.engine, &config.stt.model, &config.stt.base_url),
         ("llm", &config.llm.engine, &config.llm.model, &config.llm.base_url),

@@ -4,7 +4,7 @@
 //! or kept in plain, and no error message repeats one.
 
 use crate::config::ServerConfig;
-use crate::units::KeyId;
+use antiphon_types::KeyId;
 use sha2::{Digest as _, Sha256};
 use std::collections::HashSet;
 use std::fmt;

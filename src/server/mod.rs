@@ -2,7 +2,7 @@
 //!
 //! `cli` calls [`serve_loading`] with a bound listener, before the engines are loaded; tests and benchmarks call [`serve`]
 //! with fakes. A WebSocket
-//! connection becomes a [`crate::session`]; this module moves bytes between the two and decides nothing about the
+//! connection becomes a [`antiphon_session`]; this module moves bytes between the two and decides nothing about the
 //! dialog.
 
 mod accepting;
@@ -13,23 +13,23 @@ mod assets;
 mod attempts;
 mod auth;
 mod client;
+mod connection_slots;
 mod fragments;
 mod gpu;
 mod guard;
 mod health;
+mod heartbeat;
 mod inflow;
 mod keys;
 mod models;
 mod pages;
-mod places;
 mod process;
-mod pulse;
 mod realtime;
 mod reload;
 mod resume;
-mod seat;
 mod secrets;
 mod security;
+mod session_slot;
 mod shares;
 mod socket;
 mod speech;
@@ -54,7 +54,7 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};
-use places::Places;
+use connection_slots::ConnectionSlots;
 use starting::Starting;
 use std::pin::pin;
 use std::sync::Arc;
@@ -90,9 +90,9 @@ pub async fn serve_with(
     extras: Extras,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let Parts { config, engines, metrics, keys, tls, stock } = parts;
+    let Parts { config, engines, metrics, keys, tls, manager } = parts;
     let startup = Startup { config, metrics, keys, tls };
-    serve_loading(listener, startup, async { Ok(Loaded { engines, stock }) }, extras, stop).await
+    serve_loading(listener, startup, async { Ok(Loaded { engines, manager }) }, extras, stop).await
 }
 
 /// Listens at once. Until `load` has the engines, `/readyz` answers 503, the page says that the hub is getting ready, and
@@ -115,8 +115,11 @@ pub async fn serve_loading<E: From<std::io::Error>>(
 
     let (starting, probed) = (Starting::new(&config.server, tls.is_some()), Starting::new(&config.server, false));
     let tls = tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls)));
-    let places =
-        Places::new(accepting::MAX_CONNECTIONS, config.server.max_connections_per_address, config.server.proxies());
+    let places = ConnectionSlots::new(
+        accepting::MAX_CONNECTIONS,
+        config.server.max_connections_per_address,
+        config.server.proxies(),
+    );
     let entrance = Entrance { listener, tls: tls.clone(), places };
     let mut accepting = pin!(accepting::accept(entrance, starting.router(), stop.clone()));
     let mut probes = pin!(probes(extras.probes, probed.router()));
@@ -127,8 +130,8 @@ pub async fn serve_loading<E: From<std::io::Error>>(
         () = &mut probes => return Ok(()),
     };
 
-    let Loaded { engines, stock } = loaded;
-    let mut app = App::new(Parts { config, engines, metrics, keys, tls: None, stock });
+    let Loaded { engines, manager } = loaded;
+    let mut app = App::new(Parts { config, engines, metrics, keys, tls: None, manager });
     app.tls = tls;
     let app = Arc::new(app);
     starting.open(router(app.clone()));
@@ -150,7 +153,7 @@ async fn probes(listener: Option<TcpListener>, router: Router) {
     let Some(listener) = listener else { return std::future::pending().await };
     let address = listener.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string());
     tracing::info!("answering probes on http://{address}");
-    let places = Places::new(MAX_PROBES, 0, Vec::new());
+    let places = ConnectionSlots::new(MAX_PROBES, 0, Vec::new());
     accepting::accept(Entrance { listener, tls: None, places }, router, CancellationToken::new()).await;
 }
 
@@ -172,7 +175,7 @@ async fn serve_on(served: impl Future<Output = ()>, app: Arc<App>, traces: Optio
     };
     let traced = async {
         if let Some(traces) = traces {
-            traces.run(&app.setup.journal, drained.clone()).await;
+            traces.run(&app.setup.turn_history, drained.clone()).await;
         }
     };
     tokio::select! {

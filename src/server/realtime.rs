@@ -1,6 +1,6 @@
 //! `WS /v1/realtime`: who gets in, and with what.
 //!
-//! The key first, then the wishes in the address, then a place; a [`super::seat`] takes it from there. A client that comes
+//! The key first, then the wishes in the address, then a place; a [`super::slot`] takes it from there. A client that comes
 //! back to its session (the subprotocol `antiphon-resume.KEY.AFTER`, or `?resume=KEY&after=AFTER`) has its place already.
 
 use super::app::App;
@@ -10,10 +10,10 @@ use super::client::Client;
 use super::guard::refused;
 use super::inflow::Inflow;
 use super::resume::{self, NotFound, Return};
-use super::seat::Seat;
+use super::session_slot::SessionSlot;
 use super::websocket;
-use crate::session::{AudioMode, Opening};
-use crate::wire::{Dialect, SessionKind};
+use antiphon_protocol::{Dialect, SessionKind};
+use antiphon_session::{AudioMode, Opening};
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{Extension, Query, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -102,7 +102,7 @@ pub(super) async fn upgrade(
     });
     let tasks = app.setup.tasks.clone();
     upgrade_of(ws).on_upgrade(move |socket| {
-        tasks.track_future(async move { Seat::new(app, opening, place, registered).run(socket, inflow).await })
+        tasks.track_future(async move { SessionSlot::new(app, opening, place, registered).run(socket, inflow).await })
     })
 }
 

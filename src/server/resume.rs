@@ -3,15 +3,15 @@
 //! A client opts in with `?resume=1` and gets `antiphon.session.resumable` with a key; it counts the messages it gets. With
 //! the subprotocol `antiphon-resume.KEY.N`, or `?resume=KEY&after=N`, it takes the session up behind the Nth. The key
 //! works together with the API key that opened the session, or another short-lived key of that one's, and with no other. The
-//! table holds hashes of keys and no session: each session's [`super::seat`] holds its own end, and its entry goes with it.
+//! table holds hashes of keys and no session: each session's [`super::slot`] holds its own end, and its entry goes with it.
 
 use super::app::App;
 use super::auth::{self, Refusal, TurnedAway};
 use super::client::Client;
 use super::inflow::Inflow;
 use super::keys::{self, Digest};
-use crate::units::KeyId;
-use crate::wire::WireError;
+use antiphon_protocol::WireError;
+use antiphon_types::KeyId;
 use axum::extract::ws::WebSocket;
 use axum::http::{HeaderMap, header};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ pub(super) struct Return {
     pub(super) after: u64,
 }
 
-/// The sessions that can be taken up, at most one for each seat.
+/// The sessions that can be taken up, at most one for each slot.
 #[derive(Default)]
 pub(super) struct Resumables(Mutex<HashMap<Digest, Entry>>);
 

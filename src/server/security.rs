@@ -5,7 +5,7 @@
 //! left out stands in the next line. What a right key did has a bound of its own, so that refusals do not hide it.
 
 use super::client::Client;
-use crate::units::KeyId;
+use antiphon_types::KeyId;
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;

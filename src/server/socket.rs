@@ -1,16 +1,16 @@
 //! Moves messages between one WebSocket and a session: a reader that parses and hands over, a writer that takes from the
 //! egress log.
 //!
-//! [`super::seat`] runs both for each connection of a session. Nothing is dropped: while a session is behind, its socket is
+//! [`super::slot`] runs both for each connection of a session. Nothing is dropped: while a session is behind, its socket is
 //! not read, and what has come of a message is charged to the budgets while it grows ([`super::unfinished`]). Nothing is decided here but whether the other side is still there.
 
 use super::app::App;
+use super::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use super::inflow::Inflow;
-use super::pulse::{Beat, Heard, Pulse};
 use super::unfinished::{Next, Unfinished};
 use super::websocket::close_for;
-use crate::session::{Close, Egress, Handle, Inbound, Message, Share};
-use crate::wire::Dialect;
+use antiphon_protocol::Dialect;
+use antiphon_session::{Close, Egress, Handle, Inbound, Message, Share};
 use axum::extract::ws::{CloseFrame, Message as WsMessage, WebSocket};
 use bytes::Bytes;
 use futures_util::SinkExt;
@@ -45,7 +45,7 @@ pub(super) struct Reader<'a> {
     pub(super) budget: &'a Arc<Semaphore>,
     /// How the client's JSON is read.
     pub(super) dialect: Dialect,
-    pub(super) heard: Heard,
+    pub(super) heard: HeartbeatReset,
     /// Messages the session has got, over all its connections.
     pub(super) received: &'a AtomicU64,
 }
@@ -132,11 +132,15 @@ fn said_goodbye(frame: Option<&CloseFrame>) -> End {
 
 /// Sends what the session gives until it closes, the client takes nothing more, or it is dead. Pings carry how far the
 /// client has been sent, so that its pongs answer for it.
-pub(super) async fn write(sink: &mut SplitSink<WebSocket, WsMessage>, egress: &Egress, mut pulse: Pulse) -> End {
+pub(super) async fn write(
+    sink: &mut SplitSink<WebSocket, WsMessage>,
+    egress: &Egress,
+    mut heartbeat: Heartbeat,
+) -> End {
     loop {
         let next = tokio::select! {
             next = egress.next() => Some(next),
-            beat = pulse.beat() => match beat {
+            beat = heartbeat.beat() => match beat {
                 Beat::Ping => None,
                 Beat::Dead => {
                     let _ = timeout(CLOSING, sink.send(close(1011, "no answer to two pings"))).await;

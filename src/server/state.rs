@@ -6,7 +6,7 @@
 use super::app::App;
 use super::auth::Identity;
 use super::process;
-use crate::session::Viewer;
+use antiphon_session::Viewer;
 use axum::Json;
 use axum::extract::State as Shared;
 use serde::Serialize;
@@ -24,7 +24,7 @@ pub(super) struct State {
     queues: BTreeMap<&'static str, usize>,
     engines: BTreeMap<&'static str, String>,
     process: Option<process::Usage>,
-    gpu: Option<Vec<crate::telemetry::gpu::Card>>,
+    gpu: Option<Vec<antiphon_telemetry::gpu::Card>>,
     counters: Option<Counters>,
 }
 

@@ -36,7 +36,7 @@ pub enum TlsError {
     Unusable(#[from] rustls::Error),
     /// A certificate could not be made.
     #[error("a certificate could not be made")]
-    NotMade(#[from] rcgen::Error),
+    RestartFailed(#[from] rcgen::Error),
 }
 
 impl Tls {

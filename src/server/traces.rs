@@ -1,11 +1,11 @@
 //! Traces: each settled turn becomes a span, each stage that ran in it another one below, sent to an OTLP collector
 //! (`telemetry.otlp_endpoint`, HTTP with protobuf).
 //!
-//! The one place where spans are made. It listens to the journal as any other listener does, so that a collector that is
-//! slow or gone costs the conversations nothing: what does not fit into the journal's queue is counted and said. No words
+//! The one place where spans are made. It listens to the turn_history as any other listener does, so that a collector that is
+//! slow or gone costs the conversations nothing: what does not fit into the turn_history's queue is counted and said. No words
 //! of a turn leave by it.
 
-use crate::session::{Journal, News, Status, TurnRecord, Viewer};
+use antiphon_session::{News, Status, TurnHistory, TurnRecord, Viewer};
 use async_trait::async_trait;
 use bytes::Bytes;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status as SpanStatus, TraceFlags, TraceId, TraceState};
@@ -59,8 +59,8 @@ impl Traces {
     }
 
     /// Sends turns as they settle, until `done`; what has settled by then is still sent.
-    pub(super) async fn run(self, journal: &Journal, done: CancellationToken) {
-        let (_, _, mut listening) = journal.listen(Viewer::All, None);
+    pub(super) async fn run(self, turn_history: &TurnHistory, done: CancellationToken) {
+        let (_, _, mut listening) = turn_history.listen(Viewer::All, None);
         loop {
             let mut spans = Vec::new();
             let is_last = tokio::select! {

@@ -1,15 +1,15 @@
 //! `GET /api/turns`: the turns of the caller's sessions, page by page, and as they happen.
 //!
-//! The journal keeps them; here they become JSON, one record at a time as the client reads. A caller sees the turns of its
+//! The turn_history keeps them; here they become JSON, one record at a time as the client reads. A caller sees the turns of its
 //! own API key's sessions; an admin, and everybody where there are no keys, those of all. Readers and live listeners have
-//! places, [`MAX_READERS`] and [`MAX_LISTENERS`], and a bounded queue in the journal: what a listener does not take in time
+//! places, [`MAX_READERS`] and [`MAX_LISTENERS`], and a bounded queue in the turn_history: what a listener does not take in time
 //! it is told it missed.
 
 use super::app::App;
 use super::auth::Identity;
 use super::guard::refused;
 use super::state::snapshot;
-use crate::session::{Entry, News};
+use antiphon_session::{Entry, News};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
@@ -41,7 +41,7 @@ const STATE_EVERY: Duration = Duration::from_secs(1);
 
 /// What is asked of the list. What is unknown is left alone.
 #[derive(Deserialize)]
-pub(super) struct Wish {
+pub(super) struct TurnQuery {
     limit: Option<usize>,
     session: Option<String>,
     /// The id of a turn: those that began before it.
@@ -49,15 +49,15 @@ pub(super) struct Wish {
 }
 
 /// `GET /api/turns`: the newest first, at most [`PAGE`], and `has_more`.
-pub(super) async fn list(State(app): State<Arc<App>>, identity: Identity, Query(wish): Query<Wish>) -> Response {
+pub(super) async fn list(State(app): State<Arc<App>>, identity: Identity, Query(wish): Query<TurnQuery>) -> Response {
     let place = match reader(&app).await {
         Ok(place) => place,
         Err(response) => return *response,
     };
-    let journal = &app.setup.journal;
+    let turn_history = &app.setup.turn_history;
     let limit = wish.limit.unwrap_or(PAGE).min(PAGE);
-    let page = journal.page(identity.viewer, wish.session.as_deref(), wish.before.as_deref(), limit);
-    let rest = format!("],\"has_more\":{},\"capacity\":{}}}", page.has_more, journal.capacity());
+    let page = turn_history.page(identity.viewer, wish.session.as_deref(), wish.before.as_deref(), limit);
+    let rest = format!("],\"has_more\":{},\"capacity\":{}}}", page.has_more, turn_history.capacity());
     let body = async_stream::stream! {
         let _place = place;
         let mut before = "{\"turns\":[";
@@ -95,7 +95,7 @@ fn busy(code: &str, message: &str) -> Response {
 
 /// `GET /api/turns/{id}`.
 pub(super) async fn one(State(app): State<Arc<App>>, identity: Identity, Path(id): Path<String>) -> Response {
-    match app.setup.journal.find(identity.viewer, &id) {
+    match app.setup.turn_history.find(identity.viewer, &id) {
         Some(turn) => Json(&*turn).into_response(),
         None => {
             refused(StatusCode::NOT_FOUND, "not_found", "No such turn is kept; older ones are pushed out by newer.")
@@ -121,7 +121,7 @@ fn events(
     last: Option<u64>,
     place: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
-    let (since, n_left_out, mut listening) = app.setup.journal.listen(identity.viewer, last);
+    let (since, n_left_out, mut listening) = app.setup.turn_history.listen(identity.viewer, last);
     let revoked = app.access.lease(identity.owner);
     async_stream::stream! {
         let _place = place;

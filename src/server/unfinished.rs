@@ -6,7 +6,7 @@
 
 use super::app::{App, BUDGET_UNIT};
 use super::inflow::Inflow;
-use crate::session::Share;
+use antiphon_session::Share;
 use axum::extract::ws::{Message, WebSocket};
 use futures_util::StreamExt;
 use futures_util::stream::SplitStream;

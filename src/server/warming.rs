@@ -3,7 +3,7 @@
 //!
 //! [`super::serve`] runs it beside the first sessions; it holds up neither them nor `/readyz`, and a failure stops nothing.
 
-use crate::session::Engines;
+use antiphon_engine_api::Engines;
 use std::fmt::Display;
 use std::future::Future;
 use std::time::Duration;

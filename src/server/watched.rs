@@ -4,7 +4,7 @@
 //! up after [`STALL`] in all; what it reads makes up for that at [`MIN_BYTES_PER_SECOND`], so that a byte now and then does
 //! not. Once the connection is a WebSocket, its session watches it and this does nothing.
 
-use super::places::Activity;
+use super::connection_slots::Activity;
 use std::future::Future;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -122,13 +122,13 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::places::Places;
+    use super::super::connection_slots::ConnectionSlots;
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
     use tokio::time::Instant;
 
     fn watched(released: &Released) -> (Watched<DuplexStream>, DuplexStream) {
-        let place = Places::new(1, 0, Vec::new()).admit([127, 0, 0, 1].into(), false).unwrap();
+        let place = ConnectionSlots::new(1, 0, Vec::new()).admit([127, 0, 0, 1].into(), false).unwrap();
         let (near, far) = duplex(1_024);
         (Watched::new(near, place.activity(), released.clone()), far)
     }

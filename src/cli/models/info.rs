@@ -2,7 +2,7 @@
 
 use super::super::{CliError, Settings, print};
 use super::{list, size};
-use crate::registry::{Catalog, Entry, ModelsConfig, OnDisk, Variant, on_disk};
+use antiphon_registry::{Catalog, Entry, ModelsConfig, OnDisk, Variant, on_disk};
 use clap::Args;
 use serde_json::json;
 

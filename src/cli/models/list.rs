@@ -2,7 +2,7 @@
 
 use super::super::{CliError, Settings, print};
 use super::size;
-use crate::registry::{Catalog, Entry, ModelsConfig, OnDisk, Stage, on_disk};
+use antiphon_registry::{Catalog, Entry, ModelsConfig, OnDisk, Stage, on_disk};
 use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 

@@ -2,9 +2,9 @@
 
 use super::super::{CliError, Settings, print};
 use super::size;
+use crate::assembly::{BuiltIn, EngineFactory};
 use crate::config::Config;
-use crate::engines::{Makes, Real};
-use crate::registry::{Catalog, Patience, Phase, Progress, Puller, Wanted, locate};
+use antiphon_registry::{Catalog, Phase, Progress, PullTimeouts, Puller, Wanted, locate};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
@@ -39,7 +39,7 @@ pub(super) async fn run(args: PullArgs) -> Result<(), CliError> {
     let config = args.settings.load()?;
     let catalog = Catalog::load(&config.models)?;
     let wanted = args.models.iter().map(|model| catalog.find(model)).collect::<Result<Vec<_>, _>>()?;
-    let puller = Puller::new(&config.models, Patience::default())?;
+    let puller = Puller::new(&config.models, PullTimeouts::default())?;
     for wanted in wanted {
         tokio::select! {
             pulled = one(&puller, &config, wanted, args.json) => pulled?,
@@ -71,7 +71,7 @@ async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -
     shown.end();
     pulled?;
     let here = locate(&config.models, Wanted { entry, precision: Some(&variant.precision) })?;
-    let (unchecked, lacks) = (variant.n_unchecked(), Real.lacks(config, &entry.family));
+    let (unchecked, lacks) = (variant.n_unchecked(), BuiltIn.lacks(config, &entry.family));
     if json {
         return print::json(&json!({
             "model": entry.name, "precision": variant.precision, "bytes": here.bytes, "folder": here.folder,

@@ -2,7 +2,7 @@
 
 use super::super::{CliError, Settings, print};
 use super::size;
-use crate::registry::{Catalog, remove};
+use antiphon_registry::{Catalog, remove};
 use clap::Args;
 use serde_json::json;
 

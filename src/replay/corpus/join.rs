@@ -1,11 +1,11 @@
 //! Puts speech and pauses together, and writes down where which is.
 
-use super::{Piece, Plan, Planned};
-use crate::audio::Resampler;
+use super::{Plan, Planned, Segment};
 use crate::replay::dice::Dice;
 use crate::replay::{Labelled, Labels};
-use crate::tts::{SpeechRequest, Tts, TtsError};
-use crate::units::{Pcm, SampleRate};
+use antiphon_audio::Resampler;
+use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
+use antiphon_types::{Pcm, SampleRate};
 use futures_util::StreamExt;
 
 /// Samples of a millisecond.
@@ -47,8 +47,8 @@ pub async fn speak(plan: &Plan, voice: &dyn Tts, seed: u64) -> Result<(Pcm, Labe
         let mut spans_ms = Vec::new();
         for (i, piece) in turn.pieces.iter().enumerate() {
             let speech = match piece {
-                Piece::Clip(clip) => clip.pcm.clone(),
-                Piece::Text(text) => say(voice, &plan.speaker, text, i + 1 == turn.pieces.len()).await?,
+                Segment::Clip(clip) => clip.pcm.clone(),
+                Segment::Text(text) => say(voice, &plan.speaker, text, i + 1 == turn.pieces.len()).await?,
             };
             if i > 0 {
                 pcm.resize(pcm.len() + pause(&mut dice), 0);
@@ -58,7 +58,7 @@ pub async fn speak(plan: &Plan, voice: &dyn Tts, seed: u64) -> Result<(Pcm, Labe
             pcm.extend(speech);
             let ms = |at: usize| (from + at) as f64 / MS as f64;
             // A voice's own gaps lie where nobody would pause: only a person's are pauses.
-            let spans = if matches!(piece, Piece::Clip(_)) { spans(speech) } else { vec![(0, speech.len())] };
+            let spans = if matches!(piece, Segment::Clip(_)) { spans(speech) } else { vec![(0, speech.len())] };
             spans_ms.extend(spans.into_iter().map(|(from, to)| [ms(from), ms(to)]));
         }
         pcm.resize(pcm.len() + BETWEEN, 0);
@@ -71,9 +71,9 @@ pub async fn speak(plan: &Plan, voice: &dyn Tts, seed: u64) -> Result<(Pcm, Labe
 }
 
 fn labelled(plan: &Plan, turn: &Planned, spans_ms: Vec<[f64; 2]>) -> Labelled {
-    let text = |piece: &Piece| match piece {
-        Piece::Text(text) => text.clone(),
-        Piece::Clip(clip) => clip.text.clone(),
+    let text = |piece: &Segment| match piece {
+        Segment::Text(text) => text.clone(),
+        Segment::Clip(clip) => clip.text.clone(),
     };
     let text = turn.pieces.iter().map(text).collect::<Vec<_>>().join(" | ");
     Labelled { text, speaker: plan.speaker.clone(), source: turn.source.clone(), group: plan.group.into(), spans_ms }

@@ -5,16 +5,16 @@
 //! they are asked for as a session asks, every quarter of a second and 100 ms into each pause, and come 32 ms later. The
 //! turn model is asked at the same moment of each pause and hears the turn so far; its answer comes 48 ms later.
 
-use crate::audio::Pitch;
 use crate::replay::Labels;
-use crate::session::recording::{End, Entry, Header, Judged, Outcome, TurnStart, VERSION, Windows, Words};
-use crate::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance};
-use crate::turn::{
-    Eagerness, Ending, Heard, Thresholds, TurnConfig, TurnDetector, TurnModel, TurnModelError, TurnTaker,
-};
-use crate::units::{Pcm, Samples, SessionId};
-use crate::vad::{Vad, VadError, VadStream};
+use antiphon_audio::Pitch;
+use antiphon_dialog::turn::{Eagerness, Ending, Thresholds, TurnConfig, TurnDetector, TurnTaker, WindowFeatures};
+use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, VocabularyHint};
+use antiphon_engine_api::turn::{TurnModel, TurnModelError};
+use antiphon_engine_api::vad::{Vad, VadError, VadStream};
+use antiphon_session::replay_log::{End, Entry, Header, Judged, Outcome, TurnStart, VERSION, Windows, Words};
+use antiphon_types::{Pcm, Samples, SessionId};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Audio of an utterance before its speech and after it, in samples: a session's padding, and the longest pause whose
 /// words are asked for.
@@ -31,13 +31,15 @@ const JUDGED_LATE: u64 = 768;
 const WINDOWS_A_LINE: usize = 64;
 
 /// What listens: as a session's.
-pub struct Ears<'a> {
+pub struct Detectors<'a> {
     /// Voice activity.
     pub vad: &'a dyn Vad,
     /// What is asked at each pause; `None`: nothing.
     pub turn: Option<&'a dyn TurnModel>,
     /// The recognizer.
     pub stt: &'a dyn Stt,
+    /// What it is to expect.
+    pub vocabulary: Option<Arc<VocabularyHint>>,
 }
 
 /// Which of them failed.
@@ -58,7 +60,7 @@ pub enum ListenError {
 ///
 /// # Errors
 /// When one of the engines fails.
-pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Ears<'_>) -> Result<String, ListenError> {
+pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Detectors<'_>) -> Result<String, ListenError> {
     let config = TurnConfig::default();
     let thresholds = Thresholds::from_ms(config.threshold, config.min_speech_ms, config.silence_duration_ms);
     let turn = TurnStart { thresholds, ending: Ending::Adaptive(Eagerness::Medium) };
@@ -82,7 +84,7 @@ pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Ears<'_>) -> 
     };
     let window = ears.vad.window();
     let mut regions: VecDeque<(u64, u64)> = labels.turns.iter().map(|turn| region(turn.ends_ms())).collect();
-    let mut hearing: Option<Hearing> = None;
+    let mut hearing: Option<OpenTranscription> = None;
     let mut speaker = None;
     let mut words: VecDeque<(u64, Words)> = VecDeque::new();
     let mut answers: VecDeque<(u64, Judged)> = VecDeque::new();
@@ -97,9 +99,14 @@ pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Ears<'_>) -> 
             ear.lines.put(&Entry::Judged(answer));
         }
         if hearing.is_none() && regions.front().is_some_and(|region| start.0 >= region.0) {
-            let options = SttOptions { language: Some("en".into()), speaker: speaker.clone(), ..SttOptions::default() };
+            let options = SttOptions {
+                language: Some("en".into()),
+                speaker: speaker.clone(),
+                vocabulary: ears.vocabulary.clone(),
+                ..SttOptions::default()
+            };
             let utterance = ears.stt.open(options).await?;
-            hearing = Some(Hearing { utterance, n_unseen: 0, since: start });
+            hearing = Some(OpenTranscription { utterance, n_unseen: 0, since: start });
         }
         let end = start + Samples(window as u64);
         let pause = ear.window(piece, start, end)?;
@@ -155,7 +162,7 @@ impl Ear {
         let probability = self.vad.probability(pcm)?;
         let peak = pcm.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
         let tone = self.pitch.window(pcm);
-        let heard = Heard { probability, peak, level_db: tone.level_db, pitch_hz: tone.pitch_hz, start, end };
+        let heard = WindowFeatures { probability, peak, level_db: tone.level_db, pitch_hz: tone.pitch_hz, start, end };
         let gave = Outcome::of_window(&mut self.taker, heard);
         self.lines.window(&heard, gave);
         self.pauses.window(probability, peak, start, end);
@@ -168,14 +175,14 @@ impl Ear {
 }
 
 /// An utterance's decoding.
-struct Hearing {
+struct OpenTranscription {
     utterance: Box<dyn SttUtterance>,
     /// Where its audio begins.
     since: Samples,
     n_unseen: u64,
 }
 
-impl Hearing {
+impl OpenTranscription {
     /// More audio; the words, when it is time for them.
     async fn push(&mut self, pcm: &[i16], asks: bool) -> Result<Option<String>, SttError> {
         self.utterance.push(pcm.to_vec()).await?;
@@ -208,7 +215,7 @@ impl Lines {
         lines
     }
 
-    fn window(&mut self, heard: &Heard, gave: Outcome) {
+    fn window(&mut self, heard: &WindowFeatures, gave: Outcome) {
         if !self.gave.is_nothing() || self.windows.len() >= WINDOWS_A_LINE {
             self.flush();
         }

@@ -12,7 +12,7 @@ mod join;
 mod listen;
 
 pub use join::{Clip, speak};
-pub use listen::{Ears, ListenError, listen};
+pub use listen::{Detectors, ListenError, listen};
 
 use super::dice::Dice;
 
@@ -44,12 +44,12 @@ pub struct Planned {
     /// Turns of one source are alike.
     pub source: String,
     /// What is said between the pauses.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<Segment>,
 }
 
 /// A stretch of speech.
 #[derive(Clone, Debug)]
-pub enum Piece {
+pub enum Segment {
     /// To be spoken.
     Text(String),
     /// To be played.
@@ -72,7 +72,7 @@ pub fn plan(clips: &[Clip]) -> Vec<Plan> {
 }
 
 fn sentence((i, line): (usize, &str)) -> Planned {
-    let pieces = line.split('|').map(|piece| Piece::Text(piece.trim().to_owned())).collect();
+    let pieces = line.split('|').map(|piece| Segment::Text(piece.trim().to_owned())).collect();
     Planned { source: format!("sentence {}", i + 1), pieces }
 }
 
@@ -82,13 +82,13 @@ fn read(clips: &[&Clip], seed: u64) -> Vec<Planned> {
     let other = |dice: &mut Dice, not: usize| loop {
         let at = dice.below(clips.len());
         if at != not {
-            return Piece::Clip(clips[at].clone());
+            return Segment::Clip(clips[at].clone());
         }
     };
     let turn = |(i, clip): (usize, &&Clip)| {
         let n = 1 + usize::from(dice.share() < 0.3);
-        let mut pieces: Vec<Piece> = (0..n).map(|_| other(&mut dice, i)).collect();
-        pieces.push(Piece::Clip((*clip).clone()));
+        let mut pieces: Vec<Segment> = (0..n).map(|_| other(&mut dice, i)).collect();
+        pieces.push(Segment::Clip((*clip).clone()));
         Planned { source: clip.name.clone(), pieces }
     };
     if clips.len() < 2 { Vec::new() } else { clips.iter().enumerate().map(turn).collect() }
@@ -96,7 +96,7 @@ fn read(clips: &[&Clip], seed: u64) -> Vec<Planned> {
 
 /// A clip as it is: its pauses are the reader's own, at places and of lengths that nobody chose.
 fn alone(clip: &Clip) -> Planned {
-    Planned { source: clip.name.clone(), pieces: vec![Piece::Clip(clip.clone())] }
+    Planned { source: clip.name.clone(), pieces: vec![Segment::Clip(clip.clone())] }
 }
 
 fn sessions(group: &'static str, speaker: &str, turns: Vec<Planned>) -> Vec<Plan> {
@@ -121,15 +121,15 @@ mod tests {
         let plans = plan(&clips);
         let turns = plans.iter().flat_map(|plan| &plan.turns);
         assert!(turns.clone().count() >= 200, "{}", turns.count());
-        let is_alone = |turn: &Planned| matches!(&turn.pieces[..], [Piece::Clip(_)]);
+        let is_alone = |turn: &Planned| matches!(&turn.pieces[..], [Segment::Clip(_)]);
         assert!(turns.clone().all(|turn| turn.pieces.len() >= 2 || is_alone(turn)));
         assert_eq!(turns.filter(|turn| is_alone(turn)).count(), 45);
         let of = |group: &str| -> BTreeSet<String> {
             let plans = plans.iter().filter(|plan| plan.group == group);
             let pieces = plans.flat_map(|plan| plan.turns.iter().flat_map(|turn| turn.pieces.clone()));
             let name = |piece| match piece {
-                Piece::Text(text) => text,
-                Piece::Clip(clip) => clip.name,
+                Segment::Text(text) => text,
+                Segment::Clip(clip) => clip.name,
             };
             pieces.map(name).collect()
         };

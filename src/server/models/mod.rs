@@ -14,9 +14,9 @@ use super::auth::Identity;
 use super::client::Client;
 use super::guard::refused;
 use super::turns::{listener, reader};
-use crate::engines::{Served, Stock};
-use crate::registry::{Entry, OnDisk, RegistryError, Stage, on_disk, remove};
-use crate::telemetry::with_causes;
+use crate::assembly::{EngineManager, Served};
+use antiphon_registry::{Entry, OnDisk, RegistryError, Stage, on_disk, remove};
+use antiphon_telemetry::with_causes;
 use axum::Json;
 use axum::extract::{Extension, Path, State};
 use axum::http::StatusCode;
@@ -35,15 +35,15 @@ pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): May
         Err(response) => return *response,
     };
     let served = app.models.served();
-    let Some(stock) = app.models.stock() else {
+    let Some(manager) = app.models.manager() else {
         return Json(json!({ "may_change": false, "stages": *served, "models": [] })).into_response();
     };
     let (pulls, reading) = (app.models.states(), served.clone());
     let read = tokio::task::spawn_blocking(move || {
-        let entries = stock.catalog().entries().iter().filter(|entry| stock.knows(entry.stage, &entry.family));
+        let entries = manager.catalog().entries().iter().filter(|entry| manager.knows(entry.stage, &entry.family));
         let models: Vec<Value> = entries
             .map(|entry| {
-                let mut model = described(&stock, entry);
+                let mut model = described(&manager, entry);
                 model["serves"] = json!(reading.iter().any(|served| served.runs(&entry.name)));
                 model["pull"] = json!(pulls.get(&entry.name).map(|state| state.shown(may_change)));
                 model
@@ -58,7 +58,7 @@ pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): May
                         passed["why"] = IN_THE_LOG.into();
                     }
                 }
-                stage["offer"] = json!(offer(&stock, served).map(|entry| &entry.name));
+                stage["offer"] = json!(offer(&manager, served).map(|entry| &entry.name));
                 stage
             })
             .collect();
@@ -72,9 +72,9 @@ pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): May
     }
 }
 
-fn described(stock: &Stock, entry: &Entry) -> Value {
+fn described(manager: &EngineManager, entry: &Entry) -> Value {
     let variants = entry.variants.iter().map(|variant| {
-        let (state, here) = match on_disk(&stock.config().models, entry, variant) {
+        let (state, here) = match on_disk(&manager.config().models, entry, variant) {
             OnDisk::Absent => ("absent", 0),
             OnDisk::Partly { bytes } => ("partly", bytes),
             OnDisk::Whole { bytes } => ("whole", bytes),
@@ -87,19 +87,19 @@ fn described(stock: &Stock, entry: &Entry) -> Value {
     });
     json!({
         "name": entry.name, "stage": entry.stage, "family": entry.family, "title": entry.title, "note": entry.note,
-        "licence": entry.licence, "languages": entry.languages, "rank": entry.auto, "lacks": stock.lacks(entry),
+        "licence": entry.licence, "languages": entry.languages, "rank": entry.auto, "lacks": manager.lacks(entry),
         "variants": variants.collect::<Vec<_>>(),
     })
 }
 
 /// The best model for this machine that is better than what serves and is not here, where the stage takes what is best. One
 /// that would run at once comes before one whose runtime is missing.
-fn offer<'a>(stock: &'a Stock, served: &Served) -> Option<&'a Entry> {
-    let entries = stock.catalog().entries();
+fn offer<'a>(manager: &'a EngineManager, served: &Served) -> Option<&'a Entry> {
+    let entries = manager.catalog().entries();
     // As the choice goes: what speaks the language first, then by rank.
-    let rank = |entry: &Entry| (stock.speaks(entry), entry.auto);
+    let rank = |entry: &Entry| (manager.speaks(entry), entry.auto);
     let served_rank = entries.iter().find(|entry| served.runs(&entry.name)).map_or((false, 0), rank);
-    let config = stock.config();
+    let config = manager.config();
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
     let on_a_gpu = |entry: &Entry| match entry.stage {
         Stage::Stt => cfg!(feature = "cuda"),
@@ -109,13 +109,13 @@ fn offer<'a>(stock: &'a Stock, served: &Served) -> Option<&'a Entry> {
         let strength = if on_a_gpu(entry) { u32::MAX } else { cores };
         served.auto
             && entry.stage.to_string() == served.stage
-            && stock.knows(entry.stage, &entry.family)
+            && manager.knows(entry.stage, &entry.family)
             && (1..=strength).contains(&entry.offer_cores)
-            && stock.speaks(entry)
+            && manager.speaks(entry)
             && rank(entry) > served_rank
             && !entry.variants.iter().any(|v| matches!(on_disk(&config.models, entry, v), OnDisk::Whole { .. }))
     };
-    entries.iter().filter(fits).max_by_key(|entry| (stock.lacks(entry).is_none(), entry.auto))
+    entries.iter().filter(fits).max_by_key(|entry| (manager.lacks(entry).is_none(), entry.auto))
 }
 
 /// `POST /api/models/{name}/pull`, the name with or without a precision: 202, and the pull goes on by itself.
@@ -126,14 +126,14 @@ pub(super) async fn pull(
     Extension(client): Extension<Client>,
     Path(name): Path<String>,
 ) -> Response {
-    let Some(stock) = app.models.stock() else { return none() };
-    let wanted = match stock.catalog().find(&name) {
+    let Some(manager) = app.models.manager() else { return none() };
+    let wanted = match manager.catalog().find(&name) {
         Ok(wanted) => wanted,
         Err(error) => return failure(&error),
     };
     let (entry, variant) = (wanted.entry.clone(), wanted.variant().clone());
     let model = entry.name.clone();
-    match pulls::start(&app, stock, entry, variant) {
+    match pulls::start(&app, manager, entry, variant) {
         Ok(state) => {
             app.security.act(client, &format!("/api/models/{model}/pull"), identity.owner, "a model is pulled");
             (StatusCode::ACCEPTED, Json(state)).into_response()
@@ -166,13 +166,13 @@ pub(super) async fn delete(
     Extension(client): Extension<Client>,
     Path(name): Path<String>,
 ) -> Response {
-    let Some(stock) = app.models.stock() else { return none() };
+    let Some(manager) = app.models.manager() else { return none() };
     let removed = tokio::task::spawn_blocking(move || {
-        let wanted = stock.catalog().find(&name)?;
-        if !stock.release(&wanted.entry.name) {
+        let wanted = manager.catalog().find(&name)?;
+        if !manager.release(&wanted.entry.name) {
             return Err(RegistryError::InUse(wanted.entry.name.clone()));
         }
-        Ok((wanted.entry.name.clone(), remove(&stock.config().models, wanted)?))
+        Ok((wanted.entry.name.clone(), remove(&manager.config().models, wanted)?))
     });
     match removed.await {
         Ok(Ok((name, bytes))) => {

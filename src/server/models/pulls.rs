@@ -3,9 +3,9 @@
 use super::super::app::App;
 use super::super::guard::refused;
 use super::known::Models;
-use crate::engines::{Standing, Stock, without_precision};
-use crate::registry::{Entry, Patience, Progress, Puller, Stage, Variant};
-use crate::telemetry::with_causes;
+use crate::assembly::{ActiveEngines, EngineManager, without_precision};
+use antiphon_registry::{Entry, Progress, PullTimeouts, Puller, Stage, Variant};
+use antiphon_telemetry::with_causes;
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -100,13 +100,18 @@ impl Models {
 }
 
 /// Begins a pull; it goes on by itself.
-pub(super) fn start(app: &Arc<App>, stock: Arc<Stock>, entry: Entry, variant: Variant) -> Result<State, Box<Response>> {
+pub(super) fn start(
+    app: &Arc<App>,
+    manager: Arc<EngineManager>,
+    entry: Entry,
+    variant: Variant,
+) -> Result<State, Box<Response>> {
     let told = app.models.begin(&entry.name)?;
     let state = told.borrow().clone();
     let (task, name) = (app.clone(), entry.name.clone());
     app.setup.tasks.spawn(async move {
         let last = tokio::select! {
-            last = pulled(&task, &stock, &entry, &variant, &told) => last,
+            last = pulled(&task, &manager, &entry, &variant, &told) => last,
             () = task.setup.drain.cancelled() => {
                 let message = "The hub was stopped; what was fetched is kept, and the next pull goes on from it.".into();
                 State::Failed { message }
@@ -124,13 +129,13 @@ pub(super) fn start(app: &Arc<App>, stock: Arc<Stock>, entry: Entry, variant: Va
 /// Pulls, chooses the engines anew, and gives the last state.
 async fn pulled(
     app: &Arc<App>,
-    stock: &Arc<Stock>,
+    manager: &Arc<EngineManager>,
     entry: &Entry,
     variant: &Variant,
     told: &watch::Sender<State>,
 ) -> State {
     let fetched = async {
-        let puller = Puller::new(&stock.config().models, Patience::default())?;
+        let puller = Puller::new(&manager.config().models, PullTimeouts::default())?;
         let (progress, mut seen) = watch::channel(Progress::default());
         let pull = puller.pull(entry, variant, &progress);
         tokio::pin!(pull);
@@ -147,7 +152,7 @@ async fn pulled(
         tracing::warn!(model = entry.name, error = with_causes(&error), "the model cannot be fetched");
         return State::Failed { message: error.to_string() };
     }
-    if !stock.takes_the_best(entry) {
+    if !manager.takes_the_best(entry) {
         let key = if entry.stage == Stage::Turn { "model" } else { "engine" };
         let message = format!(
             "It is here. It may serve once {0}.{key} is \"auto\", no other model is named, and the hub was started again.",
@@ -156,7 +161,7 @@ async fn pulled(
         return State::Done { serves: false, message };
     }
     told.send_replace(State::Loading);
-    let loading = stock.clone();
+    let loading = manager.clone();
     match tokio::task::spawn_blocking(move || loading.load()).await {
         Ok(Ok(standing)) => settled(app, entry, variant, standing),
         Ok(Err(error)) => {
@@ -169,7 +174,7 @@ async fn pulled(
 }
 
 /// Lets new sessions have what is loaded, and says whether that is the model.
-fn settled(app: &App, entry: &Entry, variant: &Variant, standing: Standing) -> State {
+fn settled(app: &App, entry: &Entry, variant: &Variant, standing: ActiveEngines) -> State {
     let stage = entry.stage.to_string();
     let served = standing.served.iter().find(|served| served.stage == stage).cloned();
     app.models.served.store(Arc::new(standing.served.clone()));

@@ -3,10 +3,10 @@
 
 use super::error::ApiError;
 use super::names::{Names, Task};
-use crate::engines::StageFailure;
+use crate::assembly::StageFailure;
 use crate::server::app::App;
-use crate::session::Engines;
-use crate::tts::Tts;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::tts::Tts;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use std::sync::Arc;

@@ -6,13 +6,13 @@
 use super::chosen;
 use super::error::ApiError;
 use super::metering::Metered;
-use super::request::{self, Longest, Wish};
+use super::request::{self, Longest, SpeechSpec};
 use super::speaking::{Speaking, Spoken};
 use super::{MAX_JSON_BYTES, body_of};
-use crate::audio::encode::{Encoder, RATE};
 use crate::server::app::App;
-use crate::telemetry::Endpoint;
-use crate::tts::TtsError;
+use antiphon_audio::encode::{Encoder, RATE};
+use antiphon_engine_api::tts::TtsError;
+use antiphon_telemetry::Endpoint;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
@@ -105,7 +105,7 @@ async fn first_sound(sound: &mut Sound) -> Result<Vec<i16>, ApiError> {
 }
 
 /// A piece of the file, and how much sound there was so far.
-struct Piece {
+struct BodyPart {
     bytes: Bytes,
     n_samples: u64,
 }
@@ -114,8 +114,8 @@ struct Piece {
 fn encoded(
     mut encoder: Encoder,
     sound: impl Stream<Item = Result<Spoken, TtsError>> + Send,
-) -> impl Stream<Item = Result<Piece, ApiError>> + Send {
-    let failed = |error: crate::audio::encode::EncodeError| ApiError::internal("The encoder", &error);
+) -> impl Stream<Item = Result<BodyPart, ApiError>> + Send {
+    let failed = |error: antiphon_audio::encode::EncodeError| ApiError::internal("The encoder", &error);
     async_stream::stream! {
         let mut n_samples = 0;
         for await spoken in sound {
@@ -135,21 +135,25 @@ fn encoded(
                 }
                 n_samples += slice.len() as u64;
                 if !bytes.is_empty() {
-                    yield Ok(Piece { bytes: bytes.into(), n_samples });
+                    yield Ok(BodyPart { bytes: bytes.into(), n_samples });
                 }
                 tokio::task::consume_budget().await;
             }
         }
         let mut bytes = Vec::new();
         match encoder.finish(&mut bytes) {
-            Ok(()) => yield Ok(Piece { bytes: bytes.into(), n_samples }),
+            Ok(()) => yield Ok(BodyPart { bytes: bytes.into(), n_samples }),
             Err(error) => yield Err(failed(error)),
         }
     }
 }
 
 /// Pulls the file and hands it to the answer. Whoever does not read for [`STALL`] has gone, and gives the engine back.
-async fn pump(file: impl Stream<Item = Result<Piece, ApiError>> + Send, sender: mpsc::Sender<Part>, metered: Metered) {
+async fn pump(
+    file: impl Stream<Item = Result<BodyPart, ApiError>> + Send,
+    sender: mpsc::Sender<Part>,
+    metered: Metered,
+) {
     let mut file = pin!(file);
     loop {
         let piece = tokio::select! {
@@ -157,7 +161,7 @@ async fn pump(file: impl Stream<Item = Result<Piece, ApiError>> + Send, sender: 
             piece = file.next() => piece,
         };
         let (part, outcome) = match piece {
-            Some(Ok(piece)) => (Part::Piece(piece), None),
+            Some(Ok(piece)) => (Part::BodyPart(piece), None),
             Some(Err(error)) => (Part::Failed(error.clone()), Some(error.outcome())),
             None => (Part::End, Some("ok")),
         };
@@ -172,12 +176,12 @@ async fn pump(file: impl Stream<Item = Result<Piece, ApiError>> + Send, sender: 
 
 /// What the answer gets.
 enum Part {
-    Piece(Piece),
+    BodyPart(BodyPart),
     Failed(ApiError),
     End,
 }
 
-fn answer(wish: &Wish, mut parts: mpsc::Receiver<Part>) -> Response {
+fn answer(wish: &SpeechSpec, mut parts: mpsc::Receiver<Part>) -> Response {
     if wish.as_events {
         let events = events(parts, wish.n_chars.div_ceil(CHARS_PER_TOKEN) as u64);
         return Sse::new(events).keep_alive(KeepAlive::new()).into_response();
@@ -185,7 +189,7 @@ fn answer(wish: &Wish, mut parts: mpsc::Receiver<Part>) -> Response {
     let bytes = async_stream::stream! {
         loop {
             match parts.recv().await {
-                Some(Part::Piece(piece)) => yield Ok(piece.bytes),
+                Some(Part::BodyPart(piece)) => yield Ok(piece.bytes),
                 Some(Part::End) => return,
                 // The connection breaks off, for the sound is not whole.
                 Some(Part::Failed(error)) => yield Err(std::io::Error::other(error.message)),
@@ -202,7 +206,7 @@ fn events(mut parts: mpsc::Receiver<Part>, input_tokens: u64) -> impl Stream<Ite
         let mut n_samples = 0;
         while let Some(part) = parts.recv().await {
             match part {
-                Part::Piece(piece) => {
+                Part::BodyPart(piece) => {
                     n_samples = piece.n_samples;
                     if !piece.bytes.is_empty() {
                         yield event(json!({"type": "speech.audio.delta", "audio": BASE64.encode(&piece.bytes)}));

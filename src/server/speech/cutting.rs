@@ -3,8 +3,8 @@
 //! [`listening`](super::listening) feeds it decoded audio. It holds the stretch under way and nothing else; silence is
 //! dropped, so an engine never gets any to invent words for. It reads no clock and waits for nothing.
 
-use crate::units::Samples;
-use crate::vad::{RATE, Vad, VadError, VadStream};
+use antiphon_engine_api::vad::{RATE, Vad, VadError, VadStream};
+use antiphon_types::Samples;
 
 /// P(speech) from which speech begins, and down to which it goes on: Silero's thresholds, as `turn` has them.
 const VOICED: f32 = 0.5;
@@ -135,7 +135,7 @@ impl Cutter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vad::fake::FakeVad;
+    use antiphon_engine_api::fakes::vad::FakeVad;
     use proptest::prelude::*;
 
     /// `(loud, ms)` in a row, cut; each stretch as its beginning and end in ms.

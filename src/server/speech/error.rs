@@ -1,8 +1,8 @@
 //! What a client of the speech API is told when something is wrong, in the shape of OpenAI's errors.
 
-use crate::audio::decode::DecodeError;
-use crate::stt::SttError;
-use crate::tts::TtsError;
+use antiphon_audio::decode::DecodeError;
+use antiphon_engine_api::stt::SttError;
+use antiphon_engine_api::tts::TtsError;
 use axum::Json;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -106,7 +106,7 @@ impl IntoResponse for ApiError {
 
 impl From<TtsError> for ApiError {
     fn from(error: TtsError) -> Self {
-        let message = error.told();
+        let message = error.client_message();
         match error {
             TtsError::Overloaded { .. } | TtsError::Timeout(_) => Self::overloaded(message),
             TtsError::Unavailable(_) | TtsError::Remote { .. } | TtsError::Engine { .. } => {
@@ -119,7 +119,7 @@ impl From<TtsError> for ApiError {
 
 impl From<SttError> for ApiError {
     fn from(error: SttError) -> Self {
-        let message = error.told();
+        let message = error.client_message();
         match error {
             SttError::Busy { .. } | SttError::Behind(_) => Self::overloaded(message),
             SttError::Timeout(_)

@@ -5,7 +5,7 @@ use super::names::Task;
 use super::upload::{Held, Upload};
 use super::{FORM_BYTES, Speech, chosen};
 use crate::server::app::App;
-use crate::session::Engines;
+use antiphon_engine_api::Engines;
 use axum::body::Body;
 use axum::extract::multipart::{Field, MultipartError};
 use axum::extract::{FromRequest, Multipart, Request};

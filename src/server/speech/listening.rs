@@ -5,8 +5,8 @@
 
 use super::cutting::{Cutter, Stretch};
 use super::error::ApiError;
-use crate::audio::decode::{self, DecodeError, Decoder};
-use crate::vad::{RATE, Vad};
+use antiphon_audio::decode::{self, DecodeError, Decoder};
+use antiphon_engine_api::vad::{RATE, Vad};
 use bytes::Bytes;
 use std::fmt::Display;
 use std::sync::Arc;
@@ -76,9 +76,9 @@ fn broken(error: &dyn Display) -> ApiError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audio::encode::{self, Encoder, FileFormat};
-    use crate::vad::fake::FakeVad;
-    use crate::vad::{VadError, VadStream};
+    use antiphon_audio::encode::{self, Encoder, FileFormat};
+    use antiphon_engine_api::fakes::vad::FakeVad;
+    use antiphon_engine_api::vad::{VadError, VadStream};
 
     /// Panics at its so many-th window.
     struct Panics(usize);

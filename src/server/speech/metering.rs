@@ -1,7 +1,7 @@
 //! One request of the speech API as the metrics see it: how long it took, and what became of it.
 
 use crate::server::app::App;
-use crate::telemetry::{Endpoint, Metrics};
+use antiphon_telemetry::{Endpoint, Metrics};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 

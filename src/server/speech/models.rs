@@ -3,8 +3,8 @@
 use super::error::ApiError;
 use super::names;
 use super::names::described;
-use crate::registry::Stage;
 use crate::server::app::App;
+use antiphon_registry::Stage;
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;

@@ -5,8 +5,8 @@
 //! what there is; a name never becomes a path.
 
 use super::error::ApiError;
-use crate::session::Engines;
-use crate::tts::Tts;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::tts::Tts;
 use serde_json::{Value, json};
 
 /// OpenAI's voices (its reference, "Create speech", 2026).
@@ -128,7 +128,10 @@ fn echo(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{llm::fake::FakeLlm, stt::fake::FakeStt, tts::fake::FakeTts, vad::fake::FakeVad};
+    use antiphon_engine_api::fakes::llm::FakeLlm;
+    use antiphon_engine_api::fakes::stt::FakeStt;
+    use antiphon_engine_api::fakes::tts::FakeTts;
+    use antiphon_engine_api::fakes::vad::FakeVad;
     use std::sync::Arc;
 
     fn engines() -> Engines {

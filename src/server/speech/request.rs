@@ -4,9 +4,9 @@ use super::chosen::Chosen;
 use super::error::ApiError;
 use super::fields::Fields;
 use super::names::{Names, Task};
-use crate::audio::encode::FileFormat;
-use crate::session::Engines;
-use crate::text::{Chunker, Language};
+use antiphon_audio::encode::FileFormat;
+use antiphon_engine_api::Engines;
+use antiphon_text::{Chunker, Language};
 use bytes::Bytes;
 use tokio::task::spawn_blocking;
 
@@ -18,7 +18,7 @@ const AT_ONCE: usize = 4 << 10;
 
 /// A text to speak, judged.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Wish {
+pub(super) struct SpeechSpec {
     /// What the engine is given, in order; never empty.
     pub(super) chunks: Vec<String>,
     /// Characters of the text as it came.
@@ -44,7 +44,7 @@ pub(super) struct Longest {
 
 /// Reads and judges a body by what was chosen for it. A long one is cut into chunks on a thread for what computes: a book
 /// takes a tenth of a second and more.
-pub(super) async fn read(chosen: Chosen, body: Bytes, longest: Longest) -> Result<(Chosen, Wish), ApiError> {
+pub(super) async fn read(chosen: Chosen, body: Bytes, longest: Longest) -> Result<(Chosen, SpeechSpec), ApiError> {
     let is_long = body.len() > AT_ONCE;
     let read = move || {
         let judge = Judge { engines: &chosen.engines, names: &chosen.names, longest, model: chosen.model.as_deref() };
@@ -69,7 +69,7 @@ struct Judge<'a> {
 impl Judge<'_> {
     /// Reads a body. What it does not know is left alone; `instructions` is for engines that can act, of which there is
     /// none here.
-    fn read(&self, body: &[u8]) -> Result<Wish, ApiError> {
+    fn read(&self, body: &[u8]) -> Result<SpeechSpec, ApiError> {
         let fields = Fields::read(body)?;
         self.names.check_model(self.engines, Task::Speech, fields.text("model")?)?;
         let asked = fields.text_or_id("voice")?;
@@ -92,7 +92,7 @@ impl Judge<'_> {
         };
         let (chunks, n_chars) = self.chunks(fields.text("input")?, &voice)?;
         let model = self.model.map(str::to_owned);
-        Ok(Wish { chunks, n_chars, voice, is_own_voice, speed: speed as f32, format, as_events, model })
+        Ok(SpeechSpec { chunks, n_chars, voice, is_own_voice, speed: speed as f32, format, as_events, model })
     }
 
     fn chunks(&self, input: Option<&str>, voice: &str) -> Result<(Vec<String>, usize), ApiError> {
@@ -141,9 +141,12 @@ fn speakable(text: &str, language: Language) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tts::{SpeechRequest, Tts, TtsError, Voice};
-    use crate::units::Pcm;
-    use crate::{llm::fake::FakeLlm, stt::fake::FakeStt, tts::fake::FakeTts, vad::fake::FakeVad};
+    use antiphon_engine_api::fakes::llm::FakeLlm;
+    use antiphon_engine_api::fakes::stt::FakeStt;
+    use antiphon_engine_api::fakes::tts::FakeTts;
+    use antiphon_engine_api::fakes::vad::FakeVad;
+    use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+    use antiphon_types::Pcm;
     use futures_util::stream::BoxStream;
     use serde_json::{Value, json};
     use std::sync::{Arc, mpsc};
@@ -160,7 +163,7 @@ mod tests {
         Names { voice: "tone".into(), ..Names::default() }
     }
 
-    fn read(body: &str) -> Result<Wish, ApiError> {
+    fn read(body: &str) -> Result<SpeechSpec, ApiError> {
         let engines = engines(FakeTts::default());
         Judge { engines: &engines, names: &names(), longest: LONGEST, model: None }.read(body.as_bytes())
     }

@@ -4,12 +4,12 @@
 //! bounded channel; dropping the stream closes the channels, and with them ends all that was begun. Nothing is spoken twice: a
 //! chunk that found no place is asked for again, as long as none of it sounded.
 
-use super::patience::{Patience, is_busy};
-use super::request::Wish;
-use crate::audio::Resampler;
-use crate::audio::encode::RATE;
-use crate::tts::{Listener, SpeechRequest, Tts, TtsError};
-use crate::units::{Pcm, SampleRate};
+use super::request::SpeechSpec;
+use super::retry::{RetryDeadline, is_busy};
+use antiphon_audio::Resampler;
+use antiphon_audio::encode::RATE;
+use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest, Tts, TtsError};
+use antiphon_types::{Pcm, SampleRate};
 use futures_util::{Stream, StreamExt};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,14 +53,18 @@ pub(super) enum Spoken {
 
 impl Speaking {
     /// Speaks the chunks of a wish from the `from`th on. Ends with the first error.
-    pub(super) fn speak(self, wish: &Wish, from: usize) -> impl Stream<Item = Result<Spoken, TtsError>> + Send + use<> {
+    pub(super) fn speak(
+        self,
+        wish: &SpeechSpec,
+        from: usize,
+    ) -> impl Stream<Item = Result<Spoken, TtsError>> + Send + use<> {
         let mut course = Course {
             speaking: self,
             voice: wish.voice.clone(),
             speed: wish.speed,
             waiting: wish.chunks[from.min(wish.chunks.len())..].to_vec().into(),
             begun: VecDeque::new(),
-            listener: Listener::default(),
+            listener: PlayoutEstimate::default(),
             sounds: false,
         };
         async_stream::stream! {
@@ -109,7 +113,7 @@ struct Course {
     waiting: VecDeque<String>,
     /// Those begun ahead.
     begun: VecDeque<Pieces>,
-    listener: Listener,
+    listener: PlayoutEstimate,
     sounds: bool,
 }
 
@@ -147,7 +151,7 @@ impl Course {
             tokio::select! {
                 // Whoever listened has gone.
                 () = sender.closed() => {}
-                () = read(&*tts, request, Patience::of(patience), &sender) => {}
+                () = read(&*tts, request, RetryDeadline::of(patience), &sender) => {}
             }
         });
         Some(pieces)
@@ -155,7 +159,12 @@ impl Course {
 }
 
 /// Hands over a chunk's pieces, its error the last of them. What finds no place is asked for again.
-async fn read(tts: &dyn Tts, request: SpeechRequest, patience: Patience, pieces: &mpsc::Sender<Result<Pcm, TtsError>>) {
+async fn read(
+    tts: &dyn Tts,
+    request: SpeechRequest,
+    patience: RetryDeadline,
+    pieces: &mpsc::Sender<Result<Pcm, TtsError>>,
+) {
     let (begun, mut has_timed_out) = (Instant::now(), false);
     loop {
         let unplayed = request.unplayed.map(|unplayed| unplayed.saturating_sub(begun.elapsed()));
@@ -191,8 +200,8 @@ async fn read(tts: &dyn Tts, request: SpeechRequest, patience: Patience, pieces:
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audio::encode::FileFormat;
-    use crate::tts::Voice;
+    use antiphon_audio::encode::FileFormat;
+    use antiphon_engine_api::tts::Voice;
     use futures_util::stream::{self, BoxStream};
     use std::pin::pin;
     use std::sync::Mutex;
@@ -276,7 +285,7 @@ mod tests {
 
     fn speak(tts: &Counting, chunks: &[&str], from: usize) -> impl Stream<Item = Result<Spoken, TtsError>> + use<> {
         let chunks = chunks.iter().map(|chunk| (*chunk).to_owned()).collect();
-        let wish = Wish {
+        let wish = SpeechSpec {
             chunks,
             n_chars: 0,
             voice: "v".into(),

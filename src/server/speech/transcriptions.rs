@@ -8,14 +8,14 @@ use super::error::ApiError;
 use super::form::Form;
 use super::listening::{self, Stretches};
 use super::metering::Metered;
-use super::patience::Patience;
+use super::retry::RetryDeadline;
 use super::written::Written;
 use crate::server::app::App;
-use crate::session::Engines;
-use crate::stt::{Stt, SttError, SttOptions, Transcript};
-use crate::telemetry::Endpoint;
-use crate::units::Samples;
-use crate::vad::RATE;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::stt::{Stt, SttError, SttOptions, Transcript};
+use antiphon_engine_api::vad::RATE;
+use antiphon_telemetry::Endpoint;
+use antiphon_types::Samples;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
@@ -102,7 +102,7 @@ fn ended<E: Into<ApiError>>(metered: Metered, error: E) -> Response {
 struct Listening {
     stt: Arc<dyn Stt>,
     stretches: Stretches,
-    /// Places of files among the decoders.
+    /// ConnectionSlots of files among the decoders.
     decoders: Option<Arc<Semaphore>>,
     form: Form,
     duration: Duration,
@@ -122,6 +122,7 @@ impl Listening {
             segments: !matches!(form.shape, super::form::Shape::Json | super::form::Shape::Text),
             temperature: form.temperature,
             translate: form.translate,
+            vocabulary: engines.llm.vocabulary(),
             ..SttOptions::default()
         };
         // A server elsewhere has decoders of its own.
@@ -153,13 +154,13 @@ impl Listening {
             Some(decoders) => Some(decoders.acquire().await.expect("the semaphore is never closed")),
             None => None,
         };
-        let patience = Patience::of(PATIENCE);
+        let patience = RetryDeadline::of(PATIENCE);
         loop {
             match self.attempt(pcm).await {
                 Err(SttError::Busy { .. }) if patience.wait().await => {}
                 // One elsewhere may have been slow this once.
                 Err(error @ SttError::Timeout(_)) if self.decoders.is_none() => {
-                    return Err(ApiError::overloaded(error.told()));
+                    return Err(ApiError::overloaded(error.client_message()));
                 }
                 Err(error @ SttError::Timeout(_)) => {
                     tracing::warn!(%error, engine = self.stt.name(), "the engine is too slow for a stretch of a file");
@@ -219,9 +220,9 @@ fn events(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stt::SttUtterance;
-    use crate::stt::fake::FakeStt;
-    use crate::vad::fake::FakeVad;
+    use antiphon_engine_api::fakes::stt::FakeStt;
+    use antiphon_engine_api::fakes::vad::FakeVad;
+    use antiphon_engine_api::stt::SttUtterance;
     use futures_util::FutureExt;
     use futures_util::future::{BoxFuture, ready};
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -269,8 +270,8 @@ mod tests {
             self.utterance.partial()
         }
 
-        fn guess(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-            self.utterance.guess()
+        fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+            self.utterance.provisional()
         }
 
         fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {

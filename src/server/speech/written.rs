@@ -1,10 +1,10 @@
 //! A transcript as it is written: JSON, text, subtitles.
 
 use super::form::{Form, Shape};
-use crate::stt::{Segment, TokenLogprob, Transcript};
-use crate::text::words::is_spaced;
-use crate::units::Samples;
-use crate::vad::RATE;
+use antiphon_engine_api::stt::{Segment, TokenLogprob, Transcript};
+use antiphon_engine_api::vad::RATE;
+use antiphon_text::words::is_spaced;
+use antiphon_types::Samples;
 use axum::Json;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
@@ -198,7 +198,7 @@ fn name_of(code: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stt::Word;
+    use antiphon_engine_api::stt::Word;
 
     fn written() -> Written {
         let mut written = Written::default();

@@ -1,6 +1,6 @@
 //! A job as it is told: `GET /v1/audio/speech/jobs/{id}`.
 
-use crate::audio::encode::{FileFormat, RATE};
+use antiphon_audio::encode::{FileFormat, RATE};
 use serde_json::{Value, json};
 
 /// What every job's id begins with.

@@ -12,8 +12,8 @@ pub(super) use routes::routes;
 
 use super::error::ApiError;
 use crate::config::SpeechConfig;
-use crate::lane::Pool;
 use crate::server::app::App;
+use antiphon_inference::pool::Pool;
 use axum::http::StatusCode;
 use std::collections::HashMap;
 use std::path::PathBuf;

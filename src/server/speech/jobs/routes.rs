@@ -7,7 +7,7 @@ use crate::server::auth::Identity;
 use crate::server::speech::error::ApiError;
 use crate::server::speech::request::{self, Longest};
 use crate::server::speech::{MAX_JSON_BYTES, body_of, chosen};
-use crate::units::IdMint;
+use antiphon_types::IdMint;
 use axum::body::Body;
 use axum::extract::{DefaultBodyLimit, Path, Query, Request, State};
 use axum::http::{StatusCode, header};

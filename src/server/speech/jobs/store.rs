@@ -7,11 +7,11 @@
 
 mod tables;
 
-use super::super::request::Wish;
+use super::super::request::SpeechSpec;
 use super::job::{Failure, Job, Status};
-use crate::audio::encode::FileFormat;
-use crate::session::Viewer;
-use crate::units::KeyId;
+use antiphon_audio::encode::FileFormat;
+use antiphon_session::Viewer;
+use antiphon_types::KeyId;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -113,7 +113,13 @@ impl Store {
     }
 
     /// Puts a job at the end of the queue. `owner`: the API key it belongs to.
-    pub(super) fn add(&mut self, id: &str, owner: Option<KeyId>, wish: &Wish, now: i64) -> Result<Job, StoreError> {
+    pub(super) fn add(
+        &mut self,
+        id: &str,
+        owner: Option<KeyId>,
+        wish: &SpeechSpec,
+        now: i64,
+    ) -> Result<Job, StoreError> {
         let n_open = self.n_open()?;
         if n_open >= self.bounds.n_open {
             return Err(StoreError::TooMany(n_open));
@@ -131,7 +137,7 @@ impl Store {
     }
 
     /// The next job of the queue, now being worked on, and what it is to say.
-    pub(super) fn take(&mut self, now: i64) -> Result<Option<(Job, Wish)>, StoreError> {
+    pub(super) fn take(&mut self, now: i64) -> Result<Option<(Job, SpeechSpec)>, StoreError> {
         self.sweep(now)?;
         let next = "SELECT id, chunks, own_voice FROM jobs WHERE status = 'queued' ORDER BY seq LIMIT 1";
         let next: Option<(String, String, bool)> =
@@ -148,7 +154,7 @@ impl Store {
         let chunks = serde_json::from_str(&chunks).unwrap_or_default();
         let (n_chars, voice, speed, format) = (job.n_chars, job.voice.clone(), job.speed, job.format);
         let model = job.model.clone();
-        Ok(Some((job, Wish { chunks, n_chars, voice, is_own_voice, speed, format, as_events: false, model })))
+        Ok(Some((job, SpeechSpec { chunks, n_chars, voice, is_own_voice, speed, format, as_events: false, model })))
     }
 
     /// Lets another voice speak a job, from its beginning: one file has one voice.

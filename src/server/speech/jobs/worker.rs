@@ -6,16 +6,16 @@
 use super::job::{Failure, Job};
 use super::store::StoreError;
 use super::{Jobs, now};
-use crate::audio::encode::{Encoder, FileFormat, RATE};
-use crate::audio::wav;
 use crate::server::app::App;
 use crate::server::speech::chosen;
 use crate::server::speech::names::own_voice;
-use crate::server::speech::patience::{Patience, is_busy};
-use crate::server::speech::request::Wish;
+use crate::server::speech::request::SpeechSpec;
+use crate::server::speech::retry::{RetryDeadline, is_busy};
 use crate::server::speech::speaking::{Speaking, Spoken};
-use crate::telemetry::Endpoint;
-use crate::units::Samples;
+use antiphon_audio::encode::{Encoder, FileFormat, RATE};
+use antiphon_audio::wav;
+use antiphon_telemetry::Endpoint;
+use antiphon_types::Samples;
 use futures_util::StreamExt;
 use std::fs::File;
 use std::io::{BufWriter, Read, Seek, Write};
@@ -63,7 +63,7 @@ enum End {
     Gone,
 }
 
-async fn work(jobs: &Jobs, app: &Arc<App>, job: Job, wish: Wish) {
+async fn work(jobs: &Jobs, app: &Arc<App>, job: Job, wish: SpeechSpec) {
     let (id, begun, deleted) = (job.id.clone(), Instant::now(), CancellationToken::new());
     let _stops_encoding = deleted.clone().drop_guard();
     jobs.running.lock().expect("no panic while locked").insert(id.clone(), deleted.clone());
@@ -93,8 +93,8 @@ async fn work(jobs: &Jobs, app: &Arc<App>, job: Job, wish: Wish) {
     app.setup.metrics.request(Endpoint::Job, outcome, begun.elapsed());
 }
 
-async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: Wish, cancel: &CancellationToken) -> End {
-    let mut patience = Patience::of(PATIENCE);
+async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: SpeechSpec, cancel: &CancellationToken) -> End {
+    let mut patience = RetryDeadline::of(PATIENCE);
     while job.n_done < wish.chunks.len() {
         let tts = match chosen::for_job(app, wish.model.as_deref()).await {
             Ok(tts) => tts,
@@ -124,7 +124,7 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: Wish, cancel
                     if let Some(end) = kept(jobs, move |store| store.append(&id, &pcm, now())).await {
                         return end;
                     }
-                    (job.n_done, patience) = (job.n_done + 1, Patience::of(PATIENCE));
+                    (job.n_done, patience) = (job.n_done + 1, RetryDeadline::of(PATIENCE));
                 }
                 Some(Err(error)) => break Some(error),
                 None => break None,
@@ -139,7 +139,7 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: Wish, cancel
                     error = &error as &dyn std::error::Error,
                     "a job's text could not be spoken"
                 );
-                return End::Failed(Failure::new("server_error", error.told()));
+                return End::Failed(Failure::new("server_error", error.client_message()));
             }
         }
     }
@@ -184,7 +184,7 @@ fn encode(
     (n_bytes, format): (u64, FileFormat),
     cancel: &CancellationToken,
 ) -> Result<Part, StoreError> {
-    let failed = |error: crate::audio::encode::EncodeError| std::io::Error::other(error);
+    let failed = |error: antiphon_audio::encode::EncodeError| std::io::Error::other(error);
     let mut encoder = Encoder::new(format).map_err(failed)?;
     let mut from = File::open(spool)?.take(n_bytes);
     let mut to = BufWriter::new(File::create(&part.0)?);

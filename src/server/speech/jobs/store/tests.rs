@@ -4,9 +4,9 @@ use super::*;
 
 const BOUNDS: Bounds = Bounds { n_open: 3, bytes: 10_000, keep_s: 100 };
 
-fn wish(n_chunks: usize, format: FileFormat) -> Wish {
+fn wish(n_chunks: usize, format: FileFormat) -> SpeechSpec {
     let chunks = (0..n_chunks).map(|n| format!("chunk {n}")).collect();
-    Wish {
+    SpeechSpec {
         chunks,
         n_chars: 7 * n_chunks,
         voice: "v".into(),
@@ -68,7 +68,7 @@ fn jobs_of_the_version_before_are_still_done() {
     store.db.execute_batch(as_it_was).expect("as it was");
     drop(store);
     let (_, taken) = open(folder.path()).take(1).expect("taken").expect("a job");
-    assert_eq!(taken, Wish { model: None, is_own_voice: false, ..wish(1, FileFormat::Pcm) });
+    assert_eq!(taken, SpeechSpec { model: None, is_own_voice: false, ..wish(1, FileFormat::Pcm) });
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn a_deleted_text_is_nowhere_any_more() {
     let secret = "a secret that nobody shall find";
     // More than a page of it.
     let chunks = vec![secret.to_owned(); 1_000];
-    store.add("job_a", None, &Wish { chunks, ..wish(1, FileFormat::Pcm) }, 0).expect("added");
+    store.add("job_a", None, &SpeechSpec { chunks, ..wish(1, FileFormat::Pcm) }, 0).expect("added");
     let holds = |folder: &Path| {
         let files = fs::read_dir(folder).expect("there").map(|entry| entry.expect("one").path());
         files
@@ -122,7 +122,7 @@ fn a_deleted_text_is_nowhere_any_more() {
     // Nor what a version before has deleted.
     store.db.execute_batch("PRAGMA secure_delete = OFF").expect("set");
     let chunks = vec![secret.to_owned(); 1_000];
-    store.add("job_b", None, &Wish { chunks, ..wish(1, FileFormat::Pcm) }, 0).expect("added");
+    store.add("job_b", None, &SpeechSpec { chunks, ..wish(1, FileFormat::Pcm) }, 0).expect("added");
     store.delete("job_b").expect("deleted");
     store
         .db

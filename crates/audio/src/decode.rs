@@ -1,0 +1,281 @@
+//! Sound files of others as mono PCM: WAV, MP3, FLAC, Ogg, MP4 and WebM, whatever their rate and channels.
+//!
+//! The transcription endpoint calls it, beside the runtime: everything here computes, nothing reads a disk. A file is looked
+//! through first ([`duration`], which unpacks and decodes nothing), then decoded piece by piece ([`Decoder`]), so that its
+//! samples are never held all at once. Containers and most codecs are symphonia's, Opus is libopus'. Bytes from outside may
+//! hold anything: what cannot be read is an error in plain words, a broken packet in the middle is passed over.
+
+use super::Resampler;
+use super::codec::OpusIn;
+use antiphon_types::{SampleRate, Samples};
+use bytes::Bytes;
+use std::io::Cursor;
+use std::time::Duration;
+use symphonia::core::codecs::audio::well_known::CODEC_ID_OPUS;
+use symphonia::core::codecs::audio::{AudioCodecParameters, AudioDecoder, AudioDecoderOptions};
+use symphonia::core::errors::Error;
+use symphonia::core::formats::probe::Hint;
+use symphonia::core::formats::{FormatOptions, FormatReader, TrackType};
+use symphonia::core::io::MediaSourceStream;
+use symphonia::core::meta::MetadataOptions;
+use symphonia::core::packet::Packet;
+use symphonia::core::units::{TimeBase, Timestamp};
+
+/// What can be read, for messages.
+pub const READABLE: &str = "WAV, MP3, FLAC, Ogg (Opus, Vorbis), MP4/M4A (AAC) and WebM (Opus, Vorbis)";
+
+/// Rates that are believed; a header may claim any.
+const RATES_HZ: std::ops::RangeInclusive<u32> = 1_000..=384_000;
+/// Broken packets in a row after which the rest is given up.
+const MAX_BROKEN: u32 = 100;
+
+/// Why a file gives no sound.
+#[derive(Debug, thiserror::Error, PartialEq)]
+pub enum DecodeError {
+    /// No container that is known here.
+    #[error("this is no sound file that can be read here: {READABLE} can")]
+    Unknown,
+    /// There is no audio in it, or by a codec nothing here decodes.
+    #[error("the file's audio cannot be decoded: {0}. {READABLE} can be read")]
+    Codec(String),
+    /// The container or its audio is broken.
+    #[error("the file is broken: {0}")]
+    Broken(String),
+    /// Not a single sample.
+    #[error("the file holds no audio")]
+    Empty,
+    /// Longer than the caller takes.
+    #[error("the audio is longer than {longest:.0?}, which is the most that is taken")]
+    TooLong {
+        /// How long it may be.
+        longest: Duration,
+    },
+}
+
+/// How long the file sounds, by its packets. Takes milliseconds even for hours.
+///
+/// # Errors
+/// [`DecodeError::TooLong`] past `longest`; [`DecodeError::Empty`] without a packet; what keeps it from being read.
+pub fn duration(file: Bytes, longest: Duration) -> Result<Duration, DecodeError> {
+    let mut track = Track::open(file)?;
+    let (mut end, mut summed) = (Duration::ZERO, Duration::ZERO);
+    while let Some(packet) = track.next()? {
+        let ticks = |n: u64| track.ticks(n);
+        summed += ticks(packet.dur.get());
+        end = end.max(ticks(packet.pts.max(Timestamp::ZERO).get() as u64) + ticks(packet.dur.get()));
+        // Some containers tell no packet's duration, others let the first one begin anywhere.
+        if summed > longest || (summed.is_zero() && end > longest) {
+            return Err(DecodeError::TooLong { longest });
+        }
+    }
+    let whole = if summed.is_zero() { end } else { summed };
+    if whole.is_zero() { Err(DecodeError::Empty) } else { Ok(whole) }
+}
+
+/// One file being decoded.
+pub struct Decoder {
+    track: Track,
+    codec: Codec,
+    /// Which of the files in a row the codec is for.
+    link: u32,
+    to: SampleRate,
+    longest: Samples,
+    resampler: Option<(SampleRate, Resampler)>,
+    n_made: u64,
+    n_broken: u32,
+    last_error: Option<String>,
+    mono: Vec<i16>,
+    interleaved: Vec<f32>,
+}
+
+enum Codec {
+    Symphonia(Box<dyn AudioDecoder>),
+    /// And the samples at its rate that are still to be dropped at the beginning.
+    Opus(Box<OpusIn>, usize),
+}
+
+impl Decoder {
+    /// Reads the headers. More than `longest` is refused while it is decoded, whatever the headers say.
+    pub fn open(file: Bytes, to: SampleRate, longest: Duration) -> Result<Self, DecodeError> {
+        let track = Track::open(file)?;
+        let codec = codec(&track)?;
+        Ok(Self {
+            track,
+            codec,
+            link: 0,
+            to,
+            longest: to.samples_in(longest),
+            resampler: None,
+            n_made: 0,
+            n_broken: 0,
+            last_error: None,
+            mono: Vec::new(),
+            interleaved: Vec::new(),
+        })
+    }
+
+    /// Appends the next packet's audio, mono at the rate asked for. `false`: that was all of it.
+    ///
+    /// # Errors
+    /// [`DecodeError::Empty`] or [`DecodeError::Broken`] at the end of a file that gave no sample.
+    pub fn next(&mut self, out: &mut Vec<i16>) -> Result<bool, DecodeError> {
+        let before = out.len();
+        let Some(packet) = self.track.next()? else {
+            if let Some((_, resampler)) = &mut self.resampler {
+                resampler.flush(out);
+            }
+            self.n_made += (out.len() - before) as u64;
+            return match self.last_error.take() {
+                _ if self.n_made > 0 => Ok(false),
+                Some(error) => Err(DecodeError::Broken(error)),
+                None => Err(DecodeError::Empty),
+            };
+        };
+        if self.link != self.track.link {
+            self.codec = codec(&self.track)?;
+            self.link = self.track.link;
+        }
+        self.mono.clear();
+        match self.decode(&packet) {
+            Ok(from) => {
+                self.n_broken = 0;
+                if self.resampler.as_ref().is_none_or(|(rate, _)| *rate != from) {
+                    self.resampler = Some((from, Resampler::new(from, self.to)));
+                }
+                let (_, resampler) = self.resampler.as_mut().expect("made just now");
+                resampler.process(&self.mono, out);
+            }
+            Err(error) => {
+                self.n_broken += 1;
+                if self.n_broken > MAX_BROKEN {
+                    return Err(DecodeError::Broken(error));
+                }
+                self.last_error = Some(error);
+            }
+        }
+        self.n_made += (out.len() - before) as u64;
+        // A little more is not worth refusing: encoders pad.
+        if self.n_made > self.longest.0 + u64::from(self.to.hz()) {
+            return Err(DecodeError::TooLong { longest: self.longest.duration(self.to) });
+        }
+        Ok(true)
+    }
+
+    /// One packet to `self.mono`, and its rate.
+    fn decode(&mut self, packet: &Packet) -> Result<SampleRate, String> {
+        match &mut self.codec {
+            Codec::Opus(opus, to_skip) => {
+                opus.decode(&packet.data, &mut self.mono).map_err(|error| error.to_string())?;
+                let rate = crate::codec::OPUS_IN_RATE;
+                // Ticks of Opus are 48 kHz.
+                let padding = (packet.trim_end.get() / 3) as usize;
+                self.mono.truncate(self.mono.len().saturating_sub(padding));
+                let skipped = (*to_skip).min(self.mono.len());
+                self.mono.drain(..skipped);
+                *to_skip -= skipped;
+                Ok(rate)
+            }
+            Codec::Symphonia(decoder) => {
+                let audio = decoder.decode(packet).map_err(|error| error.to_string())?;
+                let (hz, n_channels) = (audio.spec().rate(), audio.num_planes());
+                if !RATES_HZ.contains(&hz) || n_channels == 0 {
+                    return Err(format!("{n_channels} channels at {hz} Hz"));
+                }
+                audio.copy_to_vec_interleaved(&mut self.interleaved);
+                let frames = self.interleaved.chunks_exact(n_channels);
+                // The cast saturates and makes NaN silence.
+                let level = 32_768.0 / n_channels as f32;
+                self.mono.extend(frames.map(|frame| (frame.iter().sum::<f32>() * level).round() as i16));
+                Ok(SampleRate::new(hz))
+            }
+        }
+    }
+}
+
+fn codec(track: &Track) -> Result<Codec, DecodeError> {
+    let parameters = &track.parameters;
+    if parameters.codec != CODEC_ID_OPUS {
+        let made = symphonia::default::get_codecs().make_audio_decoder(parameters, &AudioDecoderOptions::default());
+        return made.map(Codec::Symphonia).map_err(|error| DecodeError::Codec(error.to_string()));
+    }
+    // RFC 7845, section 5.1: the pre-skip at 10, the mapping family at 18.
+    let head = parameters.extra_data.as_deref().unwrap_or_default();
+    if head.get(18).is_some_and(|&family| family != 0) {
+        return Err(DecodeError::Codec("Opus of more than two channels".into()));
+    }
+    let pre_skip = head.get(10..12).map_or(0, |bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+    let decoder = OpusIn::new().map_err(|error| DecodeError::Codec(error.to_string()))?;
+    Ok(Codec::Opus(Box::new(decoder), usize::from(pre_skip) / 3))
+}
+
+/// The first audio track of a file, or of each where Ogg files stand one behind the other (radio stations write such ones).
+struct Track {
+    reader: Box<dyn FormatReader>,
+    /// Which of the files in a row it is in.
+    link: u32,
+    id: u32,
+    time_base: Option<TimeBase>,
+    parameters: AudioCodecParameters,
+}
+
+impl Track {
+    fn open(file: Bytes) -> Result<Self, DecodeError> {
+        if file.is_empty() {
+            return Err(DecodeError::Empty);
+        }
+        let stream = MediaSourceStream::new(Box::new(Cursor::new(file)), Default::default());
+        let (format, meta) = (FormatOptions::default(), MetadataOptions::default());
+        let reader = symphonia::default::get_probe().probe(&Hint::new(), stream, format, meta).map_err(broken)?;
+        let (id, time_base, parameters) = first_audio(&*reader).ok_or_else(|| no_audio(&*reader))?;
+        Ok(Self { reader, link: 0, id, time_base, parameters })
+    }
+
+    /// The track's next packet. A file that ends in the middle of one ends before it.
+    fn next(&mut self) -> Result<Option<Packet>, DecodeError> {
+        loop {
+            match self.reader.next_packet() {
+                Ok(Some(packet)) if packet.track_id == self.id => return Ok(Some(packet)),
+                Ok(Some(_)) => {}
+                Ok(None) => return Ok(None),
+                Err(Error::ResetRequired) => {
+                    let Some(next) = first_audio(&*self.reader) else { return Ok(None) };
+                    (self.id, self.time_base, self.parameters) = next;
+                    self.link += 1;
+                }
+                Err(Error::IoError(error)) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+                Err(error) => return Err(DecodeError::Broken(error.to_string())),
+            }
+        }
+    }
+
+    fn ticks(&self, n: u64) -> Duration {
+        let Some(base) = self.time_base else { return Duration::ZERO };
+        let nanos = u128::from(n) * u128::from(base.numer.get()) * 1_000_000_000 / u128::from(base.denom.get());
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}
+
+/// The number of the first audio track, what a tick of it is, and how it is coded.
+fn first_audio(reader: &dyn FormatReader) -> Option<(u32, Option<TimeBase>, AudioCodecParameters)> {
+    let track = reader.default_track(TrackType::Audio)?;
+    let parameters = track.codec_params.as_ref()?.audio()?.clone();
+    let rate = parameters.sample_rate.and_then(TimeBase::try_from_recip);
+    Some((track.id, track.time_base.or(rate), parameters))
+}
+
+fn no_audio(reader: &dyn FormatReader) -> DecodeError {
+    DecodeError::Codec(format!("there is no audio in this {} file", reader.format_info().long_name))
+}
+
+/// Nothing that is known begins like this, or it breaks off within its headers.
+fn broken(error: Error) -> DecodeError {
+    match error {
+        Error::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => DecodeError::Unknown,
+        Error::Unsupported(what) if what.contains("probe") || what.contains("format") => DecodeError::Unknown,
+        Error::Unsupported(what) => DecodeError::Codec(what.into()),
+        error => DecodeError::Broken(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

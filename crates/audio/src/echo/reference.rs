@@ -1,0 +1,212 @@
+//! What the listener hears, by turn time: the last and next moments as samples, the further future packed.
+
+use super::{MAX_LAG, MAX_LEAD};
+use crate::codec::g711;
+use std::collections::VecDeque;
+
+/// Samples at hand, a power of two: 2 s, which hold the longest lag with its history and [`AHEAD`].
+const RING: usize = 32_768;
+/// How far ahead of the microphone the ring reaches: 0.5 s.
+const AHEAD: u64 = 8_000;
+/// How much future is kept, in u-law (38 dB of SNR, far below what is subtracted): 30 s, 480 KB.
+const MAX_PENDING: usize = 480_000;
+/// A turn time that does not come.
+const NEVER: u64 = 1 << 62;
+/// The tail of a room.
+const TAIL: u64 = 3_200;
+
+#[derive(Debug)]
+pub(super) struct Reference {
+    ring: Box<[i16]>,
+    /// The ring holds the [`RING`] samples before this turn time.
+    end: u64,
+    /// Pieces after `end`, in order.
+    pending: VecDeque<ReferenceSpan>,
+    n_pending: usize,
+    /// Turn time after the last sample given.
+    sounds_until: u64,
+    /// The first turn time that was written since a search looked.
+    changed: u64,
+}
+
+#[derive(Debug)]
+struct ReferenceSpan {
+    at: u64,
+    codes: Vec<u8>,
+}
+
+impl Reference {
+    pub(super) fn new(position: u64) -> Self {
+        let ring = vec![0; RING].into();
+        Self { ring, end: position + AHEAD, pending: VecDeque::new(), n_pending: 0, sounds_until: 0, changed: 0 }
+    }
+
+    /// Whether a window at `position` can hold echo of it.
+    pub(super) fn in_reach(&self, position: u64) -> bool {
+        position < self.sounds_until + MAX_LAG as u64 + TAIL
+    }
+
+    /// How long before `position` the last audio sounded.
+    pub(super) fn silent_for(&self, position: u64) -> u64 {
+        position.saturating_sub(self.sounds_until)
+    }
+
+    /// Moves on to a microphone at `position`.
+    pub(super) fn advance(&mut self, position: u64) {
+        let end = position + AHEAD;
+        if end <= self.end {
+            return;
+        }
+        self.changed = self.changed.min(self.end);
+        let n_new = (end - self.end).min(RING as u64);
+        for at in end - n_new..end {
+            self.ring[index(at)] = 0;
+        }
+        self.end = end;
+        while self.pending.front().is_some_and(|piece| piece.at < end) {
+            let Some(piece) = self.pending.pop_front() else { break };
+            self.n_pending -= piece.codes.len();
+            let n = piece.codes.len().min((end - piece.at) as usize);
+            for (i, &code) in piece.codes[..n].iter().enumerate() {
+                self.put(piece.at + i as u64, g711::ulaw_to_linear(code));
+            }
+            if n < piece.codes.len() {
+                self.n_pending += piece.codes.len() - n;
+                self.pending.push_front(ReferenceSpan { at: end, codes: piece.codes[n..].to_vec() });
+                break;
+            }
+        }
+    }
+
+    /// Audio that sounds from `at` on.
+    pub(super) fn write(&mut self, at: u64, pcm: &[i16]) {
+        self.changed = self.changed.min(at);
+        let n_now = self.end.saturating_sub(at).min(pcm.len() as u64) as usize;
+        for (i, &sample) in pcm[..n_now].iter().enumerate() {
+            self.put(at + i as u64, sample);
+        }
+        // A delay may have pushed samples out of the ring on top of a full future.
+        let room = MAX_PENDING.saturating_sub(self.n_pending);
+        let later = &pcm[n_now..];
+        let later = &later[..later.len().min(room)];
+        if !later.is_empty() {
+            self.n_pending += later.len();
+            let codes = later.iter().map(|&sample| g711::linear_to_ulaw(sample)).collect();
+            let at = at + n_now as u64;
+            let place = self.pending.partition_point(|piece| piece.at <= at);
+            self.pending.insert(place, ReferenceSpan { at, codes });
+        }
+        self.sounds_until = self.sounds_until.max(at + (n_now + later.len()) as u64);
+    }
+
+    /// Nothing sounds from `at` on.
+    pub(super) fn cut(&mut self, at: u64) {
+        self.changed = self.changed.min(at);
+        for i in at.max(self.end.saturating_sub(RING as u64))..self.end {
+            self.ring[index(i)] = 0;
+        }
+        self.pending.retain_mut(|piece| {
+            piece.codes.truncate(at.saturating_sub(piece.at) as usize);
+            !piece.codes.is_empty()
+        });
+        self.n_pending = self.pending.iter().map(|piece| piece.codes.len()).sum();
+        self.sounds_until = self.sounds_until.min(at);
+    }
+
+    /// What sounds from `at` on sounds `by` later.
+    pub(super) fn delay(&mut self, at: u64, by: u64) {
+        let first = at.max(self.end.saturating_sub(RING as u64));
+        let moved: Vec<i16> = (first..self.end.max(first)).map(|i| self.ring[index(i)]).collect();
+        let later = std::mem::take(&mut self.pending);
+        let until = self.sounds_until;
+        self.cut(at);
+        if until <= at {
+            return;
+        }
+        let n_sounding = moved.len().min(until.saturating_sub(first) as usize);
+        self.write(first + by, &moved[..n_sounding]);
+        for piece in later {
+            self.n_pending += piece.codes.len();
+            self.pending.push_back(ReferenceSpan { at: piece.at + by, ..piece });
+        }
+        self.sounds_until = until + by;
+    }
+
+    /// The first turn time at which something may differ from what it was at the last call.
+    pub(super) fn take_changed(&mut self) -> i64 {
+        std::mem::replace(&mut self.changed, NEVER) as i64
+    }
+
+    /// Copies the samples from turn time `at` on into `out`, in [-1, 1]; what is not at hand is silence.
+    pub(super) fn read(&self, at: i64, out: &mut [f32]) {
+        let (first, end) = (self.end as i64 - RING as i64, self.end as i64);
+        for (i, sample) in out.iter_mut().enumerate() {
+            let at = at + i as i64;
+            let here = at >= first.max(0) && at < end;
+            *sample = if here { f32::from(self.ring[index(at as u64)]) / 32_768.0 } else { 0.0 };
+        }
+    }
+
+    pub(super) fn memory(&self) -> usize {
+        2 * RING + self.n_pending
+    }
+
+    fn put(&mut self, at: u64, sample: i16) {
+        if at < self.end && at + RING as u64 >= self.end {
+            self.ring[index(at)] = sample;
+        }
+    }
+}
+
+fn index(at: u64) -> usize {
+    at as usize % RING
+}
+
+const _: () = assert!(RING >= MAX_LAG + MAX_LEAD + super::HISTORY + AHEAD as usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at_hand(reference: &Reference, at: i64, n: usize) -> Vec<i32> {
+        let mut out = vec![0.0; n];
+        reference.read(at, &mut out);
+        out.iter().map(|x| (x * 32_768.0) as i32).collect()
+    }
+
+    #[test]
+    fn the_future_is_unpacked_when_it_comes() {
+        let mut reference = Reference::new(0);
+        reference.write(9_000, &[1_000; 2_000]);
+        assert_eq!(at_hand(&reference, 9_500, 1), [0]);
+        reference.advance(2_000);
+        let sample = at_hand(&reference, 9_999, 2);
+        assert!((sample[0] - 1_000).abs() < 40 && sample[1] == 0, "{sample:?}");
+        reference.advance(20_000);
+        assert!((at_hand(&reference, 10_999, 1)[0] - 1_000).abs() < 40);
+        assert_eq!((at_hand(&reference, 11_000, 1), reference.n_pending), (vec![0], 0));
+    }
+
+    #[test]
+    fn a_cut_and_a_delay_reach_ring_and_future_alike() {
+        let mut reference = Reference::new(0);
+        reference.write(7_000, &[500; 4_000]);
+        reference.delay(7_500, 100);
+        assert_eq!(at_hand(&reference, 7_499, 3), [500, 0, 0]);
+        assert_eq!(at_hand(&reference, 7_599, 2), [0, 500]);
+        reference.advance(20_000);
+        assert!(at_hand(&reference, 11_099, 2)[0] > 450 && at_hand(&reference, 11_100, 1) == [0]);
+        reference.cut(9_000);
+        assert_eq!(at_hand(&reference, 8_999, 2)[1], 0);
+        assert!(reference.in_reach(9_000) && !reference.in_reach(9_000 + 30_000));
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let mut reference = Reference::new(0);
+        for second in 0..100 {
+            reference.write(second * 16_000, &[1; 16_000]);
+        }
+        assert_eq!(reference.memory(), 2 * RING + MAX_PENDING);
+    }
+}

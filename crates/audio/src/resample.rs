@@ -1,0 +1,336 @@
+//! Streaming resampling of mono PCM between any two rates, without a click at block edges.
+//!
+//! Ingress and egress hold one each per direction; `wav` and the speech endpoints use [`convert`]. It is rubato's windowed sinc used as an exact
+//! polyphase filter: the filter table has one row for each phase of the reduced ratio, so that nothing is interpolated. A block goes
+//! through whole, however small; only the filter's half length is waited for. Nothing is allocated after the first blocks.
+
+use antiphon_types::{SampleRate, Samples, to_sample};
+use rubato::audioadapter_buffers::direct::SequentialSlice;
+use rubato::{
+    Async, FixedAsync, Resampler as _, Resizable as _, SincInterpolationParameters, SincInterpolationType,
+    WindowFunction,
+};
+use std::time::Duration;
+
+/// Filter length in samples of the slower rate. rubato puts the cut-off as high as it can while aliases stay below the window's side lobes.
+const TAPS: usize = 64;
+/// Ratios whose reduced form has more phases (none among usual rates: 22050 to 16000 has 320) are interpolated between this many.
+const MAX_PHASES: usize = 512;
+/// The most input samples that go through rubato at once; it sizes the scratch buffers.
+const MAX_BLOCK: usize = 512;
+
+/// Converts a stream from one rate to another. Sample time stays aligned: output sample `i` sounds when input sample `i * from / to` did.
+pub struct Resampler {
+    from: SampleRate,
+    to: SampleRate,
+    sinc: Option<Box<Sinc>>,
+    n_in: u64,
+    n_out: u64,
+}
+
+struct Sinc {
+    inner: Async<f32>,
+    run_in: RunIn,
+    /// Output samples of the filter's run-in still to be dropped.
+    to_trim: usize,
+    input: Vec<f32>,
+    output: Vec<f32>,
+}
+
+impl Resampler {
+    /// A resampler without history; between equal rates it copies.
+    pub fn new(from: SampleRate, to: SampleRate) -> Self {
+        let sinc = (from != to).then(|| Box::new(Sinc::new(from, to)));
+        Self { from, to, sinc, n_in: 0, n_out: 0 }
+    }
+
+    /// How much later a sample comes out than it went in, at most 4.1 ms for rates from 8 kHz on: half the filter.
+    /// The samples are not shifted by it: they are only held back.
+    pub fn delay(&self) -> Duration {
+        let taps = if self.sinc.is_some() { filter_len(self.from, self.to) as u64 / 2 } else { 0 };
+        Samples(taps).duration(self.from)
+    }
+
+    /// Takes any number of samples and appends to `out` what is ready.
+    pub fn process(&mut self, samples: &[i16], out: &mut Vec<i16>) {
+        let before = out.len();
+        match &mut self.sinc {
+            Some(sinc) => samples.chunks(MAX_BLOCK).for_each(|block| sinc.process(block, out)),
+            None => out.extend_from_slice(samples),
+        }
+        self.n_in += samples.len() as u64;
+        self.n_out += (out.len() - before) as u64;
+    }
+
+    /// Ends the stream: appends what is still inside, so that all output together is as long as the input, to the sample.
+    /// The next call begins a new stream.
+    pub fn flush(&mut self, out: &mut Vec<i16>) {
+        if let Some(sinc) = &mut self.sinc {
+            let whole = (u128::from(self.n_in) * u128::from(self.to.hz())).div_ceil(u128::from(self.from.hz())) as u64;
+            let end = out.len() + whole.saturating_sub(self.n_out) as usize;
+            while out.len() < end {
+                sinc.process(&[0; 64], out);
+            }
+            out.truncate(end);
+            sinc.reset();
+        }
+        (self.n_in, self.n_out) = (0, 0);
+    }
+}
+
+impl Sinc {
+    fn new(from: SampleRate, to: SampleRate) -> Self {
+        let phases = (to.hz() / gcd(from.hz(), to.hz())) as usize;
+        let exact = phases <= MAX_PHASES;
+        let parameters = SincInterpolationParameters::new(filter_len(from, to), WindowFunction::BlackmanHarris)
+            .oversampling_factor(if exact { phases } else { MAX_PHASES })
+            .interpolation(if exact { SincInterpolationType::Nearest } else { SincInterpolationType::Linear });
+        let ratio = f64::from(to.hz()) / f64::from(from.hz());
+        let inner = Async::new_sinc(ratio, 1.0, &parameters, MAX_BLOCK, 1, FixedAsync::Input)
+            .expect("the ratio is positive and finite, the block is not empty");
+        let output = vec![0.0; inner.output_frames_max()];
+        let run_in = if exact { RunIn::exact(from, to) } else { RunIn::nearest(from, to) };
+        let mut sinc = Self { inner, run_in, to_trim: 0, input: Vec::with_capacity(MAX_BLOCK), output };
+        sinc.start();
+        sinc
+    }
+
+    /// Brings the filter to where its next output sample stands at the next input sample's time.
+    fn start(&mut self) {
+        self.to_trim = self.run_in.n_trimmed;
+        let (mut left, mut nothing) = (self.run_in.n_zeros, Vec::new());
+        while left > 0 {
+            let n = left.min(MAX_BLOCK);
+            self.process(&[0; MAX_BLOCK][..n], &mut nothing);
+            left -= n;
+        }
+    }
+
+    /// Runs at most [`MAX_BLOCK`] samples through the filter.
+    fn process(&mut self, block: &[i16], out: &mut Vec<i16>) {
+        self.input.clear();
+        self.input.extend(block.iter().map(|&sample| f32::from(sample)));
+        self.inner.set_chunk_size(block.len()).expect("a block is neither empty nor over the maximum");
+        let n_max = self.output.len();
+        let input = SequentialSlice::new(&self.input, 1, block.len()).expect("the slice holds one channel");
+        let mut output = SequentialSlice::new_mut(&mut self.output, 1, n_max).expect("the slice holds one channel");
+        let (_, n) = self.inner.process_into_buffer(&input, &mut output, None).expect("both buffers have their sizes");
+        let trimmed = self.to_trim.min(n);
+        self.to_trim -= trimmed;
+        // The cast saturates: an overshoot at full scale clips, it does not wrap.
+        out.extend(self.output[trimmed..n].iter().map(|&sample| to_sample(sample)));
+    }
+
+    fn reset(&mut self) {
+        self.inner.reset();
+        self.start();
+    }
+}
+
+/// How a filter is brought into step: so many zeros go in before the first sample, and so many samples that come out are dropped.
+#[derive(Clone, Copy)]
+struct RunIn {
+    n_zeros: usize,
+    n_trimmed: usize,
+}
+
+impl RunIn {
+    /// rubato's first output sample stands `half - from/to - 1/phases` input samples before the first input sample, then one every
+    /// `from/to` (rubato 5: `InnerSinc::init_last_index`, `step_index`, `make_sincs`). Zeros ahead of the stream, which cost no
+    /// delay, move that until one output sample falls exactly on the first input sample.
+    fn exact(from: SampleRate, to: SampleRate) -> Self {
+        let divisor = gcd(from.hz(), to.hz());
+        // In ticks, of which an input sample has `to` and an output sample `from`.
+        let (from_ticks, to_ticks) = ((from.hz() / divisor) as usize, (to.hz() / divisor) as usize);
+        let half = filter_len(from, to) / 2;
+        let ahead = |n_zeros: usize| ((half + n_zeros) * to_ticks).checked_sub(from_ticks + 1);
+        let falls_on = |n_zeros: &usize| ahead(*n_zeros).is_some_and(|ticks| ticks % from_ticks == 0);
+        let n_zeros = (0..2 * from_ticks).find(falls_on).expect("the reduced rates have no common divisor");
+        Self { n_zeros, n_trimmed: ahead(n_zeros).map_or(0, |ticks| ticks / from_ticks) }
+    }
+
+    /// For ratios without an exact table: within half an output sample.
+    fn nearest(from: SampleRate, to: SampleRate) -> Self {
+        let step = f64::from(from.hz()) / f64::from(to.hz());
+        let ahead = filter_len(from, to) as f64 / 2.0 - step - 1.0 / MAX_PHASES as f64;
+        Self { n_zeros: 0, n_trimmed: (ahead / step).round() as usize }
+    }
+}
+
+/// All of `samples` at another rate.
+pub fn convert(samples: &[i16], from: SampleRate, to: SampleRate) -> Vec<i16> {
+    let mut resampler = Resampler::new(from, to);
+    let mut out = Vec::with_capacity(samples.len() * to.hz() as usize / from.hz() as usize + 64);
+    resampler.process(samples, &mut out);
+    resampler.flush(&mut out);
+    out
+}
+
+/// Filter length at the input rate: [`TAPS`] of the slower one, in the multiples of 8 that rubato takes.
+fn filter_len(from: SampleRate, to: SampleRate) -> usize {
+    let from_hz = from.hz() as usize;
+    (TAPS * from_hz).div_ceil(from_hz.min(to.hz() as usize)).next_multiple_of(8)
+}
+
+const fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::f64::consts::TAU;
+
+    const RATES: [u32; 6] = [8_000, 16_000, 22_050, 24_000, 44_100, 48_000];
+
+    fn tone(hz: f64, rate: u32, n: usize) -> Vec<i16> {
+        (0..n).map(|i| ((TAU * hz * i as f64 / f64::from(rate)).sin() * 12_000.0).round() as i16).collect()
+    }
+
+    fn in_blocks(samples: &[i16], from: u32, to: u32, blocks: impl IntoIterator<Item = usize>) -> Vec<i16> {
+        let (mut resampler, mut out, mut rest) =
+            (Resampler::new(SampleRate::new(from), SampleRate::new(to)), Vec::new(), samples);
+        for n in blocks {
+            let (block, later) = rest.split_at(n.min(rest.len()));
+            resampler.process(block, &mut out);
+            rest = later;
+        }
+        resampler.process(rest, &mut out);
+        resampler.flush(&mut out);
+        out
+    }
+
+    /// Signal to error in dB against the same tone sampled at the new rate, edges left out.
+    fn snr_db(from: u32, to: u32, hz: f64) -> f64 {
+        let n = from as usize / 2;
+        let out = in_blocks(&tone(hz, from, n), from, to, std::iter::repeat_n(from as usize / 50, 100));
+        let ideal = tone(hz, to, out.len());
+        let inner = out.len() / 10..out.len() * 9 / 10;
+        let (mut signal, mut error) = (0.0, 0.0);
+        for (a, b) in out[inner.clone()].iter().zip(&ideal[inner]) {
+            signal += f64::from(*b).powi(2);
+            error += (f64::from(*a) - f64::from(*b)).powi(2);
+        }
+        10.0 * (signal / error.max(1.0)).log10()
+    }
+
+    #[test]
+    fn a_tone_comes_out_clean_and_in_place_at_every_pair_of_rates() {
+        for from in RATES {
+            for to in RATES.into_iter().filter(|&to| to != from) {
+                // The SNR holds the alignment too: a shift of half a sample would leave 20 dB.
+                let snr = snr_db(from, to, 440.0);
+                assert!(snr > 65.0, "{from} to {to}: {snr:.1} dB");
+            }
+        }
+    }
+
+    #[test]
+    fn impulses_stay_where_they_are() {
+        for (from, to) in
+            [(24_000, 16_000), (48_000, 16_000), (8_000, 16_000), (16_000, 24_000), (16_000, 8_000), (22_050, 16_000)]
+        {
+            let mut click = vec![0; from as usize / 5];
+            let at = click.len() / 2;
+            click[at] = 20_000;
+            let out = convert(&click, SampleRate::new(from), SampleRate::new(to));
+            let peak = (0..out.len()).max_by_key(|&i| out[i]).unwrap();
+            let ideal = at as f64 * f64::from(to) / f64::from(from);
+            assert!((peak as f64 - ideal).abs() <= 1.0, "{from} to {to}: at {peak}, should be at {ideal}");
+        }
+    }
+
+    #[test]
+    fn what_lies_above_the_new_band_is_gone() {
+        for (from, to, hz) in [
+            (24_000, 16_000, 9_000.0),
+            (48_000, 16_000, 10_000.0),
+            (48_000, 24_000, 14_000.0),
+            (16_000, 8_000, 5_000.0),
+        ] {
+            let out = convert(&tone(hz, from, from as usize / 4), SampleRate::new(from), SampleRate::new(to));
+            let inner = &out[out.len() / 4..out.len() * 3 / 4];
+            let peak = inner.iter().map(|x| x.unsigned_abs()).max().unwrap();
+            // 60 dB below the tone's 12000.
+            assert!(peak <= 12, "{from} to {to}: {hz} Hz left {peak}");
+        }
+    }
+
+    #[test]
+    fn nothing_clicks_at_block_edges() {
+        // The steepest step of a 440 Hz tone of 12000 at 16 kHz is 2073; a click would double it.
+        for to in [16_000, 48_000] {
+            let out =
+                in_blocks(&tone(440.0, 24_000, 24_000), 24_000, to, (0..).map(|i| [480, 1, 17, 240][i % 4]).take(200));
+            // The tone's own beginning and end ring, being cut.
+            let steepest = out[100..out.len() - 100]
+                .windows(2)
+                .map(|pair| (i32::from(pair[1]) - i32::from(pair[0])).abs())
+                .max()
+                .unwrap();
+            let limit = (TAU * 440.0 / f64::from(to) * 12_000.0) as i32;
+            assert!(steepest <= limit * 11 / 10, "{steepest} of {limit}");
+        }
+    }
+
+    #[test]
+    fn the_delay_is_what_is_held_back() {
+        for from in RATES {
+            for to in RATES {
+                let mut resampler = Resampler::new(SampleRate::new(from), SampleRate::new(to));
+                let mut out = Vec::new();
+                resampler.process(&vec![0; from as usize], &mut out);
+                let held_ms = 1_000.0 - out.len() as f64 * 1_000.0 / f64::from(to);
+                let delay_ms = resampler.delay().as_secs_f64() * 1_000.0;
+                assert!(
+                    held_ms < 4.3 && (held_ms - delay_ms).abs() < 0.25,
+                    "{from} to {to}: {held_ms} ms, said {delay_ms}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn equal_rates_copy_and_flush_starts_anew() {
+        let rate = SampleRate::HZ_16000;
+        assert_eq!(convert(&[1, 2, 3], rate, rate), [1, 2, 3]);
+        let (mut resampler, mut first, mut second) =
+            (Resampler::new(rate, SampleRate::HZ_24000), Vec::new(), Vec::new());
+        for out in [&mut first, &mut second] {
+            resampler.process(&tone(300.0, 16_000, 1_000), out);
+            resampler.flush(out);
+        }
+        assert_eq!(first, second);
+        assert_eq!(first.len(), 1_500);
+    }
+
+    #[test]
+    fn full_scale_clips_and_does_not_wrap() {
+        let square: Vec<i16> = (0..2_400).map(|i| if i / 60 % 2 == 0 { i16::MAX } else { i16::MIN }).collect();
+        let out = convert(&square, SampleRate::HZ_24000, SampleRate::HZ_16000);
+        assert!(out[5..38].iter().all(|&x| x > 20_000) && out[45..78].iter().all(|&x| x < -20_000));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+        #[test]
+        fn block_sizes_do_not_change_a_sample(
+            blocks in prop::collection::vec(1..1_300usize, 1..16), from in 0..RATES.len(), to in 0..RATES.len(), hz in 50.0..3_000.0f64,
+        ) {
+            let (from, to) = (RATES[from], RATES[to]);
+            let samples = tone(hz, from, blocks.iter().sum::<usize>() + 100);
+            let whole = in_blocks(&samples, from, to, [samples.len()]);
+            let ideal = samples.len() as f64 * f64::from(to) / f64::from(from);
+            prop_assert!((whole.len() as f64 - ideal).abs() < 1.0);
+            prop_assert_eq!(in_blocks(&samples, from, to, blocks), whole);
+        }
+
+        #[test]
+        fn odd_rates_and_one_sample_blocks_work(from in 4_000..50_000u32, to in 4_000..50_000u32, n in 0..400usize) {
+            let samples = tone(200.0, from, n);
+            let out = in_blocks(&samples, from, to, std::iter::repeat_n(1, n));
+            prop_assert_eq!(out.len(), (n * to as usize).div_ceil(from as usize));
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Barge-in: how fast a reply stops when somebody speaks, in the paced mode and with the offline engines.
+//!
+//! A story is asked for in text; when it has sounded for 0.4 to 0.8 s, a flite voice interrupts. The waits run from the
+//! moment before the frame with the first loud sample (above 5 % of the clip's peak) was written to the arrival of the
+//! first `output_audio_buffer.held` and of `output_audio_buffer.cleared`. The clips begin anywhere within a frame. Reply
+//! audio that arrives within half a second after the second event is counted: there must be none. The same is done once
+//! more with the engines that the models here make the default, where Silero is one of them.
+
+use super::hub::{Engines, Hub};
+use super::noise::best_vad;
+use super::questions::{Spoken, VOICES, loud, speak, speaker};
+use super::talker::Talker;
+use super::voice_to_voice::{open, server_said, session};
+use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, RATE, Received, Receiver, Reply};
+use antiphon_types::ItemId;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until};
+
+/// Interruptions of a full run.
+const N_INTERRUPTIONS: usize = 20;
+const ASKED_FOR: &str = "Tell me a story.";
+const SAID: [&str; 5] =
+    ["Stop, please.", "Wait a moment.", "No, that is enough.", "Hold on, please.", "Okay, thank you."];
+
+/// How often what was heard is reported, as a page does.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// How long after the cancel audio is listened for.
+const WATCH: Duration = Duration::from_millis(500);
+/// How long a reply may take to begin, and an interruption to be noticed.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+const HELD_P95_MS: f64 = 60.0;
+const CLEARED_P95_MS: f64 = 150.0;
+/// Its windows are twice as long as earshot's.
+const SILERO_HELD_P95_MS: f64 = 110.0;
+const SILERO_CLEARED_P95_MS: f64 = 180.0;
+
+/// What came of the interruptions.
+#[derive(Default)]
+struct Waited {
+    held: Waits,
+    cleared: Waits,
+    /// Holds before the first loud sample, and holds given up although somebody went on speaking.
+    early: usize,
+    resumed: usize,
+    /// Frames of audio that came during a hold, and after the cancel.
+    while_held: usize,
+    after_cleared: usize,
+    /// Which were late, and how late.
+    late: Vec<String>,
+}
+
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+    let n = plan.turns(N_INTERRUPTIONS);
+    progress("barge-in: speaking the interruptions");
+    let clips = clips(n).await?;
+    let how = "offline engines, paced PCM, a flite voice interrupts; from its first loud sample sent";
+    let mut section = Section::new(Measure::BargeIn.name(), how);
+    let (offline, mut hub_cpu_s) = interrupted(plan, Engines::Offline, &clips, progress).await?;
+    offline.figures(&mut section, "", true);
+    if best_vad().await?.name() == "silero" {
+        let (shipped, cpu_s) = interrupted(plan, Engines::Shipped, &clips, progress).await?;
+        shipped.figures(&mut section, "with Silero ", false);
+        hub_cpu_s += cpu_s;
+    }
+    Ok(Taken { section, hub_cpu_s })
+}
+
+/// What came of all interruptions of one hub, and its processor seconds.
+async fn interrupted(
+    plan: &Plan,
+    engines: Engines,
+    clips: &[Spoken],
+    progress: Progress<'_>,
+) -> Result<(Waited, f64), BenchError> {
+    let hub = Hub::start(&plan.hub, engines).await?;
+    let mut waited = Waited::default();
+    for (i, clip) in clips.iter().enumerate() {
+        progress(&format!("barge-in, {} engines: interruption {} of {}", engines.name(), i + 1, clips.len()));
+        // After 0.4 to 0.8 s of the reply, and anywhere within a frame: both steps reach every value.
+        let after = Duration::from_millis(400 + (i as u64 * 137) % 400);
+        let came = Interruption::open(&hub.url, clip, (i * 211) % FRAME).await?.run(after).await?;
+        waited.take(clip, &came);
+    }
+    let hub_cpu_s = hub.process.cpu_s()?;
+    hub.stop().await;
+    Ok((waited, hub_cpu_s))
+}
+
+async fn clips(n: usize) -> Result<Vec<Spoken>, BenchError> {
+    let speaker = speaker().await?;
+    let mut clips = Vec::new();
+    for i in 0..n {
+        clips.push(speak(&*speaker, SAID[i % SAID.len()], VOICES[i % VOICES.len()]).await?);
+    }
+    Ok(clips)
+}
+
+impl Waited {
+    fn take(&mut self, clip: &Spoken, came: &Came) {
+        let add = |waits: &mut Waits, wait: Option<Duration>| match wait {
+            Some(wait) => waits.push(wait),
+            None => waits.push_endless(),
+        };
+        add(&mut self.held, came.held);
+        add(&mut self.cleared, came.cleared);
+        self.early += came.n_early;
+        self.resumed += came.n_resumed;
+        self.while_held += came.n_while_held;
+        self.after_cleared += came.n_after_cleared;
+        let ms = |wait: Option<Duration>| wait.map_or(f64::INFINITY, |wait| wait.as_secs_f64() * 1e3);
+        let (held, cleared) = (ms(came.held), ms(came.cleared));
+        if held > HELD_P95_MS || cleared > CLEARED_P95_MS {
+            self.late.push(format!(
+                "late: {}, {:?}: held after {held:.0} ms, cancelled after {cleared:.0} ms",
+                clip.voice, clip.text
+            ));
+        }
+    }
+
+    fn figures(self, section: &mut Section, prefix: &str, is_earshot: bool) {
+        let (held_p95_ms, cleared_p95_ms) =
+            if is_earshot { (HELD_P95_MS, CLEARED_P95_MS) } else { (SILERO_HELD_P95_MS, SILERO_CLEARED_P95_MS) };
+        section.percentile(&format!("{prefix}to the hold"), &self.held, 50.0, None);
+        section.percentile(&format!("{prefix}to the hold"), &self.held, 95.0, Some(held_p95_ms));
+        section.percentile(&format!("{prefix}to the cancel"), &self.cleared, 50.0, None);
+        section.percentile(&format!("{prefix}to the cancel"), &self.cleared, 95.0, Some(cleared_p95_ms));
+        let count =
+            |name: &str, n: usize| Figure::new(format!("{prefix}{name}"), Unit::Count, n as f64, self.cleared.len());
+        section.figures.push(count("holds before the first loud sample", self.early));
+        section.figures.push(count("holds given up during speech", self.resumed));
+        section.figures.push(count("audio frames during a hold", self.while_held));
+        section.figures.push(count("audio frames after the cancel", self.after_cleared).at_most(0.0));
+        section.notes.extend(self.late.into_iter().map(|late| format!("{prefix}{late}")));
+    }
+}
+
+/// What came of one interruption, from its first loud sample.
+struct Came {
+    held: Option<Duration>,
+    cleared: Option<Duration>,
+    n_early: usize,
+    n_resumed: usize,
+    n_while_held: usize,
+    n_after_cleared: usize,
+}
+
+/// One session in which a reply is interrupted.
+struct Interruption {
+    talker: Talker,
+    receiver: Receiver,
+    /// The interrupting clip, shifted within a frame.
+    clip: Vec<i16>,
+    first_loud: usize,
+    reply: Reply,
+    spoken: Option<Instant>,
+    held: Option<Instant>,
+    cleared: Option<Instant>,
+    is_held: bool,
+    n_early: usize,
+    n_resumed: usize,
+    n_while_held: usize,
+    n_after_cleared: usize,
+}
+
+impl Interruption {
+    async fn open(url: &str, clip: &Spoken, shift: usize) -> Result<Self, ClientError> {
+        // Nothing is answered: what comes after the cancel would be another reply.
+        let Connection { sender, receiver } = open(url, AudioMode::Pcm16, &session(false)).await?;
+        let clip = [vec![0; shift], clip.samples.clone()].concat();
+        let (first_loud, _) = loud(&clip).ok_or(ClientError::Silent)?;
+        Ok(Self {
+            talker: Talker::new(sender),
+            receiver,
+            clip,
+            first_loud,
+            reply: Reply::default(),
+            spoken: None,
+            held: None,
+            cleared: None,
+            is_held: false,
+            n_early: 0,
+            n_resumed: 0,
+            n_while_held: 0,
+            n_after_cleared: 0,
+        })
+    }
+
+    async fn run(mut self, after: Duration) -> Result<Came, ClientError> {
+        self.talker.sender.say_in_text(ASKED_FOR).await?;
+        let opened = Instant::now();
+        let (mut speaks, mut report_at, mut end) = (false, opened, opened + PATIENCE);
+        loop {
+            tokio::select! {
+                biased;
+                () = sleep_until(end) => break,
+                received = self.receiver.next() => {
+                    let first = self.cleared.is_none();
+                    self.take(received?, Instant::now())?;
+                    if let (true, Some(cleared)) = (first, self.cleared) {
+                        end = cleared + WATCH;
+                    }
+                }
+                () = self.talker.due() => {
+                    let now = Instant::now();
+                    if !speaks && self.reply.audible().is_some_and(|at| now >= at + after) {
+                        self.talker.say(std::mem::take(&mut self.clip));
+                        (speaks, end) = (true, now + PATIENCE);
+                    }
+                    let (at, n_said) = self.talker.step().await?;
+                    if speaks && n_said > self.first_loud {
+                        self.spoken.get_or_insert(at);
+                    }
+                    if now >= report_at {
+                        report_at = now + REPORT_EVERY;
+                        self.report(now).await?;
+                    }
+                }
+            }
+        }
+        self.talker.sender.close().await;
+        let late = ClientError::TimedOut { what: "the reply to interrupt", after: PATIENCE };
+        let spoken = self.spoken.ok_or(late)?;
+        let wait = |at: Option<Instant>| at.map(|at| at.saturating_duration_since(spoken));
+        Ok(Came {
+            held: wait(self.held),
+            cleared: wait(self.cleared),
+            n_early: self.n_early,
+            n_resumed: self.n_resumed,
+            n_while_held: self.n_while_held,
+            n_after_cleared: self.n_after_cleared,
+        })
+    }
+
+    fn take(&mut self, received: Received, now: Instant) -> Result<(), ClientError> {
+        match received {
+            Received::Audio { item_id, samples } => {
+                self.n_after_cleared += usize::from(self.cleared.is_some());
+                self.n_while_held += usize::from(self.is_held);
+                self.reply.take(&item_id, &samples, now);
+            }
+            Received::Event(Event::Held { .. }) => {
+                // The clip's quiet beginning may be enough to hold; a hold before it would be the hub's mistake.
+                self.n_early += usize::from(self.spoken.is_none());
+                self.held.get_or_insert(now);
+                self.is_held = true;
+                self.reply.hold(now);
+            }
+            Received::Event(Event::Resumed { .. }) => {
+                match self.spoken {
+                    Some(_) => self.n_resumed += 1,
+                    // It held for something else.
+                    None => self.held = None,
+                }
+                self.is_held = false;
+                self.reply.resume(now);
+            }
+            Received::Event(Event::Cleared {}) => {
+                self.cleared.get_or_insert(now);
+                self.is_held = false;
+                self.reply.clear(now);
+            }
+            Received::Event(Event::Error { error }) => return Err(server_said(error)),
+            Received::Event(_) => {}
+        }
+        Ok(())
+    }
+
+    async fn report(&mut self, now: Instant) -> Result<(), ClientError> {
+        if let Some((item_id, heard)) = self.reply.heard(now) {
+            self.talker.sender.played(&ItemId::from(item_id), heard.as_ms(RATE)).await?;
+        }
+        Ok(())
+    }
+}

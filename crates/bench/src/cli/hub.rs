@@ -1,0 +1,213 @@
+//! `antiphon-bench hub` and `antiphon-bench mock`: what is measured, and the engines it is measured with, as processes of
+//! their own. Both print their address first and serve until they are killed; where the benchmark holds their standard
+//! input (`--with-stdin`), until that ends: then they never outlive it.
+
+use crate::mock::{self, Latencies};
+use antiphon::cli::{CliError, blocking, print};
+use antiphon::config::{self, Config, Sources};
+use antiphon::server::{self, Keys, Parts};
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::{llm::FakeLlm, stt::FakeStt, tts::FakeTts, vad::FakeVad};
+use antiphon_telemetry::Metrics;
+use clap::{Args, ValueEnum};
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+/// Which hub to be.
+#[derive(Debug, Args)]
+pub struct HubArgs {
+    /// Of what it is made
+    #[arg(value_enum)]
+    engines: EnginesName,
+    /// The address of the mock engines, up to and including /v1
+    #[arg(long, required_if_eq("engines", "mock"))]
+    engines_url: Option<String>,
+    /// A setting that differs from the default
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// End with the standard input
+    #[arg(long)]
+    with_stdin: bool,
+}
+
+/// What the hub is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum EnginesName {
+    /// Engines that take no time
+    Fake,
+    /// The default ones where no model is
+    Offline,
+    /// The default ones with the models that are here
+    Shipped,
+    /// Remote ones, all at one address
+    Mock,
+}
+
+/// Sessions a measured hub takes: more than any measure opens.
+const MAX_SESSIONS: usize = 1_000;
+
+/// Utterances a hub with fakes understands: more than any measure speaks.
+const MAX_TURNS: usize = 10_000;
+
+/// Serves on a free port; prints its address first.
+pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
+    let (mut config, with_stdin) = (args.config()?, args.with_stdin);
+    config.server.max_sessions = MAX_SESSIONS;
+    config.server.drain_seconds = 0;
+    config.speech.jobs_dir.clear();
+    let listener = listen().await?;
+    let engines = match args.engines {
+        EnginesName::Fake => fakes(),
+        EnginesName::Shipped => {
+            let config = config.clone();
+            blocking(move || antiphon::assembly::build(&config)).await??
+        }
+        EnginesName::Offline | EnginesName::Mock => {
+            let mut config = config.clone();
+            // The figures are of these, whatever models lie here; mock engines were named already.
+            config.turn.model.clear();
+            for (engine, offline) in [
+                (&mut config.vad.engine, "earshot"),
+                (&mut config.stt.engine, "sphinx"),
+                (&mut config.tts.engine, "flite"),
+            ] {
+                if engine == antiphon::assembly::AUTO {
+                    *engine = offline.into();
+                }
+            }
+            blocking(move || antiphon::assembly::build(&config)).await??
+        }
+    };
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
+    let stop = CancellationToken::new();
+    serve(&listener.local_addr(), with_stdin, stop.clone(), server::serve(listener, parts, stop)).await
+}
+
+/// How long mock engines take.
+#[derive(Debug, Args)]
+pub struct MockArgs {
+    #[arg(long, default_value_t = 0)]
+    stt_ms: u32,
+    #[arg(long, default_value_t = 0)]
+    ttft_ms: u32,
+    #[arg(long, default_value_t = 0)]
+    itl_ms: u32,
+    #[arg(long, default_value_t = 0)]
+    ttfb_ms: u32,
+    #[arg(long, default_value_t = 2_000)]
+    sound_ms: u32,
+    /// End with the standard input
+    #[arg(long)]
+    with_stdin: bool,
+}
+
+/// Mock engines on a free port.
+pub(super) async fn run_mock(args: MockArgs) -> Result<(), CliError> {
+    let ms = |n: u32| Duration::from_millis(n.into());
+    let latencies = Latencies {
+        stt: ms(args.stt_ms),
+        first_token: ms(args.ttft_ms),
+        token: ms(args.itl_ms),
+        first_sound: ms(args.ttfb_ms),
+        sound: ms(args.sound_ms),
+    };
+    let (listener, stop) = (listen().await?, CancellationToken::new());
+    serve(&listener.local_addr(), args.with_stdin, stop.clone(), mock::serve(listener, latencies, stop)).await
+}
+
+impl HubArgs {
+    fn config(&self) -> Result<Config, CliError> {
+        let mut settings = Vec::new();
+        let mut set =
+            |name: String, value: &str| settings.push((format!("ANTIPHON_{}", name.to_uppercase()), value.to_owned()));
+        if let Some(url) = &self.engines_url {
+            for section in ["stt", "llm", "tts"] {
+                for (key, value) in [("engine", "openai"), ("base_url", url), ("api_key_env", "")] {
+                    set(format!("{section}__{key}"), value);
+                }
+            }
+        }
+        for setting in &self.set {
+            let parts = setting.split_once('=').and_then(|(name, value)| Some((name.split_once('.')?, value)));
+            let ((section, key), value) =
+                parts.ok_or_else(|| CliError::Usage(format!("--set {setting}: write section.key=value")))?;
+            set(format!("{section}__{key}"), value);
+        }
+        Ok(config::load(&Sources { env: settings, ..Sources::default() })?)
+    }
+}
+
+async fn listen() -> Result<TcpListener, CliError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await;
+    listener.map_err(|source| CliError::Listen { address: "127.0.0.1:0".into(), source })
+}
+
+/// Prints the address, and serves: `with_stdin`, until the standard input ends.
+async fn serve(
+    address: &std::io::Result<std::net::SocketAddr>,
+    with_stdin: bool,
+    stop: CancellationToken,
+    serving: impl Future<Output = std::io::Result<()>>,
+) -> Result<(), CliError> {
+    let address = address.as_ref().map_err(|error| CliError::failed(error))?;
+    print::line(&address.to_string())?;
+    tokio::pin!(serving);
+    tokio::select! {
+        served = &mut serving => return served.map_err(|error| CliError::failed(&error)),
+        () = end_of_stdin(), if with_stdin => stop.cancel(),
+    }
+    serving.await.map_err(|error| CliError::failed(&error))
+}
+
+/// The benchmark holds the other end; it ends with the benchmark, however that ends.
+async fn end_of_stdin() {
+    let _ = blocking(|| std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())).await;
+}
+
+/// Each utterance is understood as "ok" and answered "You said: ok", 600 ms of a tone.
+fn fakes() -> Engines {
+    let heard = std::iter::repeat_n("ok", MAX_TURNS);
+    Engines {
+        vad: Arc::new(FakeVad),
+        turn: None,
+        stt: Arc::new(FakeStt::hears(heard)),
+        llm: Arc::new(FakeLlm::default()),
+        tts: Arc::new(FakeTts::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_called_the_same_everywhere() {
+        let engines = [
+            (EnginesName::Fake, crate::Engines::Fake),
+            (EnginesName::Offline, crate::Engines::Offline),
+            (EnginesName::Shipped, crate::Engines::Shipped),
+            (EnginesName::Mock, crate::Engines::Mock),
+        ];
+        for (name, engines) in engines {
+            assert_eq!(name.to_possible_value().expect("listed").get_name(), engines.name());
+        }
+    }
+
+    #[test]
+    fn settings_are_taken_as_the_environment_has_them() {
+        let args = |set: &str| HubArgs {
+            engines: EnginesName::Mock,
+            engines_url: Some("http://127.0.0.1:9/v1".into()),
+            set: vec![set.into()],
+            with_stdin: false,
+        };
+        let config = args("session.lead_ms=250").config().expect("right settings");
+        assert_eq!((config.session.lead_ms, config.tts.engine.as_str()), (250, "openai"));
+        assert_eq!(config.llm.base_url, "http://127.0.0.1:9/v1");
+        assert!(args("session.lead=1").config().expect_err("unknown").to_string().contains("ANTIPHON_SESSION__LEAD"));
+        assert!(args("lead_ms").config().expect_err("no setting").to_string().contains("section.key=value"));
+    }
+}

@@ -1,0 +1,199 @@
+//! The command line of `antiphon-bench`: which measures to take, and the hub and mock engines they start as processes.
+
+mod hub;
+mod peers;
+mod stage;
+mod voice;
+
+use crate::{HubCommand, Measure, Plan};
+use antiphon::cli::{CliError, print};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+
+/// The arguments.
+#[derive(Debug, Parser)]
+#[command(name = "antiphon-bench", version, about = "Measure the hub, its engines and its peers on this machine")]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  antiphon-bench                           all of it, about ten minutes
+  antiphon-bench --only barge-in           one measure; may be given several times
+  antiphon-bench --only noise --clips DIR  what detectors make of the speech in that folder, in noise
+  antiphon-bench --quick                   fewer turns: does it run, is it near?
+  antiphon-bench --json --strict > numbers.json
+  antiphon-bench voice --sessions 20       people who talk to this hub, or to any Realtime server, at the same time
+
+Each measure starts hubs of its own on free ports of this machine, as processes of their own, and talks to them at real
+time, as people would. The offline engines and default settings are used, whatever is configured; only `engines` reads
+the section [onnx], and `noise` that and [models], from the environment. Nothing else should run meanwhile: the table says when other programs took more than a tenth of the processors.
+
+How to read it: pNN is the wait that NN % of all turns did not exceed; a wait that never ended counts as the longest.
+The gates are what this version promises on two processors. A missed gate is no error, unless --strict is given."
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    what: Option<What>,
+    /// Take only this measure
+    #[arg(long, value_enum, value_name = "NAME")]
+    only: Vec<Name>,
+    #[command(flatten)]
+    how: Take,
+}
+
+/// How measures are taken and shown.
+#[derive(Debug, Args)]
+pub struct Take {
+    /// A folder of WAV files of speech, for `noise` [default: sentences by flite]
+    #[arg(long, value_name = "FOLDER")]
+    clips: Option<PathBuf>,
+    /// A third of the turns
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Exit with 1 when a gate is missed
+    #[arg(long)]
+    strict: bool,
+}
+
+/// What else can be run.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Many people talk to a server at the same time: latency, interruptions, mix-ups, cost
+    Voice(Box<voice::VoiceArgs>),
+    /// Neural voices of the true size: the hub's overhead, batches of 1 to 8 (needs make true-size); Whisper beside whisper.cpp
+    Engines(Take),
+    /// The voice engine under load: throughput, time to first audio
+    Tts(Box<stage::TtsArgs>),
+    /// The recognizer under load
+    Stt(Box<stage::SttArgs>),
+    /// The language model under load
+    Llm(Box<stage::LlmArgs>),
+    /// This hub and a pipecat bot on the same mock engines, in one sitting
+    Peers(peers::PeersArgs),
+    /// Mock engines over HTTP that take as long as they are told to
+    Mock(hub::MockArgs),
+    /// The hub that is measured
+    #[command(hide = true)]
+    Hub(hub::HubArgs),
+}
+
+/// A measure's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Name {
+    /// From the last word of a question to the first sound of its answer
+    VoiceToVoice,
+    /// What the hub adds by itself, with engines that take no time
+    OwnShare,
+    /// How fast a reply stops when somebody speaks
+    BargeIn,
+    /// Memory of sessions and of idle connections
+    Memory,
+    /// Mock engines over HTTP that take no time: 1 session, and 100 on one core
+    Mocks,
+    /// Mock engines that take 100 ms a stage, with answers begun on a guess and without
+    Guesses,
+    /// The Whisper engine beside whisper.cpp itself
+    Whisper,
+    /// Detectors of speech in noise of six kinds, in this process: false speech, late ends, onsets
+    Noise,
+    /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8, on a GPU to 16 (needs make true-size)
+    Engines,
+}
+
+impl Name {
+    fn measure(self) -> Measure {
+        match self {
+            Self::VoiceToVoice => Measure::VoiceToVoice,
+            Self::OwnShare => Measure::OwnShare,
+            Self::BargeIn => Measure::BargeIn,
+            Self::Memory => Measure::Memory,
+            Self::Mocks => Measure::Mocks,
+            Self::Guesses => Measure::Guesses,
+            Self::Whisper => Measure::Whisper,
+            Self::Engines => Measure::Engines,
+            Self::Noise => Measure::Noise,
+        }
+    }
+}
+
+/// Takes the measures, or does what the subcommand says.
+///
+/// # Errors
+/// What kept it from being done; [`CliError::exit_code`] has the exit code. A missed gate is an error only with `--strict`.
+pub async fn run(args: Cli) -> Result<(), CliError> {
+    match args.what {
+        None => {
+            let requested =
+                |measure: &Measure| args.only.is_empty() || args.only.iter().any(|name| name.measure() == *measure);
+            take(Measure::ALL.into_iter().filter(requested).collect(), args.how).await
+        }
+        Some(What::Voice(args)) => voice::run(*args).await,
+        Some(What::Engines(how)) => take(vec![Measure::Whisper, Measure::Engines], how).await,
+        Some(What::Tts(args)) => stage::tts(*args).await,
+        Some(What::Stt(args)) => stage::stt(*args).await,
+        Some(What::Llm(args)) => stage::llm(*args).await,
+        Some(What::Peers(args)) => peers::run(args).await,
+        Some(What::Mock(args)) => hub::run_mock(args).await,
+        Some(What::Hub(args)) => hub::run_hub(args).await,
+    }
+}
+
+async fn take(measures: Vec<Measure>, how: Take) -> Result<(), CliError> {
+    let plan =
+        Plan { measures, quick: how.quick, clips: how.clips, hub: hub_command("hub")?, mock: hub_command("mock")? };
+    let report = crate::run(&plan, &progress).await;
+    progress("");
+    if how.json {
+        print::json(&report.json())?;
+    } else {
+        print::line(&report.table())?;
+    }
+    match (report.n_failed(), report.n_missed()) {
+        (0, 0) => Ok(()),
+        (0, missed) if how.strict => Err(CliError::Failed(format!("{missed} gates were missed"))),
+        (0, _) => Ok(()),
+        (failed, _) => Err(CliError::Failed(format!("{failed} measures could not be taken"))),
+    }
+}
+
+/// How this program starts one of its hidden commands: a hub, mock engines.
+fn hub_command(name: &str) -> Result<HubCommand, CliError> {
+    let program = std::env::current_exe();
+    let program = program.map_err(|error| CliError::Failed(format!("this program cannot be found: {error}")))?;
+    Ok(HubCommand { program, args: vec![name.into(), "--with-stdin".into()] })
+}
+
+/// On a terminal each line replaces the last one; elsewhere they follow one another.
+fn progress(line: &str) {
+    let mut err = std::io::stderr().lock();
+    // A stderr that is closed is no reason not to measure.
+    let _ = match err.is_terminal() {
+        true => write!(err, "\r\x1b[K{line}").and_then(|()| err.flush()),
+        false if line.is_empty() => Ok(()),
+        false => writeln!(err, "{line}"),
+    };
+}
+
+/// A line that stays.
+fn lasting(line: &str) {
+    // As above.
+    let _ = writeln!(std::io::stderr().lock(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measures_are_called_the_same_everywhere() {
+        for name in Name::value_variants() {
+            let possible = name.to_possible_value().expect("listed");
+            assert_eq!(possible.get_name(), name.measure().name());
+        }
+        assert_eq!(Name::value_variants().len(), Measure::ALL.len());
+    }
+}

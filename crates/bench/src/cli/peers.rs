@@ -1,0 +1,43 @@
+//! `antiphon-bench peers`: this hub and a pipecat bot on the same mock engines, in one sitting.
+
+use super::{hub_command, progress};
+use crate::peers::{self, Peers};
+use antiphon::cli::{CliError, print};
+use clap::Args;
+use std::path::PathBuf;
+
+/// Where the peer is, and how much is run.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  make bench-peers                                         installs pipecat into .venv-peers first
+  antiphon-bench peers --rig ../shared/rig --python .venv-peers/bin/python --turns 20
+
+The rig is a folder with pipecat_bot.py, bench_pipecat.py and question16k.wav; it is no part of this repository. Bot and
+hub run on core 1, clients and mock engines on core 0; both wait 200 ms of silence for the end of a turn.")]
+pub struct PeersArgs {
+    /// The rig's folder
+    #[arg(long, default_value = "../shared/rig")]
+    rig: PathBuf,
+    /// A Python that has pipecat-ai 1.14 and the rig's other needs
+    #[arg(long, default_value = ".venv-peers/bin/python")]
+    python: PathBuf,
+    /// Turns of each session
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
+    turns: u16,
+    /// Sessions of the last comparison
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=100))]
+    sessions: u16,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn run(args: PeersArgs) -> Result<(), CliError> {
+    let plan = peers::plan(hub_command("hub")?, hub_command("mock")?);
+    let (turns, n_sessions) = (args.turns.into(), args.sessions.into());
+    let wanted = Peers { rig: args.rig, python: args.python, turns, n_sessions };
+    let rows = peers::compare(&wanted, &plan, &progress).await.map_err(|error| CliError::failed(&error))?;
+    progress("");
+    if args.json { print::json(&peers::json(&rows)) } else { print::line(&peers::table(&rows)) }
+}

@@ -1,0 +1,304 @@
+//! `antiphon-bench voice`: many people talk to a Realtime server at the same time.
+
+use super::{hub_command, lasting, progress};
+use crate::load::{self, Clips, Length, Load, Network, Outcome, Step};
+use crate::{BenchError, Engines, Hub, Process, Report};
+use antiphon::cli::target::{Mode, Target, failure};
+use antiphon::cli::{CliError, blocking, print};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+/// Sessions begin one after the other within so long, unless told otherwise.
+const SPREAD: Duration = Duration::from_secs(4);
+
+/// Who talks to whom, and how.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  antiphon-bench voice                                       4 people ask a hub that is started for it, offline engines
+  antiphon-bench voice --sessions 50 --turns 10 --html voice.html
+  antiphon-bench voice --clips recordings/ --barge-in 0.3 --jitter-ms 40 --stall-ms 400
+  antiphon-bench voice --url http://127.0.0.1:8080 --pid $(pgrep -x antiphon) --audio pcm16 --loss 0.02
+  antiphon-bench voice --url wss://api.openai.com/v1/realtime --model gpt-realtime --key-env OPENAI_API_KEY --sessions 2
+  antiphon-bench voice --search --objective-ms 800           how many are served at p95 < 800 ms?
+
+It speaks the Realtime protocol's GA shape, so --url may be any server of it. Each session speaks at real time, plays the
+answer from its first sample on, listens to its end (or talks over it, with --barge-in), pauses, and asks the next clip.
+
+Without --clips, flite asks questions of the offline assistant's field. Beside x.wav in a folder of clips, x.txt may say
+what is said in it: then what comes back is checked to belong to its own session. A mix-up ends with exit code 1.
+
+Voice-to-voice runs from the last loud sample spoken (above 5 % of the clip's peak) to the first answered one above
+-50 dBFS sounding. Silence after an interruption runs from its first loud sample to the end of playback: at the server's
+speech_started, where clients of the GA protocol stop their playback, or at output_audio_buffer.held in the binary modes.
+An underrun is playback that ran dry within an answer: it begins with the first sample received, without a buffer.
+
+Exit codes: 0 done   1 something was mixed up or broke off, or with --strict the objective was missed   2 wrong usage
+4 the server cannot be reached")]
+pub struct VoiceArgs {
+    /// A running server; without it, a hub with the offline engines is started for this
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    #[command(flatten)]
+    target: Target,
+    /// The server's process on this machine: its processor time and memory are told
+    #[arg(long, requires = "url")]
+    pid: Option<u32>,
+    /// How audio travels; servers other than this hub know only `ga`
+    #[arg(long, value_enum, default_value_t = Mode::Ga)]
+    audio: Mode,
+    /// A folder of WAV files to speak, any rate [default: questions spoken by flite]
+    #[arg(long, value_name = "DIR")]
+    clips: Option<PathBuf>,
+    /// How many talk at the same time; with --search, how many to begin with
+    #[arg(long, short = 'n', default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    sessions: u16,
+    /// Turns of each, the warm-up's not counted [default: 5]
+    #[arg(long, conflicts_with = "duration", value_parser = clap::value_parser!(u32).range(1..))]
+    turns: Option<u32>,
+    /// Or so many seconds
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    duration: Option<u32>,
+    /// Turns at the beginning of each session that are left out
+    #[arg(long, value_name = "TURNS", default_value_t = 1)]
+    warm_up: u32,
+    /// From one session's beginning to the next one's [default: all within 4 s]
+    #[arg(long, value_name = "MS")]
+    stagger_ms: Option<u32>,
+    /// The share of answers that are talked over, after 0.4 to 0.8 s of them: 0.0 to 1.0
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    barge_in: f64,
+    /// Frames are late by up to so much, either way
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    jitter_ms: u32,
+    /// The share of microphone frames lost: 0.0 to 1.0; binary audio only
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
+    loss: f64,
+    /// The network stands still for so long, both ways
+    #[arg(long, value_name = "MS", default_value_t = 0)]
+    stall_ms: u32,
+    /// About how often it does
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    stall_every: u32,
+    /// How the server finds the end of a turn
+    #[arg(long, value_enum, default_value_t = Turns::ServerVad)]
+    turn_detection: Turns,
+    /// With server-vad: the silence that ends a turn
+    #[arg(long, value_name = "MS", default_value_t = 200)]
+    silence_ms: u32,
+    /// What p95 of voice-to-voice has to keep
+    #[arg(long, value_name = "MS", default_value_t = 2_000)]
+    objective_ms: u32,
+    /// Find the largest number of sessions that keeps it, by doubling and halving
+    #[arg(long)]
+    search: bool,
+    /// With --search: the largest number to try
+    #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    max_sessions: u16,
+    /// How long an answer may take before it counts as none
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    patience: u32,
+    /// The same one makes the same pauses, interruptions and mishaps
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write everything, each turn too, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write figures and plots as a page that stands alone
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Exit with 1 when the objective is missed
+    #[arg(long)]
+    strict: bool,
+}
+
+/// How the server finds the end of a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Turns {
+    /// A fixed silence
+    ServerVad,
+    /// A wait that depends on what was said
+    SemanticVad,
+    /// As the server is set
+    AsIs,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "write a share such as 0.25".to_owned())?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("write a share from 0.0 to 1.0".into()) }
+}
+
+pub(super) async fn run(args: VoiceArgs) -> Result<(), CliError> {
+    if args.loss > 0.0 && args.audio == Mode::Ga {
+        return Err(CliError::Usage("--loss needs --audio pcm16 or opus: JSON audio travels without loss".into()));
+    }
+    let clips = Arc::new(args.clips().await?);
+    let objective = Duration::from_millis(args.objective_ms.into());
+    let mut search = load::search(args.sessions.into(), args.max_sessions.into());
+    let (mut shown, mut mix_ups): (Option<Outcome>, usize) = (None, 0);
+    while let Some(n_sessions) = search.next() {
+        let outcome = args.load(n_sessions, &clips).await?;
+        progress("");
+        search.steps.push(Step::of(&outcome, objective));
+        mix_ups += outcome.mix_ups().len();
+        if args.search {
+            lasting(&outcome.verdict(objective));
+        }
+        // The largest that was served; the last one where none was.
+        if search.largest().is_none_or(|largest| largest == n_sessions) {
+            shown = Some(outcome);
+        }
+        if !args.search || mix_ups > 0 {
+            break;
+        }
+    }
+    let outcome = shown.expect("at least one size is tried");
+    args.tell(&outcome, &search, objective)?;
+    match (mix_ups, outcome.broken.len()) {
+        (0, 0) if args.strict && !outcome.holds(objective) => Err(CliError::Failed("the objective was missed".into())),
+        (0, 0) => Ok(()),
+        (0, _) if args.search => Ok(()),
+        (0, n) => Err(CliError::Failed(format!("{n} sessions broke off"))),
+        (n, _) => Err(CliError::Failed(format!("{n} turns were mixed up between sessions"))),
+    }
+}
+
+impl VoiceArgs {
+    async fn clips(&self) -> Result<Clips, CliError> {
+        match self.clips.clone() {
+            Some(folder) => {
+                blocking(move || Clips::read(&folder)).await?.map_err(|error| CliError::Failed(error.to_string()))
+            }
+            None => {
+                progress("voice: flite speaks the questions");
+                let n = usize::from(self.sessions) + self.turns.unwrap_or(5) as usize;
+                Clips::spoken(if self.search { usize::MAX } else { n }).await.map_err(failed)
+            }
+        }
+    }
+
+    /// Runs it once, on a hub of its own where no server is given.
+    async fn load(&self, n_sessions: usize, clips: &Arc<Clips>) -> Result<Outcome, CliError> {
+        let hub = match self.url {
+            Some(_) => None,
+            None => Some(Hub::start(&hub_command("hub")?, Engines::Offline).await.map_err(failed)?),
+        };
+        let url = hub.as_ref().map(|hub| hub.url.clone()).or(self.url.clone()).expect("one of the two");
+        let stagger = self.stagger_ms.map(|ms| Duration::from_millis(ms.into()));
+        let load = Load {
+            connect: self.target.options(url, self.audio)?,
+            session: self.session(),
+            clips: clips.clone(),
+            n_sessions,
+            length: match self.duration {
+                Some(s) => Length::For(Duration::from_secs(s.into())),
+                None => Length::Turns(self.turns.unwrap_or(5) as usize),
+            },
+            warm_up: self.warm_up as usize,
+            stagger: stagger.unwrap_or(SPREAD / n_sessions as u32),
+            barge_in: self.barge_in,
+            network: Network {
+                jitter: Duration::from_millis(self.jitter_ms.into()),
+                loss: self.loss,
+                stall: Duration::from_millis(self.stall_ms.into()),
+                stall_every: Duration::from_secs(self.stall_every.into()),
+            },
+            process: hub.as_ref().map(|hub| hub.process).or(self.pid.map(Process)),
+            patience: Duration::from_secs(self.patience.into()),
+            seed: self.seed,
+            n_turns: AtomicUsize::new(0),
+        };
+        let outcome = load::run(load, &progress).await.map_err(failed);
+        if let Some(hub) = hub {
+            hub.stop().await;
+        }
+        outcome
+    }
+
+    fn session(&self) -> Value {
+        // Other servers transcribe only when asked to; the hub takes any name.
+        let mut input = json!({"transcription": {"model": "whisper-1"}});
+        match self.turn_detection {
+            Turns::ServerVad => {
+                input["turn_detection"] = json!({"type": "server_vad", "silence_duration_ms": self.silence_ms});
+            }
+            Turns::SemanticVad => input["turn_detection"] = json!({"type": "semantic_vad"}),
+            Turns::AsIs => {}
+        }
+        json!({"type": "session.update", "session": {"type": "realtime", "audio": {"input": input}}})
+    }
+
+    /// What was run, in a line.
+    fn how(&self, outcome: &Outcome) -> String {
+        let whom =
+            self.url.as_ref().map_or("a hub with the offline engines", |url| url.split('?').next().unwrap_or(url));
+        let mut how = format!("{} at a time talk to {whom}", outcome.n_sessions);
+        let mut add = |given: bool, what: String| {
+            if given {
+                how.push_str(", ");
+                how.push_str(&what);
+            }
+        };
+        add(self.turn_detection == Turns::ServerVad, format!("{} ms of silence end a turn", self.silence_ms));
+        add(self.turn_detection == Turns::SemanticVad, "semantic_vad ends a turn".into());
+        add(self.barge_in > 0.0, format!("{:.0} % of the answers are talked over", self.barge_in * 100.0));
+        add(self.jitter_ms > 0, format!("jitter of {} ms", self.jitter_ms));
+        add(self.loss > 0.0, format!("{:.1} % lost", self.loss * 100.0));
+        add(self.stall_ms > 0, format!("stalls of {} ms about every {} s", self.stall_ms, self.stall_every));
+        how
+    }
+
+    fn tell(&self, outcome: &Outcome, search: &load::Search, objective: Duration) -> Result<(), CliError> {
+        let mut section = outcome.section(self.how(outcome), objective);
+        if self.search {
+            section.notes.push(found(search, objective));
+        }
+        section.notes.push(outcome.verdict(objective));
+        if let Some(path) = &self.html {
+            let steps = if self.search { search.steps.as_slice() } else { &[] };
+            write(path, &load::page(outcome, &section, objective, steps))?;
+        }
+        let report = Report::of(section);
+        if let Some(path) = &self.json {
+            write(path, &(self.json(&report, outcome, search, objective).to_string() + "\n"))?;
+        }
+        print::line(&report.table())
+    }
+
+    fn json(&self, report: &Report, outcome: &Outcome, search: &load::Search, objective: Duration) -> Value {
+        let mut json = report.json();
+        let step = |step: &Step| {
+            let p95_ms = Some(step.p95_ms).filter(|ms| ms.is_finite());
+            json!({"sessions": step.n_sessions, "p95_ms": p95_ms, "served": step.holds})
+        };
+        json["verdict"] = outcome.verdict(objective).into();
+        json["served"] = outcome.holds(objective).into();
+        json["objective_ms"] = self.objective_ms.into();
+        json["search"] = search.steps.iter().filter(|_| self.search).map(step).collect();
+        json["load"] = outcome.json();
+        json
+    }
+}
+
+fn found(search: &load::Search, objective: Duration) -> String {
+    let objective_ms = objective.as_millis();
+    match search.largest() {
+        Some(n) => format!("found: {n} sessions at p95 <= {objective_ms} ms"),
+        None => format!("found: not a single session at p95 <= {objective_ms} ms"),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CliError> {
+    std::fs::write(path, text).map_err(|error| CliError::file("written", path, &error))
+}
+
+fn failed(error: BenchError) -> CliError {
+    match error {
+        BenchError::Client(error) => failure(error),
+        error => CliError::failed(&error),
+    }
+}

@@ -1,0 +1,337 @@
+//! What neural voices cost the hub: its own overhead for each chunk, and what a batch is worth.
+//!
+//! The models are those of `make true-size`: the families' dimensions with random weights, so the sound is noise and the
+//! cost is real. They are run by the hub's own engines, through the port that sessions use, in this process.
+//!
+//! Overhead: a model with Piper's inputs and outputs that does nothing speaks one chunk after the other; a wait runs from
+//! the call to the end of its sound, so it holds the phonemes, the lane, the tensors, the call and the way back.
+//!
+//! Batches: eight listeners ask at once, again and again; chunks a second, and the time to each one's first sound. The same
+//! with batches of 1 to 8. The `[onnx]` section is taken from the environment, so that a GPU can be named
+//! (`ANTIPHON_ONNX__PROVIDER=cuda`), and what is named must serve: nothing falls back to the processor. On a GPU batches go
+//! to 16, requests a minute are told, and Kokoro is driven as Piper is, on so many lanes, for its model takes no batches.
+
+use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use antiphon::assembly;
+use antiphon::config::{self, Config, Sources};
+use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
+use antiphon_inference::onnx::OnnxConfig;
+use futures_util::StreamExt;
+use futures_util::future::try_join_all;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Where `make true-size` puts them.
+const FOLDER: &str = "models/true-size";
+
+const OVERHEAD_CHUNKS: usize = 300;
+const OVERHEAD_MS: f64 = 2.0;
+/// Listeners who ask at once.
+const N_LISTENERS: usize = 8;
+/// For a chunk, the wait for those before it included: a busy machine makes figures worse, not fewer.
+const PATIENCE_MS: u64 = 180_000;
+const ROUNDS: usize = 4;
+/// Sizes of batches, and of lanes where a model takes one chunk at a time. A batch of 16 needs as many listeners.
+const ON_CPU: [usize; 4] = [1, 2, 4, 8];
+const ON_GPU: [usize; 4] = [1, 4, 8, 16];
+const CPU: &str = "cpu";
+/// Time of a chunk in batches of 8 against batches of 1: 0.8 times the throughput on the processor, twice it on a GPU.
+const CPU_TIME: f64 = 1.25;
+const GPU_TIME: f64 = 0.5;
+/// Time to the first sound of eight listeners against one, on a GPU.
+const GPU_FIRST_SOUND: f64 = 3.0;
+
+/// Chunks of about the same length, as a reply has them.
+const CHUNKS: [&str; N_LISTENERS] = [
+    "The next train to the coast leaves at nine.",
+    "You will find the keys on the kitchen table.",
+    "It will rain in the evening, so take a coat.",
+    "The shop around the corner closes at eight.",
+    "Seven times eight is fifty six, as it was.",
+    "A kilometre is about five eighths of a mile.",
+    "The meeting has been moved to half past two.",
+    "There are three messages from your brother.",
+];
+
+/// How a family serves many at once.
+#[derive(Clone, Copy)]
+enum By {
+    Batches,
+    /// Its published models take one chunk at a time.
+    PoolSettings,
+}
+
+/// A family whose model of the true size is measured.
+#[derive(Clone, Copy)]
+struct Voice {
+    family: &'static str,
+    by: By,
+}
+
+const PIPER: Voice = Voice { family: "piper", by: By::Batches };
+const KOKORO: Voice = Voice { family: "kokoro", by: By::PoolSettings };
+
+impl By {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Batches => "batches",
+            Self::PoolSettings => "lanes",
+        }
+    }
+
+    fn lanes_and_batch(self, size: usize) -> (usize, usize) {
+        match self {
+            Self::Batches => (1, size),
+            Self::PoolSettings => (size, 1),
+        }
+    }
+}
+
+/// What one model gave: to one listener, and to many by the size of its batches or lanes.
+struct Runs {
+    alone: Run,
+    together: Vec<(usize, Run)>,
+}
+
+impl Runs {
+    fn of(&self, size: usize) -> &Run {
+        self.together.iter().find(|(of, _)| *of == size).map_or(&self.alone, |(_, run)| run)
+    }
+}
+
+/// What one model gave at one size.
+#[derive(Default)]
+struct Run {
+    first_sounds: Waits,
+    chunks_a_second: f64,
+    /// Time of a run against the time its sound lasts.
+    real_time: f64,
+}
+
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+    let config = config::load(&Sources::of_process(None)).map_err(|error| BenchError::Method(error.to_string()))?;
+    let onnx = demanded(config.onnx);
+    let how = format!(
+        "true-size models with RANDOM weights on {}: the cost of the published dimensions, not of a published model",
+        onnx.provider
+    );
+    let mut section = Section::new(Measure::Engines.name(), how);
+    overhead(&mut section, plan, &onnx, progress).await?;
+    batches(&mut section, plan, &onnx, progress).await?;
+
+    if onnx.provider == CPU {
+        progress("engines: kokoro");
+        let kokoro = start("kokoro", "kokoro", (1, 1), &onnx).await?;
+        let alone = one_after_another(kokoro.as_ref(), plan.turns(2)).await?;
+        let name = "kokoro: time against its sound";
+        section.figures.push(Figure::new(name, Unit::Times, alone.real_time, plan.turns(2)));
+    } else {
+        sizes(&mut section, plan, (KOKORO, &onnx), progress).await?;
+    }
+    Ok(Taken { section, hub_cpu_s: 0.0 })
+}
+
+/// A provider other than the processor must serve: figures of the processor under another's name are worse than none.
+fn demanded(onnx: OnnxConfig) -> OnnxConfig {
+    OnnxConfig { require: onnx.require || onnx.provider != CPU, ..onnx }
+}
+
+async fn overhead(
+    section: &mut Section,
+    plan: &Plan,
+    onnx: &OnnxConfig,
+    progress: Progress<'_>,
+) -> Result<(), BenchError> {
+    progress("engines: overhead");
+    let onnx = OnnxConfig { provider: CPU.into(), ..onnx.clone() };
+    // One text a run; then as the configuration's default has it, where a chunk must not wait for others that never come.
+    for (max_batch_size, lane) in [(1, ""), (0, ", batching")] {
+        let free = start("piper", "free", (1, max_batch_size), &onnx).await?;
+        let (mut whole, mut first) = (Waits::default(), Waits::default());
+        for chunk in CHUNKS.iter().cycle().take(plan.turns(OVERHEAD_CHUNKS)) {
+            let spoken = speak(free.as_ref(), chunk).await?;
+            whole.push(spoken.whole);
+            first.push(spoken.first_sound);
+        }
+        let to = |which: &str| format!("overhead a chunk{lane}, to its {which} sound");
+        section.percentile(&to("last"), &whole, 50.0, Some(OVERHEAD_MS));
+        section.percentile(&to("last"), &whole, 95.0, None);
+        section.percentile(&to("first"), &first, 50.0, None);
+    }
+    Ok(())
+}
+
+/// A family's voice with batches or lanes of each size, and what each gave: one listener first, alone at the first size.
+async fn sizes(
+    section: &mut Section,
+    plan: &Plan,
+    (voice, onnx): (Voice, &OnnxConfig),
+    progress: Progress<'_>,
+) -> Result<Runs, BenchError> {
+    let (family, by) = (voice.family, voice.by.name());
+    let on_cpu = onnx.provider == CPU;
+    let rounds = plan.turns(ROUNDS);
+    let n_alone = (rounds * N_LISTENERS).div_ceil(2);
+    let mut runs = Runs { alone: Run::default(), together: Vec::new() };
+    for &size in if on_cpu { &ON_CPU } else { &ON_GPU } {
+        progress(&format!("engines: {family}, {by} of {size}"));
+        let tts = start(family, family, voice.by.lanes_and_batch(size), onnx).await?;
+        if runs.together.is_empty() {
+            runs.alone = one_after_another(tts.as_ref(), n_alone).await?;
+            let name = format!("{family}: time against its sound");
+            section.figures.push(Figure::new(name, Unit::Times, runs.alone.real_time, n_alone));
+            section.percentile(&format!("{family}: first sound, 1 listener"), &runs.alone.first_sounds, 50.0, None);
+        }
+        let n_listeners = N_LISTENERS.max(size);
+        let run = together(tts.as_ref(), (rounds, n_listeners)).await?;
+        let name = |what: &str| format!("{family}: {what}, {by} of {size}");
+        let mut add = |what: &str, unit, value| {
+            section.figures.push(Figure::new(name(what), unit, value, rounds * n_listeners));
+        };
+        add("chunks a second", Unit::PerSecond, run.chunks_a_second);
+        if !on_cpu {
+            add("throughput", Unit::Of("requests/min"), 60.0 * run.chunks_a_second);
+        }
+        let first = name(&format!("first sound, {n_listeners} listeners"));
+        section.percentile(&first, &run.first_sounds, 50.0, None);
+        if !on_cpu {
+            section.percentile(&first, &run.first_sounds, 95.0, None);
+        }
+        runs.together.push((size, run));
+    }
+    let best = runs.together.iter().max_by(|(_, a), (_, b)| a.chunks_a_second.total_cmp(&b.chunks_a_second));
+    section.notes.extend(best.map(|(size, _)| format!("{family}: most chunks a second in {by} of {size}")));
+    Ok(runs)
+}
+
+/// What Piper's batches are worth, with its gates.
+async fn batches(
+    section: &mut Section,
+    plan: &Plan,
+    onnx: &OnnxConfig,
+    progress: Progress<'_>,
+) -> Result<(), BenchError> {
+    let on_cpu = onnx.provider == CPU;
+    let runs = sizes(section, plan, (PIPER, onnx), progress).await?;
+    let n = plan.turns(ROUNDS) * N_LISTENERS;
+    let (single, whole) = (runs.of(1), runs.of(N_LISTENERS));
+    let time = single.chunks_a_second / whole.chunks_a_second;
+    let bound = if on_cpu { CPU_TIME } else { GPU_TIME };
+    let name = "piper: a chunk's time, batches of 8 against 1";
+    section.figures.push(Figure::new(name, Unit::Times, time, n).at_most(bound));
+    let waits = (whole.first_sounds.percentile(50.0), runs.alone.first_sounds.percentile(50.0));
+    if let (Some(eight), Some(one)) = waits {
+        let figure = Figure::new("piper: first sound, 8 listeners against 1", Unit::Times, eight / one, n);
+        section.figures.push(if on_cpu { figure } else { figure.at_most(GPU_FIRST_SOUND) });
+    }
+    Ok(())
+}
+
+/// A voice on so many lanes with batches of at most so many chunks, as the hub makes it.
+async fn start(
+    engine: &str,
+    model: &str,
+    (lanes, max_batch_size): (usize, usize),
+    onnx: &OnnxConfig,
+) -> Result<Arc<dyn Tts>, BenchError> {
+    let path = Path::new(FOLDER).join(model).join("model.onnx");
+    if !path.exists() {
+        let text = format!("{} is not there: run `make true-size onnxruntime`", path.display());
+        return Err(BenchError::Method(text));
+    }
+    let mut config = Config { onnx: onnx.clone(), ..Config::default() };
+    config.tts.engine = engine.into();
+    config.tts.model = path.display().to_string();
+    (config.tts.lanes, config.tts.max_batch_size) = (lanes, max_batch_size);
+    config.tts.timeout_ms = PATIENCE_MS;
+    let made = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
+    Ok(made.map_err(assembly::EnginesError::from)?)
+}
+
+struct Spoken {
+    first_sound: Duration,
+    whole: Duration,
+    sound: Duration,
+}
+
+async fn speak(voice: &dyn Tts, text: &str) -> Result<Spoken, BenchError> {
+    let unplayed = Some(Duration::ZERO);
+    let id = voice.voices()[0].id.clone();
+    let begun = Instant::now();
+    let mut pieces = voice.speak(SpeechRequest { text: text.into(), voice: id, speed: 1.0, unplayed });
+    let (mut first_sound, mut sound) = (None, Duration::ZERO);
+    while let Some(pcm) = pieces.next().await {
+        sound += pcm.map_err(BenchError::Speech)?.duration();
+        first_sound.get_or_insert_with(|| begun.elapsed());
+    }
+    let silent = || BenchError::Speech(TtsError::Engine { message: "no sound came".into(), source: None });
+    Ok(Spoken { first_sound: first_sound.ok_or_else(silent)?, whole: begun.elapsed(), sound })
+}
+
+/// One listener, chunk by chunk.
+async fn one_after_another(voice: &dyn Tts, n: usize) -> Result<Run, BenchError> {
+    let begun = Instant::now();
+    let mut all = Vec::new();
+    for chunk in CHUNKS.iter().cycle().take(n) {
+        all.push(speak(voice, chunk).await?);
+    }
+    Ok(Run::of(all, begun.elapsed()))
+}
+
+/// Listeners who ask at the same time, in rounds.
+async fn together(voice: &dyn Tts, (rounds, n_listeners): (usize, usize)) -> Result<Run, BenchError> {
+    let begun = Instant::now();
+    let mut all = Vec::new();
+    for _ in 0..rounds {
+        let chunks = CHUNKS.iter().cycle().take(n_listeners);
+        all.extend(try_join_all(chunks.map(|chunk| speak(voice, chunk))).await?);
+    }
+    Ok(Run::of(all, begun.elapsed()))
+}
+
+impl Run {
+    fn of(spoken: Vec<Spoken>, took: Duration) -> Self {
+        let mut first_sounds = Waits::default();
+        let sound: Duration = spoken.iter().map(|spoken| spoken.sound).sum();
+        let n = spoken.len();
+        spoken.into_iter().for_each(|spoken| first_sounds.push(spoken.first_sound));
+        let took = took.as_secs_f64();
+        Self { first_sounds, chunks_a_second: n as f64 / took, real_time: took / sound.as_secs_f64() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_reckoned_from_what_was_spoken() {
+        let ms = Duration::from_millis;
+        let spoken = |first| Spoken { first_sound: ms(first), whole: ms(400), sound: ms(2_000) };
+        let run = Run::of(vec![spoken(100), spoken(200), spoken(300)], ms(1_500));
+        assert_eq!(run.first_sounds.percentile(50.0), Some(200.0));
+        assert_eq!((run.chunks_a_second, run.real_time), (2.0, 0.25));
+    }
+
+    #[test]
+    fn a_provider_that_is_named_must_serve() {
+        let of = |provider: &str| demanded(OnnxConfig { provider: provider.into(), ..OnnxConfig::default() }).require;
+        assert_eq!((of("cpu"), of("cuda"), of("tensorrt")), (false, true, true));
+    }
+
+    #[tokio::test]
+    async fn all_sizes_of_a_voice_have_their_listeners() {
+        let tts = antiphon_engine_api::fakes::tts::FakeTts::default();
+        let run = together(&tts, (2, 16)).await.expect("spoken");
+        assert_eq!(run.first_sounds.len(), 32);
+        assert_eq!((PIPER.by.lanes_and_batch(8), KOKORO.by.lanes_and_batch(8)), ((1, 8), (8, 1)));
+    }
+
+    #[tokio::test]
+    async fn a_model_that_is_not_there_is_said() {
+        let error = start("piper", "none", (1, 1), &OnnxConfig::default()).await.err().expect("missing").to_string();
+        assert!(error.contains("make true-size"), "{error}");
+    }
+}

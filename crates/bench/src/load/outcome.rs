@@ -1,0 +1,224 @@
+//! What came of a load: its turns, what the server's process used, and the figures of both.
+
+use super::super::{BenchError, Figure, Process, Section, Unit, Waits};
+use super::talk::SessionRecord;
+use super::turn::TurnRecord;
+use antiphon_client::{ClientError, Gaps};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// Of mix-ups and troubles, so many are told one by one.
+const MOST_TOLD: usize = 5;
+
+/// What a process used until one moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Since the load began.
+    pub at: Duration,
+    /// Processor time since the process began, in seconds.
+    pub cpu_s: f64,
+    /// Resident memory, in bytes.
+    pub resident: u64,
+}
+
+impl Sample {
+    pub(super) fn take(process: Process, at: Duration) -> Result<Self, BenchError> {
+        Ok(Self { at, cpu_s: process.cpu_s()?, resident: process.resident()? })
+    }
+}
+
+/// What came of a load.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Sessions at once.
+    pub n_sessions: usize,
+    /// All turns of all sessions, the warm-up's too.
+    pub turns: Vec<TurnRecord>,
+    /// Sessions that ended early, and why.
+    pub broken: Vec<(usize, ClientError)>,
+    /// Identifiers that two sessions were given.
+    pub shared_ids: Vec<String>,
+    /// The server's process before the load, and twice a second during it.
+    pub before: Option<Sample>,
+    /// See there.
+    pub samples: Vec<Sample>,
+    /// How long it took.
+    pub took: Duration,
+    /// The share of the machine that other programs used meanwhile, 0 to 1.
+    pub others: Option<f64>,
+    pub(super) stagger: Duration,
+    pub(super) first_end: Option<Duration>,
+}
+
+impl Outcome {
+    pub(super) fn take(&mut self, mut records: Vec<SessionRecord>) {
+        records.sort_by_key(|record| record.session);
+        let mut owners: HashMap<String, usize> = HashMap::new();
+        for record in records {
+            let session = record.session;
+            for id in record.ids.into_iter().filter(|id| !id.is_empty()) {
+                let owner = *owners.entry(id.clone()).or_insert(session);
+                if owner != session {
+                    self.shared_ids.push(format!("{id} in sessions {owner} and {session}"));
+                }
+            }
+            self.turns.extend(record.turns);
+            self.broken.extend(record.broke.map(|error| (session, error)));
+        }
+    }
+
+    /// Turns that count.
+    pub fn counted(&self) -> impl Iterator<Item = &TurnRecord> {
+        self.turns.iter().filter(|turn| !turn.warm_up)
+    }
+
+    /// Voice-to-voice of the turns that count. A session that broke off has one that never ended.
+    pub fn waits(&self) -> Waits {
+        let mut waits = Waits::default();
+        self.counted().for_each(|turn| push(&mut waits, turn.wait));
+        self.broken.iter().for_each(|_| waits.push_endless());
+        waits
+    }
+
+    /// From the first loud sample of an interruption to silence.
+    pub fn silences(&self) -> Waits {
+        let mut waits = Waits::default();
+        self.counted().filter_map(|turn| turn.silence).for_each(|silence| push(&mut waits, silence));
+        waits
+    }
+
+    /// Transcripts, answers and identifiers that belong to another session, in words; the warm-up's too.
+    pub fn mix_ups(&self) -> Vec<String> {
+        let of_turn = |turn: &TurnRecord| {
+            let what = turn.mixed_up.as_ref()?;
+            Some(format!("session {}, turn {}: {what}", turn.session, turn.turn))
+        };
+        self.turns.iter().filter_map(of_turn).chain(self.shared_ids.iter().cloned()).collect()
+    }
+
+    /// Percent of a core that the server used for each session, while all of them talked.
+    pub fn cpu_percent(&self) -> Option<f64> {
+        let all_talk = self.stagger * self.n_sessions.saturating_sub(1) as u32;
+        let until = self.first_end.unwrap_or(self.took);
+        let mut during = self.samples.iter().filter(|sample| sample.at >= all_talk && sample.at <= until);
+        let (first, last) = (during.next()?, during.next_back()?);
+        let took = (last.at - first.at).as_secs_f64();
+        (took > 0.0).then(|| 100.0 * (last.cpu_s - first.cpu_s) / took / self.n_sessions as f64)
+    }
+
+    /// Resident memory that each session added at the most, in KiB.
+    pub fn memory_kib(&self) -> Option<f64> {
+        let most = self.samples.iter().map(|sample| sample.resident).max()?;
+        Some((most as f64 - self.before?.resident as f64) / 1024.0 / self.n_sessions as f64)
+    }
+
+    /// Processor seconds of the server during the load.
+    pub(super) fn cpu_s(&self) -> f64 {
+        self.before.zip(self.samples.last()).map_or(0.0, |(before, last)| last.cpu_s - before.cpu_s)
+    }
+
+    /// Whether `n` sessions are served: every turn answered, none mixed up, and p95 within the objective.
+    pub fn holds(&self, objective: Duration) -> bool {
+        let p95 = self.waits().percentile(95.0);
+        p95.is_some_and(|ms| ms <= objective.as_secs_f64() * 1e3) && self.mix_ups().is_empty() && self.broken.is_empty()
+    }
+
+    /// In one line.
+    pub fn verdict(&self, objective: Duration) -> String {
+        let p95 = match self.waits().percentile(95.0) {
+            Some(ms) if ms.is_finite() => format!("at p95 {ms:.0} ms"),
+            _ => "with more than one turn in twenty not answered".into(),
+        };
+        let objective_ms = objective.as_millis();
+        let is = if self.holds(objective) { "served" } else { "NOT served" };
+        let s = if self.n_sessions == 1 { "" } else { "s" };
+        format!("{} session{s} {p95}: {is} (objective: p95 <= {objective_ms} ms, nothing mixed up)", self.n_sessions)
+    }
+
+    /// The figures; `how` says in a line what was run.
+    pub fn section(&self, how: impl Into<String>, objective: Duration) -> Section {
+        let mut section = Section::new("voice", how);
+        let (waits, silences, mix_ups) = (self.waits(), self.silences(), self.mix_ups());
+        section.percentile("voice-to-voice", &waits, 50.0, None);
+        section.percentile("voice-to-voice", &waits, 95.0, Some(objective.as_secs_f64() * 1e3));
+        section.percentile("voice-to-voice", &waits, 99.0, None);
+        section.percentile("voice-to-voice", &waits, 100.0, None);
+        let count = |name: &str, n: usize, of: usize| Figure::new(name, Unit::Count, n as f64, of);
+        section.figures.push(count("turns not answered", waits.len() - waits.n_ended(), waits.len()));
+        section.percentile("silence after an interruption", &silences, 50.0, None);
+        section.percentile("silence after an interruption", &silences, 95.0, None);
+        if !silences.is_empty() {
+            let n = self.counted().map(|turn| turn.n_after_silence).sum();
+            section.figures.push(count("pieces of replies after their silence", n, silences.len()));
+        }
+        let gaps = self.gaps();
+        section.figures.push(count("playback underruns", gaps.n, waits.n_ended()));
+        if gaps.n > 0 {
+            section.figures.push(Figure::new(
+                "the longest of them",
+                Unit::Ms,
+                gaps.longest.as_secs_f64() * 1e3,
+                gaps.n,
+            ));
+        }
+        let n_counted = self.counted().count();
+        section.figures.push(count("recognized as its own", self.counted().filter(|turn| turn.own).count(), n_counted));
+        section.figures.push(count("mixed up with another session", mix_ups.len(), self.turns.len()).at_most(0.0));
+        section.figures.push(count("sessions broken off", self.broken.len(), self.n_sessions).at_most(0.0));
+        let n = self.n_sessions;
+        let percent =
+            self.cpu_percent().map(|value| Figure::new("processor time a session", Unit::PercentOfCore, value, n));
+        let memory = self.memory_kib().map(|value| Figure::new("memory a session", Unit::KiB, value, n));
+        section.figures.extend(percent.into_iter().chain(memory));
+        section.notes = self.notes(&mix_ups);
+        section.others = self.others;
+        section
+    }
+
+    fn gaps(&self) -> Gaps {
+        self.counted().fold(Gaps::default(), |sum, turn| Gaps {
+            n: sum.n + turn.gaps.n,
+            total: sum.total + turn.gaps.total,
+            longest: sum.longest.max(turn.gaps.longest),
+        })
+    }
+
+    fn notes(&self, mix_ups: &[String]) -> Vec<String> {
+        let mixed = mix_ups.iter().take(MOST_TOLD).map(|what| format!("mixed up: {what}"));
+        let broken = self.broken.iter().take(MOST_TOLD).map(|(session, error)| format!("session {session}: {error}"));
+        let troubled = self.counted().filter_map(|turn| {
+            let what = turn.trouble.as_ref()?;
+            Some(format!("session {}, turn {}: {what}", turn.session, turn.turn))
+        });
+        mixed.chain(broken).chain(troubled.take(MOST_TOLD)).collect()
+    }
+
+    /// Each turn and each look at the process, for programs. Times in ms; `null` for what never came.
+    pub fn json(&self) -> Value {
+        let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
+        let turn = |turn: &TurnRecord| {
+            json!({
+                "session": turn.session, "turn": turn.turn, "warm_up": turn.warm_up, "at_ms": ms(turn.at),
+                "voice_to_voice_ms": turn.wait.map(ms),
+                "interrupts": turn.silence.is_some(), "silence_ms": turn.silence.flatten().map(ms),
+                "underruns": turn.gaps.n, "underrun_ms": ms(turn.gaps.total),
+                "own": turn.own, "mixed_up": turn.mixed_up, "trouble": turn.trouble,
+            })
+        };
+        let sample = |sample: &Sample| json!({"at_ms": ms(sample.at), "cpu_s": (sample.cpu_s * 1e3).round() / 1e3, "resident_bytes": sample.resident});
+        json!({
+            "sessions": self.n_sessions,
+            "took_ms": ms(self.took),
+            "turns": self.turns.iter().map(turn).collect::<Vec<_>>(),
+            "process": self.before.iter().chain(&self.samples).map(sample).collect::<Vec<_>>(),
+        })
+    }
+}
+
+fn push(waits: &mut Waits, wait: Option<Duration>) {
+    match wait {
+        Some(wait) => waits.push(wait),
+        None => waits.push_endless(),
+    }
+}

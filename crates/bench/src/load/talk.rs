@@ -1,0 +1,228 @@
+//! One session of the load: it asks, listens to the answer as a person would, now and then talks over it, and asks again.
+
+use super::Load;
+use super::network::Line;
+use super::turn::{Turn, TurnRecord};
+use crate::voice_to_voice::open_with;
+use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, RATE, Received, Receiver, Sender};
+use antiphon_types::{ItemId, Samples};
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
+
+const FRAME_TIME: Duration = Duration::from_millis(20);
+/// Between the end of an answer and the next question, in seconds.
+const PAUSE_S: std::ops::Range<f64> = 0.3..0.7;
+/// How much of an answer is heard before it is talked over, in seconds.
+const HEARD_S: std::ops::Range<f64> = 0.4..0.8;
+/// How often what was heard is reported in the binary modes, as a page does.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+
+/// How long a load lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// So many turns a session, the warm-up's not counted.
+    Turns(usize),
+    /// No session asks anything new after so long.
+    For(Duration),
+}
+
+/// What came of a session.
+#[derive(Debug, Default)]
+pub(super) struct SessionRecord {
+    pub(super) session: usize,
+    pub(super) turns: Vec<TurnRecord>,
+    /// Identifiers the server gave out in it: no other session may have the same.
+    pub(super) ids: Vec<String>,
+    /// Why it ended early.
+    pub(super) broke: Option<ClientError>,
+}
+
+/// Holds one conversation to its end; a failure is in the record.
+pub(super) async fn hold(load: Arc<Load>, session: usize, began: Instant) -> SessionRecord {
+    let mut record = SessionRecord { session, ..SessionRecord::default() };
+    let talked = async {
+        let connection = open_with(&load.connect, &load.session).await?;
+        Talk::new(&load, session, began, connection).run(&mut record).await
+    };
+    record.broke = talked.await.err();
+    record
+}
+
+struct Talk<'a> {
+    load: &'a Load,
+    session: usize,
+    began: Instant,
+    sender: Sender,
+    receiver: Receiver,
+    line: Line,
+    ticks: Interval,
+    dice: StdRng,
+    turn: Option<Turn>,
+    /// Samples of the turn's clip that are said.
+    said: usize,
+    /// Turns begun.
+    n_begun: usize,
+    /// Of the answer under way, how much is heard before it is talked over; `None`: all of it.
+    hears: Option<Duration>,
+    /// When the next question is due.
+    next_at: Instant,
+    reported: Instant,
+}
+
+impl<'a> Talk<'a> {
+    fn new(load: &'a Load, session: usize, began: Instant, connection: Connection) -> Self {
+        let now = Instant::now();
+        let seed = load.seed.wrapping_add(session as u64);
+        let mut ticks = interval(FRAME_TIME);
+        // A microphone that was late catches up.
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        let mut dice = StdRng::seed_from_u64(!seed);
+        Self {
+            load,
+            session,
+            began,
+            sender: connection.sender,
+            receiver: connection.receiver,
+            line: Line::new(load.network, seed, now),
+            ticks,
+            next_at: now + Duration::from_secs_f64(dice.random_range(PAUSE_S)),
+            dice,
+            turn: None,
+            said: 0,
+            n_begun: 0,
+            hears: None,
+            reported: now,
+        }
+    }
+
+    async fn run(mut self, record: &mut SessionRecord) -> Result<(), ClientError> {
+        loop {
+            let now = Instant::now();
+            let (stalled, due) = (self.line.stalled(now).is_some(), self.line.next_due());
+            tokio::select! {
+                biased;
+                received = self.receiver.next(), if !stalled => self.take(received?, record).await?,
+                () = sleep_until(due.unwrap_or(now)), if due.is_some() => self.send(Instant::now()).await?,
+                _ = self.ticks.tick() => if !self.tick(record).await? { break },
+            }
+        }
+        self.sender.close().await;
+        Ok(())
+    }
+
+    /// 20 ms of life; `false` when everything has been asked.
+    async fn tick(&mut self, record: &mut SessionRecord) -> Result<bool, ClientError> {
+        let now = Instant::now();
+        if !self.advance(now, record) {
+            return Ok(false);
+        }
+        let frame = self.frame(now);
+        self.line.speak(frame, now);
+        self.send(now).await?;
+        if now.saturating_duration_since(self.reported) >= REPORT_EVERY {
+            self.reported = now;
+            if let Some((item_id, ms)) = self.turn.as_ref().and_then(|turn| turn.heard(now)) {
+                self.sender.played(&ItemId::from(item_id), ms).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends the turn that is over, begins the one that is due.
+    fn advance(&mut self, now: Instant, record: &mut SessionRecord) -> bool {
+        let Some(turn) = &self.turn else {
+            if !self.goes_on(now) {
+                return false;
+            }
+            if now >= self.next_at {
+                self.begin(now, None);
+            }
+            return true;
+        };
+        let asked = self.said >= self.load.clips[turn.clip].samples.len();
+        let since = turn.sounding_since(now).filter(|_| asked);
+        if asked && turn.is_over(now) || now >= turn.deadline {
+            self.end(record);
+            self.turn = None;
+            self.next_at = now + Duration::from_secs_f64(self.dice.random_range(PAUSE_S));
+        } else if since.zip(self.hears).is_some_and(|(since, hears)| now >= since + hears) && self.goes_on(now) {
+            self.end(record);
+            let over = self.turn.take();
+            self.begin(now, over);
+        }
+        true
+    }
+
+    fn goes_on(&self, now: Instant) -> bool {
+        match self.load.length {
+            Length::Turns(n) => self.n_begun < self.load.warm_up + n,
+            Length::For(time) => now < self.began + time,
+        }
+    }
+
+    fn begin(&mut self, now: Instant, over: Option<Turn>) {
+        let clip = self.load.clips.of(self.session, self.n_begun);
+        let asked = Samples(self.load.clips[clip].samples.len() as u64).duration(RATE);
+        let paced = self.load.connect.mode != AudioMode::Ga;
+        self.turn = Some(Turn::new(clip, now + asked + self.load.patience, paced, over));
+        self.said = 0;
+        self.n_begun += 1;
+        let interrupts = self.load.barge_in > 0.0 && self.dice.random_bool(self.load.barge_in);
+        self.hears = interrupts.then(|| Duration::from_secs_f64(self.dice.random_range(HEARD_S)));
+    }
+
+    fn end(&self, record: &mut SessionRecord) {
+        let Some(turn) = &self.turn else { return };
+        let at = self.n_begun - 1;
+        let of_turn = turn.record(&self.load.clips, self.session, at, self.began);
+        record.turns.push(TurnRecord { warm_up: at < self.load.warm_up, ..of_turn });
+        self.load.n_turns.fetch_add(1, Relaxed);
+    }
+
+    /// The next frame: of the question, or of the silence around it.
+    fn frame(&mut self, now: Instant) -> Vec<i16> {
+        let mut frame = vec![0; FRAME];
+        let Some(turn) = &mut self.turn else { return frame };
+        let clip = &self.load.clips[turn.clip];
+        let left = clip.samples.get(self.said..).unwrap_or_default();
+        let n = left.len().min(FRAME);
+        frame[..n].copy_from_slice(&left[..n]);
+        self.said += n;
+        turn.said(self.said, clip.loud, now);
+        frame
+    }
+
+    async fn send(&mut self, now: Instant) -> Result<(), ClientError> {
+        while let Some(frame) = self.line.ready(now) {
+            self.sender.lose(frame.lost);
+            self.sender.audio(&frame.samples).await?;
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, received: Received, record: &mut SessionRecord) -> Result<(), ClientError> {
+        let at = self.line.arrival(Instant::now());
+        match &received {
+            Received::Event(Event::ResponseCreated { response }) => record.ids.push(response.id.clone()),
+            Received::Event(Event::Committed { item_id }) => record.ids.push(item_id.clone()),
+            _ => {}
+        }
+        // Between two turns comes nothing that matters to either.
+        let Some(turn) = &mut self.turn else { return Ok(()) };
+        let told = match received {
+            Received::Audio { item_id, samples } => {
+                turn.audio(&item_id, &samples, at);
+                None
+            }
+            Received::Event(event) => turn.event(event, at),
+        };
+        match told {
+            Some(event) => self.sender.event(&event).await,
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! One turn of one session, as its listener would live through it: the question's end, the reply's playback, and the reply
+//! that the question interrupted.
+
+use super::belonging::{RoundTrip, Verdict, judge};
+use super::clips::{Clips, Sign};
+use antiphon_client::{Event, Gaps, RATE, Reply};
+use serde_json::{Value, json};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// In the binary modes audio follows `response.done`, at real time; this long without any, it is over.
+const QUIET: Duration = Duration::from_millis(700);
+/// How long after the response a transcript may come. Servers without transcription never send one.
+const TRANSCRIPT_GRACE: Duration = Duration::from_secs(2);
+/// Of so much sound the frequency is taken: 0.2 s.
+const TONE_SAMPLES: usize = RATE.hz() as usize / 5;
+
+/// What came of one turn.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TurnRecord {
+    /// From 0.
+    pub session: usize,
+    /// From 0; the warm-up's are not among the figures.
+    pub turn: usize,
+    /// Whether it is left out of the figures.
+    pub warm_up: bool,
+    /// From the load's beginning to the last loud sample of the question.
+    pub at: Duration,
+    /// From there to the first sound of the answer; `None` where there was none, or one before the question's end.
+    pub wait: Option<Duration>,
+    /// Of a question that interrupts a reply: from its first loud sample to silence, `None` inside where the reply played
+    /// on. `None` outside for every other question, and where the reply ended by itself before.
+    pub silence: Option<Option<Duration>>,
+    /// Pieces of the interrupted reply that came after the silence.
+    pub n_after_silence: usize,
+    /// Where playback of the answer ran dry.
+    pub gaps: Gaps,
+    /// What shows that the answer, or the transcript, belongs to another session.
+    pub mixed_up: Option<String>,
+    /// Whether transcript and answer were recognized as its own.
+    pub own: bool,
+    /// What went wrong.
+    pub trouble: Option<String>,
+}
+
+/// A reply that is being talked over.
+pub(super) struct Interrupted {
+    pub(super) reply: Reply,
+    item_id: Option<String>,
+    first_loud: Option<Instant>,
+    /// Whether it still sounded at the first loud sample.
+    sounded: bool,
+    held: Option<Instant>,
+    silent: Option<Instant>,
+    n_after: usize,
+}
+
+/// The turn under way.
+pub(super) struct Turn {
+    pub(super) clip: usize,
+    /// When it is given up.
+    pub(super) deadline: Instant,
+    pub(super) reply: Reply,
+    spoken: Option<Instant>,
+    item_id: Option<String>,
+    /// The last response begun in this turn.
+    response: Option<String>,
+    done: Option<Instant>,
+    transcripts: Vec<String>,
+    /// Items committed in this turn, and whether their transcripts are there: one may come when the next turn has begun.
+    items: Vec<(String, bool)>,
+    answer: String,
+    last_audio: Option<Instant>,
+    interrupted: Option<Interrupted>,
+    trouble: Option<String>,
+    paced: bool,
+}
+
+impl Turn {
+    /// A turn that asks `clip`; `over` is the turn whose reply it interrupts.
+    pub(super) fn new(clip: usize, deadline: Instant, paced: bool, over: Option<Self>) -> Self {
+        let interrupted = over.map(|over| Interrupted {
+            reply: over.reply,
+            item_id: over.item_id,
+            first_loud: None,
+            sounded: false,
+            held: None,
+            silent: None,
+            n_after: 0,
+        });
+        Self {
+            clip,
+            deadline,
+            reply: Reply::default(),
+            spoken: None,
+            item_id: None,
+            response: None,
+            done: None,
+            transcripts: Vec::new(),
+            items: Vec::new(),
+            answer: String::new(),
+            last_audio: None,
+            interrupted,
+            trouble: None,
+            paced,
+        }
+    }
+
+    /// A frame was spoken with which `n_said` samples of the clip are out; `loud` are the clip's loud bounds.
+    pub(super) fn said(&mut self, n_said: usize, loud: (usize, usize), now: Instant) {
+        if n_said > loud.1 {
+            self.spoken.get_or_insert(now);
+        }
+        match &mut self.interrupted {
+            Some(over) if n_said > loud.0 && over.first_loud.is_none() => {
+                over.first_loud = Some(now);
+                over.sounded = over.silent.is_none() && !over.reply.remaining(now).is_zero();
+            }
+            _ => {}
+        }
+    }
+
+    /// Reply audio arrives.
+    pub(super) fn audio(&mut self, item_id: &str, samples: &[i16], at: Instant) {
+        match &mut self.interrupted {
+            Some(over) if self.response.is_none() => match over.silent {
+                Some(_) => over.n_after += 1,
+                None => over.reply.take(item_id, samples, at),
+            },
+            _ => {
+                self.last_audio = Some(at);
+                if self.item_id.as_deref() != Some(item_id) {
+                    self.item_id = Some(item_id.to_owned());
+                }
+                self.reply.take(item_id, samples, at);
+            }
+        }
+    }
+
+    /// An event arrives; gives what the client has to tell the server about it.
+    pub(super) fn event(&mut self, event: Event, at: Instant) -> Option<Value> {
+        match event {
+            Event::SpeechStarted { .. } if !self.paced => return self.cut(at),
+            Event::Held { .. } => self.hold(at),
+            Event::Resumed { .. } => self.resume(at),
+            Event::Cleared {} => self.clear(at),
+            Event::Committed { item_id } => self.items.push((item_id, false)),
+            Event::TranscriptionCompleted { item_id, transcript } => {
+                let of_turn = self.transcribed(&item_id) && !transcript.is_empty();
+                self.transcripts.extend(of_turn.then_some(transcript));
+            }
+            Event::TranscriptionFailed { item_id, error } => {
+                self.transcribed(&item_id);
+                self.went_wrong("the transcription failed", error.message);
+            }
+            Event::ResponseCreated { response } => {
+                // A later response answers more of the question than the one before it.
+                self.reply = Reply::default();
+                self.answer.clear();
+                self.response = Some(response.id);
+                self.done = None;
+            }
+            Event::TranscriptDelta { delta, .. } | Event::TextDelta { delta, .. } if self.response.is_some() => {
+                self.answer.push_str(&delta);
+            }
+            Event::ResponseDone { response } if self.response.as_ref() == Some(&response.id) => {
+                let error = response.status_details.and_then(|details| details.error);
+                match response.status.as_str() {
+                    // By the rest of the question, or by the next one.
+                    "cancelled" => {}
+                    "failed" => {
+                        self.went_wrong("the response failed", error.and_then(|error| error.message));
+                        self.done = Some(at);
+                    }
+                    _ => self.done = Some(at),
+                }
+            }
+            Event::Error { error } => self.went_wrong("the server said", error.message),
+            _ => {}
+        }
+        None
+    }
+
+    /// What playback there is stops where it is, as clients of the GA protocol do when they hear of speech.
+    fn cut(&mut self, at: Instant) -> Option<Value> {
+        let (reply, item_id) = match &mut self.interrupted {
+            Some(over) if over.silent.is_none() && self.response.is_none() => {
+                over.silent = Some(at);
+                (&mut over.reply, over.item_id.as_ref()?)
+            }
+            _ => (&mut self.reply, self.item_id.as_ref()?),
+        };
+        if reply.remaining(at).is_zero() {
+            return None;
+        }
+        reply.clear(at);
+        let audio_end_ms = reply.heard(at).map_or(0, |(_, heard)| heard.as_ms(RATE));
+        Some(json!({
+            "type": "conversation.item.truncate", "item_id": item_id, "content_index": 0, "audio_end_ms": audio_end_ms,
+        }))
+    }
+
+    fn hold(&mut self, at: Instant) {
+        match &mut self.interrupted {
+            Some(over) if over.silent.is_none() => {
+                over.held = Some(at);
+                over.reply.hold(at);
+            }
+            _ => self.reply.hold(at),
+        }
+    }
+
+    fn resume(&mut self, at: Instant) {
+        match &mut self.interrupted {
+            Some(over) if over.silent.is_none() => {
+                over.held = None;
+                over.reply.resume(at);
+            }
+            _ => self.reply.resume(at),
+        }
+    }
+
+    fn clear(&mut self, at: Instant) {
+        match &mut self.interrupted {
+            Some(over) if over.silent.is_none() => {
+                over.silent = Some(over.held.unwrap_or(at));
+                over.reply.clear(at);
+            }
+            _ => self.reply.clear(at),
+        }
+    }
+
+    /// Whether the item is of this turn.
+    fn transcribed(&mut self, item_id: &str) -> bool {
+        let item = self.items.iter_mut().find(|(of_turn, _)| of_turn == item_id);
+        item.map(|(_, there)| *there = true).is_some()
+    }
+
+    fn went_wrong(&mut self, what: &str, message: Option<String>) {
+        self.trouble.get_or_insert_with(|| format!("{what}: {}", message.as_deref().unwrap_or("no reason given")));
+    }
+
+    /// Whether the answer has been heard to its end. The question must have been asked to its own.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        let Some(done) = self.done else { return false };
+        let quiet = !self.paced || self.last_audio.is_none_or(|last| now.saturating_duration_since(last) >= QUIET);
+        let grace = now.saturating_duration_since(done) >= TRANSCRIPT_GRACE;
+        quiet && self.reply.remaining(now).is_zero() && (self.items.iter().all(|(_, there)| *there) || grace)
+    }
+
+    /// Since when the answer has sounded, where the question is over and playback goes on.
+    pub(super) fn sounding_since(&self, now: Instant) -> Option<Instant> {
+        let since = self.reply.audible().filter(|at| self.spoken.is_some_and(|spoken| *at > spoken))?;
+        (!self.reply.remaining(now).is_zero()).then_some(since)
+    }
+
+    /// What there is to report as heard.
+    pub(super) fn heard(&self, now: Instant) -> Option<(&str, u64)> {
+        let (item_id, heard) = self.reply.heard(now)?;
+        Some((item_id, heard.as_ms(RATE)))
+    }
+
+    /// The turn as a record; `began` is the load's beginning.
+    pub(super) fn record(&self, clips: &Clips, session: usize, turn: usize, began: Instant) -> TurnRecord {
+        let tone_hz = matches!(clips[self.clip].sign, Sign::Name { .. }).then(|| tone(self.reply.samples())).flatten();
+        let transcript = self.transcripts.join(" ");
+        let verdict = judge(clips, self.clip, &RoundTrip { transcript: &transcript, answer: &self.answer, tone_hz });
+        let wait =
+            self.reply.audible().zip(self.spoken).and_then(|(audible, spoken)| audible.checked_duration_since(spoken));
+        let trouble = match (&self.trouble, wait, self.reply.audible()) {
+            (None, None, None) => Some("there was no answer".to_owned()),
+            (None, None, Some(_)) => Some("it was answered before the question was over".to_owned()),
+            (trouble, ..) => trouble.clone(),
+        };
+        let over = self.interrupted.as_ref().filter(|over| over.sounded);
+        TurnRecord {
+            session,
+            turn,
+            warm_up: false,
+            at: self.spoken.map_or(Duration::ZERO, |spoken| spoken.saturating_duration_since(began)),
+            wait,
+            silence: over.map(|over| {
+                let (silent, loud) = over.silent.zip(over.first_loud)?;
+                Some(silent.saturating_duration_since(loud))
+            }),
+            n_after_silence: over.map_or(0, |over| over.n_after),
+            gaps: self.reply.gaps(),
+            own: verdict == Verdict::Own,
+            mixed_up: match verdict {
+                Verdict::Other(what) => Some(what),
+                Verdict::Own | Verdict::Unclear => None,
+            },
+            trouble,
+        }
+    }
+}
+
+/// The frequency of what sounds first, in Hz, by its upward crossings of zero; `None` for too little of it.
+fn tone(samples: &[i16]) -> Option<f64> {
+    let start = samples.iter().position(|sample| sample.unsigned_abs() >= 1_000)?;
+    let part = samples[start..].get(..TONE_SAMPLES)?;
+    let crossings: Vec<f64> = part
+        .windows(2)
+        .enumerate()
+        .filter(|(_, pair)| pair[0] < 0 && pair[1] >= 0)
+        .map(|(i, pair)| i as f64 + f64::from(pair[0]) / (f64::from(pair[0]) - f64::from(pair[1])))
+        .collect();
+    let (first, last) = (crossings.first()?, crossings.last()?);
+    (crossings.len() > 1).then(|| (crossings.len() - 1) as f64 * f64::from(RATE.hz()) / (last - first))
+}
+
+#[cfg(test)]
+#[path = "turn_tests.rs"]
+mod tests;

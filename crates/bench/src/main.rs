@@ -1,0 +1,10 @@
+//! The binary `antiphon-bench`: arguments, log, runtime, command, exit code.
+
+use antiphon_bench::cli::{self, Cli};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args = Cli::parse();
+    antiphon::cli::main(false, false, || cli::run(args))
+}

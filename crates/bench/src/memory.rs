@@ -1,0 +1,80 @@
+//! Memory of a session and of an idle connection: resident memory of a hub with fake engines.
+//!
+//! Sessions: the most resident memory (`VmHWM`) once one session has talked, and once fifty more have talked at the
+//! same time; the difference, divided by fifty. Both peaks include what the turns need only for a moment. Connections:
+//! resident memory (`VmRSS`) with one open connection and with two hundred more that said nothing yet, each in a hub
+//! of its own, since memory that was freed is used again.
+
+use super::hub::{Engines, Hub};
+use super::own_share::{N_SESSIONS, converse};
+use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit};
+use antiphon_client::{AudioMode, ClientError, ConnectOptions, Connection, Event, Received, connect};
+use std::time::Duration;
+use tokio::time::{sleep, timeout};
+
+const TURNS: usize = 3;
+const N_IDLE: usize = 200;
+/// So long after the last connection the process is at rest.
+const SETTLE: Duration = Duration::from_millis(500);
+/// For a greeting.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const SESSION_KIB: f64 = 1024.0;
+const IDLE_KIB: f64 = 64.0;
+
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+    let how = "zero-latency engines; resident memory of the hub's process";
+    let mut section = Section::new(Measure::Memory.name(), how);
+
+    progress(&format!("memory: {N_SESSIONS} sessions"));
+    let hub = Hub::start(&plan.hub, Engines::Fake).await?;
+    converse(&hub.url, 1, TURNS).await?;
+    let one = hub.process.resident_peak()?;
+    converse(&hub.url, 1 + N_SESSIONS, TURNS).await?;
+    let each = kib_each(one, hub.process.resident_peak()?, N_SESSIONS);
+    section.figures.push(Figure::new("a session beyond the first", Unit::KiB, each, N_SESSIONS).at_most(SESSION_KIB));
+    section.figures.push(Figure::new("the process after one session", Unit::KiB, one as f64 / 1024.0, 1));
+    let mut hub_cpu_s = hub.process.cpu_s()?;
+    hub.stop().await;
+
+    progress(&format!("memory: {N_IDLE} idle connections"));
+    let hub = Hub::start(&plan.hub, Engines::Fake).await?;
+    let mut open = vec![idle(&hub.url).await?];
+    sleep(SETTLE).await;
+    let one = hub.process.resident()?;
+    for _ in 0..N_IDLE {
+        open.push(idle(&hub.url).await?);
+    }
+    sleep(SETTLE).await;
+    let each = kib_each(one, hub.process.resident()?, N_IDLE);
+    section.figures.push(Figure::new("an idle connection", Unit::KiB, each, N_IDLE).at_most(IDLE_KIB));
+    hub_cpu_s += hub.process.cpu_s()?;
+    drop(open);
+    hub.stop().await;
+    Ok(Taken { section, hub_cpu_s })
+}
+
+/// A connection whose session has begun and that says nothing.
+async fn idle(url: &str) -> Result<Connection, ClientError> {
+    let mut connection = connect(&ConnectOptions { mode: AudioMode::Ga, ..ConnectOptions::new(url) }).await?;
+    let late = ClientError::TimedOut { what: "the session's beginning", after: PATIENCE };
+    match timeout(PATIENCE, connection.receiver.next()).await.unwrap_or(Err(late))? {
+        Received::Event(Event::SessionCreated {}) => Ok(connection),
+        other => Err(ClientError::Protocol(format!("{other:?} instead of session.created"))),
+    }
+}
+
+fn kib_each(before: u64, after: u64, n: usize) -> f64 {
+    (after as f64 - before as f64) / 1024.0 / n as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn growth_is_shared_out() {
+        assert_eq!(kib_each(1 << 20, 3 << 20, 4), 512.0);
+        assert_eq!(kib_each(4096, 0, 2), -2.0);
+    }
+}

@@ -1,0 +1,271 @@
+//! Side by side with a peer: the same question, the same mock engines, the same wait, in one sitting.
+//!
+//! The peer is the small pipecat bot of the rig, a folder that is no part of this repository: `pipecat_bot.py`, its client
+//! `bench_pipecat.py`, and `question16k.wav`. Bot and hub run on core 1, clients and mock engines on core 0. Both clients
+//! take a wait from the last loud sample sent to the first reply sample that is not silent. Without the rig, or without a
+//! Python that has pipecat, there is nothing to compare, and the error says so.
+
+use super::hub::{Hub, HubCommand};
+use super::load::{Clip, Outcome, Sign};
+use super::mock::Latencies;
+use super::mocks::{Pair, clips, talk};
+use super::pinning::Pinned;
+use super::{BenchError, Plan, Progress};
+use antiphon_audio::wav;
+use antiphon_client::RATE;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+/// How long the bot may take to start: it loads a Python stack and two networks.
+const START_DEADLINE: Duration = Duration::from_secs(120);
+const BETWEEN_TRIES: Duration = Duration::from_millis(250);
+/// For a whole run of the peer's client, whatever was asked for.
+const RUN_DEADLINE: Duration = Duration::from_secs(1_800);
+/// How long each text of an answer sounds: the rig's own default.
+const SOUND: Duration = Duration::from_secs(2);
+
+/// What is compared.
+#[derive(Clone, Debug)]
+pub struct Peers {
+    /// The rig's folder.
+    pub rig: PathBuf,
+    /// A Python that has pipecat.
+    pub python: PathBuf,
+    /// Turns of each session.
+    pub turns: usize,
+    /// Sessions of the third row; the first two are of one.
+    pub n_sessions: usize,
+}
+
+/// One contestant's figures.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Column {
+    /// Voice-to-voice in ms; not finite where turns failed.
+    pub p50_ms: f64,
+    /// See there.
+    pub p95_ms: f64,
+    /// Of a core, each session.
+    pub cpu_percent: f64,
+    /// MiB, each session.
+    pub memory_mib: f64,
+    /// Turns that were answered, and that were not.
+    pub answered: usize,
+    /// See there.
+    pub failed: usize,
+}
+
+/// One setting, both contestants.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// The setting.
+    pub what: String,
+    /// This hub.
+    pub ours: Column,
+    /// The peer.
+    pub peer: Column,
+}
+
+/// Runs all rows; several minutes. Dropping the future ends every process it started.
+pub async fn compare(peers: &Peers, plan: &Plan, progress: Progress<'_>) -> Result<Vec<Row>, BenchError> {
+    let missing =
+        |what: &Path| BenchError::Peer(format!("{} is not there; it is no part of this repository", what.display()));
+    for file in ["pipecat_bot.py", "bench_pipecat.py", "question16k.wav"] {
+        let path = peers.rig.join(file);
+        path.is_file().then_some(()).ok_or_else(|| missing(&path))?;
+    }
+    let question = question(&peers.rig.join("question16k.wav"))?;
+    let pinned = Pinned::load().map_err(|why| BenchError::Peer(format!("nothing can be pinned to a core: {why}")))?;
+    let (stage, token) = (Duration::from_millis(100), Duration::from_millis(10));
+    let none = Latencies { sound: SOUND, ..Latencies::default() };
+    let slow = Latencies { stt: stage, first_token: stage, token, first_sound: stage, sound: SOUND };
+    let mut rows = Vec::new();
+    for (what, latencies, n) in [
+        ("engines that take no time, 1 session".to_owned(), none, 1),
+        ("100 ms a stage, 10 ms a word, 1 session".to_owned(), slow, 1),
+        (format!("engines that take no time, {} sessions", peers.n_sessions), none, peers.n_sessions),
+    ] {
+        progress(&format!("peers: {what}: antiphon"));
+        let pair = Pair::start(plan, latencies, &[], Some(&pinned)).await?;
+        let ours = Column::of(&talk(&pair.hub, &clips(&question), n, peers.turns, progress).await?);
+        pair.stop().await?;
+        progress(&format!("peers: {what}: pipecat"));
+        let peer = pipecat(peers, plan, latencies, n).await?;
+        rows.push(Row { what, ours, peer });
+    }
+    Ok(rows)
+}
+
+/// The rig's question as its own client cuts it: it ends with its last loud sample.
+fn question(path: &Path) -> Result<Clip, BenchError> {
+    let wrong = |why: String| BenchError::Peer(format!("{}: {why}", path.display()));
+    let file = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let pcm = wav::read(&file, RATE, Duration::from_secs(60)).map_err(|error| wrong(error.to_string()))?;
+    let whole = Clip::new("question", Sign::Unknown, pcm.samples).ok_or_else(|| wrong("it is silent".into()))?;
+    let cut = whole.samples[..=whole.loud.1].to_vec();
+    Clip::new("question", Sign::Unknown, cut).ok_or_else(|| wrong("it is silent".into()))
+}
+
+async fn pipecat(peers: &Peers, plan: &Plan, latencies: Latencies, n: usize) -> Result<Column, BenchError> {
+    let mock = Hub::spawn(&plan.mock, &super::mocks::arguments(latencies)).await?;
+    let port = free_port().await?;
+    let on_core = |core: &str, script: &str| {
+        let mut command = Command::new("taskset");
+        command.args(["-c", core]).arg(&peers.python).arg(peers.rig.join(script));
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    };
+    let cannot = |error: std::io::Error| BenchError::Peer(format!("{}: {error}", peers.python.display()));
+    let mut bot = on_core("1", "pipecat_bot.py")
+        .env("MOCK_URL", format!("{}/v1", mock.url))
+        .env("PORT", port.to_string())
+        .env("TURN", "timeout")
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(cannot)?;
+    ready(&mut bot, port).await?;
+    let pid = bot.id().ok_or_else(|| BenchError::Peer("the bot ended at once".into()))?;
+    let client = on_core("0", "bench_pipecat.py")
+        .args([n.to_string(), peers.turns.to_string(), pid.to_string()])
+        .env("URL", format!("ws://127.0.0.1:{port}/ws"))
+        .env("WAV", peers.rig.join("question16k.wav"))
+        .output();
+    let late = |_| BenchError::Peer(format!("the client took longer than {RUN_DEADLINE:?}"));
+    let output = timeout(RUN_DEADLINE, client).await.map_err(late)?.map_err(cannot)?;
+    mock.stop().await;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Column::parse(&text).ok_or_else(|| {
+        BenchError::Peer(format!("the client said no figures: {text}{}", String::from_utf8_lossy(&output.stderr)))
+    })
+}
+
+async fn free_port() -> Result<u16, BenchError> {
+    let address = match TcpListener::bind("127.0.0.1:0").await {
+        Ok(listener) => listener.local_addr(),
+        Err(error) => Err(error),
+    };
+    address.map(|address| address.port()).map_err(|error| BenchError::Peer(format!("no free port: {error}")))
+}
+
+/// Waits until the bot listens. It tells nobody when it does, so that it has to be tried.
+async fn ready(bot: &mut Child, port: u16) -> Result<(), BenchError> {
+    let until = Instant::now() + START_DEADLINE;
+    while Instant::now() < until {
+        if TcpStream::connect(("127.0.0.1", port)).await.is_ok() {
+            return Ok(());
+        }
+        if let Ok(Some(status)) = bot.try_wait() {
+            return Err(BenchError::Peer(format!("the bot ended with {status}; is pipecat installed there?")));
+        }
+        sleep(BETWEEN_TRIES).await;
+    }
+    Err(BenchError::Peer(format!("the bot did not listen within {START_DEADLINE:?}")))
+}
+
+impl Column {
+    fn of(outcome: &Outcome) -> Self {
+        let waits = outcome.waits();
+        Self {
+            p50_ms: waits.percentile(50.0).unwrap_or(f64::INFINITY),
+            p95_ms: waits.percentile(95.0).unwrap_or(f64::INFINITY),
+            cpu_percent: outcome.cpu_percent().unwrap_or(f64::NAN),
+            memory_mib: outcome.memory_kib().unwrap_or(f64::NAN) / 1024.0,
+            answered: waits.n_ended(),
+            failed: waits.len() - waits.n_ended(),
+        }
+    }
+
+    /// The one line of the rig's client.
+    fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().find(|line| line.starts_with("N="))?;
+        let after = |name: &str| {
+            let rest = line.split_once(name)?.1;
+            let end = rest.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-'));
+            rest[..end.unwrap_or(rest.len())].parse::<f64>().ok()
+        };
+        let before = |unit: &str| line.split_once(unit)?.0.rsplit([' ', ',']).next()?.parse::<f64>().ok();
+        Some(Self {
+            p50_ms: after("p50=").unwrap_or(f64::NAN),
+            p95_ms: after("p95=").unwrap_or(f64::NAN),
+            cpu_percent: before("%/session")?,
+            memory_mib: before(" MiB/session")?,
+            answered: after("turns=")? as usize,
+            failed: after("fails=")? as usize,
+        })
+    }
+
+    fn json(&self) -> Value {
+        let number = |value: f64| Some((value * 1e3).round() / 1e3).filter(|value| value.is_finite());
+        json!({
+            "p50_ms": number(self.p50_ms), "p95_ms": number(self.p95_ms), "cpu_percent": number(self.cpu_percent),
+            "memory_mib": number(self.memory_mib), "answered": self.answered, "failed": self.failed,
+        })
+    }
+}
+
+/// For programs.
+pub fn json(rows: &[Row]) -> Value {
+    rows.iter().map(|row| json!({"what": row.what, "antiphon": row.ours.json(), "pipecat": row.peer.json()})).collect()
+}
+
+/// For people.
+pub fn table(rows: &[Row]) -> String {
+    let mut text = format!("{:<52} {:>10} {:>10}\n", "", "antiphon", "pipecat");
+    for row in rows {
+        text += &format!("{}\n", row.what);
+        let mut line = |name: &str, value: fn(&Column) -> String| {
+            text += &format!("  {name:<50} {:>10} {:>10}\n", value(&row.ours), value(&row.peer));
+        };
+        line("voice-to-voice p50, ms", |column| format!("{:.0}", column.p50_ms));
+        line("voice-to-voice p95, ms", |column| format!("{:.0}", column.p95_ms));
+        line("processor time a session, % of a core", |column| format!("{:.2}", column.cpu_percent));
+        line("memory a session, MiB", |column| format!("{:.2}", column.memory_mib));
+        line("turns answered", |column| column.answered.to_string());
+        line("turns failed", |column| column.failed.to_string());
+    }
+    text.trim_end().to_owned()
+}
+
+/// Starts nothing; for a plan of the commands alone.
+pub fn plan(hub: HubCommand, mock: HubCommand) -> Plan {
+    Plan { measures: Vec::new(), quick: false, clips: None, hub, mock }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINE: &str = "N=2 turns=19 fails=1 p50=353 p95=420 max=431 ms | cpu=9.1s over 71.2s = 12.8% core, 6.39%/session \
+                        | rss 231 -> 263 MiB, 16.0 MiB/session\n";
+
+    #[test]
+    fn the_peers_line_is_read() {
+        let column = Column::parse(&format!("ERR nothing\n{LINE}")).expect("figures");
+        let expect =
+            Column { p50_ms: 353.0, p95_ms: 420.0, cpu_percent: 6.39, memory_mib: 16.0, answered: 19, failed: 1 };
+        assert_eq!(column, expect);
+        assert_eq!(Column::parse("Traceback"), None);
+    }
+
+    #[test]
+    fn both_stand_side_by_side() {
+        let peer = Column::parse(LINE).expect("figures");
+        let ours = Column { p50_ms: 221.4, cpu_percent: 0.31, memory_mib: 0.4, ..peer };
+        let rows = [Row { what: "no time".into(), ours, peer }];
+        let table = table(&rows);
+        assert!(table.contains("voice-to-voice p50, ms                                    221        353"), "{table}");
+        assert_eq!(json(&rows)[0]["antiphon"]["p50_ms"], 221.4);
+    }
+
+    #[tokio::test]
+    async fn without_the_rig_it_says_so() {
+        let command = HubCommand { program: "true".into(), args: vec![] };
+        let peers = Peers { rig: "nowhere".into(), python: "python3".into(), turns: 1, n_sessions: 1 };
+        let error = compare(&peers, &plan(command.clone(), command), &|_| ()).await.expect_err("no rig").to_string();
+        assert!(error.starts_with("nowhere/pipecat_bot.py is not there"), "{error}");
+    }
+}

@@ -1,0 +1,76 @@
+//! What is asked, and by which voices: flite speaks the assistant's field, before anything is measured.
+
+use super::BenchError;
+use antiphon::assembly::{self, EnginesError};
+use antiphon::config::Config;
+use antiphon_client::RATE;
+use antiphon_engine_api::tts::{SpeechRequest, Tts};
+use antiphon_engines::tts::TtsConfig;
+use futures_util::StreamExt;
+use std::sync::Arc;
+
+/// Questions of the offline assistant's field, and a piece of the right answer as it is written, in lower case.
+pub(super) const QUESTIONS: [(&str, &str); 12] = [
+    ("What is twelve times seven?", "84"),
+    ("How many feet are in a mile?", "5280"),
+    ("What is the capital of France?", "paris"),
+    ("What is twenty plus thirty?", "50"),
+    ("How do you spell necessary?", "n, e, c, e, s, s, a, r, y"),
+    ("What is the opposite of hot?", "cold"),
+    ("How many days are in a year?", "365"),
+    ("What is one hundred minus one?", "99"),
+    ("What sound does a cow make?", "moo"),
+    ("How many letters are in elephant?", "8"),
+    ("What color is the sky?", "blue"),
+    ("Count from one to five.", "1, 2, 3, 4, 5"),
+];
+
+/// Who speaks.
+pub(super) const VOICES: [&str; 4] = ["slt", "rms", "awb", "kal16"];
+
+/// One thing said.
+#[derive(Clone, Debug)]
+pub(super) struct Spoken {
+    pub(super) text: &'static str,
+    pub(super) voice: &'static str,
+    /// Mono at [`RATE`], without silence at its edges beyond 20 ms.
+    pub(super) samples: Vec<i16>,
+}
+
+/// The voice that speaks them: flite with one lane, whatever the hub is configured to use.
+pub(super) async fn speaker() -> Result<Arc<dyn Tts>, BenchError> {
+    let config = Config { tts: TtsConfig { lanes: 1, ..TtsConfig::default() }, ..Config::default() };
+    let made = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
+    Ok(made.map_err(EnginesError::from)?)
+}
+
+/// Speaks one text.
+pub(super) async fn speak(speaker: &dyn Tts, text: &'static str, voice: &'static str) -> Result<Spoken, BenchError> {
+    let mut stream =
+        speaker.speak(SpeechRequest { text: text.into(), voice: voice.into(), speed: 1.0, unplayed: None });
+    let (mut rate, mut whole) = (RATE, Vec::new());
+    while let Some(pcm) = stream.next().await {
+        let pcm = pcm.map_err(BenchError::Speech)?;
+        rate = pcm.rate;
+        whole.extend(pcm.samples);
+    }
+    Ok(Spoken { text, voice, samples: antiphon_audio::convert(&whole, rate, RATE) })
+}
+
+/// Indices of the first and the last sample above 5 % of the peak: what counts as loud. `None` in silence.
+pub(super) fn loud(samples: &[i16]) -> Option<(usize, usize)> {
+    let peak = u32::from(samples.iter().map(|sample| sample.unsigned_abs()).max()?);
+    let is_loud = |sample: &i16| u32::from(sample.unsigned_abs()) * 20 > peak;
+    Some((samples.iter().position(is_loud)?, samples.iter().rposition(is_loud)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loud_is_above_a_twentieth_of_the_peak() {
+        assert_eq!(loud(&[0, 50, -51, 0, 1000, 51, 50]), Some((2, 5)));
+        assert_eq!((loud(&[0, 0]), loud(&[])), (None, None));
+    }
+}

@@ -1,0 +1,328 @@
+//! What was measured, for people and for programs.
+
+use super::{BenchError, Waits};
+use antiphon_telemetry::with_causes;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Others' share of the processors from which on a section says that its figures are not the hub's alone.
+const DISTURBED: f64 = 0.1;
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Milliseconds.
+    Ms,
+    /// KiB.
+    KiB,
+    /// Percent of one processor core.
+    PercentOfCore,
+    /// One against another.
+    Times,
+    /// So many a second.
+    PerSecond,
+    /// Turns, frames.
+    Count,
+    /// Anything else, by its name.
+    Of(&'static str),
+}
+
+impl Unit {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ms => "ms",
+            Self::KiB => "KiB",
+            Self::PercentOfCore => "% of a core",
+            Self::Times => "x",
+            Self::PerSecond => "/s",
+            Self::Count => "",
+            Self::Of(name) => name,
+        }
+    }
+
+    fn show(self, value: f64) -> String {
+        if value.is_infinite() {
+            return "never".into();
+        }
+        let number = match self {
+            Self::Count => format!("{value:.0}"),
+            Self::Ms if value.abs() >= 100.0 => format!("{value:.0}"),
+            Self::KiB => format!("{value:.0}"),
+            Self::PercentOfCore | Self::Times | Self::PerSecond => format!("{value:.2}"),
+            Self::Of(_) if value.abs() >= 100.0 => format!("{value:.0}"),
+            Self::Of(_) => format!("{value:.2}"),
+            Self::Ms => format!("{value:.1}"),
+        };
+        format!("{number} {}", self.name()).trim_end().to_owned()
+    }
+}
+
+/// What a figure must keep.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Gate {
+    /// Not more than this.
+    AtMost(f64),
+}
+
+/// One measured figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figure {
+    /// What it is, within its section.
+    pub name: String,
+    /// Its unit.
+    pub unit: Unit,
+    /// As measured; infinite for a wait that never ended.
+    pub value: f64,
+    /// What it must keep, if anything.
+    pub gate: Option<Gate>,
+    /// Of how many samples.
+    pub n: usize,
+}
+
+impl Figure {
+    /// A figure without a gate.
+    pub fn new(name: impl Into<String>, unit: Unit, value: f64, n: usize) -> Self {
+        Self { name: name.into(), unit, value, gate: None, n }
+    }
+
+    /// The same with an upper bound.
+    pub fn at_most(self, bound: f64) -> Self {
+        Self { gate: Some(Gate::AtMost(bound)), ..self }
+    }
+
+    /// Whether it keeps its gate; `None` without one.
+    pub fn passes(&self) -> Option<bool> {
+        self.gate.map(|Gate::AtMost(bound)| self.value <= bound)
+    }
+
+    /// The value with its unit, for people.
+    pub fn shown(&self) -> String {
+        self.unit.show(self.value)
+    }
+
+    /// The gate, for people; empty without one.
+    pub fn gate_shown(&self) -> String {
+        self.gate.map(|Gate::AtMost(bound)| format!("<= {}", self.unit.show(bound))).unwrap_or_default()
+    }
+}
+
+/// The figures of one measure.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Section {
+    /// The measure's name.
+    pub name: &'static str,
+    /// How it was taken, in a line.
+    pub how: String,
+    /// What came of it.
+    pub figures: Vec<Figure>,
+    /// What else is worth knowing.
+    pub notes: Vec<String>,
+    /// Why there are no figures.
+    pub failure: Option<String>,
+    /// The share of all processors, 0 to 1, that other programs used meanwhile.
+    pub others: Option<f64>,
+}
+
+impl Section {
+    /// An empty one.
+    pub(super) fn new(name: &'static str, how: impl Into<String>) -> Self {
+        Self { name, how: how.into(), ..Self::default() }
+    }
+
+    /// A measure that could not be taken.
+    pub(super) fn failed(name: &'static str, error: &BenchError) -> Self {
+        Self { failure: Some(with_causes(error)), ..Self::new(name, "") }
+    }
+
+    /// Adds a percentile of waits, gated where `bound` is given. Without any wait there is nothing to add.
+    pub(super) fn percentile(&mut self, name: &str, waits: &Waits, percent: f64, bound: Option<f64>) {
+        let Some(value) = waits.percentile(percent) else { return };
+        let which = if percent >= 100.0 { "max".into() } else { format!("p{percent}") };
+        let figure = Figure::new(format!("{name} {which}").trim().to_owned(), Unit::Ms, value, waits.len());
+        self.figures.push(match bound {
+            Some(bound) => figure.at_most(bound),
+            None => figure,
+        });
+    }
+}
+
+/// Everything measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// In the order they were taken.
+    pub sections: Vec<Section>,
+    /// Processors of the machine.
+    pub n_processors: usize,
+    /// Fewer turns than a result needs.
+    pub quick: bool,
+    /// Made without optimization: good for trying the benchmark, not for its figures.
+    pub debug_build: bool,
+}
+
+impl Report {
+    pub(super) fn new(quick: bool) -> Self {
+        let n_processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { sections: Vec::new(), n_processors, quick, debug_build: cfg!(debug_assertions) }
+    }
+
+    /// Of one section.
+    pub fn of(section: Section) -> Self {
+        Self { sections: vec![section], ..Self::new(false) }
+    }
+
+    /// Gates that were missed.
+    pub fn n_missed(&self) -> usize {
+        self.figures().filter(|figure| figure.passes() == Some(false)).count()
+    }
+
+    /// Measures that could not be taken.
+    pub fn n_failed(&self) -> usize {
+        self.sections.iter().filter(|section| section.failure.is_some()).count()
+    }
+
+    fn figures(&self) -> impl Iterator<Item = &Figure> {
+        self.sections.iter().flat_map(|section| &section.figures)
+    }
+
+    /// A table for people.
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        for section in &self.sections {
+            let _ = writeln!(
+                text,
+                "{}{}",
+                section.name,
+                Some(&section.how).filter(|how| !how.is_empty()).map_or(String::new(), |how| format!(": {how}"))
+            );
+            for figure in &section.figures {
+                let verdict = figure.passes().map_or("", |passes| if passes { "pass" } else { "MISS" });
+                let (gate, value) = (figure.gate_shown(), figure.shown());
+                let line = format!("  {:<40} {value:>18}   {gate:<14} {verdict:<4}  n={}", figure.name, figure.n);
+                let _ = writeln!(text, "{}", line.trim_end());
+            }
+            if let Some(why) = &section.failure {
+                let _ = writeln!(text, "  NOT MEASURED: {why}");
+            }
+            for note in &section.notes {
+                let _ = writeln!(text, "  {note}");
+            }
+            if let Some(others) = section.others.filter(|others| *others >= DISTURBED) {
+                let _ = writeln!(
+                    text,
+                    "  disturbed: other programs used {:.0} % of the processors meanwhile",
+                    others * 100.0
+                );
+            }
+            text.push('\n');
+        }
+        text + &self.verdict()
+    }
+
+    fn verdict(&self) -> String {
+        let gated = self.figures().filter(|figure| figure.gate.is_some()).count();
+        let mut text = format!("{} of {gated} gates kept", gated - self.n_missed());
+        if self.n_failed() > 0 {
+            let _ = write!(text, ", {} of {} measures not taken", self.n_failed(), self.sections.len());
+        }
+        let _ = write!(text, "; {} processors", self.n_processors);
+        if self.quick {
+            text += "; --quick: too few turns for a result";
+        }
+        if self.debug_build {
+            text += "; built without optimization: no result at all";
+        }
+        text
+    }
+
+    /// For programs. A wait that never ended is `null`.
+    pub fn json(&self) -> Value {
+        let figure = |figure: &Figure| {
+            json!({
+                "name": figure.name,
+                "unit": figure.unit.name(),
+                "value": Some((figure.value * 1e3).round() / 1e3).filter(|value| value.is_finite()),
+                "at_most": figure.gate.map(|Gate::AtMost(bound)| bound),
+                "pass": figure.passes(),
+                "n": figure.n,
+            })
+        };
+        let section = |section: &Section| {
+            json!({
+                "name": section.name,
+                "how": section.how,
+                "figures": section.figures.iter().map(figure).collect::<Vec<_>>(),
+                "notes": section.notes,
+                "failure": section.failure,
+                "others_cpu": section.others.map(|others| (others * 1e3).round() / 1e3),
+            })
+        };
+        json!({
+            "version": env!("CARGO_PKG_VERSION"),
+            "processors": self.n_processors,
+            "quick": self.quick,
+            "debug_build": self.debug_build,
+            "missed": self.n_missed(),
+            "failed": self.n_failed(),
+            "sections": self.sections.iter().map(section).collect::<Vec<_>>(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report() -> Report {
+        let mut waits: Waits = [312.4, 90.04].into_iter().collect();
+        waits.push_endless();
+        let mut section = Section::new("voice-to-voice", "spoken");
+        section.percentile("", &waits, 50.0, Some(450.0));
+        section.percentile("", &waits, 95.0, Some(800.0));
+        section.percentile("sent", &waits, 30.0, None);
+        section.percentile("none", &Waits::default(), 50.0, Some(1.0));
+        section.figures.push(Figure::new("frames after it", Unit::Count, 0.0, 9).at_most(0.0));
+        section.others = Some(0.42);
+        let failed =
+            Section::failed("memory", &BenchError::Hub { what: "broke", source: Some(std::io::Error::other("why")) });
+        let sections = vec![section, failed];
+        Report { sections, n_processors: 2, quick: true, debug_build: false }
+    }
+
+    #[test]
+    fn a_table_shows_gates_misses_and_what_was_not_measured() {
+        let expect = "\
+voice-to-voice: spoken
+  p50                                                  312 ms   <= 450 ms      pass  n=3
+  p95                                                   never   <= 800 ms      MISS  n=3
+  sent p30                                            90.0 ms                        n=3
+  frames after it                                           0   <= 0           pass  n=9
+  disturbed: other programs used 42 % of the processors meanwhile
+
+memory
+  NOT MEASURED: the hub under measurement broke: why
+
+2 of 3 gates kept, 1 of 2 measures not taken; 2 processors; --quick: too few turns for a result";
+        assert_eq!(report().table(), expect);
+        assert_eq!((report().n_missed(), report().n_failed()), (1, 1));
+    }
+
+    #[test]
+    fn programs_get_the_same_and_null_for_what_never_ended() {
+        let json = report().json();
+        let figures = &json["sections"][0]["figures"];
+        assert_eq!(
+            figures[0],
+            json!({"name": "p50", "unit": "ms", "value": 312.4, "at_most": 450.0, "pass": true, "n": 3})
+        );
+        assert_eq!((&figures[1]["value"], &figures[1]["pass"]), (&Value::Null, &json!(false)));
+        assert_eq!((&figures[2]["at_most"], &figures[2]["pass"]), (&Value::Null, &Value::Null));
+        assert_eq!(json["sections"][1]["failure"], "the hub under measurement broke: why");
+        assert_eq!((&json["missed"], &json["failed"]), (&json!(1), &json!(1)));
+    }
+
+    #[test]
+    fn a_figure_at_its_bound_passes_and_one_beyond_does_not() {
+        let figure = |value| Figure::new("x", Unit::KiB, value, 1).at_most(1024.0).passes();
+        assert_eq!((figure(1024.0), figure(1024.1), figure(f64::INFINITY)), (Some(true), Some(false), Some(false)));
+    }
+}

@@ -1,0 +1,237 @@
+//! One stage under load: what `antiphon-bench tts`, `stt` and `llm` run.
+//!
+//! So many requests are under way at any time; each one's first product, end and amount are taken. The engine is asked
+//! through its port, so that the configured one in this process and any server with OpenAI's API are measured by the same
+//! code, a remote one's network included. The first requests of each place warm up and do not count. Nothing here prints.
+//!
+//! Latency runs from the request to the end of its answer, TTFA and TTFT to its first sound or token, RTF is the latency
+//! over the length of the audio; `times real time` is the audio of all requests over the time they took together.
+
+mod llm;
+mod outcome;
+mod page;
+mod stt;
+mod tts;
+
+pub use llm::LlmStage;
+pub use outcome::Outcome;
+pub use page::page;
+pub use stt::{Clip, SttStage, clips, spoken};
+pub use tts::TtsStage;
+
+use super::Progress;
+use antiphon_telemetry::gpu::{Card, Cards};
+use async_trait::async_trait;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+use tokio::task::{JoinSet, spawn_blocking};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+/// How often queue and cards are looked at, and progress is told.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// A stage that can be asked.
+#[async_trait]
+pub trait Stage: Send + Sync {
+    /// `tts`, `stt` or `llm`.
+    fn name(&self) -> &'static str;
+
+    /// The `n`th request, from 0. The error says why it failed.
+    async fn ask(&self, n: usize) -> Result<Answer, String>;
+
+    /// How many requests wait inside the engine now.
+    fn waiting(&self) -> usize;
+}
+
+/// What came of one request.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// From the request to the first sound or token.
+    pub first: Option<Duration>,
+    /// Audio spoken or heard.
+    pub audio: Duration,
+    /// Tokens written.
+    pub tokens: u64,
+}
+
+/// How it is driven.
+#[derive(Clone, Copy, Debug)]
+pub struct Drive {
+    /// Requests under way at the same time.
+    pub concurrency: usize,
+    /// When it ends.
+    pub length: Length,
+    /// Requests of each place that do not count.
+    pub warm_up: usize,
+    /// How long a request may take.
+    pub patience: Duration,
+}
+
+/// When a run ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Length {
+    /// After so many requests that count.
+    Requests(usize),
+    /// After so long; those under way are still waited for.
+    For(Duration),
+}
+
+/// One request that counts.
+#[derive(Clone, Debug)]
+pub struct Shot {
+    /// When it began, from the beginning of what counts.
+    pub at: Duration,
+    /// How long it took; `Err` says why it failed.
+    pub result: Result<(Duration, Answer), String>,
+}
+
+/// The engine and the cards at one moment.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// From the beginning.
+    pub at: Duration,
+    /// Requests that waited.
+    pub waiting: usize,
+    /// The cards.
+    pub cards: Vec<Card>,
+}
+
+/// Runs it. Dropping the future ends it.
+pub async fn run(stage: Arc<dyn Stage>, drive: Drive, progress: Progress<'_>) -> Outcome {
+    warm_up(&stage, drive, progress).await;
+    let begun = Instant::now();
+    let (next, done) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let mut places = JoinSet::new();
+    for _ in 0..drive.concurrency {
+        let (stage, next, done) = (stage.clone(), next.clone(), done.clone());
+        places.spawn(async move {
+            let mut shots = Vec::new();
+            loop {
+                let n = next.fetch_add(1, Relaxed);
+                let is_over = match drive.length {
+                    Length::Requests(most) => n >= most,
+                    Length::For(time) => begun.elapsed() >= time,
+                };
+                if is_over {
+                    return shots;
+                }
+                let at = begun.elapsed();
+                let asked = Instant::now();
+                let answer = timeout(drive.patience, stage.ask(n)).await;
+                let answer = answer.unwrap_or_else(|_| Err(format!("no end after {:?}", drive.patience)));
+                shots.push(Shot { at, result: answer.map(|answer| (asked.elapsed(), answer)) });
+                done.fetch_add(1, Relaxed);
+            }
+        });
+    }
+    let (mut shots, mut looks, mut last) = (Vec::new(), Vec::new(), String::new());
+    let cards = spawn_blocking(Cards::open).await.ok().flatten().map(Arc::new);
+    let mut ticks = interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        tokio::select! {
+            ended = places.join_next() => match ended {
+                Some(ended) => shots.extend(ended.expect("a place does not panic")),
+                None => break,
+            },
+            _ = ticks.tick() => {
+                let at = begun.elapsed();
+                looks.push(Look { at, waiting: stage.waiting(), cards: read(cards.as_ref()).await });
+                let line = progress_line(stage.name(), &drive, done.load(Relaxed), at);
+                if line != last {
+                    progress(&line);
+                    last = line;
+                }
+            }
+        }
+    }
+    let took = begun.elapsed();
+    shots.sort_by_key(|shot| shot.at);
+    Outcome { stage: stage.name(), concurrency: drive.concurrency, took, shots, looks }
+}
+
+async fn warm_up(stage: &Arc<dyn Stage>, drive: Drive, progress: Progress<'_>) {
+    let mut places = JoinSet::new();
+    for place in 0..drive.concurrency {
+        let stage = stage.clone();
+        places.spawn(async move {
+            for n in 0..drive.warm_up {
+                // What fails here will fail again where it counts.
+                let _ = timeout(drive.patience, stage.ask(place + n)).await;
+            }
+        });
+    }
+    progress(&format!("{}: warming up", stage.name()));
+    while places.join_next().await.is_some() {}
+}
+
+async fn read(cards: Option<&Arc<Cards>>) -> Vec<Card> {
+    let Some(cards) = cards.cloned() else { return Vec::new() };
+    spawn_blocking(move || cards.read()).await.unwrap_or_default()
+}
+
+fn progress_line(name: &str, drive: &Drive, done: usize, at: Duration) -> String {
+    let of = match drive.length {
+        Length::Requests(most) => format!(" of {most}"),
+        Length::For(time) => format!(", {} of {} s", at.as_secs(), time.as_secs()),
+    };
+    format!("{name}: {done}{of} requests done, {} at a time", drive.concurrency)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes 100 ms, the first sound after 40; every fifth fails.
+    struct Metronome;
+
+    #[async_trait]
+    impl Stage for Metronome {
+        fn name(&self) -> &'static str {
+            "tts"
+        }
+
+        async fn ask(&self, n: usize) -> Result<Answer, String> {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if n % 5 == 4 {
+                return Err("told <to> fail".into());
+            }
+            Ok(Answer { first: Some(Duration::from_millis(40)), audio: Duration::from_secs(1), tokens: 0 })
+        }
+
+        fn waiting(&self) -> usize {
+            3
+        }
+    }
+
+    async fn run_it(length: Length) -> Outcome {
+        let drive = Drive { concurrency: 4, length, warm_up: 2, patience: Duration::from_secs(9) };
+        run(Arc::new(Metronome), drive, &|_| {}).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn so_many_requests_are_made_and_no_more_at_a_time() {
+        let outcome = run_it(Length::Requests(20)).await;
+        assert_eq!((outcome.shots.len(), outcome.n_failed()), (20, 4));
+        // The clock stands still but for sleeps: five rounds of four.
+        assert!((500..520).contains(&outcome.took.as_millis()), "{:?}", outcome.took);
+        let section = outcome.section("how");
+        let figure = |name: &str| section.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value);
+        assert!((1_850.0..=1_920.0).contains(&figure("throughput").expect("told")), "{section:?}");
+        assert!((30.0..=32.0).contains(&figure("times real time").expect("told")));
+        assert_eq!((figure("TTFA p50"), figure("queue depth max")), (Some(40.0), Some(3.0)));
+        assert_eq!(figure("latency p99"), Some(f64::INFINITY), "one that failed never ended");
+        assert!((0.1..0.105).contains(&figure("RTF p50").expect("told")));
+        let html = page(&outcome, &section);
+        assert!(html.contains("told &lt;to&gt; fail") && html.contains("<circle") && !html.contains("<script"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn or_for_so_long() {
+        let outcome = run_it(Length::For(Duration::from_millis(950))).await;
+        assert_eq!(outcome.shots.len(), 40);
+        assert_eq!(outcome.json()["shots"].as_array().map(Vec::len), Some(40));
+    }
+}

@@ -1,0 +1,49 @@
+//! A microphone that never stops: what it is given to say, silence otherwise, one frame of 20 ms every 20 ms.
+//!
+//! Unlike [`antiphon_client::Microphone`] it speaks many times on one stream and tells which frame left when.
+
+use antiphon_client::{ClientError, FRAME, Sender};
+use std::time::Duration;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
+
+const FRAME_TIME: Duration = Duration::from_millis(20);
+
+/// The sending half of a conversation.
+pub(super) struct Talker {
+    pub(super) sender: Sender,
+    ticks: Interval,
+    clip: Vec<i16>,
+    at: usize,
+}
+
+impl Talker {
+    /// Silent at first; the first frame is due at once. A talker that was late catches up, as a microphone would.
+    pub(super) fn new(sender: Sender) -> Self {
+        let mut ticks = interval(FRAME_TIME);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        Self { sender, ticks, clip: Vec::new(), at: 0 }
+    }
+
+    /// Says this from the next frame on: mono at [`antiphon_client::RATE`]. What was being said is given up.
+    pub(super) fn say(&mut self, samples: Vec<i16>) {
+        self.clip = samples;
+        self.at = 0;
+    }
+
+    /// Waits until the next frame is due; dropping the wait loses nothing.
+    pub(super) async fn due(&mut self) {
+        self.ticks.tick().await;
+    }
+
+    /// Sends the next frame. Gives the moment before it was written, and how much of the clip has been sent with it.
+    pub(super) async fn step(&mut self) -> Result<(Instant, usize), ClientError> {
+        let mut frame = [0; FRAME];
+        let left = self.clip.get(self.at..).unwrap_or_default();
+        let n = left.len().min(FRAME);
+        frame[..n].copy_from_slice(&left[..n]);
+        self.at += n;
+        let now = Instant::now();
+        self.sender.audio(&frame).await?;
+        Ok((now, self.at))
+    }
+}

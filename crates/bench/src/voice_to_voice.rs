@@ -1,0 +1,253 @@
+//! Voice-to-voice: how long a person waits for the answer, with the offline engines.
+//!
+//! A flite voice asks a question of the assistant's field on a fresh session, at real time, then silence; the session
+//! waits 200 ms of silence for the end of the turn. The wait runs from the moment the frame with the last loud sample
+//! (above 5 % of the clip's peak) was sent to the moment the first reply sample above -50 dBFS would sound, if playback
+//! began with the first one received. Questions follow one another; each voice asks in its turn. They are asked once more
+//! of the engines that the models here make the default, where Silero is one of them.
+
+use super::hub::{Engines, Hub};
+use super::noise::best_vad;
+use super::questions::{QUESTIONS, Spoken, VOICES, speak, speaker};
+use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
+use antiphon_client::{
+    AudioMode, ClientError, ConnectOptions, Connection, Event, Microphone, Received, Reply, connect,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// Questions of a full run: each of the twelve by two voices.
+const N_QUESTIONS: usize = 24;
+/// The wait for the end of a turn that the figures are given for.
+pub(super) const SILENCE_MS: u64 = 200;
+/// How long an answer may take before it counts as none.
+const PATIENCE: Duration = Duration::from_secs(8);
+
+const P50_MS: f64 = 300.0;
+const P95_MS: f64 = 500.0;
+
+const STOPPED: &str = "speech_stopped";
+const QUIET_LEAD: &str = "quiet_lead";
+
+/// Where the time went: what the clients saw, and the hub's marks (`antiphon.timeline`), which count from the end of
+/// the last voiced window, later than the last loud sample by what the voice activity detector holds on.
+const PARTS: [(&str, &str); 8] = [
+    (STOPPED, "last loud sample to speech_stopped"),
+    ("end_confirmed", "hub: speech end to its confirmation"),
+    ("stt_final", "hub: speech end to transcript"),
+    ("llm_first_token", "hub: speech end to first token"),
+    ("first_chunk", "hub: speech end to first chunk"),
+    ("tts_first_audio", "hub: speech end to first speech"),
+    ("first_audio_sent", "hub: speech end to first audio sent"),
+    (QUIET_LEAD, "first reply sample to audible one"),
+];
+
+/// What came of one question.
+#[derive(Default)]
+struct Outcome {
+    wait: Option<Duration>,
+    /// From the last loud sample sent to the event that says that the turn is over.
+    stopped: Option<Duration>,
+    /// From the first reply sample sounding to the first one above -50 dBFS.
+    quiet_lead: Option<Duration>,
+    text: String,
+    transcript: String,
+    marks: BTreeMap<String, f64>,
+}
+
+pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
+    let n = plan.turns(N_QUESTIONS);
+    progress("voice-to-voice: speaking the questions");
+    let questions = questions(n).await?;
+    let (offline, mut hub_cpu_s) = asked(plan, Engines::Offline, &questions, progress).await?;
+    let mut section = offline.section();
+    if best_vad().await?.name() == "silero" {
+        let (shipped, cpu_s) = asked(plan, Engines::Shipped, &questions, progress).await?;
+        section.percentile("with the models that are here", &shipped.waits, 50.0, None);
+        section.percentile("with the models that are here", &shipped.waits, 95.0, None);
+        let count = |name: &str, n: usize| Figure::new(name, Unit::Count, n as f64, shipped.waits.len());
+        section.figures.push(count("with the models that are here: answered", shipped.waits.n_ended()));
+        section.figures.push(count("with the models that are here: as expected", shipped.n_right));
+        hub_cpu_s += cpu_s;
+    }
+    Ok(Taken { section, hub_cpu_s })
+}
+
+/// What came of all questions to one hub, and its processor seconds.
+async fn asked(
+    plan: &Plan,
+    engines: Engines,
+    questions: &[(Spoken, &'static str)],
+    progress: Progress<'_>,
+) -> Result<(Asked, f64), BenchError> {
+    let hub = Hub::start(&plan.hub, engines).await?;
+    let mut asked = Asked::default();
+    for (i, (question, expect)) in questions.iter().enumerate() {
+        progress(&format!("voice-to-voice, {} engines: question {} of {}", engines.name(), i + 1, questions.len()));
+        asked.take(question, expect, ask(&hub.url, &question.samples).await?);
+    }
+    let hub_cpu_s = hub.process.cpu_s()?;
+    hub.stop().await;
+    Ok((asked, hub_cpu_s))
+}
+
+/// What came of all of them.
+#[derive(Default)]
+struct Asked {
+    waits: Waits,
+    n_right: usize,
+    wrong: Vec<String>,
+    /// Where the time went, by name.
+    parts: BTreeMap<String, Waits>,
+}
+
+async fn questions(n: usize) -> Result<Vec<(Spoken, &'static str)>, BenchError> {
+    let speaker = speaker().await?;
+    let mut spoken = Vec::new();
+    for i in 0..n {
+        let (text, expect) = QUESTIONS[i % QUESTIONS.len()];
+        // Shifted by one each round, so that the second round asks the same by another voice.
+        let voice = VOICES[(i + i / QUESTIONS.len()) % VOICES.len()];
+        spoken.push((speak(&*speaker, text, voice).await?, expect));
+    }
+    Ok(spoken)
+}
+
+impl Asked {
+    fn take(&mut self, question: &Spoken, expect: &str, outcome: Outcome) {
+        match outcome.wait {
+            Some(wait) => self.waits.push(wait),
+            None => self.waits.push_endless(),
+        }
+        if outcome.text.to_lowercase().contains(expect) {
+            self.n_right += 1;
+        } else {
+            self.wrong.push(format!("{}, {:?}: heard {:?}", question.voice, question.text, outcome.transcript));
+        }
+        let seen = [(STOPPED, outcome.stopped), (QUIET_LEAD, outcome.quiet_lead)];
+        let seen = seen.into_iter().filter_map(|(name, wait)| Some((name.to_owned(), wait?.as_secs_f64() * 1e3)));
+        for (part, ms) in outcome.marks.into_iter().chain(seen) {
+            self.parts.entry(part).or_default().push_ms(ms);
+        }
+    }
+
+    fn section(self) -> Section {
+        let how =
+            format!("offline engines, flite-spoken questions at real time, {SILENCE_MS} ms of silence end a turn");
+        let mut section = Section::new(Measure::VoiceToVoice.name(), how);
+        section.percentile("", &self.waits, 50.0, Some(P50_MS));
+        section.percentile("", &self.waits, 95.0, Some(P95_MS));
+        section.percentile("", &self.waits, 100.0, None);
+        let count = |name: &str, n: usize| Figure::new(name, Unit::Count, n as f64, self.waits.len());
+        section.figures.push(count("turns answered", self.waits.n_ended()));
+        section.figures.push(count("answered as expected", self.n_right));
+        for (part, name) in PARTS {
+            if let Some(waits) = self.parts.get(part) {
+                section.percentile(name, waits, 50.0, None);
+            }
+        }
+        section.notes = self.wrong.into_iter().map(|wrong| format!("not as expected: {wrong}")).collect();
+        section
+    }
+}
+
+/// A session's settings: what the measures need, the rest as it is.
+pub(super) fn session(create_response: bool) -> Value {
+    let vad = json!({
+        "type": "server_vad", "silence_duration_ms": SILENCE_MS, "create_response": create_response,
+    });
+    json!({"type": "session.update", "session": {"type": "realtime", "audio": {"input": {"turn_detection": vad}}}})
+}
+
+/// Opens a session with these settings.
+pub(super) async fn open(url: &str, mode: AudioMode, session: &Value) -> Result<Connection, ClientError> {
+    open_with(&ConnectOptions { mode, ..ConnectOptions::new(url) }, session).await
+}
+
+/// Connects and sends the settings as they are; waits until the server has taken them.
+pub(super) async fn open_with(options: &ConnectOptions, session: &Value) -> Result<Connection, ClientError> {
+    let mut connection = connect(options).await?;
+    connection.sender.event(session).await?;
+    let updated = async {
+        loop {
+            match connection.receiver.next().await? {
+                Received::Event(Event::SessionUpdated {}) => return Ok(()),
+                Received::Event(Event::Error { error }) => return Err(server_said(error)),
+                _ => {}
+            }
+        }
+    };
+    let late = ClientError::TimedOut { what: "the session's beginning", after: PATIENCE };
+    timeout(PATIENCE, updated).await.unwrap_or(Err(late))?;
+    Ok(connection)
+}
+
+/// An `error` event as an error.
+pub(super) fn server_said(problem: antiphon_client::Problem) -> ClientError {
+    ClientError::Server { code: problem.code, message: problem.message.unwrap_or_default() }
+}
+
+/// Asks one question on a fresh session and follows it until the answer's text is complete and its sound has begun.
+async fn ask(url: &str, question: &[i16]) -> Result<Outcome, ClientError> {
+    let Connection { mut sender, mut receiver } = open(url, AudioMode::Pcm16, &session(true)).await?;
+    let mut microphone = Microphone::new(question.to_vec())?;
+    let mut turn = Turn::default();
+    let deadline = Instant::now() + microphone.duration() + PATIENCE;
+    while !(microphone.is_over() && turn.is_over()) {
+        tokio::select! {
+            biased;
+            () = sleep_until(deadline) => break,
+            received = receiver.next() => turn.take(received?, Instant::now())?,
+            () = microphone.due() => microphone.step(&mut sender).await?,
+        }
+    }
+    sender.close().await;
+    let spoken = microphone.loud_sent();
+    let audible = turn.reply.audible();
+    // A reply that sounded before the question was over answers only a piece of it: that is no answer.
+    let since = |at: Option<Instant>, from: Option<Instant>| at?.checked_duration_since(from?);
+    turn.outcome.wait = since(audible, spoken);
+    turn.outcome.stopped = since(turn.stopped, spoken);
+    turn.outcome.quiet_lead = since(audible, turn.reply.first());
+    Ok(turn.outcome)
+}
+
+/// What was seen of a turn so far.
+#[derive(Default)]
+struct Turn {
+    reply: Reply,
+    done: bool,
+    stopped: Option<Instant>,
+    outcome: Outcome,
+}
+
+impl Turn {
+    fn take(&mut self, received: Received, now: Instant) -> Result<(), ClientError> {
+        match received {
+            Received::Audio { item_id, samples } => self.reply.take(&item_id, &samples, now),
+            Received::Event(Event::Error { error }) => return Err(server_said(error)),
+            // A later response answers more of the question than the one before it.
+            Received::Event(Event::ResponseCreated { .. }) => {
+                self.reply = Reply::default();
+                self.done = false;
+                self.outcome.text.clear();
+                self.outcome.marks.clear();
+            }
+            Received::Event(Event::SpeechStopped { .. }) => self.stopped = Some(now),
+            Received::Event(Event::TranscriptDelta { delta, .. }) => self.outcome.text.push_str(&delta),
+            Received::Event(Event::TranscriptionCompleted { transcript, .. }) => {
+                self.outcome.transcript = format!("{} {transcript}", self.outcome.transcript).trim().to_owned();
+            }
+            Received::Event(Event::ResponseDone { response }) => self.done = response.status == "completed",
+            Received::Event(Event::Timeline { marks }) => self.outcome.marks = marks,
+            Received::Event(_) => {}
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.done && self.reply.audible().is_some() && !self.outcome.marks.is_empty()
+    }
+}

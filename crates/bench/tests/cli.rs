@@ -1,0 +1,76 @@
+//! The binary `antiphon-bench` as people and scripts meet it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Output, Stdio};
+
+/// Runs the binary with nothing of this process' environment but PATH, and `env`.
+fn bench(args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_antiphon-bench"))
+        .args(args)
+        .env_clear()
+        .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
+        // Whatever models somebody has pulled here.
+        .env("ANTIPHON_MODELS__DIR", "nowhere/models")
+        .envs(env.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    // A command that ends without reading has closed the pipe: no failure of the test's.
+    let _ = child.stdin.take().expect("piped").write_all(stdin);
+    child.wait_with_output().expect("it ends")
+}
+
+/// Ends with `code`, says `expect` on stderr, nothing on stdout, and no word of a crash.
+fn check(args: &[&str], env: &[(&str, &str)], code: i32, expect: &str) {
+    let output = bench(args, env, b"");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {said}");
+    assert!(said.contains(expect), "{args:?}: {expect:?} is not in {said:?}");
+    assert!(!said.contains("panicked"), "{said}");
+    assert!(output.stdout.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
+}
+
+#[test]
+fn wrong_usage_ends_with_2_and_a_missing_file_with_1() {
+    check(&["voice", "--loss", "0.1"], &[], 2, "--loss needs --audio pcm16 or opus");
+    check(&["voice", "--barge-in", "2"], &[], 2, "write a share from 0.0 to 1.0");
+    check(&["--quick", "voice"], &[], 2, "cannot be used with");
+    check(&["voice", "--clips", "nowhere"], &[], 1, "nowhere: No such file");
+}
+
+#[test]
+fn a_server_does_not_end_with_an_empty_standard_input() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_antiphon-bench"))
+        .arg("mock")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut address = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut address).expect("it prints its address");
+    // Long after it has found its input empty.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let mut answer = String::new();
+    let asked = TcpStream::connect(address.trim()).and_then(|mut stream| {
+        stream.write_all(b"GET /v1/models HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n")?;
+        stream.read_to_string(&mut answer)
+    });
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    asked.expect("it answers");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn a_bench_whose_page_cannot_be_written_tells_its_figures() {
+    let few = ["tts", "-n", "1", "--warm-up", "0", "--text-length", "5", "--json", "--html", "nowhere/page.html"];
+    let output = bench(&few, &[], b"");
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+    assert_eq!(report["run"]["shots"].as_array().map(Vec::len), Some(1));
+    let output = bench(&["tts", "--voice", "nobody"], &[], b"");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
+}

@@ -1,0 +1,4 @@
+//! The benchmarks' program and its load generator, against real hubs.
+
+mod cli;
+mod load;

@@ -1,0 +1,313 @@
+//! One question, spoken at real time, and its answer with where the time went.
+
+use super::connection::{AudioMode, ConnectOptions, Connection, Sender};
+use super::error::ClientError;
+use super::event::{Event, Problem, Received, ResponseInfo};
+use super::microphone::Microphone;
+use super::reply::Reply;
+use crate::RATE;
+use antiphon_types::{ItemId, Pcm};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::{Instant, sleep_until, timeout};
+
+/// How often what was heard is reported in the binary modes.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// In the binary modes audio follows `response.done`, at real time; this long without any, it is over.
+const QUIET: Duration = Duration::from_millis(700);
+/// How long after the response a transcript may come. Servers without transcription never send one.
+const TRANSCRIPT_GRACE: Duration = Duration::from_secs(2);
+
+/// Between two attempts to take a session up again.
+const BETWEEN_TRIES: Duration = Duration::from_millis(500);
+
+/// How a question is asked.
+#[derive(Clone, Debug)]
+pub struct AskOptions {
+    /// A `session` for `session.update`, sent first: other servers have to be told about transcription.
+    pub session: Option<Value>,
+    /// How to connect again when the connection breaks; `None`: that ends it.
+    pub reconnect: Option<ConnectOptions>,
+    /// For the session to begin.
+    pub greeting_deadline: Duration,
+    /// For the whole answer, from the end of the recording.
+    pub answer_deadline: Duration,
+}
+
+impl Default for AskOptions {
+    fn default() -> Self {
+        Self {
+            session: None,
+            reconnect: None,
+            greeting_deadline: Duration::from_secs(10),
+            answer_deadline: Duration::from_secs(60),
+        }
+    }
+}
+
+/// What came of a question.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// What the server understood; its utterances joined by spaces.
+    pub transcript: String,
+    /// What it answered.
+    pub text: String,
+    /// How the last response ended: `completed`, `incomplete`, `failed`.
+    pub status: String,
+    /// The reply: mono at 24 kHz.
+    pub reply: Pcm,
+    /// From the last loud sample (above 5 % of the recording's peak) sent to the first reply sample above -50 dBFS
+    /// sounding; `None` for a reply without sound, or one that began before the question ended.
+    pub voice_to_voice: Option<Duration>,
+    /// What this side saw, in milliseconds from the last loud sample sent, in order; negative before it.
+    pub seen: Vec<(&'static str, f64)>,
+    /// The server's own account of the last turn (`antiphon.timeline`), in milliseconds from the end of speech.
+    pub marks: BTreeMap<String, f64>,
+}
+
+/// Speaks `question` at real time and waits for the answer to its end.
+///
+/// Takes as long as recording and answer are. Dropping the future stops at once; the socket closes with it. An `error`
+/// event ends it with [`ClientError::Server`], a failed response with its own error, silence with
+/// [`ClientError::TimedOut`].
+pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOptions) -> Result<Answer, ClientError> {
+    let mut microphone = Microphone::new(antiphon_audio::convert(&question.samples, question.rate, RATE))?;
+    greet(&mut connection, options).await?;
+    let mut turn = Turn::new(connection.sender.mode());
+    let deadline = Instant::now() + microphone.duration() + options.answer_deadline;
+    loop {
+        tokio::select! {
+            biased;
+            () = sleep_until(deadline) => {
+                return Err(ClientError::TimedOut { what: turn.awaited(), after: options.answer_deadline });
+            }
+            () = microphone.due() => {
+                let stepped = microphone.step(&mut connection.sender).await;
+                let stepped = match stepped {
+                    Ok(()) => turn.report(&mut connection.sender).await,
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = stepped {
+                    come_back(&mut connection, options, error).await?;
+                }
+            }
+            received = connection.receiver.next() => match received {
+                Ok(received) => turn.take(received, Instant::now())?,
+                Err(error) => come_back(&mut connection, options, error).await?,
+            },
+        }
+        if microphone.is_over() && turn.is_over(Instant::now()) {
+            connection.sender.close().await;
+            return Ok(turn.answer(&microphone));
+        }
+    }
+}
+
+/// Takes the session up again after a break, for as long as the server keeps it; else `error` stands.
+async fn come_back(connection: &mut Connection, options: &AskOptions, error: ClientError) -> Result<(), ClientError> {
+    let broke = match &error {
+        ClientError::Broken(_) => true,
+        ClientError::Closed { reason } => reason.is_empty(),
+        _ => false,
+    };
+    let (Some(reconnect), Some(ticket)) = (options.reconnect.as_ref().filter(|_| broke), connection.receiver.ticket())
+    else {
+        return Err(error);
+    };
+    let until = Instant::now() + ticket.within;
+    loop {
+        match connection.resume(reconnect).await {
+            Ok(_) => return Ok(()),
+            Err(ClientError::Server { .. }) => return Err(error),
+            Err(_) if Instant::now() + BETWEEN_TRIES >= until => return Err(error),
+            Err(_) => sleep_until(Instant::now() + BETWEEN_TRIES).await,
+        }
+    }
+}
+
+async fn greet(connection: &mut Connection, options: &AskOptions) -> Result<(), ClientError> {
+    let greeting = async {
+        wait_for(connection, |event| matches!(event, Event::SessionCreated {})).await?;
+        if let Some(session) = &options.session {
+            let update = serde_json::json!({"type": "session.update", "session": session});
+            connection.sender.event(&update).await?;
+            wait_for(connection, |event| matches!(event, Event::SessionUpdated {})).await?;
+        }
+        Ok(())
+    };
+    let late = ClientError::TimedOut { what: "the session's beginning", after: options.greeting_deadline };
+    timeout(options.greeting_deadline, greeting).await.unwrap_or(Err(late))
+}
+
+async fn wait_for(connection: &mut Connection, wanted: impl Fn(&Event) -> bool) -> Result<(), ClientError> {
+    loop {
+        match connection.receiver.next().await? {
+            Received::Event(Event::Error { error }) => return Err(said(error)),
+            Received::Event(event) if wanted(&event) => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+fn said(problem: Problem) -> ClientError {
+    ClientError::Server { code: problem.code, message: problem.message.unwrap_or_else(|| "an error".into()) }
+}
+
+/// What was seen of the turn so far.
+struct Turn {
+    mode: AudioMode,
+    transcripts: Vec<String>,
+    text: String,
+    reply: Reply,
+    /// The last response; `None` before the first, and once speech has cancelled one.
+    response: Option<ResponseInfo>,
+    /// When it was done.
+    done: Option<Instant>,
+    /// Items committed whose transcription is not there yet.
+    untranscribed: usize,
+    last_audio: Option<Instant>,
+    reported: Option<Instant>,
+    seen: Vec<(&'static str, Instant)>,
+    marks: BTreeMap<String, f64>,
+}
+
+impl Turn {
+    fn new(mode: AudioMode) -> Self {
+        Self {
+            mode,
+            transcripts: Vec::new(),
+            text: String::new(),
+            reply: Reply::default(),
+            response: None,
+            done: None,
+            untranscribed: 0,
+            last_audio: None,
+            reported: None,
+            seen: Vec::new(),
+            marks: BTreeMap::new(),
+        }
+    }
+
+    fn take(&mut self, received: Received, now: Instant) -> Result<(), ClientError> {
+        match received {
+            Received::Audio { item_id, samples } => {
+                self.last_audio = Some(now);
+                self.reply.take(&item_id, &samples, now);
+            }
+            Received::Event(event) => self.take_event(event, now)?,
+        }
+        Ok(())
+    }
+
+    fn take_event(&mut self, event: Event, now: Instant) -> Result<(), ClientError> {
+        match event {
+            Event::SpeechStarted { .. } => self.see("speech_started", now),
+            Event::SpeechStopped { .. } => self.see("speech_stopped", now),
+            Event::Committed { .. } => self.untranscribed += 1,
+            Event::TranscriptionCompleted { transcript, .. } => {
+                self.see("transcript", now);
+                self.untranscribed = self.untranscribed.saturating_sub(1);
+                self.transcripts.extend(Some(transcript).filter(|words| !words.is_empty()));
+            }
+            Event::TranscriptionFailed { error, .. } => return Err(said(error)),
+            Event::ResponseCreated { response } => {
+                self.see("response_created", now);
+                // A later response answers more of the question than the one before it.
+                self.text.clear();
+                self.reply = Reply::default();
+                self.response = Some(response);
+                self.done = None;
+            }
+            Event::TranscriptDelta { delta, .. } | Event::TextDelta { delta, .. } => {
+                self.see("first_text", now);
+                self.text.push_str(&delta);
+            }
+            Event::ResponseDone { response } => self.take_done(response, now)?,
+            Event::Held { .. } => self.reply.hold(now),
+            Event::Resumed { .. } => self.reply.resume(now),
+            Event::Cleared {} => self.reply.clear(now),
+            Event::Timeline { marks } => self.marks = marks,
+            Event::Error { error } => return Err(said(error)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn take_done(&mut self, response: ResponseInfo, now: Instant) -> Result<(), ClientError> {
+        self.see("response_done", now);
+        if self.response.as_ref().is_some_and(|current| current.id != response.id) {
+            return Ok(());
+        }
+        if response.status == "failed" {
+            return Err(said(response.status_details.and_then(|details| details.error).unwrap_or_default()));
+        }
+        // Cancelled by the rest of the question: another one will come.
+        self.response = (response.status != "cancelled").then_some(response);
+        self.done = self.response.as_ref().map(|_| now);
+        Ok(())
+    }
+
+    /// Remembers when something happened; of things that happen again, the last time.
+    fn see(&mut self, what: &'static str, now: Instant) {
+        if what == "first_text" && !self.text.is_empty() {
+            return;
+        }
+        self.seen.retain(|(seen, _)| *seen != what);
+        self.seen.push((what, now));
+    }
+
+    async fn report(&mut self, sender: &mut Sender) -> Result<(), ClientError> {
+        let now = Instant::now();
+        let due = self.reported.is_none_or(|last| now - last >= REPORT_EVERY);
+        if self.mode == AudioMode::Ga || !due {
+            return Ok(());
+        }
+        if let Some((item_id, heard)) = self.reply.heard(now) {
+            sender.played(&ItemId::from(item_id), heard.as_ms(RATE)).await?;
+            self.reported = Some(now);
+        }
+        Ok(())
+    }
+
+    fn is_over(&self, now: Instant) -> bool {
+        let Some(done) = self.done else { return false };
+        let quiet = self.mode == AudioMode::Ga || self.last_audio.is_none_or(|last| now - last >= QUIET);
+        quiet && (self.untranscribed == 0 || now - done >= TRANSCRIPT_GRACE)
+    }
+
+    /// What a timeout was waiting for.
+    fn awaited(&self) -> &'static str {
+        let saw = |what| self.seen.iter().any(|(seen, _)| *seen == what);
+        match (saw("speech_started"), saw("speech_stopped"), self.response.is_some()) {
+            (false, ..) => "being heard (the server noticed no speech)",
+            (_, false, _) => "the end of the turn (the server heard speech, but no end of it)",
+            (.., false) => "the response",
+            _ => "the end of the response",
+        }
+    }
+
+    fn answer(mut self, microphone: &Microphone) -> Answer {
+        let spoken = microphone.loud_sent().expect("the whole recording was sent");
+        let from_spoken = |at: Instant| match at.checked_duration_since(spoken) {
+            Some(after) => after.as_secs_f64() * 1e3,
+            None => -(spoken - at).as_secs_f64() * 1e3,
+        };
+        self.seen.extend(self.reply.first().map(|at| ("first_audio", at)));
+        self.seen.extend(self.reply.audible().map(|at| ("audible", at)));
+        self.seen.sort_by_key(|(_, at)| *at);
+        Answer {
+            transcript: self.transcripts.join(" "),
+            text: self.text,
+            status: self.response.map(|response| response.status).unwrap_or_default(),
+            voice_to_voice: self.reply.audible().and_then(|at| at.checked_duration_since(spoken)),
+            seen: self.seen.into_iter().map(|(what, at)| (what, from_spoken(at))).collect(),
+            marks: self.marks,
+            reply: Pcm { rate: RATE, samples: self.reply.into_samples() },
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "ask_tests.rs"]
+mod tests;

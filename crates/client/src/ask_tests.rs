@@ -1,0 +1,305 @@
+//! A question asked of a scripted server over a pipe, in paused time, so that every figure is exact.
+
+use super::*;
+use crate::ResponseInfo;
+use antiphon_audio::codec::OpusIn;
+use antiphon_protocol::frame::{Frame, FrameKind};
+use antiphon_types::Samples;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::json;
+use tokio::io::DuplexStream;
+use tokio::time::sleep;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::{WebSocketStream, accept_async, client_async};
+
+/// 100 ms of a loud tone and 60 ms of near-silence: the last loud frame goes out 80 ms after the first.
+fn question() -> Pcm {
+    let loud = (0..2400).map(|i| if i % 40 < 20 { 8000 } else { -8000 });
+    Pcm { rate: RATE, samples: loud.chain((0..1440).map(|_| 100)).collect() }
+}
+
+/// The server's side of the pipe.
+struct Server {
+    socket: WebSocketStream<DuplexStream>,
+    mode: AudioMode,
+    heard: Vec<i16>,
+    other: Vec<Value>,
+    ear: OpusIn,
+    frames: u32,
+}
+
+impl Server {
+    async fn event(&mut self, event: Value) {
+        self.socket.send(Message::text(event.to_string())).await.unwrap();
+    }
+
+    async fn audio(&mut self, samples: &[i16]) {
+        let bytes: Vec<u8> = samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        if self.mode == AudioMode::Ga {
+            let delta = STANDARD.encode(bytes);
+            return self.event(json!({"type": "response.output_audio.delta", "item_id": "a", "delta": delta})).await;
+        }
+        let mut payloads = Vec::new();
+        if self.mode == AudioMode::Opus {
+            let mut encoder = antiphon_audio::codec::OpusOut::new().unwrap();
+            encoder.push(samples, &mut |packet| payloads.push(Bytes::copy_from_slice(packet))).unwrap();
+        } else {
+            payloads.push(Bytes::from(bytes));
+        }
+        for payload in payloads {
+            let kind = FrameKind::Reply { item_id: ItemId::from("a") };
+            let frame = Frame { kind, sequence: 0, offset: Samples::ZERO, payload };
+            self.socket.send(Message::Binary(frame.encode().unwrap())).await.unwrap();
+        }
+    }
+
+    /// Reads `n` frames of the microphone, or all there are before the client goes.
+    async fn hear(&mut self, n: u32) {
+        let until = self.frames + n;
+        while self.frames < until {
+            let Some(Ok(message)) = self.socket.next().await else { return };
+            match message {
+                Message::Text(text) => {
+                    let event: Value = serde_json::from_str(&text).unwrap();
+                    match event["audio"].as_str() {
+                        Some(audio) => self.hear_pcm(&STANDARD.decode(audio).unwrap()),
+                        None => self.other.push(event),
+                    }
+                }
+                Message::Binary(bytes) => {
+                    let frame = Frame::parse(&bytes).unwrap();
+                    assert_eq!(frame.sequence, self.frames);
+                    assert_eq!(
+                        (frame.kind, frame.offset),
+                        (FrameKind::Microphone, Samples(u64::from(self.frames) * 480))
+                    );
+                    match self.mode {
+                        AudioMode::Opus => self.hear_opus(&frame.payload),
+                        _ => self.hear_pcm(&frame.payload),
+                    }
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn hear_pcm(&mut self, bytes: &[u8]) {
+        self.heard.extend(bytes.chunks(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])));
+        self.frames += 1;
+    }
+
+    fn hear_opus(&mut self, packet: &[u8]) {
+        self.ear.decode(packet, &mut self.heard).unwrap();
+        self.frames += 1;
+    }
+
+    /// The usual turn up to the response: the transcript is `words`.
+    async fn understand(&mut self, words: &str) {
+        let of_item = |name: &str| json!({"type": name, "item_id": "u"});
+        self.event(json!({"type": "input_audio_buffer.speech_started", "item_id": "u", "audio_start_ms": 0})).await;
+        self.event(json!({"type": "input_audio_buffer.speech_stopped", "item_id": "u", "audio_end_ms": 100})).await;
+        self.event(of_item("input_audio_buffer.committed")).await;
+        let mut completed = of_item("conversation.item.input_audio_transcription.completed");
+        completed["transcript"] = words.into();
+        self.event(completed).await;
+    }
+
+    async fn respond(&mut self, name: &str, id: &str, status: &str) {
+        self.event(json!({"type": name, "response": {"id": id, "status": status}})).await;
+    }
+
+    async fn says(&mut self, words: &str) {
+        self.event(json!({"type": "response.output_audio_transcript.delta", "item_id": "a", "delta": words})).await;
+    }
+}
+
+/// Asks [`question`] of a server that does `script` after its greeting.
+async fn asked<F>(
+    mode: AudioMode,
+    options: AskOptions,
+    script: impl FnOnce(Server) -> F,
+) -> (Result<Answer, ClientError>, Server)
+where
+    F: Future<Output = Server>,
+{
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let server = async {
+        let socket = accept_async(far).await.unwrap();
+        let ear = OpusIn::new().unwrap();
+        let mut server = Server { socket, mode, heard: vec![], other: vec![], ear, frames: 0 };
+        server.event(json!({"type": "session.created", "session": {}})).await;
+        script(server).await
+    };
+    let client = async {
+        let (socket, _) = client_async("ws://hub/v1/realtime", near).await.unwrap();
+        ask(Connection::new(socket, mode).unwrap(), &question(), &options).await
+    };
+    tokio::join!(client, server)
+}
+
+/// 10 ms of silence, then 10 ms that are heard.
+fn reply() -> Vec<i16> {
+    [vec![0; 240], vec![5000; 240]].concat()
+}
+
+async fn answer_in_one(mut server: Server) -> Server {
+    server.hear(10).await;
+    server.understand("what time is it").await;
+    server.respond("response.created", "r", "in_progress").await;
+    sleep(Duration::from_millis(50)).await;
+    server.says("It is ").await;
+    server.says("noon.").await;
+    server.audio(&reply()).await;
+    server.event(json!({"type": "antiphon.timeline", "marks": {"speech_end": 0, "stt_final": 12.5}})).await;
+    server.respond("response.done", "r", "completed").await;
+    server.hear(40).await;
+    server
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_question_gets_its_answer_and_exact_times() {
+    for mode in [AudioMode::Ga, AudioMode::Pcm16] {
+        let (answer, server) = asked(mode, AskOptions::default(), async |server| answer_in_one(server).await).await;
+        let answer = answer.unwrap();
+        assert_eq!((answer.transcript.as_str(), answer.text.as_str()), ("what time is it", "It is noon."));
+        assert_eq!((answer.status.as_str(), answer.reply.samples), ("completed", reply()));
+        // The tenth frame comes at 180 ms, the reply 50 ms later, its first loud sample 10 ms into it; 80 ms is zero.
+        assert_eq!(answer.voice_to_voice, Some(Duration::from_millis(160)));
+        let expect = [
+            ("speech_started", 100.0),
+            ("speech_stopped", 100.0),
+            ("transcript", 100.0),
+            ("response_created", 100.0),
+            ("first_text", 150.0),
+            ("response_done", 150.0),
+            ("first_audio", 150.0),
+            ("audible", 160.0),
+        ];
+        assert_eq!(answer.seen, expect);
+        assert_eq!(answer.marks, BTreeMap::from([("speech_end".to_owned(), 0.0), ("stt_final".to_owned(), 12.5)]));
+        assert_eq!(server.heard[..3840], question().samples);
+        assert!(server.heard[3840..].iter().all(|sample| *sample == 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn opus_carries_both_ways() {
+    let (answer, server) =
+        asked(AudioMode::Opus, AskOptions::default(), async |server| answer_in_one(server).await).await;
+    let answer = answer.unwrap();
+    assert_eq!(answer.reply.samples.len(), 480);
+    assert!(answer.reply.samples.iter().any(|sample| sample.unsigned_abs() > 1000));
+    let energy = |pcm: &[i16]| pcm.iter().map(|s| f64::from(*s).powi(2)).sum::<f64>() / pcm.len() as f64;
+    assert!(energy(&server.heard[..1600]) > 100.0 * energy(&server.heard[4800..]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_heard_is_reported_where_the_socket_knows_it() {
+    let script = async |mut server: Server| {
+        server.hear(10).await;
+        server.understand("hello").await;
+        server.respond("response.created", "r", "in_progress").await;
+        server.audio(&[5000; 24_000]).await;
+        server.respond("response.done", "r", "completed").await;
+        server.hear(30).await;
+        server
+    };
+    let (answer, server) = asked(AudioMode::Pcm16, AskOptions::default(), script).await;
+    assert_eq!(answer.unwrap().reply.samples.len(), 24_000);
+    let played: Vec<_> = server.other.iter().map(|event| event["audio_end_ms"].as_u64().unwrap()).collect();
+    assert_eq!(played[..4], [20, 120, 220, 320]);
+    let expect = json!({"type": "output_audio_buffer.played", "item_id": "a", "audio_end_ms": 20});
+    assert_eq!(server.other[0], expect);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_cut_by_the_rest_of_the_question_is_not_the_answer() {
+    let script = async |mut server: Server| {
+        server.hear(2).await;
+        server.understand("what time").await;
+        server.respond("response.created", "r1", "in_progress").await;
+        server.says("Time is").await;
+        server.audio(&reply()).await;
+        server.respond("response.done", "r1", "cancelled").await;
+        server.hear(10).await;
+        server.understand("is it").await;
+        server.respond("response.created", "r2", "in_progress").await;
+        server.says("Noon.").await;
+        server.audio(&reply()).await;
+        server.respond("response.done", "r2", "completed").await;
+        server
+    };
+    let (answer, _) = asked(AudioMode::Ga, AskOptions::default(), script).await;
+    let answer = answer.unwrap();
+    assert_eq!((answer.transcript.as_str(), answer.text.as_str()), ("what time is it", "Noon."));
+    assert_eq!((answer.reply.samples, answer.voice_to_voice), (reply(), Some(Duration::from_millis(150))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_told_in_words() {
+    let error = async |script: fn(Server) -> futures_util::future::BoxFuture<'static, Server>| {
+        let (answer, _) = asked(AudioMode::Ga, AskOptions::default(), script).await;
+        answer.unwrap_err().to_string()
+    };
+    let said = error(|mut server| {
+        Box::pin(async move {
+            server.event(json!({"type": "error", "error": {"code": "overloaded", "message": "Too many wait."}})).await;
+            server
+        })
+    });
+    assert_eq!(said.await, "the server said: Too many wait. (overloaded)");
+    let failed = error(|mut server| {
+        Box::pin(async move {
+            let details = json!({"error": {"code": "llm_failed", "message": "No answer."}});
+            server.respond("response.created", "r", "in_progress").await;
+            let response = json!({"id": "r", "status": "failed", "status_details": details});
+            server.event(json!({"type": "response.done", "response": response})).await;
+            server
+        })
+    });
+    assert_eq!(failed.await, "the server said: No answer. (llm_failed)");
+    let closed = error(|mut server| {
+        Box::pin(async move {
+            let frame = CloseFrame { code: 3000.into(), reason: "invalid_request_error.invalid_api_key".into() };
+            server.socket.close(Some(frame)).await.unwrap();
+            server
+        })
+    });
+    assert_eq!(closed.await, "the server closed the connection: 3000 invalid_request_error.invalid_api_key");
+    let deaf = error(|mut server| {
+        Box::pin(async move {
+            server.hear(4_000).await;
+            server
+        })
+    });
+    // The server runs out of script after 80 s; the client's 60 s are over before.
+    tokio::select! {
+        words = deaf => assert_eq!(words, "being heard (the server noticed no speech) took longer than 60s"),
+        () = sleep(Duration::from_secs(100)) => panic!("the deadline did not hold"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_is_no_question() {
+    let (near, far) = tokio::io::duplex(1 << 16);
+    let (_server, client) = tokio::join!(accept_async(far), client_async("ws://hub/v1/realtime", near));
+    let connection = Connection::new(client.unwrap().0, AudioMode::Ga).unwrap();
+    let silent = Pcm { rate: RATE, samples: vec![0; 480] };
+    assert!(matches!(ask(connection, &silent, &AskOptions::default()).await, Err(ClientError::Silent)));
+}
+
+#[test]
+fn a_done_of_another_response_does_not_end_the_turn() {
+    let mut turn = Turn::new(AudioMode::Ga);
+    let now = Instant::now();
+    let info = |id: &str, status: &str| ResponseInfo { id: id.into(), status: status.into(), status_details: None };
+    turn.take_event(Event::ResponseCreated { response: info("r2", "in_progress") }, now).unwrap();
+    turn.take_event(Event::ResponseDone { response: info("r1", "completed") }, now).unwrap();
+    assert!(!turn.is_over(now));
+    turn.take_event(Event::ResponseDone { response: info("r2", "completed") }, now).unwrap();
+    assert!(turn.is_over(now));
+}

@@ -1,0 +1,182 @@
+//! Words of an utterance under way that will most likely stand, and whether an utterance is the hub's own reply.
+
+use antiphon_text::words::letters;
+
+/// Deltas can only be appended on the wire, while a recognizer changes its mind. A word is told once two partials in a
+/// row agree on it and on all before it (LocalAgreement-2: Liu, Spanakis and Niehues, 2020), and stays told: what later
+/// partials make of the words before it only says where in them it stands.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Captions {
+    last: Vec<String>,
+    told: Vec<String>,
+}
+
+impl Captions {
+    /// Takes the next partial and gives the words to tell now, with a blank before each that had one.
+    pub(super) fn partial(&mut self, text: &str) -> Option<String> {
+        let words = parted(text);
+        let agreed = words.iter().zip(&self.last).take_while(|(new, old)| same(new, old)).count();
+        // As it was written first: a capital or a comma more is no disagreement.
+        let mut agreed = std::mem::replace(&mut self.last, words).drain(..agreed).collect::<Vec<_>>();
+        let untold = agreed.split_off(end_of(&self.told, &agreed));
+        let delta = untold.concat();
+        self.told.extend(untold);
+        (!delta.is_empty()).then_some(delta)
+    }
+
+    /// What of the final transcript was not told yet. `None` when nothing is left, or when other words were told: then
+    /// the whole transcript says what stands.
+    pub(super) fn rest(&self, text: &str) -> Option<String> {
+        let words = parted(text);
+        let stands = words.len() > self.told.len() && words.iter().zip(&self.told).all(|(new, old)| same(new, old));
+        stands.then(|| words[self.told.len()..].concat())
+    }
+}
+
+/// Its words, each with the blank before it.
+fn parted(text: &str) -> Vec<String> {
+    antiphon_text::words::words(text)
+        .map(|word| format!("{}{}", if word.spaced { " " } else { "" }, word.text))
+        .collect()
+}
+
+/// Whether two words differ in case, marks and blanks at most.
+fn same(a: &str, b: &str) -> bool {
+    a == b || key(a) == key(b)
+}
+
+/// How many of `words` say what was told: those that differ least from it. All that may be, where that is open. What both
+/// begin with is nearly all of them, and costs no comparison of each with each.
+fn end_of(told: &[String], words: &[String]) -> usize {
+    let n_same = told.iter().zip(words).take_while(|(told, word)| same(told, word)).count();
+    let keys = |words: &[String]| words.iter().map(|word| key(word)).collect::<Vec<_>>();
+    let (told, words) = (keys(&told[n_same..]), keys(&words[n_same..]));
+    // Edit distances of all of `told` to each beginning of `words`.
+    let mut row: Vec<usize> = (0..=words.len()).collect();
+    for (i, told) in told.iter().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, word) in words.iter().enumerate() {
+            let changed = diagonal + usize::from(told != word);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    n_same + (0..row.len()).rev().min_by_key(|j| row[*j]).unwrap_or(0)
+}
+
+/// What two words that are [`same`] have in common.
+fn key(word: &str) -> String {
+    let letters = letters(word);
+    if letters.is_empty() { word.to_owned() } else { letters }
+}
+
+/// Words an utterance must have before it can be taken for an echo: "yes" after "say yes or no" is an answer.
+const MIN_ECHO_WORDS: usize = 3;
+
+/// Whether an utterance that overlapped a reply is that reply come back: at least four of five of its words stand in
+/// the reply in the same order.
+pub(super) fn is_echo(utterance: &str, reply: &str) -> bool {
+    let (heard, spoken) = (words(utterance), words(reply));
+    if heard.len() < MIN_ECHO_WORDS {
+        return false;
+    }
+    common_in_order(&heard, &spoken) * 5 >= heard.len() * 4
+}
+
+/// Its words without case and marks.
+pub(super) fn words(text: &str) -> Vec<String> {
+    text.split_whitespace().map(letters).filter(|word: &String| !word.is_empty()).collect()
+}
+
+/// The length of the longest common subsequence.
+fn common_in_order(a: &[String], b: &[String]) -> usize {
+    let mut row = vec![0; b.len() + 1];
+    for word in a {
+        let mut diagonal = 0;
+        for (j, other) in b.iter().enumerate() {
+            let above = row[j + 1];
+            row[j + 1] = if word == other { diagonal + 1 } else { above.max(row[j]) };
+            diagonal = above;
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_told_once_two_partials_agree() {
+        let mut captions = Captions::default();
+        assert_eq!(captions.partial("what"), None);
+        assert_eq!(captions.partial("what is"), Some("what".into()));
+        assert_eq!(captions.partial("what it"), None);
+        assert_eq!(captions.partial("what it takes"), Some(" it".into()));
+        assert_eq!(captions.partial("that it takes to"), None);
+        assert_eq!(captions.partial("that it takes to"), Some(" takes to".into()));
+    }
+
+    #[test]
+    fn the_end_tells_the_rest() {
+        let mut captions = Captions::default();
+        assert_eq!(captions.rest("what is it"), Some("what is it".into()));
+        captions.partial("what is");
+        captions.partial("what is");
+        assert_eq!(captions.rest("what is it"), Some(" it".into()));
+        assert_eq!(captions.rest("what is"), None);
+        assert_eq!(captions.rest("what was it"), None, "nothing can be taken back");
+        assert_eq!(captions.rest("What is it?"), Some(" it?".into()), "a capital is no other word");
+    }
+
+    /// What is told over these partials, a bar behind each.
+    fn told<'a>(partials: impl IntoIterator<Item = &'a str>) -> String {
+        let mut captions = Captions::default();
+        partials.into_iter().map(|text| captions.partial(text).unwrap_or_default() + "|").collect()
+    }
+
+    #[test]
+    fn case_and_marks_are_no_disagreement() {
+        assert_eq!(told(["Yes", "yes, please", "Yes please.", "yes please now"]), "|Yes| please||");
+    }
+
+    #[test]
+    fn a_language_without_blanks_is_told_as_it_is_spoken() {
+        assert_eq!(told(["今天", "今天天气", "今天天气很好。", "今天天气很好。我"]), "|今天|天气|很好。|");
+        let mut captions = Captions::default();
+        captions.partial("今天天");
+        captions.partial("今天天气");
+        assert_eq!(captions.rest("今天天气很好。"), Some("气很好。".into()));
+    }
+
+    #[test]
+    fn what_was_told_stands_and_is_not_told_twice_when_all_before_is_decoded_anew() {
+        // A recognizer that cuts long audio says its beginning once more, and better.
+        let anew = "one two and three four five";
+        assert_eq!(told(["one too three", "one too three four", anew, anew]), "|one too three|| four five|");
+        let shorter = "one three four five";
+        assert_eq!(told(["one too three", "one too three four", shorter, shorter]), "|one too three|| four five|");
+        assert_eq!(told(["one two", "one two", "none at all", "none at all"]), "|one two|| all|");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn every_word_is_told_once_where_the_recognizer_only_adds(text in "[ab我]( [ab]|我){0,12}", cuts in proptest::collection::vec(0usize..40, 0..8)) {
+            let mut ends: Vec<usize> = cuts.into_iter().map(|cut| text.char_indices().nth(cut).map_or(text.len(), |(at, _)| at)).collect();
+            ends.sort_unstable();
+            ends.extend([text.len(), text.len()]);
+            let told = told(ends.iter().map(|end| text[..*end].trim_end())).replace('|', "");
+            proptest::prop_assert_eq!(told, text);
+        }
+    }
+
+    #[test]
+    fn an_echo_is_the_reply_in_its_order() {
+        let reply = "It is 10 past three, and the sun is shining.";
+        assert!(is_echo("past three and the sun is", reply));
+        assert!(is_echo("and the son is shining", reply), "one word in five may be misheard");
+        assert!(!is_echo("the sun", reply));
+        assert!(!is_echo("shining is sun the and three", reply));
+        assert!(!is_echo("is the weather good", reply));
+    }
+}

@@ -1,0 +1,153 @@
+//! The conversation: its items in order, and what was heard of the spoken ones.
+
+use super::{Item, ItemKind, ItemPosition, ItemStatus, Role, Spoken};
+use antiphon_types::{ItemId, ResponseId, Timestamp};
+use std::collections::{HashMap, HashSet};
+
+/// Items a conversation keeps: an hour of a lively one has some 1500.
+const MAX_ITEMS: usize = 4_096;
+/// Text it keeps, in bytes: more than any model reads.
+pub(super) const MAX_BYTES: usize = 4 * 1024 * 1024;
+
+/// The items of a conversation.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    items: Vec<Item>,
+    spoken: HashMap<ItemId, Spoken>,
+    /// The model reads from this item on; see `memory`.
+    pub(super) told_from: Option<ItemId>,
+}
+
+impl History {
+    /// The items in order.
+    pub fn items(&self) -> &[Item] {
+        &self.items
+    }
+
+    /// One item.
+    pub fn item(&self, id: &ItemId) -> Option<&Item> {
+        self.items.iter().find(|item| item.id == *id)
+    }
+
+    pub(super) fn item_mut(&mut self, id: &ItemId) -> Option<&mut Item> {
+        self.items.iter_mut().find(|item| item.id == *id)
+    }
+
+    /// The speech of a reply item.
+    pub fn spoken(&self, id: &ItemId) -> Option<&Spoken> {
+        self.spoken.get(id)
+    }
+
+    pub(super) fn spoken_mut(&mut self, id: &ItemId) -> Option<&mut Spoken> {
+        self.spoken.get_mut(id)
+    }
+
+    pub(super) fn speak(&mut self, id: ItemId, spoken: Spoken) {
+        self.spoken.insert(id, spoken);
+    }
+
+    /// Puts an item in its place and gives the id of the item before it; `Err` when the place does not exist.
+    pub(super) fn insert(&mut self, item: Item, place: &ItemPosition) -> Result<Option<ItemId>, ItemId> {
+        let at = match place {
+            ItemPosition::Last => self.items.len(),
+            ItemPosition::First => 0,
+            ItemPosition::After(id) => {
+                1 + self.items.iter().position(|item| item.id == *id).ok_or_else(|| id.clone())?
+            }
+        };
+        self.items.insert(at, item);
+        Ok(self.before(at))
+    }
+
+    /// The id of the item before an item.
+    pub(super) fn previous(&self, id: &ItemId) -> Option<ItemId> {
+        let at = self.items.iter().position(|item| item.id == *id)?;
+        self.before(at)
+    }
+
+    fn before(&self, at: usize) -> Option<ItemId> {
+        at.checked_sub(1).map(|before| self.items[before].id.clone())
+    }
+
+    pub(super) fn remove(&mut self, id: &ItemId) -> Option<Item> {
+        let at = self.items.iter().position(|item| item.id == *id)?;
+        self.spoken.remove(id);
+        Some(self.items.remove(at))
+    }
+
+    /// Whether the client was given a call of this id to answer.
+    pub(super) fn has_call(&self, id: &str) -> bool {
+        self.items.iter().any(|item| matches!(&item.kind, ItemKind::FunctionCall { call_id, .. } if call_id == id))
+    }
+
+    /// Whether any call has this id.
+    pub(super) fn has_call_id(&self, id: &str) -> bool {
+        let is_remote = |item: &Item| match &item.kind {
+            ItemKind::RemoteCall { call, .. } | ItemKind::RemoteRequest(call) => call.call_id == id,
+            _ => false,
+        };
+        self.has_call(id) || self.items.iter().any(is_remote)
+    }
+
+    /// Drops the oldest items beyond the bounds, up to the first that still grows, and gives their ids. A call and its
+    /// result stay together.
+    pub(super) fn trim(&mut self) -> Vec<ItemId> {
+        let mut n_bytes: usize = self.items.iter().map(Item::n_bytes).sum();
+        let mut n = 0;
+        while self.items.len() - n > MAX_ITEMS || n_bytes > MAX_BYTES {
+            let Some(item) = self.items.get(n).filter(|item| item.status != ItemStatus::InProgress) else { break };
+            n_bytes -= item.n_bytes();
+            n += 1;
+        }
+        let mut dropped: Vec<Item> = self.items.drain(..n).collect();
+        let calls: HashSet<String> = dropped.iter().filter_map(Item::call).map(str::to_owned).collect();
+        let orphan =
+            |item: &mut Item| matches!(&item.kind, ItemKind::FunctionOutput { call_id, .. } if calls.contains(call_id));
+        dropped.extend(self.items.extract_if(.., orphan));
+        dropped.iter().for_each(|item| drop(self.spoken.remove(&item.id)));
+        dropped.into_iter().map(|item| item.id).collect()
+    }
+
+    /// Whether the assistant has spoken.
+    pub(super) fn has_speech(&self) -> bool {
+        self.spoken.values().any(|spoken| spoken.generated().0 > 0)
+    }
+
+    /// The reply items that the listener has not heard to their end, in order.
+    pub(super) fn unheard(&self, now: Timestamp) -> Vec<ItemId> {
+        let unheard = |item: &&Item| self.spoken.get(&item.id).is_some_and(|spoken| spoken.is_unheard(now));
+        self.items.iter().filter(unheard).map(|item| item.id.clone()).collect()
+    }
+
+    /// Whether the item is here and the user has sent no message behind it.
+    pub(super) fn ends_with(&self, id: &ItemId) -> bool {
+        let from_user = |item: &Item| matches!(&item.kind, ItemKind::Message { role: Role::User, .. });
+        let last = self.items.iter().rev().find(|item| item.id == *id || from_user(item));
+        last.is_some_and(|item| item.id == *id)
+    }
+
+    /// The responses that these items belong to, each once, in order.
+    pub(super) fn responses_of(&self, items: &[ItemId]) -> Vec<ResponseId> {
+        let mut responses: Vec<_> =
+            items.iter().filter_map(|id| Some(self.spoken.get(id)?.response().clone())).collect();
+        responses.dedup();
+        responses
+    }
+
+    /// Lets every playhead go on, those of items that were cut meanwhile too.
+    pub(super) fn resume(&mut self, now: Timestamp) {
+        self.spoken.values_mut().for_each(|spoken| spoken.resume(now));
+    }
+
+    /// When the last sound of a reply has ended, or will have.
+    pub(super) fn last_heard_at(&self) -> Timestamp {
+        self.spoken.values().filter_map(Spoken::sounds_until).max().unwrap_or(Timestamp::ZERO)
+    }
+
+    /// When all that was sent will have sounded.
+    pub(super) fn dry_at(&self, now: Timestamp) -> Timestamp {
+        let unheard = self.unheard(now);
+        let dry = unheard.iter().filter_map(|id| self.spoken.get(id)?.playhead().dry_at(now));
+        dry.max().unwrap_or(Timestamp::ZERO)
+    }
+}

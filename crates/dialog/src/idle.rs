@@ -1,0 +1,57 @@
+//! A user who says nothing: after a while the hub speaks up (`idle_timeout_ms`).
+//!
+//! The time counts from the end of the last reply's sound. Speech without words begins it anew, words end it until the
+//! next reply. A client that is not connected is not spoken to: the time begins anew when it is back.
+
+use super::{Content, Dialog, Item, ItemKind, ItemPosition, Notice, ResponseRequest, Role};
+use antiphon_types::{SampleRate, Samples, Timestamp};
+
+/// What the model is told besides its instructions when there is nothing to answer.
+const PROMPT: &str = "The user has said nothing for a while. In one short sentence, ask whether they are still there \
+                      or offer to go on.";
+
+impl Dialog {
+    /// When the user is spoken to, if nothing happens until then.
+    pub(super) fn idle_deadline(&self) -> Option<Timestamp> {
+        let timeout = self.settings.turn_detection?.idle_timeout?;
+        let answered = self.answered?;
+        let listening = &self.listening;
+        let busy = self.away
+            || self.active.is_some()
+            || self.held.is_some()
+            || listening.speaking.is_some()
+            || listening.wants_response
+            || !listening.awaiting.is_empty();
+        (!busy).then(|| answered.max(self.history.last_heard_at()) + timeout)
+    }
+
+    /// The client is back, and has been silent for no time yet.
+    pub(super) fn back(&mut self) {
+        self.away = false;
+        self.answered = self.answered.map(|_| self.now);
+    }
+
+    /// The silence becomes an item without words, and a response is made to it. `position`: input audio so far.
+    pub(super) fn prompt_user(&mut self, position: Samples) {
+        let Some(timeout) = self.settings.turn_detection.and_then(|detection| detection.idle_timeout) else { return };
+        // The silence lasted as long as the timeout; a client that sent less audio sent less of it.
+        let audio_start = position.saturating_sub(SampleRate::HZ_16000.samples_in(timeout));
+        let id = self.mint_item();
+        self.answered = None;
+        self.begin_turn();
+        self.notify(Notice::IdleTimeout { item: id.clone(), audio_start, audio_end: position });
+        let content = vec![Content::InputAudio { transcript: Some(String::new()) }];
+        let kind = ItemKind::Message { role: Role::User, content };
+        let item = Item { kind, ..Item::spoken_by_user(id.clone()) };
+        let previous = self.history.insert(item.clone(), &ItemPosition::Last).expect("there is always an end");
+        self.notify(Notice::Committed { item: id.clone(), previous: previous.clone() });
+        self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
+        self.notify(Notice::ItemDone { item, previous, response: None });
+        if self.settings.transcripts {
+            let audio = position.saturating_sub(audio_start);
+            self.notify(Notice::Transcript { item: id, part: 0, text: String::new(), rest: None, audio });
+        }
+        let instructions = format!("{}\n\n{PROMPT}", self.settings.instructions);
+        self.respond(&ResponseRequest { instructions: Some(instructions), ..ResponseRequest::default() });
+    }
+}

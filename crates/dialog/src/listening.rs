@@ -1,0 +1,254 @@
+//! The listening half of the reducer: utterances, their transcripts, and when it is our turn.
+
+use super::captions::{Captions, is_echo};
+use super::{Action, Dialog, Item, ItemPosition, Notice, PlaybackControl, StopReason};
+use crate::ResponseRequest;
+use antiphon_types::{ItemId, Samples, TurnId};
+
+/// What is being heard.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Listening {
+    /// The user's move under way, or the last one.
+    pub(super) turn: TurnId,
+    /// The utterance whose audio still comes.
+    pub(super) speaking: Option<OpenUtterance>,
+    /// Utterances whose transcripts are not there yet, in order.
+    pub(super) awaiting: Vec<OpenUtterance>,
+    /// The turn's end asks for a response, as soon as its transcripts are there.
+    pub(super) wants_response: bool,
+    /// The turn's utterances held words.
+    has_words: bool,
+    /// Speech transcribed since the last response of the conversation began.
+    pub(super) unanswered: Samples,
+    /// Why a transcript of the turn is missing.
+    pub(super) failure: Option<(ItemId, String)>,
+    /// The utterance under way whose engine has failed already.
+    early_failure: Option<(ItemId, String)>,
+}
+
+/// One utterance. Samples at 16 kHz.
+#[derive(Clone, Debug)]
+pub(super) struct OpenUtterance {
+    pub(super) item: ItemId,
+    /// Which part of the item.
+    part: u32,
+    audio_start: Samples,
+    pub(super) length: Samples,
+    captions: Captions,
+    /// Words that stand and are told once it is an item.
+    untold: String,
+    /// The reply that was sounding when it began.
+    pub(super) over: Option<String>,
+}
+
+impl OpenUtterance {
+    pub(super) fn part(&self) -> u32 {
+        self.part
+    }
+
+    /// One whose audio came whole.
+    pub(super) fn given(item: ItemId, part: u32, length: Samples) -> Self {
+        let (captions, untold) = (Captions::default(), String::new());
+        Self { item, part, audio_start: Samples::ZERO, length, captions, untold, over: None }
+    }
+}
+
+impl Dialog {
+    pub(super) fn speech_started(&mut self, audio_start: Samples) {
+        if self.listening.speaking.is_some() {
+            return;
+        }
+        let item = self.mint_item();
+        let over = self.sounding();
+        let unanswered = self.is_unanswered();
+        let utterance = OpenUtterance { audio_start, over, ..OpenUtterance::given(item.clone(), 0, Samples::ZERO) };
+        self.begin_turn();
+        self.listening.speaking = Some(utterance);
+        self.actions.push(Action::OpenUtterance(item.clone()));
+        let Some(detection) = self.settings.turn_detection else { return };
+        self.notify(Notice::SpeechStarted { item, audio_start });
+        if detection.interrupt_response {
+            self.interrupt();
+            // What was asked and not answered yet is still asked, even if this is no more than a noise.
+            self.listening.has_words |= unanswered;
+        } else {
+            self.release();
+        }
+    }
+
+    pub(super) fn speech_stopped(&mut self, audio_end: Samples) {
+        let Some(detection) = self.settings.turn_detection else { return };
+        let Some(mut utterance) = self.listening.speaking.take() else { return };
+        utterance.length = audio_end.saturating_sub(utterance.audio_start);
+        self.answered = self.answered.map(|_| self.now);
+        let item = utterance.item.clone();
+        self.actions.push(Action::CloseUtterance(item.clone()));
+        self.notify(Notice::SpeechStopped { item, audio_end });
+        self.listening.wants_response |= detection.create_response;
+        self.commit(utterance);
+    }
+
+    /// The client commits: what is being heard ends here, or the buffer as it is becomes an utterance.
+    pub(super) fn commit_buffer(&mut self, buffered: Samples) {
+        let mut utterance = self.listening.speaking.take().unwrap_or_else(|| {
+            self.begin_turn();
+            let item = self.mint_item();
+            self.actions.push(Action::OpenUtterance(item.clone()));
+            OpenUtterance::given(item, 0, Samples::ZERO)
+        });
+        utterance.length = buffered;
+        self.actions.push(Action::CloseUtterance(utterance.item.clone()));
+        self.commit(utterance);
+    }
+
+    pub(super) fn clear_input(&mut self) {
+        if let Some(utterance) = self.listening.speaking.take() {
+            self.drop_speculation_of(&utterance.item);
+            self.actions.push(Action::DropUtterance(utterance.item));
+        }
+        self.actions.push(Action::ClearInput);
+        self.notify(Notice::InputCleared);
+        self.respond_if_due();
+    }
+
+    fn commit(&mut self, mut utterance: OpenUtterance) {
+        let item = Item::spoken_by_user(utterance.item.clone());
+        let previous = self.history.insert(item.clone(), &ItemPosition::Last).expect("there is always an end");
+        self.notify(Notice::Committed { item: utterance.item.clone(), previous: previous.clone() });
+        self.notify(Notice::ItemAdded { item: item.clone(), previous: previous.clone(), response: None });
+        self.notify(Notice::ItemDone { item, previous, response: None });
+        self.trim();
+        let (item, part) = (utterance.item.clone(), utterance.part);
+        let delta = std::mem::take(&mut utterance.untold);
+        if !delta.is_empty() && self.settings.transcripts {
+            self.notify(Notice::TranscriptDelta { item: item.clone(), part, delta });
+        }
+        self.listening.awaiting.push(utterance);
+        if let Some((failed, message)) = self.listening.early_failure.take()
+            && failed == item
+        {
+            self.transcribed(&item, Err(message));
+        }
+    }
+
+    /// Speech before the answer has begun belongs to the same move of the user's.
+    pub(super) fn begin_turn(&mut self) {
+        let listening = &mut self.listening;
+        if listening.wants_response || !listening.awaiting.is_empty() {
+            return;
+        }
+        listening.turn = TurnId(listening.turn.0 + 1);
+        listening.has_words = false;
+        listening.failure = None;
+    }
+
+    /// Whether a response is under way of which nothing has left yet.
+    fn is_unanswered(&self) -> bool {
+        let Some(response) = self.active.as_ref().and_then(|id| self.responses.get(id)) else { return false };
+        let mut spoken = response.messages().filter_map(|item| self.history.spoken(item));
+        spoken.all(|spoken| spoken.playhead().n_sent() == Samples::ZERO)
+    }
+
+    /// Speech stops what is being said, and the history keeps what was heard of it.
+    fn interrupt(&mut self) {
+        let unheard = self.history.unheard(self.now);
+        let sounding = self.history.responses_of(&unheard);
+        for id in &unheard {
+            let heard = self.history.spoken(id).expect("unheard items are spoken").heard(self.now);
+            self.history.spoken_mut(id).expect("unheard items are spoken").cut(heard);
+        }
+        if let Some(active) = self.active.clone() {
+            self.stop(&active, StopReason::TurnDetected);
+        }
+        self.actions.extend(sounding.into_iter().map(Action::Flush));
+        self.end_hold();
+    }
+
+    /// The text of the reply that sounds now.
+    fn sounding(&self) -> Option<String> {
+        let id = self.history.unheard(self.now).into_iter().next()?;
+        Some(self.history.spoken(&id)?.text().to_owned())
+    }
+
+    pub(super) fn partial(&mut self, item: ItemId, text: &str) {
+        let listening = &mut self.listening;
+        let is_live = self.settings.live_transcripts || self.listener == PlaybackControl::Obeys;
+        let lasts = listening.speaking.as_ref().is_some_and(|utterance| utterance.item == item);
+        let mut under_way = listening.speaking.iter_mut().chain(listening.awaiting.iter_mut());
+        let Some(utterance) = under_way.find(|utterance| utterance.item == item) else { return };
+        let Some(delta) = utterance.captions.partial(text) else { return };
+        if lasts && !is_live {
+            utterance.untold.push_str(&delta);
+        } else if self.settings.transcripts {
+            let part = utterance.part;
+            self.notify(Notice::TranscriptDelta { item, part, delta });
+        }
+    }
+
+    pub(super) fn transcribed(&mut self, item: &ItemId, result: Result<String, String>) {
+        if self.is_input(item) {
+            return self.input_transcribed(item, result);
+        }
+        let Some(at) = self.listening.awaiting.iter().position(|utterance| utterance.item == *item) else {
+            return self.failed_early(item, result);
+        };
+        let utterance = self.listening.awaiting.remove(at);
+        match result {
+            Ok(text) => self.heard(utterance, text),
+            Err(message) => self.not_heard(utterance, message),
+        }
+        self.start_waiting();
+        self.respond_if_due();
+        self.drop_speculation_of(item);
+    }
+
+    /// An engine that fails while the person still speaks: the utterance goes on without it, and is told at its end.
+    fn failed_early(&mut self, item: &ItemId, result: Result<String, String>) {
+        let speaks = self.listening.speaking.as_ref().is_some_and(|utterance| utterance.item == *item);
+        if let (true, Err(message)) = (speaks, result) {
+            self.listening.early_failure = Some((item.clone(), message));
+        }
+    }
+
+    fn heard(&mut self, utterance: OpenUtterance, text: String) {
+        let OpenUtterance { item, part, length, over, captions, .. } = utterance;
+        if let Some(item) = self.history.item_mut(&item) {
+            item.transcribe(part, &text);
+        }
+        self.listening.unanswered += length;
+        if self.settings.transcripts {
+            let rest = captions.rest(&text);
+            self.notify(Notice::Transcript { item: item.clone(), part, text: text.clone(), rest, audio: length });
+        }
+        if over.is_some_and(|reply| is_echo(&text, &reply)) {
+            self.history.remove(&item);
+            self.notify(Notice::ItemDeleted(item));
+        } else if !text.is_empty() {
+            self.listening.has_words = true;
+            self.answered = None;
+        }
+    }
+
+    fn not_heard(&mut self, OpenUtterance { item, part, .. }: OpenUtterance, message: String) {
+        self.listening.failure = Some((item.clone(), message.clone()));
+        if self.settings.transcripts {
+            self.notify(Notice::TranscriptFailed { item, part, message });
+        }
+    }
+
+    /// Answers the turn once it is over, its words are known and nothing else is being said. A turn without words
+    /// (noise, a cough that lasted, the hub's own voice) is not answered.
+    pub(super) fn respond_if_due(&mut self) {
+        let listening = &self.listening;
+        let busy = listening.speaking.is_some() || !listening.awaiting.is_empty() || self.active.is_some();
+        if !listening.wants_response || busy {
+            return;
+        }
+        self.listening.wants_response = false;
+        if self.listening.has_words {
+            self.listening.has_words = false;
+            let id = self.speculative_response();
+            self.respond_as(id, &ResponseRequest::default());
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! How much of the conversation the model reads: the latest turns that fit a budget of tokens.
+//!
+//! Older turns are left out whole, so that no call is parted from its result. What is left out stays out, and with it
+//! the beginning of what the model reads stays the same from turn to turn, which keeps its server's cache warm. The
+//! items themselves stay in the conversation. Nothing is counted by a tokenizer: see [`tokens`].
+
+use super::{History, Item, ItemKind, RemoteCall, Role};
+use antiphon_types::chat::Tool;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+/// How much the model may read, and what happens when the conversation grows beyond it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Tokens of everything together: instructions, tools, conversation.
+    pub budget: u64,
+    /// Tokens of the conversation alone, where the client has set them.
+    pub conversation: Option<u64>,
+    /// What happens to a longer conversation.
+    pub truncation: Truncation,
+}
+
+/// What happens to a conversation that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Truncation {
+    /// The response fails.
+    Disabled,
+    /// The oldest turns are left out until at most this share of the room is filled, 0 to 1.
+    Oldest {
+        /// The share that is kept.
+        keep: f64,
+    },
+}
+
+/// The conversation does not fit and may not be cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "The conversation has about {tokens} tokens, more than the {room} there is room for, and truncation is disabled."
+)]
+pub(super) struct TooLong {
+    tokens: u64,
+    room: u64,
+}
+
+/// Tokens a text is taken for: a quarter of its bytes, rounded up. English has 4 to 5 bytes a token with the usual
+/// vocabularies, other alphabets about 3 a character and rather less than one token a character.
+pub(super) fn tokens(text: &str) -> u64 {
+    text.len().div_ceil(4) as u64
+}
+
+/// What a message costs beside its text: role and separators.
+const PER_MESSAGE: u64 = 4;
+
+/// What the tools cost.
+pub(super) fn tool_tokens(tools: &[Tool]) -> u64 {
+    let of =
+        |tool: &Tool| PER_MESSAGE + tokens(&tool.name) + tokens(&tool.description) + tokens(tool.parameters.as_str());
+    tools.iter().map(of).sum()
+}
+
+impl History {
+    /// Leaves out the oldest turns that do not fit when `fixed` tokens go to instructions and tools. The last turn stays
+    /// even if it alone does not fit.
+    pub(super) fn forget(&mut self, fixed: u64, memory: &Memory) -> Result<(), TooLong> {
+        let room = memory.budget.saturating_sub(fixed);
+        let room = memory.conversation.map_or(room, |limit| room.min(limit));
+        let mut total: u64 = self.recalled().map(|item| self.cost(item)).sum();
+        if total <= room {
+            return Ok(());
+        }
+        let Truncation::Oldest { keep } = memory.truncation else { return Err(TooLong { tokens: total, room }) };
+        let goal = (room as f64 * keep) as u64;
+        let (mut from, mut turns) = (self.told_at(), turns(self.items(), self.told_at()));
+        turns.pop();
+        for turn in turns {
+            if total <= goal {
+                break;
+            }
+            from = turn.end;
+            let dropped = self.items()[turn].iter().filter(|item| !is_system(item));
+            total -= dropped.map(|item| self.cost(item)).sum::<u64>();
+        }
+        self.told_from = self.items().get(from).map(|item| item.id.clone());
+        Ok(())
+    }
+
+    /// The items the model reads: those of the system, and the turns that were not left out.
+    pub(super) fn recalled(&self) -> impl Iterator<Item = &Item> {
+        let from = self.told_at();
+        let recalled = move |(at, item): &(usize, &Item)| *at >= from || is_system(item);
+        self.items().iter().enumerate().filter(recalled).map(|(_, item)| item)
+    }
+
+    fn told_at(&self) -> usize {
+        let at = self.told_from.as_ref().and_then(|id| self.items().iter().position(|item| item.id == *id));
+        at.unwrap_or(0)
+    }
+
+    fn cost(&self, item: &Item) -> u64 {
+        PER_MESSAGE
+            + match &item.kind {
+                ItemKind::Message { .. } => match self.spoken(&item.id) {
+                    Some(spoken) => tokens(spoken.history()),
+                    None => tokens(&item.text()),
+                },
+                ItemKind::FunctionCall { call_id, name, arguments } => {
+                    tokens(call_id) + tokens(name) + tokens(arguments)
+                }
+                ItemKind::FunctionOutput { call_id, output } => tokens(call_id) + tokens(output),
+                ItemKind::RemoteCall { call, outcome, .. } => {
+                    let result = outcome.iter().flatten().map(|output| tokens(output)).sum::<u64>();
+                    called(call) + result
+                }
+                ItemKind::RemoteRequest(call) => called(call),
+                // The model reads the tools among its tools, and of a consent only what came of it.
+                ItemKind::RemoteTools { .. } | ItemKind::RemoteConsent { .. } => 0,
+            }
+    }
+}
+
+/// A remote call without its result.
+fn called(call: &RemoteCall) -> u64 {
+    tokens(&call.call_id) + tokens(&call.exposed) + tokens(&call.arguments)
+}
+
+fn is_system(item: &Item) -> bool {
+    matches!(item.kind, ItemKind::Message { role: Role::System, .. })
+}
+
+fn is_of_user(item: &Item) -> bool {
+    matches!(item.kind, ItemKind::Message { role: Role::User, .. })
+}
+
+/// The turns from `from` on: each begins with the user's first message after something else than the user's.
+fn turns(items: &[Item], from: usize) -> Vec<Range<usize>> {
+    let begins = |at: &usize| is_of_user(&items[*at]) && !items[from..*at].last().is_some_and(is_of_user);
+    let mut starts: Vec<usize> = (from + 1..items.len()).filter(begins).collect();
+    if from < items.len() {
+        starts.insert(0, from);
+    }
+    let ends = starts.iter().skip(1).copied().chain([items.len()]);
+    starts.iter().copied().zip(ends).map(|(start, end)| start..end).collect()
+}
+
+#[cfg(test)]
+#[path = "memory_tests.rs"]
+mod tests;

@@ -1,0 +1,280 @@
+//! Tools of remote servers: their lists, the calls that run, and the consent some wait for.
+//!
+//! A call runs when the answer that makes it is whole, and that answer ends when its calls have: a barge-in or a cancel
+//! takes both. A call that waits for consent runs later, outside of any response. Afterwards the client asks for the
+//! answer, as the protocol has it; where it does not, the dialog goes on by itself after a while.
+
+use super::responding::Response;
+use super::{
+    Action, Dialog, Item, ItemKind, ItemPosition, ItemStatus, Notice, Progress, RemoteCall, ResponseRequest,
+    ResponseSettings,
+};
+use antiphon_types::chat::{Tool, ToolChoice};
+use antiphon_types::mcp::{CallError, Declared, RemoteTool};
+use antiphon_types::{ItemId, Timestamp};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Answers the dialog gives by itself in a row: a model that only calls would never end.
+const MAX_STEPS: u32 = 8;
+
+/// The longest name of a function that every model's server takes.
+const MAX_NAME: usize = 64;
+
+/// What the dialog knows of remote servers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Remote {
+    listings: Vec<Listing>,
+    /// Approved calls under way.
+    running: Vec<ItemId>,
+    /// When the dialog goes on by itself, and how.
+    follow_up: Option<(Timestamp, Box<ResponseRequest>)>,
+    /// How long the client has to ask for the answer; `None`: for ever.
+    pub(super) patience: Option<Duration>,
+    steps: u32,
+}
+
+/// A server's list of tools.
+#[derive(Clone, Debug)]
+struct Listing {
+    declared: Declared,
+    item: ItemId,
+    tools: Option<Result<Vec<RemoteTool>, ()>>,
+}
+
+impl Remote {
+    /// The list of the server that is declared under this label.
+    fn listing(&self, label: &str) -> Option<&Listing> {
+        self.listings.iter().find(|listing| listing.declared.server.label == label)
+    }
+}
+
+/// A tool of a server, under the name the model knows it by.
+#[derive(Clone, Debug)]
+pub(super) struct Offer {
+    pub(super) label: String,
+    pub(super) name: String,
+    pub(super) asks: bool,
+}
+
+/// What a response's model may call.
+pub(super) struct Offered {
+    pub(super) tools: Vec<Tool>,
+    pub(super) choice: ToolChoice,
+    pub(super) remote: BTreeMap<String, Offer>,
+}
+
+impl Dialog {
+    /// Takes over the servers a session declares: new and changed ones are asked for their tools.
+    pub(super) fn declare_servers(&mut self, declared: &[Declared]) {
+        let old = std::mem::take(&mut self.remote.listings);
+        let (kept, gone): (Vec<_>, Vec<_>) = old
+            .into_iter()
+            .partition(|listing| declared.contains(&listing.declared) && !matches!(listing.tools, Some(Err(()))));
+        for listing in gone.into_iter().filter(|listing| listing.tools.is_none()) {
+            self.actions.push(Action::StopRemote(listing.item.clone()));
+            self.end_listing(listing.item, Progress::Failed);
+        }
+        self.remote.listings = kept;
+        for declared in declared {
+            if self.remote.listings.iter().any(|listing| listing.declared == *declared) {
+                continue;
+            }
+            let label = declared.server.label.clone();
+            let kind = ItemKind::RemoteTools { label, tools: Vec::new() };
+            let item = Item { id: self.mint_item(), status: ItemStatus::InProgress, kind };
+            let id = item.id.clone();
+            let previous = self.history.insert(item.clone(), &ItemPosition::Last).expect("there is always an end");
+            self.notify(Notice::ItemAdded { item, previous, response: None });
+            self.notify(Notice::Listing { item: id.clone(), progress: Progress::InProgress });
+            self.actions.push(Action::ListTools { item: id.clone(), server: declared.server.clone() });
+            self.remote.listings.push(Listing { declared: declared.clone(), item: id, tools: None });
+        }
+    }
+
+    /// A server's tools, or that they could not be had.
+    pub(super) fn listed(&mut self, item: ItemId, result: Result<Vec<RemoteTool>, ()>) {
+        let Some(listing) = self.remote.listings.iter_mut().find(|listing| listing.item == item) else { return };
+        if listing.tools.is_some() {
+            return;
+        }
+        let declared = listing.declared.clone();
+        let tools = result.map(|tools| tools.into_iter().filter(|tool| declared.admits(tool)).collect::<Vec<_>>());
+        listing.tools = Some(tools.clone());
+        let progress = if tools.is_ok() { Progress::Completed } else { Progress::Failed };
+        if let Some(Item { kind: ItemKind::RemoteTools { tools: shown, .. }, .. }) = self.history.item_mut(&item) {
+            *shown = tools.unwrap_or_default();
+        }
+        self.end_listing(item, progress);
+        self.start_waiting();
+    }
+
+    fn end_listing(&mut self, id: ItemId, progress: Progress) {
+        self.notify(Notice::Listing { item: id.clone(), progress });
+        self.complete(&id);
+    }
+
+    /// Says that an item outside of any response is as it will stay.
+    fn complete(&mut self, id: &ItemId) {
+        let previous = self.history.previous(id);
+        let Some(item) = self.history.item_mut(id) else { return };
+        item.status = ItemStatus::Completed;
+        let item = item.clone();
+        self.notify(Notice::ItemDone { item, previous, response: None });
+    }
+
+    /// Whether any list of tools is still to come.
+    pub(super) fn awaits_tools(&self) -> bool {
+        self.remote.listings.iter().any(|listing| listing.tools.is_none())
+    }
+
+    /// Whether a server's list of tools is still to come: an answer without it would lack what was declared.
+    pub(super) fn awaits_tools_of(&self, label: &str) -> bool {
+        self.remote.listing(label).is_some_and(|listing| listing.tools.is_none())
+    }
+
+    /// The tools of a response, functions first. `Err`: the one that was chosen is not there.
+    pub(super) fn offered(&self, settings: &ResponseSettings) -> Result<Offered, String> {
+        let (mut tools, mut remote) = (settings.tools.clone(), BTreeMap::new());
+        let uses = settings.servers.iter().filter(|_| settings.in_conversation);
+        let uses = uses.filter_map(|used| Some((used, self.remote.listing(&used.label)?)));
+        let shown = uses.flat_map(|(used, listing)| {
+            let tools = listing.tools.iter().flatten().flatten().filter(|tool| used.admits(tool));
+            tools.map(move |tool| (used, listing, tool))
+        });
+        for (used, listing, tool) in shown {
+            let label = &used.label;
+            let free = |name: &String| !tools.iter().any(|tool| tool.name == *name);
+            let names = [exposed(&tool.name), exposed(&format!("{label}__{}", tool.name))];
+            let Some(name) = names.into_iter().find(free) else { continue };
+            let (description, parameters) = (tool.description.clone(), tool.input_schema.clone());
+            tools.push(Tool { name: name.clone(), description, parameters });
+            let consent = used.consent.as_ref().unwrap_or(&listing.declared.consent);
+            let asks = consent.asks_before(tool);
+            remote.insert(name, Offer { label: label.clone(), name: tool.name.clone(), asks });
+        }
+        let Some(chosen) = &settings.server_choice else {
+            return Ok(Offered { tools, choice: settings.tool_choice.clone(), remote });
+        };
+        remote.retain(|_, offer| {
+            offer.label == chosen.label && chosen.tool.as_ref().is_none_or(|tool| *tool == offer.name)
+        });
+        tools.retain(|tool| remote.contains_key(&tool.name));
+        let choice = match (&chosen.tool, remote.keys().next()) {
+            (_, None) => return Err(format!("the tools chosen of the server '{}' are not there", chosen.label)),
+            (None, Some(_)) => ToolChoice::Required,
+            (Some(_), Some(name)) => ToolChoice::Function(name.clone()),
+        };
+        Ok(Offered { tools, choice, remote })
+    }
+
+    /// A client's answer to a call that waits. `Err`: no call of that id waits.
+    pub(super) fn consent(&mut self, request: &ItemId, approve: bool) {
+        let Some(ItemKind::RemoteRequest(call)) = self.history.item(request).map(|item| item.kind.clone()) else {
+            return;
+        };
+        if !approve {
+            self.plan_follow_up(ResponseRequest::default());
+            return;
+        }
+        let kind = ItemKind::RemoteCall { call: call.clone(), request: Some(request.clone()), outcome: None };
+        let item = Item { id: self.mint_item(), status: ItemStatus::InProgress, kind };
+        let id = item.id.clone();
+        let previous = self.history.insert(item.clone(), &ItemPosition::Last).expect("there is always an end");
+        self.notify(Notice::ItemAdded { item, previous, response: None });
+        self.notify(Notice::RemoteProgress { item: id.clone(), progress: Progress::InProgress });
+        self.remote.running.push(id.clone());
+        self.actions.push(Action::CallRemote { item: id, call });
+    }
+
+    /// Whether a call of this id waits for consent.
+    pub(super) fn waits_for_consent(&self, request: &ItemId) -> bool {
+        let asks = |item: &&Item| item.id == *request && item.status == ItemStatus::Completed;
+        let is_request = |item: &Item| matches!(item.kind, ItemKind::RemoteRequest(_));
+        let answered = |item: &Item| matches!(&item.kind, ItemKind::RemoteConsent { request: of, .. } if of == request);
+        let items = self.history.items();
+        items.iter().find(asks).is_some_and(is_request) && !items.iter().any(answered)
+    }
+
+    /// A call's result: of a response under way, or of one that was approved later.
+    pub(super) fn called(&mut self, item: &ItemId, result: Result<String, CallError>) {
+        if self.called_in_response(item, &result) {
+            return;
+        }
+        let Some(at) = self.remote.running.iter().position(|running| running == item) else { return };
+        self.remote.running.remove(at);
+        let progress = Progress::of(&result);
+        if let Some(Item { kind: ItemKind::RemoteCall { outcome, .. }, .. }) = self.history.item_mut(item) {
+            *outcome = Some(result);
+        }
+        self.notify(Notice::RemoteProgress { item: item.clone(), progress });
+        self.complete(item);
+        if self.remote.running.is_empty() {
+            self.plan_follow_up(ResponseRequest::default());
+        }
+    }
+
+    /// After calls the client asks for the answer. Where it does not, this will.
+    pub(super) fn plan_follow_up(&mut self, request: ResponseRequest) {
+        if let Some(patience) = self.remote.patience.filter(|_| self.remote.steps < MAX_STEPS) {
+            // What had to be called has been: the answer is free to be words.
+            let request = ResponseRequest {
+                tool_choice: Some(ToolChoice::Auto),
+                server_choice: None,
+                input: None,
+                metadata: None,
+                ..request
+            };
+            self.remote.follow_up = Some((self.now + patience, Box::new(request)));
+        }
+    }
+
+    /// Somebody else has decided what comes next. Says whether something was planned.
+    pub(super) fn forget_follow_up(&mut self) -> bool {
+        self.remote.steps = 0;
+        self.remote.follow_up.take().is_some()
+    }
+
+    /// When the dialog goes on by itself; never while somebody speaks.
+    pub(super) fn follow_up_due(&self) -> Option<Timestamp> {
+        let listening = &self.listening;
+        let busy = self.active.is_some() || listening.speaking.is_some() || !listening.awaiting.is_empty();
+        self.remote.follow_up.as_ref().filter(|_| !busy).map(|(due, _)| *due)
+    }
+
+    pub(super) fn follow_up(&mut self) {
+        let Some((_, request)) = self.remote.follow_up.take() else { return };
+        let steps = self.remote.steps + 1;
+        self.respond(&request);
+        self.remote.steps = steps;
+    }
+}
+
+impl Response {
+    /// The calls of servers in it, with their places.
+    pub(super) fn remote_calls(&self) -> Vec<(usize, ItemId, RemoteCall)> {
+        let calls = self.outputs.iter().enumerate().filter_map(|(index, output)| match &output.item.kind {
+            ItemKind::RemoteCall { call, .. } => Some((index, output.item.id.clone(), call.clone())),
+            _ => None,
+        });
+        calls.collect()
+    }
+}
+
+impl Progress {
+    pub(super) fn of<T, E>(result: &Result<T, E>) -> Self {
+        if result.is_ok() { Self::Completed } else { Self::Failed }
+    }
+}
+
+/// A name as every model's server takes it.
+fn exposed(name: &str) -> String {
+    let fits = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
+    name.chars().map(fits).take(MAX_NAME).collect()
+}
+
+/// Whether a call's arguments are an object, as they must be.
+pub(super) fn are_arguments(text: &str) -> bool {
+    matches!(serde_json::from_str(text), Ok(Value::Object(_)))
+}

@@ -1,0 +1,97 @@
+//! The remote calls of a response: they run when the model has finished, and the response ends when they have.
+
+use super::remote::{Offer, are_arguments};
+use super::responding::Output;
+use super::{Action, Dialog, ItemKind, ItemStatus, OutputChange, Progress, RemoteCall, ResponseStatus};
+use antiphon_types::chat::Usage;
+use antiphon_types::mcp::CallError;
+use antiphon_types::{ItemId, ResponseId};
+
+impl Dialog {
+    /// The model has finished: its words end here, and its remote calls run before the response ends.
+    pub(super) fn run_calls(
+        &mut self,
+        id: &ResponseId,
+        calls: Vec<(usize, ItemId, RemoteCall)>,
+        tokens: Option<Usage>,
+    ) {
+        self.responses.get_mut(id).expect("the caller looked it up").runs_calls = Some(tokens);
+        let n_outputs = self.responses[id].outputs.len();
+        for index in (0..n_outputs).filter(|index| calls.iter().all(|(at, ..)| at != index)) {
+            if !self.responses[id].outputs[index].closed {
+                self.close(id, index, ItemStatus::Completed);
+            }
+        }
+        for (index, item, call) in &calls {
+            let arguments = OutputChange::RemoteArguments(call.arguments.clone());
+            self.output(id, *index as u32, item.clone(), arguments);
+            let running = OutputChange::RemoteProgress(Progress::InProgress);
+            self.output(id, *index as u32, item.clone(), running);
+        }
+        for (_, item, call) in calls {
+            if are_arguments(&call.arguments) {
+                self.actions.push(Action::CallRemote { item, call });
+            } else {
+                let error = CallError::Tool("the arguments of the call are no JSON object".into());
+                self.called(&item, Err(error));
+            }
+        }
+    }
+
+    /// The result of a response's call; says whether it was one.
+    pub(super) fn called_in_response(&mut self, item: &ItemId, result: &Result<String, CallError>) -> bool {
+        let is_it = |output: &Output| output.item.id == *item && !output.closed;
+        let place = self
+            .responses
+            .iter()
+            .filter(|(_, response)| response.runs_calls.is_some())
+            .find_map(|(id, response)| Some((id.clone(), response.outputs.iter().position(is_it)?)));
+        let Some((id, index)) = place else { return false };
+        let response = self.responses.get_mut(&id).expect("found just now");
+        if let ItemKind::RemoteCall { outcome, .. } = &mut response.outputs[index].item.kind {
+            *outcome = Some(result.clone());
+        }
+        self.output(&id, index as u32, item.clone(), OutputChange::RemoteProgress(Progress::of(result)));
+        self.close(&id, index, ItemStatus::Completed);
+        let response = &self.responses[&id];
+        if response.outputs.iter().any(|output| !output.closed) {
+            return true;
+        }
+        let tokens = response.runs_calls.flatten();
+        // Results of functions are still to come from the client, who then asks for the answer.
+        let is_function = |output: &Output| matches!(output.item.kind, ItemKind::FunctionCall { .. });
+        let goes_on = !response.outputs.iter().any(is_function) && response.settings.in_conversation;
+        let request = response.request.clone();
+        self.end(&id, ResponseStatus::Completed, tokens);
+        if goes_on {
+            self.plan_follow_up(request);
+        }
+        self.respond_if_due();
+        true
+    }
+
+    /// Gives up remote calls that run; what they did by then is done.
+    pub(super) fn stop_calls(&mut self, id: &ResponseId) {
+        let response = self.responses.get_mut(id).expect("the caller looked it up");
+        if response.runs_calls.is_none() {
+            return;
+        }
+        for output in response.outputs.iter_mut().filter(|output| !output.closed) {
+            if let ItemKind::RemoteCall { outcome, .. } = &mut output.item.kind {
+                let words = "the call was stopped before its result came; it may have had its effect";
+                *outcome = Some(Err(CallError::Tool(words.into())));
+                self.actions.push(Action::StopRemote(output.item.id.clone()));
+            }
+        }
+    }
+}
+
+/// What a call is: the client's to run, the hub's, or one that waits for consent.
+pub(super) fn call_kind(call_id: String, name: String, offer: Option<Offer>) -> ItemKind {
+    let arguments = String::new();
+    let Some(Offer { label, name: tool, asks }) = offer else {
+        return ItemKind::FunctionCall { call_id, name, arguments };
+    };
+    let call = RemoteCall { call_id, exposed: name, label, name: tool, arguments };
+    if asks { ItemKind::RemoteRequest(call) } else { ItemKind::RemoteCall { call, request: None, outcome: None } }
+}

@@ -1,0 +1,372 @@
+//! The speaking half of the reducer: responses, their outputs, and how they end.
+
+use super::listening::OpenUtterance;
+use super::remote::Offer;
+use super::remote_calls::call_kind;
+use super::usage::{tokens_read, tokens_written};
+use super::{
+    Action, Content, Dialog, IncompleteReason, InputEntry, Item, ItemKind, ItemPosition, ItemStatus, Modality, Notice,
+    OutputChange, PlaybackControl, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage, ResponseView,
+    ResponseWork, Role, Spoken, StopReason, ToolCallDelta,
+};
+use antiphon_types::chat::{Finish, Usage};
+use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, TurnId};
+use std::collections::BTreeMap;
+
+/// A response under way.
+#[derive(Clone, Debug)]
+pub(super) struct Response {
+    pub(super) settings: ResponseSettings,
+    turn: TurnId,
+    pub(super) input: Option<Vec<InputEntry>>,
+    /// Spoken parts of its own input whose words are not known yet.
+    pub(super) awaiting: Vec<OpenUtterance>,
+    /// Why one of them will never be.
+    pub(super) failure: Option<String>,
+    /// Its work has started; before, it waits for transcripts.
+    started: bool,
+    pub(super) outputs: Vec<Output>,
+    audio: Samples,
+    /// What was asked of it, for the answer that follows its remote calls.
+    pub(super) request: ResponseRequest,
+    /// The remote tools its model may call, by the names it knows.
+    offers: BTreeMap<String, Offer>,
+    /// The model has finished, and its remote calls run.
+    pub(super) runs_calls: Option<Option<Usage>>,
+    /// What it has taken in: the estimate for its text, the speech it answers.
+    n_read: u64,
+    pub(super) heard: Samples,
+}
+
+/// One output of a response.
+#[derive(Clone, Debug)]
+pub(super) struct Output {
+    pub(super) item: Item,
+    /// The model's index of a call; `None` for the message.
+    call: Option<usize>,
+    /// The client was told its end.
+    pub(super) closed: bool,
+}
+
+impl Response {
+    /// The message that is being spoken or written, and its index.
+    fn message(&self) -> Option<(usize, &Output)> {
+        self.outputs.iter().enumerate().rfind(|(_, output)| output.call.is_none() && !output.closed)
+    }
+
+    pub(super) fn speaking_item(&self) -> Option<(ItemId, u32)> {
+        self.message().map(|(index, output)| (output.item.id.clone(), index as u32))
+    }
+
+    fn rate(&self) -> SampleRate {
+        self.settings.output_format.rate()
+    }
+
+    fn is_audio(&self) -> bool {
+        self.settings.modality == Modality::Audio
+    }
+
+    /// What it used, by the engine's count of tokens or an estimate.
+    fn usage(&self, tokens: Option<Usage>) -> ResponseUsage {
+        let text = tokens.unwrap_or_else(|| Usage {
+            input_tokens: self.n_read,
+            output_tokens: tokens_written(self.outputs.iter().map(|output| &output.item)),
+        });
+        ResponseUsage { text, heard: self.heard, spoken_ms: self.audio.as_ms_ceil(self.rate()) }
+    }
+
+    fn view(&self, id: &ResponseId, status: ResponseStatus, usage: Option<ResponseUsage>) -> ResponseView {
+        let output = self.outputs.iter().map(|output| output.item.clone()).collect();
+        ResponseView { id: id.clone(), status, settings: self.settings.clone(), output, usage }
+    }
+}
+
+impl Dialog {
+    /// Creates a response; its work starts once the transcripts it reads are there.
+    pub(super) fn respond(&mut self, request: &ResponseRequest) {
+        self.respond_as(None, request);
+    }
+
+    /// The same under an id that exists already.
+    pub(super) fn respond_as(&mut self, id: Option<ResponseId>, request: &ResponseRequest) {
+        let id = id.unwrap_or_else(|| ResponseId::from(self.ids.next("resp")));
+        let settings = ResponseSettings::resolve(&self.settings, request);
+        let response = Response {
+            turn: self.listening.turn,
+            input: request.input.clone(),
+            awaiting: Vec::new(),
+            failure: None,
+            started: false,
+            outputs: Vec::new(),
+            audio: Samples::ZERO,
+            request: request.clone(),
+            offers: BTreeMap::new(),
+            runs_calls: None,
+            n_read: 0,
+            heard: Samples::ZERO,
+            settings,
+        };
+        if response.settings.in_conversation {
+            self.forget_follow_up();
+            self.active = Some(id.clone());
+            self.listening.wants_response = false;
+        }
+        self.notify(Notice::ResponseCreated(response.view(&id, ResponseStatus::InProgress, None)));
+        self.responses.insert(id.clone(), response);
+        self.transcribe_input(&id, &request.spoken);
+        self.start_waiting();
+    }
+
+    /// Starts the responses that have waited for transcripts or tools, and have them now.
+    pub(super) fn start_waiting(&mut self) {
+        let ready = |(_, response): &(&ResponseId, &Response)| !response.started && self.has_all_it_reads(response);
+        let ids: Vec<ResponseId> = self.responses.iter().filter(ready).map(|(id, _)| id.clone()).collect();
+        for id in ids {
+            if let Some(message) = self.nothing_to_answer(&id) {
+                self.end(&id, ResponseStatus::Failed(message), None);
+                continue;
+            }
+            let offered = match self.offered(&self.responses[&id].settings) {
+                Ok(offered) => offered,
+                Err(message) => {
+                    self.end(&id, ResponseStatus::Failed(message), None);
+                    continue;
+                }
+            };
+            let offers = offered.remote.clone();
+            let (settings, input) = (self.responses[&id].settings.clone(), self.responses[&id].input.clone());
+            let chat = match self.chat(&settings, input.as_deref(), offered) {
+                Ok(chat) => chat,
+                Err(error) => {
+                    self.end(&id, ResponseStatus::Failed(error.to_string()), None);
+                    continue;
+                }
+            };
+            let response = self.responses.get_mut(&id).expect("listed just now");
+            response.started = true;
+            response.offers = offers;
+            response.n_read = tokens_read(&chat);
+            if response.settings.in_conversation {
+                response.heard += std::mem::take(&mut self.listening.unanswered);
+            }
+            let turn = response.turn;
+            if self.release_speculative(&id, &chat, &settings) {
+                continue;
+            }
+            self.actions.push(Action::StartResponse(Box::new(ResponseWork { response: id, turn, chat, settings })));
+        }
+    }
+
+    pub(super) fn text(&mut self, id: &ResponseId, text: &str) {
+        if self.is_space_between(id, text) {
+            return;
+        }
+        let Some((index, item)) = self.message(id) else { return };
+        let response = self.responses.get_mut(id).expect("it has a message");
+        let audio = response.is_audio();
+        if let ItemKind::Message { content, .. } = &mut response.outputs[index as usize].item.kind {
+            match &mut content[0] {
+                Content::OutputText(written) => written.push_str(text),
+                Content::OutputAudio { transcript: Some(spoken) } => spoken.push_str(text),
+                // The client has truncated it.
+                Content::OutputAudio { transcript: None } => {}
+                _ => unreachable!("a message begins with its part"),
+            }
+        }
+        if let Some(spoken) = self.history.spoken_mut(&item).filter(|_| audio) {
+            spoken.say(text);
+        }
+        let text = text.to_owned();
+        let change = if audio { OutputChange::TranscriptDelta(text) } else { OutputChange::TextDelta(text) };
+        self.output(id, index, item, change);
+    }
+
+    pub(super) fn audio_made(&mut self, id: &ResponseId, n: Samples) {
+        let Some((_, item)) = self.message(id) else { return };
+        self.responses.get_mut(id).expect("it has a message").audio += n;
+        if let Some(spoken) = self.history.spoken_mut(&item) {
+            spoken.made(n);
+        }
+    }
+
+    pub(super) fn tool_call(&mut self, delta: ToolCallDelta) {
+        let ToolCallDelta { response: id, index: call, call_id, name, arguments } = delta;
+        let Some(response) = self.responses.get(&id).filter(|response| response.started) else { return };
+        let known = response.outputs.iter().position(|output| output.call == Some(call));
+        let index = known.unwrap_or_else(|| {
+            // Some models count their calls anew in each answer; results are told apart by these ids.
+            let is_taken = call_id.is_empty() || self.history.has_call_id(&call_id);
+            let call_id = if is_taken { self.ids.next("call") } else { call_id };
+            let offer = self.responses[&id].offers.get(&name).cloned();
+            self.begin_output(&id, call_kind(call_id, name, offer), Some(call))
+        });
+        let output = &mut self.responses.get_mut(&id).expect("seen just now").outputs[index];
+        let item = output.item.id.clone();
+        if arguments.is_empty() || output.closed {
+            return;
+        }
+        let change = match &mut output.item.kind {
+            ItemKind::FunctionCall { arguments: all, call_id, .. } => {
+                all.push_str(&arguments);
+                OutputChange::ArgumentsDelta { call_id: call_id.clone(), delta: arguments }
+            }
+            ItemKind::RemoteCall { call, .. } => {
+                call.arguments.push_str(&arguments);
+                OutputChange::RemoteDelta(arguments)
+            }
+            ItemKind::RemoteRequest(call) => return call.arguments.push_str(&arguments),
+            _ => return,
+        };
+        self.output(&id, index as u32, item, change);
+    }
+
+    pub(super) fn finished(&mut self, id: &ResponseId, outcome: Result<(Finish, Option<Usage>), String>) {
+        if !self.responses.contains_key(id) {
+            return;
+        }
+        let (status, tokens) = match outcome {
+            Ok((Finish::Length, tokens)) => (ResponseStatus::Incomplete(IncompleteReason::MaxOutputTokens), tokens),
+            Ok((Finish::ContentFilter, tokens)) => {
+                (ResponseStatus::Incomplete(IncompleteReason::ContentFilter), tokens)
+            }
+            Ok((Finish::Stop | Finish::ToolCalls, tokens)) => (ResponseStatus::Completed, tokens),
+            Err(message) => (ResponseStatus::Failed(message), None),
+        };
+        let calls = self.responses[id].remote_calls();
+        if status == ResponseStatus::Completed && !calls.is_empty() {
+            return self.run_calls(id, calls, tokens);
+        }
+        self.end(id, status, tokens);
+        self.respond_if_due();
+    }
+
+    /// Tells the client that an output is as it will stay.
+    pub(super) fn close(&mut self, id: &ResponseId, index: usize, status: ItemStatus) {
+        let response = self.responses.get_mut(id).expect("the caller looked it up");
+        let in_conversation = response.settings.in_conversation;
+        let output = &mut response.outputs[index];
+        output.closed = true;
+        output.item.status = status;
+        let item = output.item.clone();
+        self.close_output(id, index as u32, &item, in_conversation);
+    }
+
+    /// Stops a response. What the listener will not hear is not history.
+    pub(super) fn stop(&mut self, id: &ResponseId, reason: StopReason) {
+        let Some(response) = self.responses.get(id) else { return };
+        let spoken: Vec<ItemId> = response.messages().cloned().collect();
+        self.actions.push(Action::StopResponse(id.clone()));
+        self.stop_calls(id);
+        let now = self.now;
+        // A client that buffers goes on to play what it has, unless it was told that the person spoke.
+        let plays_on = reason == StopReason::ClientCancelled && self.listener == PlaybackControl::Buffers;
+        for item in spoken {
+            let Some(spoken) = self.history.spoken_mut(&item) else { continue };
+            if plays_on { spoken.cut_unsent() } else { spoken.cut(spoken.heard(now)) }
+        }
+        self.end(id, ResponseStatus::Cancelled(reason), None);
+    }
+
+    /// Closes what is open and tells the client.
+    pub(super) fn end(&mut self, id: &ResponseId, status: ResponseStatus, tokens: Option<Usage>) {
+        let Some(mut response) = self.responses.remove(id) else { return };
+        self.actions.extend(response.awaiting.drain(..).map(|utterance| Action::DropUtterance(utterance.item)));
+        let complete = status == ResponseStatus::Completed;
+        for (index, output) in response.outputs.iter_mut().enumerate().filter(|(_, output)| !output.closed) {
+            output.item.status = if complete { ItemStatus::Completed } else { ItemStatus::Incomplete };
+            self.close_output(id, index as u32, &output.item, response.settings.in_conversation);
+        }
+        let usage = response.usage(tokens);
+        self.notify(Notice::ResponseDone(response.view(id, status, Some(usage))));
+        if self.active.as_ref() == Some(id) {
+            self.active = None;
+            self.answered = Some(self.now);
+        }
+    }
+
+    fn close_output(&mut self, id: &ResponseId, index: u32, item: &Item, in_conversation: bool) {
+        let change = match &item.kind {
+            ItemKind::Message { content, .. } => match &content[..] {
+                [Content::OutputText(text)] => Some(OutputChange::PartDone { audio: false, text: text.clone() }),
+                [Content::OutputAudio { transcript }] => {
+                    Some(OutputChange::PartDone { audio: true, text: transcript.clone().unwrap_or_default() })
+                }
+                _ => unreachable!("a reply message has one part"),
+            },
+            // A call that was cut off is not to be run: its arguments are never done.
+            ItemKind::FunctionCall { .. } if item.status != ItemStatus::Completed => None,
+            ItemKind::FunctionCall { call_id, name, arguments } => Some(OutputChange::ArgumentsDone {
+                call_id: call_id.clone(),
+                name: name.clone(),
+                arguments: arguments.clone(),
+            }),
+            // What is to be told of a call's arguments was told before it ran.
+            ItemKind::RemoteCall { .. } | ItemKind::RemoteRequest(_) => None,
+            ItemKind::FunctionOutput { .. } | ItemKind::RemoteTools { .. } | ItemKind::RemoteConsent { .. } => {
+                unreachable!("a response holds no results and no lists")
+            }
+        };
+        if let Some(change) = change {
+            self.output(id, index, item.id.clone(), change);
+        }
+        if let Some(kept) = self.history.item_mut(&item.id).filter(|_| in_conversation) {
+            *kept = item.clone();
+            let previous = self.history.previous(&item.id);
+            self.notify(Notice::ItemDone { item: item.clone(), previous, response: Some(id.clone()) });
+        }
+        self.output(id, index, item.id.clone(), OutputChange::Done(item.clone()));
+    }
+
+    /// The message of a response that is under way, begun now if need be. `None` when the response is not current.
+    fn message(&mut self, id: &ResponseId) -> Option<(u32, ItemId)> {
+        let response = self.responses.get(id).filter(|response| response.started)?;
+        if let Some((item, index)) = response.speaking_item() {
+            return Some((index, item));
+        }
+        let (audio, rate) = (response.is_audio(), response.rate());
+        let part = if audio {
+            Content::OutputAudio { transcript: Some(String::new()) }
+        } else {
+            Content::OutputText(String::new())
+        };
+        let kind = ItemKind::Message { role: Role::Assistant, content: vec![part] };
+        let index = self.begin_output(id, kind, None);
+        let response = &self.responses[id];
+        let item = response.outputs[index].item.id.clone();
+        if audio && response.settings.in_conversation {
+            let not_before = self.history.dry_at(self.now);
+            let mut spoken = Spoken::new(id.clone(), rate, not_before);
+            if self.held.is_some() && self.listener == PlaybackControl::Obeys {
+                spoken.hold(self.now);
+            }
+            self.history.speak(item.clone(), spoken);
+        }
+        self.output(id, index as u32, item.clone(), OutputChange::PartAdded { audio });
+        Some((index as u32, item))
+    }
+
+    fn begin_output(&mut self, id: &ResponseId, kind: ItemKind, call: Option<usize>) -> usize {
+        self.end_outputs(id);
+        let item = Item { id: self.mint_item(), status: ItemStatus::InProgress, kind };
+        let response = self.responses.get_mut(id).expect("the caller looked it up");
+        let index = response.outputs.len();
+        let in_conversation = response.settings.in_conversation;
+        response.outputs.push(Output { item: item.clone(), call, closed: false });
+        let mut shown = item.clone();
+        if let ItemKind::Message { content, .. } = &mut shown.kind {
+            // The protocol shows a new item without its part, which comes as an event of its own.
+            content.clear();
+        }
+        self.output(id, index as u32, item.id.clone(), OutputChange::Added(shown.clone()));
+        if in_conversation {
+            let previous = self.history.insert(item, &ItemPosition::Last).expect("there is always an end");
+            self.notify(Notice::ItemAdded { item: shown, previous, response: Some(id.clone()) });
+            self.trim();
+        }
+        index
+    }
+
+    pub(super) fn output(&mut self, response: &ResponseId, index: u32, item: ItemId, change: OutputChange) {
+        self.notify(Notice::Output { response: response.clone(), index, item, change });
+    }
+}

@@ -1,0 +1,195 @@
+//! What a session is set to, in domain terms. The wire's session object is kept and merged by `session`.
+
+use super::Memory;
+use antiphon_types::Format;
+use antiphon_types::Samples;
+use antiphon_types::chat::{Tool, ToolChoice};
+use antiphon_types::mcp::{Consent, Declared, Filter, RemoteTool};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The settings that decide how the dialog goes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The system prompt.
+    pub instructions: String,
+    /// What responses consist of.
+    pub modality: Modality,
+    /// The voice's id.
+    pub voice: String,
+    /// Rate of speech, 1.0 is the voice's own.
+    pub speed: f32,
+    /// How reply audio is encoded.
+    pub output_format: Format,
+    /// `None`: no limit but the engine's.
+    pub max_output_tokens: Option<u32>,
+    /// What the model may call.
+    pub tools: Vec<Tool>,
+    /// Whether it must.
+    pub tool_choice: ToolChoice,
+    /// Remote servers whose tools it may call too.
+    pub servers: Vec<Declared>,
+    /// Whether it must call one of theirs; goes before `tool_choice`.
+    pub server_choice: Option<ServerChoice>,
+    /// `None`: the client commits the buffer and asks for responses itself.
+    pub turn_detection: Option<TurnDetection>,
+    /// Whether transcripts of the input are told to the client.
+    pub transcripts: bool,
+    /// Whether a client that buffers is told the words of an utterance while it lasts; else from its commit on.
+    pub live_transcripts: bool,
+    /// How much of the conversation the model reads.
+    pub memory: Memory,
+}
+
+/// A tool of a remote server that must be called.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerChoice {
+    /// Which server.
+    pub label: String,
+    /// Which tool; `None`: any.
+    pub tool: Option<String>,
+}
+
+/// What one response may do on a server that its session declares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerUse {
+    /// Which server.
+    pub label: String,
+    /// The tools the model is shown of those the session admits; `None`: all.
+    pub allowed: Option<Filter>,
+    /// The calls that wait for consent; `None`: as the session has it.
+    pub consent: Option<Consent>,
+}
+
+impl ServerUse {
+    /// All that the session lets it do.
+    fn whole(label: &str) -> Self {
+        Self { label: label.to_owned(), allowed: None, consent: None }
+    }
+
+    /// Whether the model is shown this tool.
+    pub(super) fn admits(&self, tool: &RemoteTool) -> bool {
+        self.allowed.as_ref().is_none_or(|filter| filter.admits(tool))
+    }
+}
+
+/// Server-side turn detection, as far as the dialog goes by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnDetection {
+    /// A turn's end starts a response.
+    pub create_response: bool,
+    /// Speech stops the response under way.
+    pub interrupt_response: bool,
+    /// Silence after a reply has sounded, at which the user is spoken to.
+    pub idle_timeout: Option<Duration>,
+}
+
+/// What a response consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Modality {
+    /// Speech and its transcript.
+    Audio,
+    /// Text only.
+    Text,
+}
+
+/// What a client may set for one response; `None` is the session's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ResponseRequest {
+    /// Replaces the session's instructions.
+    pub instructions: Option<String>,
+    /// Replaces the session's modality.
+    pub modality: Option<Modality>,
+    /// Replaces the session's voice.
+    pub voice: Option<String>,
+    /// Replaces the session's rate of speech.
+    pub speed: Option<f32>,
+    /// Replaces the session's output format.
+    pub output_format: Option<Format>,
+    /// Replaces the session's limit; the inner `None` lifts it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    pub max_output_tokens: Option<Option<u32>>,
+    /// Replaces the session's tools.
+    pub tools: Option<Vec<Tool>>,
+    /// Replaces the session's choice.
+    pub tool_choice: Option<ToolChoice>,
+    /// Replaces the session's servers.
+    pub servers: Option<Vec<ServerUse>>,
+    /// Goes with `tool_choice`, which it replaces.
+    pub server_choice: Option<ServerChoice>,
+    /// The response stands beside the conversation: it neither reads it (when `input` is given) nor adds to it.
+    pub out_of_band: bool,
+    /// What the model reads instead of the conversation.
+    pub input: Option<Vec<InputEntry>>,
+    /// How long the spoken parts of `input` are that are to be transcribed, in their order, at 16 kHz.
+    pub spoken: Vec<Samples>,
+    /// Opaque to the hub; echoed.
+    pub metadata: Option<BTreeMap<String, String>>,
+}
+
+/// One entry of a response's own input.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum InputEntry {
+    /// An item of the conversation, by its id.
+    Reference(antiphon_types::ItemId),
+    /// An item of its own.
+    Item(super::Item),
+}
+
+/// The settings one response goes by, resolved when it is created.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ResponseSettings {
+    /// The system prompt.
+    pub instructions: String,
+    /// What it consists of.
+    pub modality: Modality,
+    /// The voice's id.
+    pub voice: String,
+    /// Rate of speech.
+    pub speed: f32,
+    /// How its audio is encoded; its samples are counted at this format's rate.
+    pub output_format: Format,
+    /// `None`: no limit but the engine's.
+    pub max_output_tokens: Option<u32>,
+    /// What the model may call.
+    pub tools: Vec<Tool>,
+    /// Whether it must.
+    pub tool_choice: ToolChoice,
+    /// The remote servers whose tools it may call too.
+    pub servers: Vec<ServerUse>,
+    /// Whether it must call one of theirs; goes before `tool_choice`.
+    pub server_choice: Option<ServerChoice>,
+    /// Whether its items join the conversation.
+    pub in_conversation: bool,
+    /// Echoed.
+    pub metadata: Option<BTreeMap<String, String>>,
+}
+
+impl ResponseSettings {
+    /// `request` over `session`.
+    pub fn resolve(session: &Settings, request: &ResponseRequest) -> Self {
+        let request = request.clone();
+        let all = || session.servers.iter().map(|declared| ServerUse::whole(&declared.server.label)).collect();
+        let chosen = if request.tool_choice.is_some() { None } else { session.server_choice.clone() };
+        Self {
+            instructions: request.instructions.unwrap_or_else(|| session.instructions.clone()),
+            modality: request.modality.unwrap_or(session.modality),
+            voice: request.voice.unwrap_or_else(|| session.voice.clone()),
+            speed: request.speed.unwrap_or(session.speed),
+            output_format: request.output_format.unwrap_or(session.output_format),
+            max_output_tokens: request.max_output_tokens.unwrap_or(session.max_output_tokens),
+            tools: request.tools.unwrap_or_else(|| session.tools.clone()),
+            tool_choice: request.tool_choice.unwrap_or_else(|| session.tool_choice.clone()),
+            servers: request.servers.unwrap_or_else(all),
+            server_choice: request.server_choice.or(chosen),
+            in_conversation: !request.out_of_band,
+            metadata: request.metadata,
+        }
+    }
+}
+
+/// A field that is there was given, be it as `null`.
+fn given<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<u32>>, D::Error> {
+    Option::deserialize(field).map(Some)
+}

@@ -1,0 +1,250 @@
+//! What was spoken of one reply item: text and audio side by side, so that a cut falls where the listener stopped hearing.
+
+use antiphon_types::Playhead;
+use antiphon_types::{ResponseId, SampleRate, Samples, Timestamp};
+
+/// One reply item's speech. Samples are counted at the rate of the response's output format, from the item's beginning.
+#[derive(Clone, Debug)]
+pub struct Spoken {
+    response: ResponseId,
+    rate: SampleRate,
+    text: String,
+    chunks: Vec<Chunk>,
+    generated: Samples,
+    playhead: Playhead,
+    /// The history ends here, in bytes of `text`.
+    cut: Option<usize>,
+    /// The client said so: it knows what was heard, and an estimate changes that no more.
+    client_cut: bool,
+}
+
+/// Where a chunk of text and its audio end.
+#[derive(Clone, Copy, Debug)]
+struct Chunk {
+    text_end: usize,
+    audio_end: Samples,
+}
+
+impl Spoken {
+    /// Nothing spoken yet. Playback begins no earlier than `not_before`: when what is queued before it has sounded.
+    pub(super) fn new(response: ResponseId, rate: SampleRate, not_before: Timestamp) -> Self {
+        Self {
+            response,
+            rate,
+            text: String::new(),
+            chunks: Vec::new(),
+            generated: Samples::ZERO,
+            playhead: Playhead::queued(rate, not_before),
+            cut: None,
+            client_cut: false,
+        }
+    }
+
+    /// The text of the next chunk; its audio follows.
+    pub(super) fn say(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.chunks.push(Chunk { text_end: self.text.len(), audio_end: self.generated });
+    }
+
+    /// Audio of the current chunk was made.
+    pub(super) fn made(&mut self, n: Samples) {
+        self.generated += n;
+        if let Some(chunk) = self.chunks.last_mut() {
+            chunk.audio_end = self.generated;
+        }
+    }
+
+    pub(super) fn sent(&mut self, now: Timestamp, n: Samples) {
+        self.playhead.sent(now, n);
+    }
+
+    pub(super) fn reported(&mut self, now: Timestamp, heard: Samples) {
+        self.playhead.reported(now, heard);
+    }
+
+    /// The client's playback ended here. Where a cut had to estimate that, it moves to what was heard indeed.
+    pub(super) fn stopped(&mut self, now: Timestamp, heard: Samples) {
+        self.playhead.reported(now, heard);
+        if self.cut.is_some() && !self.client_cut {
+            self.cut(heard);
+        }
+    }
+
+    pub(super) fn hold(&mut self, now: Timestamp) {
+        self.playhead.hold(now);
+    }
+
+    pub(super) fn resume(&mut self, now: Timestamp) {
+        self.playhead.resume(now);
+    }
+
+    /// Where the listener is, for the pacer.
+    pub fn playhead(&self) -> &Playhead {
+        &self.playhead
+    }
+
+    /// The response it belongs to.
+    pub fn response(&self) -> &ResponseId {
+        &self.response
+    }
+
+    /// Samples per second of all counts here.
+    pub fn rate(&self) -> SampleRate {
+        self.rate
+    }
+
+    /// All the text so far.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// How much audio was made.
+    pub fn generated(&self) -> Samples {
+        self.generated
+    }
+
+    /// How much of it the listener has heard, by report or estimate.
+    pub fn heard(&self, now: Timestamp) -> Samples {
+        self.playhead.heard(now).min(self.generated)
+    }
+
+    /// The words that were heard by `now`: those of the history, once it was cut.
+    pub fn heard_words(&self, now: Timestamp) -> &str {
+        let end = self.cut.unwrap_or_else(|| self.text_end(self.heard(now)));
+        self.text[..end].trim_end()
+    }
+
+    /// When what was sent has sounded, or will have; `None` once it was cut or while it is held.
+    pub(super) fn sounds_until(&self) -> Option<Timestamp> {
+        self.playhead.ends_at().filter(|_| self.cut.is_none())
+    }
+
+    /// Whether the listener still waits for some of it.
+    pub fn is_unheard(&self, now: Timestamp) -> bool {
+        self.cut.is_none() && self.heard(now) < self.generated
+    }
+
+    /// Ends the history of this item where `heard` samples end, at a word; unless the client has said where it ends.
+    pub(super) fn cut(&mut self, heard: Samples) {
+        if !self.client_cut {
+            self.cut = Some(self.text_end(heard));
+        }
+    }
+
+    /// The client says where it ends, in milliseconds; its last word counts. Some round the length they were sent down:
+    /// the last millisecond begun is the end, or the last word would be lost.
+    pub(super) fn cut_at_ms(&mut self, heard_ms: u64) {
+        let at_end = heard_ms >= self.generated.as_ms(self.rate);
+        let heard = if at_end { self.generated } else { Samples::from_ms(heard_ms, self.rate) };
+        self.cut = Some(self.text_end(heard));
+        self.client_cut = true;
+    }
+
+    /// Ends the history at what had been sent: the rest was never given out.
+    pub(super) fn cut_unsent(&mut self) {
+        self.cut(self.playhead.n_sent());
+    }
+
+    /// The words that belong in the history.
+    pub fn history(&self) -> &str {
+        self.text[..self.cut.unwrap_or(self.text.len())].trim_end()
+    }
+
+    /// How much text `heard` samples carry: whole chunks, and of the chunk the cut falls into the words whose share of
+    /// its audio was heard (characters stand for time, since the engines give no word times).
+    fn text_end(&self, heard: Samples) -> usize {
+        let (mut text_start, mut audio_start) = (0, Samples::ZERO);
+        for chunk in &self.chunks {
+            if heard < chunk.audio_end {
+                let share = (heard.0 - audio_start.0) as f64 / (chunk.audio_end.0 - audio_start.0) as f64;
+                return text_start + words_within(&self.text[text_start..chunk.text_end], share);
+            }
+            (text_start, audio_start) = (chunk.text_end, chunk.audio_end);
+        }
+        text_start
+    }
+}
+
+/// The length in bytes of the leading words of `text` that end within `share` of its characters.
+fn words_within(text: &str, share: f64) -> usize {
+    let budget = (text.chars().count() as f64 * share) as usize;
+    let mut end = 0;
+    let mut previous_is_space = true;
+    for (n_chars, (at, c)) in text.char_indices().enumerate() {
+        if c.is_whitespace() && !previous_is_space && n_chars <= budget {
+            end = at;
+        }
+        previous_is_space = c.is_whitespace();
+    }
+    end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spoken() -> Spoken {
+        let mut spoken = Spoken::new("resp_1".into(), SampleRate::HZ_24000, Timestamp::ZERO);
+        spoken.say("Hello there. ");
+        spoken.made(Samples(1_300));
+        spoken.say("One two three four.");
+        spoken.made(Samples(1_900));
+        spoken
+    }
+
+    #[track_caller]
+    fn check(heard: u64, expect: &str) {
+        let mut spoken = spoken();
+        spoken.cut(Samples(heard));
+        assert_eq!(spoken.history(), expect, "after {heard} samples");
+    }
+
+    #[test]
+    fn a_cut_keeps_the_words_that_were_heard() {
+        check(0, "");
+        check(400, "");
+        check(600, "Hello");
+        check(1_300, "Hello there.");
+        check(1_500, "Hello there.");
+        check(2_100, "Hello there. One two");
+        check(3_199, "Hello there. One two three");
+        check(3_200, "Hello there. One two three four.");
+        check(9_999, "Hello there. One two three four.");
+    }
+
+    #[test]
+    fn a_length_rounded_down_keeps_the_last_word() {
+        let mut spoken = spoken();
+        // 3200 samples are 133.3 ms.
+        spoken.cut_at_ms(133);
+        assert_eq!(spoken.history(), "Hello there. One two three four.");
+        spoken.cut_at_ms(132);
+        assert_eq!(spoken.history(), "Hello there. One two three");
+    }
+
+    #[test]
+    fn where_playback_stopped_moves_an_estimated_cut_and_no_other() {
+        let mut spoken = spoken();
+        spoken.sent(Timestamp::ZERO, Samples(3_200));
+        spoken.stopped(Timestamp::ZERO, Samples(1_300));
+        assert_eq!(spoken.history(), "Hello there. One two three four.", "nothing was cut");
+        spoken.cut(Samples(2_100));
+        spoken.stopped(Timestamp::ZERO, Samples(1_300));
+        assert_eq!(spoken.history(), "Hello there.");
+        spoken.cut_at_ms(133);
+        spoken.stopped(Timestamp::ZERO, Samples(1_300));
+        assert_eq!(spoken.history(), "Hello there. One two three four.");
+    }
+
+    #[test]
+    fn a_later_cut_by_the_client_beats_the_estimate() {
+        let mut spoken = spoken();
+        spoken.cut(Samples(600));
+        // 1300 samples are 54.2 ms.
+        spoken.cut_at_ms(55);
+        assert_eq!(spoken.history(), "Hello there.");
+        spoken.cut(Samples(600));
+        spoken.cut_unsent();
+        assert_eq!(spoken.history(), "Hello there.", "and no later one beats it");
+    }
+}

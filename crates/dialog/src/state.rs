@@ -1,0 +1,220 @@
+//! The reducer's state and its front door.
+
+use super::listening::Listening;
+use super::remote::Remote;
+use super::responding::Response;
+use super::speculation::Speculator;
+use super::{Action, Event, History, Notice, Settings, Speculation};
+use antiphon_types::{IdMint, ItemId, ResponseId, Samples, Timestamp, TurnId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The longest a reply is held without knowing whether the sound is speech. The turn detector decides within 300 ms of
+/// audio; this is for a microphone that falls silent altogether.
+const MAX_HOLD: Duration = Duration::from_secs(1);
+
+/// A hold under way.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    since: Timestamp,
+    /// What the client was told to stop.
+    sounding: Option<(ItemId, ResponseId)>,
+}
+
+/// How the client plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PlaybackControl {
+    /// From its own buffer, as the GA protocol has it: what has been sent will sound.
+    Buffers,
+    /// It stops and drops its queue when told so.
+    Obeys,
+}
+
+/// One conversation's dialog.
+#[derive(Clone, Debug)]
+pub struct Dialog {
+    pub(super) settings: Settings,
+    pub(super) history: History,
+    pub(super) listener: PlaybackControl,
+    pub(super) ids: IdMint,
+    pub(super) listening: Listening,
+    pub(super) speculator: Speculator,
+    /// Responses under way, out-of-band ones among them.
+    pub(super) responses: BTreeMap<ResponseId, Response>,
+    /// The one of the conversation.
+    pub(super) active: Option<ResponseId>,
+    pub(super) held: Option<Held>,
+    /// When the last response of the conversation ended, while nobody has said anything since.
+    pub(super) answered: Option<Timestamp>,
+    /// Nobody is connected.
+    pub(super) away: bool,
+    pub(super) remote: Remote,
+    pub(super) now: Timestamp,
+    pub(super) actions: Vec<Action>,
+}
+
+impl Dialog {
+    /// A conversation without items. The same seed mints the same identifiers.
+    pub fn new(settings: Settings, listener: PlaybackControl, seed: u64) -> Self {
+        Self {
+            settings,
+            history: History::default(),
+            listener,
+            ids: IdMint::new(seed),
+            listening: Listening::default(),
+            speculator: Speculator::new(None),
+            responses: BTreeMap::new(),
+            active: None,
+            held: None,
+            answered: None,
+            away: false,
+            remote: Remote::default(),
+            now: Timestamp::ZERO,
+            actions: Vec::new(),
+        }
+    }
+
+    /// The same, going on by itself after remote calls when the client has not asked for the answer for so long.
+    pub fn with_patience(mut self, patience: Option<Duration>) -> Self {
+        self.remote.patience = patience;
+        self
+    }
+
+    /// The same, beginning answers at pauses that may be the end of the turn.
+    pub fn with_speculation(mut self, limits: Option<Speculation>) -> Self {
+        self.speculator = Speculator::new(limits);
+        self
+    }
+
+    /// Takes one event and gives what to do, in order. Events whose item or response is not current do nothing.
+    pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Action> {
+        self.now = now;
+        match event {
+            Event::Tick { position } => self.tick(position),
+            Event::Away => self.away = true,
+            Event::Back => self.back(),
+            Event::VoiceOnset => self.voice_onset(),
+            Event::VoiceRetracted => self.release(),
+            Event::SpeechStarted { audio_start } => self.speech_started(audio_start),
+            Event::SpeechStopped { audio_end } => self.speech_stopped(audio_end),
+            Event::Paused => self.paused(),
+            Event::Resumed => self.resumed(),
+            Event::ProvisionalTranscript { item, text } => self.provisional_transcript(&item, &text),
+            Event::Partial { item, text } => self.partial(item, &text),
+            Event::Transcribed { item, result } => self.transcribed(&item, result),
+            Event::Text { response, text } => self.text(&response, &text),
+            Event::ToolCall(delta) => self.tool_call(delta),
+            Event::AudioMade { response, n } => self.audio_made(&response, n),
+            Event::AudioSent { item, n } => {
+                if let Some(spoken) = self.history.spoken_mut(&item) {
+                    spoken.sent(now, n);
+                }
+            }
+            Event::Listed { item, result } => self.listed(item, result),
+            Event::Called { item, result } => self.called(&item, result),
+            Event::Finished { response, outcome } => self.finished(&response, outcome),
+            Event::Client { event_id, command } => self.command(event_id, command),
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When [`Event::Tick`] is due.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        let hold = self.hold_due();
+        hold.into_iter().chain(self.follow_up_due()).chain(self.idle_deadline()).min()
+    }
+
+    fn hold_due(&self) -> Option<Timestamp> {
+        self.held.as_ref().map(|held| held.since + MAX_HOLD)
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The conversation.
+    pub fn history(&self) -> &History {
+        &self.history
+    }
+
+    /// The response of the conversation under way.
+    pub fn active(&self) -> Option<&ResponseId> {
+        self.active.as_ref()
+    }
+
+    /// The user's move under way, or the last one.
+    pub fn turn(&self) -> TurnId {
+        self.listening.turn
+    }
+
+    /// Where a response's audio belongs now: its spoken item and that item's output index. `None` once it is stopped.
+    pub fn speaking_item(&self, response: &ResponseId) -> Option<(ItemId, u32)> {
+        self.responses.get(response)?.speaking_item()
+    }
+
+    fn tick(&mut self, position: Samples) {
+        if self.hold_due().is_some_and(|deadline| self.now >= deadline) {
+            self.release();
+        }
+        if self.follow_up_due().is_some_and(|due| self.now >= due) {
+            self.follow_up();
+        }
+        if self.idle_deadline().is_some_and(|deadline| self.now >= deadline) {
+            self.prompt_user(position);
+        }
+    }
+
+    /// Holds the reply's audio while it is not known whether the sound is speech.
+    fn voice_onset(&mut self) {
+        let interrupts = self.settings.turn_detection.is_some_and(|detection| detection.interrupt_response);
+        let unheard = self.history.unheard(self.now);
+        if !interrupts || self.held.is_some() || (unheard.is_empty() && self.active.is_none()) {
+            return;
+        }
+        let sounding = self.first_of(&unheard);
+        self.held = Some(Held { since: self.now, sounding: sounding.clone() });
+        self.actions.push(Action::Hold);
+        if self.listener == PlaybackControl::Obeys {
+            for id in &unheard {
+                let now = self.now;
+                self.history.spoken_mut(id).expect("unheard items are spoken").hold(now);
+            }
+        }
+        if let Some((item, response)) = sounding {
+            self.notify(Notice::Held { item, response });
+        }
+    }
+
+    /// Lets the reply go on.
+    pub(super) fn release(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        self.history.resume(self.now);
+        if let Some((item, response)) = held.sounding {
+            self.notify(Notice::Released { item, response });
+        }
+        self.actions.push(Action::Release);
+    }
+
+    /// Ends a hold because what was held is dropped.
+    pub(super) fn end_hold(&mut self) {
+        if self.held.take().is_some() {
+            self.history.resume(self.now);
+            self.actions.push(Action::Release);
+        }
+    }
+
+    fn first_of(&self, unheard: &[ItemId]) -> Option<(ItemId, ResponseId)> {
+        let item = unheard.first()?;
+        Some((item.clone(), self.history.spoken(item)?.response().clone()))
+    }
+
+    pub(super) fn notify(&mut self, notice: Notice) {
+        self.actions.push(Action::Notify(notice));
+    }
+
+    pub(super) fn mint_item(&mut self) -> ItemId {
+        self.ids.next("item").into()
+    }
+}

@@ -1,0 +1,53 @@
+//! When a client is told the words of an utterance that lasts.
+
+use super::script::{AUTO, Runner, check_with};
+use antiphon_dialog::PlaybackControl;
+
+#[test]
+fn a_client_of_the_protocol_is_told_once_there_is_the_item() {
+    check_with(
+        Runner::new(PlaybackControl::Buffers, Some(AUTO)),
+        "0 started 0
+            open i1
+            < speech_started i1 0
+        500 partial i1 what
+        600 partial i1 what time
+        700 partial i1 what time is
+        1000 stopped 1000
+            close i1
+            < speech_stopped i1 1000
+            < committed i1
+            < item_added i1
+            < item_done i1 Completed
+            < transcript_delta i1 \"what time\"
+        1005 partial i1 what time is it
+            < transcript_delta i1 \" is\"
+        1010 heard i1 what time is it
+            < transcript i1 \"what time is it\"
+            < response_created r1
+            start r1 turn_1",
+    );
+}
+
+#[test]
+fn live_captions_are_told_while_the_person_speaks() {
+    let mut transcribing = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    transcribing.caption_live();
+    for runner in [Runner::new(PlaybackControl::Obeys, Some(AUTO)), transcribing] {
+        check_with(
+            runner,
+            "0 started 0
+                open i1
+                < speech_started i1 0
+            500 partial i1 what
+            700 partial i1 what time
+                < transcript_delta i1 \"what\"
+            1000 stopped 1000
+                close i1
+                < speech_stopped i1 1000
+                < committed i1
+                < item_added i1
+                < item_done i1 Completed",
+        );
+    }
+}

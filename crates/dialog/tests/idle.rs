@@ -1,0 +1,95 @@
+//! A user who says nothing after a reply (`idle_timeout_ms`), and a conversation that outgrows the model's memory.
+
+use super::script::{AUTO, Runner, check_with};
+use antiphon_dialog::{PlaybackControl, TurnDetection};
+use std::time::Duration;
+
+fn runner() -> Runner {
+    Runner::new(PlaybackControl::Buffers, Some(TurnDetection { idle_timeout: Some(Duration::from_secs(5)), ..AUTO }))
+}
+
+/// One answered turn; its 2 s of audio began to sound at 100.
+fn answered() -> Runner {
+    let mut runner = runner();
+    for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 text r1 One.", "40 made r1 2000"] {
+        runner.run(line);
+    }
+    runner.run("100 sent i2 2000");
+    assert_eq!(runner.dialog.next_deadline(), None, "the response is under way");
+    runner.run("110 finished r1");
+    runner
+}
+
+fn deadline_ms(runner: &Runner) -> Option<u128> {
+    runner.dialog.next_deadline().map(|at| at.since_start().as_millis())
+}
+
+#[test]
+fn the_user_is_spoken_to_after_the_reply_has_sounded_and_the_time_is_over() {
+    let runner = answered();
+    assert_eq!(deadline_ms(&runner), Some(2_100 + 5_000));
+    check_with(
+        runner,
+        "7099 tick 6900
+        7100 tick 7000
+            < idle i3 2000 7000
+            < committed i3 after i2
+            < item_added i3
+            < item_done i3 Completed
+            < transcript i3 \"\"
+            < response_created r2
+            start r2 turn_2
+        7200 history
+            user: tell me | assistant: One.",
+    );
+}
+
+#[test]
+fn a_client_that_sent_no_audio_sent_no_silence() {
+    let mut runner = answered();
+    assert_eq!(runner.run("7100 tick 300")[0], "< idle i3 0 300");
+}
+
+#[test]
+fn nobody_is_spoken_to_who_is_not_there() {
+    let mut runner = answered();
+    runner.run("3000 away");
+    assert_eq!(deadline_ms(&runner), None);
+    assert_eq!(runner.run("7100 tick 0"), Vec::<String>::new());
+    runner.run("60000 back");
+    assert_eq!(deadline_ms(&runner), Some(65_000), "the time begins anew");
+}
+
+#[test]
+fn words_end_the_waiting_and_a_noise_begins_it_anew() {
+    let mut runner = answered();
+    runner.run("3000 started 2900");
+    assert_eq!(deadline_ms(&runner), None, "while something is heard");
+    runner.run("3400 stopped 3300");
+    runner.run("3500 heard i3 ");
+    assert_eq!(deadline_ms(&runner), Some(8_400));
+    runner.run("4000 started 3900");
+    runner.run("4400 stopped 4300");
+    runner.run("4500 heard i4 and then");
+    runner.run("4600 broke r2 no model");
+    assert_eq!(deadline_ms(&runner), Some(9_600), "from the end of the failed answer");
+}
+
+#[test]
+fn the_reply_to_silence_is_followed_by_another_wait() {
+    let mut runner = answered();
+    runner.run("7100 tick 7000");
+    assert_eq!(deadline_ms(&runner), None);
+    runner.run("7200 finished r2");
+    assert_eq!(deadline_ms(&runner), Some(12_200));
+}
+
+#[test]
+fn nothing_is_waited_for_before_the_first_reply_or_without_the_setting() {
+    assert_eq!(deadline_ms(&runner()), None);
+    let mut plain = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 finished r1"] {
+        plain.run(line);
+    }
+    assert_eq!(deadline_ms(&plain), None);
+}

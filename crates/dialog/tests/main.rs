@@ -1,0 +1,12 @@
+//! The reducer's rules, each a named test: golden scripts of events in and actions out.
+
+mod captions;
+mod idle;
+mod interleavings;
+mod remote;
+mod rules;
+mod script;
+mod speculation;
+mod tools;
+mod truncation;
+mod waiting;

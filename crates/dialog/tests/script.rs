@@ -1,0 +1,336 @@
+//! Runs a text script through the reducer. A line that begins with a number is an event at that millisecond; the lines
+//! below it, indented, are the actions it must give. Items are named i1, i2.. and responses r1, r2.. as they appear.
+
+use antiphon_dialog::*;
+use antiphon_types::Format;
+use antiphon_types::chat::{Finish, Message};
+use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, Timestamp};
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Checks a script in a conversation with server turn detection.
+#[track_caller]
+pub fn check(script: &str) {
+    check_with(Runner::new(PlaybackControl::Buffers, Some(AUTO)), script);
+}
+
+/// Checks a script in the given conversation.
+#[track_caller]
+pub fn check_with(mut runner: Runner, script: &str) {
+    let lines: Vec<&str> = script.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let mut got = String::new();
+    for line in lines.iter().filter(|line| line.starts_with(|c: char| c.is_ascii_digit())) {
+        writeln!(got, "{line}").expect("a string takes all");
+        for action in runner.run(line) {
+            writeln!(got, "{action}").expect("a string takes all");
+        }
+    }
+    let expect = lines.join("\n");
+    assert_eq!(got.trim_end(), expect, "\n--- got:\n{got}\n--- expected:\n{expect}");
+}
+
+/// Turn detection that answers and interrupts.
+pub const AUTO: TurnDetection = TurnDetection { create_response: true, interrupt_response: true, idle_timeout: None };
+
+/// A conversation under test.
+#[derive(Clone)]
+pub struct Runner {
+    pub dialog: Dialog,
+    items: Vec<ItemId>,
+    responses: Vec<ResponseId>,
+    /// Responses begun on guesses have no names until they are let out.
+    names_only_seen: bool,
+}
+
+impl Runner {
+    pub fn new(listener: PlaybackControl, turn_detection: Option<TurnDetection>) -> Self {
+        let settings = Settings {
+            instructions: "Be brief.".into(),
+            modality: Modality::Audio,
+            voice: "slt".into(),
+            speed: 1.0,
+            output_format: Format::Pcm16,
+            max_output_tokens: None,
+            tools: Vec::new(),
+            tool_choice: Default::default(),
+            servers: Vec::new(),
+            server_choice: None,
+            turn_detection,
+            transcripts: true,
+            live_transcripts: false,
+            memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
+        };
+        Self {
+            dialog: Dialog::new(settings, listener, 1),
+            items: Vec::new(),
+            responses: Vec::new(),
+            names_only_seen: false,
+        }
+    }
+
+    /// The same, with answers begun on guesses.
+    pub fn guessing(mut self, max_per_turn: u32, budget: f64) -> Self {
+        self.dialog = self.dialog.with_speculation(Some(Speculation { max_per_turn, budget }));
+        self
+    }
+
+    /// The same, where a response begun on a guess has no name until a client may see it.
+    pub fn naming_what_is_seen(self) -> Self {
+        Self { names_only_seen: true, ..self }
+    }
+
+    /// The client wants no transcripts from now on.
+    pub fn silence_transcripts(&mut self) {
+        self.set(Settings { transcripts: false, ..self.dialog.settings().clone() });
+    }
+
+    /// The session transcribes.
+    pub fn caption_live(&mut self) {
+        self.set(Settings { live_transcripts: true, ..self.dialog.settings().clone() });
+    }
+
+    fn set(&mut self, settings: Settings) {
+        let command = Command::Update(Box::new(settings));
+        self.dialog.step(Timestamp::ZERO, Event::Client { event_id: None, command });
+    }
+
+    /// Runs one event line and gives its actions, rendered.
+    pub fn run(&mut self, line: &str) -> Vec<String> {
+        let (at, rest) = line.split_once(' ').expect("time and event");
+        let now = Timestamp::from_ms(at.parse().expect("milliseconds"));
+        let (name, argument) = rest.split_once(' ').unwrap_or((rest, ""));
+        if name == "history" {
+            return vec![self.history()];
+        }
+        let event = self.event(name, argument);
+        let actions = self.dialog.step(now, event);
+        actions.iter().map(|action| self.render(action)).collect()
+    }
+
+    /// Runs one event line and gives what the model is asked, as Rust prints it.
+    pub fn asked(&mut self, line: &str) -> String {
+        let (at, rest) = line.split_once(' ').expect("time and event");
+        let (name, argument) = rest.split_once(' ').unwrap_or((rest, ""));
+        let event = self.event(name, argument);
+        let actions = self.dialog.step(Timestamp::from_ms(at.parse().expect("milliseconds")), event);
+        let asked = actions.iter().find_map(|action| match action {
+            Action::StartResponse(work) => Some(format!("{:?}", work.chat.messages)),
+            _ => None,
+        });
+        asked.expect("the model is asked")
+    }
+
+    fn event(&self, name: &str, argument: &str) -> Event {
+        let (first, rest) = argument.split_once(' ').unwrap_or((argument, ""));
+        let at16 = |ms: &str| Samples::from_ms(ms.parse().expect("milliseconds"), SampleRate::HZ_16000);
+        let at24 = |ms: &str| Samples::from_ms(ms.parse().expect("milliseconds"), SampleRate::HZ_24000);
+        let client = |command| Event::Client { event_id: Some("evt".into()), command };
+        match name {
+            "tick" => Event::Tick { position: at16(if first.is_empty() { "0" } else { first }) },
+            "away" => Event::Away,
+            "back" => Event::Back,
+            "onset" => Event::VoiceOnset,
+            "retracted" => Event::VoiceRetracted,
+            "started" => Event::SpeechStarted { audio_start: at16(first) },
+            "stopped" => Event::SpeechStopped { audio_end: at16(first) },
+            "paused" => Event::Paused,
+            "resumed" => Event::Resumed,
+            "guessed" => Event::ProvisionalTranscript { item: self.item(first), text: rest.into() },
+            "partial" => Event::Partial { item: self.item(first), text: rest.into() },
+            "heard" => Event::Transcribed { item: self.item(first), result: Ok(rest.into()) },
+            "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()) },
+            "text" => Event::Text { response: self.response(first), text: format!("{rest} ") },
+            "made" => Event::AudioMade { response: self.response(first), n: at24(rest) },
+            "sent" => Event::AudioSent { item: self.item(first), n: at24(rest) },
+            "call" => {
+                let mut words = rest.splitn(3, ' ');
+                let index = words.next().expect("index").parse().expect("a number");
+                let name = words.next().unwrap_or_default().to_owned();
+                let arguments = words.next().unwrap_or_default().to_owned();
+                let call_id = format!("call_{index}");
+                Event::ToolCall(ToolCallDelta { response: self.response(first), index, call_id, name, arguments })
+            }
+            "finished" => Event::Finished { response: self.response(first), outcome: Ok((Finish::Stop, None)) },
+            "broke" => Event::Finished { response: self.response(first), outcome: Err(rest.into()) },
+            "commit" => client(Command::Commit { buffered: at16(first) }),
+            "clear" => client(Command::ClearInput),
+            "clear_output" => client(Command::ClearOutput),
+            "played" | "playback_ended" => client(Command::Played {
+                item: self.item(first),
+                audio_end_ms: rest.parse().expect("ms"),
+                ago: Duration::ZERO,
+                stopped: name == "playback_ended",
+            }),
+            "truncate" => client(Command::Truncate {
+                item: self.item(first),
+                content_index: 0,
+                audio_end_ms: rest.parse().expect("ms"),
+            }),
+            "delete" => client(Command::DeleteItem(self.item(first))),
+            "retrieve" => client(Command::RetrieveItem(self.item(first))),
+            "say" => client(Command::CreateItem { item: written(argument), place: ItemPosition::Last }),
+            "parts" => {
+                client(Command::CreateItem { item: empty(first.parse().expect("how many")), place: ItemPosition::Last })
+            }
+            "result" => client(Command::CreateItem { item: result(first, rest), place: ItemPosition::Last }),
+            "respond" => client(Command::Respond(Box::default())),
+            "aside" => {
+                let input = Some(vec![InputEntry::Item(written(argument))]);
+                client(Command::Respond(Box::new(ResponseRequest { out_of_band: true, input, ..Default::default() })))
+            }
+            "voice" => {
+                let settings = Settings { voice: first.into(), ..self.dialog.settings().clone() };
+                client(Command::Update(Box::new(settings)))
+            }
+            "cancel" if first.is_empty() => client(Command::Cancel(None)),
+            "cancel" => client(Command::Cancel(Some(self.response(first)))),
+            other => panic!("no such event: {other}"),
+        }
+    }
+
+    fn item(&self, name: &str) -> ItemId {
+        let index = name.strip_prefix('i').and_then(|n| n.parse::<usize>().ok());
+        index.and_then(|n| self.items.get(n - 1)).cloned().unwrap_or_else(|| name.into())
+    }
+
+    fn response(&self, name: &str) -> ResponseId {
+        let index = name.strip_prefix('r').and_then(|n| n.parse::<usize>().ok());
+        index.and_then(|n| self.responses.get(n - 1)).cloned().unwrap_or_else(|| name.into())
+    }
+
+    fn i(&mut self, id: &ItemId) -> String {
+        let at = self.items.iter().position(|known| known == id).unwrap_or_else(|| {
+            self.items.push(id.clone());
+            self.items.len() - 1
+        });
+        format!("i{}", at + 1)
+    }
+
+    fn r(&mut self, id: &ResponseId) -> String {
+        let at = self.responses.iter().position(|known| known == id).unwrap_or_else(|| {
+            self.responses.push(id.clone());
+            self.responses.len() - 1
+        });
+        format!("r{}", at + 1)
+    }
+
+    fn render(&mut self, action: &Action) -> String {
+        match action {
+            Action::OpenUtterance(item) => format!("open {}", self.i(item)),
+            Action::CloseUtterance(item) => format!("close {}", self.i(item)),
+            Action::Transcribe(item) => format!("transcribe {}", self.i(item)),
+            Action::DropUtterance(item) => format!("drop {}", self.i(item)),
+            Action::ClearInput => "clear input".into(),
+            Action::StartResponse(work) => format!("start {} {}", self.r(&work.response), work.turn),
+            Action::TranscribeProvisionally(item) => format!("guess {}", self.i(item)),
+            Action::StartSpeculative(_) if self.names_only_seen => "begin".into(),
+            Action::DropSpeculative { .. } if self.names_only_seen => "forget".into(),
+            Action::StartSpeculative(work) => {
+                let said = work.chat.messages.last().map(|message| match message {
+                    Message::User(text) => text.as_str(),
+                    _ => "?",
+                });
+                let said = format!("{:?}", said.unwrap_or_default());
+                format!("begin {} on {said}", self.r(&work.response))
+            }
+            Action::ReleaseSpeculative(id) => format!("let out {}", self.r(id)),
+            Action::DropSpeculative { response, outcome, wasted } => {
+                format!("forget {} {} after {} ms", self.r(response), outcome.as_str(), wasted.as_millis())
+            }
+            Action::StopResponse(id) => format!("stop {}", self.r(id)),
+            Action::ListTools { item, .. } => format!("list {}", self.i(item)),
+            Action::CallRemote { item, call } => format!("call {} {}({})", self.i(item), call.name, call.arguments),
+            Action::StopRemote(item) => format!("stop {}", self.i(item)),
+            Action::Hold => "hold".into(),
+            Action::Release => "release".into(),
+            Action::Flush(id) => format!("flush {}", self.r(id)),
+            Action::Notify(notice) => format!("< {}", self.notice(notice)),
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice) -> String {
+        let ms16 = |at: &Samples| at.as_ms(SampleRate::HZ_16000);
+        match notice {
+            Notice::SpeechStarted { item, audio_start } => {
+                format!("speech_started {} {}", self.i(item), ms16(audio_start))
+            }
+            Notice::SpeechStopped { item, audio_end } => format!("speech_stopped {} {}", self.i(item), ms16(audio_end)),
+            Notice::Committed { item, previous } => {
+                let previous = previous.as_ref().map(|id| format!(" after {}", self.i(id))).unwrap_or_default();
+                format!("committed {}{previous}", self.i(item))
+            }
+            Notice::IdleTimeout { item, audio_start, audio_end } => {
+                format!("idle {} {} {}", self.i(item), ms16(audio_start), ms16(audio_end))
+            }
+            Notice::InputCleared => "input_cleared".into(),
+            Notice::ItemAdded { item, .. } => format!("item_added {}", self.i(&item.id)),
+            Notice::ItemDone { item, .. } => format!("item_done {} {:?}", self.i(&item.id), item.status),
+            Notice::ItemDeleted(id) => format!("item_deleted {}", self.i(id)),
+            Notice::ItemRetrieved(item) => format!("item_retrieved {}", self.i(&item.id)),
+            Notice::ItemTruncated { item, audio_end_ms, .. } => format!("truncated {} {audio_end_ms}", self.i(item)),
+            Notice::TranscriptDelta { item, delta, .. } => format!("transcript_delta {} {delta:?}", self.i(item)),
+            Notice::Transcript { item, text, .. } => format!("transcript {} {text:?}", self.i(item)),
+            Notice::TranscriptFailed { item, message, .. } => format!("transcript_failed {} {message:?}", self.i(item)),
+            Notice::SettingsUpdated => "settings_updated".into(),
+            Notice::ResponseCreated(view) => format!("response_created {}", self.r(&view.id)),
+            Notice::ResponseDone(view) => format!("response_done {} {:?}", self.r(&view.id), view.status),
+            Notice::Output { response, item, change, .. } => {
+                let (response, item) = (self.r(response), self.i(item));
+                match change {
+                    OutputChange::Added(_) => format!("output_added {response} {item}"),
+                    OutputChange::Done(_) => format!("output_done {response} {item}"),
+                    OutputChange::ArgumentsDone { name, arguments, .. } => {
+                        format!("arguments_done {response} {item} {name}({arguments})")
+                    }
+                    other => format!("{response} {item} {other:?}"),
+                }
+            }
+            Notice::Listing { item, progress } => format!("listing {} {progress:?}", self.i(item)),
+            Notice::RemoteProgress { item, progress } => format!("remote {} {progress:?}", self.i(item)),
+            Notice::Held { item, .. } => format!("held {}", self.i(item)),
+            Notice::Released { item, .. } => format!("released {}", self.i(item)),
+            Notice::Refused { reason: Refusal::ResponseActive(id), .. } => format!("refused: {} is active", self.r(id)),
+            Notice::Refused { reason, .. } => format!("refused {reason:?}"),
+        }
+    }
+
+    /// What the model would read now.
+    pub fn history(&mut self) -> String {
+        let mut dialog = self.dialog.clone();
+        let aside = ResponseRequest { out_of_band: true, ..Default::default() };
+        let event = Event::Client { event_id: None, command: Command::Respond(Box::new(aside)) };
+        let actions = dialog.step(Timestamp::from_ms(1_000_000), event);
+        let work = actions.into_iter().find_map(|action| match action {
+            Action::StartResponse(work) => Some(work),
+            _ => None,
+        });
+        let messages = work.expect("nothing is awaited").chat.messages;
+        let lines = messages.iter().skip(1).map(|message| match message {
+            Message::System(text) => format!("system: {text}"),
+            Message::User(text) => format!("user: {text}"),
+            Message::Assistant { text, tool_calls } if tool_calls.is_empty() => format!("assistant: {text}"),
+            Message::Assistant { text, tool_calls } => {
+                let names: Vec<_> = tool_calls.iter().map(|call| call.name.as_str()).collect();
+                format!("assistant: {text} calls {}", names.join(","))
+            }
+            Message::Tool { output, .. } => format!("tool: {output}"),
+        });
+        lines.collect::<Vec<_>>().join(" | ")
+    }
+}
+
+fn written(text: &str) -> Item {
+    let content = vec![Content::InputText(text.into())];
+    Item { id: "".into(), status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
+}
+
+/// A message of so many parts without a word.
+fn empty(n_parts: usize) -> Item {
+    let content = vec![Content::InputText(String::new()); n_parts];
+    Item { id: "".into(), status: ItemStatus::Completed, kind: ItemKind::Message { role: Role::User, content } }
+}
+
+fn result(call_id: &str, output: &str) -> Item {
+    let kind = ItemKind::FunctionOutput { call_id: call_id.into(), output: output.into() };
+    Item { id: "".into(), status: ItemStatus::Completed, kind }
+}

@@ -1,0 +1,38 @@
+//! What a response waits for before its work starts, and what it does not.
+
+use super::script::{AUTO, Runner, check_with};
+use antiphon_dialog::PlaybackControl;
+
+/// Somebody has spoken, and the words are not known yet.
+fn unheard() -> Runner {
+    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    runner.run("0 started 0");
+    runner.run("900 stopped 800");
+    runner
+}
+
+#[test]
+fn a_response_with_its_own_input_waits_for_nobody_elses_words() {
+    check_with(
+        unheard(),
+        "901 aside translate this
+            < response_created r1
+            start r1 turn_1
+        950 heard i1 tell me
+            < transcript i1 \"tell me\"
+            < response_created r2
+            start r2 turn_1",
+    );
+}
+
+#[test]
+fn a_response_that_reads_the_conversation_waits_for_its_words() {
+    check_with(
+        unheard(),
+        "901 respond
+            < response_created r1
+        950 heard i1 tell me
+            < transcript i1 \"tell me\"
+            start r1 turn_1",
+    );
+}

@@ -1,0 +1,81 @@
+//! An engine for tests and benchmarks: it answers from a script, delta by delta.
+
+use crate::llm::{Llm, LlmDelta, LlmError};
+use antiphon_types::chat::{ChatRequest, Finish};
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// One scripted answer: its deltas, or the failure that ends it.
+type Answer = Vec<Result<LlmDelta, String>>;
+
+/// Gives the scripted answers in order, each word a delta; with an empty script it repeats the last user message.
+#[derive(Clone, Default)]
+pub struct FakeLlm {
+    script: Arc<Mutex<VecDeque<Answer>>>,
+    requests: Arc<Mutex<Vec<ChatRequest>>>,
+    /// The wait before each delta.
+    pub delay: Duration,
+}
+
+impl FakeLlm {
+    /// The same engine, slower.
+    pub fn delayed(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// An engine that gives these answers, in this order.
+    pub fn says<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
+        let fake = Self::default();
+        for text in texts {
+            fake.then(words(text));
+        }
+        fake
+    }
+
+    /// Adds an answer made of these deltas; an `Err` ends it with a failure.
+    pub fn then(&self, deltas: Vec<Result<LlmDelta, String>>) {
+        self.script.lock().expect("no panic while locked").push_back(deltas);
+    }
+
+    /// The requests seen so far.
+    pub fn requests(&self) -> Vec<ChatRequest> {
+        self.requests.lock().expect("no panic while locked").clone()
+    }
+}
+
+/// The deltas of a plain answer, a word each.
+pub fn words(text: &str) -> Vec<Result<LlmDelta, String>> {
+    let mut deltas: Vec<_> = text.split_inclusive(' ').map(|word| Ok(LlmDelta::Text(word.to_owned()))).collect();
+    deltas.push(Ok(LlmDelta::Done { finish: Finish::Stop, usage: None }));
+    deltas
+}
+
+impl Llm for FakeLlm {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
+        let next = self.script.lock().expect("no panic while locked").pop_front();
+        let deltas = next.unwrap_or_else(|| {
+            let last = request.messages.iter().rev().find_map(|message| match message {
+                antiphon_types::chat::Message::User(text) => Some(text.clone()),
+                _ => None,
+            });
+            words(&format!("You said: {}", last.unwrap_or_default()))
+        });
+        self.requests.lock().expect("no panic while locked").push(request);
+        let delay = self.delay;
+        stream::iter(deltas)
+            .then(move |delta| async move {
+                if !delay.is_zero() {
+                    tokio::time::sleep(delay).await;
+                }
+                delta.map_err(LlmError::Protocol)
+            })
+            .boxed()
+    }
+}

@@ -1,0 +1,72 @@
+//! An engine for tests and benchmarks: a tone whose length follows from the text.
+
+use crate::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_types::{Pcm, SampleRate};
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use std::f32::consts::TAU;
+use std::time::Duration;
+
+/// Speaks each character as 50 ms of a 220 Hz tone at 24 kHz, in pieces of 100 ms.
+#[derive(Clone)]
+pub struct FakeTts {
+    voices: Vec<Voice>,
+    /// The wait before each piece.
+    pub delay: Duration,
+    /// A chunk that contains this text fails.
+    pub fails_on: Option<String>,
+}
+
+/// How long a character sounds.
+pub const MS_PER_CHAR: u64 = 50;
+
+impl Default for FakeTts {
+    fn default() -> Self {
+        let voice = Voice { id: "tone".into(), name: "Tone".into(), language: "en-US".into() };
+        Self { voices: vec![voice], delay: Duration::ZERO, fails_on: None }
+    }
+}
+
+impl FakeTts {
+    /// The same engine, slower.
+    pub fn delayed(self, delay: Duration) -> Self {
+        Self { delay, ..self }
+    }
+
+    /// The same engine, failing on chunks that contain `text`.
+    pub fn failing_on(self, text: &str) -> Self {
+        Self { fails_on: Some(text.to_owned()), ..self }
+    }
+}
+
+impl Tts for FakeTts {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn voices(&self) -> &[Voice] {
+        &self.voices
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        if self.fails_on.as_ref().is_some_and(|word| request.text.contains(word.as_str())) {
+            let error = TtsError::Engine { message: "told to fail".into(), source: None };
+            return stream::iter([Err(error)]).boxed();
+        }
+        let rate = SampleRate::HZ_24000;
+        let n_chars = request.text.chars().count() as u64;
+        let n_samples = (n_chars * MS_PER_CHAR * u64::from(rate.hz()) / 1_000) as usize;
+        let tone = (0..n_samples).map(|i| (8_000.0 * (TAU * 220.0 * i as f32 / rate.hz() as f32).sin()) as i16);
+        let tone: Vec<i16> = tone.collect();
+        let pieces: Vec<Pcm> = tone.chunks(2_400).map(|piece| Pcm { rate, samples: piece.to_vec() }).collect();
+        let delay = self.delay;
+        stream::iter(pieces)
+            .then(move |piece| async move {
+                if !delay.is_zero() {
+                    tokio::time::sleep(delay).await;
+                }
+                Ok(piece)
+            })
+            .boxed()
+    }
+}

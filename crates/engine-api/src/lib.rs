@@ -1,0 +1,19 @@
+//! The ports: what a session asks of voice detection, turn models, speech to text, language models, text to speech and
+//! remote tools, with their requests, options and errors.
+//!
+//! `session` calls the ports; `engines` and `assistant` implement them; the root package assembles an [`Engines`]. The feature
+//! `fakes` adds scripted engines for tests and benchmarks. Nothing here loads a model, opens a connection or spawns a task.
+
+mod engines;
+#[cfg(feature = "fakes")]
+pub mod fakes;
+mod fault;
+pub mod llm;
+pub mod mcp;
+pub mod stt;
+pub mod tts;
+pub mod turn;
+pub mod vad;
+
+pub use engines::{EngineNames, Engines};
+pub use fault::Fault;

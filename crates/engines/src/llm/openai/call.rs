@@ -1,0 +1,364 @@
+//! One request on its way: sending, trying again, reading the stream, with its deadlines.
+
+use super::answer::{Answer, Step, shorten};
+use super::{Shared, request, root_cause};
+use crate::remote::{Body, BodyError, Bounds, EventLimit};
+use antiphon_engine_api::llm::{LlmDelta, LlmError};
+use antiphon_types::chat::ChatRequest;
+use bytes::Bytes;
+use eventsource_stream::{EventStreamError, Eventsource};
+use futures_util::stream::{self, BoxStream, StreamExt};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use serde_json::Value;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The largest answer, the server's wrapping of each token included: some 1,500 bytes a token for the most tokens that a client
+/// may ask for.
+const MAX_ANSWER_BYTES: usize = 6 << 20;
+
+/// The largest event of an answer, or answer that is not streamed. It becomes a tree in memory, which takes a hundred times as
+/// much at worst.
+const MAX_EVENT_BYTES: usize = 256 << 10;
+
+/// The least time an answer may be waited for behind its first delta, and for each token that it may have. Time in which nobody
+/// asks for more, because the listener has enough to hear, does not count.
+const MIN_WAIT: Duration = Duration::from_secs(60);
+const WAIT_PER_TOKEN: Duration = Duration::from_secs(1);
+
+/// A refusal's page is read up to this for its message.
+const REFUSAL_BOUNDS: Bounds = Bounds { bytes: 64 << 10, stall: Duration::from_secs(2), total: Duration::from_secs(5) };
+
+/// The wait before the second try, where the server names none.
+const BACK_OFF: Duration = Duration::from_millis(200);
+
+/// How long the count of tokens is waited for after the model has ended. It comes at once or never.
+const USAGE_WAIT: Duration = Duration::from_millis(250);
+
+/// How long the end of the body is waited for after `[DONE]`: only a body read to its end gives its connection back.
+const DRAIN_WAIT: Duration = Duration::from_millis(50);
+
+/// The JSON objects of an answer, in order; ends after `[DONE]` or with the body.
+type Pieces = BoxStream<'static, Result<String, Failure>>;
+
+/// A failure, and whether another try may do better.
+struct Failure {
+    error: LlmError,
+    /// `Some`: yes, after this wait.
+    again: Option<Duration>,
+}
+
+impl Failure {
+    fn final_(error: LlmError) -> Self {
+        Self { error, again: None }
+    }
+}
+
+/// One answer under way.
+pub(super) struct Call {
+    shared: Arc<Shared>,
+    request: ChatRequest,
+    answer: Answer,
+    pieces: Option<Pieces>,
+}
+
+impl Call {
+    pub fn new(shared: Arc<Shared>, request: ChatRequest) -> Self {
+        let answer = Answer::of(most_tokens(&shared, &request));
+        Self { shared, request, answer, pieces: None }
+    }
+
+    /// The first deltas, within `limit`, one retry included.
+    pub async fn first(&mut self, limit: Duration) -> Result<Vec<LlmDelta>, LlmError> {
+        let mut refused = None;
+        match timeout(limit, self.first_of_two_tries(limit, &mut refused)).await {
+            Ok(result) => result,
+            // Time ran out while waiting to try again: what the server said first is the better answer.
+            Err(_) => Err(refused.unwrap_or(LlmError::Timeout { what: "first token", after: limit })),
+        }
+    }
+
+    /// The next deltas, never none, each batch within `limit`.
+    pub async fn further(&mut self, limit: Duration) -> Result<Vec<LlmDelta>, LlmError> {
+        loop {
+            let step = match timeout(limit, self.step()).await {
+                Ok(step) => step.map_err(|failure| failure.error)?,
+                Err(_) => return Err(LlmError::Timeout { what: "further token", after: limit }),
+            };
+            if !step.deltas.is_empty() {
+                return Ok(step.deltas);
+            }
+        }
+    }
+
+    /// Reads an answer that is there already.
+    pub async fn read(&mut self, response: reqwest::Response) -> Result<Vec<LlmDelta>, LlmError> {
+        let mut deltas = Vec::new();
+        let bounds = bounds(&self.shared, &self.request);
+        self.pieces = Some(pieces(response, bounds).await.map_err(|failure| failure.error)?);
+        while !matches!(deltas.last(), Some(LlmDelta::Done { .. })) {
+            deltas.extend(self.step().await.map_err(|failure| failure.error)?.deltas);
+        }
+        Ok(deltas)
+    }
+
+    async fn first_of_two_tries(
+        &mut self,
+        limit: Duration,
+        refused: &mut Option<LlmError>,
+    ) -> Result<Vec<LlmDelta>, LlmError> {
+        loop {
+            match self.try_first().await {
+                Ok(deltas) => return Ok(deltas),
+                Err(Failure { error, again: Some(wait) }) if refused.is_none() && wait < limit => {
+                    tracing::debug!(%error, "the language model failed; trying once more");
+                    *refused = Some(error);
+                    tokio::time::sleep(wait).await;
+                }
+                Err(failure) => return Err(failure.error),
+            }
+        }
+    }
+
+    async fn try_first(&mut self) -> Result<Vec<LlmDelta>, Failure> {
+        self.answer = Answer::of(most_tokens(&self.shared, &self.request));
+        self.pieces = Some(send(&self.shared, &self.request).await?);
+        loop {
+            let step = self.step().await?;
+            if !step.deltas.is_empty() {
+                return Ok(step.deltas);
+            }
+        }
+    }
+
+    /// Reads until something happened; at the end the `Done` delta.
+    async fn step(&mut self) -> Result<Step, Failure> {
+        let pieces = self.pieces.as_mut().expect("a call is stepped after it was sent");
+        loop {
+            if self.answer.is_full() {
+                // The server goes on where it should have stopped: what it still sends is not read.
+                self.pieces = Some(stream::empty().boxed());
+                return Ok(self.end());
+            }
+            let next = if self.answer.is_finished() {
+                let wait = if self.answer.has_usage() { DRAIN_WAIT } else { USAGE_WAIT };
+                timeout(wait, pieces.next()).await.unwrap_or(None)
+            } else {
+                pieces.next().await
+            };
+            let piece = match next {
+                // After the finish nothing that fails can change the answer any more.
+                None | Some(Err(_)) if self.answer.is_finished() => return Ok(self.end()),
+                None => return Err(broken_off()),
+                Some(Err(failure)) => return Err(failure),
+                Some(Ok(piece)) => piece,
+            };
+            if piece == "[DONE]" {
+                let _ = timeout(DRAIN_WAIT, pieces.next()).await;
+                return Ok(self.end());
+            }
+            let step = self.answer.read(&piece).map_err(retry_if_it_may_pass)?;
+            if step.progress {
+                return Ok(step);
+            }
+        }
+    }
+
+    fn end(&mut self) -> Step {
+        Step { deltas: vec![self.answer.done()], progress: true }
+    }
+}
+
+/// The most tokens of the answer, as the server is told.
+fn most_tokens(shared: &Shared, request: &ChatRequest) -> u32 {
+    request.max_tokens.unwrap_or(shared.settings.max_tokens)
+}
+
+fn bounds(shared: &Shared, request: &ChatRequest) -> Bounds {
+    let settings = &shared.settings;
+    let total = settings.first_token + MIN_WAIT.max(WAIT_PER_TOKEN.saturating_mul(most_tokens(shared, request)));
+    Bounds { bytes: MAX_ANSWER_BYTES, stall: total, total }
+}
+
+/// Sends the request, once more for each field the server turns out not to know, and begins to read.
+async fn send(shared: &Shared, request: &ChatRequest) -> Result<Pieces, Failure> {
+    loop {
+        let body = request::body(&shared.settings, &shared.quirks, request);
+        let mut post = shared.http.post(shared.settings.completions.clone()).json(&body);
+        post = post.header(ACCEPT, "text/event-stream");
+        if let Some(key) = &shared.settings.authorization {
+            post = post.header(AUTHORIZATION, key.clone());
+        }
+        let response = post.send().await.map_err(|error| unreachable(shared, error))?;
+        let status = response.status();
+        if status.is_success() {
+            return pieces(response, bounds(shared, request)).await;
+        }
+        let refusal = refusal(shared, response).await;
+        let LlmError::Refused { message, .. } = &refusal.error else { return Err(refusal) };
+        if !(matches!(status.as_u16(), 400 | 422) && shared.quirks.learn(message)) {
+            return Err(refusal);
+        }
+        tracing::info!(%status, "the language model's server does not know a field of the request; going on without");
+    }
+}
+
+/// The objects in the body: events, or the one object of a server that does not stream.
+async fn pieces(response: reqwest::Response, bounds: Bounds) -> Result<Pieces, Failure> {
+    let content_type = response.headers().get(CONTENT_TYPE).cloned();
+    let mut bytes = Body::new(response, bounds).into_stream();
+    let mut head = Vec::new();
+    // The first byte tells, for content types lie: an object begins with a brace, an event stream never does.
+    while head.iter().all(u8::is_ascii_whitespace) && head.len() < 1024 {
+        match bytes.next().await {
+            Some(piece) => head.extend_from_slice(&piece.map_err(broken)?),
+            None => {
+                let kind = content_type.as_ref().and_then(|kind| kind.to_str().ok()).unwrap_or("no content type");
+                return Err(Failure::final_(LlmError::Protocol(format!("it is empty ({kind})"))));
+            }
+        }
+    }
+    let whole = head.trim_ascii_start().first() == Some(&b'{');
+    let bytes = stream::iter([Ok(Bytes::from(head))]).chain(bytes).map(|piece| piece.map_err(broken)).boxed();
+    if whole {
+        return whole_answer(bytes).await;
+    }
+    let mut limit = EventLimit::new(MAX_EVENT_BYTES);
+    let bytes = bytes.map(move |piece| match piece {
+        Ok(piece) if !limit.admits(&piece) => Err(too_long(MAX_EVENT_BYTES)),
+        piece => piece,
+    });
+    // The empty line that ends the last event is forgotten by some servers.
+    let bytes = bytes.chain(stream::iter([Ok(Bytes::from_static(b"\n\n"))]));
+    let events = bytes.eventsource().map(|event| match event {
+        // Servers that name the event send the error itself as its data.
+        Ok(event) if event.event == "error" && !event.data.contains("\"error\"") => {
+            let said = serde_json::from_str(&event.data).unwrap_or(Value::String(event.data));
+            Ok(serde_json::json!({ "error": said }).to_string())
+        }
+        Ok(event) => Ok(event.data),
+        Err(EventStreamError::Transport(failure)) => Err(failure),
+        Err(_) => Err(Failure::final_(LlmError::Protocol("it is no stream of events in UTF-8".into()))),
+    });
+    Ok(events.filter(|event| std::future::ready(!matches!(event, Ok(data) if data.trim().is_empty()))).boxed())
+}
+
+/// An answer that is not streamed, or an error with a good status.
+async fn whole_answer(mut bytes: BoxStream<'static, Result<Bytes, Failure>>) -> Result<Pieces, Failure> {
+    let mut body = Vec::new();
+    while let Some(piece) = bytes.next().await {
+        body.extend_from_slice(&piece?);
+        if body.len() > MAX_EVENT_BYTES {
+            return Err(too_long(MAX_EVENT_BYTES));
+        }
+    }
+    let text = String::from_utf8(body)
+        .map_err(|_| Failure::final_(LlmError::Protocol("it is not written in UTF-8".into())))?;
+    if !["\"choices\"", "\"error\""].iter().any(|key| text.contains(key)) {
+        return Err(Failure::final_(LlmError::Protocol(format!("it is no chat completion: {}", shorten(&text)))));
+    }
+    Ok(stream::iter([Ok(text), Ok("[DONE]".to_owned())]).boxed())
+}
+
+/// Reads why the server refused, and adds what to do.
+async fn refusal(shared: &Shared, response: reqwest::Response) -> Failure {
+    let status = response.status().as_u16();
+    let after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    let wait = after.map_or(BACK_OFF, Duration::from_secs);
+    let page = Body::new(response, REFUSAL_BOUNDS).beginning().await;
+    let said = server_words(&page);
+    let settings = &shared.settings;
+    let advice = match status {
+        300..=399 => "set [llm] base_url to the address it moved to".to_owned(),
+        401 | 403 if settings.key_env.is_empty() => "set [llm] api_key_env to the variable with the key".to_owned(),
+        401 | 403 => format!("check the key in {}", settings.key_env),
+        404 => format!("check that [llm] base_url ends with /v1 and that the server has the model {}", settings.model),
+        429 => "its limit of requests or money is reached; wait, or raise it".to_owned(),
+        _ => String::new(),
+    };
+    let message = match (said.is_empty(), advice.is_empty()) {
+        (false, false) => format!("{said} ({advice})"),
+        (true, false) => advice,
+        (false, true) => said,
+        (true, true) => "no reason given".to_owned(),
+    };
+    retry_after(LlmError::Refused { status, message }, wait)
+}
+
+/// The message in an error page, or the page itself where it is plain text.
+fn server_words(page: &[u8]) -> String {
+    let text = String::from_utf8_lossy(page);
+    let Ok(value) = serde_json::from_str::<Value>(&text) else {
+        let markup = text.trim_start().starts_with('<');
+        return if markup { String::new() } else { shorten(&text) };
+    };
+    let error = value.get("error").unwrap_or(&value);
+    let words = error["message"].as_str().or(error.as_str()).or(value["detail"].as_str()).or(value["message"].as_str());
+    words.map_or_else(|| shorten(&text), shorten)
+}
+
+fn retry_if_it_may_pass(error: LlmError) -> Failure {
+    retry_after(error, BACK_OFF)
+}
+
+fn retry_after(error: LlmError, wait: Duration) -> Failure {
+    let again = matches!(&error, LlmError::Refused { status, .. } if *status == 429 || *status >= 500).then_some(wait);
+    Failure { error, again }
+}
+
+/// The connection could not be made.
+fn unreachable(shared: &Shared, error: reqwest::Error) -> Failure {
+    let advice = format!(
+        "{}: {}; is the server running, and is [llm] base_url right?",
+        shared.settings.server(),
+        root_cause(&error)
+    );
+    let again = (!error.is_builder()).then_some(BACK_OFF);
+    Failure { error: LlmError::Transport(advice.into()), again }
+}
+
+/// The body could not be read on.
+fn broken(error: BodyError) -> Failure {
+    match error {
+        BodyError::TooLarge(most) => too_long(most),
+        BodyError::Stalled(after) | BodyError::TooSlow(after) => {
+            Failure::final_(LlmError::Timeout { what: "end of its answer", after })
+        }
+        BodyError::Broken(error) => {
+            let text = format!("the connection broke before the answer was complete: {}", root_cause(&error));
+            Failure { error: LlmError::Transport(text.into()), again: Some(BACK_OFF) }
+        }
+    }
+}
+
+fn broken_off() -> Failure {
+    let error = LlmError::Protocol("it ended before it was complete".into());
+    Failure { error, again: Some(BACK_OFF) }
+}
+
+fn too_long(most: usize) -> Failure {
+    Failure::final_(LlmError::Protocol(format!("it is longer than {most} bytes")))
+}
+
+/// Asks for the server's models.
+pub(super) async fn warm_up(shared: &Shared) -> Result<(), LlmError> {
+    let settings = &shared.settings;
+    let mut page = shared.http.get(settings.models.clone());
+    if let Some(key) = &settings.authorization {
+        page = page.header(AUTHORIZATION, key.clone());
+    }
+    let limit = settings.first_token;
+    let visit = async {
+        let response = page.send().await.map_err(|error| unreachable(shared, error).error)?;
+        if matches!(response.status().as_u16(), 401 | 403) {
+            return Err(refusal(shared, response).await.error);
+        }
+        // Read to its end, for only then the connection is kept.
+        let bounds = Bounds { bytes: MAX_ANSWER_BYTES, stall: limit, total: limit };
+        let mut body = Body::new(response, bounds);
+        while let Ok(Some(_)) = body.chunk().await {}
+        Ok(())
+    };
+    timeout(limit, visit).await.unwrap_or(Err(LlmError::Timeout { what: "list of models", after: limit }))
+}

@@ -1,0 +1,148 @@
+//! Any OpenAI-compatible `/v1/chat/completions`, streaming: OpenAI, vLLM, Ollama, llama.cpp and their like.
+//!
+//! `engines` makes one [`OpenAi`] for all sessions; sessions call it through the port. Connections stay open between
+//! answers, so that an answer does not wait for a handshake. Before the first delta one failure that may pass
+//! (no connection, 429, 5xx, a broken connection) is tried again; after it nothing is, for words may have been spoken.
+//! It never reads a tool's meaning and never logs what was said.
+
+mod answer;
+mod call;
+mod request;
+mod settings;
+#[cfg(test)]
+mod test_server;
+#[cfg(test)]
+mod tests;
+
+use super::LlmConfig;
+use antiphon_engine_api::llm::{Llm, LlmDelta, LlmError};
+use antiphon_types::chat::ChatRequest;
+use bytes::Bytes;
+use call::Call;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, StreamExt};
+use request::Quirks;
+use settings::Settings;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A client of one server and model. Cheap to share: streams hold their own reference.
+pub struct OpenAi {
+    shared: Arc<Shared>,
+}
+
+/// What every answer needs.
+struct Shared {
+    http: reqwest::Client,
+    settings: Settings,
+    quirks: Quirks,
+}
+
+/// How long an idle connection is kept for the next answer. Servers of this kind close theirs after 60 s or later;
+/// one closed under us costs the one retry.
+const IDLE: Duration = Duration::from_secs(90);
+
+/// An idle connection is probed this often, so that a dead one is noticed before an answer needs it.
+const PROBE: Duration = Duration::from_secs(30);
+
+impl OpenAi {
+    /// A client as configured. Reads the key from the environment; reaches for nothing.
+    ///
+    /// [`LlmError::Unavailable`] says which setting is wrong or missing, and what would be right.
+    pub fn new(config: &LlmConfig) -> Result<Self, LlmError> {
+        let key = if config.api_key_env.is_empty() { None } else { std::env::var(&config.api_key_env).ok() };
+        Self::with_key(config, key)
+    }
+
+    fn with_key(config: &LlmConfig, key: Option<String>) -> Result<Self, LlmError> {
+        let settings = Settings::new(config, key)?;
+        // reqwest is built without a TLS provider of its own. A second installation is refused and changes nothing.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut http = reqwest::Client::builder()
+            .tcp_nodelay(true)
+            .tcp_keepalive(PROBE)
+            .pool_idle_timeout(IDLE)
+            .connect_timeout(settings.connect)
+            .redirect(reqwest::redirect::Policy::none());
+        if settings.plain {
+            // Without TLS no certificates are needed: a machine that has none installed can still talk to a server
+            // next door.
+            http = http.tls_certs_only(std::iter::empty());
+        }
+        if settings.loopback {
+            http = http.no_proxy();
+        }
+        let http = http.build().map_err(|error| {
+            LlmError::Unavailable(format!(
+                "no HTTPS client can be made ({}): install the system's certificates (Debian: ca-certificates)",
+                root_cause(&error)
+            ))
+        })?;
+        Ok(Self { shared: Arc::new(Shared { http, settings, quirks: Quirks::default() }) })
+    }
+
+    /// Opens a connection ahead of the first answer and sees whether the server lets us in: asks for its models.
+    /// Waits at most the first-token timeout. A server without that page is no error; one that cannot be reached or
+    /// refuses the key is.
+    pub async fn warm_up(&self) -> Result<(), LlmError> {
+        call::warm_up(&self.shared).await
+    }
+
+    /// Reads the body of an answer from memory, in these pieces, as if the server had just sent it. For fuzzing.
+    #[doc(hidden)]
+    pub async fn read(&self, pieces: Vec<Bytes>) -> Result<Vec<LlmDelta>, LlmError> {
+        let pieces = futures_util::stream::iter(pieces.into_iter().map(Ok::<_, std::io::Error>));
+        let response = http::Response::new(reqwest::Body::wrap_stream(pieces));
+        Call::new(self.shared.clone(), ChatRequest::default()).read(response.into()).await
+    }
+}
+
+impl Llm for OpenAi {
+    fn name(&self) -> &str {
+        "openai"
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), LlmError>> {
+        Box::pin(self.warm_up())
+    }
+
+    fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>> {
+        let shared = self.shared.clone();
+        async_stream::stream! {
+            let first = shared.settings.first_token;
+            let further = shared.settings.token;
+            let mut call = Call::new(shared, request);
+            // The body lives in `call`: dropping this stream drops it, which closes the connection, by which such
+            // servers know that nobody waits any more.
+            let mut batch = call.first(first).await;
+            loop {
+                match batch {
+                    Err(error) => {
+                        yield Err(error);
+                        return;
+                    }
+                    Ok(deltas) => {
+                        for delta in deltas {
+                            let done = matches!(delta, LlmDelta::Done { .. });
+                            yield Ok(delta);
+                            if done {
+                                return;
+                            }
+                        }
+                    }
+                }
+                batch = call.further(further).await;
+            }
+        }
+        .boxed()
+    }
+}
+
+/// The innermost cause: reqwest's own words say little.
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    cause.to_string()
+}

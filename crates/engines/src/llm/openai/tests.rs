@@ -1,0 +1,335 @@
+//! The client against a real server on loopback, which splits, stalls, refuses and breaks.
+
+use super::test_server::*;
+use super::*;
+use antiphon_types::chat::{Finish, Message, Tool, ToolCall, ToolChoice, Usage};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+#[tokio::test]
+async fn a_stream_split_anywhere_reads_the_same() {
+    let usage = json!({"choices": [], "usage": {"prompt_tokens": 7, "completion_tokens": 3}});
+    let role = json!({"choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}]});
+    let body = format!(
+        ": keep-alive\r\n\r\n{}:\n\nevent: message\ndata: {}\r\n\r\n{}{DONE}",
+        events(&[role, word("Grüße, "), word("世界 ")]),
+        word("🦀."),
+        events(&[finish("stop"), usage]),
+    );
+    for size in [1, 2, 3, 7, 64, 100_000] {
+        let (deltas, error) = run_replies(vec![Reply::Sse(body.clone(), size)]).await;
+        assert_eq!((text(&deltas).as_str(), error), ("Grüße, 世界 🦀.", None), "{size}");
+        assert_eq!(deltas.iter().filter(|delta| matches!(delta, LlmDelta::Text(_))).count(), 3);
+        let usage = Some(Usage { input_tokens: 7, output_tokens: 3 });
+        assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::Stop, usage }));
+    }
+}
+
+#[tokio::test]
+async fn endings_of_every_kind() {
+    for (body, finish_) in [
+        (events(&[word("a"), finish("length")]) + DONE, Finish::Length),
+        (events(&[word("a"), finish("content_filter")]), Finish::ContentFilter),
+        // No [DONE].
+        (events(&[word("a"), finish("stop")]), Finish::Stop),
+        // No finish_reason.
+        (events(&[word("a")]) + DONE, Finish::Stop),
+        // No empty line after the last event.
+        (events(&[word("a")]) + "data: [DONE]", Finish::Stop),
+        (events(&[word("a")]) + "data:[DONE]\n", Finish::Stop),
+    ] {
+        let (deltas, error) = run_replies(vec![Reply::Sse(body.clone(), 16)]).await;
+        assert_eq!((text(&deltas).as_str(), error), ("a", None), "{body}");
+        assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: finish_, usage: None }), "{body}");
+    }
+    // Neither of the two: the answer is not whole, and that is said.
+    let (deltas, error) = run_replies(vec![Reply::Sse(events(&[word("a")]), 16)]).await;
+    assert_eq!(text(&deltas), "a");
+    assert!(error.unwrap().contains("ended before it was complete"));
+}
+
+#[tokio::test]
+async fn a_server_that_holds_the_connection_after_the_finish_is_not_waited_for() {
+    let (open, _closed) = mpsc::channel(1);
+    let body = events(&[word("a"), finish("stop")]);
+    let (deltas, error) = run_replies(vec![Reply::SseThenSilence(body, open)]).await;
+    assert_eq!(error, None);
+    assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::Stop, usage: None }));
+}
+
+#[tokio::test]
+async fn servers_that_do_not_stream_are_read_whole() {
+    let answer = json!({"choices": [{"index": 0, "finish_reason": "stop",
+        "message": {"role": "assistant", "content": [{"type": "text", "text": "whole"}]}}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 2}});
+    let (deltas, error) = run_replies(vec![Reply::Json(answer)]).await;
+    assert_eq!((text(&deltas).as_str(), error), ("whole", None));
+    let usage = Some(Usage { input_tokens: 1, output_tokens: 2 });
+    assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::Stop, usage }));
+    let (_, error) = run_replies(vec![Reply::Json(json!({"hello": "there"}))]).await;
+    assert!(error.unwrap().contains("no chat completion"));
+}
+
+/// The calls put together from their deltas: `(call_id, name, arguments)`, checked against the port's contract.
+fn assemble(deltas: &[LlmDelta]) -> Vec<(String, String, String)> {
+    let mut calls: Vec<(String, String, String)> = Vec::new();
+    for delta in deltas {
+        if let LlmDelta::ToolCall { index, call_id, name, arguments } = delta {
+            if *index == calls.len() {
+                assert!(!call_id.is_empty() && !name.is_empty(), "the first delta names the call");
+                calls.push((call_id.clone(), name.clone(), arguments.clone()));
+            } else {
+                assert!(call_id.is_empty() && name.is_empty(), "later deltas do not");
+                calls[*index].2.push_str(arguments);
+            }
+        }
+    }
+    calls
+}
+
+#[tokio::test]
+async fn tool_calls_of_every_dialect() {
+    let two = [("a", "f", r#"{"x":1}"#), ("b", "g", r#"{"y":2}"#)];
+    let dialects = [
+        // OpenAI: in pieces, with indexes.
+        vec![
+            calls(json!([{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}])),
+            calls(json!([{"index": 0, "function": {"arguments": "{\"x\""}}])),
+            calls(json!([{"index": 0, "function": {"arguments": ":1}"}}])),
+            calls(json!([{"index": 1, "id": "b", "function": {"name": "g", "arguments": "{\"y\":2}"}}])),
+        ],
+        // Whole calls without index, arguments as objects.
+        vec![calls(json!([{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}},
+                          {"id": "b", "function": {"name": "g", "arguments": {"y": 2}}}]))],
+        // Whole calls, all with the index 0.
+        vec![
+            calls(json!([{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{\"x\":1}"}}])),
+            calls(json!([{"index": 0, "id": "b", "function": {"name": "g", "arguments": "{\"y\":2}"}}])),
+        ],
+        // The id and name in each piece.
+        vec![
+            calls(json!([{"index": 0, "id": "a", "function": {"name": "f", "arguments": "{\"x\":"}}])),
+            calls(json!([{"index": 0, "id": "a", "function": {"name": "f", "arguments": "1}"}}])),
+            calls(json!([{"index": 1, "id": "b", "function": {"name": "g", "arguments": "{\"y\":2}"}}])),
+        ],
+        // Pieces without index and id; the name after the first arguments.
+        vec![
+            calls(json!([{"id": "a", "function": {"arguments": "{\"x\""}}])),
+            calls(json!([{"function": {"name": "f", "arguments": ":1"}}])),
+            calls(json!([{"function": {"arguments": "}"}}])),
+            calls(json!([{"id": "b", "function": {"name": "g", "arguments": "{\"y\":2}"}}])),
+        ],
+    ];
+    for (n, dialect) in dialects.into_iter().enumerate() {
+        // `stop` after a call is what several servers say.
+        let reason = if n % 2 == 0 { "tool_calls" } else { "stop" };
+        let body = events(&dialect) + &events(&[finish(reason)]) + DONE;
+        let (deltas, error) = run_replies(vec![Reply::Sse(body, 5)]).await;
+        assert_eq!(error, None, "{n}");
+        let found = assemble(&deltas);
+        let found: Vec<_> = found.iter().map(|(id, name, args)| (id.as_str(), name.as_str(), args.as_str())).collect();
+        assert_eq!(found, two, "{n}");
+        assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::ToolCalls, usage: None }), "{n}");
+    }
+    // No id at all: one is made, another for each call.
+    let nameless =
+        calls(json!([{"function": {"name": "f", "arguments": "{}"}}, {"function": {"name": "f", "arguments": "{}"}}]));
+    let (deltas, _) = run_replies(vec![Reply::Sse(events(&[nameless, finish("stop")]), 999)]).await;
+    let found = assemble(&deltas);
+    assert!(found.len() == 2 && found[0].0 != found[1].0, "{found:?}");
+}
+
+#[tokio::test]
+async fn arguments_split_anywhere_and_calls_that_take_turns_come_out_whole() {
+    let first = r#"{"city":"Sao Paulo \"SP\"","note":"größer 🦀"}"#;
+    let second = r#"{"minutes":5}"#;
+    let head = |index: usize, id: &str, name: &str| {
+        calls(json!([{"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": ""}}]))
+    };
+    let mut pieces = vec![head(0, "a", "f"), head(1, "b", "g")];
+    let mut others = second.chars();
+    for letter in first.chars() {
+        pieces.push(calls(json!([{"index": 0, "function": {"arguments": letter.to_string()}}])));
+        if let Some(other) = others.next() {
+            pieces.push(calls(json!([{"index": 1, "function": {"arguments": other.to_string()}}])));
+        }
+    }
+    pieces.push(finish("tool_calls"));
+    for size in [1, 7, 100_000] {
+        let (deltas, error) = run_replies(vec![Reply::Sse(events(&pieces) + DONE, size)]).await;
+        assert_eq!(error, None, "{size}");
+        let whole = [("a".into(), "f".into(), first.into()), ("b".into(), "g".into(), second.into())];
+        assert_eq!(assemble(&deltas), whole, "{size}");
+        assert_eq!(deltas.last(), Some(&LlmDelta::Done { finish: Finish::ToolCalls, usage: None }));
+    }
+}
+
+#[tokio::test]
+async fn the_request_says_all_the_port_knows() {
+    let (script, config) = server(vec![hello()]).await;
+    let call = ToolCall { call_id: "c".into(), name: "f".into(), arguments: "{}".into() };
+    let request = ChatRequest {
+        messages: vec![
+            Message::System("be brief".into()),
+            Message::User("hi".into()),
+            Message::Assistant { text: String::new(), tool_calls: vec![call] },
+            Message::Tool { call_id: "c".into(), output: "42".into() },
+            Message::Assistant { text: "yes".into(), tool_calls: vec![] },
+        ],
+        tools: vec![Tool { name: "f".into(), description: "d".into(), parameters: json!({"type": "object"}).into() }],
+        tool_choice: ToolChoice::Function("f".into()),
+        max_tokens: Some(9),
+        user: Some("someone".into()),
+    };
+    run(&client(&config), request).await;
+    let function = json!({"name": "f", "description": "d", "parameters": {"type": "object"}});
+    let expected = json!({
+        "model": "m", "stream": true, "stream_options": {"include_usage": true}, "temperature": 0.7, "max_tokens": 9,
+        "user": "someone",
+        "messages": [
+            {"role": "system", "content": "be brief"},
+            {"role": "user", "content": "hi"},
+            {"role": "assistant", "content": null, "tool_calls":
+                [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "c", "content": "42"},
+            {"role": "assistant", "content": "yes"},
+        ],
+        "tools": [{"type": "function", "function": function}],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+    });
+    assert_eq!(script.bodies.lock().unwrap()[0], expected);
+    assert!(script.keys.lock().unwrap()[0].contains("Bearer secret"));
+}
+
+#[tokio::test]
+async fn failures_that_may_pass_are_tried_once_more() {
+    let break_ = |text: &str| Reply::SseThenBreak(text.into());
+    let in_stream = events(&[json!({"error": {"message": "overloaded", "code": 503}})]);
+    for first in [
+        Reply::Status(500, "oops"),
+        Reply::Status(429, "slow down"),
+        Reply::RetryAfter(503, "0"),
+        break_(": nothing yet\n\n"),
+        Reply::Sse(in_stream, 9),
+        Reply::Sse(": nothing\n\n".into(), 99),
+    ] {
+        let (script, config) = server(vec![first, hello()]).await;
+        let (deltas, error) = run(&client(&config), says("hi")).await;
+        assert_eq!((text(&deltas).as_str(), error), ("hello", None));
+        assert_eq!(script.bodies.lock().unwrap().len(), 2);
+    }
+    // Once, not twice.
+    let (script, config) = server(vec![Reply::Status(500, "one"), Reply::Status(502, "two"), hello()]).await;
+    let (_, error) = run(&client(&config), says("hi")).await;
+    assert!(error.unwrap().contains("502: two"));
+    assert_eq!(script.bodies.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn failures_that_last_are_not_tried_again() {
+    for (reply, part) in [
+        (Reply::Status(401, r#"{"error":{"message":"bad key"}}"#), "401: bad key (check the key in OPENAI_API_KEY)"),
+        (Reply::Status(404, r#"{"error":"model not found"}"#), "has the model m"),
+        (Reply::Status(400, r#"{"detail":"no such thing"}"#), "400: no such thing"),
+        (Reply::Status(308, ""), "base_url"),
+        (Reply::RetryAfter(429, "3600"), "429: later"),
+        (Reply::Sse("data: {broken\n\n".into(), 99), "no JSON"),
+        (Reply::Sse(events(&[json!({"error": {"message": "no such model", "code": 404}})]), 99), "no such model"),
+        (Reply::Sse("event: error\ndata: {\"message\": \"bad\", \"code\": 400}\n\n".into(), 99), "400: bad"),
+    ] {
+        let (script, config) = server(vec![reply]).await;
+        let (deltas, error) = run(&client(&config), says("hi")).await;
+        let error = error.unwrap();
+        assert!(deltas.is_empty() && error.contains(part), "{error}");
+        assert_eq!(script.bodies.lock().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_tried_again_after_the_first_delta() {
+    let broken = events(&[word("one ")]);
+    let error_object = broken.clone() + &events(&[json!({"error": {"message": "out of memory", "code": 500}})]);
+    for (reply, part) in [(Reply::SseThenBreak(broken), "broke"), (Reply::Sse(error_object, 3), "out of memory")] {
+        let (script, config) = server(vec![reply]).await;
+        let (deltas, error) = run(&client(&config), says("hi")).await;
+        assert_eq!(text(&deltas), "one ");
+        assert!(error.as_ref().unwrap().contains(part), "{error:?}");
+        assert_eq!(script.bodies.lock().unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn silence_ends_at_the_deadlines() {
+    let (_, config) = server(vec![Reply::Silence]).await;
+    let config = LlmConfig { first_token_timeout_ms: 60, ..config };
+    let (_, error) = run(&client(&config), says("hi")).await;
+    assert!(error.unwrap().contains("no first token within 60ms"));
+
+    let (open, _closed) = mpsc::channel(1);
+    let (_, config) = server(vec![Reply::SseThenSilence(events(&[word("one ")]), open)]).await;
+    let config = LlmConfig { token_timeout_ms: 60, ..config };
+    let (deltas, error) = run(&client(&config), says("hi")).await;
+    assert_eq!(text(&deltas), "one ");
+    assert!(error.unwrap().contains("no further token within 60ms"));
+
+    // A wait that leaves no time for the second try ends with what the server said.
+    let (_, config) = server(vec![Reply::Status(503, "starting"), Reply::Silence]).await;
+    let config = LlmConfig { first_token_timeout_ms: 400, ..config };
+    let (_, error) = run(&client(&config), says("hi")).await;
+    assert!(error.unwrap().contains("503: starting"));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_named() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let config = LlmConfig { base_url: format!("http://{address}/v1"), ..LlmConfig::default() };
+    let (_, error) = run(&client(&config), says("hi")).await;
+    let error = error.unwrap();
+    assert!(error.contains(&address.to_string()) && error.contains("is the server running"), "{error}");
+    assert!(client(&config).warm_up().await.is_err());
+}
+
+#[tokio::test]
+async fn dropping_the_stream_closes_the_connection() {
+    let (open, mut closed) = mpsc::channel(1);
+    let (_, config) = server(vec![Reply::SseThenSilence(events(&[word("one ")]), open)]).await;
+    let client = client(&config);
+    let mut stream = client.stream(says("hi"));
+    assert_eq!(stream.next().await.unwrap().unwrap(), LlmDelta::Text("one ".into()));
+    drop(stream);
+    // The server drops its side when the connection goes; the channel then ends.
+    let end = tokio::time::timeout(Duration::from_secs(5), closed.recv()).await;
+    assert_eq!(end.expect("the server notices"), None);
+}
+
+#[tokio::test]
+async fn answers_in_a_row_share_one_connection() {
+    let (script, config) = server(vec![hello(), hello(), hello()]).await;
+    let client = client(&config);
+    client.warm_up().await.unwrap();
+    for _ in 0..3 {
+        assert_eq!(text(&run(&client, says("hi")).await.0), "hello");
+    }
+    let ports = script.ports.lock().unwrap().clone();
+    assert!(ports.len() == 3 && ports.iter().all(|port| *port == ports[0]), "{ports:?}");
+}
+
+#[tokio::test]
+async fn fields_a_server_does_not_know_are_left_out_and_that_is_remembered() {
+    let replies = vec![
+        Reply::Status(400, r#"{"error":{"message":"Unrecognized request argument supplied: stream_options"}}"#),
+        Reply::Status(400, r#"{"error":{"message":"'max_tokens' is not supported, use 'max_completion_tokens'"}}"#),
+        Reply::Status(422, r#"{"error":{"message":"temperature: only 1 is supported"}}"#),
+        hello(),
+        hello(),
+    ];
+    let (script, config) = server(replies).await;
+    let client = client(&config);
+    assert_eq!(text(&run(&client, says("hi")).await.0), "hello");
+    assert_eq!(text(&run(&client, says("again")).await.0), "hello");
+    let bodies = script.bodies.lock().unwrap().clone();
+    let last: Vec<_> = bodies[4].as_object().unwrap().keys().map(String::as_str).collect();
+    assert_eq!(last, ["max_completion_tokens", "messages", "model", "stream"]);
+}

@@ -1,0 +1,190 @@
+//! Servers over streamable HTTP, with the crate `rmcp`.
+
+use super::client::{BoundedClient, MAX_MESSAGE_BYTES};
+use antiphon_engine_api::mcp::check_header;
+use antiphon_engine_api::mcp::{Connected, Connection, Mcp, McpConfig, McpError};
+use antiphon_types::mcp::{CallError, RemoteTool, Server};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use reqwest::header::{HeaderName, HeaderValue};
+use rmcp::model::{CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, PaginatedRequestParams};
+use rmcp::service::{RunningService, ServiceError};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::{RoleClient, ServiceExt};
+use serde_json::{Map, Value};
+use std::collections::HashMap;
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Tools of one server a session takes: more would crowd out the conversation in any model's window.
+const MAX_TOOLS: usize = 128;
+/// All names, descriptions and schemas of one server together.
+const MAX_LIST_BYTES: usize = 256 * 1024;
+/// A longer result is cut: nobody listens to it, and it would crowd out the conversation.
+const MAX_OUTPUT_BYTES: usize = 64 * 1024;
+/// Pages of one list.
+const MAX_PAGES: usize = 64;
+/// A server's words about a failure are shown up to this.
+const MAX_WORDS: usize = 300;
+
+/// Reaches servers by HTTP; holds nothing open itself. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Http {
+    list_timeout: Duration,
+    call_timeout: Duration,
+}
+
+impl Http {
+    /// As configured; reaches for nothing.
+    pub fn new(config: &McpConfig) -> Self {
+        Self {
+            list_timeout: Duration::from_millis(config.list_timeout_ms),
+            call_timeout: Duration::from_millis(config.call_timeout_ms),
+        }
+    }
+}
+
+/// An allowed server must not send the hub on to another one, and no proxy of the environment stands between.
+fn client(url: &str) -> Result<reqwest::Client, McpError> {
+    // A second installation is refused and changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut client = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy();
+    if url.starts_with("http://") {
+        // Without TLS no certificates are needed, on a machine that has none either.
+        client = client.tls_certs_only(std::iter::empty());
+    }
+    client.build().map_err(|error| McpError::Unusable(words(&error)))
+}
+
+impl Mcp for Http {
+    fn connect(&self, server: Server) -> BoxFuture<'static, Result<Connected, McpError>> {
+        let this = self.clone();
+        async move {
+            let limit = this.list_timeout;
+            timeout(limit, this.open(server)).await.unwrap_or(Err(McpError::Timeout(limit)))
+        }
+        .boxed()
+    }
+}
+
+impl Http {
+    async fn open(self, server: Server) -> Result<Connected, McpError> {
+        let mut config = StreamableHttpClientTransportConfig::with_uri(server.url.as_str())
+            .max_sse_event_size(MAX_MESSAGE_BYTES)
+            .custom_headers(headers(&server)?);
+        if let Some(token) = &server.authorization {
+            config = config.auth_header(token.strip_prefix("Bearer ").unwrap_or(token));
+        }
+        let client = BoundedClient::new(client(&server.url)?, self.list_timeout.max(self.call_timeout));
+        let transport = StreamableHttpClientTransport::with_client(client, config);
+        let service = ().serve(transport).await.map_err(|error| McpError::Unusable(words(&error)))?;
+        let tools = list(&service).await?;
+        Ok((Arc::new(Open { service: Arc::new(service), limit: self.call_timeout }), tools))
+    }
+}
+
+fn headers(server: &Server) -> Result<HashMap<HeaderName, HeaderValue>, McpError> {
+    server.headers.iter().map(|(name, value)| check_header(name, value).map_err(McpError::Unusable)).collect()
+}
+
+/// All pages of the list, up to the bounds.
+async fn list(service: &RunningService<RoleClient, ()>) -> Result<Vec<RemoteTool>, McpError> {
+    let (mut tools, mut n_bytes, mut cursor) = (Vec::new(), 0, None);
+    for _ in 0..MAX_PAGES {
+        let page = service.list_tools(Some(PaginatedRequestParams::default().with_cursor(cursor))).await;
+        let page = page.map_err(|error| McpError::Unusable(words(&error)))?;
+        for tool in page.tools {
+            let tool = RemoteTool {
+                name: tool.name.into_owned(),
+                description: tool.description.map(|text| text.into_owned()).unwrap_or_default(),
+                input_schema: Value::Object(Arc::unwrap_or_clone(tool.input_schema)).into(),
+                annotations: tool.annotations.and_then(|hints| serde_json::to_value(hints).ok()),
+            };
+            n_bytes += tool.n_bytes();
+            tools.push(tool);
+            if tools.len() > MAX_TOOLS || n_bytes > MAX_LIST_BYTES {
+                return Err(McpError::TooMuch(MAX_TOOLS));
+            }
+        }
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return Ok(tools);
+        }
+    }
+    Err(McpError::Unusable(format!("its list of tools has more than {MAX_PAGES} pages")))
+}
+
+/// An open connection. Dropping the service ends its task and closes the server's session.
+struct Open {
+    service: Arc<RunningService<RoleClient, ()>>,
+    limit: Duration,
+}
+
+impl Connection for Open {
+    fn call(&self, tool: String, arguments: Map<String, Value>) -> BoxFuture<'static, Result<String, CallError>> {
+        let (service, limit) = (self.service.clone(), self.limit);
+        async move {
+            let call = service.call_tool_once(CallToolRequestParams::new(tool).with_arguments(arguments));
+            match timeout(limit, call).await {
+                Err(_) => Err(CallError::Tool(format!("the tool gave no result within {limit:?}"))),
+                Ok(Ok(CallToolResponse::Complete(result))) => output(result),
+                Ok(Ok(_)) => Err(CallError::Tool("the tool asks for more input, which is not supported".into())),
+                Ok(Err(ServiceError::McpError(error))) => {
+                    Err(CallError::Protocol { code: i64::from(error.code.0), message: shorten(&error.message) })
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(error = words(&error), "a call of an MCP server's tool failed");
+                    Err(CallError::Http("the server could not be reached, or gave no answer that can be used".into()))
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// A result's texts; where it has none, its structured content.
+fn output(result: CallToolResult) -> Result<String, CallError> {
+    let texts: Vec<String> = result.content.iter().map(text_of).collect();
+    let mut text = texts.join("\n");
+    if text.is_empty() {
+        text = result.structured_content.as_ref().map(Value::to_string).unwrap_or_default();
+    }
+    if text.len() > MAX_OUTPUT_BYTES {
+        let end = (0..=MAX_OUTPUT_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+        text.truncate(end);
+        text.push_str(" [cut here]");
+    }
+    if result.is_error == Some(true) { Err(CallError::Tool(shorten(&text))) } else { Ok(text) }
+}
+
+fn text_of(block: &ContentBlock) -> String {
+    match block {
+        ContentBlock::Text(text) => text.text.clone(),
+        ContentBlock::Image(_) => "[an image]".into(),
+        ContentBlock::Audio(_) => "[a sound]".into(),
+        ContentBlock::Resource(_) => "[a resource]".into(),
+        ContentBlock::ResourceLink(link) => format!("[a link to {}]", link.uri),
+        _ => String::new(),
+    }
+}
+
+/// A failure's innermost words: the outer ones say little. Without the address, whose query may hold a key.
+fn words(error: &(dyn Error + 'static)) -> String {
+    let mut innermost = error;
+    while let Some(cause) = innermost.source() {
+        innermost = cause;
+    }
+    let text = innermost.to_string();
+    shorten(text.split(" for url (").next().unwrap_or_default())
+}
+
+fn shorten(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MAX_WORDS) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}

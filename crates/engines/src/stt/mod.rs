@@ -1,0 +1,40 @@
+//! Speech recognizers: PocketSphinx, Whisper, and servers with OpenAI's transcription endpoint.
+//!
+//! A local engine implements the synchronous [`SttStream`] and an engine pool drives it ([`local`]); a remote one implements
+//! the port directly.
+
+mod config;
+#[cfg(any(feature = "sphinx", feature = "whisper"))]
+pub mod local;
+#[cfg(feature = "openai")]
+pub mod openai;
+#[cfg(feature = "sphinx")]
+pub mod sphinx;
+#[cfg(feature = "whisper")]
+pub mod whisper;
+
+pub use config::SttConfig;
+
+use antiphon_engine_api::stt::{SpeakerState, SttError, SttOptions, Transcript};
+use tokio_util::sync::CancellationToken;
+
+/// A synchronous engine's stream, as a lane drives it ([`local::Local`] is the adapter). It outlives its utterances: one
+/// at a time passes through it. All methods may block for as long as decoding takes.
+pub trait SttStream: Send {
+    /// Begins an utterance in a clean state, also when the last one was never finished.
+    fn begin(&mut self, options: &SttOptions) -> Result<(), SttError>;
+    /// Takes the next mono PCM at [`RATE`], and decodes it where the engine decodes as it goes.
+    fn push(&mut self, pcm: &[i16], cancel: &CancellationToken) -> Result<(), SttError>;
+    /// What was understood so far.
+    fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
+    /// The final transcript if the utterance ended here; the stream stays open.
+    fn provisional(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
+    /// Ends the utterance.
+    fn finish(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError>;
+    /// Ends an utterance whose words are not asked for any more; see [`SttUtterance::learn`].
+    fn learn(&mut self) -> Result<Option<SpeakerState>, SttError> {
+        Ok(None)
+    }
+    /// Lets go of the utterance, however it ended: its audio and its words. Called behind each one, by the lane.
+    fn forget(&mut self) {}
+}

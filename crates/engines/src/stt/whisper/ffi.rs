@@ -1,0 +1,176 @@
+//! What whisper-rs does not bind well: whisper.cpp's log, its GPUs, and the question whether to go on.
+//!
+//! The only unsafe code of the engine; whisper-rs is the binding for all else. Its own closures for aborting are leaked
+//! with each decoding, and its own log hooks keep whisper.cpp's levels, which call progress information.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr;
+use std::sync::Once;
+use tokio_util::sync::CancellationToken;
+use whisper_rs::whisper_rs_sys as sys;
+use whisper_rs::{FullParams, WhisperError, WhisperState};
+
+thread_local! {
+    /// Of the decoding under way on this thread; null where there is none.
+    static CANCEL: Cell<*const CancellationToken> = const { Cell::new(ptr::null()) };
+    /// Graphs computed on this thread.
+    #[cfg(test)]
+    pub(super) static N_GRAPHS: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Sends what whisper.cpp and ggml say to `tracing`, from the first call on, for the whole process: they know one log
+/// only. Their errors and warnings are warnings, all else is for debugging.
+pub(super) fn log_to_tracing() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the function lives as long as the process and takes any text and no data.
+        unsafe {
+            sys::whisper_log_set(Some(log), ptr::null_mut());
+            sys::ggml_log_set(Some(log), ptr::null_mut());
+        }
+    });
+}
+
+unsafe extern "C" fn log(level: sys::ggml_log_level, text: *const c_char, _: *mut c_void) {
+    if text.is_null() {
+        return;
+    }
+    // SAFETY: whisper.cpp gives a C string that lives until this returns.
+    let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
+    let text = text.trim();
+    if text.is_empty() {
+        return;
+    }
+    let is_trouble =
+        [sys::ggml_log_level_GGML_LOG_LEVEL_ERROR, sys::ggml_log_level_GGML_LOG_LEVEL_WARN].contains(&level);
+    // A decoding that is given up is a failure to whisper.cpp.
+    if is_trouble && !is_given_up() {
+        tracing::warn!(target: "antiphon::whisper_cpp", "{text}");
+    } else {
+        tracing::debug!(target: "antiphon::whisper_cpp", "{text}");
+    }
+}
+
+/// The GPUs that whisper.cpp could run on, in the order of `stt.gpu_device`; none where it was built without.
+pub(super) fn gpus() -> Vec<String> {
+    let kinds = [
+        sys::ggml_backend_dev_type_GGML_BACKEND_DEVICE_TYPE_GPU,
+        sys::ggml_backend_dev_type_GGML_BACKEND_DEVICE_TYPE_IGPU,
+    ];
+    // SAFETY: devices are registered once and live as long as the process, and so do their descriptions.
+    unsafe {
+        let devices = (0..sys::ggml_backend_dev_count()).map(|i| sys::ggml_backend_dev_get(i));
+        let gpus = devices.filter(|device| kinds.contains(&sys::ggml_backend_dev_type(*device)));
+        gpus.map(|gpu| CStr::from_ptr(sys::ggml_backend_dev_description(gpu)).to_string_lossy().into_owned()).collect()
+    }
+}
+
+/// Decodes `pcm`, and stops within milliseconds once `cancel` is cancelled: on a processor between two nodes of a graph
+/// (where the linker is not GNU's or LLVM's, and on a GPU: behind the encoder and between two tokens). Blocks.
+pub(super) fn run(
+    state: &mut WhisperState,
+    mut params: FullParams<'_, '_>,
+    pcm: &[f32],
+    cancel: &CancellationToken,
+) -> Result<(), WhisperError> {
+    // SAFETY: `params` is used up by the call below, during which `cancel` is borrowed; the callback only reads it, as
+    // any thread may.
+    unsafe {
+        params.set_abort_callback(Some(is_cancelled));
+        params.set_abort_callback_user_data(ptr::from_ref(cancel).cast_mut().cast());
+    }
+    let _asked = Asked::of(cancel);
+    state.full(params, pcm)
+}
+
+/// Whether the linker has put [`__wrap_ggml_backend_sched_graph_compute`] in the place of ggml's function, without which a
+/// cancelled decoding runs on to the end of its encoder. Always true where the linker cannot.
+pub(super) fn is_linked() -> bool {
+    let called = sys::ggml_backend_sched_graph_compute as *const ();
+    !cfg!(target_os = "linux") || called == __wrap_ggml_backend_sched_graph_compute as *const ()
+}
+
+/// Whether whisper.cpp has freed the state that it was called with, which must not be touched any more, not even to free
+/// it: it does so where there is no memory for the cache of several hypotheses.
+pub(super) fn has_freed_state(error: &WhisperError) -> bool {
+    matches!(error, WhisperError::GenericError(-7))
+}
+
+/// While it lives, decodings on this thread ask a token.
+struct Asked;
+
+impl Asked {
+    fn of(cancel: &CancellationToken) -> Self {
+        CANCEL.set(ptr::from_ref(cancel));
+        Self
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        CANCEL.set(ptr::null());
+    }
+}
+
+fn is_given_up() -> bool {
+    let cancel = CANCEL.get();
+    // SAFETY: not null only while `run` borrows it.
+    !cancel.is_null() && unsafe { is_cancelled(cancel.cast_mut().cast()) }
+}
+
+unsafe extern "C" fn is_cancelled(cancel: *mut c_void) -> bool {
+    // SAFETY: see `run`.
+    let cancel = unsafe { &*cancel.cast_const().cast::<CancellationToken>() };
+    cancel.is_cancelled()
+}
+
+/// ggml's `ggml_backend_sched_graph_compute`, word for word, with the callback of the decoding under way around it.
+///
+/// whisper.cpp hands its callback to no backend, so that a whole encoder runs on whatever it says. On Linux `build.rs` has
+/// the linker put this in that function's place ([`is_linked`]); elsewhere nobody calls it.
+///
+/// # Safety
+/// As ggml's.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn __wrap_ggml_backend_sched_graph_compute(
+    sched: sys::ggml_backend_sched_t,
+    graph: *mut sys::ggml_cgraph,
+) -> sys::ggml_status {
+    #[cfg(test)]
+    N_GRAPHS.set(N_GRAPHS.get() + 1);
+    let cancel = CANCEL.get();
+    // SAFETY: the caller gives a scheduler and its graph. `cancel` is borrowed by `run` longer than this lasts, and no
+    // backend knows it afterwards.
+    unsafe {
+        if !cancel.is_null() {
+            tell_backends(sched, Some(is_cancelled), cancel.cast_mut().cast());
+        }
+        let status = sys::ggml_backend_sched_graph_compute_async(sched, graph);
+        sys::ggml_backend_sched_synchronize(sched);
+        if !cancel.is_null() {
+            tell_backends(sched, None, ptr::null_mut());
+        }
+        status
+    }
+}
+
+/// Has those backends that can be stopped (the processor's) ask `callback` between two nodes.
+///
+/// # Safety
+/// `sched` must be a scheduler, and `data` what the callback takes for as long as it is set.
+unsafe fn tell_backends(sched: sys::ggml_backend_sched_t, callback: sys::ggml_abort_callback, data: *mut c_void) {
+    // SAFETY: a scheduler's backends live as long as it does. The name stands for a function of this type (ggml-backend.h).
+    unsafe {
+        for i in 0..sys::ggml_backend_sched_get_n_backends(sched) {
+            let backend = sys::ggml_backend_sched_get_backend(sched, i);
+            let registry = sys::ggml_backend_dev_backend_reg(sys::ggml_backend_get_device(backend));
+            let found = sys::ggml_backend_reg_get_proc_address(registry, c"ggml_backend_set_abort_callback".as_ptr());
+            let set = std::mem::transmute::<*mut c_void, sys::ggml_backend_set_abort_callback_t>(found);
+            if let Some(set) = set {
+                set(backend, callback, data);
+            }
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! The `whisper` engine: whisper.cpp through whisper-rs, any ggml model, on the processor or (feature `cuda`) a GPU.
+//!
+//! `engines` calls [`open`]; sessions see the port it returns. The model is in memory once; each replica has its own
+//! working memory and takes one utterance at a time. While the person speaks, what was said so far is decoded again
+//! and again (`stream`), from the beginning: a partial transcript is the latest idea (what two agree on is told:
+//! `dialog/captions.rs`). Before a decoding stands a gate by energy (`voiced`), behind it the judgement whether it was
+//! said at all (`judge`). A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech
+//! ends. Of an utterance nothing stays but whisper.cpp's working memory of its last decoding, which the next one overwrites.
+
+mod decoder;
+mod ffi;
+mod file;
+mod hypothesis;
+mod judge;
+mod layout;
+mod model;
+pub mod probe;
+pub mod random;
+mod share;
+mod stream;
+mod voiced;
+
+pub use layout::Sizes;
+
+use super::SttConfig;
+use super::local::Local;
+use antiphon_engine_api::stt::SttError;
+use decoder::Decoder;
+use model::Model;
+use std::sync::Arc;
+use stream::WhisperStream;
+
+/// Loads the model and makes `config.decoders` replicas. Blocks until all are made.
+///
+/// [`SttError::Unavailable`] says which file is missing or what is wrong with it.
+pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, SttError> {
+    if !ffi::is_linked() {
+        let why = "this program is linked so that no decoding of Whisper can be cancelled: its package's build.rs must pass \
+                   DEP_ANTIPHON_ENGINES_LINK_ARG on, as crates/engines/build.rs says";
+        return Err(SttError::Unavailable(why.into()));
+    }
+    let model = Arc::new(Model::load(config)?);
+    tracing::debug!(threads = model.settings.n_threads, sizes = ?model.sizes, "the Whisper model is loaded");
+    // Models of one language know no other task than to write down.
+    let translates = model.sizes.is_multilingual();
+    let make = move || Ok(WhisperStream::new(Decoder::new(model.clone())?));
+    Ok(Local::start("whisper", config.decoders, make)?.translating(translates))
+}
+
+#[cfg(test)]
+mod tests;

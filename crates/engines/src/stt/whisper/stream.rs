@@ -1,0 +1,261 @@
+//! One utterance at a time through a replica: it gathers, and is decoded from its beginning whenever somebody asks.
+//!
+//! A lane drives it through [`SttStream`]. Whisper hears 30 s at most: of longer audio all but the last seconds are
+//! decoded on the way, cut in a pause, so that memory and the wait at the end stay those of one window.
+
+use super::decoder::{Ask, Decoder, FIRST_ASSUMED};
+use super::hypothesis::Hypothesis;
+use super::judge::{Verdict, judge};
+use super::voiced::{Voiced, quietest};
+use crate::stt::SttStream;
+use antiphon_engine_api::stt::{Segment, SpeakerState, SttError, SttOptions, TokenLogprob, Transcript};
+use tokio_util::sync::CancellationToken;
+
+/// Audio kept around what sounds: soft beginnings and ends are part of words.
+const MARGIN_BEFORE: usize = 16_000 * 3 / 10;
+const MARGIN_BEHIND: usize = 16_000 / 2;
+
+/// A guess is the final transcript where what sounds ends within so many samples of where it ended then: 40 ms.
+const SAME_END: usize = 640;
+
+/// Where a window that is full may be cut: in its later part.
+const CUT_WITHIN: usize = 10 * 16_000;
+
+/// Characters of what was said before that a later window is told, and of a client's prompt: half of the decoder's
+/// positions are for it, and whisper.cpp drops what is too long from its beginning.
+const MOST_BEFORE: usize = 200;
+const MOST_PROMPT: usize = 800;
+
+/// A replica and its utterance.
+pub(super) struct WhisperStream {
+    decoder: Decoder,
+    options: SttOptions,
+    language: Option<&'static str>,
+    /// What is not decoded for good.
+    audio: Vec<i16>,
+    /// Samples before that.
+    n_before: usize,
+    /// What they said.
+    before: Said,
+    /// The last decoding of all of `audio`, and what sounded in it.
+    last: Option<(Voiced, Judged)>,
+}
+
+/// Words with what goes with them.
+#[derive(Clone, Debug, Default)]
+struct Said {
+    text: String,
+    logprobs: Vec<TokenLogprob>,
+    segments: Vec<Segment>,
+    language: Option<&'static str>,
+}
+
+/// A judged hypothesis and where its audio begins in the window.
+#[derive(Clone, Debug, Default)]
+struct Judged {
+    hypothesis: Hypothesis,
+    from: usize,
+}
+
+impl WhisperStream {
+    pub(super) fn new(decoder: Decoder) -> Self {
+        Self {
+            decoder,
+            options: SttOptions::default(),
+            language: None,
+            audio: Vec::new(),
+            n_before: 0,
+            before: Said::default(),
+            last: None,
+        }
+    }
+
+    /// The language that is tried first.
+    #[cfg(test)]
+    pub(super) fn assumed(&self) -> &'static str {
+        self.decoder.assumed
+    }
+
+    /// Samples that are not decoded for good.
+    #[cfg(test)]
+    pub(super) fn n_waiting(&self) -> usize {
+        self.audio.len()
+    }
+
+    /// Decodes what sounds in the first `n` samples. `None`: nothing does. The caller holds a share of the cores.
+    fn hear(
+        &mut self,
+        n: usize,
+        is_last: bool,
+        cancel: &CancellationToken,
+    ) -> Result<Option<(Voiced, Judged)>, SttError> {
+        let Some(voiced) = Voiced::of(&self.audio[..n]) else { return Ok(None) };
+        let from = voiced.start.saturating_sub(MARGIN_BEFORE);
+        let to = (voiced.end + MARGIN_BEHIND).min(n);
+        let pcm: Vec<f32> = self.audio[from..to].iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
+        let ask = Ask {
+            language: self.language,
+            prompt: self.prompt(),
+            timed: self.options.segments && is_last,
+            translate: self.options.translate,
+            temperature: self.options.temperature.unwrap_or(0.0),
+            // To OpenAI 0 means: raised where it must be.
+            retries: is_last && self.options.temperature.is_none_or(|temperature| temperature == 0.0),
+        };
+        let mut hypothesis = self.decoder.hear(&pcm, &ask, cancel)?;
+        match judge(&hypothesis, voiced.ms(), self.decoder.model.settings.no_speech) {
+            Verdict::Said => {}
+            Verdict::Silence(reason) => {
+                tracing::debug!(reason, "what was decoded was not said");
+                hypothesis.spans.clear();
+            }
+            Verdict::Loop(n) => {
+                tracing::debug!("what was decoded repeats itself");
+                hypothesis.cut(n);
+            }
+        }
+        Ok(Some((voiced, Judged { hypothesis, from })))
+    }
+
+    /// The tokens that the decoder is told to come before.
+    pub(super) fn prompt(&self) -> Vec<i32> {
+        let expected = tail(self.options.prompt.as_deref().unwrap_or_default(), MOST_PROMPT);
+        let text = format!("{expected} {}", tail(&self.before.text, MOST_BEFORE));
+        let text = text.replace('\0', " ");
+        let text = text.trim();
+        if text.is_empty() {
+            return Vec::new();
+        }
+        // Of a text this short there are never more tokens than bytes. A vocabulary that lacks its letters gives none.
+        let tokens = self.decoder.model.context.tokenize(&format!(" {text}"), 4 * (MOST_PROMPT + MOST_BEFORE) + 8);
+        tokens.unwrap_or_default()
+    }
+
+    /// Decodes for good what stands before a pause, when no more fits into a window.
+    fn settle(&mut self, cancel: &CancellationToken) -> Result<(), SttError> {
+        let cut = quietest(&self.audio, CUT_WITHIN.min(self.audio.len() / 2)).max(1);
+        let model = self.decoder.model.clone();
+        let _share = model.shares.wait(cancel)?;
+        let heard = self.hear(cut, true, cancel)?;
+        if let Some((_, heard)) = heard {
+            self.before = self.before.clone().and(&heard, self.n_before, self.n_before + cut);
+        }
+        self.audio.drain(..cut);
+        self.n_before += cut;
+        self.last = None;
+        Ok(())
+    }
+
+    fn transcript(&self, said: Said) -> Transcript {
+        let logprobs = said.logprobs;
+        let sureness = logprobs.iter().map(|token| token.logprob).sum::<f64>() / logprobs.len().max(1) as f64;
+        Transcript {
+            confidence: (!logprobs.is_empty()).then(|| sureness.exp().clamp(0.0, 1.0) as f32),
+            text: said.text,
+            // What was spoken, not what it was written down in.
+            speaker: (said.language.filter(|_| self.language.is_none()))
+                .map(|_| SpeakerState::Language(self.decoder.assumed)),
+            logprobs: self.options.logprobs.then_some(logprobs),
+            segments: if self.options.segments { said.segments } else { Vec::new() },
+            language: said.language.map(str::to_owned),
+        }
+    }
+
+    /// All that was said, by a decoding that may take its time.
+    fn whole(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
+        let n = self.audio.len();
+        let known = Voiced::of(&self.audio).zip(self.last.as_ref()).is_some_and(|(now, (then, _))| {
+            now.start.abs_diff(then.start) <= SAME_END && now.end.abs_diff(then.end) <= SAME_END
+        });
+        if !known {
+            let model = self.decoder.model.clone();
+            let _share = model.shares.wait(cancel)?;
+            self.last = self.hear(n, true, cancel)?;
+        }
+        let said = match &self.last {
+            Some((_, heard)) => self.before.clone().and(heard, self.n_before, self.n_before + n),
+            None => self.before.clone(),
+        };
+        Ok(self.transcript(said))
+    }
+}
+
+impl Said {
+    /// The same, and what was said in the audio from `from` to `to`.
+    fn and(mut self, heard: &Judged, from: usize, to: usize) -> Self {
+        let text = heard.hypothesis.text();
+        if text.is_empty() {
+            return self;
+        }
+        if !self.text.is_empty() && !heard.hypothesis.is_unspaced() {
+            self.text.push(' ');
+        }
+        self.text.push_str(&text);
+        self.logprobs.extend(heard.hypothesis.logprobs());
+        let ms = |samples: usize| samples as u64 / 16;
+        self.segments.extend(heard.hypothesis.segments(ms(from + heard.from), ms(to)));
+        self.language = heard.hypothesis.language;
+        self
+    }
+}
+
+/// The last characters of a text, from a word's beginning.
+fn tail(text: &str, most: usize) -> &str {
+    match text.char_indices().rev().nth(most) {
+        Some((at, _)) => text[at..].split_once(char::is_whitespace).map_or("", |(_, rest)| rest),
+        None => text,
+    }
+}
+
+impl SttStream for WhisperStream {
+    fn begin(&mut self, options: &SttOptions) -> Result<(), SttError> {
+        let model = self.decoder.model.clone();
+        let language = options.language.as_deref().or(model.settings.language.as_deref());
+        self.language = language.map(|language| model.language(language)).transpose()?;
+        if self.language.is_none() && !model.sizes.is_multilingual() {
+            self.language = Some("en");
+        }
+        self.decoder.assumed = match options.speaker {
+            Some(SpeakerState::Language(language)) => language,
+            _ => FIRST_ASSUMED,
+        };
+        self.forget();
+        self.options = options.clone();
+        Ok(())
+    }
+
+    fn push(&mut self, pcm: &[i16], cancel: &CancellationToken) -> Result<(), SttError> {
+        self.audio.extend_from_slice(pcm);
+        // Half a second is for the margin behind the window's last word.
+        while self.audio.len() > self.decoder.model.window() - MARGIN_BEHIND {
+            self.settle(cancel)?;
+        }
+        Ok(())
+    }
+
+    fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
+        let (n, model) = (self.audio.len(), self.decoder.model.clone());
+        let Some(_share) = model.shares.free() else { return Ok(Transcript::default()) };
+        let said = match self.hear(n, false, cancel)? {
+            Some((_, heard)) => self.before.clone().and(&heard, self.n_before, self.n_before + n),
+            None => self.before.clone(),
+        };
+        Ok(Transcript { text: said.text, ..Transcript::default() })
+    }
+
+    fn provisional(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
+        self.whole(cancel)
+    }
+
+    fn finish(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
+        self.whole(cancel)
+    }
+
+    fn forget(&mut self) {
+        self.options = SttOptions::default();
+        self.audio = Vec::new();
+        self.n_before = 0;
+        self.before = Said::default();
+        self.last = None;
+    }
+}

@@ -1,0 +1,172 @@
+//! A synchronous engine that speaks several chunks in one run, behind the port [`Tts`]: a batching lane.
+//!
+//! Made by `neural::serve`, for families whose graphs take a batch and give a length for each item; those that cannot use
+//! [`local`](super::local). Chunks go by how much their listener has left to hear. Dropping a stream takes its chunk out of
+//! the queue; one that runs alone is stopped, one that runs with others goes with them to the end of that run.
+
+mod job;
+
+pub use job::Job;
+
+use super::TtsConfig;
+use super::deadline::patient;
+use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_inference::onnx::Provider;
+use antiphon_inference::pool::Overloaded;
+use antiphon_inference::pool::batch::{BatchEngine, BatchScheduler, BatchSettings};
+use antiphon_types::Pcm;
+use futures_util::stream::BoxStream;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Chunks that may wait, for each replica: at 30 to 200 ms a chunk the last one waits a few seconds.
+const WAITING_PER_REPLICA: usize = 32;
+
+/// Chunks in one run on the processor, where nothing else is set. Piper of the true size, two cores, eight listeners
+/// (`antiphon-bench --only engines`): 3.98, 4.52, 4.49 and 3.98 chunks a second in batches of 1, 2, 4 and 8. Listeners who
+/// are fewer than a batch all wait for its end, which speaks for the smaller one.
+const CPU_BATCH: usize = 2;
+
+/// The same on a GPU; not measured yet.
+const GPU_BATCH: usize = 8;
+
+/// An engine that speaks several chunks in one run, as a batching lane drives it. One lives on each replica's thread.
+pub trait BatchTtsEngine: 'static {
+    /// The voices, the default one first.
+    fn voices(&self) -> &[Voice];
+
+    /// The size class of a chunk, from its text: only chunks of one class share a run, in which all are padded to the
+    /// longest, so that little is computed for nothing. Asked before any replica has the chunk.
+    fn bucket(request: &SpeechRequest) -> u32
+    where
+        Self: Sized;
+
+    /// Speaks one step of each job, all of one class, in one run: gives its sound to [`Job::sound`], and says with
+    /// [`Job::go_on_at`] where a longer one goes on. What is wrong with one job is told to [`Job::fail`]. Blocks for as long
+    /// as the run takes.
+    ///
+    /// # Errors
+    /// What failed for all of them: they end with it, and after a [`TtsError::Engine`] the replica is restarted, unless
+    /// what it was asked for was at fault.
+    fn synthesize_batch(&mut self, jobs: &mut [Job], cancel: &CancellationToken) -> Result<(), TtsError>;
+}
+
+/// How many replicas and how large their batches.
+#[derive(Clone, Copy, Debug)]
+pub struct Batching {
+    /// Replicas of the engine, at least 1.
+    pub n_replicas: usize,
+    /// Chunks in one run at most, at least 1.
+    pub max_batch: usize,
+    /// The longest a free replica waits for a batch to fill.
+    pub max_wait: Duration,
+    /// The longest wait for a chunk's first sound, the wait for a run included, and for each further piece.
+    pub patience: Duration,
+}
+
+/// See the module.
+pub struct BatchedTts<E> {
+    name: String,
+    voices: Vec<Voice>,
+    lane: BatchScheduler<Job>,
+    patience: Duration,
+    bucket: fn(&SpeechRequest) -> u32,
+    _engine: std::marker::PhantomData<fn() -> E>,
+}
+
+/// The engine on its replica's thread.
+struct Driven<E>(E);
+
+impl Batching {
+    /// As the `[tts]` section has it; where it leaves the size of batches to the hub, by what runs the model: what measured
+    /// best.
+    pub fn of(config: &TtsConfig, provider: Provider) -> Self {
+        let max_batch = match (config.max_batch_size, provider) {
+            (0, Provider::Cpu) => CPU_BATCH,
+            (0, _) => GPU_BATCH,
+            (given, _) => given,
+        };
+        let ms = Duration::from_millis;
+        Self { n_replicas: config.lanes, max_batch, max_wait: ms(config.max_wait_ms), patience: ms(config.timeout_ms) }
+    }
+}
+
+impl<E: BatchTtsEngine> BatchedTts<E> {
+    /// Makes an engine for each replica, one after the other; blocks until all are made. `make` also warms them: a started
+    /// lane is ready. The first failure is returned.
+    pub fn start<F>(name: &str, batching: Batching, make: F) -> Result<Self, TtsError>
+    where
+        F: Fn() -> Result<E, TtsError> + Send + Sync + 'static,
+    {
+        let (n_replicas, max_batch) = (batching.n_replicas.max(1), batching.max_batch.max(1));
+        let max_waiting = n_replicas * WAITING_PER_REPLICA.max(4 * max_batch);
+        let settings = BatchSettings { n_replicas, max_batch, max_wait: batching.max_wait, max_waiting };
+        let voices: Arc<OnceLock<Vec<Voice>>> = Arc::default();
+        let listed = voices.clone();
+        let lane = BatchScheduler::start(name, settings, move || {
+            let engine = make()?;
+            listed.get_or_init(|| engine.voices().to_vec());
+            Ok::<_, TtsError>(Driven(engine))
+        })?;
+        let voices = voices.get().expect("an engine was made for each replica").clone();
+        let patience = batching.patience;
+        Ok(Self { name: name.into(), voices, lane, patience, bucket: E::bucket, _engine: std::marker::PhantomData })
+    }
+}
+
+impl<E: BatchTtsEngine> BatchEngine<Job> for Driven<E> {
+    fn run(&mut self, batch: &mut Vec<Job>) -> Result<(), String> {
+        let cancel = match &mut batch[..] {
+            [alone] => alone.cancelled(),
+            _ => CancellationToken::new(),
+        };
+        batch.iter_mut().for_each(Job::begin_step);
+        match self.0.synthesize_batch(batch, &cancel) {
+            // Nobody waits for what a cancelled run gave, and its error is none of the engine's.
+            _ if cancel.is_cancelled() => batch.clear(),
+            Ok(()) => batch.retain(Job::goes_on),
+            Err(error) if !super::is_breakage(&error) => {
+                let message = error.to_string();
+                batch.drain(..).for_each(|mut job| job.fail(TtsError::Unavailable(message.clone())));
+            }
+            Err(TtsError::Engine { message, .. }) => return Err(message),
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(())
+    }
+}
+
+impl<E: BatchTtsEngine> Tts for BatchedTts<E> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn waiting(&self) -> usize {
+        self.lane.waiting()
+    }
+
+    fn voices(&self) -> &[Voice] {
+        &self.voices
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        let (lane, bucket) = (self.lane.clone(), (self.bucket)(&request));
+        let stream = async_stream::stream! {
+            let cancel = CancellationToken::new();
+            let _cancelled_when_dropped = cancel.clone().drop_guard();
+            let (job, mut made) = Job::new(request, bucket, cancel);
+            if let Err((Overloaded { waiting }, _)) = lane.submit(job) {
+                yield Err(TtsError::Overloaded { waiting });
+                return;
+            }
+            while let Some(piece) = made.next().await {
+                yield piece;
+            }
+        };
+        patient(stream, self.patience)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,75 @@
+//! The `[tts]` section.
+
+use antiphon_engine_api::tts::Tts;
+use serde::{Deserialize, Serialize};
+
+/// The default of `tts.voice`, one of flite's.
+const DEFAULT_VOICE: &str = "slt";
+
+/// Settings of text to speech. Each key is documented in `configs/default.toml`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TtsConfig {
+    /// `auto`, `flite`, `piper`, `kokoro`, `openai` or `fish`.
+    pub engine: String,
+    /// The voice sessions begin with.
+    pub voice: String,
+    /// Rate of speech sessions begin with, 0.25 to 4.0.
+    pub speed: f32,
+    /// `flite`, `piper`, `kokoro`: how many chunks are synthesized at once.
+    pub lanes: usize,
+    /// `openai`, `fish`: address up to and including `/v1`.
+    pub base_url: String,
+    /// `openai`, `fish`: the model's name. `piper`, `kokoro`: its file or folder.
+    pub model: String,
+    /// `openai`, `fish`: the environment variable that holds the key; empty: no key.
+    pub api_key_env: String,
+    /// Neural voices whose model takes several chunks a run: at most so many; 0: 2 on the processor, 8 on a GPU.
+    pub max_batch_size: usize,
+    /// The same: the longest a free lane waits for a batch to fill.
+    pub max_wait_ms: u64,
+    /// `piper`: how much the sound varies, 0 to 10; negative: as the voice's own file has it.
+    pub noise_scale: f32,
+    /// `piper`: how long phonemes are, above 0 to 10; negative: the voice's own. `speed` divides it.
+    pub length_scale: f32,
+    /// `piper`: how much the lengths vary, 0 to 10; negative: the voice's own.
+    pub width_scale: f32,
+    /// The longest wait for a chunk's first sound.
+    pub timeout_ms: u64,
+}
+
+impl TtsConfig {
+    /// The voice that was chosen for an engine other than flite; `None` where the setting was left at its default, which
+    /// names one of flite's.
+    pub fn chosen_voice(&self) -> Option<&str> {
+        (self.voice != DEFAULT_VOICE).then_some(self.voice.as_str())
+    }
+
+    /// The voice sessions begin with: the configured one, or the engine's first where it has none of that name.
+    pub fn first_voice(&self, engine: &dyn Tts) -> String {
+        if engine.check_voice(&self.voice).is_ok() {
+            return self.voice.clone();
+        }
+        engine.voices().first().map_or_else(|| self.voice.clone(), |voice| voice.id.clone())
+    }
+}
+
+impl Default for TtsConfig {
+    fn default() -> Self {
+        Self {
+            engine: "auto".into(),
+            voice: DEFAULT_VOICE.into(),
+            speed: 1.0,
+            lanes: 2,
+            base_url: "https://api.openai.com/v1".into(),
+            model: "tts-1".into(),
+            api_key_env: "OPENAI_API_KEY".into(),
+            max_batch_size: 0,
+            max_wait_ms: 5,
+            noise_scale: -1.0,
+            length_scale: -1.0,
+            width_scale: -1.0,
+            timeout_ms: 10_000,
+        }
+    }
+}

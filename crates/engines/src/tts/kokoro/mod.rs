@@ -1,0 +1,361 @@
+//! The `kokoro` engine: Kokoro-82M by ONNX Runtime, at 24 kHz, with voices that can be mixed.
+//!
+//! Made by `engines`, as replicas in lanes with [`KokoroTts`] in front of them.
+//! Both published exports are taken: the one whose ids are called `input_ids`, and the one where they are `tokens`. Text
+//! becomes phonemes by espeak-ng, in the model's own letters (see [`alphabet`]); at most 510 tokens are one run, more are cut
+//! at punctuation or between words. Sound comes when the run is done, in pieces; a cancel ends the run at its next operator.
+//! The published graphs take one text at a time, so they are run as replicas; one that takes several (with an input
+//! `input_lengths` and an output `lengths`) is run in batches where the configuration allows it.
+//!
+//! A voice's first letter is its language: a American, b British English, e Spanish, f French, h Hindi, i Italian, p
+//! Brazilian Portuguese; a name without such a beginning is taken for American. Japanese (j) and Chinese (z) voices are left
+//! out, for they were trained on phonemes that espeak-ng does not give. A mixture, `af_sky:0.4+af_nicole:0.6`, speaks the
+//! language of its first voice.
+
+mod alphabet;
+mod mix;
+mod packs;
+
+use super::TtsConfig;
+use super::neural::{self, Failure, Family, Item, ModelRun};
+use super::phonemes::{Border, Phonemizer, pieces};
+use alphabet::{MAX_TOKENS, PAD, Rules};
+use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
+use antiphon_types::{Pcm, SampleRate};
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+use packs::{Packs, STYLE};
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
+
+/// Of every Kokoro.
+pub const RATE: SampleRate = SampleRate::HZ_24000;
+
+const SPEED: Port = Port::new("speed", &[Kind::F32, Kind::F16, Kind::I32, Kind::I64], 1);
+const STYLE_PORT: Port = Port::new("style", &[Kind::F32, Kind::F16], 2);
+/// What an export that takes several texts asks for: the number of ids of each.
+const INPUT_LENGTHS: &str = "input_lengths";
+/// The export of `onnx-community/Kokoro-82M-v1.0-ONNX` and of later `kokoro-onnx` releases.
+static BY_INPUT_IDS: Signature = Signature {
+    family: "Kokoro model",
+    inputs: &[
+        Port::new("input_ids", &[Kind::I64], 2),
+        STYLE_PORT,
+        SPEED,
+        Port::new(INPUT_LENGTHS, &[Kind::I64], 1).optional(),
+    ],
+    outputs: &[],
+};
+/// The export of earlier `kokoro-onnx` releases.
+static BY_TOKENS: Signature = Signature {
+    family: "Kokoro model",
+    inputs: &[Port::new("tokens", &[Kind::I64], 2), STYLE_PORT, SPEED],
+    outputs: &[],
+};
+
+/// The voice that speaks where none is chosen, if it is there: the best of v1.0 by its own list of voices.
+const FAVOURITE: &str = "af_heart";
+
+/// Languages by a voice's first letter: BCP-47, espeak-ng's tag, whose rules.
+const LANGUAGES: [(char, &str, &str, Rules); 7] = [
+    ('a', "en-US", "en-us", Rules::American),
+    ('b', "en-GB", "en-gb", Rules::British),
+    ('e', "es", "es", Rules::Other),
+    ('f', "fr-FR", "fr-fr", Rules::Other),
+    ('h', "hi", "hi", Rules::Other),
+    ('i', "it", "it", Rules::Other),
+    ('p', "pt-BR", "pt-br", Rules::Other),
+];
+
+/// The port: replicas, and what they all know of voices.
+pub struct KokoroTts {
+    lanes: Arc<dyn Tts>,
+    packs: Arc<Packs>,
+}
+
+impl KokoroTts {
+    /// Loads the voices once and the model for each lane. `config.model` is the `.onnx` file or the folder it lies in, the
+    /// voices lie beside it; the chosen voice may be a mixture. Blocks for a second or so each. [`TtsError::Unavailable`]
+    /// says what is missing or wrong.
+    pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Self, TtsError> {
+        let path = neural::model_file(&config.model, "a Kokoro model")?;
+        let packs = Arc::new(speakable(Packs::beside(&path)?, &path)?);
+        if let Some(voice) = config.chosen_voice() {
+            mix::parse(voice, |name| packs.has(name)).map_err(|why| {
+                let names: Vec<_> = packs.names().collect();
+                TtsError::Unavailable(format!(
+                    "tts.voice = {voice:?}: {why}; the voices are {}",
+                    antiphon_engine_api::tts::listed(&names)
+                ))
+            })?;
+        }
+        let (shared, voice, onnx) = (packs.clone(), config.chosen_voice().map(str::to_owned), onnx.clone());
+        let make = move || Kokoro::open(&path, voice.as_deref(), &onnx, shared.clone());
+        let lanes = neural::serve("kokoro", config, make)?;
+        Ok(Self { lanes, packs })
+    }
+}
+
+impl Tts for KokoroTts {
+    fn name(&self) -> &str {
+        self.lanes.name()
+    }
+
+    fn warm(&self) -> BoxFuture<'_, Result<(), TtsError>> {
+        self.lanes.warm()
+    }
+
+    fn waiting(&self) -> usize {
+        self.lanes.waiting()
+    }
+
+    fn voices(&self) -> &[Voice] {
+        self.lanes.voices()
+    }
+
+    fn check_voice(&self, voice: &str) -> Result<(), String> {
+        if mix::is_mix(voice) {
+            return mix::parse(voice, |name| self.packs.has(name)).map(drop);
+        }
+        self.lanes.check_voice(voice)
+    }
+
+    /// A mixture speaks the language of its first voice.
+    fn language(&self, voice: &str) -> &str {
+        match mix::parse(voice, |name| self.packs.has(name)) {
+            Ok(mix) if mix::is_mix(voice) => language(&mix[0].0).0,
+            _ => self.lanes.language(voice),
+        }
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        self.lanes.speak(request)
+    }
+}
+
+/// The voices whose language espeak-ng gives the phonemes of.
+fn speakable(mut packs: Packs, model: &Path) -> Result<Packs, TtsError> {
+    let silent: Vec<String> =
+        packs.names().filter(|name| prefix(name).is_some_and(foreign)).map(str::to_owned).collect();
+    if !silent.is_empty() {
+        tracing::info!(
+            n = silent.len(),
+            "Kokoro's Japanese and Chinese voices are left out: espeak-ng cannot read for them"
+        );
+        packs.retain(|name| !silent.iter().any(|silent| silent == name));
+    }
+    if packs.names().next().is_none() {
+        let text = format!("{} has Japanese and Chinese voices only, which this hub cannot read for", model.display());
+        return Err(TtsError::Unavailable(text));
+    }
+    Ok(packs)
+}
+
+/// The language's letter of a name like `af_sky`.
+fn prefix(name: &str) -> Option<char> {
+    let mut letters = name.chars();
+    let (language, sex, line) = (letters.next()?, letters.next()?, letters.next()?);
+    ("abefhijpz".contains(language) && "fm".contains(sex) && line == '_').then_some(language)
+}
+
+fn foreign(letter: char) -> bool {
+    matches!(letter, 'j' | 'z')
+}
+
+/// The row of [`LANGUAGES`] a voice speaks.
+fn language(name: &str) -> (&'static str, &'static str, Rules) {
+    let letter = prefix(name).unwrap_or('a');
+    let row = LANGUAGES.iter().find(|row| row.0 == letter).unwrap_or(&LANGUAGES[0]);
+    (row.1, row.2, row.3)
+}
+
+/// One replica.
+struct Kokoro {
+    model: Model,
+    /// What its ids are called.
+    ids: &'static str,
+    packs: Arc<Packs>,
+    voices: Vec<Voice>,
+    /// By espeak-ng's tag, made when first needed.
+    phonemizers: HashMap<&'static str, Phonemizer>,
+    /// Letters that have no token, and how often each was left out.
+    missing: HashMap<char, u64>,
+    /// Whether a speed was rounded, which is said once.
+    has_rounded: Cell<bool>,
+}
+
+impl Kokoro {
+    fn open(path: &Path, voice: Option<&str>, onnx: &OnnxConfig, packs: Arc<Packs>) -> Result<Self, TtsError> {
+        let runtime = Runtime::open(onnx).map_err(neural::not_loaded)?;
+        let model = runtime.load(path, &ModelOptions::default()).map_err(neural::not_loaded)?;
+        let (ids, signature) = match model.input("tokens") {
+            Some(_) => ("tokens", &BY_TOKENS),
+            None => ("input_ids", &BY_INPUT_IDS),
+        };
+        model.check(signature).map_err(neural::not_loaded)?;
+        let voices = voices(&packs, voice);
+        let (phonemizers, missing, has_rounded) = (HashMap::new(), HashMap::new(), Cell::new(false));
+        let mut made = Self { model, ids, packs, voices, phonemizers, missing, has_rounded };
+        // That espeak-ng is missing is to be known now.
+        let (_, tag, _) = language(&made.mix("")?[0].0);
+        made.phonemizer(tag)?;
+        Ok(made)
+    }
+
+    /// The voices a request means, with their shares. A name that is none is the default voice; a bad mixture is an error.
+    fn mix(&self, voice: &str) -> Result<Vec<(String, f32)>, TtsError> {
+        let parse = |text: &str| mix::parse(text, |name| self.packs.has(name));
+        if mix::is_mix(voice) {
+            return parse(voice).map_err(TtsError::Unavailable);
+        }
+        let voice = if self.packs.has(voice) { voice } else { &self.voices[0].id };
+        parse(voice).map_err(TtsError::Unavailable)
+    }
+
+    /// A language's phonemes.
+    fn phonemizer(&mut self, tag: &'static str) -> Result<&Phonemizer, TtsError> {
+        if !self.phonemizers.contains_key(tag) {
+            self.phonemizers.insert(tag, Phonemizer::open(tag, true)?);
+        }
+        Ok(&self.phonemizers[tag])
+    }
+
+    /// The tokens of a text in Kokoro's letters.
+    fn tokens(&mut self, written: &str) -> Vec<i64> {
+        let mut tokens = Vec::with_capacity(written.len());
+        for letter in written.chars() {
+            match alphabet::token(letter) {
+                Some(token) => tokens.push(token),
+                None => {
+                    let n = self.missing.entry(letter).or_default();
+                    *n += 1;
+                    if *n == 1 {
+                        tracing::warn!(letter = %letter, "Kokoro has no token for this phoneme; it is left out");
+                    }
+                }
+            }
+        }
+        tokens
+    }
+}
+
+impl Family for Kokoro {
+    const LONGEST: usize = MAX_TOKENS;
+
+    fn voices(&self) -> &[Voice] {
+        &self.voices
+    }
+
+    fn rate(&self) -> SampleRate {
+        RATE
+    }
+
+    fn read(&mut self, request: &SpeechRequest) -> Result<Vec<ModelRun>, TtsError> {
+        let mix = self.mix(&request.voice)?;
+        let (_, tag, rules) = language(&mix[0].0);
+        let clauses = self.phonemizer(tag)?.clauses(&request.text)?;
+        let tokens = self.tokens(&alphabet::written(rules, &clauses));
+        let pause = neural::pause_after(clauses.last().and_then(|clause| clause.mark));
+        Ok(utterances(&tokens, pause))
+    }
+
+    fn sample(&self, n_phonemes: usize) -> Vec<i64> {
+        let letters = ('a'..='z').filter_map(alphabet::token).cycle().take(n_phonemes);
+        std::iter::once(PAD).chain(letters).chain([PAD]).collect()
+    }
+
+    fn speed(&self, asked: f32) -> f32 {
+        if !matches!(self.model.input("speed").map(|slot| &slot.kind), Some(Kind::I32 | Kind::I64)) {
+            return asked;
+        }
+        let whole = asked.round().max(1.0);
+        if whole != asked && !self.has_rounded.replace(true) {
+            tracing::warn!(asked, whole, "this export of Kokoro takes whole speeds only: others are rounded");
+        }
+        whole
+    }
+
+    fn run(&self, items: &[Item<'_>], speed: f32, cancel: &CancellationToken) -> Result<Vec<Vec<f32>>, Failure> {
+        let (n, longest) = (items.len(), neural::longest(items));
+        let ids = neural::padded(items, longest);
+        let lengths: Vec<i64> = items.iter().map(|item| item.ids.len() as i64).collect();
+        let mut styles = Vec::with_capacity(n * STYLE);
+        for item in items {
+            let mix = self.mix(item.voice).map_err(Failure::Failed)?;
+            // Without the two pads.
+            styles.extend(self.packs.style(&mix, item.ids.len().saturating_sub(2)));
+        }
+        let (as_f32, as_i32, as_i64) = ([speed], [speed as i32], [speed as i64]);
+        let speed = match self.model.input("speed").map(|slot| &slot.kind) {
+            Some(Kind::I32) => Tensor::i32([1], &as_i32),
+            Some(Kind::I64) => Tensor::i64([1], &as_i64),
+            _ => Tensor::f32([1], &as_f32),
+        };
+        let mut inputs = vec![
+            (self.ids, Tensor::i64([n, longest], &ids)),
+            ("style", Tensor::f32([n, STYLE], &styles)),
+            ("speed", speed),
+        ];
+        if self.model.input(INPUT_LENGTHS).is_some() {
+            inputs.push((INPUT_LENGTHS, Tensor::i64([n], &lengths)));
+        }
+        neural::sounds(self.model.run(&inputs, cancel)?, n)
+    }
+
+    fn provider(&self) -> Provider {
+        self.model.provider()
+    }
+
+    fn batches(&self) -> bool {
+        self.model.input(INPUT_LENGTHS).is_some() && neural::gives_lengths(&self.model, self.ids)
+    }
+}
+
+/// Tokens between pads, in runs that fit the model; `pause` behind the last.
+fn utterances(tokens: &[i64], pause: Duration) -> Vec<ModelRun> {
+    let space = alphabet::token(' ').expect("the vocabulary has a space");
+    let border = |token: i64| match token {
+        // ; : , . ! ? and the dash and the ellipsis
+        1..=6 | 9 | 10 => Border::Clause,
+        token if token == space => Border::Word,
+        _ => Border::None,
+    };
+    let trimmed = |piece: Vec<i64>| {
+        let first = piece.iter().position(|token| *token != space)?;
+        let last = piece.iter().rposition(|token| *token != space)?;
+        Some(piece[first..=last].to_vec())
+    };
+    let pieces: Vec<_> = pieces(tokens, MAX_TOKENS, border).into_iter().filter_map(trimmed).collect();
+    let n = pieces.len();
+    let framed = |(i, piece): (usize, Vec<i64>)| {
+        let ids = [&[PAD], piece.as_slice(), &[PAD]].concat();
+        ModelRun { ids, pause: if i + 1 == n { pause } else { Duration::ZERO } }
+    };
+    pieces.into_iter().enumerate().map(framed).collect()
+}
+
+/// The voices, the chosen one first. A mixture that is chosen is a voice of its own.
+fn voices(packs: &Packs, chosen: Option<&str>) -> Vec<Voice> {
+    let mut ids: Vec<String> = packs.names().map(str::to_owned).collect();
+    let first = chosen.unwrap_or(FAVOURITE);
+    match ids.iter().position(|id| id == first) {
+        Some(first) => ids[..=first].rotate_right(1),
+        None if chosen.is_some() => ids.insert(0, first.to_owned()),
+        None => {}
+    }
+    ids.into_iter()
+        .map(|id| Voice {
+            name: id.clone(),
+            language: language(id.split([':', '+']).next().unwrap_or(&id)).0.into(),
+            id,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

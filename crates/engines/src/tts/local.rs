@@ -1,0 +1,297 @@
+//! A synchronous [`TtsEngine`] behind the port [`Tts`]: a pool of lanes, one chunk a lane at a time.
+//!
+//! Made by `engines`. A chunk takes a lane, its PCM comes through a bounded channel, and dropping the stream cancels
+//! the synthesis and gives the lane back as soon as the engine has stopped.
+
+use super::TtsEngine;
+use super::deadline::patient;
+use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_inference::pool::{Overloaded, Pool, PoolError};
+use antiphon_types::Pcm;
+use futures_util::stream::BoxStream;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+/// Pieces that wait between a lane and its reader. Enough for all of a chunk (30 s in pieces of 20 ms, 960 KB at 16
+/// kHz), so that a reader who plays at real time does not keep a lane from the other sessions; when it is full, the
+/// lane waits. The memory is taken as pieces come.
+const MAX_PIECES: usize = 1_500;
+
+/// Chunks that may wait for a lane, for each lane: at 30 to 200 ms a chunk the last one waits a few seconds.
+const WAITING_PER_LANE: usize = 32;
+
+/// See the module.
+pub struct LocalTts<E> {
+    name: String,
+    voices: Vec<Voice>,
+    pool: Pool<E>,
+    patience: Duration,
+}
+
+/// How many lanes, how they are made, and how long to wait for them.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolSettings {
+    /// Chunks synthesized at once, at least 1.
+    pub n_lanes: usize,
+    /// Whether their engines are made one after the other: those that share a GPU.
+    pub in_turn: bool,
+    /// The longest wait for a chunk's first sound, the wait for a lane included, and for each further piece.
+    pub patience: Duration,
+}
+
+impl<E: TtsEngine + 'static> LocalTts<E> {
+    /// Makes an engine on each lane; blocks until all are made. The first failure is returned. `make` is called again when
+    /// an engine panicked or failed by itself (see [`TtsError::Engine`]).
+    pub fn start<F>(name: &str, lanes: PoolSettings, make: F) -> Result<Self, TtsError>
+    where
+        F: Fn() -> Result<E, TtsError> + Send + Sync + 'static,
+    {
+        let voices: Arc<OnceLock<Vec<Voice>>> = Arc::default();
+        let listed = voices.clone();
+        let make = move || {
+            let engine = make()?;
+            listed.get_or_init(|| engine.voices().to_vec());
+            Ok(engine)
+        };
+        let n_lanes = lanes.n_lanes.max(1);
+        let max_waiting = n_lanes * WAITING_PER_LANE;
+        let pool = if lanes.in_turn {
+            Pool::start_in_turn(name, n_lanes, max_waiting, make)?
+        } else {
+            Pool::start(name, n_lanes, max_waiting, make)?
+        };
+        let voices = voices.get().expect("an engine was made on each lane").clone();
+        Ok(Self { name: name.into(), voices, pool, patience: lanes.patience })
+    }
+}
+
+impl<E: TtsEngine + 'static> Tts for LocalTts<E> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn waiting(&self) -> usize {
+        self.pool.waiting()
+    }
+
+    fn voices(&self) -> &[Voice] {
+        &self.voices
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        let pool = self.pool.clone();
+        let stream = async_stream::stream! {
+            let cancel = CancellationToken::new();
+            let _cancelled_when_dropped = cancel.clone().drop_guard();
+            let mut lease = match pool.lease().await {
+                Ok(lease) => lease,
+                Err(Overloaded { waiting }) => {
+                    yield Err(TtsError::Overloaded { waiting });
+                    return;
+                }
+            };
+            let (pieces, mut made) = mpsc::channel(MAX_PIECES);
+            let speak = move |engine: &mut E| {
+                engine.synthesize(&request, &cancel, &mut |pcm| match pieces.blocking_send(pcm) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    // The stream was dropped.
+                    Err(_) => ControlFlow::Break(()),
+                })
+            };
+            let mut job = std::pin::pin!(lease.run_judged(speak, breaks));
+            let mut outcome = None;
+            loop {
+                tokio::select! {
+                    biased;
+                    piece = made.recv() => match piece {
+                        Some(pcm) => yield Ok(pcm),
+                        None => break,
+                    },
+                    result = &mut job, if outcome.is_none() => outcome = Some(result),
+                }
+            }
+            let outcome = match outcome {
+                Some(outcome) => outcome,
+                None => job.await,
+            };
+            if let Err(error) = settle(outcome) {
+                yield Err(error);
+            }
+        };
+        patient(stream, self.patience)
+    }
+}
+
+/// Whether the engine is to be restarted after this.
+fn breaks(made: &Result<(), TtsError>) -> bool {
+    made.as_ref().is_err_and(super::is_breakage)
+}
+
+/// The job's result as the port's.
+fn settle(outcome: Result<Result<(), TtsError>, PoolError>) -> Result<(), TtsError> {
+    outcome.unwrap_or_else(|lane| {
+        let message = lane.to_string();
+        Err(TtsError::Engine { message, source: Some(Box::new(lane)) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_inference::onnx::OnnxError;
+    use antiphon_types::SampleRate;
+    use futures_util::StreamExt;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    /// Makes a piece each time it is told to; panics or fails on demand.
+    struct Puppet {
+        steps: Arc<Mutex<Receiver<()>>>,
+        ended: SyncSender<&'static str>,
+        voices: Vec<Voice>,
+    }
+
+    impl TtsEngine for Puppet {
+        fn voices(&self) -> &[Voice] {
+            &self.voices
+        }
+
+        fn synthesize(
+            &mut self,
+            request: &SpeechRequest,
+            cancel: &CancellationToken,
+            sink: &mut dyn FnMut(Pcm) -> ControlFlow<()>,
+        ) -> Result<(), TtsError> {
+            match request.text.as_str() {
+                "panic" => panic!("on purpose"),
+                "fail" => return Err(TtsError::Unavailable("no tongue".into())),
+                "break" => return Err(TtsError::Engine { message: "no device".into(), source: None }),
+                "misfit" => {
+                    let wrong = OnnxError::Inputs { path: "voice.onnx".into(), message: "too long".into() };
+                    return Err(TtsError::Engine { message: wrong.to_string(), source: Some(Box::new(wrong)) });
+                }
+                _ => {}
+            }
+            for _ in request.text.chars() {
+                if self.steps.lock().unwrap().recv().is_err() || cancel.is_cancelled() {
+                    self.ended.send("cancelled").unwrap();
+                    return Ok(());
+                }
+                if sink(Pcm { rate: SampleRate::HZ_16000, samples: vec![1; 320] }).is_break() {
+                    self.ended.send("broken").unwrap();
+                    return Ok(());
+                }
+            }
+            self.ended.send("done").unwrap();
+            Ok(())
+        }
+    }
+
+    struct Rig {
+        tts: LocalTts<Puppet>,
+        step: SyncSender<()>,
+        ended: Receiver<&'static str>,
+        n_made: Arc<AtomicUsize>,
+    }
+
+    fn rig() -> Rig {
+        let (step, steps) = sync_channel(100);
+        let (ended, has_ended) = sync_channel(100);
+        let steps = Arc::new(Mutex::new(steps));
+        let lanes = PoolSettings { n_lanes: 1, in_turn: false, patience: Duration::from_secs(2) };
+        let n_made: Arc<AtomicUsize> = Arc::default();
+        let counts = n_made.clone();
+        let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
+        let make = move || {
+            counts.fetch_add(1, Ordering::Relaxed);
+            Ok(Puppet { steps: steps.clone(), ended: ended.clone(), voices: voices.clone() })
+        };
+        Rig { tts: LocalTts::start("puppet", lanes, make).expect("started"), step, ended: has_ended, n_made }
+    }
+
+    fn say(text: &str) -> SpeechRequest {
+        SpeechRequest { text: text.into(), voice: "v".into(), speed: 1.0, unplayed: None }
+    }
+
+    #[tokio::test]
+    async fn pieces_come_as_they_are_made() {
+        let rig = rig();
+        let mut stream = rig.tts.speak(say("ab"));
+        rig.step.send(()).unwrap();
+        assert_eq!(stream.next().await.expect("a piece").expect("no error").samples.len(), 320);
+        rig.step.send(()).unwrap();
+        assert!(stream.next().await.expect("a piece").is_ok());
+        assert!(stream.next().await.is_none());
+        assert_eq!(rig.ended.recv(), Ok("done"));
+        assert_eq!(rig.tts.voices()[0].id, "v");
+    }
+
+    #[tokio::test]
+    async fn dropping_the_stream_cancels_and_frees_the_lane() {
+        let rig = rig();
+        let mut stream = rig.tts.speak(say("abcdef"));
+        rig.step.send(()).unwrap();
+        assert!(stream.next().await.expect("a piece").is_ok());
+        drop(stream);
+        rig.step.send(()).unwrap();
+        assert_eq!(rig.ended.recv(), Ok("cancelled"));
+        let mut next = rig.tts.speak(say("a"));
+        rig.step.send(()).unwrap();
+        assert!(next.next().await.expect("the lane is free again").is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_failure_and_a_panic_end_one_chunk_only() {
+        let rig = rig();
+        let failed = rig.tts.speak(say("fail")).next().await.expect("an error").expect_err("told to fail");
+        assert_eq!(failed.to_string(), "no tongue");
+        let panicked = rig.tts.speak(say("panic")).next().await.expect("an error").expect_err("told to panic");
+        assert!(matches!(panicked, TtsError::Engine { .. }));
+        rig.step.send(()).unwrap();
+        assert!(rig.tts.speak(say("a")).next().await.expect("a piece").is_ok());
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_breaks_is_made_anew_and_one_that_is_asked_amiss_is_not() {
+        let rig = rig();
+        for (text, n_made) in [("fail", 1), ("misfit", 1), ("break", 2), ("panic", 3), ("fail", 3)] {
+            assert!(rig.tts.speak(say(text)).next().await.expect("an error").is_err(), "{text}");
+            // The next chunk runs behind the making.
+            rig.step.send(()).unwrap();
+            assert!(rig.tts.speak(say("a")).next().await.expect("a piece").is_ok());
+            assert_eq!(rig.n_made.load(Ordering::Relaxed), n_made, "{text}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_first_sound_in_time_is_a_timeout() {
+        let rig = rig();
+        let late = rig.tts.speak(say("a")).next().await.expect("an error").expect_err("nothing was made");
+        assert!(matches!(late, TtsError::Timeout(after) if after == Duration::from_secs(2)));
+        // The lane is still stuck in the first chunk: the wait for it counts as well.
+        let late = rig.tts.speak(say("a")).next().await.expect("an error").expect_err("no lane is free");
+        assert!(matches!(late, TtsError::Timeout(_)));
+    }
+
+    #[tokio::test]
+    async fn too_many_waiting_are_told_so() {
+        let rig = rig();
+        let mut streams: Vec<_> = (0..=WAITING_PER_LANE).map(|_| rig.tts.speak(say("a"))).collect();
+        for stream in &mut streams {
+            assert!(futures_util::poll!(stream.next()).is_pending());
+        }
+        let refused = rig.tts.speak(say("a")).next().await.expect("an error").expect_err("full");
+        assert!(matches!(refused, TtsError::Overloaded { waiting: WAITING_PER_LANE }), "{refused}");
+    }
+
+    #[test]
+    fn an_engine_that_cannot_be_made_is_named() {
+        let lanes = PoolSettings { n_lanes: 2, in_turn: false, patience: Duration::from_secs(1) };
+        let result = LocalTts::<Puppet>::start("x", lanes, || Err(TtsError::Unavailable("no library".into())));
+        assert_eq!(result.err().expect("it failed").to_string(), "no library");
+    }
+}

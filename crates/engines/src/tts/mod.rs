@@ -1,0 +1,64 @@
+//! Voices: flite, Piper and Kokoro on ONNX Runtime, and servers with OpenAI's or fish-speech's endpoint.
+//!
+//! A local engine implements the synchronous [`TtsEngine`], or [`BatchTtsEngine`](batched::BatchTtsEngine) where one run can
+//! speak several chunks; [`local`] drives the one, [`batched`] the other. A neural family implements both, and
+//! `neural::serve` takes the one that its model and the configuration allow. A remote engine implements the port directly.
+
+#[cfg(feature = "neural")]
+pub mod batched;
+mod config;
+mod deadline;
+#[cfg(feature = "fish")]
+pub mod fish;
+#[cfg(feature = "flite")]
+pub mod flite;
+#[cfg(feature = "kokoro")]
+pub mod kokoro;
+#[cfg(any(feature = "flite", feature = "neural"))]
+pub mod local;
+#[cfg(feature = "neural")]
+mod neural;
+#[cfg(feature = "openai")]
+pub mod openai;
+#[cfg(feature = "neural")]
+pub mod phonemes;
+#[cfg(feature = "piper")]
+pub mod piper;
+#[cfg(feature = "remote")]
+mod streamed;
+mod trim;
+
+pub use config::TtsConfig;
+
+use antiphon_engine_api::tts::{SpeechRequest, TtsError, Voice};
+use antiphon_types::Pcm;
+use std::ops::ControlFlow;
+use tokio_util::sync::CancellationToken;
+
+/// A synchronous engine, as a lane drives it.
+pub trait TtsEngine: Send {
+    /// The voices, the default one first.
+    fn voices(&self) -> &[Voice];
+
+    /// Calls `sink` with mono PCM as it is made; `Break` stops synthesis. Blocks for as long as synthesis takes.
+    fn synthesize(
+        &mut self,
+        request: &SpeechRequest,
+        cancel: &CancellationToken,
+        sink: &mut dyn FnMut(Pcm) -> ControlFlow<()>,
+    ) -> Result<(), TtsError>;
+}
+
+/// Whether the engine itself may be broken (its device is gone, say), so that it is better restarted: not where only the
+/// request is at fault.
+#[cfg(any(feature = "flite", feature = "neural"))]
+fn is_breakage(error: &TtsError) -> bool {
+    let TtsError::Engine { source, .. } = error else { return false };
+    #[cfg(feature = "onnx")]
+    if let Some(error) = source.as_ref().and_then(|source| source.downcast_ref()) {
+        use antiphon_inference::onnx::OnnxError;
+        return !matches!(error, OnnxError::Inputs { .. } | OnnxError::Cancelled);
+    }
+    let _ = source;
+    true
+}

@@ -1,0 +1,105 @@
+//! A family's replica as an engine that speaks several chunks in one run.
+
+use super::super::TtsConfig;
+use super::super::batched::{BatchTtsEngine, BatchedTts, Batching, Job};
+use super::super::local::{LocalTts, PoolSettings};
+use super::{Failure, Family, Item, ModelRun, Neural, sound, speed};
+use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_inference::onnx::Provider;
+use std::sync::{Arc, Mutex, PoisonError};
+use tokio_util::sync::CancellationToken;
+
+/// Longer pieces than alone: a run never waits for a reader, and what a job may be behind is counted in pieces.
+const PIECE_MS: u64 = 200;
+
+/// Bytes of text up to which a chunk belongs to a size class; longer ones are one more.
+const UP_TO: [usize; 3] = [32, 96, 192];
+
+/// The port over a family's replicas: batches where its model takes them and the configuration allows it, else one chunk a
+/// lane. Blocks until all replicas are made and have spoken.
+pub(in crate::tts) fn serve<F, M>(name: &str, config: &TtsConfig, make: M) -> Result<Arc<dyn Tts>, TtsError>
+where
+    F: Family,
+    M: Fn() -> Result<F, TtsError> + Send + Sync + 'static,
+{
+    let first = make()?;
+    let (provider, batches) = (first.provider(), first.batches());
+    let batching = Batching::of(config, provider);
+    if batching.max_batch > 1 && !batches {
+        tracing::info!(engine = name, "the model takes one chunk at a time: each lane runs a replica of its own");
+    }
+    // The replica that was made to be looked at becomes the first lane's.
+    let first = Mutex::new(Some(first));
+    let make = move || {
+        let taken = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        taken.map_or_else(&make, Ok)
+    };
+    if batching.max_batch > 1 && batches {
+        let most = batching.max_batch;
+        return Ok(Arc::new(BatchedTts::start(name, batching, move || Neural::warmed(make()?, most))?));
+    }
+    // On a GPU one after the other: two that build the same TensorRT engine at once would both pay for it, and write one file.
+    let in_turn = provider != Provider::Cpu;
+    let lanes = PoolSettings { n_lanes: batching.n_replicas, in_turn, patience: batching.patience };
+    Ok(Arc::new(LocalTts::start(name, lanes, move || Neural::warmed(make()?, 1))?))
+}
+
+/// What a job keeps from step to step: its utterances, read once.
+#[derive(Default)]
+struct Read(Option<Vec<ModelRun>>);
+
+impl<F: Family> BatchTtsEngine for Neural<F> {
+    fn voices(&self) -> &[Voice] {
+        self.0.voices()
+    }
+
+    /// By speed, since a run has one for all, and by length: that of the text, which is one sentence as a rule.
+    fn bucket(request: &SpeechRequest) -> u32 {
+        let class = UP_TO.iter().filter(|most| request.text.len() > **most).count();
+        (speed(request.speed) * 100.0).round() as u32 * (UP_TO.len() + 1) as u32 + class as u32
+    }
+
+    fn synthesize_batch(&mut self, jobs: &mut [Job], cancel: &CancellationToken) -> Result<(), TtsError> {
+        let mut steps = Vec::with_capacity(jobs.len());
+        for (i, job) in jobs.iter_mut().enumerate() {
+            match self.step(job) {
+                Ok(Some((utterance, goes_on))) => steps.push((i, utterance, goes_on)),
+                Ok(None) => {}
+                Err(error) => job.fail(error),
+            }
+        }
+        let Some((first, ..)) = steps.first() else { return Ok(()) };
+        let speed = self.0.speed(speed(jobs[*first].request().speed));
+        let items: Vec<_> =
+            steps.iter().map(|(i, step, _)| Item { ids: &step.ids, voice: &jobs[*i].request().voice }).collect();
+        let sounds = match self.speak(&items, speed, cancel) {
+            Ok(sounds) => sounds,
+            Err(Failure::Cancelled) => return Ok(()),
+            Err(Failure::Failed(error)) => return Err(error),
+        };
+        let rate = self.0.rate();
+        for ((i, step, goes_on), sound) in steps.iter().zip(sounds) {
+            let job = &mut jobs[*i];
+            let samples = sound::samples(&sound, rate, step.pause.div_f32(speed));
+            sound::pieces(&samples, rate, PIECE_MS).for_each(|piece| job.sound(piece));
+            if *goes_on {
+                let next = job.position() + 1;
+                job.go_on_at(next);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<F: Family> Neural<F> {
+    /// The utterance a job is at, and whether there are more; `None` where nothing is left to speak.
+    fn step(&mut self, job: &mut Job) -> Result<Option<(ModelRun, bool)>, TtsError> {
+        if job.kept::<Read>().0.is_none() {
+            let utterances = self.0.read(job.request())?;
+            job.kept::<Read>().0 = Some(utterances);
+        }
+        let at = job.position();
+        let utterances = job.kept::<Read>().0.as_deref().unwrap_or_default();
+        Ok(utterances.get(at).map(|utterance| (utterance.clone(), at + 1 < utterances.len())))
+    }
+}

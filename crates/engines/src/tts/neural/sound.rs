@@ -1,0 +1,70 @@
+//! A model's sound as pieces: clipped, its edges trimmed, a pause behind it.
+
+use super::super::phonemes::Mark;
+use super::super::trim::EdgeTrim;
+use antiphon_types::{Pcm, SampleRate, Samples};
+use std::time::Duration;
+
+/// The length of a piece: a model gives a whole utterance at once, which leaves in steps that can be stopped.
+pub(super) const PIECE_MS: u64 = 40;
+/// Near-silence left at each end of an utterance.
+const EDGE_MS: u64 = 20;
+/// The pause after a sentence and after a clause, as with flite.
+const SENTENCE_PAUSE: Duration = Duration::from_millis(250);
+const CLAUSE_PAUSE: Duration = Duration::from_millis(120);
+
+/// The pause behind punctuation: 250 ms after a sentence, 120 ms after a clause, none where text was cut between words.
+pub(in crate::tts) fn pause_after(mark: Option<Mark>) -> Duration {
+    match mark {
+        Some(mark) if mark.ends_sentence() || mark == Mark::Ellipsis => SENTENCE_PAUSE,
+        Some(_) => CLAUSE_PAUSE,
+        None => Duration::ZERO,
+    }
+}
+
+/// The samples of an utterance: full scale of the model is 1.0, what is louder is clipped; near-silence at the edges is cut
+/// to 20 ms, and `pause` follows. Nothing where all of it is near-silence.
+pub(super) fn samples(sound: &[f32], rate: SampleRate, pause: Duration) -> Vec<i16> {
+    let mut trim = EdgeTrim::new(Samples::from_ms(EDGE_MS, rate).0 as usize);
+    let whole: Vec<i16> = sound.iter().map(|sample| (sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16).collect();
+    let mut samples = trim.push(&whole);
+    samples.extend(trim.finish());
+    if !samples.is_empty() {
+        samples.resize(samples.len() + rate.samples_in(pause).0 as usize, 0);
+    }
+    samples
+}
+
+/// The same in pieces of `ms`.
+pub(super) fn pieces(samples: &[i16], rate: SampleRate, ms: u64) -> impl Iterator<Item = Pcm> {
+    let n = Samples::from_ms(ms, rate).0.max(1) as usize;
+    samples.chunks(n).map(move |piece| Pcm { rate, samples: piece.to_vec() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: SampleRate = SampleRate::new(1_000);
+
+    #[test]
+    fn edges_are_trimmed_and_the_pause_follows() {
+        let loud = vec![0.5; 100];
+        let length = |sound: &[f32], pause_ms| samples(sound, RATE, Duration::from_millis(pause_ms)).len();
+        assert_eq!((length(&loud, 0), length(&loud, 30)), (100, 130));
+        let quiet_ends = [vec![0.0; 50], loud, vec![0.001; 50]].concat();
+        assert_eq!(length(&quiet_ends, 0), 140);
+        assert_eq!(length(&[0.0; 500], 100), 0);
+    }
+
+    #[test]
+    fn what_no_sample_holds_is_clipped() {
+        assert_eq!(samples(&[2.0, -2.0, f32::NAN, 1.0], RATE, Duration::ZERO), [32_767, -32_767, 0, 32_767]);
+    }
+
+    #[test]
+    fn pieces_are_of_one_length() {
+        let lengths: Vec<_> = pieces(&[1; 100], RATE, 40).map(|piece| piece.samples.len()).collect();
+        assert_eq!(lengths, [40, 40, 20]);
+    }
+}

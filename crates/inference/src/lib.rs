@@ -1,0 +1,7 @@
+//! What runs local models: pools of engines on threads of their own, batch scheduling, and ONNX Runtime.
+//!
+//! `engines` builds its local engines on it. It knows no stage, no model family and no session, and sets no deadline.
+
+#[cfg(feature = "onnx")]
+pub mod onnx;
+pub mod pool;

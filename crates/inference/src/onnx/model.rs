@@ -1,0 +1,103 @@
+//! One loaded model.
+
+use super::cancel::StopWhenCancelled;
+use super::{OnnxError, Outputs, Provider, Signature, Slot, Tensor};
+use ort::ErrorCode;
+use ort::logging::LogLevel;
+use ort::session::{RunOptions, Session, SessionInputValue};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use tokio_util::sync::CancellationToken;
+
+/// A model, ready to run. Share it as `Arc<Model>`: runs from several threads follow one another. Engines that shall run
+/// in parallel load one each; what a second one costs is its weights.
+#[derive(Debug)]
+pub struct Model {
+    path: PathBuf,
+    session: Mutex<Session>,
+    provider: Provider,
+    inputs: Vec<Slot>,
+    outputs: Vec<Slot>,
+}
+
+impl Model {
+    pub(super) fn new(path: &Path, session: Session, provider: Provider) -> Self {
+        let inputs = session.inputs().iter().map(Slot::of).collect();
+        let outputs = session.outputs().iter().map(Slot::of).collect();
+        Self { path: path.into(), session: Mutex::new(session), provider, inputs, outputs }
+    }
+
+    /// What it really runs on.
+    pub fn provider(&self) -> Provider {
+        self.provider
+    }
+
+    /// What it takes, in its own order.
+    pub fn inputs(&self) -> &[Slot] {
+        &self.inputs
+    }
+
+    /// What it gives, in its own order.
+    pub fn outputs(&self) -> &[Slot] {
+        &self.outputs
+    }
+
+    /// The input of that name, where it has one: for what some models of a family take and others do not.
+    pub fn input(&self, name: &str) -> Option<&Slot> {
+        self.inputs.iter().find(|slot| slot.name == name)
+    }
+
+    /// Whether it is of that family: for families with more than one signature. [`Runtime::load`](super::Runtime::load)
+    /// does it for the one it is given.
+    ///
+    /// # Errors
+    /// [`OnnxError::WrongModel`] with what differs.
+    pub fn check(&self, signature: &Signature) -> Result<(), OnnxError> {
+        match signature.difference(&self.inputs, &self.outputs) {
+            None => Ok(()),
+            Some(wrong) => Err(OnnxError::WrongModel { path: self.path.clone(), family: signature.family, wrong }),
+        }
+    }
+
+    /// Whether no run is under way now.
+    pub fn is_free(&self) -> bool {
+        !matches!(self.session.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
+    /// Does something while a run is under way, as far as others see. For tests of engines.
+    #[doc(hidden)]
+    pub fn while_it_runs(&self, what: impl FnOnce()) {
+        let _session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        what();
+    }
+
+    /// Runs the model once and gives all its outputs. Blocks for as long as that takes, and before it for the run of
+    /// another thread. Cancelling the token, from anywhere, ends it at its next operator.
+    ///
+    /// # Errors
+    /// [`OnnxError::Cancelled`]; [`OnnxError::Inputs`] when inputs do not fit: the model can be run again;
+    /// [`OnnxError::Run`] when the device fails: better load it anew.
+    pub fn run(&self, inputs: &[(&str, Tensor<'_>)], cancel: &CancellationToken) -> Result<Outputs, OnnxError> {
+        let failed = |message: String| OnnxError::Run { path: self.path.clone(), message };
+        let unfit = |message: String| OnnxError::Inputs { path: self.path.clone(), message };
+        let mut values: Vec<(&str, SessionInputValue<'_>)> = Vec::with_capacity(inputs.len());
+        for (name, tensor) in inputs {
+            let kind = self.input(name).map(|slot| &slot.kind);
+            let value = tensor.value(kind).map_err(|message| unfit(format!("{name}: {message}")))?;
+            values.push((name, value));
+        }
+        let mut options = RunOptions::new().map_err(|error| failed(error.to_string()))?;
+        options.set_log_level(LogLevel::Warning).map_err(|error| failed(error.to_string()))?;
+        let options = Arc::new(options);
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(_stop) = StopWhenCancelled::watch(cancel, options.clone()) else {
+            return Err(OnnxError::Cancelled);
+        };
+        match session.run_with_options(values, &*options) {
+            Ok(outputs) => Outputs::of(&outputs),
+            Err(_) if cancel.is_cancelled() => Err(OnnxError::Cancelled),
+            Err(error) if error.code() == ErrorCode::InvalidArgument => Err(unfit(error.to_string())),
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Lanes: engines that block live on threads of their own, one replica each, and are lent out one user at a time.
+//!
+//! A stage's local engine (PocketSphinx, flite) builds a [`Pool`] of replicas, takes a [`Lease`] for an utterance or a
+//! chunk and runs jobs on it. Waiting is first come first served and bounded: past the bound the answer is
+//! [`Overloaded`]. A job that panics, or says that the engine broke, costs the replica, which is restarted; where that fails
+//! it is tried again with the next job, and the other replicas are lent first. The process lives on. A pool may grow with its
+//! use (`free`). A lane knows no stage and sets no deadline: its user does, by dropping the future.
+
+pub mod batch;
+mod free;
+mod worker;
+
+use free::Free;
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
+use worker::Worker;
+
+/// How long one that was lent a replica without an engine waits for a whole one, which is busy; then it has the engine made.
+const FOR_A_WHOLE_ONE: Duration = Duration::from_secs(1);
+
+/// Too many wait for a replica already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{waiting} wait for a free lane already")]
+pub struct Overloaded {
+    /// How many wait.
+    pub waiting: usize,
+}
+
+/// A job that gave no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PoolError {
+    /// The engine panicked; its replica is restarted.
+    #[error("the engine panicked")]
+    Panicked,
+    /// The engine broke before and could not be restarted; it is tried again with the next job.
+    #[error("the engine cannot be started again: {0}")]
+    RestartFailed(String),
+    /// The thread is gone.
+    #[error("the engine's thread has ended")]
+    Ended,
+}
+
+/// Replicas of one engine, each on its own thread. Cheap to clone; the threads end when the last clone and the last
+/// lease are gone.
+pub struct Pool<E> {
+    shared: Arc<Shared<E>>,
+}
+
+struct Shared<E> {
+    permits: Arc<Semaphore>,
+    free: Arc<Free<E>>,
+    /// Of each replica, whether its engine could not be started.
+    failed: Vec<Arc<AtomicBool>>,
+    waiting: AtomicUsize,
+    max_waiting: usize,
+}
+
+impl<E> Drop for Shared<E> {
+    fn drop(&mut self) {
+        self.free.close();
+    }
+}
+
+impl<E> Clone for Pool<E> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone() }
+    }
+}
+
+impl<E: 'static> Pool<E> {
+    /// Starts `n_replicas` threads, makes an engine on each, in parallel, and blocks until all are made. The first
+    /// failure is returned. `make` is called again when an engine broke.
+    pub fn start<X, F>(name: &str, n_replicas: usize, max_waiting: usize, make: F) -> Result<Self, X>
+    where
+        X: Display + Send + 'static,
+        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+    {
+        let make = Arc::new(make);
+        let starts: Vec<_> =
+            (0..n_replicas.max(1)).map(|i| Worker::start(&format!("{name}-{i}"), make.clone())).collect();
+        let workers = starts.into_iter().map(|start| start.wait()).collect::<Result<Vec<_>, X>>()?;
+        Ok(Self::of(workers, max_waiting, Free::fixed))
+    }
+
+    /// The same, one engine after the other: for those that share a device, or files they write while they are made.
+    pub fn start_in_turn<X, F>(name: &str, n_replicas: usize, max_waiting: usize, make: F) -> Result<Self, X>
+    where
+        X: Display + Send + 'static,
+        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+    {
+        let make = Arc::new(make);
+        let workers = (0..n_replicas.max(1)).map(|i| Worker::start(&format!("{name}-{i}"), make.clone()).wait());
+        Ok(Self::of(workers.collect::<Result<Vec<_>, X>>()?, max_waiting, Free::fixed))
+    }
+
+    /// A pool that grows with its use: one engine is made before this returns, and another each time the last one that is
+    /// ready is leased, `max_replicas` in all, one after the other. An engine that was not used for `idle`, up to twice that, is given back, but
+    /// for one, which stays ready. Blocks until the first is made; a lease waits for its own to be made.
+    pub fn start_elastic<X, F>(
+        name: &str,
+        max_replicas: usize,
+        max_waiting: usize,
+        idle: Duration,
+        make: F,
+    ) -> Result<Self, X>
+    where
+        X: Display + Send + 'static,
+        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+    {
+        let in_turn = Mutex::new(());
+        let make = Arc::new(move || {
+            let _turn = in_turn.lock().unwrap_or_else(PoisonError::into_inner);
+            make()
+        });
+        let asleep = (1..max_replicas).map(|i| Worker::asleep(&format!("{name}-{i}"), make.clone()));
+        let mut workers: Vec<_> = asleep.rev().collect();
+        workers.push(Worker::start(&format!("{name}-0"), make).wait()?);
+        Ok(Self::of(workers, max_waiting, |workers| Free::elastic(name, workers, idle)))
+    }
+
+    fn of(workers: Vec<Worker<E>>, max_waiting: usize, free: impl FnOnce(Vec<Worker<E>>) -> Arc<Free<E>>) -> Self {
+        let shared = Shared {
+            permits: Arc::new(Semaphore::new(workers.len())),
+            failed: workers.iter().map(Worker::failure).collect(),
+            free: free(workers),
+            waiting: AtomicUsize::new(0),
+            max_waiting,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Waits for a free replica, first come first served. Dropping the future gives the place up.
+    pub async fn lease(&self) -> Result<Lease<E>, Overloaded> {
+        let permits = &self.shared.permits;
+        let first = match permits.clone().try_acquire_owned() {
+            Ok(permit) => self.ticket(permit),
+            Err(_) => {
+                let _place = Place::take(&self.shared)?;
+                self.ticket(permits.clone().acquire_owned().await.expect("the semaphore is never closed"))
+            }
+        };
+        if !first.has_failed() || self.shared.failed.iter().all(|failed| failed.load(Ordering::Acquire)) {
+            return Ok(Lease(Arc::new(first)));
+        }
+        // One without an engine would fail whoever waits, one after the other, while the whole ones are busy: who got it
+        // keeps it from them and waits a little for another.
+        let another = timeout(FOR_A_WHOLE_ONE, permits.clone().acquire_owned()).await;
+        let another = another.map(|permit| self.ticket(permit.expect("the semaphore is never closed")));
+        Ok(Lease(Arc::new(another.unwrap_or(first))))
+    }
+
+    fn ticket(&self, permit: OwnedSemaphorePermit) -> Ticket<E> {
+        Ticket { worker: Some(self.shared.free.take()), shared: self.shared.clone(), _permit: permit }
+    }
+
+    /// How many wait for a replica now.
+    pub fn waiting(&self) -> usize {
+        self.shared.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How many replicas are free now.
+    pub fn free(&self) -> usize {
+        self.shared.permits.available_permits()
+    }
+}
+
+/// A place in the queue, counted while it is held.
+struct Place<'a>(&'a AtomicUsize);
+
+impl<'a> Place<'a> {
+    fn take<E>(shared: &'a Shared<E>) -> Result<Self, Overloaded> {
+        let waiting = shared.waiting.fetch_add(1, Ordering::Relaxed);
+        let place = Self(&shared.waiting);
+        if waiting >= shared.max_waiting { Err(Overloaded { waiting }) } else { Ok(place) }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One replica, lent to one user. Dropping it gives the replica back once its last job has ended.
+pub struct Lease<E>(Arc<Ticket<E>>);
+
+/// Held by the lease and by each job under way; the last one to go returns the worker.
+struct Ticket<E> {
+    worker: Option<Worker<E>>,
+    shared: Arc<Shared<E>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl<E> Ticket<E> {
+    fn has_failed(&self) -> bool {
+        self.worker.as_ref().is_some_and(Worker::has_failed)
+    }
+}
+
+impl<E> Drop for Ticket<E> {
+    fn drop(&mut self) {
+        // The worker goes back before the permit, which is dropped after this body: a permit always finds a worker.
+        if let Some(worker) = self.worker.take() {
+            self.shared.free.put(worker);
+        }
+    }
+}
+
+impl<E: 'static> Lease<E> {
+    /// Runs `job` on the engine's thread and waits for its result. Dropping the future does not stop the job: give it a
+    /// cancellation token.
+    pub async fn run<R, J>(&mut self, job: J) -> Result<R, PoolError>
+    where
+        R: Send + 'static,
+        J: FnOnce(&mut E) -> R + Send + 'static,
+    {
+        self.run_judged(job, |_| false).await
+    }
+
+    /// The same. Where `breaks` says of the result that the engine is broken, it is restarted, and the replica is lent to
+    /// nobody else before that.
+    pub async fn run_judged<R, J>(&mut self, job: J, breaks: fn(&R) -> bool) -> Result<R, PoolError>
+    where
+        R: Send + 'static,
+        J: FnOnce(&mut E) -> R + Send + 'static,
+    {
+        let ticket = self.0.clone();
+        let worker = self.0.worker.as_ref().expect("a ticket keeps its worker until it is dropped");
+        worker.run(job, breaks, ticket).await
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use super::*;
+    use std::convert::Infallible;
+
+    fn pool(n: usize, max_waiting: usize) -> Pool<u32> {
+        Pool::start("test", n, max_waiting, || Ok::<_, Infallible>(0)).unwrap_or_else(|never| match never {})
+    }
+
+    #[tokio::test]
+    async fn a_lease_is_exclusive_and_waiting_is_bounded() {
+        let pool = pool(1, 1);
+        let mut first = pool.lease().await.expect("free");
+        assert_eq!(
+            first
+                .run(|n| {
+                    *n += 1;
+                    *n
+                })
+                .await,
+            Ok(1)
+        );
+        let waiter = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.lease().await.map(|_| ()) }
+        });
+        while pool.waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(pool.lease().await.map(|_| ()), Err(Overloaded { waiting: 1 }));
+        drop(first);
+        assert_eq!(waiter.await.expect("no panic"), Ok(()));
+        assert_eq!(pool.waiting(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_panic_ends_the_job_and_the_replica_is_made_anew() {
+        let pool = pool(1, 8);
+        let mut lease = pool.lease().await.expect("free");
+        assert_eq!(lease.run(|n| *n = 7).await, Ok(()));
+        assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(PoolError::Panicked));
+        assert_eq!(lease.run(|n| *n).await, Ok(0));
+    }
+
+    /// A pool whose engines cannot be made while the flag is set: by an error, or with `panics` by a panic.
+    fn breakable(n: usize, panics: bool) -> (Pool<u32>, Arc<AtomicBool>, Arc<AtomicUsize>) {
+        let (no_device, n_made): (Arc<AtomicBool>, Arc<AtomicUsize>) = Default::default();
+        let (told, counts) = (no_device.clone(), n_made.clone());
+        let make = move || {
+            if told.load(Ordering::Relaxed) {
+                assert!(!panics, "on purpose");
+                return Err("no device");
+            }
+            Ok(counts.fetch_add(1, Ordering::Relaxed) as u32)
+        };
+        (Pool::start("test", n, 8, make).expect("made"), no_device, n_made)
+    }
+
+    #[tokio::test]
+    async fn an_engine_that_cannot_be_made_anew_is_tried_again_with_the_next_job() {
+        for (panics, why) in [(false, "no device"), (true, "it panicked")] {
+            let (pool, no_device, _) = breakable(1, panics);
+            no_device.store(true, Ordering::Relaxed);
+            let mut lease = pool.lease().await.expect("free");
+            assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(PoolError::Panicked));
+            assert_eq!(lease.run(|n| *n).await, Err(PoolError::RestartFailed(why.into())));
+            no_device.store(false, Ordering::Relaxed);
+            assert_eq!(lease.run(|n| *n).await, Ok(1), "the second that was made");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_replica_without_an_engine_is_lent_last() {
+        let (pool, no_device, _) = breakable(2, false);
+        no_device.store(true, Ordering::Relaxed);
+        let mut lease = pool.lease().await.expect("free");
+        assert_eq!(lease.run(|_| panic!("on purpose")).await, Err::<(), _>(PoolError::Panicked));
+        drop(lease);
+        // The broken one is back once there was an attempt to restart it.
+        while pool.free() < 2 {
+            tokio::task::yield_now().await;
+        }
+        for _ in 0..3 {
+            assert!(pool.lease().await.expect("free").run(|n| *n).await.is_ok());
+        }
+        let mut whole = pool.lease().await.expect("free");
+        let mut broken = pool.lease().await.expect("free");
+        assert!(whole.run(|n| *n).await.is_ok());
+        assert_eq!(broken.run(|n| *n).await, Err(PoolError::RestartFailed("no device".into())));
+        drop(broken);
+        // Who is lent it while a whole one is busy waits a little for that one.
+        let waiter = tokio::spawn({
+            let pool = pool.clone();
+            async move { pool.lease().await.expect("free").run(|n| *n).await }
+        });
+        while pool.free() > 0 {
+            tokio::task::yield_now().await;
+        }
+        drop(whole);
+        assert!(waiter.await.expect("no panic").is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_job_that_finds_its_engine_broken_has_it_made_anew() {
+        let (pool, _, n_made) = breakable(1, false);
+        let mut lease = pool.lease().await.expect("free");
+        let ask = |answer: Result<(), &'static str>| move |_: &mut u32| answer;
+        let breaks = |answer: &Result<(), &'static str>| *answer == Err("the device is gone");
+        assert_eq!(lease.run_judged(ask(Err("no such voice")), breaks).await, Ok(Err("no such voice")));
+        assert_eq!((lease.run(|n| *n).await, n_made.load(Ordering::Relaxed)), (Ok(0), 1));
+        assert_eq!(lease.run_judged(ask(Err("the device is gone")), breaks).await, Ok(Err("the device is gone")));
+        assert_eq!((lease.run(|n| *n).await, n_made.load(Ordering::Relaxed)), (Ok(1), 2));
+    }
+
+    #[test]
+    fn engines_are_made_in_turn_where_that_is_asked_for() {
+        let (at_once, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+        let seen = most.clone();
+        let make = move || {
+            seen.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            // Time for another to begin, if it may.
+            (0..1_000).for_each(|_| std::thread::yield_now());
+            at_once.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, Infallible>(0)
+        };
+        let pool: Pool<u32> = Pool::start_in_turn("test", 8, 8, make).unwrap_or_else(|never| match never {});
+        assert_eq!((pool.free(), most.load(Ordering::SeqCst)), (8, 1));
+    }
+
+    #[tokio::test]
+    async fn a_replica_comes_back_only_when_its_job_has_ended() {
+        let pool = pool(1, 8);
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        let mut lease = pool.lease().await.expect("free");
+        let job = tokio::spawn(async move { lease.run(move |_| wait.recv()).await.map(|_| ()) });
+        tokio::task::yield_now().await;
+        job.abort();
+        assert!(job.await.is_err());
+        assert_eq!(pool.free(), 0);
+        go.send(()).expect("the job still runs");
+        assert!(pool.lease().await.is_ok());
+    }
+
+    #[test]
+    fn a_failure_to_make_an_engine_is_returned() {
+        assert_eq!(Pool::<u32>::start("test", 2, 8, || Err("no model")).err(), Some("no model"));
+    }
+}

@@ -1,0 +1,293 @@
+//! What a client sends as text.
+//!
+//! [`parse`] looks at the head of a message first, without building a tree: `input_audio_buffer.append` comes fifty
+//! times a second and goes no further; every other event is weighed there, for a tree takes many times the bytes of its text,
+//! and then read field by field from a tree. The client's `event_id`
+//! is found even when the rest is bad, so that the error answers it.
+
+use super::error::WireError;
+use super::item::{Item, decode_audio, read_item_id};
+use super::limits::{Weigh, Weight};
+use super::played::{ClockPing, PlayedReport};
+use super::read::{Fields, Node, Read, UnknownFields, bad, missing, not_among, wrong_type};
+use super::response::ResponseParams;
+use super::session_update::SessionUpdate;
+use super::setting::MAX_NAME_BYTES;
+use antiphon_types::{ItemId, ResponseId};
+use bytes::Bytes;
+use serde::de::{DeserializeSeed, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use std::fmt;
+
+/// One event of a client.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ClientEvent {
+    /// `session.update`
+    SessionUpdate(Box<SessionUpdate>),
+    /// `input_audio_buffer.append`
+    InputAudioAppend {
+        /// In the session's input format, not empty; its length is not checked here.
+        audio: Bytes,
+    },
+    /// `input_audio_buffer.commit`
+    InputAudioCommit,
+    /// `input_audio_buffer.clear`
+    InputAudioClear,
+    /// `output_audio_buffer.clear`
+    OutputAudioClear,
+    /// `output_audio_buffer.played`, an extension: what was heard.
+    OutputAudioPlayed(Box<PlayedReport>),
+    /// `antiphon.clock.ping`, an extension: the client's clock.
+    ClockPing(ClockPing),
+    /// `conversation.item.create`
+    ItemCreate {
+        /// Where it goes.
+        position: Position,
+        /// The item; `item.id` may be the client's choice.
+        item: Box<Item>,
+    },
+    /// `conversation.item.delete`
+    ItemDelete {
+        /// Which.
+        item_id: ItemId,
+    },
+    /// `conversation.item.retrieve`
+    ItemRetrieve {
+        /// Which.
+        item_id: ItemId,
+    },
+    /// `conversation.item.truncate`
+    ItemTruncate {
+        /// Which.
+        item_id: ItemId,
+        /// Which of its parts.
+        content_index: u32,
+        /// What stays, from the part's beginning.
+        audio_end_ms: u32,
+    },
+    /// `response.create`
+    ResponseCreate(Box<ResponseParams>),
+    /// `response.cancel`
+    ResponseCancel {
+        /// `None`: the one of the conversation.
+        response_id: Option<ResponseId>,
+    },
+}
+
+/// Where a created item goes in the conversation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Position {
+    /// No `previous_item_id`: at the end.
+    #[default]
+    End,
+    /// `"root"`: at the beginning.
+    Root,
+    /// Behind this one.
+    After(ItemId),
+}
+
+/// One event and its own id.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incoming {
+    /// What an error about it refers to.
+    pub event_id: Option<String>,
+    /// The event.
+    pub event: ClientEvent,
+}
+
+type Reader = fn(&mut Fields) -> Read<ClientEvent>;
+
+const APPEND: &str = "input_audio_buffer.append";
+const MAX_EVENT_ID_BYTES: usize = 512;
+
+/// Every event but [`APPEND`].
+const EVENTS: &[(&str, Reader)] = &[
+    ("session.update", |fields| {
+        Ok(ClientEvent::SessionUpdate(Box::new(fields.required("session", SessionUpdate::read)?)))
+    }),
+    ("input_audio_buffer.commit", |_| Ok(ClientEvent::InputAudioCommit)),
+    ("input_audio_buffer.clear", |_| Ok(ClientEvent::InputAudioClear)),
+    ("output_audio_buffer.clear", |_| Ok(ClientEvent::OutputAudioClear)),
+    ("output_audio_buffer.played", |fields| Ok(ClientEvent::OutputAudioPlayed(Box::new(PlayedReport::read(fields)?)))),
+    ("antiphon.clock.ping", |fields| Ok(ClientEvent::ClockPing(ClockPing::read(fields)?))),
+    ("conversation.item.create", |fields| {
+        let position = match fields.optional("previous_item_id", read_item_id)? {
+            None => Position::End,
+            Some(id) if id.as_str() == "root" => Position::Root,
+            Some(id) => Position::After(id),
+        };
+        Ok(ClientEvent::ItemCreate { position, item: Box::new(fields.required("item", Item::read)?) })
+    }),
+    ("conversation.item.delete", |fields| Ok(ClientEvent::ItemDelete { item_id: item_id(fields)? })),
+    ("conversation.item.retrieve", |fields| Ok(ClientEvent::ItemRetrieve { item_id: item_id(fields)? })),
+    ("conversation.item.truncate", |fields| {
+        Ok(ClientEvent::ItemTruncate {
+            item_id: item_id(fields)?,
+            content_index: fields.required("content_index", any_u32)?,
+            audio_end_ms: fields.required("audio_end_ms", any_u32)?,
+        })
+    }),
+    ("response.create", |fields| {
+        let params = fields.optional("response", ResponseParams::read)?.unwrap_or_default();
+        Ok(ClientEvent::ResponseCreate(Box::new(params)))
+    }),
+    ("response.cancel", |fields| {
+        let id = fields.optional("response_id", |node| node.name(MAX_NAME_BYTES))?;
+        Ok(ClientEvent::ResponseCancel { response_id: id.map(ResponseId::from) })
+    }),
+];
+
+/// Reads one text message, refusing fields nobody knows as the original does. Never panics, whatever `text` is.
+pub fn parse(text: &str) -> Result<Incoming, WireError> {
+    parse_with(text, UnknownFields::Refuse)
+}
+
+/// As [`parse`], with the choice of what happens to unknown fields. Those of `input_audio_buffer.append` are always
+/// passed over.
+pub fn parse_with(text: &str, unknown: UnknownFields) -> Result<Incoming, WireError> {
+    let mut head = Head::default();
+    let read = head.read(text);
+    let event_id = head.event_id();
+    let answering = event_id.as_ref().ok().and_then(|id| id.as_deref());
+    let event = read.and_then(|()| read_event(&head, text, unknown)).map_err(|error| error.answering(answering))?;
+    Ok(Incoming { event_id: event_id?, event })
+}
+
+/// Refuses a message that would take too much memory as a tree, for callers that build one before it is parsed. What is wrong
+/// with it otherwise is left to [`parse_with`].
+pub(super) fn check_weight(text: &str) -> Result<(), WireError> {
+    let mut head = Head::default();
+    let Ok(()) = head.read(text) else { return Ok(()) };
+    let Some(Ok(kind)) = head.kind.map(|raw| string("type", raw)) else { return Ok(()) };
+    if kind == APPEND {
+        return Ok(());
+    }
+    let event_id = head.event_id().ok().flatten();
+    head.weight.check(&kind, text.len()).map_err(|error| error.answering(event_id.as_deref()))
+}
+
+fn read_event(head: &Head<'_>, text: &str, unknown: UnknownFields) -> Read<ClientEvent> {
+    let kind = head.kind.filter(|raw| raw.get() != "null");
+    let kind = kind.ok_or_else(|| WireError::invalid("invalid_event", "The 'type' field is missing.", None))?;
+    let kind = string("type", kind)?;
+    if kind == APPEND {
+        let audio = head.audio.ok_or_else(|| missing("audio"))?;
+        return Ok(ClientEvent::InputAudioAppend { audio: decode_audio("audio", &string("audio", audio)?)? });
+    }
+    let Some((_, read)) = EVENTS.iter().find(|(name, _)| *name == kind) else {
+        let names = EVENTS.iter().map(|(name, _)| *name).chain([APPEND]);
+        return Err(not_among("type", &kind, names));
+    };
+    head.weight.check(&kind, text.len())?;
+    let map = serde_json::from_str(text).map_err(not_json)?;
+    let mut fields = Fields::top(map, unknown);
+    fields.pass_over(&["type", "event_id"]);
+    let event = read(&mut fields)?;
+    fields.finish()?;
+    Ok(event)
+}
+
+fn item_id(fields: &mut Fields) -> Read<ItemId> {
+    fields.required("item_id", read_item_id)
+}
+
+fn any_u32(node: Node) -> Read<u32> {
+    node.integer(0..=u32::MAX)
+}
+
+fn not_json(error: serde_json::Error) -> WireError {
+    WireError::invalid("invalid_json", format!("Invalid event: failed to parse JSON value. {error}"), None)
+}
+
+/// The top-level fields that are needed before the tree, as they stand in the message.
+#[derive(Default)]
+struct Head<'a> {
+    kind: Option<&'a RawValue>,
+    event_id: Option<&'a RawValue>,
+    audio: Option<&'a RawValue>,
+    /// Of the other fields.
+    weight: Weight,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "snake_case")]
+enum Key {
+    Type,
+    EventId,
+    Audio,
+    #[serde(other)]
+    Other,
+}
+
+impl<'a> Head<'a> {
+    /// Fills in what is there, up to where the message stops being JSON.
+    fn read(&mut self, text: &'a str) -> Read<()> {
+        let mut from = serde_json::Deserializer::from_str(text);
+        self.deserialize(&mut from).and_then(|()| from.end()).map_err(|error| match error.is_data() {
+            true => WireError::invalid("invalid_event", "Invalid event: expected a JSON object.", None),
+            false => not_json(error),
+        })
+    }
+
+    fn event_id(&self) -> Read<Option<String>> {
+        let Some(raw) = self.event_id.filter(|raw| raw.get() != "null") else { return Ok(None) };
+        let id = string("event_id", raw)?;
+        if id.len() > MAX_EVENT_ID_BYTES {
+            let problem = format!("string too long. Expected at most {MAX_EVENT_ID_BYTES} bytes");
+            return Err(bad("event_id", "string_above_max_length", &problem));
+        }
+        Ok(Some(id.into_owned()))
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for &mut Head<'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for &mut Head<'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(key) = map.next_key()? {
+            match key {
+                Key::Type => self.kind = Some(map.next_value()?),
+                Key::EventId => self.event_id = Some(map.next_value()?),
+                Key::Audio => self.audio = Some(map.next_value()?),
+                Key::Other => {
+                    self.weight.n_values += 1;
+                    map.next_value_seed(Weigh { weight: &mut self.weight, is_audio: false })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A JSON string's content, borrowed where nothing in it is escaped.
+fn string<'a>(path: &str, raw: &'a RawValue) -> Read<std::borrow::Cow<'a, str>> {
+    let json = raw.get();
+    if let Some(inner) = json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'))
+        && !inner.contains('\\')
+    {
+        return Ok(inner.into());
+    }
+    match serde_json::from_str(json).map_err(not_json)? {
+        Value::String(text) => Ok(text.into()),
+        Value::Null => Err(missing(path)),
+        other => Err(wrong_type(path, "a string", &other)),
+    }
+}
+
+#[cfg(test)]
+#[path = "client_event_tests.rs"]
+mod tests;

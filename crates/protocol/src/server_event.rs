@@ -1,0 +1,355 @@
+//! What the hub sends as text. The names, fields and nulls are the protocol's; `event_id` is added by [`encode`].
+
+use super::error::{ErrorKind, WireError};
+use super::item::Item;
+use super::response::Response;
+use super::session::{Session, shown};
+use super::timeline::{Endpointing, Marks};
+use antiphon_types::{ItemId, ResponseId};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use serde::{Serialize, Serializer};
+
+/// One event of the hub's.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type")]
+#[allow(missing_docs, reason = "the variants and fields are named as on the wire")]
+pub enum ServerEvent {
+    #[serde(rename = "error")]
+    Error { error: WireError },
+
+    #[serde(rename = "session.created")]
+    SessionCreated {
+        #[serde(serialize_with = "shown")]
+        session: Box<Session>,
+    },
+    #[serde(rename = "session.updated")]
+    SessionUpdated {
+        #[serde(serialize_with = "shown")]
+        session: Box<Session>,
+    },
+
+    /// Of the names before GA.
+    #[serde(rename = "conversation.created")]
+    ConversationCreated { conversation: Conversation },
+
+    /// The user's audio became an item.
+    #[serde(rename = "input_audio_buffer.committed")]
+    InputAudioCommitted { previous_item_id: Option<ItemId>, item_id: ItemId },
+    #[serde(rename = "input_audio_buffer.cleared")]
+    InputAudioCleared {},
+    /// `audio_start_ms` counts all audio of the session, the pre-roll included.
+    #[serde(rename = "input_audio_buffer.speech_started")]
+    SpeechStarted { audio_start_ms: u64, item_id: ItemId },
+    #[serde(rename = "input_audio_buffer.speech_stopped")]
+    SpeechStopped { audio_end_ms: u64, item_id: ItemId },
+    #[serde(rename = "input_audio_buffer.timeout_triggered")]
+    IdleTimeout { audio_start_ms: u64, audio_end_ms: u64, item_id: ItemId },
+
+    #[serde(rename = "conversation.item.added")]
+    ItemAdded { previous_item_id: Option<ItemId>, item: Item },
+    #[serde(rename = "conversation.item.done")]
+    ItemDone { previous_item_id: Option<ItemId>, item: Item },
+    #[serde(rename = "conversation.item.deleted")]
+    ItemDeleted { item_id: ItemId },
+    #[serde(rename = "conversation.item.retrieved")]
+    ItemRetrieved { item: Item },
+    #[serde(rename = "conversation.item.truncated")]
+    ItemTruncated { item_id: ItemId, content_index: u32, audio_end_ms: u64 },
+    #[serde(rename = "conversation.item.input_audio_transcription.delta")]
+    TranscriptionDelta { item_id: ItemId, content_index: u32, delta: String },
+    #[serde(rename = "conversation.item.input_audio_transcription.segment")]
+    TranscriptionSegment {
+        item_id: ItemId,
+        content_index: u32,
+        id: String,
+        text: String,
+        speaker: String,
+        start: f64,
+        end: f64,
+    },
+    #[serde(rename = "conversation.item.input_audio_transcription.completed")]
+    TranscriptionCompleted {
+        item_id: ItemId,
+        content_index: u32,
+        transcript: String,
+        usage: TranscriptionUsage,
+        /// Where the client asked for them and the engine has them.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        logprobs: Option<Vec<Logprob>>,
+    },
+    #[serde(rename = "conversation.item.input_audio_transcription.failed")]
+    TranscriptionFailed {
+        item_id: ItemId,
+        content_index: u32,
+        #[serde(serialize_with = "without_event_id")]
+        error: WireError,
+    },
+
+    #[serde(rename = "response.created")]
+    ResponseCreated { response: Box<Response> },
+    #[serde(rename = "response.done")]
+    ResponseDone { response: Box<Response> },
+    #[serde(rename = "response.output_item.added")]
+    OutputItemAdded { response_id: ResponseId, output_index: u32, item: Item },
+    #[serde(rename = "response.output_item.done")]
+    OutputItemDone { response_id: ResponseId, output_index: u32, item: Item },
+    #[serde(rename = "response.content_part.added")]
+    ContentPartAdded {
+        #[serde(flatten)]
+        at: PartAt,
+        part: ResponsePart,
+    },
+    #[serde(rename = "response.content_part.done")]
+    ContentPartDone {
+        #[serde(flatten)]
+        at: PartAt,
+        part: ResponsePart,
+    },
+    #[serde(rename = "response.output_text.delta")]
+    OutputTextDelta {
+        #[serde(flatten)]
+        at: PartAt,
+        delta: String,
+    },
+    #[serde(rename = "response.output_text.done")]
+    OutputTextDone {
+        #[serde(flatten)]
+        at: PartAt,
+        text: String,
+    },
+    /// In the session's output format; [`encode`] turns it into base64.
+    #[serde(rename = "response.output_audio.delta")]
+    OutputAudioDelta {
+        #[serde(flatten)]
+        at: PartAt,
+        #[serde(serialize_with = "as_base64")]
+        delta: Bytes,
+    },
+    #[serde(rename = "response.output_audio.done")]
+    OutputAudioDone {
+        #[serde(flatten)]
+        at: PartAt,
+    },
+    #[serde(rename = "response.output_audio_transcript.delta")]
+    OutputTranscriptDelta {
+        #[serde(flatten)]
+        at: PartAt,
+        delta: String,
+    },
+    #[serde(rename = "response.output_audio_transcript.done")]
+    OutputTranscriptDone {
+        #[serde(flatten)]
+        at: PartAt,
+        transcript: String,
+    },
+    #[serde(rename = "response.function_call_arguments.delta")]
+    FunctionArgumentsDelta {
+        #[serde(flatten)]
+        at: ItemAt,
+        call_id: String,
+        delta: String,
+    },
+    #[serde(rename = "response.function_call_arguments.done")]
+    FunctionArgumentsDone {
+        #[serde(flatten)]
+        at: ItemAt,
+        call_id: String,
+        name: String,
+        arguments: String,
+    },
+    #[serde(rename = "mcp_list_tools.in_progress")]
+    McpListInProgress { item_id: ItemId },
+    #[serde(rename = "mcp_list_tools.completed")]
+    McpListCompleted { item_id: ItemId },
+    #[serde(rename = "mcp_list_tools.failed")]
+    McpListFailed { item_id: ItemId },
+    #[serde(rename = "response.mcp_call_arguments.delta")]
+    McpArgumentsDelta {
+        #[serde(flatten)]
+        at: ItemAt,
+        delta: String,
+    },
+    #[serde(rename = "response.mcp_call_arguments.done")]
+    McpArgumentsDone {
+        #[serde(flatten)]
+        at: ItemAt,
+        arguments: String,
+    },
+    #[serde(rename = "response.mcp_call.in_progress")]
+    McpCallInProgress { item_id: ItemId, output_index: u32 },
+    #[serde(rename = "response.mcp_call.completed")]
+    McpCallCompleted { item_id: ItemId, output_index: u32 },
+    #[serde(rename = "response.mcp_call.failed")]
+    McpCallFailed { item_id: ItemId, output_index: u32 },
+    /// Names other than `requests` and `tokens` break a client.
+    #[serde(rename = "rate_limits.updated")]
+    RateLimitsUpdated { rate_limits: Vec<RateLimit> },
+
+    /// Extension: pause playback now, keep what is queued.
+    #[serde(rename = "output_audio_buffer.held")]
+    OutputHeld { response_id: ResponseId, item_id: ItemId },
+    /// Extension: go on playing.
+    #[serde(rename = "output_audio_buffer.resumed")]
+    OutputResumed { response_id: ResponseId, item_id: ItemId },
+    /// Stop at once, drop what is queued.
+    #[serde(rename = "output_audio_buffer.cleared")]
+    OutputCleared { response_id: ResponseId },
+    /// Extension: where the time of a turn went, and where the wait for its end adapted, why it was so long.
+    #[serde(rename = "antiphon.timeline")]
+    Timeline {
+        item_id: ItemId,
+        response_id: ResponseId,
+        marks: Marks,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        endpointing: Option<Endpointing>,
+    },
+}
+
+/// A conversation as clients of the names before GA are shown it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Conversation {
+    id: String,
+    object: &'static str,
+}
+
+impl Conversation {
+    /// The conversation of this id.
+    pub fn new(id: impl Into<String>) -> Self {
+        Self { id: id.into(), object: "realtime.conversation" }
+    }
+}
+
+/// Where in a response an item stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ItemAt {
+    /// Of which response.
+    pub response_id: ResponseId,
+    /// The item itself.
+    pub item_id: ItemId,
+    /// Its place in `response.output`.
+    pub output_index: u32,
+}
+
+/// Where in a response a content part stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PartAt {
+    /// Its item.
+    #[serde(flatten)]
+    pub item: ItemAt,
+    /// Its place in `item.content`.
+    pub content_index: u32,
+}
+
+impl PartAt {
+    /// The part `content_index` of an item.
+    pub fn new(response_id: ResponseId, item_id: ItemId, output_index: u32, content_index: u32) -> Self {
+        Self { item: ItemAt { response_id, item_id, output_index }, content_index }
+    }
+}
+
+/// `part` of `response.content_part.*`; named otherwise than in items, and never with nulls.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ResponsePart {
+    /// Written.
+    Text {
+        /// Empty when it begins.
+        text: String,
+    },
+    /// Spoken.
+    Audio {
+        /// Empty when it begins.
+        transcript: String,
+    },
+}
+
+/// How sure the recognizer is of a token.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Logprob {
+    /// The token as text.
+    pub token: String,
+    /// The token as UTF-8.
+    pub bytes: Vec<u8>,
+    /// Natural logarithm of its probability.
+    pub logprob: f64,
+}
+
+/// What a transcription cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum TranscriptionUsage {
+    /// The length of the audio.
+    Duration {
+        /// In seconds.
+        seconds: f64,
+    },
+}
+
+/// One row of `rate_limits.updated`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct RateLimit {
+    /// `requests` or `tokens`.
+    pub name: &'static str,
+    /// In the window.
+    pub limit: u64,
+    /// Of these, left.
+    pub remaining: u64,
+    /// Until the window begins anew.
+    pub reset_seconds: f64,
+}
+
+/// The event as it goes out.
+pub fn encode(event: &ServerEvent, event_id: &str) -> String {
+    #[derive(Serialize)]
+    struct Envelope<'a> {
+        event_id: &'a str,
+        #[serde(flatten)]
+        event: &'a ServerEvent,
+    }
+    if let ServerEvent::OutputAudioDelta { at, delta } = event {
+        return encode_audio(at, delta, event_id);
+    }
+    serde_json::to_string(&Envelope { event_id, event }).expect("server events have string keys and no failing parts")
+}
+
+/// Audio deltas are most of what is sent: the base64 is written straight into the message.
+fn encode_audio(at: &PartAt, audio: &[u8], event_id: &str) -> String {
+    #[derive(Serialize)]
+    struct Head<'a> {
+        r#type: &'a str,
+        event_id: &'a str,
+        #[serde(flatten)]
+        at: &'a PartAt,
+    }
+    let head = Head { r#type: "response.output_audio.delta", event_id, at };
+    let mut text = String::with_capacity(320 + audio.len().div_ceil(3) * 4);
+    text.push_str(&serde_json::to_string(&head).expect("a head has string keys and no failing parts"));
+    text.pop();
+    text.push_str(",\"delta\":\"");
+    STANDARD.encode_string(audio, &mut text);
+    text.push_str("\"}");
+    text
+}
+
+/// The error of something no client event asked for.
+fn without_event_id<S: Serializer>(error: &WireError, to: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Shape<'a> {
+        r#type: ErrorKind,
+        code: Option<&'static str>,
+        message: &'a str,
+        param: Option<&'a str>,
+    }
+    let WireError { kind, code, message, param, event_id: _ } = error;
+    Shape { r#type: *kind, code: *code, message, param: param.as_deref() }.serialize(to)
+}
+
+fn as_base64<S: Serializer>(audio: &Bytes, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&STANDARD.encode(audio))
+}
+
+#[cfg(test)]
+#[path = "server_event_tests.rs"]
+mod tests;

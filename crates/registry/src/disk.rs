@@ -1,0 +1,315 @@
+//! The models' folder: what is there, where its files are, and taking them away.
+
+use super::catalog::Wanted;
+use super::download::tag_of;
+use super::pull::Lock;
+use super::{Entry, ModelsConfig, RegistryError, Variant};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// In a model's folder: what was pulled, with size and checksum as it came.
+pub(super) const RECEIPT: &str = "pulled.json";
+
+/// A model that is whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Located {
+    /// Its name.
+    pub name: String,
+    /// The engine that runs it.
+    pub family: String,
+    /// The precision that was found.
+    pub precision: String,
+    /// Its folder.
+    pub folder: PathBuf,
+    /// Size of its files together, which is about what it takes in memory.
+    pub bytes: u64,
+    files: Vec<(String, PathBuf)>,
+}
+
+impl Located {
+    /// The first file of that role.
+    pub fn file(&self, role: &str) -> Option<&Path> {
+        self.files(role).next()
+    }
+
+    /// All files of that role, in the registry's order.
+    pub fn files(&self, role: &str) -> impl Iterator<Item = &Path> {
+        self.files.iter().filter(move |(of, _)| of == role).map(|(_, path)| path.as_path())
+    }
+}
+
+/// How much of a variant is on the disk.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OnDisk {
+    /// Nothing of it.
+    Absent,
+    /// A pull broke off, or a file is missing.
+    Partly {
+        /// What is there.
+        bytes: u64,
+    },
+    /// All of it.
+    Whole {
+        /// What is there.
+        bytes: u64,
+    },
+    /// A file has not the size it had, or should have.
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// How.
+        why: String,
+    },
+}
+
+/// What was pulled, by path.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct Receipt {
+    pub(super) files: BTreeMap<String, Kept>,
+}
+
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+pub(super) struct Kept {
+    pub(super) bytes: u64,
+    pub(super) sha256: String,
+}
+
+impl Receipt {
+    /// Of the model in `folder`; an empty one where none can be read: files may have been copied by hand.
+    pub(super) fn read(folder: &Path) -> Self {
+        let text = std::fs::read(folder.join(RECEIPT)).ok();
+        text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    }
+
+    pub(super) fn write(&self, folder: &Path) -> Result<(), RegistryError> {
+        let (path, new) = (folder.join(RECEIPT), folder.join(format!("{RECEIPT}.new")));
+        let text = serde_json::to_vec_pretty(self).expect("strings and numbers serialize");
+        std::fs::write(&new, text).map_err(RegistryError::disk(&new, "cannot be written"))?;
+        std::fs::rename(&new, &path).map_err(RegistryError::disk(&path, "cannot be written"))
+    }
+}
+
+/// Where a file waits until the whole variant is there.
+pub(super) fn part(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".part");
+    name.into()
+}
+
+/// How much of the variant is there. Looks at names and sizes only; [`super::Puller::pull`] looks into the files.
+pub fn on_disk(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> OnDisk {
+    let folder = config.folder(&entry.name);
+    let receipt = Receipt::read(&folder);
+    let (mut bytes, mut n_whole) = (0, 0);
+    for file in &variant.files {
+        let path = folder.join(&file.path);
+        let Some(found) = size(&path) else {
+            bytes += size(&part(&path)).unwrap_or(0);
+            continue;
+        };
+        let expected = file.bytes.or_else(|| receipt.files.get(&file.path).map(|kept| kept.bytes));
+        match expected {
+            Some(expected) if expected != found => {
+                return OnDisk::Damaged { path, why: format!("it has {found} bytes and should have {expected}") };
+            }
+            _ if found == 0 => return OnDisk::Damaged { path, why: "it is empty".into() },
+            _ => (bytes, n_whole) = (bytes + found, n_whole + 1),
+        }
+    }
+    match n_whole {
+        n if n == variant.files.len() => OnDisk::Whole { bytes },
+        0 if bytes == 0 => OnDisk::Absent,
+        _ => OnDisk::Partly { bytes },
+    }
+}
+
+fn size(path: &Path) -> Option<u64> {
+    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|found| found.len())
+}
+
+/// The files of a model; of the precision named, else of the first one that is whole.
+///
+/// # Errors
+/// [`RegistryError::Absent`] and [`RegistryError::Damaged`].
+pub fn locate(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<Located, RegistryError> {
+    let entry = wanted.entry;
+    let folder = config.folder(&entry.name);
+    let asked = |variant: &&Variant| wanted.precision.is_none_or(|precision| variant.precision == precision);
+    let mut damage = None;
+    for variant in entry.variants.iter().filter(asked) {
+        match on_disk(config, entry, variant) {
+            OnDisk::Whole { bytes } => {
+                let files = variant.files.iter().map(|file| (file.role.clone(), folder.join(&file.path))).collect();
+                let (name, family, precision) = (entry.name.clone(), entry.family.clone(), variant.precision.clone());
+                return Ok(Located { name, family, precision, folder, bytes, files });
+            }
+            OnDisk::Damaged { path, why } => damage = damage.or(Some(RegistryError::Damaged { path, why })),
+            OnDisk::Absent | OnDisk::Partly { .. } => {}
+        }
+    }
+    let name = wanted.precision.map_or(entry.name.clone(), |precision| format!("{}:{precision}", entry.name));
+    Err(damage.unwrap_or_else(|| RegistryError::Absent { name, dir: config.dir.clone().into() }))
+}
+
+/// Takes a model away, or only what one precision of it needs alone; says how many bytes. Blocks.
+///
+/// # Errors
+/// [`RegistryError::Busy`] while it is pulled, [`RegistryError::Absent`] when nothing of it is there.
+pub fn remove(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<u64, RegistryError> {
+    let entry = wanted.entry;
+    let folder = config.folder(&entry.name);
+    let name = wanted.precision.map_or(entry.name.clone(), |precision| format!("{}:{precision}", entry.name));
+    let absent = || RegistryError::Absent { name, dir: config.dir.clone().into() };
+    if !folder.is_dir() {
+        return Err(absent());
+    }
+    let _lock = Lock::take(config, &entry.name)?;
+    let of = |variant: &Variant| variant.files.iter().map(|file| folder.join(&file.path)).collect::<Vec<_>>();
+    let is_any_here = |path: &PathBuf| path.exists() || part(path).exists();
+    let own = of(wanted.variant());
+    let others: Vec<_> = match wanted.precision {
+        Some(precision) => entry.variants.iter().filter(|variant| variant.precision != precision).map(of).collect(),
+        None => Vec::new(),
+    };
+    // One whose own files are not here does not keep what it would share, or a last one would never go.
+    let kept: Vec<_> = others
+        .into_iter()
+        .filter(|files| files.iter().any(|path| !own.contains(path) && is_any_here(path)))
+        .flatten()
+        .collect();
+    if kept.is_empty() {
+        let bytes = bytes_below(&folder);
+        std::fs::remove_dir_all(&folder).map_err(RegistryError::disk(&folder, "cannot be removed"))?;
+        return Ok(bytes);
+    }
+    let going: Vec<_> = own.iter().filter(|path| !kept.contains(path)).collect();
+    if !going.iter().any(|path| is_any_here(path)) {
+        return Err(absent());
+    }
+    let mut receipt = Receipt::read(&folder);
+    let mut bytes = 0;
+    for path in going {
+        for path in [tag_of(&part(path)), part(path), path.clone()] {
+            let Some(size) = size(&path) else { continue };
+            std::fs::remove_file(&path).map_err(RegistryError::disk(&path, "cannot be removed"))?;
+            bytes += size;
+        }
+        receipt.files.retain(|kept, _| folder.join(kept) != *path);
+    }
+    receipt.write(&folder)?;
+    Ok(bytes)
+}
+
+fn bytes_below(folder: &Path) -> u64 {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let of = |path: PathBuf| if path.is_dir() { bytes_below(&path) } else { size(&path).unwrap_or(0) };
+    entries.map(|entry| of(entry.path())).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Catalog;
+
+    /// A model of two precisions that share a file, and a folder for it.
+    fn fixture() -> (tempfile::TempDir, ModelsConfig, Catalog) {
+        let dir = tempfile::tempdir().unwrap();
+        let config = ModelsConfig { dir: dir.path().to_str().unwrap().into(), ..ModelsConfig::default() };
+        let catalog = Catalog::read(
+            "own",
+            r#"
+            [[model]]
+            name = "m"
+            stage = "tts"
+            family = "kokoro"
+            title = "M"
+            base = "http://h/"
+            licence = "MIT"
+            languages = []
+            rate_hz = 16000
+            files = [{ role = "voice", path = "voices/*.bin", each = ["a", "b"], bytes = 2 }]
+            [[model.variant]]
+            precision = "fp32"
+            files = [{ role = "graph", path = "m.onnx", bytes = 4 }]
+            [[model.variant]]
+            precision = "fp16"
+            files = [{ role = "graph", path = "m16.onnx", about_mb = 1 }]
+            "#,
+        );
+        (dir, config, catalog.unwrap())
+    }
+
+    fn put(config: &ModelsConfig, path: &str, text: &str) {
+        let path = config.folder("m").join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_model_is_there_when_all_its_files_are() {
+        let (_dir, config, catalog) = fixture();
+        let wanted = catalog.find("m").unwrap();
+        let absent = locate(&config, wanted).unwrap_err().to_string();
+        assert!(absent.contains("get it with `antiphon models pull m`"), "{absent}");
+        put(&config, "voices/a.bin", "aa");
+        put(&config, "m.onnx", "1234");
+        put(&config, "voices/b.bin.part", "b");
+        assert_eq!(on_disk(&config, wanted.entry, wanted.variant()), OnDisk::Partly { bytes: 7 });
+        assert!(matches!(locate(&config, wanted), Err(RegistryError::Absent { .. })));
+        put(&config, "voices/b.bin", "bb");
+        let found = locate(&config, wanted).unwrap();
+        assert_eq!((found.precision.as_str(), found.bytes), ("fp32", 8));
+        assert!(found.file("graph").unwrap().ends_with("m/m.onnx"));
+        assert_eq!(found.files("voice").count(), 2);
+        assert!(matches!(locate(&config, catalog.find("m:fp16").unwrap()), Err(RegistryError::Absent { .. })));
+    }
+
+    #[test]
+    fn a_file_that_lost_its_end_is_told() {
+        let (_dir, config, catalog) = fixture();
+        for (path, text) in [("voices/a.bin", "aa"), ("voices/b.bin", "bb"), ("m.onnx", "123"), ("m16.onnx", "123")] {
+            put(&config, path, text);
+        }
+        let said = locate(&config, catalog.find("m:fp32").unwrap()).unwrap_err().to_string();
+        assert!(said.contains("m.onnx: it has 3 bytes and should have 4; pull the model again"), "{said}");
+        // Of a file whose size no registry knows, the receipt does.
+        let fp16 = catalog.find("m:fp16").unwrap();
+        assert!(locate(&config, fp16).is_ok());
+        put(&config, RECEIPT, r#"{"files":{"m16.onnx":{"bytes":9,"sha256":""}}}"#);
+        assert!(matches!(locate(&config, fp16), Err(RegistryError::Damaged { .. })));
+    }
+
+    #[test]
+    fn one_precision_goes_alone_and_the_last_one_takes_the_folder() {
+        let (_dir, config, catalog) = fixture();
+        for (path, text) in [("voices/a.bin", "aa"), ("voices/b.bin", "bb"), ("m.onnx", "1234"), ("m16.onnx", "123")] {
+            put(&config, path, text);
+        }
+        assert_eq!(remove(&config, catalog.find("m:fp16").unwrap()).unwrap(), 3);
+        assert!(locate(&config, catalog.find("m:fp32").unwrap()).is_ok());
+        assert_eq!(remove(&config, catalog.find("m:fp32").unwrap()).unwrap(), 8 + receipt_len(0));
+        assert!(!config.folder("m").exists());
+        assert!(matches!(remove(&config, catalog.find("m").unwrap()), Err(RegistryError::Absent { .. })));
+    }
+
+    #[test]
+    fn one_precision_leaves_what_another_has_begun() {
+        let (_dir, config, catalog) = fixture();
+        put(&config, "voices/a.bin", "aa");
+        put(&config, "m.onnx.part", "123");
+        let said = remove(&config, catalog.find("m:fp16").unwrap()).unwrap_err().to_string();
+        assert!(said.contains("m:fp16 is not in"), "{said}");
+        put(&config, "m16.onnx.part", "12345");
+        put(&config, "m16.onnx.part.tag", "\"x\"");
+        assert_eq!(remove(&config, catalog.find("m:fp16").unwrap()).unwrap(), 8);
+        assert!(config.folder("m").join("m.onnx.part").exists() && config.folder("m").join("voices/a.bin").exists());
+        assert!(!config.folder("m").join("m16.onnx.part.tag").exists());
+    }
+
+    /// The receipt that the first removal wrote.
+    fn receipt_len(n_files: usize) -> u64 {
+        assert_eq!(n_files, 0);
+        serde_json::to_vec_pretty(&Receipt::default()).unwrap().len() as u64
+    }
+}

@@ -1,0 +1,271 @@
+//! One file from a server into a `.part` file, going on where an earlier transfer broke off.
+//!
+//! [`super::Puller`] calls [`fetch`] and moves the file into place. What is appended belongs to the same file as what is
+//! there: the server is asked for the rest under the tag (ETag) it gave the beginning, or the published checksum of the
+//! whole tells. Where there is neither, a broken transfer begins anew.
+
+use super::disk::Kept;
+use super::pull::{Phase, ProgressReporter, PullTimeouts, hashed};
+use super::{FileEntry, RegistryError};
+use futures_util::StreamExt;
+use reqwest::header::{CONTENT_RANGE, ETAG, IF_RANGE, RANGE};
+use reqwest::{Client, Response, StatusCode, Url};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::fs::File;
+use tokio::io::AsyncWriteExt;
+use tokio::time::{Instant, sleep, timeout};
+
+/// Where a file's size is not registered: it has at most this factor of what it is said to have about, and so much more.
+const SIZE_FACTOR: u64 = 2;
+const SIZE_SLACK: u64 = 16 << 20;
+/// The slowest transfer that is waited for, in bytes a second, behind a first wait of twice the stall. A server that trickles
+/// bytes is given up.
+const MIN_RATE: u64 = 4 << 10;
+/// Requests for one file in all, however much each brings.
+const MAX_ATTEMPTS: u32 = 100;
+
+/// A file and where it comes from.
+pub(super) struct Source<'a> {
+    pub(super) client: &'a Client,
+    pub(super) address: Url,
+    pub(super) file: &'a FileEntry,
+    pub(super) patience: PullTimeouts,
+}
+
+/// How one try ended.
+enum Ended {
+    /// All bytes are here.
+    Whole,
+    /// The connection broke, or the server asks for another try; the error is for the last of them.
+    Broke(RegistryError),
+    /// It brought bytes, but too slowly to ever end: that is no progress.
+    Slow(RegistryError),
+}
+
+/// Brings the file into `part` and checks it. What is wrong is thrown away, what is merely not whole is kept.
+pub(super) async fn fetch(
+    source: &Source<'_>,
+    part: &Path,
+    told: &mut ProgressReporter<'_>,
+) -> Result<Kept, RegistryError> {
+    let (mut failures, mut brought_any, mut attempts) = (0, false, 0);
+    loop {
+        let had = length(part);
+        if source.file.bytes == Some(had) {
+            break;
+        }
+        let ended = source.attempt(part, had, told).await?;
+        let is_slow = matches!(ended, Ended::Slow(_));
+        match ended {
+            Ended::Whole => break,
+            // A server that was never reached will not be in a second; one that was may be again.
+            Ended::Broke(error @ RegistryError::Unreachable { .. }) if !brought_any => return Err(error),
+            Ended::Broke(error) | Ended::Slow(error) => {
+                let progressed = length(part) > had && !is_slow;
+                brought_any |= progressed;
+                failures = if progressed { 1 } else { failures + 1 };
+                attempts += 1;
+                if failures >= source.patience.tries || attempts >= MAX_ATTEMPTS {
+                    return Err(error);
+                }
+                tracing::debug!(%error, failures, "another try");
+                sleep(source.patience.pause * 2_u32.pow(failures.min(6) - 1)).await;
+            }
+        }
+    }
+    told.phase(Phase::Checking);
+    source.check(part).await
+}
+
+impl Source<'_> {
+    /// One request, from byte `had` on if that can be.
+    async fn attempt(&self, part: &Path, had: u64, told: &mut ProgressReporter<'_>) -> Result<Ended, RegistryError> {
+        let tag = std::fs::read_to_string(tag_of(part)).ok().filter(|tag| !tag.is_empty());
+        let resumes = had > 0 && (tag.is_some() || self.file.sum.is_some());
+        let mut request = self.client.get(self.address.clone());
+        if resumes {
+            request = request.header(RANGE, format!("bytes={had}-"));
+            if let Some(tag) = &tag {
+                request = request.header(IF_RANGE, tag);
+            }
+        }
+        let response = match timeout(self.patience.stall, request.send()).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(source)) if source.is_connect() || source.is_timeout() => {
+                let host = self.address.host_str().unwrap_or_default().to_owned();
+                return Ok(Ended::Broke(RegistryError::Unreachable { host, source }));
+            }
+            Ok(Err(error)) if error.is_redirect() => {
+                return Err(RegistryError::SentAway { address: self.address.to_string(), source: error });
+            }
+            Ok(Err(_)) | Err(_) => return Ok(self.broken(had)),
+        };
+        let status = response.status();
+        match status {
+            StatusCode::OK => self.take(response, part, 0, told).await,
+            StatusCode::PARTIAL_CONTENT if range_of(&response).is_some_and(|(from, _)| from == Some(had)) => {
+                self.take(response, part, had, told).await
+            }
+            // The server has no more than we have: then this is all of it.
+            StatusCode::RANGE_NOT_SATISFIABLE if range_of(&response) == Some((None, Some(had))) => Ok(Ended::Whole),
+            StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
+                discard(part)?;
+                Ok(self.broken(0))
+            }
+            _ => {
+                let refused = RegistryError::Refused { address: self.address.to_string(), status: status.as_u16() };
+                let later = status.is_server_error() || [408, 429].contains(&status.as_u16());
+                if later { Ok(Ended::Broke(refused)) } else { Err(refused) }
+            }
+        }
+    }
+
+    /// Writes what the response brings behind the first `from` bytes.
+    async fn take(
+        &self,
+        response: Response,
+        part: &Path,
+        from: u64,
+        told: &mut ProgressReporter<'_>,
+    ) -> Result<Ended, RegistryError> {
+        let announced = match range_of(&response) {
+            Some((_, total)) if from > 0 => total,
+            _ => response.content_length(),
+        };
+        let limit = self.file.bytes.or(announced);
+        let most =
+            self.file.bytes.unwrap_or(self.file.about_bytes.saturating_mul(SIZE_FACTOR).saturating_add(SIZE_SLACK));
+        if let (Some(expected), Some(found)) = (self.file.bytes, announced)
+            && expected != found
+        {
+            discard(part)?;
+            return Err(self.wrong_size(expected, found));
+        }
+        has_room(part, limit.map_or(0, |limit| limit.saturating_sub(from)), length(part).saturating_sub(from))?;
+        if let Some(announced) = announced.filter(|announced| *announced > most) {
+            discard(part)?;
+            return Err(self.wrong_size(most, announced));
+        }
+        keep_tag(&response, part)?;
+        let file = File::options().create(true).append(from > 0).write(true).truncate(from == 0).open(part).await;
+        let mut file = file.map_err(RegistryError::disk(part, "cannot be written"))?;
+        let mut had = from;
+        let mut pieces = response.bytes_stream();
+        told.fetched(had, limit);
+        let mut waited = Duration::ZERO;
+        let whole = loop {
+            let begun = Instant::now();
+            let next = timeout(self.patience.stall, pieces.next()).await;
+            waited += begun.elapsed();
+            if waited > 2 * self.patience.stall + Duration::from_secs((had - from) / MIN_RATE) {
+                file.flush().await.map_err(RegistryError::disk(part, "cannot be written"))?;
+                return Ok(Ended::Slow(RegistryError::BrokenOff { address: self.address.to_string(), had }));
+            }
+            let piece = match next {
+                Ok(Some(Ok(piece))) => piece,
+                Ok(None) => break limit.is_none_or(|limit| had == limit),
+                Ok(Some(Err(_))) | Err(_) => break false,
+            };
+            had += piece.len() as u64;
+            if had > limit.unwrap_or(most) {
+                drop(file);
+                discard(part)?;
+                return Err(self.wrong_size(limit.unwrap_or(most), had));
+            }
+            file.write_all(&piece).await.map_err(RegistryError::disk(part, "cannot be written"))?;
+            told.fetched(had, limit);
+        };
+        // tokio's file reports a failed write at the next call: without the flush a full disk would go unseen.
+        file.flush().await.map_err(RegistryError::disk(part, "cannot be written"))?;
+        if !whole {
+            return Ok(self.broken(had));
+        }
+        file.sync_all().await.map_err(RegistryError::disk(part, "cannot be written"))?;
+        Ok(Ended::Whole)
+    }
+
+    /// Reckons the checksum of what is on the disk and compares.
+    async fn check(&self, part: &Path) -> Result<Kept, RegistryError> {
+        let computed = hashed(part).await?;
+        let (found, expected) = (computed.n_bytes(), self.file.bytes);
+        if expected.is_some_and(|expected| expected != found) || found == 0 {
+            discard(part)?;
+            return Err(self.wrong_size(expected.unwrap_or(self.file.about_bytes), found));
+        }
+        if let Some(sum) = &self.file.sum {
+            let found = computed.like(sum);
+            if found != *sum {
+                discard(part)?;
+                let (address, expected) = (self.address.to_string(), sum.to_string());
+                return Err(RegistryError::WrongChecksum { address, expected, found: found.to_string() });
+            }
+        }
+        Ok(Kept { bytes: found, sha256: computed.sha256() })
+    }
+
+    fn broken(&self, had: u64) -> Ended {
+        Ended::Broke(RegistryError::BrokenOff { address: self.address.to_string(), had })
+    }
+
+    fn wrong_size(&self, expected: u64, found: u64) -> RegistryError {
+        RegistryError::WrongSize { address: self.address.to_string(), expected, found }
+    }
+}
+
+/// Refuses a file before its first byte where the disk would be full before its last. `given_back` are bytes of an earlier
+/// transfer that are overwritten.
+fn has_room(part: &Path, need: u64, given_back: u64) -> Result<(), RegistryError> {
+    let Some(disk) = part.parent().and_then(|folder| rustix::fs::statvfs(folder).ok()) else {
+        // A file system that does not tell is asked by writing.
+        return Ok(());
+    };
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_add(given_back);
+    if free < need {
+        return Err(RegistryError::NoRoom { path: part.to_owned(), need, free });
+    }
+    Ok(())
+}
+
+/// `bytes FROM-TO/TOTAL`, and `bytes */TOTAL` of a refusal (RFC 9110, section 14.4).
+fn range_of(response: &Response) -> Option<(Option<u64>, Option<u64>)> {
+    let range = response.headers().get(CONTENT_RANGE)?.to_str().ok()?.strip_prefix("bytes ")?;
+    let (span, total) = range.split_once('/')?;
+    let from = span.split_once('-').and_then(|(from, _)| from.parse().ok());
+    Some((from, total.parse().ok()))
+}
+
+/// Where the tag of what is in `part` is kept.
+pub(super) fn tag_of(part: &Path) -> PathBuf {
+    let mut name = part.as_os_str().to_owned();
+    name.push(".tag");
+    name.into()
+}
+
+/// Keeps a strong tag; weak ones promise nothing about single bytes.
+fn keep_tag(response: &Response, part: &Path) -> Result<(), RegistryError> {
+    let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).filter(|tag| tag.starts_with('"'));
+    match tag {
+        Some(tag) => std::fs::write(tag_of(part), tag).map_err(RegistryError::disk(&tag_of(part), "cannot be written")),
+        None => remove(&tag_of(part)),
+    }
+}
+
+fn length(path: &Path) -> u64 {
+    std::fs::metadata(path).map_or(0, |found| found.len())
+}
+
+fn discard(part: &Path) -> Result<(), RegistryError> {
+    remove(part)?;
+    remove(&tag_of(part))
+}
+
+fn remove(path: &Path) -> Result<(), RegistryError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(RegistryError::disk(path, "cannot be removed")(error))
+        }
+        _ => Ok(()),
+    }
+}

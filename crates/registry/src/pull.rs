@@ -1,0 +1,301 @@
+//! Fetches a model: all files of one precision, or nothing that counts.
+//!
+//! `cli` and `server` make a [`Puller`] and watch its progress. Files come one after the other into `.part` files, are
+//! checked, and take their places together. Dropping the future stops at once and keeps what is there for the next pull,
+//! which goes on from it. One process pulls a model at a time.
+
+use super::disk::{Kept, Receipt, part};
+use super::download::{self, Source};
+use super::{Entry, FileEntry, ModelsConfig, RegistryError, Variant, checksum::Hasher};
+use reqwest::{Client, Proxy, Url, redirect};
+use serde::Serialize;
+use std::fs::{File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// Redirects that are followed: hosts of models send on to their storage.
+const MAX_REDIRECTS: usize = 10;
+
+/// How a pull goes.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Progress {
+    /// What is done now.
+    pub phase: Phase,
+    /// The file it is done with.
+    pub file: String,
+    /// Files that are whole.
+    pub n_done: usize,
+    /// All files.
+    pub n_files: usize,
+    /// Bytes on the disk, those of earlier pulls too.
+    pub bytes: u64,
+    /// All bytes, as far as they are known.
+    pub total_bytes: u64,
+}
+
+/// What is done with a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// The server is asked.
+    #[default]
+    Asking,
+    /// Its bytes come.
+    Fetching,
+    /// Its checksum is computed.
+    Checking,
+    /// The whole model is in its place.
+    Done,
+}
+
+/// How long a pull waits, and how often it tries.
+#[derive(Clone, Copy, Debug)]
+pub struct PullTimeouts {
+    /// For a connection.
+    pub connect: Duration,
+    /// For an answer, and for the next piece of it.
+    pub stall: Duration,
+    /// Before another try, doubled each time.
+    pub pause: Duration,
+    /// Tries in a row that brought nothing.
+    pub tries: u32,
+}
+
+impl Default for PullTimeouts {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { connect: seconds(15), stall: seconds(60), pause: seconds(1), tries: 5 }
+    }
+}
+
+/// Pulls models with one set of settings.
+pub struct Puller {
+    config: ModelsConfig,
+    client: Client,
+    patience: PullTimeouts,
+}
+
+impl Puller {
+    /// Connects to nothing.
+    pub fn new(config: &ModelsConfig, patience: PullTimeouts) -> Result<Self, RegistryError> {
+        // The first installation wins; a second is no failure.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = Client::builder()
+            .connect_timeout(patience.connect)
+            .user_agent(concat!("antiphon/", env!("CARGO_PKG_VERSION")))
+            .redirect(redirect::Policy::custom(onward));
+        if !config.proxy.is_empty() {
+            let proxy = Proxy::all(&config.proxy)
+                .map_err(|error| RegistryError::Setting(format!("models.proxy {:?}: {error}", config.proxy)))?;
+            builder = builder.no_proxy().proxy(proxy);
+        } else if mirror(config)?.is_some_and(|url| is_loopback(&url)) {
+            // No proxy reaches this machine.
+            builder = builder.no_proxy();
+        }
+        let client =
+            builder.build().map_err(|error| RegistryError::Setting(format!("no HTTPS client can be made: {error}")))?;
+        Ok(Self { config: config.clone(), client, patience })
+    }
+
+    /// Fetches what is missing of the variant and checks all of it, also what is there already. Nothing is in its place
+    /// before all is whole. `progress` always holds the latest state.
+    pub async fn pull(
+        &self,
+        entry: &Entry,
+        variant: &Variant,
+        progress: &watch::Sender<Progress>,
+    ) -> Result<(), RegistryError> {
+        let _lock = Lock::take(&self.config, &entry.name)?;
+        let folder = self.config.folder(&entry.name);
+        let mut receipt = Receipt::read(&folder);
+        let mut told = ProgressReporter::new(variant, progress);
+        let mut moves = Vec::new();
+        for file in &variant.files {
+            told.begin(file);
+            let path = folder.join(&file.path);
+            if let Some(kept) = self.whole(file, &path, receipt.files.get(&file.path)).await? {
+                told.end(kept.bytes);
+                receipt.files.insert(file.path.clone(), kept);
+                continue;
+            }
+            let below = path.parent().expect("a file in a folder");
+            std::fs::create_dir_all(below).map_err(RegistryError::disk(below, "the folder cannot be made"))?;
+            let source = Source { client: &self.client, address: self.address(file)?, file, patience: self.patience };
+            let kept = download::fetch(&source, &part(&path), &mut told).await?;
+            told.end(kept.bytes);
+            receipt.files.insert(file.path.clone(), kept);
+            moves.push(path);
+        }
+        receipt.write(&folder)?;
+        for path in &moves {
+            std::fs::rename(part(path), path).map_err(RegistryError::disk(path, "cannot be put in its place"))?;
+            // It told that a whole .part is whole, for a pull that broke off behind it.
+            let _ = std::fs::remove_file(download::tag_of(&part(path)));
+        }
+        told.phase(Phase::Done);
+        Ok(())
+    }
+
+    /// What is kept of the file where it is in its place and right. One that is not is moved out of the way.
+    async fn whole(&self, file: &FileEntry, path: &Path, kept: Option<&Kept>) -> Result<Option<Kept>, RegistryError> {
+        if !path.is_file() {
+            return Ok(None);
+        }
+        let computed = hashed(path).await?;
+        let found = Kept { bytes: computed.n_bytes(), sha256: computed.sha256() };
+        let as_published = file.sum.as_ref().map(|sum| computed.like(sum) == *sum);
+        let as_pulled = kept.map(|kept| *kept == found);
+        let right_size = file.bytes.is_none_or(|bytes| bytes == found.bytes) && found.bytes > 0;
+        if as_published.or(as_pulled).unwrap_or(true) && right_size {
+            return Ok(Some(found));
+        }
+        tracing::warn!(file = %path.display(), "the file is damaged and is fetched again");
+        std::fs::remove_file(path).map_err(RegistryError::disk(path, "is damaged and cannot be removed"))?;
+        Ok(None)
+    }
+
+    /// Where the file is fetched from: with a mirror, the same path there.
+    fn address(&self, file: &FileEntry) -> Result<Url, RegistryError> {
+        let wrong = |error| RegistryError::Setting(format!("{}: {error}", file.address));
+        let url = Url::parse(&file.address).map_err(|error| wrong(error.to_string()))?;
+        match mirror(&self.config)? {
+            Some(mirror) => {
+                let path = format!("{}{}", mirror.path().trim_end_matches('/'), url.path());
+                let mut moved = mirror;
+                moved.set_path(&path);
+                Ok(moved)
+            }
+            None => Ok(url),
+        }
+    }
+}
+
+fn mirror(config: &ModelsConfig) -> Result<Option<Url>, RegistryError> {
+    if config.mirror.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |why: String| RegistryError::Setting(format!("models.mirror {:?}: {why}", config.mirror));
+    Ok(Some(Url::parse(&config.mirror).map_err(|error| wrong(error.to_string()))?))
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']').parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
+/// Follows a redirect to an https address, and to an http one only where nothing leaves the host that was asked over http or
+/// both addresses are on this machine. No key is ever sent, so none is forwarded.
+fn onward(attempt: redirect::Attempt<'_>) -> redirect::Action {
+    let is_safe = attempt.previous().last().is_some_and(|from| may_redirect(from, attempt.url()));
+    if attempt.previous().len() > MAX_REDIRECTS || !is_safe {
+        return attempt.error("the server sends on to a place that is not safe, or without end");
+    }
+    attempt.follow()
+}
+
+fn may_redirect(from: &Url, to: &Url) -> bool {
+    let same_host = from.host_str() == to.host_str() && from.port_or_known_default() == to.port_or_known_default();
+    match to.scheme() {
+        "https" => true,
+        "http" => from.scheme() == "http" && (same_host || is_loopback(from) && is_loopback(to)),
+        _ => false,
+    }
+}
+
+pub(super) async fn hashed(path: &Path) -> Result<Hasher, RegistryError> {
+    let (read, named) = (path.to_owned(), path.to_owned());
+    let computed = tokio::task::spawn_blocking(move || Hasher::of_file(&read)).await;
+    let computed = computed.unwrap_or_else(|_| Err(std::io::Error::other("the reading broke off")));
+    computed.map_err(RegistryError::disk(&named, "cannot be read"))
+}
+
+/// Puts the pull's state together for those who watch.
+pub(super) struct ProgressReporter<'a> {
+    progress: &'a watch::Sender<Progress>,
+    state: Progress,
+    /// Bytes of the files that are whole.
+    before: u64,
+    /// What the files after this one take.
+    after: u64,
+    about: u64,
+}
+
+impl<'a> ProgressReporter<'a> {
+    fn new(variant: &Variant, progress: &'a watch::Sender<Progress>) -> Self {
+        let all = variant.about_bytes();
+        let state = Progress { n_files: variant.files.len(), total_bytes: all, ..Progress::default() };
+        Self { progress, state, before: 0, after: all, about: 0 }
+    }
+
+    fn begin(&mut self, file: &FileEntry) {
+        self.about = file.about_bytes;
+        self.after = self.after.saturating_sub(file.about_bytes);
+        self.state.file = file.path.clone();
+        self.phase(Phase::Asking);
+    }
+
+    /// `had` bytes of this file are here; `total` as the server says.
+    pub(super) fn fetched(&mut self, had: u64, total: Option<u64>) {
+        self.about = total.unwrap_or(self.about.max(had));
+        self.state.bytes = self.before + had;
+        self.state.total_bytes = self.before + self.about + self.after;
+        self.phase(Phase::Fetching);
+    }
+
+    pub(super) fn phase(&mut self, phase: Phase) {
+        self.state.phase = phase;
+        self.progress.send_replace(self.state.clone());
+    }
+
+    fn end(&mut self, bytes: u64) {
+        self.before += bytes;
+        self.state.n_done += 1;
+        self.state.bytes = self.before;
+        self.state.total_bytes = self.before + self.after;
+        self.progress.send_replace(self.state.clone());
+    }
+}
+
+/// Held while a model is pulled or removed; other processes and requests see it.
+pub(super) struct Lock(#[expect(dead_code, reason = "the file's lock lasts as long as the file is open")] File);
+
+impl Lock {
+    /// Takes the model's lock without waiting.
+    pub(super) fn take(config: &ModelsConfig, name: &str) -> Result<Self, RegistryError> {
+        let dir = Path::new(&config.dir);
+        std::fs::create_dir_all(dir).map_err(RegistryError::disk(dir, "the folder of models.dir cannot be made"))?;
+        let path: PathBuf = dir.join(format!(".{name}.lock"));
+        let file = File::options().create(true).append(true).open(&path);
+        let file = file.map_err(RegistryError::disk(&path, "cannot be written"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => Err(RegistryError::Busy(name.into())),
+            Err(TryLockError::Error(error)) => Err(RegistryError::disk(&path, "cannot be locked")(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_never_leave_https_and_never_reach_another_host_over_http() {
+        for (from, to, expected) in [
+            ("https://hub.example/a", "https://cdn.example/a", true),
+            ("http://mirror.example/a", "https://cdn.example/a", true),
+            ("http://mirror.example/a", "http://mirror.example/b", true),
+            ("http://127.0.0.1:1/a", "http://localhost:2/a", true),
+            ("https://hub.example/a", "http://hub.example/a", false),
+            ("https://hub.example/a", "http://127.0.0.1/a", false),
+            ("http://mirror.example/a", "http://169.254.169.254/a", false),
+            ("http://127.0.0.1/a", "http://cdn.example/a", false),
+            ("https://hub.example/a", "file:///etc/hosts", false),
+        ] {
+            let [from, to] = [from, to].map(|url| Url::parse(url).unwrap());
+            assert_eq!(may_redirect(&from, &to), expected, "{from} -> {to}");
+        }
+    }
+}

@@ -1,0 +1,337 @@
+//! Pulls from a real server on loopback: what is resumed, what is refused, what counts as there.
+
+use super::disk::{RECEIPT, part};
+use super::pull_host::{Host, Served};
+use super::*;
+use std::path::Path;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+/// A models' folder, a server, and a registry of one model: a graph with a checksum, a config without, in a folder.
+struct Bench {
+    _dir: tempfile::TempDir,
+    host: Host,
+    config: ModelsConfig,
+    catalog: Catalog,
+    patience: PullTimeouts,
+}
+
+/// 5000 bytes that differ from place to place.
+fn graph() -> Vec<u8> {
+    (0..5_000_u32).map(|i| (i * i % 251) as u8).collect()
+}
+
+impl Bench {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let host = Host::default();
+        host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
+        host.put("x/config.json", Served { bytes: b"{\"a\":1}".to_vec(), ..Served::default() });
+        let mirror = host.start().await;
+        let hasher = {
+            let path = dir.path().join("computed");
+            std::fs::write(&path, graph()).unwrap();
+            let hasher = checksum::Hasher::of_file(&path).unwrap();
+            std::fs::remove_file(&path).unwrap();
+            hasher
+        };
+        let catalog = format!(
+            r#"
+            [[model]]
+            name = "m"
+            stage = "tts"
+            family = "piper"
+            title = "M"
+            base = "https://models.invalid/"
+            licence = "MIT"
+            languages = []
+            rate_hz = 16000
+            [[model.variant]]
+            precision = "fp32"
+            files = [
+                {{ role = "graph", path = "graph.onnx", bytes = 5000, sha256 = "{}" }},
+                {{ role = "config", path = "x/config.json", about_mb = 1 }},
+            ]
+            "#,
+            hasher.sha256()
+        );
+        let catalog = Catalog::read("test", &catalog).unwrap();
+        let models = dir.path().join("models").to_str().unwrap().to_owned();
+        let config = ModelsConfig { dir: models, mirror, ..ModelsConfig::default() };
+        let (ms, s) = (Duration::from_millis(1), Duration::from_secs(10));
+        let patience = PullTimeouts { connect: s, stall: s, pause: ms, tries: 3 };
+        Self { _dir: dir, host, config, catalog, patience }
+    }
+
+    async fn pull(&self) -> Result<Progress, RegistryError> {
+        let (progress, seen) = watch::channel(Progress::default());
+        let wanted = self.catalog.find("m").unwrap();
+        let puller = Puller::new(&self.config, self.patience).unwrap();
+        puller.pull(wanted.entry, wanted.variant(), &progress).await?;
+        let last = seen.borrow().clone();
+        Ok(last)
+    }
+
+    fn path(&self, path: &str) -> std::path::PathBuf {
+        self.config.folder("m").join(path)
+    }
+
+    fn locate(&self) -> Result<Located, RegistryError> {
+        locate(&self.config, self.catalog.find("m").unwrap())
+    }
+
+    /// Pulled in vain: nothing counts as there.
+    async fn fails(&self, expect: &str) {
+        let said = self.pull().await.expect_err("refused").to_string();
+        assert!(said.contains(expect), "{expect:?} is not in {said:?}");
+        assert!(matches!(self.locate(), Err(RegistryError::Absent { .. })), "what is half there does not count");
+    }
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    std::fs::read(path).unwrap()
+}
+
+#[tokio::test]
+async fn a_pull_brings_all_files_and_a_second_one_only_looks() {
+    let bench = Bench::new().await;
+    let last = bench.pull().await.unwrap();
+    assert_eq!((last.phase, last.n_done, last.bytes, last.total_bytes), (Phase::Done, 2, 5_007, 5_007));
+    let found = bench.locate().unwrap();
+    assert_eq!(read(found.file("graph").unwrap()), graph());
+    assert_eq!(read(found.file("config").unwrap()), b"{\"a\":1}");
+    assert_eq!(bench.host.asked().len(), 2);
+    let names: Vec<_> = std::fs::read_dir(bench.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 3, "graph, folder and receipt, nothing left over: {names:?}");
+    bench.pull().await.unwrap();
+    assert_eq!(bench.host.asked(), [], "all is there");
+}
+
+#[tokio::test]
+async fn a_broken_transfer_goes_on_from_where_it_was() {
+    let bench = Bench::new().await;
+    let breaks = Some((2_000, 2));
+    bench.host.put("graph.onnx", Served { bytes: graph(), breaks, ..Served::default() });
+    bench.pull().await.unwrap();
+    assert_eq!(read(&bench.path("graph.onnx")), graph());
+    let from: Vec<_> = bench.host.asked().into_iter().filter(|(path, _)| path.ends_with("onnx")).collect();
+    assert_eq!(from.len(), 3);
+    // How much of the last piece arrives before the break is the system's affair.
+    assert!(from[0].1.is_none() && from[1].1.unwrap() >= 1_000 && from[2].1.unwrap() > from[1].1.unwrap(), "{from:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_breaks_off_for_ever_is_given_up_and_what_came_is_kept() {
+    let bench = Bench::new().await;
+    bench.host.put("graph.onnx", Served { bytes: graph(), breaks: Some((0, usize::MAX)), ..Served::default() });
+    std::fs::create_dir_all(bench.path("")).unwrap();
+    std::fs::write(bench.path("graph.onnx.part"), &graph()[..1_500]).unwrap();
+    bench.fails("broke off after 1500 bytes").await;
+    assert_eq!(bench.host.asked().len(), 3, "as many tries as patience has");
+    bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
+    bench.pull().await.unwrap();
+    assert_eq!(bench.host.asked()[0].1, Some(1_500), "the next pull goes on");
+    assert_eq!(read(&bench.path("graph.onnx")), graph());
+}
+
+#[tokio::test]
+async fn a_dropped_pull_leaves_a_part_that_the_next_one_takes_up() {
+    let bench = Bench::new().await;
+    bench.host.put("graph.onnx", Served { bytes: graph(), stalls: true, ..Served::default() });
+    let (progress, mut seen) = watch::channel(Progress::default());
+    let wanted = bench.catalog.find("m").unwrap();
+    let puller = Puller::new(&bench.config, bench.patience).unwrap();
+    tokio::select! {
+        _ = puller.pull(wanted.entry, wanted.variant(), &progress) => panic!("it stalls"),
+        _ = seen.wait_for(|progress| progress.bytes > 0) => {}
+    }
+    assert!(matches!(bench.locate(), Err(RegistryError::Absent { .. })));
+    bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
+    bench.pull().await.unwrap();
+    assert_eq!(read(&bench.path("graph.onnx")), graph());
+}
+
+#[tokio::test]
+async fn a_stalled_server_is_not_waited_for() {
+    let mut bench = Bench::new().await;
+    bench.patience.stall = Duration::from_millis(30);
+    bench.host.put("graph.onnx", Served { bytes: graph(), stalls: true, ..Served::default() });
+    // Each try brings a piece, so that it is no failure; the last ones bring the rest.
+    bench.pull().await.unwrap();
+    assert_eq!(read(&bench.path("graph.onnx")), graph());
+    assert!(bench.host.asked().len() > 3);
+}
+
+#[tokio::test]
+async fn wrong_sizes_and_checksums_are_found_and_thrown_away() {
+    let bench = Bench::new().await;
+    let mut wrong = graph();
+    wrong[4_999] ^= 1;
+    bench.host.put("graph.onnx", Served { bytes: wrong, ..Served::default() });
+    bench.fails("wrong checksum: expected SHA-256").await;
+    assert!(!bench.path("graph.onnx.part").exists());
+    bench.host.put("graph.onnx", Served { bytes: graph()[1..].to_vec(), ..Served::default() });
+    bench.fails("it has 4999 bytes and should have 5000").await;
+    // One that does not say how long it is, and does not end in time.
+    let long = [graph(), graph()].concat();
+    bench.host.put("graph.onnx", Served { bytes: long, unannounced: true, ..Served::default() });
+    bench.fails("and should have 5000").await;
+    // One that is too short and does not say so: tries end.
+    bench.host.put("graph.onnx", Served { bytes: graph()[..4_000].to_vec(), unannounced: true, ..Served::default() });
+    bench.fails("graph.onnx: ").await;
+}
+
+#[tokio::test]
+async fn refusals_are_told_with_what_would_help() {
+    let bench = Bench::new().await;
+    for (status, expect) in [(404, "not there (any more)"), (403, "wants an account"), (401, "wants an account")] {
+        bench.host.put("graph.onnx", Served { status: Some((status, 9)), ..Served::default() });
+        bench.fails(expect).await;
+        assert_eq!(bench.host.asked().len(), 1, "asking again would not help");
+    }
+    bench.host.put("graph.onnx", Served { status: Some((503, 9)), ..Served::default() });
+    bench.fails("the server answered 503: it has trouble of its own").await;
+    assert_eq!(bench.host.asked().len(), 3);
+    bench.host.put("graph.onnx", Served { status: Some((503, 2)), bytes: graph(), ..Served::default() });
+    bench.pull().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_sends_in_circles_is_told_as_that_and_asked_once() {
+    let bench = Bench::new().await;
+    bench.host.put("graph.onnx", Served { status: Some((302, 99)), ..Served::default() });
+    bench.fails("sends on to a place that is not safe, or without end").await;
+    assert_eq!(bench.host.asked().len(), 11, "ten redirects are followed, and no other try is made");
+}
+
+#[tokio::test]
+async fn a_file_that_came_whole_before_another_failed_is_not_fetched_again() {
+    let bench = Bench::new().await;
+    // The config has neither size nor checksum, and comes first here.
+    let wanted = bench.catalog.find("m").unwrap();
+    let mut variant = wanted.variant().clone();
+    variant.files.reverse();
+    let pull = async || {
+        let (progress, _seen) = watch::channel(Progress::default());
+        Puller::new(&bench.config, bench.patience).unwrap().pull(wanted.entry, &variant, &progress).await
+    };
+    bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), tag: Some("\"1\""), ..Served::default() });
+    bench.host.put("graph.onnx", Served { status: Some((404, 9)), ..Served::default() });
+    pull().await.expect_err("half of it is not there");
+    bench.host.asked();
+    bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
+    pull().await.unwrap();
+    assert_eq!(bench.host.asked()[0], ("base/x/config.json".into(), Some(2)), "only whether there is more");
+    assert_eq!(read(&bench.path("x/config.json")), b"{}");
+    let left: Vec<_> = std::fs::read_dir(bench.path("x")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["config.json"]);
+}
+
+#[tokio::test]
+async fn without_a_way_to_the_server_it_says_what_to_do() {
+    let mut bench = Bench::new().await;
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    bench.config.mirror = format!("http://{closed}");
+    bench.fails("127.0.0.1 cannot be reached: is this machine online?").await;
+    bench.config.mirror = "http://".into();
+    let refused = Puller::new(&bench.config, bench.patience).err().unwrap().to_string();
+    assert!(refused.contains("models.mirror"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one() {
+    let mut bench = Bench::new().await;
+    bench.patience.tries = 1;
+    // The config has no checksum, so that only its tag can tell.
+    let (old, new) = (vec![b'o'; 3_000], vec![b'n'; 4_000]);
+    let breaks = Some((2_000, 1));
+    bench.host.put("x/config.json", Served { bytes: old, tag: Some("\"1\""), breaks, ..Served::default() });
+    bench.fails("broke off after").await;
+    bench.host.put("x/config.json", Served { bytes: new.clone(), tag: Some("\"2\""), ..Served::default() });
+    bench.pull().await.unwrap();
+    assert_eq!(read(&bench.path("x/config.json")), new);
+    // Without tag and checksum nothing tells, and it begins anew.
+    std::fs::remove_file(bench.path("x/config.json")).unwrap();
+    std::fs::write(bench.path("x/config.json.part"), "zzz").unwrap();
+    bench.host.put("x/config.json", Served { bytes: new.clone(), ..Served::default() });
+    bench.pull().await.unwrap();
+    assert_eq!(read(&bench.path("x/config.json")), new);
+}
+
+#[tokio::test]
+async fn a_model_with_one_file_missing_does_not_count() {
+    let bench = Bench::new().await;
+    bench.host.put("x/config.json", Served { status: Some((404, 9)), ..Served::default() });
+    bench.fails("not there (any more)").await;
+    assert!(bench.path("graph.onnx.part").exists(), "it waits for the rest");
+    assert!(!bench.path("graph.onnx").exists() && !bench.path(RECEIPT).exists());
+    bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), ..Served::default() });
+    bench.host.asked();
+    bench.pull().await.unwrap();
+    assert_eq!(bench.host.asked(), [("base/x/config.json".to_owned(), None)], "the graph came before");
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_fetched_again() {
+    let bench = Bench::new().await;
+    bench.pull().await.unwrap();
+    let mut wrong = graph();
+    wrong[7] ^= 1;
+    std::fs::write(bench.path("graph.onnx"), wrong).unwrap();
+    std::fs::write(bench.path("x/config.json"), "{\"a\":2}").unwrap();
+    bench.pull().await.unwrap();
+    assert_eq!(read(&bench.path("graph.onnx")), graph());
+    assert_eq!(read(&bench.path("x/config.json")), b"{\"a\":1}", "the receipt knows what was pulled");
+}
+
+#[tokio::test]
+async fn what_the_disk_has_no_room_for_is_refused_before_its_first_byte() {
+    let bench = Bench::new().await;
+    bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces: Some(1 << 60), ..Served::default() });
+    bench.fails("1152921504607 MB are to come and the disk has ").await;
+    assert!(!part(&bench.path("x/config.json")).exists());
+    // Room enough on most disks, but more than a file of a megabyte can have.
+    let announces = Some(64 << 20);
+    bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces, ..Served::default() });
+    bench.fails("67108864").await;
+    assert!(!part(&bench.path("x/config.json")).exists());
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_and_is_no_crash() {
+    let bench = Bench::new().await;
+    std::fs::create_dir_all(bench.path("")).unwrap();
+    // A device that takes nothing: each write fails with "no space left".
+    std::os::unix::fs::symlink("/dev/full", bench.path("graph.onnx.part")).unwrap();
+    bench.fails("the disk is full; make room").await;
+}
+
+#[tokio::test]
+async fn two_pulls_of_one_model_do_not_meet() {
+    let bench = Bench::new().await;
+    bench.host.put("graph.onnx", Served { bytes: graph(), stalls: true, ..Served::default() });
+    let (progress, mut seen) = watch::channel(Progress::default());
+    let wanted = bench.catalog.find("m").unwrap();
+    let puller = Puller::new(&bench.config, bench.patience).unwrap();
+    tokio::select! {
+        _ = puller.pull(wanted.entry, wanted.variant(), &progress) => panic!("it stalls"),
+        () = async {
+            seen.wait_for(|progress| progress.bytes > 0).await.unwrap();
+            bench.fails("m is being pulled or removed already").await;
+            assert!(matches!(remove(&bench.config, wanted), Err(RegistryError::Busy(_))));
+        } => {}
+    }
+    assert!(remove(&bench.config, wanted).is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_trickles_a_file_is_given_up() {
+    let mut bench = Bench::new().await;
+    bench.patience.stall = Duration::from_millis(100);
+    bench.host.put("graph.onnx", Served { bytes: graph(), trickles: true, tag: Some("\"a\""), ..Served::default() });
+    // The whole file would take 100 s.
+    let pulled = tokio::time::timeout(Duration::from_secs(30), bench.fails("broke off"));
+    pulled.await.expect("its bytes renew no deadline");
+    assert_eq!(bench.host.asked().len(), 3, "and are no progress");
+}

@@ -1,0 +1,393 @@
+//! The actor: one loop that waits for whatever comes next and feeds the reducer.
+
+use super::clock::ClientClock;
+use super::egress::{Close, Message};
+use super::expiry::SessionExpiry;
+use super::ingress::Ingress;
+use super::inline_audio::InlineAudio;
+use super::playback::Playback;
+use super::project::Projector;
+use super::remote::Links;
+use super::replay_log::DialogStart;
+use super::responding::{Product, causes};
+use super::speculation::SpeculativeTask;
+use super::timeline::{Begins, Timeline};
+use super::transcription_task::{Report, until_free};
+use super::voice::Voice;
+use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
+use antiphon_dialog::turn::Edge;
+use antiphon_dialog::{Dialog, Event, PlaybackControl, ToolCallDelta};
+use antiphon_engine_api::stt::SpeakerState;
+use antiphon_protocol::{Dialect, ServerEvent};
+use antiphon_types::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::DropGuard;
+
+/// Products of responses that wait for the actor: a voice that is this far ahead waits.
+const PRODUCTS: usize = 8;
+/// Reports of transcriptions that wait for the actor.
+const REPORTS: usize = 16;
+/// Utterances of one session that are transcribed at once: more only when audio comes much faster than real time, and
+/// then the client is read slower.
+const MAX_HEARINGS: usize = 4;
+/// Windows judged before other events get their turn: about 1 s of audio, 0.5 ms of work.
+const WINDOWS_AT_ONCE: usize = 64;
+/// A client that takes nothing for this long while something waits for it is closed.
+const STUCK: Duration = Duration::from_secs(10);
+/// Silence of the wire that counts as silence of the speaker, beyond the silence that ends a turn.
+const STALL_MARGIN: Duration = Duration::from_millis(500);
+
+/// One session.
+pub(super) struct Actor {
+    pub(super) setup: Arc<Setup>,
+    pub(super) mode: AudioMode,
+    pub(super) dialect: Dialect,
+    pub(super) clock: Instant,
+    pub(super) dialog: Dialog,
+    pub(super) ingress: Ingress,
+    pub(super) egress: Arc<Egress>,
+    pub(super) projector: Projector,
+    /// The whole session object, as the client last saw it.
+    pub(super) session: antiphon_protocol::Session,
+    /// What the session is for does not change any more: it was said at the beginning, by an update or by a response.
+    pub(super) kind_is_fixed: bool,
+    pub(super) event_ids: IdMint,
+    /// Transcriptions under way; dropping a guard cancels one.
+    pub(super) transcriptions: HashMap<ItemId, DropGuard>,
+    /// The turn model's work on the latest pause.
+    pub(super) judging: Option<DropGuard>,
+    /// Responses under way.
+    pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
+    /// The response begun on a guess.
+    pub(super) guess: Option<SpeculativeTask>,
+    /// Remote servers, and the work under way there.
+    pub(super) links: Links,
+    pub(super) playback: Playback,
+    pub(super) reports: mpsc::Sender<Report>,
+    pub(super) products: mpsc::Sender<Product>,
+    inboxes: Option<(mpsc::Receiver<Report>, mpsc::Receiver<Product>)>,
+    pub(super) timeline: Timeline,
+    pub(super) client_clock: ClientClock,
+    pub(super) speaker: Option<SpeakerState>,
+    /// Audio that came with the event that is being worked on, for the items it makes.
+    pub(super) given: VecDeque<InlineAudio>,
+    pub(super) last_audio: Timestamp,
+    /// Where the next utterance's audio begins.
+    pub(super) opening_at: Samples,
+    /// Turn time at which the reply was held.
+    pub(super) held_at: Samples,
+    /// The utterance that closes was committed by the client.
+    pub(super) committing: bool,
+    pub(super) life: SessionExpiry,
+    /// Somebody is connected, as the reducer knows.
+    pub(super) is_there: bool,
+    /// Told to the client at the start.
+    pub(super) resume_key: Option<String>,
+}
+
+impl Actor {
+    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, mut opening: Opening, egress: Arc<Egress>) -> Self {
+        let (mode, resume_key) = (opening.mode, opening.resume_key.take());
+        let session = setup.session_object(id.clone(), &opening);
+        let listener = if mode == AudioMode::Events { PlaybackControl::Buffers } else { PlaybackControl::Obeys };
+        let (reports, report_inbox) = mpsc::channel(REPORTS);
+        let (products, product_inbox) = mpsc::channel(PRODUCTS);
+        let format = translate::format(session.audio.input.format);
+        let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
+        let clock = Instant::now();
+        let begins = Begins {
+            session: id.clone(),
+            owner: opening.owner,
+            at: SystemTime::now(),
+            seed: seed ^ 0x7475_726e,
+            may_report: mode != AudioMode::Events,
+        };
+        let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
+        let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
+        let settings = translate::settings(&session, setup.session.history_tokens);
+        let (turns, patience, speculation) = (setup.turns(&session), setup.patience(), setup.speculation.limits());
+        let start = || DialogStart { settings: settings.clone(), listener, seed, patience, speculation };
+        let tape = setup.tape(id, turns, start);
+        Self {
+            mode,
+            dialect: opening.dialect,
+            clock,
+            dialog: Dialog::new(settings, listener, seed).with_patience(patience).with_speculation(speculation),
+            ingress: Ingress::new(setup.engines.vad.clone(), format, turns, tape)
+                .keeping(setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span())),
+            egress,
+            projector: Projector::new(event_ids.next("conv")),
+            session,
+            kind_is_fixed: opening.intent.is_some() || opening.settings.is_some(),
+            event_ids,
+            transcriptions: HashMap::new(),
+            judging: None,
+            speaking: HashMap::new(),
+            guess: None,
+            links: Links::default(),
+            playback: Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms))),
+            reports,
+            products,
+            inboxes: Some((report_inbox, product_inbox)),
+            timeline,
+            client_clock: ClientClock::default(),
+            speaker: None,
+            given: VecDeque::new(),
+            last_audio: Timestamp::ZERO,
+            opening_at: Samples::ZERO,
+            held_at: Samples::ZERO,
+            committing: false,
+            life,
+            is_there: true,
+            resume_key,
+            setup,
+        }
+    }
+
+    /// Runs until the client is gone, is closed, or the session's time is up.
+    pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
+        let (mut reports, mut products) = self.inboxes.take().expect("an actor runs once");
+        self.greet();
+        self.begin_servers();
+        loop {
+            self.look_for_the_client();
+            let more = self.judge_windows();
+            self.timeline.tell(&self.dialog, self.now());
+            let blocked = self.ingress.blocked_on();
+            if self.has_drained() {
+                return self.egress.close(Close { code: 1001, reason: "the server is going away" });
+            }
+            let hears = !more && blocked.is_none() && self.transcriptions.len() < MAX_HEARINGS;
+            let listens = hears && self.egress.takes_requests();
+            if !listens || !self.egress.is_attached() {
+                // While the hub is behind, or the connection is gone, silence is not the speaker's.
+                self.last_audio = self.now();
+            }
+            let room = self.egress.has_room() && self.playback.has_room();
+            tokio::select! {
+                message = inbound.recv(), if listens => match message {
+                    Some(message) => self.inbound(message),
+                    None => return,
+                },
+                Some(report) = reports.recv() => self.report(report),
+                Some(product) = products.recv(), if room => self.product(product),
+                () = self.egress.moved() => self.audio_left(),
+                () = until_free(blocked), if !more => {}
+                () = self.setup.drain.cancelled(), if !self.setup.drain.is_cancelled() => {}
+                () = tokio::time::sleep_until(self.next_deadline()) => {
+                    if !inbound.is_empty() {
+                        self.last_audio = self.now();
+                    }
+                    if self.is_over() {
+                        return;
+                    }
+                }
+                () = tokio::task::yield_now(), if more => {}
+            }
+        }
+    }
+
+    /// Judges the windows at hand and lets the reducer decide after each edge. Says whether there are more.
+    fn judge_windows(&mut self) -> bool {
+        for _ in 0..WINDOWS_AT_ONCE {
+            if self.transcriptions.len() >= MAX_HEARINGS && !self.ingress.is_hearing() {
+                return false;
+            }
+            match self.ingress.advance() {
+                None => return false,
+                Some(None) => {}
+                Some(Some(edge)) => self.edge(edge),
+            }
+            // Noise without an end is cut into turns.
+            if self.ingress.n_hearing() >= self.max_utterance()
+                && self.ingress.is_listening()
+                && let Some(edge) = self.ingress.stall()
+            {
+                self.edge(edge);
+            }
+        }
+        true
+    }
+
+    fn edge(&mut self, edge: Edge) {
+        match edge {
+            Edge::Onset { .. } => self.step(Event::VoiceOnset),
+            Edge::Retracted => self.step(Event::VoiceRetracted),
+            Edge::Started { at } => {
+                self.opening_at = self.ingress.audio_start(at);
+                self.step(Event::SpeechStarted { audio_start: self.opening_at });
+            }
+            Edge::Paused { at } => {
+                self.step(Event::Paused);
+                self.ingress.paused();
+                self.ask_turn_model(at);
+            }
+            Edge::Resumed => {
+                self.ingress.resumed();
+                self.step(Event::Resumed);
+            }
+            Edge::Stopped { at } => self.step(Event::SpeechStopped { audio_end: at }),
+        }
+    }
+
+    /// Gives an event to the reducer and does what it decides.
+    pub(super) fn step(&mut self, event: Event) {
+        let actions = self.decide(event);
+        self.perform(actions);
+    }
+
+    fn report(&mut self, report: Report) {
+        match report {
+            Report::Opened { item, waited } => self.timeline.decoder_opened(&item, waited),
+            Report::Listed(item, result) => self.listed(item, result),
+            Report::Called(item, result) => {
+                self.links.ended(&item);
+                self.timeline.tool_ended();
+                self.step(Event::Called { item, result });
+            }
+            Report::Partial { item, text, n_heard } => {
+                self.ingress.partial(&item, &text, n_heard);
+                self.step(Event::Partial { item, text });
+            }
+            Report::ProvisionalTranscript { item, text, n_heard } => {
+                self.timeline.provisional_transcribed(&item, self.now());
+                self.ingress.partial(&item, &text, n_heard);
+                self.step(Event::ProvisionalTranscript { item, text });
+            }
+            Report::Judged { said_to, probability } => self.ingress.judged(probability, said_to),
+            Report::Learnt(item, speaker) => {
+                self.transcriptions.remove(&item);
+                self.speaker = speaker.or(self.speaker.take());
+            }
+            Report::Final { item, result, learns } => {
+                if !learns {
+                    self.transcriptions.remove(&item);
+                }
+                let result = result.map(|transcript| {
+                    self.projector.learnt(&item, transcript.logprobs);
+                    self.speaker = transcript.speaker.or(self.speaker.take());
+                    transcript.text
+                });
+                let result = result.map_err(|error| {
+                    let causes = causes(&error);
+                    tracing::warn!(%error, ?causes, "an utterance could not be transcribed");
+                    self.setup.metrics.error("transcription_failed");
+                    error.client_message()
+                });
+                let words = result.as_ref().map(String::as_str).map_err(String::as_str);
+                self.timeline.transcribed(&item, words, self.now());
+                self.step(Event::Transcribed { item, result });
+                self.timeline.weighed();
+            }
+        }
+    }
+
+    fn product(&mut self, product: Product) {
+        match product {
+            Product::Mark(response, milestone, at) => self.timeline.mark(&response, milestone, at),
+            Product::Audio(response, pcm, at) => {
+                if let Some((item, _)) = self.dialog.speaking_item(&response) {
+                    self.timeline.audio_made(&response, &item, at);
+                }
+                self.speech(&response, &pcm);
+            }
+            Product::Event(event) => {
+                // What is spoken ends where a call begins, and with the response.
+                if let Event::Finished { response, .. } | Event::ToolCall(ToolCallDelta { response, .. }) = &event {
+                    let response = response.clone();
+                    self.finish_speech(&response);
+                }
+                self.step(event);
+            }
+        }
+    }
+
+    /// The next moment at which something is due by the clock.
+    fn next_deadline(&self) -> Instant {
+        let now = self.now();
+        let at = |timestamp: Timestamp| self.clock + timestamp.since_start();
+        let stall = self.ingress.is_listening().then(|| at(self.last_audio) + self.silence() + STALL_MARGIN);
+        let hold = self.dialog.next_deadline().map(at);
+        let frame = self.egress.is_attached().then(|| self.playback.next_due(&self.dialog, now)).flatten().map(at);
+        let stuck = self.egress.stuck_since().map(|since| since + STUCK);
+        let settled = self.timeline.next_due(&self.dialog).map(at);
+        [stall, hold, frame, stuck, settled].into_iter().flatten().fold(self.life.next_due(), Instant::min)
+    }
+
+    /// Does what the clock demands; says whether the session is over.
+    fn is_over(&mut self) -> bool {
+        let (now, instant) = (self.now(), Instant::now());
+        if self.egress.stuck_since().is_some_and(|since| instant >= since + STUCK) {
+            tracing::info!("the client takes nothing; its connection is given up");
+            if self.egress.lose() {
+                self.egress.detach();
+                return false;
+            }
+            self.egress.close(Close { code: 1013, reason: "the client reads too slowly" });
+            return true;
+        }
+        if self.has_expired(instant) {
+            return true;
+        }
+        let stalled = now.since(self.last_audio) >= self.silence() + STALL_MARGIN;
+        if stalled
+            && self.ingress.is_listening()
+            && let Some(edge) = self.ingress.stall()
+        {
+            self.edge(edge);
+        }
+        if self.dialog.next_deadline().is_some_and(|due| now >= due) {
+            self.step(Event::Tick { position: self.ingress.position() });
+        }
+        self.release_frames();
+        false
+    }
+
+    /// Whether the server stops, and nothing is being heard or said any more or nobody is there to hear it.
+    fn has_drained(&self) -> bool {
+        let is_done = || self.transcriptions.is_empty() && self.dialog.active().is_none() && self.playback.is_empty();
+        self.setup.drain.is_cancelled() && (!self.egress.is_attached() || is_done())
+    }
+
+    /// The longest utterance.
+    pub(super) fn max_utterance(&self) -> Samples {
+        Samples::from_ms(1_000 * u64::from(self.setup.session.max_utterance_seconds), SampleRate::HZ_16000)
+    }
+
+    /// The silence that would end the turn now.
+    fn silence(&self) -> Duration {
+        self.ingress.wait().duration(SampleRate::HZ_16000)
+    }
+
+    pub(super) fn now(&self) -> Timestamp {
+        Timestamp::new(self.clock.elapsed())
+    }
+
+    /// Whether audio travels in binary frames.
+    pub(super) fn is_framed(&self) -> bool {
+        self.mode != AudioMode::Events
+    }
+
+    /// Sends an event, in order with the response it belongs to.
+    pub(super) fn send(&mut self, response: Option<ResponseId>, event: &ServerEvent) {
+        if let ServerEvent::Error { error } = event {
+            self.setup.metrics.error(error.code.unwrap_or("other"));
+        }
+        let Some(text) = self.encode(event) else { return };
+        self.push(response, text);
+    }
+
+    pub(super) fn push(&mut self, response: Option<ResponseId>, text: String) {
+        self.setup.metrics.bytes_out(text.len() as u64);
+        self.egress.push(Message::Text(text), response);
+    }
+
+    /// `None` for an event that the client's dialect does not have.
+    pub(super) fn encode(&mut self, event: &ServerEvent) -> Option<String> {
+        self.dialect.encode(event, &self.event_ids.next("event"))
+    }
+}

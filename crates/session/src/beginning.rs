@@ -1,0 +1,64 @@
+//! What a session begins as: the hub's settings, and over them those its key is bound to.
+//!
+//! The actor asks once, at its start; the server asks to show what a short-lived key would open.
+
+use super::{AudioMode, Opening, Setup};
+use antiphon_protocol::{AudioFormat, ServerVad, SessionKind, SessionUpdate, WireError};
+use antiphon_types::{IdMint, SessionId};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+impl Setup {
+    /// How long a session lives.
+    pub(super) fn life(&self) -> Duration {
+        Duration::from_secs(60 * u64::from(self.session.max_minutes))
+    }
+
+    /// The session object a session with these settings would begin with, if it began now. `Err`: an update to them would
+    /// be refused so.
+    pub fn describe(&self, settings: Option<&SessionUpdate>) -> Result<antiphon_protocol::Session, WireError> {
+        let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
+        let mut session = self.plain_object(id);
+        session.apply(settings.cloned().unwrap_or_default());
+        self.check_tools(&[], &mut session)?;
+        Ok(session)
+    }
+
+    /// The session object a session begins with.
+    pub(super) fn session_object(&self, id: SessionId, opening: &Opening) -> antiphon_protocol::Session {
+        let mut session = self.plain_object(id);
+        let model = opening.model.clone();
+        if opening.intent == Some(SessionKind::Transcription) {
+            session.kind = SessionKind::Transcription;
+            session.audio.input.transcription = Some(antiphon_protocol::Transcription { model, ..Default::default() });
+        } else if let Some(model) = model {
+            session.model = model;
+        }
+        if let Some(settings) = &opening.settings {
+            session.apply(SessionUpdate::clone(settings));
+        }
+        if opening.mode != AudioMode::Events {
+            // Frames carry this format whatever the key is bound to.
+            session.audio.input.format = AudioFormat::Pcm;
+            session.audio.output.format = AudioFormat::Pcm;
+        }
+        session
+    }
+
+    /// As the configuration has it.
+    fn plain_object(&self, id: SessionId) -> antiphon_protocol::Session {
+        let vad = ServerVad {
+            threshold: f64::from(self.turn.threshold),
+            prefix_padding_ms: self.turn.prefix_padding_ms,
+            silence_duration_ms: self.turn.silence_duration_ms,
+            create_response: self.session.create_response,
+            interrupt_response: self.session.interrupt_response,
+            idle_timeout_ms: None,
+        };
+        let mut session = antiphon_protocol::Session::new(id, self.model.clone(), self.voice.clone(), vad);
+        session.instructions.clone_from(&self.instructions);
+        session.audio.output.speed = f64::from(self.speed);
+        let ends = (SystemTime::now() + self.life()).duration_since(UNIX_EPOCH);
+        session.expires_at = ends.map_or(0, |since| since.as_secs());
+        session
+    }
+}

@@ -1,0 +1,333 @@
+//! What leaves for the client: a bounded, ordered log between the actor and the connection's writer.
+//!
+//! The actor pushes, the writer takes. Control and data are apart: audio that has not left yet can be held or dropped
+//! while everything else goes on. Where the client may come back after its connection broke, what was sent is kept until
+//! it has answered for it ([`super::retained`]), and a new connection reads on from where it is. The lock guards a queue operation only and is never held across an await.
+
+use super::retained::{ResumeError, Retained};
+use antiphon_types::{ItemId, ResponseId, Samples};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Unsent bytes from which on no more reply audio is pulled. The protocol events of one response are a few KiB.
+pub const MAX_UNSENT_BYTES: usize = 256 * 1024;
+
+/// One message for the client.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Message {
+    /// A JSON event.
+    Text(String),
+    /// A binary audio frame.
+    Binary(Bytes),
+}
+
+impl Message {
+    /// Its length.
+    pub(super) fn n_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Binary(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// Why a connection is closed: a WebSocket close code and words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Close {
+    /// RFC 6455 section 7.4.1, or one of the protocol's own.
+    pub code: u16,
+    /// At most 123 bytes.
+    pub reason: &'static str,
+}
+
+/// Audio that has left: which item, and how much.
+pub(super) type Sent = (ItemId, Samples);
+
+/// The log.
+pub struct Egress {
+    log: Mutex<Log>,
+    /// The writer waits here.
+    ready: Notify,
+    /// The actor waits here.
+    moved: Notify,
+    closed: CancellationToken,
+    /// The connection is to be given up, the session not.
+    lost: Notify,
+}
+
+struct Log {
+    entries: VecDeque<Entry>,
+    unsent_bytes: usize,
+    held: bool,
+    close: Option<Close>,
+    sent: Vec<Sent>,
+    /// Audio of the message the writer has in hand.
+    in_hand: Option<Sent>,
+    in_hand_bytes: usize,
+    /// Of a session that can be resumed.
+    retained: Option<Retained>,
+    /// Whether there is a connection.
+    attached: bool,
+    /// When the writer last finished a message, or the log last became non-empty.
+    progress: Instant,
+}
+
+struct Entry {
+    message: Message,
+    /// Events of a response keep their order with its audio, so they are held with it.
+    response: Option<ResponseId>,
+    audio: Option<Sent>,
+}
+
+impl Entry {
+    fn bytes(&self) -> usize {
+        self.message.n_bytes()
+    }
+}
+
+impl Egress {
+    /// `resumable`: what was sent is kept until the client has answered for it.
+    pub(super) fn new(resumable: bool) -> Self {
+        let log = Log {
+            entries: VecDeque::new(),
+            unsent_bytes: 0,
+            held: false,
+            close: None,
+            sent: Vec::new(),
+            in_hand: None,
+            in_hand_bytes: 0,
+            retained: resumable.then(Retained::default),
+            attached: true,
+            progress: Instant::now(),
+        };
+        Self {
+            log: Mutex::new(log),
+            ready: Notify::new(),
+            moved: Notify::new(),
+            closed: CancellationToken::new(),
+            lost: Notify::new(),
+        }
+    }
+
+    /// An event, in order; `response` when it belongs to one.
+    pub(super) fn push(&self, message: Message, response: Option<ResponseId>) {
+        self.append(Entry { message, response, audio: None });
+    }
+
+    /// Reply audio, in order.
+    pub(super) fn push_audio(&self, message: Message, response: ResponseId, sent: Sent) {
+        self.append(Entry { message, response: Some(response), audio: Some(sent) });
+    }
+
+    fn append(&self, entry: Entry) {
+        let mut log = self.lock();
+        if log.entries.is_empty() && log.in_hand_bytes == 0 {
+            log.progress = Instant::now();
+        }
+        log.unsent_bytes += entry.bytes();
+        log.entries.push_back(entry);
+        drop(log);
+        self.ready.notify_one();
+    }
+
+    /// Lets nothing of any response out until [`Egress::release`].
+    pub(super) fn hold(&self) {
+        self.lock().held = true;
+    }
+
+    pub(super) fn release(&self) {
+        let mut log = self.lock();
+        log.held = false;
+        log.progress = Instant::now();
+        drop(log);
+        self.ready.notify_one();
+    }
+
+    /// Drops the audio of `response` that has not left; its events stay.
+    pub(super) fn drop_audio(&self, response: &ResponseId) {
+        let mut log = self.lock();
+        log.entries.retain(|entry| entry.audio.is_none() || entry.response.as_ref() != Some(response));
+        log.unsent_bytes = log.entries.iter().map(Entry::bytes).sum();
+        drop(log);
+        self.moved.notify_one();
+    }
+
+    /// Whether more reply audio may be made.
+    pub(super) fn has_room(&self) -> bool {
+        self.lock().unsent_bytes < MAX_UNSENT_BYTES
+    }
+
+    /// Whether the client may be heard: its requests make events, and those are held to a bound as well.
+    pub(super) fn takes_requests(&self) -> bool {
+        self.lock().unsent_bytes < 4 * MAX_UNSENT_BYTES
+    }
+
+    /// Since when the client has taken nothing although something waits for it and there is a connection.
+    pub(super) fn stuck_since(&self) -> Option<Instant> {
+        let log = self.lock();
+        if !log.attached {
+            return None;
+        }
+        let waits = log.in_hand_bytes > 0 || log.entries.iter().any(|entry| !log.held || entry.response.is_none());
+        waits.then_some(log.progress)
+    }
+
+    /// The audio that has left since the last call.
+    pub(super) fn take_sent(&self) -> Vec<Sent> {
+        std::mem::take(&mut self.lock().sent)
+    }
+
+    /// Resolves when the writer has finished a message since the last call.
+    pub(super) async fn moved(&self) {
+        self.moved.notified().await;
+    }
+
+    /// Ends the log: what is in it may still leave, then the writer gets the close.
+    pub fn close(&self, close: Close) {
+        let mut log = self.lock();
+        log.close.get_or_insert(close);
+        log.held = false;
+        drop(log);
+        self.closed.cancel();
+        self.ready.notify_one();
+        self.moved.notify_one();
+    }
+
+    /// Whether there is a connection.
+    pub(super) fn is_attached(&self) -> bool {
+        self.lock().attached
+    }
+
+    /// Has the connection given up, where the client may come back with another; says whether it may.
+    pub(super) fn lose(&self) -> bool {
+        let resumable = self.lock().retained.is_some();
+        if resumable {
+            // Kept for nobody: where no connection waits here, there is none to be given up.
+            self.lost.notify_waiters();
+        }
+        resumable
+    }
+
+    /// Resolves when the session wants its connection given up.
+    pub async fn lost(&self) {
+        self.lost.notified().await;
+    }
+
+    /// The connection is gone. What it was given counts as sent, and is kept.
+    pub fn detach(&self) {
+        let mut log = self.lock();
+        log.settle();
+        log.attached = false;
+        drop(log);
+        self.moved.notify_one();
+    }
+
+    /// A new connection takes over; it has what was sent up to the message of number `after`, counted from 1. For the
+    /// session's next writer: the one before it has ended.
+    pub fn attach(&self, after: u64) -> Result<(), ResumeError> {
+        let mut log = self.lock();
+        log.retained.as_mut().ok_or(ResumeError::NotKept)?.rewind(after)?;
+        log.attached = true;
+        log.progress = Instant::now();
+        drop(log);
+        self.ready.notify_one();
+        self.moved.notify_one();
+        Ok(())
+    }
+
+    /// Whether [`Egress::attach`] would succeed now; changes nothing.
+    pub fn may_attach(&self, after: u64) -> Result<(), ResumeError> {
+        self.lock().retained.as_ref().ok_or(ResumeError::NotKept)?.may_rewind(after)
+    }
+
+    /// The client has got everything up to this number.
+    pub fn answered(&self, number: u64) {
+        if let Some(retained) = &mut self.lock().retained {
+            retained.answer(number);
+        }
+        self.ready.notify_one();
+    }
+
+    /// The number up to which the client should be asked to answer, when it is time for that. For the writer, between
+    /// two messages.
+    pub fn to_ask(&self) -> Option<u64> {
+        self.lock().retained.as_mut()?.ask()
+    }
+
+    /// The number of the last message that has left; 0 where they are not counted.
+    pub fn n_sent(&self) -> u64 {
+        self.lock().retained.as_ref().map_or(0, Retained::sent)
+    }
+
+    /// Resolves once the log is closed: the writer has its last messages to send, and not for ever.
+    pub async fn closed(&self) {
+        self.closed.cancelled().await;
+    }
+
+    /// The next message; calling again says that the last one has left. `Err` is the end. For the one writer.
+    /// Cancel safe.
+    pub async fn next(&self) -> Result<Message, Close> {
+        loop {
+            {
+                let mut log = self.lock();
+                if log.settle() {
+                    self.moved.notify_one();
+                }
+                if let Some(message) = log.take() {
+                    return Ok(message);
+                }
+                if let Some(close) = log.close.clone() {
+                    return Err(close);
+                }
+            }
+            self.ready.notified().await;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Log> {
+        self.log.lock().expect("no panic while locked")
+    }
+}
+
+impl Log {
+    /// Counts the message in the writer's hand as sent; says whether there was one.
+    fn settle(&mut self) -> bool {
+        if self.in_hand_bytes == 0 {
+            return false;
+        }
+        self.in_hand_bytes = 0;
+        self.progress = Instant::now();
+        self.sent.extend(self.in_hand.take());
+        true
+    }
+
+    fn take(&mut self) -> Option<Message> {
+        if let Some(retained) = &mut self.retained {
+            if let Some(message) = retained.again() {
+                self.in_hand_bytes = message.n_bytes().max(1);
+                return Some(message);
+            }
+            if !retained.has_room() {
+                return None;
+            }
+        }
+        let held = self.held;
+        let at = self.entries.iter().position(|entry| !held || entry.response.is_none())?;
+        let entry = self.entries.remove(at)?;
+        self.in_hand_bytes = entry.bytes().max(1);
+        self.unsent_bytes -= entry.bytes();
+        self.in_hand = entry.audio;
+        if let Some(retained) = &mut self.retained {
+            retained.keep(entry.message.clone());
+        }
+        Some(entry.message)
+    }
+}
+
+#[cfg(test)]
+#[path = "egress_tests.rs"]
+mod tests;

@@ -1,0 +1,210 @@
+//! What a client says, on its way to the reducer.
+
+use super::actor::Actor;
+use super::{AudioMode, translate};
+use antiphon_audio::codec::CodecError;
+use antiphon_dialog::turn::Edge;
+use antiphon_dialog::{Action, Command, Event, Notice};
+use antiphon_protocol::frame::{Frame, FrameKind};
+use antiphon_protocol::{
+    AudioFormat, ClientEvent, Dialect, Incoming, ServerEvent, SessionKind, SessionUpdate, WireError,
+};
+use antiphon_types::SampleRate;
+use bytes::Bytes;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// One message of a client.
+pub struct Inbound {
+    /// What it says.
+    pub message: Said,
+    /// Its share of the budgets of inbound bytes, given back when it has been worked on.
+    pub budget: Option<Share>,
+}
+
+/// A message's share of what may wait to be worked on. Dropping it gives it back.
+pub struct Share {
+    /// Of its session's budget.
+    pub own: OwnedSemaphorePermit,
+    /// Of everyone's.
+    pub common: OwnedSemaphorePermit,
+}
+
+/// What a message says.
+pub enum Said {
+    /// A JSON event, or why it is none.
+    Event(Box<Result<Incoming, WireError>>),
+    /// A binary message.
+    Binary(Bytes),
+}
+
+impl Inbound {
+    /// A text message in the connection's dialect.
+    pub fn text(text: &str, dialect: Dialect, budget: Option<Share>) -> Self {
+        Self { message: Said::Event(Box::new(dialect.parse(text))), budget }
+    }
+
+    /// A binary message.
+    pub fn binary(bytes: Bytes, budget: Option<Share>) -> Self {
+        Self { message: Said::Binary(bytes), budget }
+    }
+}
+
+impl Actor {
+    pub(super) fn inbound(&mut self, inbound: Inbound) {
+        match inbound.message {
+            Said::Binary(bytes) => {
+                if let Err(error) = self.frame(&bytes) {
+                    self.refuse(error);
+                }
+            }
+            Said::Event(event) => match *event {
+                Err(error) => self.refuse(error),
+                Ok(Incoming { event_id, event }) => {
+                    if let Err(error) = self.event(event_id.clone(), event) {
+                        self.refuse(error.answering(event_id.as_deref()));
+                    }
+                }
+            },
+        }
+    }
+
+    pub(super) fn refuse(&mut self, error: WireError) {
+        self.send(None, &ServerEvent::Error { error });
+    }
+
+    fn frame(&mut self, bytes: &Bytes) -> Result<(), WireError> {
+        if self.mode == AudioMode::Events {
+            return Err(WireError::binary_frame());
+        }
+        let frame =
+            Frame::parse(bytes).map_err(|error| WireError::invalid("invalid_value", error.to_string(), None))?;
+        if frame.kind != FrameKind::Microphone {
+            return Err(WireError::invalid("invalid_value", "A client sends microphone frames (kind 1) only.", None));
+        }
+        self.heard_audio();
+        self.check_room()?;
+        let opus = self.mode == AudioMode::Opus;
+        let result = self.ingress.push_frame(frame.sequence, frame.offset, frame.payload, opus);
+        result.map_err(|error| bad_audio(&error))
+    }
+
+    fn event(&mut self, event_id: Option<String>, event: ClientEvent) -> Result<(), WireError> {
+        match event {
+            ClientEvent::InputAudioAppend { audio } => {
+                self.heard_audio();
+                self.check_room()?;
+                self.ingress.push(&audio).map_err(|error| bad_audio(&error))
+            }
+            ClientEvent::InputAudioCommit => {
+                self.commit(event_id);
+                Ok(())
+            }
+            ClientEvent::OutputAudioPlayed(report) => {
+                self.played(event_id, *report);
+                Ok(())
+            }
+            ClientEvent::ClockPing(ping) => {
+                self.clock_ping(ping);
+                Ok(())
+            }
+            ClientEvent::SessionUpdate(update) => self.update(event_id, *update),
+            ClientEvent::ResponseCreate(_) if self.session.kind == SessionKind::Transcription => {
+                Err(WireError::only_transcribes())
+            }
+            ClientEvent::ResponseCreate(params) if self.is_framed() && is_foreign(params.format) => {
+                Err(framed_format())
+            }
+            ClientEvent::ResponseCreate(params) => {
+                let tools = params.tools.as_ref().unwrap_or(&self.session.tools);
+                let choice = params.tool_choice.as_ref().unwrap_or(&self.session.tool_choice);
+                choice.check(tools, "response.tool_choice")?;
+                self.check_response_servers(&params)?;
+                self.command(event_id, ClientEvent::ResponseCreate(params))
+            }
+            other => self.command(event_id, other),
+        }
+    }
+
+    fn command(&mut self, event_id: Option<String>, event: ClientEvent) -> Result<(), WireError> {
+        self.given = self.spoken_parts(&event)?;
+        let mut command = translate::command(event).expect("the other events are handled by the caller");
+        self.tell_lengths(&mut command);
+        self.step(Event::Client { event_id, command });
+        // A refused event has made no item.
+        self.given.clear();
+        Ok(())
+    }
+
+    /// Where the client commits, the speech it may leave uncommitted is bounded.
+    fn check_room(&self) -> Result<(), WireError> {
+        let limit = self.max_utterance();
+        if self.ingress.is_manual() && self.ingress.n_hearing() >= limit {
+            return Err(WireError::buffer_full(limit.duration(SampleRate::HZ_16000)));
+        }
+        Ok(())
+    }
+
+    fn heard_audio(&mut self) {
+        self.last_audio = self.now();
+    }
+
+    fn commit(&mut self, event_id: Option<String>) {
+        let command = Command::Commit { buffered: self.ingress.buffered() };
+        let actions = self.decide(Event::Client { event_id, command });
+        let accepted = !is_refused(&actions);
+        self.opening_at = self.ingress.buffer_start();
+        self.committing = true;
+        self.perform(actions);
+        self.committing = false;
+        if accepted {
+            self.restart_buffer();
+        }
+    }
+
+    /// The buffer begins anew. What the detector had begun to hear is the client's business now.
+    pub(super) fn restart_buffer(&mut self) {
+        if let Some(Edge::Retracted) = self.ingress.restart_buffer() {
+            self.step(Event::VoiceRetracted);
+        }
+    }
+
+    fn update(&mut self, event_id: Option<String>, update: SessionUpdate) -> Result<(), WireError> {
+        if update.kind != self.session.kind && self.kind_is_fixed {
+            return Err(WireError::wrong_session_kind(self.session.kind));
+        }
+        if self.is_framed() && (is_foreign(update.input.format) || is_foreign(update.output.format)) {
+            return Err(framed_format());
+        }
+        let mut next = self.session.clone();
+        next.apply(update);
+        self.setup.check_tools(&self.session.tools, &mut next)?;
+        let command = Command::Update(Box::new(translate::settings(&next, self.setup.session.history_tokens)));
+        let actions = self.decide(Event::Client { event_id, command });
+        if !is_refused(&actions) {
+            self.ingress.set(translate::format(next.audio.input.format), self.setup.turns(&next));
+            self.ingress.reduce_noise(next.audio.input.noise_reduction.as_ref().and_then(translate::noise_reduction));
+            self.session = next;
+            self.kind_is_fixed = true;
+            self.links.keep(&self.dialog.settings().servers);
+        }
+        self.perform(actions);
+        Ok(())
+    }
+}
+
+fn is_refused(actions: &[Action]) -> bool {
+    actions.iter().any(|action| matches!(action, Action::Notify(Notice::Refused { .. })))
+}
+
+fn is_foreign(format: Option<AudioFormat>) -> bool {
+    format.is_some_and(|format| format != AudioFormat::Pcm)
+}
+
+fn framed_format() -> WireError {
+    let message = "Binary audio frames carry 'audio/pcm' or Opus, as the connection asked; G.711 needs a connection without '?audio='.";
+    WireError::invalid("invalid_value", message, Some("session.audio.output.format"))
+}
+
+fn bad_audio(error: &CodecError) -> WireError {
+    WireError::invalid("invalid_value", format!("Invalid 'audio': {error}."), Some("audio"))
+}

@@ -1,0 +1,390 @@
+//! The way in: wire audio to windows, to edges of the turn, to the utterance's transcription.
+//!
+//! The actor pushes what came and then asks for one window after the other, so that the reducer decides between two
+//! windows whatever the size of a message. Owns the microphone's windows, VAD, turn detector and pre-roll. Never waits:
+//! when the transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
+
+use super::microphone::{Microphone, give_back};
+use super::replay_recorder::{RecordedTurnTaker, Tape};
+use super::transcription_task::TranscriptionInput;
+use super::turns::Turns;
+use super::utterance::Utterance;
+use antiphon_audio::codec::{self, CodecError, OpusIn};
+use antiphon_audio::{Jitter, NoiseReduction, Pitch, PreRoll, Resampler, Slot};
+use antiphon_dialog::turn::{Decision, Edge, WindowFeatures};
+use antiphon_engine_api::vad::{Vad, VadStream};
+use antiphon_types::Format;
+use antiphon_types::{ItemId, Pcm, SampleRate, Samples};
+use bytes::Bytes;
+use std::sync::Arc;
+use tokio::sync::mpsc;
+
+const RATE: SampleRate = SampleRate::HZ_16000;
+
+/// One microphone.
+pub(super) struct Ingress {
+    format: Format,
+    turns: Turns,
+    engine: Arc<dyn Vad>,
+    /// Made on the first audio, since many connections never send any.
+    ears: Option<InputPipeline>,
+    opus: Option<OpusIn>,
+    jitter: Jitter,
+    turn: RecordedTurnTaker,
+    pitch: Pitch,
+    microphone: Microphone,
+    preroll: PreRoll,
+    /// What the pre-roll holds at least.
+    kept: Samples,
+    /// Turn time at which the pre-roll began.
+    preroll_base: Samples,
+    /// Turn time up to which windows were judged.
+    position: Samples,
+    /// Turn time of the last commit or clear.
+    buffer_start: Samples,
+    /// Samples at 16 kHz that the resampler holds back, and held back at the last commit or clear.
+    lag: f64,
+    lag_at_start: f64,
+    utterance: Option<Utterance>,
+    /// Complete utterances whose feed is full.
+    closing: Vec<Utterance>,
+    scratch: Vec<i16>,
+}
+
+struct InputPipeline {
+    resampler: Resampler,
+    vad: Box<dyn VadStream>,
+    /// A window could not be judged, which was logged.
+    has_failed: bool,
+}
+
+impl InputPipeline {
+    fn new(rate: SampleRate, engine: &dyn Vad) -> Self {
+        Self { resampler: Resampler::new(rate, RATE), vad: engine.open(), has_failed: false }
+    }
+}
+
+impl Ingress {
+    pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns, tape: Tape) -> Self {
+        Self {
+            format,
+            turn: RecordedTurnTaker::new(turns.thresholds(), turns.ending(), tape),
+            pitch: Pitch::default(),
+            preroll: PreRoll::new(turns.capacity()),
+            kept: Samples::ZERO,
+            turns,
+            engine,
+            ears: None,
+            opus: None,
+            jitter: Jitter::new(),
+            microphone: Microphone::default(),
+            preroll_base: Samples::ZERO,
+            position: Samples::ZERO,
+            buffer_start: Samples::ZERO,
+            lag: 0.0,
+            lag_at_start: 0.0,
+            utterance: None,
+            closing: Vec::new(),
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The same with so much audio kept for a turn model; before any audio came.
+    pub(super) fn keeping(self, kept: Samples) -> Self {
+        Self { kept, preroll: PreRoll::new(self.turns.capacity().max(kept)), ..self }
+    }
+
+    /// New settings; audio that is under way goes on.
+    pub(super) fn set(&mut self, format: Format, turns: Turns) {
+        if format != self.format {
+            self.format = format;
+            if let Some(ears) = &mut self.ears {
+                ears.resampler = Resampler::new(format.rate(), RATE);
+                (self.lag, self.lag_at_start) = (0.0, 0.0);
+            }
+        }
+        if turns == self.turns {
+            return;
+        }
+        if turns.capacity().max(self.kept) != self.turns.capacity().max(self.kept) {
+            let mut kept = Vec::new();
+            let start = self.preroll.copy_from(Samples::ZERO, &mut kept) + self.preroll_base;
+            self.preroll = PreRoll::new(turns.capacity().max(self.kept));
+            self.preroll.push(&kept);
+            self.preroll_base = start;
+        }
+        self.turns = turns;
+        self.turn.set(turns.thresholds(), turns.ending());
+    }
+
+    /// Reduces noise so from the next audio on, or not any more.
+    pub(super) fn reduce_noise(&mut self, reduction: Option<NoiseReduction>) {
+        self.microphone.reduce_noise(reduction);
+    }
+
+    /// Takes audio in the session's format; any length of whole samples.
+    pub(super) fn push(&mut self, audio: &[u8]) -> Result<(), CodecError> {
+        let mut samples = std::mem::take(&mut self.scratch);
+        samples.clear();
+        let decoded = codec::decode(self.format, audio, &mut samples);
+        if decoded.is_ok() {
+            let rate = self.format.rate();
+            let engine = &self.engine;
+            let ears = self.ears.get_or_insert_with(|| InputPipeline::new(rate, &**engine));
+            let (n, ()) = self.microphone.push(|waiting| ears.resampler.process(&samples, waiting));
+            self.lag += samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz()) - n as f64;
+        }
+        samples.clear();
+        give_back(&mut samples);
+        self.scratch = samples;
+        decoded
+    }
+
+    /// Takes a binary frame's payload: one Opus packet, or PCM16.
+    pub(super) fn push_frame(
+        &mut self,
+        sequence: u32,
+        offset: Samples,
+        payload: Bytes,
+        opus: bool,
+    ) -> Result<(), CodecError> {
+        self.jitter.push(sequence, offset.0, payload);
+        let mut worst = Ok(());
+        while let Some(slot) = self.jitter.pop() {
+            let result = match slot {
+                Slot::Frame(frame) if opus => self.push_opus(|decoder, out| decoder.decode(&frame.payload, out)),
+                Slot::Frame(frame) => self.push(&frame.payload),
+                Slot::Lost { next, .. } if opus => self.push_opus(|decoder, out| decoder.conceal(next.as_deref(), out)),
+                // A lost PCM frame is silence of its length, so that turn time stays true.
+                Slot::Lost { next, .. } => self.push(&vec![0; next.map_or(960, |next| next.len() & !1)]),
+            };
+            worst = worst.and(result);
+        }
+        worst
+    }
+
+    fn push_opus(
+        &mut self,
+        decode: impl FnOnce(&mut OpusIn, &mut Vec<i16>) -> Result<(), CodecError>,
+    ) -> Result<(), CodecError> {
+        let engine = &self.engine;
+        let rate = self.format.rate();
+        self.ears.get_or_insert_with(|| InputPipeline::new(rate, &**engine));
+        if self.opus.is_none() {
+            self.opus = Some(OpusIn::new()?);
+        }
+        let decoder = self.opus.as_mut().expect("made just now");
+        self.microphone.push(|waiting| decode(decoder, waiting)).1
+    }
+
+    /// Judges the next window. `None` when there is no whole one, or when the transcription is behind.
+    pub(super) fn advance(&mut self) -> Option<Option<Edge>> {
+        if self.is_blocked() {
+            return None;
+        }
+        let n = self.engine.window();
+        let window = self.microphone.window(n)?;
+        let (start, end) = (self.position, self.position + Samples(n as u64));
+        self.position = end;
+        let ears = self.ears.as_mut().expect("audio came through the ears");
+        let probability = ears.vad.probability(window.voice).unwrap_or_else(|error| {
+            if !std::mem::replace(&mut ears.has_failed, true) {
+                tracing::error!(%error, "the voice activity detector failed; such windows count as silence");
+            }
+            0.0
+        });
+        let peak = window.voice.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
+        self.preroll.push(window.words);
+        if let Some(utterance) = &mut self.utterance {
+            utterance.push(window.words);
+        }
+        let (level_db, pitch_hz) = self
+            .turn
+            .listens_to_the_voice()
+            .then(|| self.pitch.window(window.words))
+            .map_or((0.0, None), |tone| (tone.level_db, tone.pitch_hz));
+        let heard = WindowFeatures { probability, peak, level_db, pitch_hz, start, end };
+        Some(self.turn.window(heard, window.words).edge)
+    }
+
+    /// The speaker pauses: asks for the words so far where the wait goes by them and no guess will tell them.
+    pub(super) fn paused(&mut self) {
+        if self.turn.listens_to_the_voice()
+            && let Some(utterance) = &mut self.utterance
+        {
+            utterance.ask();
+        }
+    }
+
+    /// Asks for what the words of `item` would be if it ended here.
+    pub(super) fn provisional(&mut self, item: &ItemId) {
+        if let Some(utterance) = self.utterance.as_mut().filter(|utterance| utterance.item == *item) {
+            utterance.provisional();
+        }
+    }
+
+    /// The speaker goes on.
+    pub(super) fn resumed(&mut self) {
+        if let Some(utterance) = &mut self.utterance {
+            utterance.resume();
+        }
+    }
+
+    /// The audio of the turn under way, the last `span` of it at most, where the wait adapts.
+    pub(super) fn turn_so_far(&self, span: Samples) -> Option<Vec<i16>> {
+        let utterance = self.utterance.as_ref().filter(|_| self.turn.listens_to_the_voice())?;
+        let start = utterance.start.max(self.position.saturating_sub(span));
+        let mut pcm = Vec::new();
+        self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut pcm);
+        Some(pcm)
+    }
+
+    /// The turn model's answer at the pause that began at `said_to`.
+    pub(super) fn judged(&mut self, probability: f32, said_to: Samples) {
+        self.turn.judged(probability, said_to);
+    }
+
+    /// What was understood of the first `n_heard` samples of the utterance `item`.
+    pub(super) fn partial(&mut self, item: &ItemId, text: &str, n_heard: Samples) {
+        if let Some(utterance) = self.utterance.as_ref().filter(|utterance| utterance.item == *item) {
+            self.turn.partial(text, utterance.start + n_heard);
+        }
+    }
+
+    /// Why the last utterance ended when it did, where the wait adapts.
+    pub(super) fn decision(&self) -> Option<&Decision> {
+        self.turn.decision()
+    }
+
+    /// The silence that would end the turn now.
+    pub(super) fn wait(&self) -> Samples {
+        self.turn.wait()
+    }
+
+    /// Where the session is recorded.
+    pub(super) fn tape(&mut self) -> &mut Tape {
+        &mut self.turn.tape
+    }
+
+    /// Where an utterance begins whose first voiced window is at `voiced`.
+    pub(super) fn audio_start(&self, voiced: Samples) -> Samples {
+        match self.turns {
+            Turns::Detected { padding, .. } => voiced.saturating_sub(padding).max(self.buffer_start),
+            Turns::Manual { .. } => self.buffer_start,
+        }
+    }
+
+    /// Opens an utterance whose audio goes to `feed`, from `start` in turn time on, as far as the pre-roll reaches.
+    pub(super) fn open(&mut self, item: ItemId, start: Samples, feed: mpsc::Sender<TranscriptionInput>) {
+        let mut audio = Vec::new();
+        let start = self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio) + self.preroll_base;
+        let mut utterance = Utterance::new(item, start, feed);
+        utterance.push(&audio);
+        self.utterance = Some(utterance);
+    }
+
+    /// Completes the utterance `item`. With `rest`, audio that has not filled a window belongs to it.
+    pub(super) fn close(&mut self, item: &ItemId, rest: bool) {
+        let Some(mut utterance) = self.utterance.take_if(|utterance| utterance.item == *item) else { return };
+        if rest {
+            utterance.push(&self.take_rest());
+            utterance.resume();
+        }
+        if !utterance.finish() {
+            self.closing.push(utterance);
+        }
+    }
+
+    /// Gives the utterance up.
+    pub(super) fn drop_utterance(&mut self, item: &ItemId) {
+        self.utterance.take_if(|utterance| utterance.item == *item);
+    }
+
+    /// The buffer begins anew here: after a commit or a clear.
+    pub(super) fn restart_buffer(&mut self) -> Option<Edge> {
+        self.take_rest();
+        self.mark_buffer();
+        self.turn.end()
+    }
+
+    /// What has filled no window: it is in turn time, but no window will hold it.
+    fn take_rest(&mut self) -> Vec<i16> {
+        let rest = self.microphone.take_rest();
+        self.preroll.push(&rest);
+        self.position += Samples(rest.len() as u64);
+        rest
+    }
+
+    /// The next utterance holds nothing of what came before here.
+    pub(super) fn mark_buffer(&mut self) {
+        self.buffer_start = self.position;
+        self.lag_at_start = self.lag;
+    }
+
+    /// Turn time at which the buffer begins.
+    pub(super) fn buffer_start(&self) -> Samples {
+        self.buffer_start
+    }
+
+    /// What was appended since the last commit or clear, to the sample: a client that counts may not be refused.
+    pub(super) fn buffered(&self) -> Samples {
+        let held_back = (self.lag - self.lag_at_start).round().max(0.0) as u64;
+        self.position - self.buffer_start + Samples(self.microphone.n_waiting() as u64 + held_back)
+    }
+
+    /// Whether an utterance's audio still comes.
+    pub(super) fn is_hearing(&self) -> bool {
+        self.utterance.is_some()
+    }
+
+    /// The length of the utterance under way, at 16 kHz.
+    pub(super) fn n_hearing(&self) -> Samples {
+        self.utterance.as_ref().map_or(Samples::ZERO, |utterance| Samples(utterance.n_samples as u64))
+    }
+
+    /// Whether the client commits.
+    pub(super) fn is_manual(&self) -> bool {
+        matches!(self.turns, Turns::Manual { .. })
+    }
+
+    /// Turn time.
+    pub(super) fn position(&self) -> Samples {
+        self.position
+    }
+
+    /// Whether the detector is in the middle of speech or of what may become it.
+    pub(super) fn is_listening(&self) -> bool {
+        matches!(self.turns, Turns::Detected { .. }) && self.turn.is_active()
+    }
+
+    /// The audio stopped coming: ends what is under way.
+    pub(super) fn stall(&mut self) -> Option<Edge> {
+        self.turn.end()
+    }
+
+    /// Reply audio at 16 kHz that will sound from `at` on.
+    pub(super) fn played(&mut self, at: Samples, reply: &Pcm) {
+        self.microphone.played(at, reply);
+    }
+
+    /// The reply stops sounding now.
+    pub(super) fn reply_stopped(&mut self) {
+        self.microphone.reply_stopped(self.position);
+    }
+
+    /// Playback stood still from `since` in turn time until now.
+    pub(super) fn reply_resumed(&mut self, since: Samples) {
+        self.microphone.reply_resumed(since, self.position.saturating_sub(since));
+    }
+
+    fn is_blocked(&mut self) -> bool {
+        self.closing.retain_mut(|utterance| !utterance.drain());
+        !self.closing.is_empty() || self.utterance.as_mut().is_some_and(|utterance| !utterance.drain())
+    }
+
+    /// The feed to wait for before [`Ingress::advance`] goes on.
+    pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<TranscriptionInput>> {
+        let mut utterances = self.closing.iter().chain(&self.utterance);
+        utterances.find_map(|utterance| utterance.blocked_on())
+    }
+}

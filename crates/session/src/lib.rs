@@ -1,0 +1,48 @@
+//! One conversation: an actor that owns the clock and the tasks, and the parts it works with.
+//!
+//! `server` calls [`Setup::open`] for each connection and gets a [`Handle`]: messages in, an [`Egress`] log out. The
+//! actor feeds the pure [`antiphon_dialog`] and performs its actions; `ingress` is the way of the microphone's audio,
+//! `responding` and `voice` the way of the reply's. Only this module and `server` spawn tasks or read a clock. No
+//! decision about the dialog is made here.
+
+mod actor;
+mod beginning;
+mod clock;
+mod config;
+mod egress;
+mod expiry;
+mod inbound;
+mod ingress;
+mod inline_audio;
+mod judging;
+mod microphone;
+mod perform;
+mod playback;
+mod project;
+mod remote;
+pub mod replay_log;
+mod replay_recorder;
+mod reports;
+mod responding;
+mod retained;
+mod setup;
+mod speculation;
+mod timeline;
+mod transcription_input;
+mod transcription_task;
+mod translate;
+mod turn_history;
+mod turns;
+mod utterance;
+mod voice;
+
+pub use config::{SessionConfig, SpeculationConfig};
+pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
+pub use inbound::{Inbound, Share};
+pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
+pub use setup::{AudioMode, Handle, Opening, Setup};
+pub use timeline::{
+    EndOfTurn, Guess, HeardBy, Kind, Part, SpeculationOutcome, StageRun, Status, Tokens, TurnAudio, TurnMarks,
+    TurnRecord, TurnStage, Waits,
+};
+pub use turn_history::{Entry, Listening, News, Page, TurnHistory, Viewer};

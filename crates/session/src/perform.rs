@@ -1,0 +1,236 @@
+//! Does what the reducer decides.
+
+use super::AudioMode;
+use super::actor::Actor;
+use super::responding::Responding;
+use super::transcription_task::{FEED_PIECES, TranscriptionInput, TranscriptionTask};
+use super::voice::{Packing, Voice};
+use antiphon_dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason};
+use antiphon_engine_api::stt::SttOptions;
+use antiphon_protocol::{INCLUDE_LOGPROBS, ServerEvent};
+use antiphon_telemetry::{Outcome, span};
+use antiphon_types::{ItemId, ResponseId, SampleRate, Timestamp};
+use std::collections::VecDeque;
+use tokio::sync::mpsc;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::Instrument;
+
+impl Actor {
+    pub(super) fn perform(&mut self, actions: Vec<Action>) {
+        for action in actions {
+            match action {
+                Action::OpenUtterance(item) => self.open_utterance(item),
+                Action::CloseUtterance(item) => {
+                    self.ingress.close(&item, self.committing);
+                    if !self.committing {
+                        self.ingress.mark_buffer();
+                    }
+                }
+                Action::DropUtterance(item) => {
+                    self.timeline.dropped(&item, self.now());
+                    self.ingress.drop_utterance(&item);
+                    self.transcriptions.remove(&item);
+                }
+                Action::Transcribe(item) => self.transcribe(item),
+                Action::ClearInput => self.restart_buffer(),
+                Action::StartResponse(work) => self.start_response(*work),
+                Action::TranscribeProvisionally(item) => {
+                    self.timeline.speculation_started(&item, self.now());
+                    self.ingress.provisional(&item);
+                }
+                Action::StartSpeculative(work) => self.start_speculative(*work),
+                Action::ReleaseSpeculative(id) => self.release_speculative(&id),
+                Action::DropSpeculative { response, outcome, wasted } => {
+                    self.drop_speculative(&response, outcome, wasted)
+                }
+                Action::StopResponse(id) => self.stop_response(&id),
+                Action::ListTools { item, server } => self.list_tools(item, server),
+                Action::CallRemote { item, call } => self.call_remote(item, call),
+                Action::StopRemote(item) => self.links.ended(&item),
+                Action::Hold => {
+                    self.setup.metrics.held();
+                    self.egress.hold();
+                    self.held_at = self.ingress.position();
+                }
+                Action::Release => {
+                    self.egress.release();
+                    if self.is_framed() {
+                        self.playback.delayed(self.ingress.position().saturating_sub(self.held_at));
+                        self.ingress.reply_resumed(self.held_at);
+                    }
+                }
+                Action::Flush(response) => self.flush(response),
+                Action::Notify(notice) => self.notify(notice),
+            }
+        }
+    }
+
+    fn open_utterance(&mut self, item: ItemId) {
+        let (sender, feed) = mpsc::channel(FEED_PIECES);
+        let guard = self.spawn(self.transcription_task(&item, feed).run().instrument(span::turn(&item)));
+        self.transcriptions.insert(item.clone(), guard);
+        self.ingress.open(item, self.opening_at, sender);
+    }
+
+    /// Transcribes audio that came with an item.
+    fn transcribe(&mut self, item: ItemId) {
+        let given = self.given.pop_front().expect("each item to transcribe came with its audio");
+        let (sender, feed) = mpsc::channel(FEED_PIECES);
+        let hearing = self.transcription_task(&item, feed).run();
+        let work = async {
+            tokio::join!(hearing, given.feed(sender));
+        };
+        let guard = self.spawn(work.instrument(span::turn(&item)));
+        self.transcriptions.insert(item, guard);
+    }
+
+    fn transcription_task(&self, item: &ItemId, feed: mpsc::Receiver<TranscriptionInput>) -> TranscriptionTask {
+        let transcription = self.session.audio.input.transcription.as_ref();
+        TranscriptionTask {
+            item: item.clone(),
+            stt: self.setup.engines.stt.clone(),
+            options: SttOptions {
+                language: transcription.and_then(|t| t.language.clone()).or_else(|| self.setup.language.clone()),
+                prompt: transcription.and_then(antiphon_protocol::Transcription::expected),
+                logprobs: self.session.include.iter().flatten().any(|name| name == INCLUDE_LOGPROBS),
+                speaker: self.speaker.clone(),
+                vocabulary: self.setup.engines.llm.vocabulary(),
+                ..SttOptions::default()
+            },
+            timeout: self.setup.stt_timeout,
+            feed,
+            backlog: VecDeque::new(),
+            due: None,
+            n_again: 0,
+            reports: self.reports.clone(),
+        }
+    }
+
+    fn start_response(&mut self, work: ResponseWork) {
+        self.kind_is_fixed = true;
+        let (id, span) = (work.response.clone(), span::response(&work.response));
+        self.timeline.response_started(&id, self.now());
+        let (voice, responding) = self.prepare(work);
+        let guard = self.spawn(responding.run().instrument(span));
+        self.speaking.insert(id, (guard, voice));
+    }
+
+    /// What a response's work needs.
+    pub(super) fn prepare(&self, work: ResponseWork) -> (Voice, Responding) {
+        let packing = match self.mode {
+            AudioMode::Events => Packing::Delta,
+            AudioMode::Pcm16 => Packing::PcmFrames,
+            AudioMode::Opus => Packing::OpusFrames,
+        };
+        let voice = Voice::new(work.settings.output_format, packing);
+        let is_audio = work.settings.modality == Modality::Audio;
+        tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
+        let (engines, products) = (self.setup.engines.clone(), self.products.clone());
+        (voice, Responding { work, engines, products, clock: self.clock, release: None })
+    }
+
+    /// Spawns a task that ends when its guard is dropped.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> DropGuard {
+        let cancel = CancellationToken::new();
+        let guard = cancel.clone().drop_guard();
+        self.setup.tasks.spawn(async move {
+            tokio::select! {
+                () = cancel.cancelled() => {}
+                () = work => {}
+            }
+        });
+        guard
+    }
+
+    fn stop_response(&mut self, id: &ResponseId) {
+        self.speaking.remove(id);
+        self.drop_audio(id);
+    }
+
+    /// Audio of `response` that waits is dropped, and a client that plays from frames stops at once.
+    fn flush(&mut self, response: ResponseId) {
+        self.timeline.flushed(&response, self.now());
+        self.ingress.reply_stopped();
+        self.playback.stopped(self.ingress.position());
+        self.drop_audio(&response);
+        if self.is_framed() {
+            self.send(None, &ServerEvent::OutputCleared { response_id: response });
+        }
+    }
+
+    fn drop_audio(&mut self, response: &ResponseId) {
+        self.egress.drop_audio(response);
+        for event in self.playback.drop_audio(response) {
+            self.send(Some(response.clone()), &event);
+        }
+    }
+
+    fn notify(&mut self, notice: Notice) {
+        self.observe(&notice);
+        let extension = matches!(notice, Notice::Held { .. } | Notice::Released { .. });
+        if extension && !self.is_framed() {
+            return;
+        }
+        let (response, events) = self.projector.project(notice, &self.session);
+        for event in events {
+            // In frames, audio is complete when its last frame has left, which is later than when it was made.
+            if let Some(event) = self.playback.after_audio(event) {
+                self.send(response.clone(), &event);
+            }
+        }
+    }
+
+    /// Counts and times what happens.
+    fn observe(&mut self, notice: &Notice) {
+        let now = self.now();
+        let metrics = self.setup.metrics.clone();
+        match notice {
+            Notice::SpeechStopped { item, audio_end } => {
+                let waited = self.ingress.position().saturating_sub(*audio_end).duration(SampleRate::HZ_16000);
+                let speech_end = Timestamp::new(now.since_start().saturating_sub(waited));
+                self.timeline.utterance_ended(item, self.dialog.turn(), speech_end, now);
+                self.spoken_at(item, *audio_end);
+                match self.ingress.decision() {
+                    Some(decision) => {
+                        tracing::debug!(?decision, "the turn is over");
+                        self.timeline.decided(item, decision);
+                    }
+                    None => self.timeline.waited(item, waited),
+                }
+            }
+            Notice::Committed { item, .. } => {
+                metrics.turn();
+                if self.committing {
+                    self.timeline.utterance_ended(item, self.dialog.turn(), now, now);
+                }
+            }
+            Notice::SpeechStarted { item, .. } => self.timeline.speech_started(item.clone(), self.dialog.turn(), now),
+            Notice::IdleTimeout { item, .. } => self.timeline.fell_silent(item),
+            Notice::ItemAdded { item, response: None, .. } => self.timeline.item_added(item),
+            Notice::ItemDeleted(item) => self.timeline.item_deleted(item),
+            Notice::Output {
+                response,
+                change: OutputChange::TextDelta(text) | OutputChange::TranscriptDelta(text),
+                ..
+            } => self.timeline.said(response, text),
+            Notice::ResponseCreated(view) => {
+                self.timeline.response_created(&view.id, view.settings.in_conversation, now);
+            }
+            Notice::ResponseDone(view) => {
+                let outcome = match &view.status {
+                    ResponseStatus::InProgress | ResponseStatus::Completed => Outcome::Completed,
+                    ResponseStatus::Cancelled(_) => Outcome::Cancelled,
+                    ResponseStatus::Incomplete(_) => Outcome::Incomplete,
+                    ResponseStatus::Failed(_) => Outcome::Failed,
+                };
+                metrics.response(outcome);
+                self.timeline.response_done(view, now);
+                if view.status == ResponseStatus::Cancelled(StopReason::TurnDetected) {
+                    metrics.barge_in();
+                }
+                self.speaking.remove(&view.id);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Reply audio on its way to the wire: at once in JSON events, paced in binary frames.
+
+use super::actor::Actor;
+use super::egress::Message;
+use super::voice::Packet;
+use antiphon_audio::Pacer;
+use antiphon_dialog::{Dialog, Event};
+use antiphon_protocol::frame::{Frame, FrameKind};
+use antiphon_protocol::{PartAt, ServerEvent};
+use antiphon_types::{ItemId, Pcm, ResponseId, SampleRate, Samples, Timestamp};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Frames that wait for their time: 4 s at 20 ms. More is not pulled from the voice.
+const MAX_WAITING: usize = 200;
+
+/// An estimate of when audio sounds is this coarse, in samples at 16 kHz: 300 ms of frames, windows and wall time.
+const SEAM: Samples = Samples(4_800);
+
+/// A frame of the binary mode.
+const FRAME: Duration = Duration::from_millis(20);
+
+/// The paced queue of binary frames.
+pub(super) struct Playback {
+    pacer: Pacer,
+    waiting: VecDeque<Waiting>,
+    sequence: u32,
+    /// Turn time at which the reply made so far will have sounded, as the echo guard was told.
+    sounded_by: Samples,
+}
+
+struct Waiting {
+    response: ResponseId,
+    item: ItemId,
+    what: Queued,
+}
+
+enum Queued {
+    Audio(Packet),
+    /// The news that the item's audio is complete, behind its last frame.
+    End(ServerEvent),
+}
+
+impl Playback {
+    pub(super) fn new(lead: Duration) -> Self {
+        Self { pacer: Pacer::new(lead, FRAME), waiting: VecDeque::new(), sequence: 0, sounded_by: Samples::ZERO }
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.waiting.len() < MAX_WAITING
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Drops the frames of a response; gives the news of its end, if that waited behind them.
+    pub(super) fn drop_audio(&mut self, response: &ResponseId) -> Vec<ServerEvent> {
+        let (dropped, kept) =
+            std::mem::take(&mut self.waiting).into_iter().partition(|piece| piece.response == *response);
+        self.waiting = kept;
+        let dropped: VecDeque<Waiting> = dropped;
+        let ends = dropped.into_iter().filter_map(|piece| match piece.what {
+            Queued::End(event) => Some(event),
+            Queued::Audio(_) => None,
+        });
+        ends.collect()
+    }
+
+    /// Keeps the news that an item's audio is complete until its last frame has left; gives it back when none waits.
+    pub(super) fn after_audio(&mut self, event: ServerEvent) -> Option<ServerEvent> {
+        let ServerEvent::OutputAudioDone { at } = &event else { return Some(event) };
+        let (response, item) = (at.item.response_id.clone(), at.item.item_id.clone());
+        if !self.waiting.iter().any(|piece| piece.item == item) {
+            return Some(event);
+        }
+        self.waiting.push_back(Waiting { response, item, what: Queued::End(event) });
+        None
+    }
+
+    /// Playback stood still for `by`.
+    pub(super) fn delayed(&mut self, by: Samples) {
+        self.sounded_by += by;
+    }
+
+    /// Playback stopped at `at`.
+    pub(super) fn stopped(&mut self, at: Samples) {
+        self.sounded_by = at;
+    }
+
+    /// When the next frame may leave.
+    pub(super) fn next_due(&self, dialog: &Dialog, now: Timestamp) -> Option<Timestamp> {
+        let first = self.waiting.front()?;
+        match (&first.what, dialog.history().spoken(&first.item)) {
+            (Queued::Audio(_), Some(spoken)) => self.pacer.next_due(spoken.playhead(), now),
+            // Beside the conversation nobody listens in real time.
+            _ => Some(now),
+        }
+    }
+
+    fn take_due(&mut self, dialog: &Dialog, now: Timestamp) -> Option<Waiting> {
+        let first = self.waiting.front()?;
+        if let (Queued::Audio(packet), Some(spoken)) = (&first.what, dialog.history().spoken(&first.item))
+            && self.pacer.budget(spoken.playhead(), now) < packet.n
+        {
+            return None;
+        }
+        self.waiting.pop_front()
+    }
+}
+
+impl Actor {
+    /// Takes PCM of a response that is under way.
+    pub(super) fn speech(&mut self, response: &ResponseId, pcm: &Pcm) {
+        let Some((item, index)) = self.dialog.speaking_item(response) else { return };
+        let at = self.sounds_at(&item, self.now());
+        let Some((_, voice)) = self.speaking.get_mut(response) else { return };
+        // The echo guard listens for the reply only where there is a microphone.
+        let reference = (self.ingress.position() > Samples::ZERO).then(|| voice.reference(pcm));
+        let made = voice.push(pcm);
+        if let Some(reference) = reference {
+            self.ingress.played(at, &reference);
+            self.playback.sounded_by = at + reference.len();
+        }
+        self.packed(response, item, index, made);
+    }
+
+    /// What the response speaks now has ended: what the resampler and the encoder still hold goes out.
+    pub(super) fn finish_speech(&mut self, response: &ResponseId) {
+        let Some((item, index)) = self.dialog.speaking_item(response) else { return };
+        let Some((_, voice)) = self.speaking.get_mut(response) else { return };
+        let made = voice.finish();
+        self.packed(response, item, index, made);
+    }
+
+    fn packed(
+        &mut self,
+        response: &ResponseId,
+        item: ItemId,
+        index: u32,
+        made: Result<(Samples, Vec<Packet>), antiphon_audio::codec::CodecError>,
+    ) {
+        let (n, packets) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                tracing::error!(%error, "reply audio could not be encoded");
+                let outcome = Err("the reply could not be encoded".into());
+                return self.step(Event::Finished { response: response.clone(), outcome });
+            }
+        };
+        self.step(Event::AudioMade { response: response.clone(), n });
+        for packet in packets {
+            if self.is_framed() {
+                let what = Queued::Audio(packet);
+                self.playback.waiting.push_back(Waiting { response: response.clone(), item: item.clone(), what });
+            } else {
+                let at = PartAt::new(response.clone(), item.clone(), index, 0);
+                let Some(text) = self.encode(&ServerEvent::OutputAudioDelta { at, delta: packet.payload }) else {
+                    continue;
+                };
+                self.setup.metrics.bytes_out(text.len() as u64);
+                self.egress.push_audio(Message::Text(text), response.clone(), (item.clone(), packet.n));
+            }
+        }
+        self.release_frames();
+    }
+
+    /// Lets the frames out whose time has come. A frame given to the egress counts as sent: the lead bounds both.
+    pub(super) fn release_frames(&mut self) {
+        if !self.egress.is_attached() {
+            // Nobody plays them; they wait for the client to come back.
+            return;
+        }
+        let now = self.now();
+        while let Some(Waiting { response, item, what }) = self.playback.take_due(&self.dialog, now) {
+            let packet = match what {
+                Queued::Audio(packet) => packet,
+                Queued::End(event) => {
+                    self.send(Some(response), &event);
+                    continue;
+                }
+            };
+            let frame = Frame {
+                kind: FrameKind::Reply { item_id: item.clone() },
+                sequence: self.playback.sequence,
+                offset: packet.offset,
+                payload: packet.payload,
+            };
+            self.playback.sequence = self.playback.sequence.wrapping_add(1);
+            let bytes = frame.encode().expect("the hub's own item ids fit a frame");
+            self.setup.metrics.bytes_out(bytes.len() as u64);
+            self.egress.push_audio(Message::Binary(bytes), response, (item.clone(), packet.n));
+            self.step(Event::AudioSent { item, n: packet.n });
+        }
+    }
+
+    /// The writer has moved: tells the reducer what has left, and the client where the time went.
+    pub(super) fn audio_left(&mut self) {
+        let sent = self.egress.take_sent();
+        if sent.is_empty() {
+            return;
+        }
+        let now = self.now();
+        for event in self.timeline.sent(&sent, now) {
+            if self.is_framed() {
+                self.send(None, &event);
+            }
+        }
+        for (item, n) in sent {
+            if !self.is_framed() {
+                self.step(Event::AudioSent { item: item.clone(), n });
+            }
+            self.timeline.estimate(&item, &self.dialog);
+        }
+    }
+
+    /// Turn time at which audio of `item` that is made now will sound. Where the estimate is near the end of the audio
+    /// before, that end is meant: a listener hears no seam, and the echo guard must see none.
+    fn sounds_at(&self, item: &ItemId, now: Timestamp) -> Samples {
+        let ahead = self.dialog.history().spoken(item).map_or(Duration::ZERO, |spoken| {
+            spoken.generated().saturating_sub(spoken.heard(now)).duration(spoken.rate())
+        });
+        let estimate = self.ingress.position() + SampleRate::HZ_16000.samples_in(ahead);
+        let end = self.playback.sounded_by;
+        if estimate.0.abs_diff(end.0) < SEAM.0 { end } else { estimate }
+    }
+}

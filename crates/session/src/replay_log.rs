@@ -1,0 +1,300 @@
+//! What a recording of a session looks like: lines of JSON that `record` writes and the replay reads.
+//!
+//! The first line is the [`Header`], the last one the [`End`]; between them stands, in the order in which it happened,
+//! what the turn-taking and the reducer were told, each with what they made of it. Windows are many (62.5 a second) and
+//! must come back to the bit, so they are packed: [`WindowFeatures`] in 14 bytes, up to 64 in a line. An hour of listening is
+//! 4 MB. Audio stands in a WAV file beside the recording, where it is kept at all; no decision is made from it again.
+
+use antiphon_dialog::turn::{Decision, Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
+use antiphon_dialog::{Action, Event, PlaybackControl, Settings, Speculation};
+use antiphon_types::{Samples, SessionId, Timestamp};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::time::Duration;
+
+/// The version written and read. Any change of what the lines mean counts it up.
+pub const VERSION: u32 = 1;
+
+/// The first line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Header {
+    /// [`VERSION`].
+    pub antiphon_recording: u32,
+    /// Version of the hub that wrote it.
+    pub hub: String,
+    /// Whose it is.
+    pub session: SessionId,
+    /// When it began, RFC 3339.
+    pub started_at: String,
+    /// How the reducer began; `None` where only turn-taking was recorded.
+    pub dialog: Option<DialogStart>,
+    /// How turn-taking began.
+    pub turn: TurnStart,
+    /// Names of the engines: VAD, STT, LLM, TTS.
+    pub engines: [String; 4],
+    /// The WAV file beside it, where audio was kept: turn time from zero, as the recognizer got it.
+    pub audio: Option<String>,
+}
+
+/// What a reducer begins with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DialogStart {
+    /// The session's.
+    pub settings: Settings,
+    /// How the client plays.
+    pub listener: PlaybackControl,
+    /// Of the identifiers.
+    pub seed: u64,
+    /// See [`antiphon_dialog::Dialog::with_patience`].
+    pub patience: Option<Duration>,
+    /// See [`antiphon_dialog::Dialog::with_speculation`].
+    pub speculation: Option<Speculation>,
+}
+
+/// What turn-taking begins with, or goes on with.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct TurnStart {
+    /// The detector's.
+    pub thresholds: Thresholds,
+    /// What ends a turn.
+    pub ending: Ending,
+}
+
+/// Any further line, as it is written.
+// Entries are moved once into a queue; a box for each event would cost more than the room it saves.
+#[allow(clippy::large_enum_variant)]
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entry {
+    /// See [`Line::Windows`].
+    Windows {
+        /// The windows.
+        #[serde(flatten)]
+        windows: Windows,
+        /// What the last of them led to.
+        #[serde(skip_serializing_if = "Outcome::is_nothing")]
+        gave: Outcome,
+        /// For the WAV file.
+        #[serde(skip)]
+        audio: Vec<i16>,
+    },
+    /// See [`Line::Partial`].
+    Partial(Words),
+    /// See [`Line::Judged`].
+    Judged(Judged),
+    /// See [`Line::Set`].
+    Set(TurnStart),
+    /// See [`Line::Ended`].
+    Ended {
+        /// What it led to.
+        gave: Outcome,
+    },
+    /// See [`Line::Step`].
+    Step {
+        /// When.
+        at: Timestamp,
+        /// What.
+        event: Event,
+        /// The actions.
+        gave: Vec<Action>,
+    },
+    /// See [`Line::End`].
+    End(End),
+}
+
+/// Any further line, as it is read. What was decided is compared as it was written.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Line {
+    /// The microphone, window by window.
+    Windows {
+        /// Where the first begins, in turn time.
+        from: Samples,
+        /// Samples of each.
+        size: u64,
+        /// [`Windows::unpack`] reads it.
+        packed: String,
+        /// What the last of them led to, an [`Outcome`].
+        #[serde(default)]
+        gave: Option<Box<RawValue>>,
+    },
+    /// A partial transcript came.
+    Partial(Words),
+    /// The turn model answered.
+    Judged(Judged),
+    /// Other settings.
+    Set(TurnStart),
+    /// What was under way was ended: no audio came any more, or the client committed.
+    Ended {
+        /// An [`Outcome`].
+        gave: Box<RawValue>,
+    },
+    /// The reducer was told something.
+    Step {
+        /// When.
+        at: Timestamp,
+        /// What.
+        event: Box<Event>,
+        /// The actions.
+        gave: Vec<Box<RawValue>>,
+    },
+    /// The last line.
+    End(End),
+}
+
+/// The last line.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct End {
+    /// Nothing is missing.
+    pub complete: bool,
+    /// Lines between the header and this one.
+    pub n_lines: u64,
+}
+
+/// A partial transcript, as turn-taking is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Words {
+    /// The words.
+    pub text: String,
+    /// Turn time up to which they are those of all that was said.
+    pub heard_to: Samples,
+}
+
+/// A turn model's answer, as turn-taking is told.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Judged {
+    /// That the turn is over.
+    pub probability: f32,
+    /// Turn time at which the pause began.
+    pub said_to: Samples,
+}
+
+/// What turn-taking made of a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The edge.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub edge: Option<Edge>,
+    /// Why the utterance ended there, where the wait adapts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Decision>,
+}
+
+impl Outcome {
+    /// Gives turn-taking a window, as a session does.
+    pub fn of_window(taker: &mut TurnTaker, heard: WindowFeatures) -> Self {
+        let edge = taker.window(heard);
+        Self { edge, decision: edge.and_then(|_| taker.decision().copied()) }
+    }
+
+    /// Ends what turn-taking has under way, as a session does.
+    pub fn of_end(taker: &mut TurnTaker) -> Self {
+        let edge = taker.end();
+        Self { edge, decision: edge.and_then(|_| taker.decision().copied()) }
+    }
+
+    /// Whether there is nothing to say.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A run of windows, packed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Windows {
+    /// Where the first begins, in turn time.
+    pub from: Samples,
+    /// Samples of each.
+    pub size: u64,
+    /// Each in `PACKED` bytes.
+    #[serde(serialize_with = "in_base64")]
+    pub packed: Vec<u8>,
+}
+
+/// Bytes of a packed window: probability, peak, level and pitch (NaN: none), little endian.
+pub(super) const PACKED: usize = 4 + 2 + 4 + 4;
+
+impl Windows {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.packed.is_empty()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.packed.len() / PACKED
+    }
+
+    /// Whether `heard` can follow: it begins where the last one ended and is as long.
+    pub fn takes(&self, heard: &WindowFeatures) -> bool {
+        let size = heard.end.saturating_sub(heard.start).0;
+        self.packed.is_empty() || size == self.size && heard.start.0 == self.from.0 + self.len() as u64 * self.size
+    }
+
+    /// One more.
+    pub fn push(&mut self, heard: &WindowFeatures) {
+        if self.packed.is_empty() {
+            (self.from, self.size) = (heard.start, heard.end.saturating_sub(heard.start).0);
+        }
+        self.packed.extend(heard.probability.to_le_bytes());
+        self.packed.extend(heard.peak.to_le_bytes());
+        self.packed.extend(heard.level_db.to_le_bytes());
+        self.packed.extend(heard.pitch_hz.unwrap_or(f32::NAN).to_le_bytes());
+    }
+}
+
+/// The windows of a line; `None` when they are no such windows.
+pub fn unpack(from: Samples, size: u64, packed: &str) -> Option<Vec<WindowFeatures>> {
+    let bytes = BASE64.decode(packed).ok()?;
+    let float = |at: &[u8]| f32::from_le_bytes([at[0], at[1], at[2], at[3]]);
+    let window = |(i, bytes): (usize, &[u8])| {
+        let start = Samples(from.0.checked_add(size.checked_mul(i as u64)?)?);
+        Some(WindowFeatures {
+            probability: float(bytes),
+            peak: u16::from_le_bytes([bytes[4], bytes[5]]),
+            level_db: float(&bytes[6..]),
+            pitch_hz: Some(float(&bytes[10..])).filter(|pitch| !pitch.is_nan()),
+            start,
+            end: Samples(start.0.checked_add(size)?),
+        })
+    };
+    let whole = bytes.len().is_multiple_of(PACKED) && size > 0;
+    whole.then(|| bytes.chunks_exact(PACKED).enumerate().map(window).collect())?
+}
+
+fn in_base64<S: serde::Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(&BASE64.encode(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn windows_come_back_to_the_bit(
+            heard in prop::collection::vec((0.0..=1.0f32, any::<u16>(), -120.0..=0.0f32, prop::option::of(50.0..500.0f32)), 1..70),
+            from in 0..1u64 << 40
+        ) {
+            let mut windows = Windows::default();
+            for (i, &(probability, peak, level_db, pitch_hz)) in heard.iter().enumerate() {
+                let start = Samples(from + 256 * i as u64);
+                let heard = WindowFeatures { probability, peak, level_db, pitch_hz, start, end: start + Samples(256) };
+                prop_assert!(windows.takes(&heard));
+                windows.push(&heard);
+            }
+            let back = unpack(windows.from, windows.size, &BASE64.encode(&windows.packed)).expect("windows");
+            let fields = |h: &WindowFeatures| (h.probability, h.peak, h.level_db, h.pitch_hz);
+            prop_assert_eq!(back.iter().map(fields).collect::<Vec<_>>(), heard);
+            prop_assert_eq!(back[0].start.0, from);
+        }
+
+        #[test]
+        fn any_text_is_windows_or_none(packed in "\\PC*", from in any::<u64>(), size in any::<u64>()) {
+            let _ = unpack(Samples(from), size, &packed);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What all sessions begin with, and the opening of one.
+
+use super::actor::Actor;
+use super::{Close, Egress, Inbound, SessionConfig, SpeculationConfig, TurnHistory};
+use antiphon_dialog::turn::TurnConfig;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::mcp::{Mcp, McpConfig};
+use antiphon_protocol::{Dialect, SessionKind, SessionUpdate};
+use antiphon_telemetry::{Metrics, span};
+use antiphon_types::{IdMint, KeyId, SessionId};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::Instrument;
+
+/// How audio travels on a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AudioMode {
+    /// Base64 in JSON events, as the GA protocol has it; sent as produced.
+    #[default]
+    Events,
+    /// Binary frames of PCM16 at 24 kHz, paced.
+    Pcm16,
+    /// Binary frames of one Opus packet, paced.
+    Opus,
+}
+
+/// What a connection asked for before it said anything: by its address, its headers and its key.
+#[derive(Clone, Default)]
+pub struct Opening {
+    /// How audio travels.
+    pub mode: AudioMode,
+    /// How JSON is read and written.
+    pub dialect: Dialect,
+    /// The model it named.
+    pub model: Option<String>,
+    /// What the session is for, where the address says so. Otherwise the first update or response decides.
+    pub intent: Option<SessionKind>,
+    /// Settings to begin with over the hub's own: those a client's key is bound to.
+    pub settings: Option<Arc<SessionUpdate>>,
+    /// The key by which the client can take the session up again after its connection broke; `None`: it did not ask.
+    pub resume_key: Option<String>,
+    /// The API key the session belongs to; `None` where the hub has no keys.
+    pub owner: Option<KeyId>,
+}
+
+/// Messages of a client that wait for its actor. Each holds its share of the process-wide budget.
+const INBOUND_MESSAGES: usize = 8;
+
+/// What all sessions share and begin with. Cheap enough to clone for another set of engines.
+#[derive(Clone)]
+pub struct Setup {
+    /// The engines.
+    pub engines: Engines,
+    /// How turns are found.
+    pub turn: TurnConfig,
+    /// How much is guessed.
+    pub speculation: SpeculationConfig,
+    /// The rest of a session's settings.
+    pub session: SessionConfig,
+    /// The voice's id.
+    pub voice: String,
+    /// Rate of speech.
+    pub speed: f32,
+    /// The system prompt.
+    pub instructions: String,
+    /// The model's name where a client gives none.
+    pub model: String,
+    /// ISO-639-1; `None`: the recognizer's own choice.
+    pub language: Option<String>,
+    /// From the end of an utterance to its transcript.
+    pub stt_timeout: Duration,
+    /// Remote tools.
+    pub mcp: Arc<dyn Mcp>,
+    /// Which servers they may be of.
+    pub mcp_config: McpConfig,
+    /// Where everything is counted.
+    pub metrics: Metrics,
+    /// Where the turns are kept.
+    pub turn_history: Arc<TurnHistory>,
+    /// Owner of every task of every session.
+    pub tasks: TaskTracker,
+    /// Cancelled when the server stops: sessions finish what they say, then close with 1001.
+    pub drain: CancellationToken,
+}
+
+/// A running session, as its connection sees it. Dropping it ends the session and everything it started.
+pub struct Handle {
+    /// Its id.
+    pub id: SessionId,
+    /// What the client says, in order. Waits while the session is behind.
+    pub inbound: mpsc::Sender<Inbound>,
+    /// What the client gets.
+    pub egress: Arc<Egress>,
+    cancel: CancellationToken,
+}
+
+/// Closes the log however the actor ends, by a panic too: the connection must not wait for ever.
+struct CloseAtEnd(Arc<Egress>);
+
+impl Drop for CloseAtEnd {
+    fn drop(&mut self) {
+        self.0.close(Close { code: 1001, reason: "the session has ended" });
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
+}
+
+impl Setup {
+    /// Starts a session's actor.
+    pub fn open(self: &Arc<Self>, opening: Opening) -> Handle {
+        let seed = rand::random::<u64>();
+        let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
+        let (sender, inbound) = mpsc::channel(INBOUND_MESSAGES);
+        let egress = Arc::new(Egress::new(opening.resume_key.is_some()));
+        let cancel = CancellationToken::new();
+        let actor = Actor::new(self.clone(), &id, seed, opening, egress.clone());
+        let run = {
+            let (cancel, closing) = (cancel.clone(), CloseAtEnd(egress.clone()));
+            async move {
+                let _closing = closing;
+                // Dropping the actor drops its tasks' guards, and with them all work of the session.
+                tokio::select! {
+                    () = cancel.cancelled() => {}
+                    () = actor.run(inbound) => {}
+                }
+            }
+        };
+        self.tasks.spawn(run.instrument(span::session(&id)));
+        Handle { id, inbound: sender, egress, cancel }
+    }
+}

@@ -1,0 +1,219 @@
+//! The answering half of a timeline: the response's marks, what was sent, what was heard, how it ended.
+
+use super::record::{HeardBy, Kind, Status, Tokens};
+use super::turn::{Turn, UtteranceMarks};
+use super::{Cause, EndOfTurn, Milestone, Timeline};
+use antiphon_dialog::{Dialog, ResponseStatus, ResponseView, StopReason};
+use antiphon_protocol::{Marks, ServerEvent};
+use antiphon_telemetry::{Metrics, Stage};
+use antiphon_types::{ItemId, ResponseId, Samples, Timestamp};
+use std::time::Duration;
+
+/// What a client says of how an item played.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Played {
+    /// When its first audible sample sounded.
+    pub(crate) first_sound: Option<Timestamp>,
+    /// How often it ran dry so far, and for how long in all.
+    pub(crate) underruns: Option<(u32, Duration)>,
+    /// Playback has ended here: so much of it was heard.
+    pub(crate) stopped_at: Option<Duration>,
+}
+
+impl Timeline {
+    /// A response was announced.
+    pub(crate) fn response_created(&mut self, id: &ResponseId, in_conversation: bool, at: Timestamp) {
+        let cause = if in_conversation { std::mem::take(&mut self.cause) } else { Cause::Nothing };
+        let has_words = |turn: &Turn| turn.awaits_words() || !turn.transcript.is_empty();
+        let mut open = self.open.iter_mut().rev();
+        let spoken = match cause {
+            Cause::Speech => open.find(|turn| turn.dialog_turn.is_some() && turn.response.is_none() && has_words(turn)),
+            _ => None,
+        };
+        let turn = match spoken {
+            Some(turn) => turn,
+            None => {
+                if in_conversation {
+                    self.abandon(at);
+                }
+                let (kind, text, item) = match cause {
+                    Cause::Typed { text, spoken } => (Kind::Typed, text, spoken),
+                    Cause::Tool => (Kind::Tool, String::new(), None),
+                    Cause::Idle(_) => (Kind::Idle, String::new(), None),
+                    Cause::Nothing | Cause::Speech => (Kind::Typed, String::new(), None),
+                };
+                let turn = self.begin(kind, at);
+                turn.heard_words(&text);
+                let given = item.map(|item| UtteranceMarks { item, opened: at, transcribed: None });
+                turn.utterances.extend(given);
+                turn
+            }
+        };
+        turn.response = Some(id.clone());
+        turn.status = Status::Answering;
+        turn.dirty = true;
+    }
+
+    /// The model is asked.
+    pub(crate) fn response_started(&mut self, id: &ResponseId, at: Timestamp) {
+        if let Some(turn) = self.of(id) {
+            turn.marks.response_started.get_or_insert(at);
+        }
+    }
+
+    /// A milestone of a response.
+    pub(crate) fn mark(&mut self, id: &ResponseId, milestone: Milestone, at: Timestamp) {
+        if let Some(turn) = self.of(id) {
+            match milestone {
+                Milestone::FirstToken => turn.marks.llm_first_token.get_or_insert(at),
+                Milestone::FirstChunk => turn.marks.first_chunk.get_or_insert(at),
+                Milestone::LastToken => turn.ends.llm.get_or_insert(at),
+            };
+        }
+    }
+
+    /// The voice has made audio of `item`.
+    pub(crate) fn audio_made(&mut self, id: &ResponseId, item: &ItemId, at: Timestamp) {
+        let Some(turn) = self.of(id) else { return };
+        turn.marks.tts_first_audio.get_or_insert(at);
+        turn.ends.tts = Some(at);
+        if turn.reply_item.is_none() {
+            turn.reply_item = Some(item.clone());
+        }
+    }
+
+    /// More text of a response.
+    pub(crate) fn said(&mut self, id: &ResponseId, text: &str) {
+        if let Some(turn) = self.of(id) {
+            turn.said(text);
+        }
+    }
+
+    /// Audio has left: counts the stages of a turn whose first it is, and gives the event for clients that take it.
+    pub(crate) fn sent(&mut self, sent: &[(ItemId, Samples)], at: Timestamp) -> Vec<ServerEvent> {
+        let mut events = Vec::new();
+        for (item, _) in sent {
+            let metrics = self.metrics.clone();
+            let Some(turn) = self.open.iter_mut().find(|turn| turn.reply_item.as_ref() == Some(item)) else { continue };
+            turn.ends.sent = Some(at);
+            if turn.marks.first_audio_sent.is_some() {
+                continue;
+            }
+            turn.marks.first_audio_sent = Some(at);
+            turn.dirty = true;
+            turn.count(&metrics);
+            events.extend(turn.event());
+        }
+        events
+    }
+
+    /// Where nothing is known of hearing: the first audio of `item` sounds as the playhead is estimated to begin.
+    pub(crate) fn estimate(&mut self, item: &ItemId, dialog: &Dialog) {
+        let Some(turn) = self.open.iter_mut().find(|turn| turn.reply_item.as_ref() == Some(item)) else { return };
+        if turn.heard_by.is_some() || turn.marks.first_audio_sent.is_none() {
+            return;
+        }
+        let begins = dialog.history().spoken(item).and_then(|spoken| spoken.playhead().begins_at());
+        turn.marks.first_audio_heard = begins.max(turn.marks.first_audio_sent);
+        turn.heard_by = Some(HeardBy::Estimate);
+    }
+
+    /// The client says how `item` played; `now` is when it says so.
+    pub(crate) fn played(&mut self, item: &ItemId, played: Played, now: Timestamp) {
+        let metrics = self.metrics.clone();
+        let Some(turn) = self.open.iter_mut().find(|turn| turn.reply_item.as_ref() == Some(item)) else { return };
+        turn.reports = true;
+        if let Some((n, dry)) = played.underruns {
+            turn.audio.n_underruns = turn.audio.n_underruns.max(n);
+            turn.audio.underrun_ms = turn.audio.underrun_ms.max(dry.as_micros() as f64 / 1e3);
+        }
+        if let Some(heard) = played.stopped_at {
+            turn.heard_until = Some(heard);
+            turn.dirty = true;
+        }
+        let (Some(at), Some(sent)) = (played.first_sound, turn.marks.first_audio_sent) else { return };
+        if turn.heard_by == Some(HeardBy::Report) {
+            return;
+        }
+        // A clock that is wrong does not hear what was not sent, nor what is still to come.
+        turn.marks.first_audio_heard = Some(at.min(now).max(sent));
+        turn.heard_by = Some(HeardBy::Report);
+        turn.dirty = true;
+        if turn.kind == Kind::Speech
+            && let Some(wait) = turn.voice_to_voice()
+        {
+            metrics.latency(Stage::VoiceToEar, wait);
+        }
+    }
+
+    /// A response's audio that has not sounded was dropped: by a barge-in where somebody speaks.
+    pub(crate) fn flushed(&mut self, id: &ResponseId, at: Timestamp) {
+        let speaks =
+            self.open.iter().any(|turn| turn.status == Status::Listening && turn.marks.end_confirmed.is_none());
+        let Some(turn) = self.of(id) else { return };
+        turn.ends.stopped.get_or_insert(at);
+        turn.barged_in |= speaks;
+        turn.dirty = true;
+    }
+
+    /// A response ended.
+    pub(crate) fn response_done(&mut self, view: &ResponseView, at: Timestamp) {
+        let Some(turn) = self.of(&view.id) else { return };
+        turn.status = match &view.status {
+            ResponseStatus::InProgress | ResponseStatus::Completed => Status::Completed,
+            ResponseStatus::Cancelled(_) => Status::Cancelled,
+            ResponseStatus::Incomplete(_) => Status::Incomplete,
+            ResponseStatus::Failed(_) => Status::Failed,
+        };
+        if let ResponseStatus::Failed(message) = &view.status {
+            turn.error = Some(message.clone());
+        }
+        turn.barged_in |= view.status == ResponseStatus::Cancelled(StopReason::TurnDetected);
+        turn.usage = view
+            .usage
+            .map(|usage| Tokens { input_tokens: usage.text.input_tokens, output_tokens: usage.text.output_tokens });
+        turn.ends.done = Some(at);
+        turn.dirty = true;
+    }
+}
+
+impl Turn {
+    fn count(&self, metrics: &Metrics) {
+        let marks = &self.marks;
+        let stage = |stage: Stage, from: Option<Timestamp>, to: Option<Timestamp>| {
+            if let (Some(from), Some(to)) = (from, to) {
+                metrics.latency(stage, to.since(from));
+            }
+        };
+        stage(Stage::SttFinal, marks.end_confirmed, marks.stt_final);
+        stage(Stage::LlmFirstToken, marks.response_started, marks.llm_first_token);
+        stage(Stage::TtsFirstAudio, marks.first_chunk, marks.tts_first_audio);
+        stage(Stage::VoiceToVoice, marks.speech_end, marks.first_audio_sent);
+    }
+
+    /// What a client of the binary mode is told of a spoken turn.
+    fn event(&self) -> Option<ServerEvent> {
+        let marks = &self.marks;
+        let ms = |at: Option<Timestamp>| {
+            let us = |at: Timestamp| at.since_start().as_micros() as i64;
+            Some((us(at?) - us(marks.speech_end?)) as f64 / 1e3)
+        };
+        Some(ServerEvent::Timeline {
+            item_id: self.utterances.last().filter(|_| self.kind == Kind::Speech)?.item.clone(),
+            response_id: self.response.clone()?,
+            marks: Marks {
+                speech_end: ms(marks.speech_end),
+                end_confirmed: ms(marks.end_confirmed),
+                stt_final: ms(marks.stt_final),
+                llm_first_token: ms(marks.llm_first_token),
+                first_chunk: ms(marks.first_chunk),
+                tts_first_audio: ms(marks.tts_first_audio),
+                first_audio_sent: ms(marks.first_audio_sent),
+            },
+            endpointing: match self.endpointing {
+                Some(EndOfTurn::Adaptive(endpointing)) => Some(endpointing),
+                _ => None,
+            },
+        })
+    }
+}

@@ -1,0 +1,199 @@
+//! Scripts of marks, and the records they make.
+
+use super::*;
+use crate::Viewer;
+use antiphon_dialog::{
+    Memory, Modality, PlaybackControl, ResponseSettings, ResponseStatus, ResponseView, Settings, Truncation,
+};
+use antiphon_engine_api::EngineNames;
+use antiphon_types::Format;
+use antiphon_types::Samples;
+
+struct Rig {
+    turn_history: Arc<TurnHistory>,
+    timeline: Timeline,
+    dialog: Dialog,
+}
+
+const TURN: TurnId = TurnId(1);
+
+fn rig() -> Rig {
+    let turn_history = Arc::new(TurnHistory::new(10, true, EngineNames::default()));
+    let timeline = Timeline::new(
+        Begins { session: "sess_1".into(), owner: None, at: SystemTime::UNIX_EPOCH, seed: 1, may_report: false },
+        turn_history.clone(),
+        Metrics::new(),
+    );
+    Rig { turn_history, timeline, dialog: Dialog::new(settings(), PlaybackControl::Obeys, 1) }
+}
+
+fn settings() -> Settings {
+    Settings {
+        instructions: String::new(),
+        modality: Modality::Audio,
+        voice: "tone".into(),
+        speed: 1.0,
+        output_format: Format::Pcm16,
+        max_output_tokens: None,
+        tools: Vec::new(),
+        tool_choice: Default::default(),
+        servers: Vec::new(),
+        server_choice: None,
+        turn_detection: None,
+        transcripts: true,
+        live_transcripts: false,
+        memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Oldest { keep: 1.0 } },
+    }
+}
+
+fn at(ms: u64) -> Timestamp {
+    Timestamp::from_ms(10_000 + ms)
+}
+
+impl Rig {
+    /// Speech that ends at 0 and is known to have ended at `confirmed`.
+    fn speech(&mut self, item: &str, confirmed: u64) {
+        self.timeline.speech_started(item.into(), TURN, Timestamp::from_ms(9_000));
+        self.timeline.utterance_ended(&item.into(), TURN, at(0), at(confirmed));
+    }
+
+    fn transcribed(&mut self, item: &str, text: &str, ms: u64) {
+        self.timeline.transcribed(&item.into(), Ok(text), at(ms));
+        self.timeline.weighed();
+    }
+
+    /// The only record.
+    fn record_at(&mut self, ms: u64) -> TurnRecord {
+        self.timeline.tell(&self.dialog, at(ms));
+        let turns = self.turn_history.latest(10, None);
+        assert_eq!(turns.len(), 1, "{turns:?}");
+        TurnRecord::clone(&turns[0])
+    }
+}
+
+fn response() -> ResponseId {
+    "resp_1".into()
+}
+
+fn parts(record: &TurnRecord) -> String {
+    record.parts.iter().map(|part| format!("{} {}", part.stage.as_str(), part.to_ms)).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn a_confirmed_guess_gives_its_marks_to_the_turn() {
+    let mut rig = rig();
+    rig.timeline.speech_started("item_1".into(), TURN, Timestamp::from_ms(9_000));
+    rig.timeline.speculation_started(&"item_1".into(), at(100));
+    rig.timeline.provisional_transcribed(&"item_1".into(), at(110));
+    rig.timeline.speculation_responding(TURN, &response(), at(111));
+    rig.timeline.utterance_ended(&"item_1".into(), TURN, at(0), at(200));
+    rig.transcribed("item_1", "hello", 201);
+    rig.timeline.response_created(&response(), true, at(201));
+    rig.timeline.speculation_ended(&response(), SpeculationOutcome::Confirmed, Duration::ZERO, at(201));
+    // What waited comes out now, each with its time.
+    rig.timeline.mark(&response(), Milestone::FirstToken, at(150));
+    rig.timeline.mark(&response(), Milestone::FirstChunk, at(160));
+    rig.timeline.audio_made(&response(), &"item_2".into(), at(230));
+    rig.timeline.sent(&[("item_2".into(), Samples(480))], at(231));
+    let record = rig.record_at(240);
+    assert_eq!(parts(&record), "endpointing 100, stt 110, queue 111, llm 150, chunking 160, tts 230, sending 231");
+    assert_eq!((record.wasted_ms, record.guesses.len()), (0.0, 1));
+    assert_eq!(record.guesses[0].outcome, Some(SpeculationOutcome::Confirmed));
+    assert_eq!(record.marks.stt_final, Some(110.0));
+}
+
+#[test]
+fn a_dropped_guess_leaves_nothing_but_its_time() {
+    let mut rig = rig();
+    rig.timeline.speech_started("item_1".into(), TURN, Timestamp::from_ms(9_000));
+    rig.timeline.speculation_started(&"item_1".into(), Timestamp::from_ms(9_300));
+    rig.timeline.speculation_responding(TURN, &response(), Timestamp::from_ms(9_310));
+    let wasted = Duration::from_millis(50);
+    rig.timeline.speculation_ended(&response(), SpeculationOutcome::Resumed, wasted, Timestamp::from_ms(9_350));
+    // Asked again at the end, and no answer begun.
+    rig.timeline.speculation_started(&"item_1".into(), at(100));
+    rig.timeline.utterance_ended(&"item_1".into(), TURN, at(0), at(200));
+    rig.transcribed("item_1", "hello", 210);
+    let record = rig.record_at(220);
+    assert_eq!((record.marks.response_started, record.marks.stt_final), (None, Some(210.0)));
+    assert_eq!(record.guesses.len(), 1);
+    assert_eq!((record.wasted_ms, record.guesses[0].from_ms, record.guesses[0].to_ms), (50.0, -700.0, Some(-650.0)));
+    let guessed: Vec<_> = record.stages.iter().filter(|run| run.guess == Some(0)).map(|run| run.stage).collect();
+    assert_eq!(guessed, [TurnStage::Stt, TurnStage::Llm]);
+}
+
+#[test]
+fn speech_that_goes_on_before_the_answer_is_the_same_turn() {
+    let mut rig = rig();
+    rig.timeline.speech_started("item_0".into(), TURN, Timestamp::from_ms(8_000));
+    rig.timeline.utterance_ended(&"item_0".into(), TURN, Timestamp::from_ms(8_500), Timestamp::from_ms(8_700));
+    rig.speech("item_1", 200);
+    rig.transcribed("item_0", "what", 205);
+    rig.transcribed("item_1", "time is it", 210);
+    rig.timeline.response_created(&response(), true, at(211));
+    let record = rig.record_at(220);
+    assert_eq!(record.transcript.as_deref(), Some("what time is it"));
+    assert_eq!((record.marks.end_confirmed, record.marks.stt_final), (Some(200.0), Some(210.0)));
+    assert_eq!((record.status, record.kind), (Status::Answering, Kind::Speech));
+}
+
+#[test]
+fn a_cough_is_not_what_typed_words_answer() {
+    let mut rig = rig();
+    rig.speech("item_1", 200);
+    rig.transcribed("item_1", "", 210);
+    assert_eq!(rig.record_at(220).status, Status::Unanswered);
+    rig.timeline.response_created(&response(), true, at(60_000));
+    rig.timeline.tell(&rig.dialog, at(60_001));
+    let turns = rig.turn_history.latest(10, None);
+    assert_eq!(turns.iter().map(|turn| turn.kind).collect::<Vec<_>>(), [Kind::Typed, Kind::Speech]);
+    assert!(turns[1].settled);
+}
+
+#[test]
+fn a_failure_is_told_in_words_and_an_open_turn_ends_with_its_session() {
+    let mut rig = rig();
+    rig.speech("item_1", 200);
+    rig.timeline.transcribed(&"item_1".into(), Err("no decoder"), at(210));
+    rig.timeline.weighed();
+    assert_eq!((rig.record_at(220).status, rig.record_at(220).error.as_deref()), (Status::Failed, Some("no decoder")));
+    rig.timeline.response_created(&response(), true, at(300));
+    rig.timeline.tell(&rig.dialog, at(301));
+    let Rig { turn_history, timeline, .. } = rig;
+    drop(timeline);
+    let last = &turn_history.latest(1, None)[0];
+    assert_eq!((last.status, last.settled), (Status::Cancelled, true));
+}
+
+#[test]
+fn a_response_without_sound_is_settled_when_it_is_done() {
+    let mut rig = rig();
+    rig.timeline.response_created(&response(), true, at(0));
+    rig.timeline.said(&response(), "Written.");
+    let view = ResponseView {
+        id: response(),
+        status: ResponseStatus::Completed,
+        settings: ResponseSettings::resolve(&settings(), &Default::default()),
+        output: Vec::new(),
+        usage: None,
+    };
+    rig.timeline.response_done(&view, at(50));
+    let record = rig.record_at(50);
+    assert_eq!((record.voice_to_voice_ms, record.parts.len(), record.settled), (None, 0, true));
+    assert_eq!(record.reply.as_deref(), Some("Written."));
+}
+
+#[test]
+fn a_listener_who_is_behind_is_told_so() {
+    let Rig { turn_history, mut timeline, dialog } = rig();
+    let (since, _, mut listening) = turn_history.listen(Viewer::All, None);
+    assert!(since.is_empty());
+    for n in 0..300 {
+        let id = ResponseId::from(format!("resp_{n}"));
+        timeline.response_created(&id, false, at(n));
+        timeline.tell(&dialog, at(n));
+    }
+    let first = futures_util::FutureExt::now_or_never(listening.next()).flatten();
+    assert!(matches!(first, Some(crate::News::Missed(n)) if n > 0), "{first:?}");
+    assert_eq!(turn_history.latest(1_000, None).len(), 10, "the ring is bounded");
+}

@@ -1,0 +1,349 @@
+//! A decoder is lent to who speaks, not to who might.
+
+use super::*;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engines::stt::SttStream;
+use antiphon_engines::stt::local::Local;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::sync::CancellationToken;
+
+/// One decoder for all.
+#[derive(Clone)]
+struct OneDecoder {
+    free: Arc<Semaphore>,
+    engine: FakeStt,
+}
+
+struct Decoding {
+    utterance: Box<dyn SttUtterance>,
+    _decoder: OwnedSemaphorePermit,
+}
+
+impl Stt for OneDecoder {
+    fn name(&self) -> &str {
+        "one"
+    }
+
+    fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        let this = self.clone();
+        async move {
+            let _decoder = this.free.acquire_owned().await.expect("never closed");
+            let utterance = this.engine.open(options).await?;
+            Ok(Box::new(Decoding { utterance, _decoder }) as Box<dyn SttUtterance>)
+        }
+        .boxed()
+    }
+}
+
+impl SttUtterance for Decoding {
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        self.utterance.push(pcm)
+    }
+
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        self.utterance.partial()
+    }
+
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        self.utterance.provisional()
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        self.utterance.finish()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_falls_silent_gives_its_decoder_back_and_loses_no_word() {
+    let stt = OneDecoder { free: Arc::new(Semaphore::new(1)), engine: FakeStt::default() };
+    let (reports, mut inbox) = mpsc::channel(4);
+    let hearing = |item: &str| {
+        let (sender, feed) = mpsc::channel(FEED_PIECES);
+        let (stt, options) = (Arc::new(stt.clone()), SttOptions::default());
+        let (item, timeout, reports, backlog) = (item.into(), Duration::from_secs(5), reports.clone(), VecDeque::new());
+        (sender, TranscriptionTask { item, stt, options, timeout, feed, backlog, due: None, n_again: 0, reports }.run())
+    };
+    let ((silent, first), (brisk, second)) = (hearing("silent"), hearing("brisk"));
+    let story = async {
+        silent.send(TranscriptionInput::Pcm(vec![0; 1_000])).await.expect("it is heard");
+        tokio::task::yield_now().await;
+        assert_eq!(stt.free.available_permits(), 0, "the first has the decoder");
+        brisk.send(TranscriptionInput::Pcm(vec![0; 300])).await.expect("it is heard");
+        brisk.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
+        let words = finished(&mut inbox).await;
+        assert_eq!(words, "brisk: utterance of 300 samples", "while the first says nothing");
+        silent.send(TranscriptionInput::Pcm(vec![0; 500])).await.expect("it is heard");
+        tokio::time::sleep(2 * UNFED).await;
+        assert_eq!(stt.free.available_permits(), 1, "it is silent again");
+        silent.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
+        assert_eq!(finished(&mut inbox).await, "silent: utterance of 1500 samples", "all of it, replayed");
+    };
+    let heard = tokio::time::timeout(Duration::from_secs(600), async { tokio::join!(first, second, story) });
+    heard.await.expect("nobody waits for ever");
+}
+
+async fn finished(inbox: &mut mpsc::Receiver<Report>) -> String {
+    loop {
+        if let Report::Final { item, result, .. } = inbox.recv().await.expect("it reports") {
+            return format!("{item}: {}", result.expect("it is understood").text);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn from_the_end_on_the_wait_for_a_decoder_counts_and_before_it_it_may_take_longer() {
+    for (spoken_for, outcome) in [
+        (0, "final: the speech recognizer gave no answer within 5s (stt.timeout_ms)"),
+        (12, "final: utterance of 16000 samples"),
+    ] {
+        let stt = OneDecoder { free: Arc::new(Semaphore::new(0)), engine: FakeStt::default() };
+        let (reports, mut inbox) = mpsc::channel(8);
+        let (sender, feed) = mpsc::channel(FEED_PIECES);
+        let story = async {
+            sender.send(TranscriptionInput::Pcm(vec![0; 16_000])).await.expect("it is heard");
+            tokio::time::sleep(Duration::from_secs(spoken_for)).await;
+            let ended = Instant::now();
+            sender.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
+            if spoken_for > 0 {
+                stt.free.add_permits(1);
+            }
+            ended
+        };
+        let (ended, ()) = tokio::join!(story, transcription_task(Arc::new(stt.clone()), feed, reports).run());
+        // A second that nobody had taken yet has two more.
+        let waited = if spoken_for > 0 { Duration::ZERO } else { Duration::from_secs(5 + 2) };
+        assert_eq!(ended.elapsed(), waited);
+        assert_eq!(drained(&mut inbox), [outcome]);
+    }
+}
+
+/// Takes 100 ms for a guess.
+struct Slow;
+
+struct Slowly;
+
+fn said(text: &str) -> Transcript {
+    Transcript { text: text.into(), ..Transcript::default() }
+}
+
+impl Stt for Slow {
+    fn name(&self) -> &str {
+        "slow"
+    }
+
+    fn open(&self, _: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        async { Ok(Box::new(Slowly) as Box<dyn SttUtterance>) }.boxed()
+    }
+}
+
+impl SttUtterance for Slowly {
+    fn push(&mut self, _: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        async { Ok(()) }.boxed()
+    }
+
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            Ok(said("guessed"))
+        }
+        .boxed()
+    }
+
+    fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        async { Ok(said("finished")) }.boxed()
+    }
+}
+
+/// A local engine that ends nothing by itself but the whole, unless it is cancelled: no partial transcript, and no guess
+/// at a pause after [`Stubborn::HANGS`]. A guess after [`Stubborn::FAILS`] fails.
+#[derive(Default)]
+struct Stubborn {
+    last: i16,
+}
+
+impl Stubborn {
+    const HANGS: i16 = 1;
+    const FAILS: i16 = 2;
+
+    fn until_cancelled(cancel: &CancellationToken) -> Result<Transcript, SttError> {
+        while !cancel.is_cancelled() {
+            std::thread::yield_now();
+        }
+        Err(SttError::Cancelled)
+    }
+}
+
+impl SttStream for Stubborn {
+    fn begin(&mut self, _: &SttOptions) -> Result<(), SttError> {
+        Ok(())
+    }
+
+    fn push(&mut self, pcm: &[i16], _: &CancellationToken) -> Result<(), SttError> {
+        self.last = pcm.last().copied().unwrap_or(self.last);
+        Ok(())
+    }
+
+    fn partial(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
+        match self.last {
+            Self::FAILS => Err(SttError::Engine { message: "on purpose".into(), source: None }),
+            _ => Self::until_cancelled(cancel),
+        }
+    }
+
+    fn provisional(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
+        match self.last {
+            Self::HANGS => Self::until_cancelled(cancel),
+            Self::FAILS => Err(SttError::Engine { message: "on purpose".into(), source: None }),
+            _ => Ok(said("guessed")),
+        }
+    }
+
+    fn finish(&mut self, _: &CancellationToken) -> Result<Transcript, SttError> {
+        Ok(said("finished"))
+    }
+}
+
+async fn reported_by_stubborn(fed: Vec<TranscriptionInput>) -> Vec<String> {
+    let engine = Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts");
+    reported_by(Arc::new(engine), fed).await
+}
+
+#[tokio::test]
+async fn a_partial_that_takes_long_does_not_delay_a_guess_or_the_end() {
+    let speech = || TranscriptionInput::Pcm(vec![0; 17_000]);
+    let to_the_end =
+        vec![speech(), TranscriptionInput::Ask, speech(), TranscriptionInput::Finish { as_guessed: false }];
+    assert_eq!(reported_by_stubborn(to_the_end).await, ["final: finished"]);
+    let guessed = vec![
+        speech(),
+        TranscriptionInput::Ask,
+        TranscriptionInput::Guess,
+        TranscriptionInput::Finish { as_guessed: true },
+    ];
+    assert_eq!(reported_by_stubborn(guessed).await, ["guess: guessed", "final: guessed", "learnt"]);
+}
+
+#[tokio::test]
+async fn a_guess_that_the_speaker_overtakes_or_that_fails_does_not_keep_the_end_from_its_words() {
+    let (hangs, fails) =
+        (TranscriptionInput::Pcm(vec![Stubborn::HANGS; 100]), TranscriptionInput::Pcm(vec![Stubborn::FAILS; 100]));
+    let engine = Arc::new(Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts"));
+    let (reports, mut inbox) = mpsc::channel(8);
+    let (sender, feed) = mpsc::channel(FEED_PIECES);
+    let story = async {
+        for feed in [hangs, TranscriptionInput::Guess] {
+            sender.send(feed).await.expect("it is heard");
+        }
+        // The guess is under way when the speaker goes on.
+        while sender.capacity() < FEED_PIECES {
+            tokio::task::yield_now().await;
+        }
+        for feed in [
+            TranscriptionInput::Resumed,
+            TranscriptionInput::Pcm(vec![0; 100]),
+            TranscriptionInput::Finish { as_guessed: false },
+        ] {
+            sender.send(feed).await.expect("it is heard");
+        }
+    };
+    tokio::join!(story, transcription_task(engine, feed, reports).run());
+    assert_eq!(drained(&mut inbox), ["final: finished"]);
+    let failed = vec![fails, TranscriptionInput::Guess, TranscriptionInput::Finish { as_guessed: true }];
+    assert_eq!(reported_by_stubborn(failed).await, ["final: finished"]);
+}
+
+#[tokio::test]
+async fn words_so_far_that_fail_are_none_and_the_end_has_its_own() {
+    let engine = Arc::new(Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts"));
+    let (reports, mut inbox) = mpsc::channel(8);
+    let (sender, feed) = mpsc::channel(FEED_PIECES);
+    let story = async {
+        // One after the other: what waits would overtake the question.
+        for feed in [
+            TranscriptionInput::Pcm(vec![Stubborn::FAILS; 100]),
+            TranscriptionInput::Ask,
+            TranscriptionInput::Pcm(vec![0; 100]),
+        ] {
+            sender.send(feed).await.expect("it is heard");
+            while sender.capacity() < FEED_PIECES {
+                tokio::task::yield_now().await;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        sender.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
+    };
+    tokio::join!(story, transcription_task(engine, feed, reports).run());
+    assert_eq!(drained(&mut inbox), ["final: finished"]);
+}
+
+fn transcription_task(
+    stt: Arc<dyn Stt>,
+    feed: mpsc::Receiver<TranscriptionInput>,
+    reports: mpsc::Sender<Report>,
+) -> TranscriptionTask {
+    let (timeout, backlog) = (Duration::from_secs(5), VecDeque::new());
+    TranscriptionTask {
+        item: "item".into(),
+        stt,
+        options: SttOptions::default(),
+        timeout,
+        feed,
+        backlog,
+        due: None,
+        n_again: 0,
+        reports,
+    }
+}
+
+/// What is reported when the feed is this, and ends.
+async fn reported(fed: Vec<TranscriptionInput>) -> Vec<String> {
+    reported_by(Arc::new(Slow), fed).await
+}
+
+async fn reported_by(stt: Arc<dyn Stt>, fed: Vec<TranscriptionInput>) -> Vec<String> {
+    let (reports, mut inbox) = mpsc::channel(8);
+    let (sender, feed) = mpsc::channel(FEED_PIECES);
+    for feed in fed {
+        assert!(sender.try_send(feed).is_ok(), "there is room");
+    }
+    drop(sender);
+    transcription_task(stt, feed, reports).run().await;
+    drained(&mut inbox)
+}
+
+fn drained(inbox: &mut mpsc::Receiver<Report>) -> Vec<String> {
+    let mut all = Vec::new();
+    while let Ok(report) = inbox.try_recv() {
+        all.extend(match report {
+            Report::ProvisionalTranscript { text, .. } => Some(format!("guess: {text}")),
+            Report::Final { result, .. } => Some(match result {
+                Ok(transcript) => format!("final: {}", transcript.text),
+                Err(error) => format!("final: {error}"),
+            }),
+            Report::Learnt(..) => Some("learnt".into()),
+            _ => None,
+        });
+    }
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guess_under_way_when_the_utterance_ends_is_waited_for_and_one_that_was_wrong_is_not() {
+    let pcm = || TranscriptionInput::Pcm(vec![0; 100]);
+    let right = vec![pcm(), TranscriptionInput::Guess, pcm(), TranscriptionInput::Finish { as_guessed: true }];
+    assert_eq!(reported(right).await, ["guess: guessed", "final: guessed", "learnt"]);
+    let wrong = vec![
+        pcm(),
+        TranscriptionInput::Guess,
+        TranscriptionInput::Resumed,
+        pcm(),
+        TranscriptionInput::Finish { as_guessed: false },
+    ];
+    assert_eq!(reported(wrong).await, ["final: finished"]);
+}

@@ -1,0 +1,190 @@
+//! The turn_history of all sessions' turns: the latest ones in a bounded ring, and the news of them to whoever listens.
+//!
+//! One belongs to a server; the sessions' timelines write, `server` reads. Writing takes a lock for the time of a push
+//! and never waits: a listener who is behind is told how much it missed. Words live here and nowhere else, and only where
+//! the hub may keep them.
+
+use super::timeline::TurnRecord;
+use antiphon_engine_api::EngineNames;
+use antiphon_types::KeyId;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use tokio::sync::broadcast;
+
+/// News that wait for one listener. The ring holds each turn's last state, so that more would only be older.
+const NEWS: usize = 256;
+
+/// See the module.
+pub struct TurnHistory {
+    ring: Mutex<Ring>,
+    capacity: usize,
+    news: broadcast::Sender<Entry>,
+    keeps_transcripts: bool,
+    engines: Mutex<Arc<EngineNames>>,
+}
+
+struct Ring {
+    entries: VecDeque<Entry>,
+    seq: u64,
+}
+
+/// A turn's record and the number of its last change, counted from 1 over the whole turn_history.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The number.
+    pub seq: u64,
+    /// The record.
+    pub record: Arc<TurnRecord>,
+}
+
+/// News for a listener.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// A turn has changed.
+    Changed(Entry),
+    /// So many changes were not taken in time, and are gone.
+    Missed(u64),
+}
+
+/// Whose turns somebody may see.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Viewer {
+    /// Everybody's.
+    All,
+    /// Those of one API key's sessions.
+    Key(KeyId),
+    /// Nobody's.
+    Nobody,
+}
+
+impl Viewer {
+    /// Whether this turn is one of them.
+    pub fn sees(self, turn: &TurnRecord) -> bool {
+        match self {
+            Self::All => true,
+            Self::Key(key) => turn.owner == Some(key),
+            Self::Nobody => false,
+        }
+    }
+}
+
+/// Some of the turns.
+#[derive(Debug)]
+pub struct Page {
+    /// The newest first.
+    pub turns: Vec<Arc<TurnRecord>>,
+    /// Whether there are older ones.
+    pub has_more: bool,
+}
+
+/// Somebody who listens.
+pub struct Listening {
+    news: broadcast::Receiver<Entry>,
+    viewer: Viewer,
+}
+
+impl TurnHistory {
+    /// An empty one that keeps so many turns, at least 1, with their words or without.
+    pub fn new(capacity: usize, keeps_transcripts: bool, engines: EngineNames) -> Self {
+        let (news, _) = broadcast::channel(NEWS);
+        let ring = Mutex::new(Ring { entries: VecDeque::new(), seq: 0 });
+        Self { ring, capacity: capacity.max(1), news, keeps_transcripts, engines: Mutex::new(Arc::new(engines)) }
+    }
+
+    /// How many turns it keeps.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(super) fn keeps_transcripts(&self) -> bool {
+        self.keeps_transcripts
+    }
+
+    /// The engines' names, of every record of a session that begins now.
+    pub(super) fn engines(&self) -> Arc<EngineNames> {
+        self.engines.lock().expect("no panic while locked").clone()
+    }
+
+    /// Other engines serve the sessions that begin from now on.
+    pub fn engines_are(&self, engines: EngineNames) {
+        *self.engines.lock().expect("no panic while locked") = Arc::new(engines);
+    }
+
+    /// Takes a turn's record over, in the place of an earlier one of the same turn; `is_new`: there was none. A turn keeps
+    /// its place; one that was pushed out meanwhile is told to the listeners only.
+    pub(super) fn put(&self, record: TurnRecord, is_new: bool) {
+        let record = Arc::new(record);
+        let mut ring = self.ring.lock().expect("no panic while locked");
+        ring.seq += 1;
+        let entry = Entry { seq: ring.seq, record };
+        let known = ring.entries.iter().rposition(|old| old.record.id == entry.record.id);
+        match known {
+            Some(at) => ring.entries[at] = entry.clone(),
+            None if !is_new => {}
+            None => {
+                ring.entries.push_back(entry.clone());
+                if ring.entries.len() > self.capacity {
+                    ring.entries.pop_front();
+                }
+            }
+        }
+        // In order of the numbers, so inside the lock. An error says that nobody listens.
+        let _ = self.news.send(entry);
+    }
+
+    /// At most `limit` turns, of one session or of all, the newest first.
+    pub fn latest(&self, limit: usize, session: Option<&str>) -> Vec<Arc<TurnRecord>> {
+        self.page(Viewer::All, session, None, limit).turns
+    }
+
+    /// At most `limit` of the turns that `viewer` may see, of one session or of all, the newest first. `before`: those
+    /// that began before the turn of this id; none where that is not kept any more, because then no older one is.
+    pub fn page(&self, viewer: Viewer, session: Option<&str>, before: Option<&str>, limit: usize) -> Page {
+        let ring = self.ring.lock().expect("no panic while locked");
+        let end = match before {
+            None => ring.entries.len(),
+            Some(id) => ring.entries.iter().rposition(|entry| entry.record.id == id).unwrap_or(0),
+        };
+        let of_session = |entry: &&Entry| session.is_none_or(|session| entry.record.session_id.as_str() == session);
+        let mut wanted = ring.entries.range(..end).rev().filter(of_session).filter(|entry| viewer.sees(&entry.record));
+        let turns = wanted.by_ref().take(limit).map(|entry| entry.record.clone()).collect();
+        Page { turns, has_more: wanted.next().is_some() }
+    }
+
+    /// The turn of this name, where `viewer` may see it.
+    pub fn find(&self, viewer: Viewer, id: &str) -> Option<Arc<TurnRecord>> {
+        let ring = self.ring.lock().expect("no panic while locked");
+        let found = ring.entries.iter().rev().find(|entry| entry.record.id == id)?;
+        viewer.sees(&found.record).then(|| found.record.clone())
+    }
+
+    /// All that changes from now on, and what has changed since the number `after` that `viewer` may see, in order. The
+    /// listener gets at most as many old changes as may wait for it; how many were left out is the second value.
+    pub fn listen(&self, viewer: Viewer, after: Option<u64>) -> (Vec<Entry>, u64, Listening) {
+        let ring = self.ring.lock().expect("no panic while locked");
+        let listening = Listening { news: self.news.subscribe(), viewer };
+        let Some(after) = after else { return (Vec::new(), 0, listening) };
+        let is_news = |entry: &&Entry| entry.seq > after && viewer.sees(&entry.record);
+        let mut since: Vec<Entry> = ring.entries.iter().filter(is_news).cloned().collect();
+        drop(ring);
+        since.sort_by_key(|entry| entry.seq);
+        let n_left_out = since.len().saturating_sub(NEWS);
+        since.drain(..n_left_out);
+        (since, n_left_out as u64, listening)
+    }
+}
+
+impl Listening {
+    /// The next news of a turn that the listener may see; `None` when the turn_history is gone. Cancel safe. What was missed
+    /// may have been others' changes.
+    pub async fn next(&mut self) -> Option<News> {
+        loop {
+            match self.news.recv().await {
+                Ok(entry) if self.viewer.sees(&entry.record) => return Some(News::Changed(entry)),
+                Ok(_) => {}
+                Err(broadcast::error::RecvError::Lagged(n)) => return Some(News::Missed(n)),
+                Err(broadcast::error::RecvError::Closed) => return None,
+            }
+        }
+    }
+}

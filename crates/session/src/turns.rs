@@ -1,0 +1,69 @@
+//! How a session finds turns, as its ingress is told.
+
+use super::{Setup, translate};
+use antiphon_dialog::turn::{Ending, Thresholds};
+use antiphon_types::{SampleRate, Samples};
+
+/// Audio kept before an utterance beyond its padding: what the detector needs to be sure that it is speech, and more.
+const ONSET_MARGIN: Samples = Samples(16_000);
+
+/// Leading silence kept for a client that commits by hand: longer silence before the first word is forgotten.
+const MANUAL_PREROLL: Samples = Samples(30 * 16_000);
+
+/// How turns are found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Turns {
+    /// By the detector; `padding` of audio before the speech belongs to the utterance.
+    Detected { thresholds: Thresholds, padding: Samples, ending: Ending },
+    /// By the client's commits; the detector only says when there is speech to transcribe.
+    Manual { thresholds: Thresholds },
+}
+
+impl Turns {
+    pub(super) fn thresholds(&self) -> Thresholds {
+        match self {
+            Self::Detected { thresholds, .. } => *thresholds,
+            Self::Manual { thresholds } => Thresholds { silence: Samples(u64::MAX), pause: None, ..*thresholds },
+        }
+    }
+
+    pub(super) fn ending(&self) -> Ending {
+        match self {
+            Self::Detected { ending, .. } => *ending,
+            Self::Manual { .. } => Ending::Silence,
+        }
+    }
+
+    /// How much audio is kept for the beginning of an utterance.
+    pub(super) fn capacity(&self) -> Samples {
+        match self {
+            Self::Detected { padding, .. } => *padding + ONSET_MARGIN,
+            Self::Manual { .. } => MANUAL_PREROLL,
+        }
+    }
+}
+
+impl Setup {
+    /// How turns are found in a session.
+    pub(super) fn turns(&self, session: &antiphon_protocol::Session) -> Turns {
+        let turn = &self.turn;
+        let samples = |ms: u32| Samples::from_ms(u64::from(ms), SampleRate::HZ_16000);
+        let pause = Some(samples(self.speculation.pause_ms()));
+        let thresholds = |threshold: f32, silence_ms: u32| {
+            Thresholds::from_ms(threshold, turn.min_speech_ms, silence_ms).with_pause(pause)
+        };
+        match &session.audio.input.turn_detection {
+            None => Turns::Manual { thresholds: thresholds(turn.threshold, turn.silence_duration_ms) },
+            Some(antiphon_protocol::TurnDetection::ServerVad(vad)) => Turns::Detected {
+                thresholds: thresholds(vad.threshold as f32, vad.silence_duration_ms),
+                padding: samples(vad.prefix_padding_ms),
+                ending: Ending::Silence,
+            },
+            Some(antiphon_protocol::TurnDetection::SemanticVad(vad)) => Turns::Detected {
+                thresholds: thresholds(turn.threshold, turn.silence_duration_ms),
+                padding: samples(turn.prefix_padding_ms),
+                ending: Ending::Adaptive(translate::eagerness(vad.eagerness)),
+            },
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The way out of a response's speech: the engine's PCM to the output format, in frames of the wire.
+//!
+//! The actor keeps one for each response that speaks. It resamples and encodes; when a frame may leave is decided by
+//! the actor (at once in the GA protocol, by the pacer in the binary mode). It reads no clock.
+
+use antiphon_audio::Resampler;
+use antiphon_audio::codec::{self, CodecError, OpusOut};
+use antiphon_types::Format;
+use antiphon_types::{Pcm, SampleRate, Samples};
+use bytes::Bytes;
+
+/// Audio of a GA delta at most: short enough that a cancel finds little in one message, long enough that base64 and
+/// JSON cost little.
+const MAX_DELTA_MS: u64 = 200;
+
+/// A frame of the binary mode.
+const FRAME_MS: u64 = 20;
+
+/// How reply audio is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Packing {
+    /// Base64 in JSON, any length.
+    Delta,
+    /// Binary frames of 20 ms PCM16.
+    PcmFrames,
+    /// Binary frames of one Opus packet.
+    OpusFrames,
+}
+
+/// One piece ready for the wire.
+pub(super) struct Packet {
+    pub(super) payload: Bytes,
+    /// Its first sample within the item, at the output rate.
+    pub(super) offset: Samples,
+    pub(super) n: Samples,
+}
+
+/// One response's speech on its way out.
+pub(super) struct Voice {
+    format: Format,
+    packing: Packing,
+    resampler: Option<(SampleRate, Resampler)>,
+    opus: Option<OpusOut>,
+    /// Samples at the output rate that do not fill a frame yet.
+    pending: Vec<i16>,
+    packed: Samples,
+    /// For the echo guard: the reply at 16 kHz.
+    reference: Option<(SampleRate, Resampler)>,
+}
+
+impl Voice {
+    pub(super) fn new(format: Format, packing: Packing) -> Self {
+        Self {
+            format,
+            packing,
+            resampler: None,
+            opus: None,
+            pending: Vec::new(),
+            packed: Samples::ZERO,
+            reference: None,
+        }
+    }
+
+    /// Takes PCM at any rate; gives how much it makes at the output rate and the packets that are full.
+    pub(super) fn push(&mut self, pcm: &Pcm) -> Result<(Samples, Vec<Packet>), CodecError> {
+        let before = self.pending.len();
+        let rate = self.format.rate();
+        resampler(&mut self.resampler, pcm.rate, rate).process(&pcm.samples, &mut self.pending);
+        let made = Samples((self.pending.len() - before) as u64);
+        Ok((made, self.pack(false)?))
+    }
+
+    /// The rest, at the end of an item. What is pushed behind it is the next one's.
+    pub(super) fn finish(&mut self) -> Result<(Samples, Vec<Packet>), CodecError> {
+        let before = self.pending.len();
+        if let Some((_, resampler)) = &mut self.resampler {
+            resampler.flush(&mut self.pending);
+        }
+        let made = Samples((self.pending.len() - before) as u64);
+        let packets = self.pack(true)?;
+        (self.packed, self.opus) = (Samples::ZERO, None);
+        Ok((made, packets))
+    }
+
+    /// The same PCM at 16 kHz.
+    pub(super) fn reference(&mut self, pcm: &Pcm) -> Pcm {
+        let rate = SampleRate::HZ_16000;
+        let mut samples = Vec::with_capacity(pcm.samples.len());
+        resampler(&mut self.reference, pcm.rate, rate).process(&pcm.samples, &mut samples);
+        Pcm { rate, samples }
+    }
+
+    fn pack(&mut self, all: bool) -> Result<Vec<Packet>, CodecError> {
+        let rate = self.format.rate();
+        let (size, partial) = match self.packing {
+            Packing::Delta => (Samples::from_ms(MAX_DELTA_MS, rate), true),
+            Packing::PcmFrames | Packing::OpusFrames => (Samples::from_ms(FRAME_MS, rate), all),
+        };
+        let mut packets = Vec::new();
+        let mut taken = 0;
+        for frame in self.pending.chunks(size.0 as usize) {
+            if frame.len() < size.0 as usize && !partial {
+                break;
+            }
+            taken += frame.len();
+            let offset = self.packed;
+            let n = Samples(frame.len() as u64);
+            self.packed += n;
+            if self.packing == Packing::OpusFrames {
+                encode_opus(&mut self.opus, frame, size, |payload| packets.push(Packet { payload, offset, n }))?;
+                continue;
+            }
+            let mut bytes = Vec::with_capacity(frame.len() * self.format.bytes_per_sample());
+            codec::encode(self.format, frame, &mut bytes);
+            packets.push(Packet { payload: Bytes::from(bytes), offset, n });
+        }
+        self.pending.drain(..taken);
+        Ok(packets)
+    }
+}
+
+/// One packet for one frame; the last frame of a response is padded with silence, and what the encoder still holds of it
+/// may take a packet more.
+fn encode_opus(
+    opus: &mut Option<OpusOut>,
+    frame: &[i16],
+    size: Samples,
+    mut keep: impl FnMut(Bytes),
+) -> Result<(), CodecError> {
+    let opus = match opus {
+        Some(opus) => opus,
+        None => opus.insert(OpusOut::new()?),
+    };
+    let mut sink = |bytes: &[u8]| keep(Bytes::copy_from_slice(bytes));
+    opus.push(frame, &mut sink)?;
+    if frame.len() < size.0 as usize {
+        opus.flush(&mut sink)?;
+    }
+    Ok(())
+}
+
+/// The resampler for `from`, replaced when an engine changes its rate.
+fn resampler(slot: &mut Option<(SampleRate, Resampler)>, from: SampleRate, to: SampleRate) -> &mut Resampler {
+    if slot.as_ref().is_none_or(|(rate, _)| *rate != from) {
+        *slot = Some((from, Resampler::new(from, to)));
+    }
+    &mut slot.as_mut().expect("set just now").1
+}

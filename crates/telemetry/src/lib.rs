@@ -1,0 +1,330 @@
+//! What is counted and how it is named: typed metric handles, span fields.
+//!
+//! `server` makes one [`Metrics`] and hands clones down; every floor may count. Nothing here knows the domain, decides
+//! anything or does IO, but for [`gpu`], which asks the graphics driver. There is no global recorder: two servers in one process count apart.
+
+mod causes;
+mod config;
+pub mod gpu;
+mod names;
+pub mod span;
+mod totals;
+
+pub use causes::with_causes;
+pub use config::TelemetryConfig;
+pub use names::{Endpoint, Outcome, Stage};
+pub use totals::Totals;
+
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use totals::{Counted, count};
+
+/// The handles, made once. Cheap to clone; counting takes no lock and blocks nobody.
+#[derive(Clone)]
+pub struct Metrics(Arc<Handles>);
+
+struct Handles {
+    recorder: PrometheusRecorder,
+    prometheus: PrometheusHandle,
+    sessions_active: Gauge,
+    sessions: Counter,
+    sessions_rejected: Counter,
+    turns: Counter,
+    responses: [Counter; Outcome::ALL.len()],
+    stages: [Histogram; Stage::ALL.len()],
+    barge_ins: Counter,
+    held: Counter,
+    bytes_in: Counter,
+    bytes_out: Counter,
+    underruns: Counter,
+    stt_waiting: Gauge,
+    tts_waiting: Gauge,
+    counted: Counted,
+    n_observed: AtomicU64,
+}
+
+/// Upper bounds of the latency histograms' buckets, in seconds: fine where a conversation feels it, 50 ms to 1 s.
+const BUCKETS: [f64; 18] =
+    [0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0];
+
+/// The same for requests of the speech API, which last as long as what they speak or hear.
+const REQUEST_BUCKETS: [f64; 16] =
+    [0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0];
+
+/// The recorder keeps every observation until someone scrapes or tidies; nobody may. Tidying every so many
+/// observations bounds that without a timer.
+const TIDY_EVERY: u64 = 256;
+
+const METADATA: Metadata<'static> = Metadata::new("antiphon", Level::INFO, None);
+
+impl Metrics {
+    /// All handles, each at zero.
+    pub fn new() -> Self {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Full(names::LATENCY.into()), &BUCKETS)
+            .expect("there are buckets")
+            .set_buckets_for_metric(Matcher::Full(names::REQUEST_DURATION.into()), &REQUEST_BUCKETS)
+            .expect("there are buckets")
+            .build_recorder();
+        names::describe(&recorder);
+        // Shown from the start, at zero.
+        for outcome in ["confirmed", "resumed", "changed"] {
+            let _ = labelled(&recorder, names::GUESSES, "outcome", outcome);
+        }
+        let _ = counter(&recorder, names::GUESS_WASTED);
+        for endpoint in Endpoint::ALL {
+            for outcome in names::REQUEST_OUTCOMES {
+                let _ = requests(&recorder, endpoint, outcome);
+            }
+            let _ = request_duration(&recorder, endpoint);
+        }
+        let handles = Handles {
+            prometheus: recorder.handle(),
+            sessions_active: recorder.register_gauge(&Key::from_static_name(names::SESSIONS_ACTIVE), &METADATA),
+            sessions: counter(&recorder, names::SESSIONS),
+            sessions_rejected: counter(&recorder, names::SESSIONS_REJECTED),
+            turns: counter(&recorder, names::TURNS),
+            responses: Outcome::ALL.map(|outcome| labelled(&recorder, names::RESPONSES, "outcome", outcome.as_str())),
+            stages: Stage::ALL.map(|stage| {
+                let labels = vec![Label::from_static_parts("stage", stage.as_str())];
+                recorder.register_histogram(&Key::from_parts(names::LATENCY, labels), &METADATA)
+            }),
+            barge_ins: counter(&recorder, names::BARGE_INS),
+            held: counter(&recorder, names::HELD),
+            bytes_in: counter(&recorder, names::BYTES_IN),
+            bytes_out: counter(&recorder, names::BYTES_OUT),
+            stt_waiting: recorder.register_gauge(&Key::from_static_name(names::STT_WAITING), &METADATA),
+            tts_waiting: recorder.register_gauge(&Key::from_static_name(names::TTS_WAITING), &METADATA),
+            underruns: counter(&recorder, names::UNDERRUNS),
+            counted: Counted::default(),
+            n_observed: AtomicU64::new(0),
+            recorder,
+        };
+        Self(Arc::new(handles))
+    }
+
+    /// Counts a session in, and out again when the guard is dropped.
+    pub fn session(&self) -> ActiveSession {
+        self.0.sessions.increment(1);
+        self.0.sessions_active.increment(1.0);
+        ActiveSession(self.0.sessions_active.clone())
+    }
+
+    /// A session was refused because the server is full.
+    pub fn session_rejected(&self) {
+        self.0.sessions_rejected.increment(1);
+    }
+
+    /// A turn of the user's ended.
+    pub fn turn(&self) {
+        self.0.turns.increment(1);
+        count(&self.0.counted.turns);
+    }
+
+    /// A response ended.
+    pub fn response(&self, outcome: Outcome) {
+        self.0.responses[outcome as usize].increment(1);
+        count(&self.0.counted.responses);
+    }
+
+    /// An error was reported to a client. Codes are the protocol's own, a fixed few: never text from outside.
+    pub fn error(&self, code: &'static str) {
+        labelled(&self.0.recorder, names::ERRORS, "code", code).increment(1);
+        count(&self.0.counted.errors);
+    }
+
+    /// How long a stage took.
+    pub fn latency(&self, stage: Stage, took: Duration) {
+        self.0.stages[stage as usize].record(took.as_secs_f64());
+        self.observed();
+    }
+
+    /// A request of the speech API ended: ok, refused, overloaded, failed or cancelled.
+    pub fn request(&self, endpoint: Endpoint, outcome: &'static str, took: Duration) {
+        requests(&self.0.recorder, endpoint, outcome).increment(1);
+        request_duration(&self.0.recorder, endpoint).record(took.as_secs_f64());
+        self.observed();
+    }
+
+    fn observed(&self) {
+        if self.0.n_observed.fetch_add(1, Ordering::Relaxed) % TIDY_EVERY == TIDY_EVERY - 1 {
+            self.0.prometheus.run_upkeep();
+        }
+    }
+
+    /// Speech stopped a reply.
+    pub fn barge_in(&self) {
+        self.0.barge_ins.increment(1);
+        count(&self.0.counted.barge_ins);
+    }
+
+    /// A reply ran dry so often while it played.
+    pub fn underruns(&self, n: u32) {
+        self.0.underruns.increment(u64::from(n));
+    }
+
+    /// What was counted so far.
+    pub fn totals(&self) -> Totals {
+        self.0.counted.totals()
+    }
+
+    /// A reply was held because speech may have begun.
+    pub fn held(&self) {
+        self.0.held.increment(1);
+    }
+
+    /// An answer was begun on a guess, and this became of it; `wasted` is the time spent where it came to nothing.
+    pub fn speculation(&self, outcome: &'static str, wasted: Duration) {
+        labelled(&self.0.recorder, names::GUESSES, "outcome", outcome).increment(1);
+        counter(&self.0.recorder, names::GUESS_WASTED).increment(wasted.as_millis() as u64);
+        let counted = &self.0.counted;
+        count(&counted.guesses);
+        counted.guess_wasted_us.fetch_add(wasted.as_micros() as u64, Ordering::Relaxed);
+        if outcome == "confirmed" {
+            count(&counted.guesses_confirmed);
+        }
+    }
+
+    /// Bytes of messages that came in.
+    pub fn bytes_in(&self, n: u64) {
+        self.0.bytes_in.increment(n);
+    }
+
+    /// Bytes of messages that went out.
+    pub fn bytes_out(&self, n: u64) {
+        self.0.bytes_out.increment(n);
+    }
+
+    /// How many utterances wait for a decoder now, and how many chunks for a voice.
+    pub fn waiting(&self, stt: usize, tts: usize) {
+        self.0.stt_waiting.set(stt as f64);
+        self.0.tts_waiting.set(tts as f64);
+        self.queue("stt", stt);
+        self.queue("tts", tts);
+    }
+
+    /// So many wait in a queue now.
+    pub fn queue(&self, queue: &'static str, depth: usize) {
+        gauge(&self.0.recorder, names::QUEUE_DEPTH, ("queue", queue.into())).set(depth as f64);
+    }
+
+    /// A graphics card now, by its number: bytes in use, and the share of the time in which it computed, where it tells.
+    pub fn gpu(&self, n: usize, memory_bytes: u64, utilization: Option<f64>) {
+        gauge(&self.0.recorder, names::GPU_MEMORY, ("gpu", n.to_string())).set(memory_bytes as f64);
+        if let Some(ratio) = utilization {
+            gauge(&self.0.recorder, names::GPU_UTILIZATION, ("gpu", n.to_string())).set(ratio);
+        }
+    }
+
+    /// All of it in Prometheus' text format, for `/metrics`. Takes well under a millisecond.
+    pub fn render(&self) -> String {
+        self.0.prometheus.render()
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A session that lives; dropping it counts it out.
+#[must_use = "dropping it counts the session out"]
+pub struct ActiveSession(Gauge);
+
+impl Drop for ActiveSession {
+    fn drop(&mut self) {
+        self.0.decrement(1.0);
+    }
+}
+
+fn counter(recorder: &PrometheusRecorder, name: &'static str) -> Counter {
+    recorder.register_counter(&Key::from_static_name(name), &METADATA)
+}
+
+fn labelled(recorder: &PrometheusRecorder, name: &'static str, label: &'static str, value: &'static str) -> Counter {
+    let labels = vec![Label::from_static_parts(label, value)];
+    recorder.register_counter(&Key::from_parts(KeyName::from_const_str(name), labels), &METADATA)
+}
+
+fn gauge(recorder: &PrometheusRecorder, name: &'static str, (label, value): (&'static str, String)) -> Gauge {
+    let key = Key::from_parts(KeyName::from_const_str(name), vec![Label::new(label, value)]);
+    recorder.register_gauge(&key, &METADATA)
+}
+
+fn requests(recorder: &PrometheusRecorder, endpoint: Endpoint, outcome: &'static str) -> Counter {
+    let labels = [("endpoint", endpoint.as_str()), ("outcome", outcome)]
+        .map(|(name, value)| Label::from_static_parts(name, value));
+    recorder.register_counter(&Key::from_parts(KeyName::from_const_str(names::REQUESTS), labels.to_vec()), &METADATA)
+}
+
+fn request_duration(recorder: &PrometheusRecorder, endpoint: Endpoint) -> Histogram {
+    let labels = vec![Label::from_static_parts("endpoint", endpoint.as_str())];
+    recorder.register_histogram(&Key::from_parts(names::REQUEST_DURATION, labels), &METADATA)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The value of the line that begins with `series`.
+    fn value(text: &str, series: &str) -> Option<f64> {
+        text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
+    }
+
+    #[test]
+    fn counts_what_happened() {
+        let metrics = Metrics::new();
+        let session = metrics.session();
+        drop(metrics.session());
+        metrics.session_rejected();
+        metrics.response(Outcome::Cancelled);
+        metrics.error("invalid_value");
+        metrics.error("invalid_value");
+        metrics.bytes_in(960);
+        let text = metrics.render();
+        assert_eq!(value(&text, "antiphon_sessions_active "), Some(1.0), "{text}");
+        assert_eq!(value(&text, "antiphon_sessions_total "), Some(2.0));
+        assert_eq!(value(&text, "antiphon_sessions_rejected_total "), Some(1.0));
+        assert_eq!(value(&text, "antiphon_responses_total{outcome=\"cancelled\"} "), Some(1.0));
+        assert_eq!(value(&text, "antiphon_responses_total{outcome=\"completed\"} "), Some(0.0));
+        assert_eq!(value(&text, "antiphon_errors_total{code=\"invalid_value\"} "), Some(2.0));
+        assert_eq!(value(&text, "antiphon_bytes_in_total "), Some(960.0));
+        drop(session);
+        assert_eq!(value(&metrics.render(), "antiphon_sessions_active "), Some(0.0));
+    }
+
+    #[test]
+    fn latencies_are_histograms_and_none_is_lost_by_tidying() {
+        let metrics = Metrics::new();
+        for _ in 0..3 * TIDY_EVERY {
+            metrics.latency(Stage::VoiceToVoice, Duration::from_millis(320));
+        }
+        let text = metrics.render();
+        let bucket = |le: &str| format!("antiphon_latency_seconds_bucket{{stage=\"voice_to_voice\",le=\"{le}\"}} ");
+        assert_eq!(value(&text, &bucket("0.3")), Some(0.0), "{text}");
+        assert_eq!(value(&text, &bucket("0.4")), Some(768.0));
+        assert_eq!(value(&text, "antiphon_latency_seconds_count{stage=\"voice_to_voice\"} "), Some(768.0));
+    }
+
+    #[test]
+    fn everything_counted_is_described() {
+        let metrics = Metrics::new();
+        metrics.error("x");
+        let text = metrics.render();
+        for line in text.lines().filter(|line| line.starts_with("# TYPE ")) {
+            let name = line.split(' ').nth(2).expect("a name");
+            assert!(text.contains(&format!("# HELP {name} ")), "{name}");
+        }
+    }
+
+    #[test]
+    fn two_servers_count_apart() {
+        let (a, b) = (Metrics::new(), Metrics::new());
+        a.turn();
+        assert_eq!(value(&b.render(), "antiphon_turns_total "), Some(0.0));
+    }
+}

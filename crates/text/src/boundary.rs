@@ -1,0 +1,380 @@
+//! Where a chunk ends.
+//!
+//! [`find`] walks the pending text and takes the first end it meets. Each decision rests on the text up to and
+//! including the character at which it is made, never on what may follow, so that it is the same whenever it is asked.
+
+use super::tables::{CAPITAL_ENDS, FUNCTION_WORDS, NEVER_ENDS};
+
+/// The longest chunk in characters: about 20 s of speech, and what keeps one voice lane below a quarter of a second.
+pub(super) const MAX_CHARS: usize = 300;
+
+/// Words after which the first chunk ends where no punctuation comes.
+const FIRST_WORDS: usize = 8;
+/// Words after which the first chunk may end before a word like "and" or "with".
+const FIRST_PHRASE_WORDS: usize = 6;
+/// The fewest words of a first clause.
+const FIRST_CLAUSE_WORDS: usize = 2;
+/// Shorter sentences are spoken together with the next one, but for the first.
+const SENTENCE_WORDS: usize = 4;
+/// Characters from which the second chunk may end with a clause: little has been said, so little time is covered.
+const SECOND_CLAUSE_CHARS: usize = 50;
+/// The same for later chunks.
+const CLAUSE_CHARS: usize = 120;
+
+/// Where in the text the pending part begins.
+#[derive(Clone, Debug)]
+pub(super) struct TextPosition {
+    /// Nothing but blanks stands before it on its line.
+    pub(super) line_start: bool,
+    /// It is inside a code block.
+    fenced: bool,
+    /// Chunks with something to say so far.
+    n_spoken: usize,
+}
+
+/// An end that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    /// Bytes of the chunk.
+    pub(super) at: usize,
+    /// A heading, a list item or a paragraph ends here, whatever its punctuation.
+    pub(super) ends_line: bool,
+}
+
+impl TextPosition {
+    /// The beginning of a text.
+    pub(super) fn start() -> Self {
+        Self { line_start: true, fenced: false, n_spoken: 0 }
+    }
+
+    /// Whether the text that begins here is code or a code block's fence.
+    pub(super) fn is_code(&self, text: &str) -> bool {
+        let body = text.trim_start();
+        let begins_line = self.line_start || text[..text.len() - body.len()].contains('\n');
+        self.fenced || (begins_line && is_fence(body))
+    }
+
+    /// Moves past a chunk.
+    pub(super) fn advance(&mut self, chunk: &str, code: bool, spoken: bool) {
+        let body = chunk.trim();
+        let begins_line = self.line_start || chunk[..chunk.len() - chunk.trim_start().len()].contains('\n');
+        if code && begins_line && is_fence(body) {
+            let only_fence = body.chars().all(|c| c == '`' || c == '~');
+            self.fenced = !self.fenced || !only_fence;
+        }
+        self.line_start = match chunk.rfind('\n') {
+            Some(newline) => chunk[newline..].trim().is_empty(),
+            None => self.line_start && body.is_empty(),
+        };
+        self.n_spoken += usize::from(spoken);
+    }
+}
+
+fn is_fence(body: &str) -> bool {
+    body.starts_with("```") || body.starts_with("~~~")
+}
+
+/// The end of the first chunk of `text`, which begins at `place`; `None`: more text is needed.
+pub(super) fn find(text: &str, place: &TextPosition) -> Option<Cut> {
+    if place.is_code(text) {
+        return find_code(text);
+    }
+    let mut walk = Walk::new(text, place);
+    for (n_chars, (at, c)) in text.char_indices().enumerate() {
+        if let Some(cut) = walk.step(at, c) {
+            return Some(cut);
+        }
+        if n_chars >= MAX_CHARS {
+            return Some(walk.forced(at));
+        }
+    }
+    None
+}
+
+/// Code ends with its line.
+fn find_code(text: &str) -> Option<Cut> {
+    let body = text.len() - text.trim_start().len();
+    if let Some(newline) = text[body..].find('\n') {
+        return Some(Cut { at: body + newline + 1, ends_line: true });
+    }
+    text.char_indices().nth(MAX_CHARS).map(|(at, _)| Cut { at, ends_line: false })
+}
+
+/// How a word ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    Plain,
+    Clause,
+    Sentence,
+    /// A sentence, if the next word begins with a capital or a line ends here.
+    IfCapital,
+    /// A sentence, unless the next word begins with a digit ("No. 5").
+    UnlessDigit,
+}
+
+/// Inside a markdown link nothing is cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Outside,
+    Text,
+    Closed,
+    Target,
+}
+
+/// The state of one walk over the pending text.
+struct Walk<'a> {
+    text: &'a str,
+    n_spoken: usize,
+    /// The current line is a heading or a list item: it ends a chunk with its newline.
+    block: bool,
+    line_start: bool,
+    word_start: Option<usize>,
+    /// Words so far, counted in halves: a CJK character is about half a word.
+    half_words: usize,
+    n_chars: usize,
+    link: Link,
+    newline: Option<usize>,
+    n_newlines: usize,
+    unsure: Option<(usize, Ending)>,
+    last_clause: Option<usize>,
+    /// The last blank where nothing is torn apart.
+    last_gap: Option<usize>,
+    /// Where the last word ended.
+    word_end: Option<usize>,
+    after_number: bool,
+    /// The last word was one like "and" or "with".
+    after_join: bool,
+}
+
+impl<'a> Walk<'a> {
+    fn new(text: &'a str, place: &TextPosition) -> Self {
+        Self {
+            text,
+            n_spoken: place.n_spoken,
+            block: false,
+            line_start: place.line_start,
+            word_start: None,
+            half_words: 0,
+            n_chars: 0,
+            link: Link::Outside,
+            newline: None,
+            n_newlines: 0,
+            unsure: None,
+            last_clause: None,
+            last_gap: None,
+            word_end: None,
+            after_number: false,
+            after_join: false,
+        }
+    }
+
+    /// Takes the character at byte `at`.
+    fn step(&mut self, at: usize, c: char) -> Option<Cut> {
+        self.n_chars += 1;
+        if c.is_whitespace() {
+            let cut = self.word_start.take().and_then(|start| self.end_word(start, at));
+            return cut.or_else(|| if c == '\n' { self.end_line(at) } else { None });
+        }
+        if self.word_start.is_none() {
+            if let Some(cut) = self.begin_word(c) {
+                return Some(cut);
+            }
+            self.word_start = Some(at);
+        }
+        self.follow_link(c);
+        self.inside_word(at, c)
+    }
+
+    /// A word begins: what waited to see it is decided.
+    fn begin_word(&mut self, c: char) -> Option<Cut> {
+        if let Some((end, ending)) = self.unsure.take() {
+            let sentence = match ending {
+                Ending::UnlessDigit => !c.is_ascii_digit(),
+                _ => c.is_uppercase() || "\"“‘'([*_¿¡".contains(c) || self.newline.is_some(),
+            };
+            if sentence && self.accepts(Ending::Sentence) {
+                return cut_at(end);
+            }
+        }
+        if let Some(newline) = self.newline.take() {
+            let starts_block = "#-*+>`|•".contains(c) || c.is_ascii_digit();
+            if self.half_words > 0 && (starts_block || self.n_newlines > 1) {
+                return Some(Cut { at: newline, ends_line: true });
+            }
+            self.n_newlines = 0;
+            self.line_start = true;
+        }
+        if self.line_start {
+            self.block = "#-*+•|".contains(c) || c.is_ascii_digit() && self.half_words == 0;
+        }
+        if self.n_spoken == 0 && self.half_words >= 2 * FIRST_WORDS && self.last_gap.is_some() {
+            return self.last_gap.and_then(cut_at);
+        }
+        None
+    }
+
+    /// A word has ended before the blank at `end`.
+    fn end_word(&mut self, start: usize, end: usize) -> Option<Cut> {
+        let word = &self.text[start..end];
+        let ending = ending_of(word, std::mem::take(&mut self.line_start), self.after_number);
+        let speaks = word.chars().any(|c| c.is_alphanumeric() && !is_cjk(c));
+        let joins = is_function_word(word);
+        let phrase = self.n_spoken == 0 && self.half_words >= 2 * FIRST_PHRASE_WORDS && joins && !self.after_join;
+        if let (true, Some(before), Link::Outside) = (phrase, self.word_end, self.link) {
+            return cut_at(before);
+        }
+        self.after_join = joins;
+        self.word_end = Some(end);
+        self.half_words += if speaks { 2 } else { 0 };
+        self.after_number = word.ends_with(|c: char| c.is_ascii_digit() || "$€£¥+-*/=×÷".contains(c));
+        if self.link == Link::Closed {
+            self.link = Link::Outside;
+        }
+        if self.link != Link::Outside {
+            return None;
+        }
+        let whole = !self.after_number && !word.ends_with('.');
+        if whole || ending == Ending::Sentence {
+            self.last_gap = Some(end);
+        }
+        match ending {
+            Ending::IfCapital | Ending::UnlessDigit => self.unsure = Some((end, ending)),
+            Ending::Clause => self.last_clause = Some(end),
+            Ending::Sentence | Ending::Plain => {}
+        }
+        if self.accepts(ending) { cut_at(end) } else { None }
+    }
+
+    /// A line has ended.
+    fn end_line(&mut self, at: usize) -> Option<Cut> {
+        self.link = Link::Outside;
+        if self.block && self.half_words > 0 {
+            return Some(Cut { at, ends_line: true });
+        }
+        self.block = false;
+        self.line_start = true;
+        self.newline.get_or_insert(at);
+        self.n_newlines += 1;
+        None
+    }
+
+    /// Inside a word: punctuation that needs no blank after it.
+    fn inside_word(&mut self, at: usize, c: char) -> Option<Cut> {
+        let end = at + c.len_utf8();
+        if is_cjk(c) {
+            if self.n_spoken == 0 && self.half_words >= 2 * FIRST_WORDS && self.link == Link::Outside {
+                return cut_at(at);
+            }
+            self.half_words += 1;
+            self.last_gap = Some(end);
+        }
+        let ending = match c {
+            '。' | '！' | '？' | '｡' => Ending::Sentence,
+            '，' | '、' | '；' | '：' | '—' => Ending::Clause,
+            ',' | ';' if self.n_spoken == 0 && self.is_letters(at) => Ending::Clause,
+            '!' | '?' if self.n_spoken == 0 && self.is_letters(at) => Ending::Sentence,
+            _ => return None,
+        };
+        if self.link != Link::Outside {
+            return None;
+        }
+        // The word under way counts here, for it ends with this character.
+        let whole = self.half_words;
+        let start = self.word_start.unwrap_or(at);
+        if self.text[start..at].chars().any(|c| c.is_alphanumeric() && !is_cjk(c)) {
+            self.half_words += 2;
+        }
+        let accepted = self.accepts(ending);
+        self.half_words = whole;
+        if ending == Ending::Clause && !c.is_ascii() {
+            self.last_clause = Some(end);
+        }
+        if accepted { cut_at(end) } else { None }
+    }
+
+    /// Whether the word under way, up to `at`, is letters only, so that punctuation after it is no part of a number or
+    /// an address.
+    fn is_letters(&self, at: usize) -> bool {
+        let word = &self.text[self.word_start.unwrap_or(at)..at];
+        word.chars().next_back().is_some_and(char::is_alphabetic)
+            && word.chars().all(|c| c.is_alphabetic() || "'’\"“*_-".contains(c))
+    }
+
+    fn follow_link(&mut self, c: char) {
+        self.link = match (self.link, c) {
+            (Link::Outside | Link::Closed, '[') => Link::Text,
+            (Link::Text, ']') => Link::Closed,
+            (Link::Closed, '(') => Link::Target,
+            (Link::Target, ')') | (Link::Closed, _) => Link::Outside,
+            (link, _) => link,
+        };
+    }
+
+    /// Whether a chunk may end with this ending here.
+    fn accepts(&self, ending: Ending) -> bool {
+        let words = self.half_words / 2;
+        match (ending, self.n_spoken) {
+            (Ending::Sentence, 0) => self.half_words >= 1,
+            (Ending::Sentence, _) => words >= SENTENCE_WORDS,
+            (Ending::Clause, 0) => words >= FIRST_CLAUSE_WORDS,
+            (Ending::Clause, 1) => words > 0 && self.n_chars >= SECOND_CLAUSE_CHARS,
+            (Ending::Clause, _) => words > 0 && self.n_chars >= CLAUSE_CHARS,
+            _ => false,
+        }
+    }
+
+    /// The end of a chunk that has grown to its limit at byte `at`.
+    fn forced(&self, at: usize) -> Cut {
+        let end = self.last_clause.or(self.last_gap).unwrap_or(at);
+        Cut { at: end, ends_line: false }
+    }
+}
+
+fn cut_at(at: usize) -> Option<Cut> {
+    (at > 0).then_some(Cut { at, ends_line: false })
+}
+
+/// How `word`, which a blank follows, ends.
+fn ending_of(word: &str, first_of_line: bool, after_number: bool) -> Ending {
+    if matches!(word, "-" | "–" | "--" | "—") {
+        return if after_number { Ending::Plain } else { Ending::Clause };
+    }
+    let core = word.trim_end_matches(|c| "\"'”’)]}*_~`»".contains(c));
+    match core.chars().next_back() {
+        Some('!' | '?' | '。' | '！' | '？' | '।' | '॥' | '؟' | '۔' | '։' | '።') => Ending::Sentence,
+        Some(',' | ';' | ':' | '…' | '،' | '؛' | '—') => Ending::Clause,
+        Some('.') => ending_of_dotted(&core[..core.len() - 1], first_of_line),
+        _ => Ending::Plain,
+    }
+}
+
+/// How a word ends that a dot follows; `word` comes without the dot.
+fn ending_of_dotted(word: &str, first_of_line: bool) -> Ending {
+    if word.ends_with('.') {
+        return Ending::Clause;
+    }
+    let word = word.trim_start_matches(|c: char| !c.is_alphanumeric());
+    let lower = word.to_lowercase();
+    let is_marker = word.len() <= 3 && (word.bytes().all(|b| b.is_ascii_digit()) || word.len() == 1);
+    let initials = word.split('.').all(|part| part.chars().count() == 1 && part.chars().all(char::is_alphabetic));
+    match lower.as_str() {
+        "" => Ending::Plain,
+        _ if first_of_line && is_marker => Ending::Plain,
+        "no" | "nos" => Ending::UnlessDigit,
+        "i" => Ending::IfCapital,
+        _ if NEVER_ENDS.contains(&lower.as_str()) => Ending::Plain,
+        _ if CAPITAL_ENDS.contains(&lower.as_str()) => Ending::IfCapital,
+        _ if initials => Ending::Plain,
+        _ => Ending::Sentence,
+    }
+}
+
+fn is_function_word(word: &str) -> bool {
+    FUNCTION_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
+}
+
+/// Scripts written without blanks between words, where a cut between any two characters is bearable.
+fn is_cjk(c: char) -> bool {
+    matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}'
+        | '\u{20000}'..='\u{2fa1f}')
+}

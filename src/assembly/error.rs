@@ -1,0 +1,55 @@
+//! What keeps an engine from starting.
+
+use antiphon_telemetry::with_causes;
+use std::error::Error;
+use std::fmt;
+
+/// The stages that could not start; never empty. Displayed one a line.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(StageFailure::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct EnginesError(pub Vec<StageFailure>);
+
+impl From<StageFailure> for EnginesError {
+    fn from(failure: StageFailure) -> Self {
+        Self(vec![failure])
+    }
+}
+
+/// One stage that could not start.
+#[derive(Debug)]
+pub struct StageFailure {
+    /// The stage: a section of the configuration.
+    pub stage: &'static str,
+    /// The engine as configured.
+    pub engine: String,
+    /// What is missing and how to get it.
+    pub cause: Box<dyn Error + Send + Sync>,
+    is_busy: bool,
+}
+
+impl StageFailure {
+    /// The failure of a stage's engine.
+    pub fn new(stage: &'static str, engine: &str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self { stage, engine: engine.into(), cause: cause.into(), is_busy: false }
+    }
+
+    /// The same, for want of room that others hold now.
+    pub(super) fn for_now(self) -> Self {
+        Self { is_busy: true, ..self }
+    }
+
+    /// Whether another try may succeed: nothing is wrong but that others hold the room.
+    pub fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+}
+
+impl fmt::Display for StageFailure {
+    /// With the whole chain of causes: several failures are one error, whose single source could not hold them all.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cause = with_causes(self.cause.as_ref());
+        write!(f, "{}: the engine {:?} cannot start: {cause}", self.stage, self.engine)
+    }
+}
+
+impl Error for StageFailure {}

@@ -1,0 +1,387 @@
+//! The engines that serve now, the models behind them, and how another one takes over.
+//!
+//! `cli` opens a [`EngineManager`] at start and hands it to `server`, which loads it anew when a model has been pulled: sessions keep
+//! the engines they began with, the next one gets the new ones. What "auto" passed over is said in the log and in
+//! [`Served`]. Everything here blocks while engines load.
+
+use super::choose::{AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, is_named, name_of, settings, with};
+use super::model_cache::{Limits, ModelCache, ModelCacheError, Shared};
+use super::{BuiltIn, EngineFactory, EnginesError, StageFailure};
+use crate::config::Config;
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::stt::Stt;
+use antiphon_engine_api::tts::Tts;
+use antiphon_engine_api::turn::TurnModel;
+use antiphon_engine_api::vad::Vad;
+use antiphon_registry::{Catalog, Entry, RegistryError, Stage, locate};
+use serde::Serialize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// What serves a stage.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Served {
+    /// The stage, as the configuration calls it.
+    pub stage: &'static str,
+    /// The engine.
+    pub engine: String,
+    /// The registry's model it runs, with its precision, such as `kokoro:fp16`.
+    pub model: Option<String>,
+    /// Whether it was chosen because it is the best that is here.
+    pub auto: bool,
+    /// Better ones that are here and cannot be loaded.
+    pub passed_over: Vec<PassedOver>,
+}
+
+impl Served {
+    /// Whether it runs the registry's model of that name, in any precision.
+    pub fn runs(&self, name: &str) -> bool {
+        self.model.as_deref().is_some_and(|model| without_precision(model) == name)
+    }
+}
+
+/// A model's name without its precision.
+pub fn without_precision(model: &str) -> &str {
+    model.split(':').next().unwrap_or(model)
+}
+
+/// All stages at one moment.
+#[derive(Clone)]
+pub struct ActiveEngines {
+    /// The engines.
+    pub engines: Engines,
+    /// What they are.
+    pub served: Vec<Served>,
+}
+
+/// See the module.
+pub struct EngineManager {
+    config: Config,
+    catalog: Catalog,
+    makes: Box<dyn EngineFactory>,
+    cache: ModelCache<Loaded>,
+    /// Locked while it is loaded: one change after the other.
+    standing: Mutex<Option<ActiveEngines>>,
+}
+
+/// An engine on the cache.
+#[derive(Clone)]
+pub(super) enum Loaded {
+    Vad(Arc<dyn Vad>),
+    Turn(Arc<dyn TurnModel>),
+    Stt(Arc<dyn Stt>),
+    Tts(Arc<dyn Tts>),
+}
+
+impl Shared for Loaded {
+    fn is_in_use(&self) -> bool {
+        let copies = match self {
+            Self::Vad(engine) => Arc::strong_count(engine),
+            Self::Turn(engine) => Arc::strong_count(engine),
+            Self::Stt(engine) => Arc::strong_count(engine),
+            Self::Tts(engine) => Arc::strong_count(engine),
+        };
+        copies > 1
+    }
+}
+
+/// What the stages that models serve differ in.
+pub(super) trait Staged: Send + Sync {
+    const STAGE: Stage;
+    fn make(makes: &dyn EngineFactory, config: &Config) -> Result<Arc<Self>, StageFailure>;
+    fn onto(engine: Arc<Self>) -> Loaded;
+    fn off(loaded: Loaded) -> Option<Arc<Self>>;
+}
+
+macro_rules! staged {
+    ($port:ident, $stage:ident, $make:ident) => {
+        impl Staged for dyn $port {
+            const STAGE: Stage = Stage::$stage;
+            fn make(makes: &dyn EngineFactory, config: &Config) -> Result<Arc<Self>, StageFailure> {
+                makes.$make(config)
+            }
+            fn onto(engine: Arc<Self>) -> Loaded {
+                Loaded::$stage(engine)
+            }
+            fn off(loaded: Loaded) -> Option<Arc<Self>> {
+                if let Loaded::$stage(engine) = loaded { Some(engine) } else { None }
+            }
+        }
+    };
+}
+
+staged!(Vad, Vad, vad);
+staged!(TurnModel, Turn, turn);
+staged!(Stt, Stt, stt);
+staged!(Tts, Tts, tts);
+
+impl EngineManager {
+    /// Loads no engine yet. Blocks for small files.
+    pub fn new(config: &Config) -> Result<Self, StageFailure> {
+        Self::with(config, Box::new(BuiltIn))
+    }
+
+    /// The same with engines made by `makes`.
+    pub fn with(config: &Config, makes: Box<dyn EngineFactory>) -> Result<Self, StageFailure> {
+        let catalog = Catalog::load(&config.models).map_err(|error| StageFailure::new("models", "registry", error))?;
+        let budget = config.models.memory_budget_mb;
+        let limits = Limits {
+            max_loaded: config.models.max_loaded,
+            max_bytes: (budget > 0).then_some(budget.saturating_mul(1 << 20)),
+        };
+        let (cache, standing) = (ModelCache::new(limits), Mutex::new(None));
+        Ok(Self { config: config.clone(), catalog, makes, cache, standing })
+    }
+
+    /// Starts the engine of each stage, the slow ones at the same time, and at the first call the models to be preloaded.
+    /// A stage whose choice is still the same keeps its engine. On an error what stood before still stands.
+    pub fn load(&self) -> Result<ActiveEngines, EnginesError> {
+        let mut place = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let before = place.clone();
+        let (old, old_served) = (before.as_ref().map(|before| &before.engines), before.as_ref().map(|b| &b.served));
+        // A remote engine may want the runtime's reactor while it is made; threads do not inherit it.
+        let runtime = tokio::runtime::Handle::try_current().ok();
+        let (stt, tts, llm, vad, turn) = thread::scope(|scope| {
+            let enter = || runtime.as_ref().map(|runtime| runtime.enter());
+            let stt = scope.spawn(move || {
+                let _context = enter();
+                self.stage::<dyn Stt>(standing(old_served, "stt", old.map(|old| &old.stt)))
+            });
+            let tts = scope.spawn(move || {
+                let _context = enter();
+                self.stage::<dyn Tts>(standing(old_served, "tts", old.map(|old| &old.tts)))
+            });
+            let llm = match old {
+                Some(old) => Ok(old.llm.clone()),
+                None => logged("llm", &self.config.llm.engine, || self.makes.llm(&self.config)),
+            };
+            let vad = self.stage::<dyn Vad>(standing(old_served, "vad", old.map(|old| &old.vad)));
+            let turn = self.tried::<dyn TurnModel>(standing(old_served, "turn", old.and_then(|old| old.turn.as_ref())));
+            (joined("stt", stt), joined("tts", tts), llm, vad, turn)
+        });
+        let standing = match (vad, turn, stt, llm, tts) {
+            (Ok((vad, heard)), Ok((turn, taken)), Ok((stt, written)), Ok(llm), Ok((tts, spoken))) => ActiveEngines {
+                engines: Engines { vad, turn, stt, llm, tts },
+                served: vec![heard, written, spoken, taken],
+            },
+            (vad, turn, stt, llm, tts) => {
+                let failures = [vad.err(), turn.err(), stt.err(), llm.err(), tts.err()];
+                return Err(EnginesError(failures.into_iter().flatten().collect()));
+            }
+        };
+        if before.is_none() {
+            self.preload()?;
+        }
+        *place = Some(standing.clone());
+        Ok(standing)
+    }
+
+    /// The voice engine of a model of the registry, such as `kokoro:fp16`: the copy that is loaded, or a new one.
+    pub fn tts(&self, model: &str) -> Result<Arc<dyn Tts>, StageFailure> {
+        self.named::<dyn Tts>(model)
+    }
+
+    /// The recognizer of a model of the registry, as [`EngineManager::tts`].
+    pub fn stt(&self, model: &str) -> Result<Arc<dyn Stt>, StageFailure> {
+        self.named::<dyn Stt>(model)
+    }
+
+    /// The engine of the one stage that `S` is, for commands that need no other.
+    pub(super) fn only<S: Staged + ?Sized>(&self) -> Result<Arc<S>, StageFailure> {
+        self.stage::<S>(None).map(|(engine, _)| engine)
+    }
+
+    /// The turn model, where one serves, for commands that need no other stage.
+    pub(super) fn turn_model(&self) -> Result<Option<Arc<dyn TurnModel>>, StageFailure> {
+        self.tried::<dyn TurnModel>(None).map(|(model, _)| model)
+    }
+
+    /// What serves now; empty before [`EngineManager::load`]. Waits while something is being loaded.
+    pub fn served(&self) -> Vec<Served> {
+        let standing = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        standing.as_ref().map(|standing| standing.served.clone()).unwrap_or_default()
+    }
+
+    /// All models.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The settings it was made of.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Whether this program has the engine that runs the family.
+    pub fn knows(&self, stage: Stage, family: &str) -> bool {
+        self.makes.knows(stage, family)
+    }
+
+    /// What the model needs besides its files and is not here, with how to get it.
+    pub fn lacks(&self, entry: &Entry) -> Option<&'static str> {
+        self.makes.lacks(&self.config, &entry.family)
+    }
+
+    /// Whether [`EngineManager::load`] lets the model serve when it is on the disk and the best there.
+    pub fn takes_the_best(&self, entry: &Entry) -> bool {
+        super::choose::takes_the_best(&self.config, entry)
+    }
+
+    /// Whether the model is one for the language that `stt.language` sets.
+    pub fn speaks(&self, entry: &Entry) -> bool {
+        super::choose::speaks(&self.config, entry)
+    }
+
+    /// Lets go of the model in all precisions; `false` when it serves or is in use.
+    pub fn release(&self, model: &str) -> bool {
+        let serves = self.served().iter().any(|served| served.runs(model));
+        !serves
+            && self
+                .cache
+                .names()
+                .iter()
+                .filter(|name| without_precision(name) == model)
+                .all(|name| self.cache.forget(name))
+    }
+
+    /// The first choice of the stage that can be loaded.
+    fn stage<S: Staged + ?Sized>(&self, before: Option<(&Served, &Arc<S>)>) -> Result<(Arc<S>, Served), StageFailure> {
+        let (engine, served) = self.tried(before)?;
+        Ok((engine.expect("only turn-taking does without an engine"), served))
+    }
+
+    /// The same; `None` for the choice of none.
+    fn tried<S: Staged + ?Sized>(
+        &self,
+        before: Option<(&Served, &Arc<S>)>,
+    ) -> Result<(Option<Arc<S>>, Served), StageFailure> {
+        let stage = name_of(S::STAGE);
+        let auto = settings(&self.config, S::STAGE).0 == AUTO;
+        let Choices { best_first, mut passed_over } =
+            choices(&self.config, &self.catalog, self.makes.as_ref(), S::STAGE)?;
+        for PassedOver { model, why } in &passed_over {
+            tracing::warn!(stage, model, why, "this model is damaged; another one serves");
+        }
+        let replaced = before.and_then(|(served, _)| served.model.as_deref());
+        for (at, choice) in best_first.iter().enumerate() {
+            let (engine, model) = (choice.engine.clone(), choice.model_name());
+            let is_best = auto && !is_named(&self.config, S::STAGE);
+            let served = |passed_over| Served { stage, engine, model, auto: is_best, passed_over };
+            if choice.engine == NO_TURN_MODEL {
+                return Ok((None, served(passed_over)));
+            }
+            if let Some((old, kept)) = before
+                && (&old.engine, &old.model) == (&choice.engine, &choice.model_name())
+            {
+                return Ok((Some(kept.clone()), served(passed_over)));
+            }
+            match self.made::<S>(choice, replaced, auto) {
+                Ok(engine) => return Ok((Some(engine), served(passed_over))),
+                Err(failure) if auto && at + 1 < best_first.len() => {
+                    let model = choice.model_name().unwrap_or_default();
+                    tracing::warn!(stage, model, %failure, "this model cannot be loaded; the next best serves");
+                    // The log has the causes; a page gets one sentence.
+                    passed_over.push(PassedOver { model, why: failure.cause.to_string() });
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        unreachable!("there is always a choice, and the last one returns")
+    }
+
+    /// The choice's engine: from the cache where it runs a model of the registry. `any_voice`: nobody chose the engine for
+    /// the configured voice, so that one without it speaks with its first.
+    fn made<S: Staged + ?Sized>(
+        &self,
+        choice: &Choice,
+        in_place_of: Option<&str>,
+        any_voice: bool,
+    ) -> Result<Arc<S>, StageFailure> {
+        let stage = name_of(S::STAGE);
+        let made = |config: &Config| {
+            logged(stage, &choice.engine, || {
+                // A model that is no model may make a library panic: that is a failure as any other.
+                let made = catch_unwind(AssertUnwindSafe(|| S::make(self.makes.as_ref(), config)));
+                made.unwrap_or_else(|_| Err(StageFailure::new(stage, &choice.engine, PANICKED)))
+            })
+        };
+        let make = || {
+            let mut config = with(&self.config, S::STAGE, choice);
+            let failure = match made(&config) {
+                Err(failure) if any_voice && S::STAGE == Stage::Tts && config.tts.chosen_voice().is_some() => failure,
+                made => return made,
+            };
+            config.tts.voice = Config::default().tts.voice;
+            let engine = made(&config)?;
+            tracing::warn!(%failure, "the engine speaks with its first voice");
+            Ok(engine)
+        };
+        let (Some(name), Some(model)) = (choice.model_name(), &choice.model) else { return make() };
+        // Each lane of a voice has the model for itself.
+        let copies = if S::STAGE == Stage::Tts { self.config.tts.lanes as u64 } else { 1 };
+        let taken = self.cache.take(&name, copies * model.bytes, in_place_of, || make().map(S::onto));
+        match taken {
+            Ok(loaded) => S::off(loaded).ok_or_else(|| StageFailure::new(stage, &choice.engine, OTHER_STAGE)),
+            Err(ModelCacheError::Load(failure)) => Err(failure),
+            Err(full @ ModelCacheError::Full { .. }) => {
+                Err(StageFailure::new(stage, &choice.engine, full.to_string()).for_now())
+            }
+        }
+    }
+
+    fn named<S: Staged + ?Sized>(&self, model: &str) -> Result<Arc<S>, StageFailure> {
+        let stage = name_of(S::STAGE);
+        let failed = |error: RegistryError| StageFailure::new(stage, model, error);
+        let wanted = self.catalog.find(model).map_err(failed)?;
+        if wanted.entry.stage != S::STAGE {
+            return Err(StageFailure::new(stage, model, OTHER_STAGE));
+        }
+        let located = locate(&self.config.models, wanted).map_err(failed)?;
+        self.made::<S>(&Choice { engine: wanted.entry.family.clone(), model: Some(located) }, None, true)
+    }
+
+    fn preload(&self) -> Result<(), EnginesError> {
+        for model in &self.config.models.preload {
+            let found = self.catalog.find(model).map(|wanted| wanted.entry.stage);
+            let stage = found.map_err(|error| StageFailure::new("models", model, error))?;
+            match stage {
+                Stage::Vad => drop(self.named::<dyn Vad>(model)?),
+                Stage::Stt => drop(self.named::<dyn Stt>(model)?),
+                Stage::Tts => drop(self.named::<dyn Tts>(model)?),
+                Stage::Turn => drop(self.named::<dyn TurnModel>(model)?),
+            }
+        }
+        Ok(())
+    }
+}
+
+const PANICKED: &str = "it panicked while it was made";
+const OTHER_STAGE: &str = "this model serves another stage";
+
+fn standing<'a, S: ?Sized>(
+    served: Option<&'a Vec<Served>>,
+    stage: &str,
+    engine: Option<&'a Arc<S>>,
+) -> Option<(&'a Served, &'a Arc<S>)> {
+    Some((served?.iter().find(|served| served.stage == stage)?, engine?))
+}
+
+fn logged<T: ?Sized>(
+    stage: &'static str,
+    engine: &str,
+    make: impl FnOnce() -> Result<Arc<T>, StageFailure>,
+) -> Result<Arc<T>, StageFailure> {
+    tracing::info!(stage, engine, "loading");
+    let made = make()?;
+    tracing::info!(stage, engine, "ready");
+    Ok(made)
+}
+
+/// An engine that panics while it is made is a failure of its stage, as any other.
+fn joined<T>(
+    stage: &'static str,
+    thread: thread::ScopedJoinHandle<'_, Result<T, StageFailure>>,
+) -> Result<T, StageFailure> {
+    thread.join().unwrap_or_else(|_| Err(StageFailure::new(stage, "", PANICKED)))
+}

@@ -1,0 +1,281 @@
+//! The cache of loaded models: one copy of each, shared; the least recently used leaves when room is needed.
+//!
+//! [`super::EngineManager`] takes engines from it and everything that holds one keeps it there: what is in use never leaves. It
+//! knows no stage and loads nothing by itself: the taker brings the function that does. All methods block, [`ModelCache::take`]
+//! for as long as loading takes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Something that is loaded once and lent as often as wanted.
+pub trait Shared: Clone {
+    /// Whether there are copies besides this one.
+    fn is_in_use(&self) -> bool;
+}
+
+/// How much may be loaded at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Models.
+    pub max_loaded: usize,
+    /// Their bytes together; `None`: no bound.
+    pub max_bytes: Option<u64>,
+}
+
+/// Why the cache gives nothing.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum ModelCacheError<X> {
+    /// All that is there is in use.
+    #[error(
+        "there is no room for {name}: {n_in_use} models with {used_mb} MB are in use; raise models.max_loaded or \
+         models.memory_budget_mb"
+    )]
+    Full {
+        /// What was asked for.
+        name: String,
+        /// What keeps the room.
+        n_in_use: usize,
+        /// Their size.
+        used_mb: u64,
+    },
+    /// It could not be loaded.
+    #[error(transparent)]
+    Load(X),
+}
+
+/// See the module.
+pub struct ModelCache<T> {
+    limits: Limits,
+    state: Mutex<CacheState<T>>,
+}
+
+struct CacheState<T> {
+    slots: HashMap<String, Slot<T>>,
+    /// Counts the takings; the time of the last one of each slot.
+    now: u64,
+}
+
+struct Slot<T> {
+    /// Locked while it is loaded, so that a second taker waits and shares it; `None` until then.
+    item: Arc<Mutex<Option<T>>>,
+    bytes: u64,
+    last_used: u64,
+}
+
+impl<T: Shared> Slot<T> {
+    /// Whether it must stay: somebody loads it, waits for it, or has it.
+    fn is_in_use(&self) -> bool {
+        if Arc::strong_count(&self.item) > 1 {
+            return true;
+        }
+        match self.item.try_lock() {
+            Ok(item) => item.as_ref().is_some_and(T::is_in_use),
+            Err(_) => true,
+        }
+    }
+}
+
+impl<T: Shared> ModelCache<T> {
+    /// An empty one.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, state: Mutex::new(CacheState { slots: HashMap::new(), now: 0 }) }
+    }
+
+    /// The model of that name: the copy that is there, or a new one that `load` makes and that takes about `bytes`. Others
+    /// leave for it, the least recently used first. Two takers of one name load it once. What it takes the place of counts
+    /// as gone, though it stays until its last user has let it go.
+    pub fn take<X>(
+        &self,
+        name: &str,
+        bytes: u64,
+        in_place_of: Option<&str>,
+        load: impl FnOnce() -> Result<T, X>,
+    ) -> Result<T, ModelCacheError<X>> {
+        let (item, left) = self.slot(name, bytes, in_place_of)?;
+        // Engines end their threads when they are dropped: not while the cache is locked.
+        drop(left);
+        // A load that panicked has left nothing behind.
+        let mut place = item.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(item) = place.as_ref() {
+            return Ok(item.clone());
+        }
+        match load() {
+            Ok(made) => {
+                *place = Some(made.clone());
+                Ok(made)
+            }
+            Err(error) => {
+                drop(place);
+                self.forget_empty(name, &item);
+                Err(ModelCacheError::Load(error))
+            }
+        }
+    }
+
+    /// Takes the model of that name off the cache, unless it is in use; says whether it is gone.
+    pub fn forget(&self, name: &str) -> bool {
+        let mut state = self.lock();
+        if state.slots.get(name).is_some_and(Slot::is_in_use) {
+            return false;
+        }
+        let left = state.slots.remove(name);
+        drop(state);
+        drop(left);
+        true
+    }
+
+    /// What is loaded, by name, in no order.
+    pub fn names(&self) -> Vec<String> {
+        self.lock().slots.keys().cloned().collect()
+    }
+
+    /// The slot of that name, and what left for it.
+    #[allow(clippy::type_complexity)]
+    fn slot<X>(
+        &self,
+        name: &str,
+        bytes: u64,
+        in_place_of: Option<&str>,
+    ) -> Result<(Arc<Mutex<Option<T>>>, Vec<Slot<T>>), ModelCacheError<X>> {
+        let mut state = self.lock();
+        state.now += 1;
+        let now = state.now;
+        if let Some(slot) = state.slots.get_mut(name) {
+            slot.last_used = now;
+            return Ok((slot.item.clone(), Vec::new()));
+        }
+        let mut left = Vec::new();
+        while !self.has_room(&state, bytes, in_place_of) {
+            let idle = state.slots.iter().filter(|(_, slot)| !slot.is_in_use());
+            let Some(oldest) = idle.min_by_key(|(_, slot)| slot.last_used).map(|(name, _)| name.clone()) else {
+                let used_mb = state.slots.values().map(|slot| slot.bytes).sum::<u64>() / 1_000_000;
+                return Err(ModelCacheError::Full { name: name.into(), n_in_use: state.slots.len(), used_mb });
+            };
+            tracing::info!(model = oldest, "unloaded to make room");
+            left.extend(state.slots.remove(&oldest));
+        }
+        let item = Arc::new(Mutex::new(None));
+        state.slots.insert(name.into(), Slot { item: item.clone(), bytes, last_used: now });
+        Ok((item, left))
+    }
+
+    fn has_room(&self, state: &CacheState<T>, bytes: u64, in_place_of: Option<&str>) -> bool {
+        let staying = || state.slots.iter().filter(|(name, _)| Some(name.as_str()) != in_place_of);
+        let used: u64 = staying().map(|(_, slot)| slot.bytes).sum();
+        staying().count() < self.limits.max_loaded && self.limits.max_bytes.is_none_or(|max| used + bytes <= max)
+    }
+
+    /// Takes a place that was never filled away, for others to try again.
+    fn forget_empty(&self, name: &str, item: &Arc<Mutex<Option<T>>>) {
+        let mut state = self.lock();
+        if state.slots.get(name).is_some_and(|slot| Arc::ptr_eq(&slot.item, item)) {
+            state.slots.remove(name);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, CacheState<T>> {
+        self.state.lock().expect("no panic while locked")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    /// A puppet engine.
+    #[derive(Clone, Debug)]
+    struct Puppet(Arc<String>);
+
+    impl Shared for Puppet {
+        fn is_in_use(&self) -> bool {
+            Arc::strong_count(&self.0) > 1
+        }
+    }
+
+    fn cache(max_loaded: usize, max_bytes: Option<u64>) -> ModelCache<Puppet> {
+        ModelCache::new(Limits { max_loaded, max_bytes })
+    }
+
+    fn take(cache: &ModelCache<Puppet>, name: &str, bytes: u64) -> Result<Puppet, ModelCacheError<&'static str>> {
+        cache.take(name, bytes, None, || Ok(Puppet(Arc::new(name.into()))))
+    }
+
+    #[track_caller]
+    fn holds(cache: &ModelCache<Puppet>, expect: &[&str]) {
+        let mut names = cache.names();
+        names.sort();
+        assert_eq!(names, expect);
+    }
+
+    #[test]
+    fn one_copy_is_shared() {
+        let cache = cache(2, None);
+        let (a, b) = (take(&cache, "a", 1).unwrap(), take(&cache, "a", 1).unwrap());
+        assert!(Arc::ptr_eq(&a.0, &b.0));
+    }
+
+    #[test]
+    fn the_least_recently_used_leaves_and_never_one_in_use() {
+        let cache = cache(2, None);
+        take(&cache, "a", 1).unwrap();
+        let b = take(&cache, "b", 1).unwrap();
+        take(&cache, "a", 1).unwrap();
+        // b was used before a, but is held.
+        take(&cache, "c", 1).unwrap();
+        holds(&cache, &["b", "c"]);
+        drop(b);
+        take(&cache, "d", 1).unwrap();
+        holds(&cache, &["c", "d"]);
+    }
+
+    #[test]
+    fn memory_is_a_bound_of_its_own() {
+        let cache = cache(9, Some(10_000_000));
+        take(&cache, "a", 4_000_000).unwrap();
+        take(&cache, "b", 4_000_000).unwrap();
+        let c = take(&cache, "c", 6_000_000).unwrap();
+        holds(&cache, &["b", "c"]);
+        let error = take(&cache, "d", 5_000_000).unwrap_err();
+        assert_eq!(error, ModelCacheError::Full { name: "d".into(), n_in_use: 1, used_mb: 6 });
+        drop(c);
+        take(&cache, "d", 10_000_000).unwrap();
+        holds(&cache, &["d"]);
+        assert!(matches!(take(&cache, "huge", 10_000_001), Err(ModelCacheError::Full { .. })));
+    }
+
+    #[test]
+    fn what_cannot_be_loaded_keeps_no_place() {
+        let cache = cache(1, None);
+        assert_eq!(cache.take("a", 1, None, || Err("broken")).unwrap_err(), ModelCacheError::Load("broken"));
+        holds(&cache, &[]);
+        take(&cache, "b", 1).unwrap();
+        assert!(cache.forget("b") && cache.forget("b"));
+    }
+
+    #[test]
+    fn two_takers_load_it_once_and_it_stays_while_it_loads() {
+        let cache = cache(1, None);
+        let (n_loads, (go, wait)) = (AtomicUsize::new(0), mpsc::channel::<()>());
+        let wait = Mutex::new(wait);
+        let load = || {
+            n_loads.fetch_add(1, Ordering::Relaxed);
+            wait.lock().unwrap().recv().unwrap();
+            Ok::<_, &str>(Puppet(Arc::new("a".into())))
+        };
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| cache.take("a", 1, None, load));
+            while n_loads.load(Ordering::Relaxed) == 0 {
+                std::thread::yield_now();
+            }
+            let second = scope.spawn(|| cache.take("a", 1, None, load));
+            assert!(matches!(take(&cache, "b", 1), Err(ModelCacheError::Full { .. })), "its place is taken");
+            assert!(!cache.forget("a"));
+            go.send(()).unwrap();
+            let (first, second) = (first.join().unwrap().unwrap(), second.join().unwrap().unwrap());
+            assert!(Arc::ptr_eq(&first.0, &second.0));
+        });
+        assert_eq!(n_loads.load(Ordering::Relaxed), 1);
+    }
+}

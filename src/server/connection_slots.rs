@@ -1,0 +1,363 @@
+//! The places of connections that are no WebSocket (yet): how many there are, who has them, and who must go for another.
+//!
+//! [`super::accepting`] asks for a place for each connection; [`super::watched`] and the handlers' answers say what each
+//! is doing. Where there is no place, the connection that has waited for its client the longest loses its own: between two
+//! requests, before its head is complete, in its TLS handshake, in the middle of a body that does not come, or with an answer
+//! that the client does not read. A request that is being worked on loses nothing. It closes nothing by itself: it cancels a token.
+
+use super::client::{is_trusted, network};
+use ipnet::IpNet;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// How long a connection must have waited for its client before it may lose its place: an honest client that has just
+/// connected, from a machine that is busy, needs some time for its first request.
+pub(super) const GRACE: Duration = Duration::from_millis(500);
+/// How much longer a request's body may be waited for.
+const SLOW_UPLOAD: Duration = Duration::from_secs(2);
+/// TLS handshakes at once, and those from one address.
+const MAX_HANDSHAKES: usize = 256;
+const MAX_HANDSHAKES_PER_ADDRESS: usize = 64;
+
+/// The places of one listener.
+pub(super) struct ConnectionSlots {
+    max: usize,
+    /// 0: no bound.
+    per_address: usize,
+    proxies: Vec<IpNet>,
+    table: Mutex<Table>,
+    /// Told when the next one who asks may have another answer.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    occupants: HashMap<u64, Arc<Occupant>>,
+}
+
+/// Who has a place, and what its connection does.
+struct Occupant {
+    network: IpAddr,
+    doing: Mutex<Doing>,
+    evicted: CancellationToken,
+}
+
+/// What a connection does.
+#[derive(Clone, Copy, Debug, Default)]
+struct Doing {
+    handshake: bool,
+    /// A request is worked on, or its answer is being made.
+    answering: bool,
+    /// The client has been waited for since then. A byte of an incomplete head does not renew it.
+    idle_since: Option<Instant>,
+    /// The rest of a request's body has been waited for since then.
+    uploads_since: Option<Instant>,
+    /// The client has not read what is there for it since then.
+    blocked_since: Option<Instant>,
+    /// How long it had not read in all before that, less what it made up for by reading.
+    debt: Duration,
+}
+
+impl Doing {
+    /// From when on the connection may lose its place, unless its client does something before; `None` while it is not the
+    /// client that is waited for.
+    fn may_go(&self) -> Option<Instant> {
+        let idle = self.idle_since.filter(|_| !self.answering);
+        let blocked = self.blocked_since.map(|since| since.checked_sub(self.debt).unwrap_or(since));
+        // A client on a slow line is waited for between any two packets.
+        let uploads = self.uploads_since.map(|since| since + SLOW_UPLOAD);
+        [idle, blocked, uploads].into_iter().flatten().min().map(|since| since + GRACE)
+    }
+}
+
+/// Why there is no place, and nobody may lose one yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// The address has as many as it may.
+    Address,
+    /// All are taken.
+    All,
+}
+
+/// A connection's place; dropping it gives it back.
+pub(super) struct ConnectionSlot {
+    places: Arc<ConnectionSlots>,
+    id: u64,
+    occupant: Arc<Occupant>,
+}
+
+impl ConnectionSlots {
+    /// `max` places, at most `per_address` of them for one address (0: no bound). Loopback addresses and `proxies` stand for
+    /// many clients: three quarters of all.
+    pub(super) fn new(max: usize, per_address: usize, proxies: Vec<IpNet>) -> Arc<Self> {
+        Arc::new(Self { max, per_address, proxies, table: Mutex::default(), changed: Notify::new() })
+    }
+
+    /// A place for a connection from there, which another may lose its own for; an error where nobody may yet. `handshake`: it begins with one of TLS.
+    pub(super) fn admit(self: &Arc<Self>, address: IpAddr, handshake: bool) -> Result<ConnectionSlot, Full> {
+        let (now, network) = (Instant::now(), network(address));
+        let (most, most_handshakes) = self.bounds(address);
+        let mut table = self.lock();
+        let own = |occupant: &Occupant, _: &Doing| occupant.network == network;
+        let shaking = |_: &Occupant, doing: &Doing| doing.handshake;
+        if handshake {
+            table
+                .make_room(most_handshakes, now, |occupant, doing| own(occupant, doing) && doing.handshake)
+                .ok_or(Full::Address)?;
+            table.make_room(MAX_HANDSHAKES, now, shaking).ok_or(Full::All)?;
+        }
+        table.make_room(most, now, own).ok_or(Full::Address)?;
+        table.make_room(self.max, now, |_, _| true).ok_or(Full::All)?;
+        let id = table.next;
+        table.next += 1;
+        let doing = Doing { handshake, idle_since: handshake.then_some(now), ..Doing::default() };
+        let occupant = Arc::new(Occupant { network, doing: Mutex::new(doing), evicted: CancellationToken::new() });
+        table.occupants.insert(id, occupant.clone());
+        Ok(ConnectionSlot { places: self.clone(), id, occupant })
+    }
+
+    /// The most connections and handshakes of this address.
+    fn bounds(&self, address: IpAddr) -> (usize, usize) {
+        let address = address.to_canonical();
+        match self.per_address {
+            0 => (usize::MAX, usize::MAX),
+            _ if address.is_loopback() || is_trusted(address, &self.proxies) => {
+                (self.max.div_ceil(4) * 3, MAX_HANDSHAKES.div_ceil(4) * 3)
+            }
+            most => (most, most.min(MAX_HANDSHAKES_PER_ADDRESS)),
+        }
+    }
+
+    /// Resolves when one more [`ConnectionSlots::admit`] may have another answer: a place is free, or somebody may lose one. Cancel
+    /// safe. For the one who accepts.
+    pub(super) async fn changed(&self) {
+        let now = Instant::now();
+        let soon = {
+            let table = self.lock();
+            let times = table.occupants.values().filter_map(|occupant| occupant.doing().may_go());
+            times.filter(|at| *at > now).min()
+        };
+        tokio::select! {
+            () = self.changed.notified() => {}
+            () = async { tokio::time::sleep_until(soon.expect("checked")).await }, if soon.is_some() => {}
+        }
+    }
+
+    /// How many are taken.
+    #[cfg(test)]
+    pub(super) fn taken(&self) -> usize {
+        self.lock().occupants.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect("no panic while locked")
+    }
+}
+
+impl Table {
+    /// Sees to it that fewer than `most` are such: the one of them that has waited for its client the longest goes. `None`
+    /// where none may.
+    fn make_room(&mut self, most: usize, now: Instant, such: impl Fn(&Occupant, &Doing) -> bool) -> Option<()> {
+        let mut n = 0;
+        let mut first: Option<(Instant, u64)> = None;
+        for (id, occupant) in &self.occupants {
+            let doing = *occupant.doing();
+            if such(occupant, &doing) {
+                n += 1;
+                first = doing.may_go().map(|at| (at, *id)).into_iter().chain(first).min();
+            }
+        }
+        if n < most {
+            return Some(());
+        }
+        let (_, id) = first.filter(|(at, _)| *at <= now)?;
+        self.occupants.remove(&id)?.evicted.cancel();
+        Some(())
+    }
+}
+
+impl Occupant {
+    fn doing(&self) -> MutexGuard<'_, Doing> {
+        self.doing.lock().expect("no panic while locked")
+    }
+}
+
+impl ConnectionSlot {
+    /// Resolves when another connection has got this place.
+    pub(super) async fn evicted(&self) {
+        self.occupant.evicted.cancelled().await;
+    }
+
+    /// What its connection does is told by this.
+    pub(super) fn activity(&self) -> Activity {
+        Activity { places: self.places.clone(), occupant: self.occupant.clone() }
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.places.lock().occupants.remove(&self.id);
+        self.places.changed.notify_one();
+    }
+}
+
+/// Tells what a connection does.
+#[derive(Clone)]
+pub(super) struct Activity {
+    places: Arc<ConnectionSlots>,
+    occupant: Arc<Occupant>,
+}
+
+impl Activity {
+    /// The TLS handshake is done.
+    pub(super) fn shook_hands(&self) {
+        let mut doing = self.occupant.doing();
+        (doing.handshake, doing.idle_since) = (false, None);
+    }
+
+    /// A request is complete; until the guard is dropped, it is worked on and its answer made.
+    pub(super) fn answering(&self) -> Answering {
+        let mut doing = self.occupant.doing();
+        (doing.answering, doing.idle_since) = (true, None);
+        Answering(self.clone())
+    }
+
+    /// The client has sent nothing that could be read.
+    pub(super) fn reads_nothing(&self) {
+        let mut doing = self.occupant.doing();
+        if doing.answering || doing.idle_since.is_some() {
+            return;
+        }
+        doing.idle_since = Some(Instant::now());
+        drop(doing);
+        self.places.changed.notify_one();
+    }
+
+    /// Whether more of a request's body has been waited for in vain just now.
+    pub(super) fn uploads(&self, waits: bool) {
+        let mut doing = self.occupant.doing();
+        if waits && doing.uploads_since.is_none() {
+            doing.uploads_since = Some(Instant::now());
+            drop(doing);
+            self.places.changed.notify_one();
+        } else if !waits {
+            doing.uploads_since = None;
+        }
+    }
+
+    /// The client takes nothing. Returns how long it may go on so, when it may be short of `most` in all.
+    pub(super) fn is_blocked(&self, most: Duration) -> Instant {
+        let mut doing = self.occupant.doing();
+        let debt = doing.debt;
+        let (begins, since) = (doing.blocked_since.is_none(), *doing.blocked_since.get_or_insert_with(Instant::now));
+        drop(doing);
+        if begins {
+            self.places.changed.notify_one();
+        }
+        since + most.saturating_sub(debt)
+    }
+
+    /// The client took so much; `worth` of waiting is made up for by it.
+    pub(super) fn took(&self, worth: Duration) {
+        let mut doing = self.occupant.doing();
+        if let Some(since) = doing.blocked_since.take() {
+            doing.debt += since.elapsed();
+        }
+        doing.debt = doing.debt.saturating_sub(worth);
+    }
+}
+
+/// While it lives a request is worked on, or its answer made.
+pub(super) struct Answering(Activity);
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        let mut doing = self.0.occupant.doing();
+        (doing.answering, doing.uploads_since) = (false, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_one_that_was_waited_for_longest_goes_and_who_works_stays() {
+        let places = ConnectionSlots::new(3, 0, Vec::new());
+        let admit = |text: &str| places.admit(address(text), false).ok();
+        let (first, second, third) =
+            (admit("192.0.2.1").unwrap(), admit("192.0.2.2").unwrap(), admit("192.0.2.3").unwrap());
+        let _works = first.activity().answering();
+        third.activity().reads_nothing();
+        tokio::time::advance(GRACE / 2).await;
+        second.activity().reads_nothing();
+        assert!(admit("192.0.2.4").is_none(), "both have only just fallen silent");
+        tokio::time::advance(GRACE / 2).await;
+        // A trickling byte renews nothing.
+        third.activity().reads_nothing();
+        let fourth = admit("192.0.2.4").unwrap();
+        assert!(third.occupant.evicted.is_cancelled() && !second.occupant.evicted.is_cancelled());
+        assert!(admit("192.0.2.5").is_none());
+        drop(fourth);
+        assert!(admit("192.0.2.5").is_some());
+        assert!(!first.occupant.evicted.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_loses_its_place_and_one_that_does_makes_up_for_it() {
+        let places = ConnectionSlots::new(2, 0, Vec::new());
+        let admit = || places.admit(address("192.0.2.1"), false).ok();
+        let (slow, dead) = (admit().unwrap(), admit().unwrap());
+        let _working = [slow.activity().answering(), dead.activity().answering()];
+        let most = Duration::from_secs(30);
+        let deadline = slow.activity().is_blocked(most);
+        assert_eq!(deadline, Instant::now() + most);
+        dead.activity().is_blocked(most);
+        tokio::time::advance(Duration::from_secs(10)).await;
+        slow.activity().took(Duration::from_secs(1));
+        assert_eq!(slow.activity().is_blocked(most), Instant::now() + Duration::from_secs(21));
+        slow.activity().took(Duration::from_secs(60));
+        let _other = admit().unwrap();
+        assert!(dead.occupant.evicted.is_cancelled() && !slow.occupant.evicted.is_cancelled());
+        assert_eq!(slow.activity().is_blocked(most), Instant::now() + most);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_has_its_share_and_takes_it_from_itself() {
+        let places = ConnectionSlots::new(8, 2, Vec::new());
+        let admit = |text: &str| places.admit(address(text), false).ok();
+        let held = ["2001:db8::1", "2001:db8::2"].map(|text| admit(text).unwrap());
+        assert!(admit("2001:db8::3").is_none() && admit("2001:db8:0:1::1").is_some());
+        held[1].activity().reads_nothing();
+        tokio::time::advance(GRACE).await;
+        assert!(admit("2001:db8::3").is_some());
+        assert!(held[1].occupant.evicted.is_cancelled() && !held[0].occupant.evicted.is_cancelled());
+        let here: Vec<_> = (0..7).map_while(|_| admit("127.0.0.1")).collect();
+        assert_eq!(here.len(), 6, "this machine may be a proxy's, and leaves some to others");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn handshakes_have_a_bound_of_their_own() {
+        let places = ConnectionSlots::new(1_000, 128, Vec::new());
+        let shake = |n: u32| places.admit(std::net::Ipv4Addr::from_bits(n).into(), true).ok();
+        let held: Vec<_> = (0..100).map_while(|_| shake(1)).collect();
+        assert_eq!(held.len(), MAX_HANDSHAKES_PER_ADDRESS);
+        let others: Vec<_> = (2..1_000).map_while(shake).collect();
+        assert_eq!(held.len() + others.len(), MAX_HANDSHAKES);
+        held[0].activity().shook_hands();
+        assert!(shake(1).is_some());
+        tokio::time::advance(GRACE).await;
+        assert!(shake(2_000).is_some(), "the oldest of them goes");
+        assert_eq!(places.taken(), held.len() + others.len());
+    }
+}
