@@ -5,11 +5,12 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts docs bench bench-peers fuzz deny onnxruntime onnxruntime-gpu true-size silero clean
+.PHONY: help run build dist deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts docs bench bench-peers fuzz deny onnxruntime onnxruntime-gpu true-size silero clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
 	@echo 'make build   the web page and the programs: target/release/antiphon, target/release/antiphon-bench'
+	@echo 'make dist    the same, optimized for handing on: target/dist/antiphon, target/dist/antiphon-bench'
 	@echo 'make test    install what tests need, run all of them'
 	@echo 'make docs    the manual as a book: target/book/index.html'
 	@echo 'make bench   measure, and print the numbers'
@@ -29,6 +30,9 @@ run: build
 
 build: deps web
 	cargo build --release --locked --package antiphon --package antiphon-bench
+
+dist: deps web
+	cargo build --profile dist --locked --package antiphon --package antiphon-bench
 
 deps:
 	@.ci/deps build
@@ -55,17 +59,17 @@ models/true-size/.made: models/scripts/true_size.py
 	.venv-models/bin/python models/scripts/true_size.py models/true-size
 	touch $@
 
-bench: build onnxruntime silero true-size
-	target/release/antiphon-bench $(ARGS)
+bench: dist onnxruntime silero true-size
+	target/dist/antiphon-bench $(ARGS)
 
 # A peer on the same mock engines. Its bot, client and question are no part of this repository.
 RIG ?= ../shared/rig
 PEERS := .venv-peers/.installed
 
-bench-peers: build
+bench-peers: dist
 	@[ -f $(RIG)/pipecat_bot.py ] || { echo 'make: the rig is not there: $(RIG); name its folder with RIG='; exit 1; }
 	@$(MAKE) --no-print-directory $(PEERS)
-	target/release/antiphon-bench peers --rig $(RIG) --python .venv-peers/bin/python $(ARGS)
+	target/dist/antiphon-bench peers --rig $(RIG) --python .venv-peers/bin/python $(ARGS)
 
 $(PEERS):
 	python3 -m venv .venv-peers

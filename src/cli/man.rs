@@ -1,9 +1,9 @@
 //! `antiphon man`: the man pages, in roff.
 
 use super::{Cli, CliError, print};
-use clap::{Args, CommandFactory};
+use clap::{Args, Command, CommandFactory};
 use clap_mangen::Man;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Which pages, and where they go.
 #[derive(Debug, Args)]
@@ -18,17 +18,37 @@ pub struct ManArgs {
 }
 
 pub(super) fn run(args: &ManArgs) -> Result<(), CliError> {
-    let Some(folder) = &args.out else { return print::bytes(&first_page()?) };
-    std::fs::create_dir_all(folder)
-        .and_then(|()| clap_mangen::generate_to(Cli::command(), folder))
-        .map_err(|error| CliError::file("written", folder, &error))
+    let command = root();
+    let Some(folder) = &args.out else { return print::bytes(&page(&Man::new(command))?) };
+    std::fs::create_dir_all(folder).map_err(|error| CliError::file("written", folder, &error))?;
+    write(command, folder)
 }
 
-/// The page of `antiphon` itself, which names the others.
-fn first_page() -> Result<Vec<u8>, CliError> {
+/// The command line with the names that the pages have. `help` has no page.
+fn root() -> Command {
+    let mut command = Cli::command().disable_help_subcommand(true);
+    command.build();
+    command
+}
+
+/// Writes the page of a command and those of the commands below it.
+fn write(command: Command, folder: &Path) -> Result<(), CliError> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write(below.clone(), folder)?;
+    }
+    let man = Man::new(command);
+    let file = folder.join(man.get_filename());
+    std::fs::write(&file, page(&man)?).map_err(|error| CliError::file("written", &file, &error))
+}
+
+/// A page. Examples and tables of the help keep their lines.
+fn page(man: &Man) -> Result<Vec<u8>, CliError> {
     let mut page = Vec::new();
-    Man::new(Cli::command().disable_help_subcommand(true)).render(&mut page)?;
-    Ok(page)
+    man.render(&mut page)?;
+    let page = String::from_utf8(page).map_err(|error| CliError::failed(&error))?;
+    let Some((before, extra)) = page.split_once(".SH EXTRA\n") else { return Ok(page.into_bytes()) };
+    let (extra, after) = extra.split_at(extra.find("\n.SH ").map_or(extra.len(), |at| at + 1));
+    Ok(format!("{before}.SH EXAMPLES AND NOTES\n.nf\n{extra}.fi\n{after}").into_bytes())
 }
 
 #[cfg(test)]
@@ -37,7 +57,8 @@ mod tests {
 
     #[test]
     fn the_first_page_names_the_commands_and_each_has_a_page() {
-        let page = String::from_utf8(first_page().expect("rendered")).expect("text");
+        let page = String::from_utf8(page(&Man::new(root())).expect("rendered")).expect("text");
+        assert!(page.contains("\n.nf\n") && page.contains("\n.fi\n.SH VERSION"), "{page}");
         let folder = tempfile::tempdir().expect("a folder");
         run(&ManArgs { out: Some(folder.path().join("man1")) }).expect("written");
         for command in Cli::command().get_subcommands().filter(|command| !command.is_hide_set()) {
