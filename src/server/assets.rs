@@ -10,7 +10,7 @@ use std::borrow::Cow;
 struct Web;
 
 /// The file at `path`, relative and without a leading slash, and its media type. The empty path is `index.html`,
-/// `dashboard` is `dashboard.html`. `None` if there is no such file. Does not block; copies nothing in release builds.
+/// `dashboard` is `dashboard.html`. `None` if there is no such file. Does not block; copies nothing.
 pub fn asset(path: &str) -> Option<(Cow<'static, [u8]>, &'static str)> {
     let path = match path {
         "" => "index.html",

@@ -1,4 +1,4 @@
-//! Short-lived keys: how long they open, how many there may be, and what is asked for wrongly.
+//! Client secrets: lifetime, limits, and invalid requests.
 
 use super::*;
 

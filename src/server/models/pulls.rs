@@ -1,4 +1,4 @@
-//! The pulls of a running hub: one task each, watched by whoever wants to see.
+//! The pulls of a running hub: one task per pull, observed through a watch channel.
 
 use super::super::app::App;
 use super::super::guard::refused;
@@ -17,30 +17,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-/// Pulls under way at once; one more is answered 429.
+/// Maximum concurrent pulls; another is rejected with 429.
 const MAX_PULLS: usize = 2;
 
-/// How often a watcher is told at most.
+/// Minimum interval between two progress events.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How a pull stands.
+/// The state of a pull.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub(super) enum State {
-    /// It comes.
+    /// The files are being downloaded or verified.
     Pulling(Progress),
-    /// It is here and is being loaded.
+    /// The model is on disk and its engine is being loaded.
     Loading,
-    /// It is here.
+    /// The model is on disk.
     Done {
-        /// Whether the next session gets it.
+        /// Whether the next session uses it.
         serves: bool,
-        /// What to know.
+        /// The result for the user.
         message: String,
     },
-    /// It is not.
+    /// The pull or the load failed.
     Failed {
-        /// Why, and what would help.
+        /// The cause and a remedy.
         message: String,
     },
 }
@@ -50,7 +50,7 @@ impl State {
         matches!(self, Self::Done { .. } | Self::Failed { .. })
     }
 
-    /// As it is shown: why a pull failed is for admins.
+    /// The state as shown to a caller: only operators see why a pull failed.
     pub(super) fn shown(&self, may_change: bool) -> Self {
         match self {
             Self::Failed { .. } if !may_change => Self::Failed { message: super::IN_THE_LOG.into() },
@@ -60,7 +60,7 @@ impl State {
 }
 
 impl Models {
-    /// Each model's latest pull.
+    /// The state of each model's latest pull.
     pub(super) fn states(&self) -> BTreeMap<String, State> {
         let pulls = self.pulls.lock().expect("no panic while locked");
         pulls.iter().map(|(name, state)| (name.clone(), state.borrow().clone())).collect()
@@ -70,7 +70,7 @@ impl Models {
         self.pulls.lock().expect("no panic while locked").get(without_precision(name)).cloned()
     }
 
-    /// The model is gone, and with it what its pull came to and why it could not serve.
+    /// Forgets a removed model: the state of its pull, and the reason why it could not be loaded.
     pub(super) fn forget(&self, name: &str) {
         self.served.rcu(|served| {
             let mut served = served.as_ref().clone();
@@ -99,7 +99,7 @@ impl Models {
     }
 }
 
-/// Begins a pull; it goes on by itself.
+/// Starts a pull in the background. An error response if the model is already being pulled or [`MAX_PULLS`] is reached.
 pub(super) fn start(
     app: &Arc<App>,
     manager: Arc<EngineManager>,
@@ -126,7 +126,7 @@ pub(super) fn start(
     Ok(state)
 }
 
-/// Pulls, chooses the engines anew, and gives the last state.
+/// Downloads the model, selects the engines again, and returns the final state.
 async fn pulled(
     app: &Arc<App>,
     manager: &Arc<EngineManager>,
@@ -173,7 +173,7 @@ async fn pulled(
     }
 }
 
-/// Lets new sessions have what is loaded, and says whether that is the model.
+/// Sets the loaded engines for new sessions, and returns whether they include the model.
 fn settled(app: &App, entry: &Entry, variant: &Variant, standing: ActiveEngines) -> State {
     let stage = entry.stage.to_string();
     let served = standing.served.iter().find(|served| served.stage == stage).cloned();
@@ -201,7 +201,7 @@ fn settled(app: &App, entry: &Entry, variant: &Variant, standing: ActiveEngines)
     }
 }
 
-/// A pull's states as they come, the last one last.
+/// The states of a pull as server-sent events, up to its final state.
 pub(super) fn events(
     app: Arc<App>,
     state: watch::Receiver<State>,
@@ -227,7 +227,7 @@ fn stream(
             if last {
                 return;
             }
-            // Pieces come by the hundred a second; nobody sees more than a few.
+            // Progress changes hundreds of times a second; a viewer needs only a few updates.
             tokio::time::sleep(EVERY).await;
             tokio::select! {
                 changed = state.changed() => if changed.is_err() { return },
