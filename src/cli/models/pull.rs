@@ -1,4 +1,4 @@
-//! `antiphon models pull`: fetches models, with a bar on a terminal and lines elsewhere.
+//! `antiphon models pull`: downloads models, with a progress bar on a terminal and lines elsewhere.
 
 use super::super::{CliError, Settings, print};
 use super::size;
@@ -92,11 +92,11 @@ async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -
     lacks.map_or(Ok(()), print::line)
 }
 
-/// What people see meanwhile.
+/// The progress display.
 enum Shown {
     Nothing,
     Bar(ProgressBar),
-    /// Tenths told so far.
+    /// Tenths of the download reported so far.
     Lines {
         name: String,
         tenths: u64,
