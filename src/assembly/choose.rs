@@ -116,9 +116,7 @@ pub(super) fn choices(
             return Ok(only(Choice::plain(engine)));
         }
         let named = named(config, catalog, model, of_family).map_err(|cause| match engine {
-            AUTO => {
-                failed(format!("{cause}; what is no model of the registry needs its engine named, in {stage}.engine"))
-            }
+            AUTO => failed(format!("{cause}; for a model outside the registry, set its engine in {stage}.engine")),
             _ => failed(cause),
         })?;
         if engine != AUTO {

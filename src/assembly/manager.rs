@@ -262,7 +262,7 @@ impl EngineManager {
         let Choices { best_first, mut passed_over } =
             choices(&self.config, &self.catalog, self.makes.as_ref(), S::STAGE)?;
         for PassedOver { model, why } in &passed_over {
-            tracing::warn!(stage, model, why, "this model is damaged; another one serves");
+            tracing::warn!(stage, model, why, "this model is damaged and is skipped");
         }
         let replaced = before.and_then(|(served, _)| served.model.as_deref());
         for (at, choice) in best_first.iter().enumerate() {
@@ -281,7 +281,7 @@ impl EngineManager {
                 Ok(engine) => return Ok((Some(engine), served(passed_over))),
                 Err(failure) if auto && at + 1 < best_first.len() => {
                     let model = choice.model_name().unwrap_or_default();
-                    tracing::warn!(stage, model, %failure, "this model cannot be loaded; the next best serves");
+                    tracing::warn!(stage, model, %failure, "this model cannot be loaded; the next best one is used");
                     // The log has the causes; clients get one sentence.
                     passed_over.push(PassedOver { model, why: failure.cause.to_string() });
                 }
@@ -315,7 +315,7 @@ impl EngineManager {
             };
             config.tts.voice = Config::default().tts.voice;
             let engine = made(&config)?;
-            tracing::warn!(%failure, "the engine speaks with its first voice");
+            tracing::warn!(%failure, "the configured voice is not available; the engine uses its first voice");
             Ok(engine)
         };
         let (Some(name), Some(model)) = (choice.model_name(), &choice.model) else { return make() };
@@ -357,7 +357,7 @@ impl EngineManager {
     }
 }
 
-const PANICKED: &str = "it panicked while it was made";
+const PANICKED: &str = "the engine panicked during loading";
 const OTHER_STAGE: &str = "this model serves another stage";
 
 fn standing<'a, S: ?Sized>(

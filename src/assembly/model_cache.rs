@@ -27,7 +27,7 @@ pub struct Limits {
 pub enum ModelCacheError<X> {
     /// There is no room, and all cached models are in use.
     #[error(
-        "there is no room for {name}: {n_in_use} models with {used_mb} MB are in use; raise models.max_loaded or \
+        "no memory for {name}: {n_in_use} models with {used_mb} MB are in use; raise models.max_loaded or \
          models.memory_budget_mb"
     )]
     Full {

@@ -57,7 +57,7 @@ impl From<io::Error> for CliError {
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => ": another program does already; stop it, or choose another port with --listen",
-        io::ErrorKind::PermissionDenied => ": ports below 1024 need a privilege; choose a higher one with --listen",
+        io::ErrorKind::PermissionDenied => ": ports below 1024 require privileges; choose a higher one with --listen",
         io::ErrorKind::AddrNotAvailable => ": this machine does not have that address",
         _ => "",
     }

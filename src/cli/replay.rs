@@ -171,17 +171,17 @@ fn summary(path: &Path, report: &Report) -> String {
     let Report { n_windows, n_events, n_decisions, .. } = report;
     let heard = format!("{n_windows} windows, {n_events} events, {n_decisions} decisions");
     let end = match report.end {
-        None => "; it breaks off: the hub was killed",
-        Some(end) if !end.complete => "; it is incomplete: the disk was too slow",
+        None => "; truncated: the hub was killed",
+        Some(end) if !end.complete => "; incomplete: the disk was too slow",
         Some(_) => "",
     };
     let mut text = format!("{}: {heard}{end}; ", path.display());
     match report.n_differences {
-        0 => text.push_str("every one is the recorded one"),
+        0 => text.push_str("all match the recorded ones"),
         n => text.push_str(&format!("{n} differ")),
     }
     if report.miscounted {
-        text.push_str("; lines are missing or too many");
+        text.push_str("; the number of lines differs");
     }
     for difference in &report.differences {
         let decided = &difference.replayed;

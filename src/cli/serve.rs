@@ -106,7 +106,7 @@ fn folder_for_recordings(folder: &str) -> Result<(), CliError> {
         return Ok(());
     }
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|error| CliError::Usage(format!("session.record: the folder {folder:?} cannot be made: {error}")))
+    made.map_err(|error| CliError::Usage(format!("session.record: the folder {folder:?} cannot be created: {error}")))
 }
 
 /// The certificate to serve with; `None`: plain HTTP.
@@ -189,7 +189,7 @@ fn watch_signals(stop: CancellationToken, files: Files, reload: mpsc::Sender<Rel
         let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up)) =
             (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
         else {
-            tracing::warn!("signals cannot be watched: the hub will end without draining");
+            tracing::warn!("signal handlers cannot be installed: the hub will exit without draining");
             return;
         };
         let mut n_signals = 0;
@@ -202,7 +202,7 @@ fn watch_signals(stop: CancellationToken, files: Files, reload: mpsc::Sender<Rel
                     let files = files.clone();
                     let read = blocking(move || files.read()).await;
                     if read.is_ok_and(|read| reload.try_send(read).is_err()) {
-                        tracing::warn!("the hub is not ready for what was read: send SIGHUP again");
+                        tracing::warn!("the reload queue is full: send SIGHUP again later");
                     }
                     continue;
                 }
@@ -210,7 +210,7 @@ fn watch_signals(stop: CancellationToken, files: Files, reload: mpsc::Sender<Rel
             if n_signals > 1 {
                 std::process::exit(130);
             }
-            tracing::info!("stopping; once more ends at once");
+            tracing::info!("stopping; a second signal exits immediately");
             stop.cancel();
         }
     })

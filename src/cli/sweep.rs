@@ -49,7 +49,7 @@ impl FromStr for Sweep {
         let number = |text: &str| text.trim_end_matches("ms").parse::<u32>().map_err(|_| wrong());
         let (from, to, step) = (number(from)?, number(to)?, number(step)?);
         if step == 0 || from >= to || to > 10_000 || (to - from) / step > 200 {
-            return Err("the waits go upwards to 10000 ms at most, in at most 200 steps".into());
+            return Err("the range must be ascending, at most 10000 ms, with at most 200 steps".into());
         }
         Ok(Self { from, to, step })
     }

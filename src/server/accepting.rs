@@ -82,7 +82,7 @@ pub(super) async fn accept(entrance: Entrance, router: Router, stop: Cancellatio
         tasks.spawn(async move {
             tokio::select! {
                 () = abandon.cancelled() => {}
-                () = place.evicted() => tracing::debug!("an idle connection made room for another"),
+                () = place.evicted() => tracing::debug!("an idle connection was evicted"),
                 () = connection(stream, peer, tls, place.activity(), router, stop) => {}
             }
         });
@@ -153,8 +153,8 @@ async fn connection(
             activity.shook_hands();
             serve(stream, peer, activity, router, stop).await;
         }
-        Ok(Err(error)) => tracing::debug!(%error, "a client did not shake hands"),
-        Err(_) => tracing::debug!("a client did not shake hands in time"),
+        Ok(Err(error)) => tracing::debug!(%error, "the TLS handshake failed"),
+        Err(_) => tracing::debug!("the TLS handshake timed out"),
     }
 }
 
@@ -163,7 +163,7 @@ fn prepare(stream: &TcpStream) {
     let prepared = stream.set_nodelay(true);
     let prepared = prepared.and(socket2::SockRef::from(stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES));
     if let Err(error) = prepared {
-        tracing::debug!(%error, "a connection without TCP_NODELAY or TCP_NOTSENT_LOWAT");
+        tracing::debug!(%error, "TCP_NODELAY or TCP_NOTSENT_LOWAT could not be set");
     }
 }
 
@@ -213,7 +213,7 @@ where
     // An upgraded connection belongs to its session from here on.
     released.set();
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended in the middle of a request");
+        tracing::debug!(%error, "a connection ended during a request");
     }
 }
 

@@ -290,7 +290,7 @@ impl App {
         tasks.close();
         tracing::info!(sessions = self.sessions.len(), "draining");
         if tokio::time::timeout(self.drain_time(), tasks.wait()).await.is_err() {
-            tracing::info!(sessions = self.sessions.len(), "the time to drain is over");
+            tracing::info!(sessions = self.sessions.len(), "the drain time has elapsed");
             self.kill.cancel();
             let _ = tokio::time::timeout(LAST_WORDS, tasks.wait()).await;
         }

@@ -74,7 +74,7 @@ impl Refusal {
                 "You didn't provide an API key. Send it in an Authorization header ('Authorization: Bearer YOUR_KEY')."
             }
             Self::Wrong => "Incorrect API key provided, or it has expired.",
-            Self::Throttled(_) => "Too many incorrect API keys came from your address. Try again later.",
+            Self::Throttled(_) => "Too many incorrect API keys from your address. Try again later.",
         }
     }
 

@@ -93,7 +93,7 @@ impl Fragments {
             }
             let most = match self.at {
                 At::Head if to.remaining() < MOST_HEAD => {
-                    let message = "a frame's head needs a buffer of 14 bytes";
+                    let message = "a frame header needs a buffer of at least 14 bytes";
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, message)));
                 }
                 At::Head => FRAGMENT as usize - self.held.len(),

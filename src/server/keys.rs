@@ -42,7 +42,7 @@ pub enum KeysError {
         source: std::io::Error,
     },
     /// The file holds no key; ignoring it would leave the server open unintentionally.
-    #[error("server.api_keys_file: {} holds no key; write one a line", .0.display())]
+    #[error("server.api_keys_file: {} holds no key; write one per line", .0.display())]
     Empty(PathBuf),
     /// An entry is not a valid key.
     #[error("{place}, key {number}: {why}")]
@@ -56,7 +56,7 @@ pub enum KeysError {
     },
     /// The address is reachable from other machines and no keys are configured.
     #[error(
-        "refusing to listen on {address} without keys: anybody who reaches it could use this server. Put keys into the \
+        "refusing to listen on {address} without keys: anyone who reaches it could use this server. Put keys into the \
          environment variable that server.api_keys_env names (ANTIPHON_API_KEYS), or into a file that \
          server.api_keys_file names; or listen on 127.0.0.1"
     )]
@@ -164,7 +164,7 @@ impl Keys {
             let malformed = |why| KeysError::Malformed { place: place.to_owned(), number: index + 1, why };
             self.all.push(read(entry).map_err(malformed)?);
             if !entry.starts_with(HASHED) && entry.len() < SHORT {
-                tracing::warn!(place, number = index + 1, "a key of less than {SHORT} characters can be guessed");
+                tracing::warn!(place, number = index + 1, "a key of fewer than {SHORT} characters can be guessed");
             }
         }
         Ok(self.all.len() - before)

@@ -182,7 +182,7 @@ async fn serve_on(served: impl Future<Output = ()>, app: Arc<App>, traces: Optio
     tokio::select! {
         _ = async { tokio::join!(served, drain, traced) } => {}
         () = async { stop.cancelled().await; tokio::time::sleep(app.drain_time() + 2 * LAST_WORDS).await } => {
-            tracing::warn!("some connections did not end in time");
+            tracing::warn!("some connections did not end within the drain time");
         }
     }
 }

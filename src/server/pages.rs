@@ -26,7 +26,7 @@ async fn page(method: Method, uri: Uri, Extension(client): Extension<Client>, he
         return refused(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not served here."));
     }
     file(uri.path(), client, &headers)
-        .unwrap_or_else(|| refused(StatusCode::NOT_FOUND, "not_found", format!("There is nothing at '/{path}'.")))
+        .unwrap_or_else(|| refused(StatusCode::NOT_FOUND, "not_found", format!("There is no resource at '/{path}'.")))
 }
 
 /// The page's file at a URL path, with all headers; `None` if there is no such file. `request`: the request's headers.

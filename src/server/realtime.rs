@@ -48,7 +48,7 @@ pub(super) async fn upgrade(
     ws: WebSocketUpgrade,
 ) -> Response {
     if !inflow.expect_frames() {
-        let message = "Nothing may be sent behind the request for the WebSocket before its answer has come.";
+        let message = "No data may be sent after the WebSocket upgrade request before its response has been received.";
         return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
     }
     // Read from the subprotocol first: a URL may end up in a log.
@@ -111,17 +111,17 @@ fn no_place(app: &App, client: Client, full: NoPlace) -> Response {
     app.setup.metrics.session_rejected();
     let (status, code, message) = match full {
         NoPlace::Server => {
-            (StatusCode::SERVICE_UNAVAILABLE, "server_full", "Every session of this server is taken. Try again soon.")
+            (StatusCode::SERVICE_UNAVAILABLE, "server_full", "All sessions of this server are in use. Try again later.")
         }
         NoPlace::Key => (
             StatusCode::TOO_MANY_REQUESTS,
             "rate_limit_exceeded",
-            "Your API key has as many sessions as it may (server.max_sessions_per_key). Try again when one has ended.",
+            "Your API key has reached its session limit (server.max_sessions_per_key). Try again when one has ended.",
         ),
         NoPlace::Address => (
             StatusCode::TOO_MANY_REQUESTS,
             "rate_limit_exceeded",
-            "Your address has as many sessions as it may (server.max_sessions_per_address). Try again when one has ended.",
+            "Your address has reached its session limit (server.max_sessions_per_address). Try again when one has ended.",
         ),
     };
     if full != NoPlace::Server {

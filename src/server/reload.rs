@@ -40,7 +40,7 @@ pub(super) async fn run(app: &App, reloads: Option<Reloads>, stop: CancellationT
 fn apply(app: &App, Reload { keys, tls }: Reload) {
     if let Some(keys) = keys {
         if app.access.keys().are_on() && !keys.are_on() {
-            tracing::error!(target: "antiphon::security", "the reload holds no key: the keys stay as they are");
+            tracing::error!(target: "antiphon::security", "the reload contains no key: the current keys stay in use");
         } else {
             let (gone, new) = app.access.replace(keys);
             let sessions: usize = gone.iter().map(|key| app.sessions_of(*key)).sum();
@@ -54,7 +54,7 @@ fn apply(app: &App, Reload { keys, tls }: Reload) {
             serving.store(Arc::new(tls));
             tracing::info!(target: "antiphon::security", "the certificate was reloaded");
         }
-        (Some(_), None) => tracing::warn!("the hub began without TLS: restart it to serve with a certificate"),
+        (Some(_), None) => tracing::warn!("the hub was started without TLS: restart it to use a certificate"),
         (None, _) => {}
     }
 }

@@ -127,7 +127,7 @@ impl Secrets {
         let settings = settings.inspect_err(|error| {
             tracing::error!(
                 code = error.code,
-                "the settings of a short-lived key were accepted and cannot be read again"
+                "the settings of a client secret were accepted but cannot be parsed again"
             );
         });
         Some(Caller { owner, settings: settings.ok()?.map(Arc::new) })
@@ -213,7 +213,7 @@ async fn made(
     let route = request.uri().path().to_owned();
     let body = timeout(BODY, Bytes::from_request(request, &())).await;
     let body = body.map_err(|_| {
-        refused(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The body of the request took too long to come.")
+        refused(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request body was not received in time.")
     })?;
     let body = body.map_err(IntoResponse::into_response)?;
     let wishes = read(&body, dialect).and_then(|(seconds, settings)| {
@@ -232,7 +232,7 @@ async fn made(
     let n_owners = app.access.keys().n_keys();
     let made = app.secrets.make(identity.owner, n_owners, settings, Duration::from_secs(seconds));
     let value = made.map_err(|Full(wait)| {
-        let message = "Your API key has as many client secrets alive as it may. Try again when some have expired.";
+        let message = "Your API key has reached its limit of client secrets. Try again when some have expired.";
         let mut response = refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
         response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
         response

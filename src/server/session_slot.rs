@@ -77,7 +77,7 @@ impl SessionSlot {
                 Ended::Replaced(next) => Some(*next),
                 Ended::Lost if self.registered.is_none() => None,
                 Ended::Lost => {
-                    tracing::info!(session = %id, "disconnected; waiting for the client to come back");
+                    tracing::info!(session = %id, "disconnected; waiting for the client to resume");
                     self.handle.egress.detach();
                     self.wait(self.until()).await
                 }
@@ -140,11 +140,11 @@ impl SessionSlot {
                 End::Over
             }
             () = revoked.cancelled() => {
-                let _ = timeout(CLOSING, sink.send(close(1008, "the API key of this session is not valid any more"))).await;
+                let _ = timeout(CLOSING, sink.send(close(1008, "the API key of this session has been revoked"))).await;
                 End::Over
             }
             next = come_back(app, handle, registered) => {
-                let _ = timeout(CLOSING, sink.send(close(1001, "the session goes on on another connection"))).await;
+                let _ = timeout(CLOSING, sink.send(close(1001, "the session continues on another connection"))).await;
                 return Ended::Replaced(Box::new(next));
             }
         };

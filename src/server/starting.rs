@@ -74,7 +74,7 @@ impl Starting {
 }
 
 fn not_yet() -> Response {
-    let message = "The hub is getting ready: its engines are being loaded. Try again in a moment.";
+    let message = "The hub is starting: its engines are being loaded. Try again in a moment.";
     let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_starting", message);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     response

@@ -35,7 +35,7 @@ pub enum TlsError {
     #[error("the certificate and its key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
     /// A self-signed certificate could not be created.
-    #[error("a certificate could not be made")]
+    #[error("a self-signed certificate could not be created")]
     RestartFailed(#[from] rcgen::Error),
 }
 

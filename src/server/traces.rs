@@ -94,8 +94,8 @@ impl Traces {
         let n = spans.len();
         match timeout(2 * PATIENCE, self.0.export(spans)).await {
             Ok(Ok(())) => tracing::debug!(spans = n, "sent traces"),
-            Ok(Err(error)) => tracing::warn!(%error, spans = n, "traces could not be sent; they are lost"),
-            Err(_) => tracing::warn!(spans = n, "the collector of traces took too long; they are lost"),
+            Ok(Err(error)) => tracing::warn!(%error, spans = n, "the export of traces failed; they are dropped"),
+            Err(_) => tracing::warn!(spans = n, "the export of traces timed out; they are dropped"),
         }
     }
 }
@@ -103,7 +103,9 @@ impl Traces {
 fn take(news: Option<News>, spans: &mut Vec<SpanData>) {
     match news {
         Some(News::Changed(entry)) if entry.record.settled => spans.extend(spans_of(&entry.record)),
-        Some(News::Missed(n)) => tracing::warn!(changes = n, "the collector of traces is behind; turns are lost to it"),
+        Some(News::Missed(n)) => {
+            tracing::warn!(changes = n, "the export of traces is behind; some turns are not exported")
+        }
         _ => {}
     }
 }
@@ -208,7 +210,7 @@ impl HttpClient for Client {
         let mut body = Vec::new();
         while let Some(bytes) = answer.chunk().await? {
             if body.len() + bytes.len() > MAX_ANSWER_BYTES {
-                return Err("the collector's answer is too long".into());
+                return Err("the collector's response is too long".into());
             }
             body.extend_from_slice(&bytes);
         }

@@ -78,14 +78,14 @@ pub(super) async fn list(State(app): State<Arc<App>>, identity: Identity, Query(
 pub(super) async fn reader(app: &App) -> Result<OwnedSemaphorePermit, Box<Response>> {
     match timeout(READER_WAIT, app.readers.clone().acquire_owned()).await {
         Ok(Ok(place)) => Ok(place),
-        _ => Err(Box::new(busy("too_many_readers", "Enough clients read already. Try again soon."))),
+        _ => Err(Box::new(busy("too_many_readers", "Too many clients are reading. Try again soon."))),
     }
 }
 
 /// A permit for a live listener; an error response if all are in use.
 pub(super) fn listener(app: &App) -> Result<OwnedSemaphorePermit, Box<Response>> {
     let place = app.listeners.clone().try_acquire_owned();
-    place.map_err(|_| Box::new(busy("too_many_listeners", "Enough clients listen already. Try again soon.")))
+    place.map_err(|_| Box::new(busy("too_many_listeners", "Too many clients are listening. Try again soon.")))
 }
 
 fn busy(code: &str, message: &str) -> Response {
@@ -99,7 +99,7 @@ pub(super) async fn one(State(app): State<Arc<App>>, identity: Identity, Path(id
     match app.setup.turn_history.find(identity.viewer, &id) {
         Some(turn) => Json(&*turn).into_response(),
         None => {
-            refused(StatusCode::NOT_FOUND, "not_found", "No such turn is kept; older ones are pushed out by newer.")
+            refused(StatusCode::NOT_FOUND, "not_found", "There is no such turn; older turns are evicted by newer ones.")
         }
     }
 }

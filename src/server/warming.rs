@@ -27,8 +27,8 @@ async fn reach<E: Display>(stage: &'static str, engine: &str, warmed: impl Futur
     match timeout(DEADLINE, warmed).await {
         Ok(Ok(())) => tracing::debug!(stage, engine, "warm"),
         Ok(Err(error)) => {
-            tracing::warn!(stage, engine, %error, "the engine cannot be reached now; sessions will try again");
+            tracing::warn!(stage, engine, %error, "the engine cannot be reached; sessions will retry");
         }
-        Err(_) => tracing::warn!(stage, engine, "the engine did not answer within 10 s; sessions will try again"),
+        Err(_) => tracing::warn!(stage, engine, "the engine did not respond within 10 s; sessions will retry"),
     }
 }

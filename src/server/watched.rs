@@ -67,7 +67,7 @@ impl<S: Unpin> Watched<S> {
                 let activity = &self.activity;
                 let start = || Box::pin(tokio::time::sleep_until(activity.is_blocked(STALL)));
                 ready!(self.deadline.get_or_insert_with(start).as_mut().poll(cx));
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answer")))
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its response")))
             }
         }
     }

@@ -35,7 +35,7 @@ pub fn close_for(error: axum::Error) -> Option<(u16, &'static str)> {
     match error.into_inner().downcast_ref::<WsError>()? {
         WsError::Capacity(_) => Some((1009, "a message holds at most 16 MiB")),
         WsError::Utf8(_) => Some((1007, "a text message must be UTF-8")),
-        WsError::Protocol(error) if !is_gone(error) => Some((1002, "this breaks the WebSocket protocol")),
+        WsError::Protocol(error) if !is_gone(error) => Some((1002, "WebSocket protocol violation")),
         _ => None,
     }
 }

@@ -65,7 +65,7 @@ pub(super) fn run(args: &ListArgs) -> Result<(), CliError> {
         text += &line(&config, entry);
     }
     if text.is_empty() {
-        text = format!("no model is in {}: `antiphon models list` shows what there is\n", config.dir);
+        text = format!("there is no model in {}: `antiphon models list` lists the available ones\n", config.dir);
     }
     print::line(text.trim_end())
 }

@@ -44,7 +44,7 @@ pub(super) async fn run(args: PullArgs) -> Result<(), CliError> {
         tokio::select! {
             pulled = one(&puller, &config, wanted, args.json) => pulled?,
             _ = tokio::signal::ctrl_c() => {
-                eprintln!("what was fetched is kept; the same command goes on from it");
+                eprintln!("the partial download is kept; the same command resumes it");
                 return Err(CliError::Interrupted);
             }
         }
@@ -80,7 +80,7 @@ async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -
     }
     let checked = match unchecked {
         0 => "all checksums are right".to_owned(),
-        n if n == variant.files.len() => "no checksum is published for it: only its size and format can tell".into(),
+        n if n == variant.files.len() => "no checksum is published; only size and format were verified".into(),
         n => format!("{n} of {} files have no published checksum, the others are right", variant.files.len()),
     };
     print::line(&format!(

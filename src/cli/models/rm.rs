@@ -35,7 +35,7 @@ pub(super) fn run(args: &RmArgs) -> Result<(), CliError> {
         if args.json {
             print::json(&json!({ "model": model, "bytes": bytes }))?;
         } else {
-            print::line(&format!("{model}: removed, {} free again", size(bytes)))?;
+            print::line(&format!("{model}: removed, {} freed", size(bytes)))?;
         }
     }
     Ok(())

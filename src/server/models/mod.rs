@@ -155,7 +155,7 @@ pub(super) async fn progress(
     };
     match app.models.watch(&name) {
         Some(state) => pulls::events(app, state, may_change, place),
-        None => refused(StatusCode::NOT_FOUND, "not_found", "This model was not pulled since the hub started."),
+        None => refused(StatusCode::NOT_FOUND, "not_found", "This model has not been pulled since the hub started."),
     }
 }
 
@@ -182,7 +182,7 @@ pub(super) async fn delete(
             Json(json!({ "bytes": bytes })).into_response()
         }
         Ok(Err(error)) => failure(&error),
-        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, None, "The removal broke off."),
+        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, None, "The removal was interrupted."),
     }
 }
 

@@ -86,11 +86,11 @@ impl Models {
         let mut pulls = self.pulls.lock().expect("no panic while locked");
         let running = |state: &watch::Receiver<State>| !state.borrow().is_last();
         if pulls.get(name).is_some_and(running) {
-            let message = format!("{name} is being pulled already.");
+            let message = format!("{name} is already being pulled.");
             return Err(Box::new(refused(StatusCode::CONFLICT, "model_in_use", message)));
         }
         if pulls.values().filter(|state| running(state)).count() >= MAX_PULLS {
-            let message = "Other models are being pulled. Try again when they are here.";
+            let message = "Other models are being pulled. Try again when they are complete.";
             return Err(Box::new(refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)));
         }
         let (sender, state) = watch::channel(State::Pulling(Progress::default()));
@@ -113,7 +113,7 @@ pub(super) fn start(
         let last = tokio::select! {
             last = pulled(&task, &manager, &entry, &variant, &told) => last,
             () = task.setup.drain.cancelled() => {
-                let message = "The hub was stopped; what was fetched is kept, and the next pull goes on from it.".into();
+                let message = "The hub was stopped. The partial download is kept, and the next pull resumes it.".into();
                 State::Failed { message }
             }
         };
@@ -155,7 +155,7 @@ async fn pulled(
     if !manager.takes_the_best(entry) {
         let key = if entry.stage == Stage::Turn { "model" } else { "engine" };
         let message = format!(
-            "It is here. It may serve once {0}.{key} is \"auto\", no other model is named, and the hub was started again.",
+            "Installed. To let it serve, set {0}.{key} to \"auto\", name no other model, and restart the hub.",
             entry.stage
         );
         return State::Done { serves: false, message };
@@ -167,9 +167,9 @@ async fn pulled(
         Ok(Err(error)) => {
             tracing::warn!(model = entry.name, %error, "the model cannot be loaded");
             let why = error.0.first().map(|failure| failure.cause.to_string()).unwrap_or_default();
-            State::Failed { message: format!("It is here, but cannot be loaded: {why}") }
+            State::Failed { message: format!("Installed, but it cannot be loaded: {why}") }
         }
-        Err(_) => State::Failed { message: "It is here, but its engine broke while it was loaded.".into() },
+        Err(_) => State::Failed { message: "Installed, but its engine failed during loading.".into() },
     }
 }
 
@@ -182,7 +182,7 @@ fn settled(app: &App, entry: &Entry, variant: &Variant, standing: ActiveEngines)
     let name = format!("{}:{}", entry.name, variant.precision);
     let is_it = |model: &String| *model == name || *model == entry.name;
     let Some(served) = served else {
-        return State::Done { serves: false, message: "It is here.".into() };
+        return State::Done { serves: false, message: "Installed.".into() };
     };
     if served.model.as_ref().is_some_and(is_it) {
         let unchecked = match variant.n_unchecked() {
@@ -193,10 +193,10 @@ fn settled(app: &App, entry: &Entry, variant: &Variant, standing: ActiveEngines)
         return State::Done { serves: true, message: format!("It serves from the next conversation on.{unchecked}") };
     }
     match served.passed_over.into_iter().find(|passed| is_it(&passed.model)) {
-        Some(passed) => State::Failed { message: format!("It is here, but cannot be loaded: {}", passed.why) },
+        Some(passed) => State::Failed { message: format!("Installed, but it cannot be loaded: {}", passed.why) },
         None => {
             let better = served.model.unwrap_or(served.engine);
-            State::Done { serves: false, message: format!("It is here; {better} ranks higher and goes on serving.") }
+            State::Done { serves: false, message: format!("Installed. {better} ranks higher and continues to serve.") }
         }
     }
 }
