@@ -25,7 +25,7 @@ pub struct ServerConfig {
     pub trusted_proxies: Vec<String>,
     /// Web origins, in addition to the server's own, whose pages may connect.
     pub allowed_origins: Vec<String>,
-    /// Accepted host names in addition to loopback.
+    /// Host names accepted in addition to `localhost` and IP addresses.
     pub allowed_hosts: Vec<String>,
     /// Name of the environment variable that holds the API keys; empty: none.
     pub api_keys_env: String,
