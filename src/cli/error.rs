@@ -64,7 +64,7 @@ fn hint(error: &io::Error) -> &'static str {
 }
 
 impl CliError {
-    /// The exit code of the process. `antiphon --help` and the README list them; clap also uses 2.
+    /// The process' exit code. `antiphon --help` and docs/reference/cli.md list them; 2 is also clap's.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Failed(_) => 1,

@@ -29,7 +29,7 @@ pub struct ServerConfig {
     pub allowed_hosts: Vec<String>,
     /// Name of the environment variable that holds the API keys; empty: none.
     pub api_keys_env: String,
-    /// Name of the environment variable that holds the administrators' keys; empty: none.
+    /// Name of the environment variable that holds the operator's keys (admin keys); empty: none.
     pub admin_keys_env: String,
     /// Whether, without admin keys, a caller on the hub's own machine may pull and remove models.
     pub local_admin: bool,
