@@ -61,7 +61,7 @@ impl ServerHandler for Library {
     }
 }
 
-/// The server's address and the calls it received.
+/// The server's address, and what was called there.
 struct Served {
     url: String,
     books: Library,
