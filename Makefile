@@ -1,7 +1,7 @@
-# Two commands: `make run` starts the hub, `make test` runs all tests. Both install what is missing first, and can be
-# run as often as you like.
+# `make run` starts the hub, `make test` runs all tests. Both install missing dependencies first, and both are
+# idempotent.
 
-# rustup puts cargo where a fresh shell does not look yet.
+# rustup installs cargo outside the PATH of a fresh shell.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
@@ -22,7 +22,7 @@ help:
 	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures'
 	@echo 'make clean   remove what was built'
 
-# Neither is needed: without them earshot detects speech, and there are no neural voices.
+# Both are optional: without them earshot detects speech, and there are no neural voices.
 run: build
 	@$(MAKE) --no-print-directory onnxruntime || echo 'make: the hub starts without ONNX Runtime, and so without neural voices and detectors'
 	@$(MAKE) --no-print-directory silero || echo 'make: the hub starts without Silero VAD: earshot detects speech, which hears music and voices in the background, too'
@@ -37,13 +37,13 @@ dist: deps web
 deps:
 	@.ci/deps build
 
-# ONNX Runtime: the version that the crate `ort` (Cargo.toml) was made for.
+# The ONNX Runtime version that the crate `ort` (Cargo.toml) targets.
 ONNXRUNTIME := 1.31.1
 
 onnxruntime:
 	@.ci/onnxruntime cpu $(ONNXRUNTIME) models/onnxruntime
 
-# Where `antiphon models pull silero-vad` puts it, so that vad.engine = "auto" takes it.
+# The folder of `antiphon models pull silero-vad`, so that vad.engine = "auto" finds the model.
 silero:
 	@.ci/silero models/registry.toml models/silero-vad
 
@@ -62,7 +62,7 @@ models/true-size/.made: models/scripts/true_size.py
 bench: dist onnxruntime silero true-size
 	target/dist/antiphon-bench $(ARGS)
 
-# A peer on the same mock engines. Its bot, client and question are no part of this repository.
+# The peer uses the same mock engines. Its bot, client and question are not part of this repository.
 RIG ?= ../shared/rig
 PEERS := .venv-peers/.installed
 
@@ -76,7 +76,7 @@ $(PEERS):
 	.venv-peers/bin/python -m pip install --quiet 'pipecat-ai[silero,openai,websocket]==1.14.0' uvicorn aiohttp psutil
 	touch $@
 
-# The web page. `npm ci` runs when the lock changed, the build when a source did.
+# The web page. `npm ci` runs if the lock file changed, the build if a source file did.
 WEB_SOURCES := $(shell find web -type d \( -name node_modules -o -name dist \) -prune -o -type f -print 2>/dev/null)
 
 web: web/dist/index.html
@@ -92,8 +92,8 @@ web/dist/index.html: web/node_modules/.installed $(WEB_SOURCES)
 web/node_modules/.installed: | deps
 tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed .venv/.installed: | test-deps
 
-# The tests. The browser and the SDKs talk to target/debug/antiphon, which cargo nextest builds on its way. They follow
-# one another in any case: two of them at once would measure each other.
+# The tests. The browser and SDK tests use target/debug/antiphon, which cargo nextest builds. All suites run
+# sequentially, because concurrent runs would distort each other's timing.
 export ANTIPHON := $(CURDIR)/target/debug/antiphon
 
 test: lint test-rust test-web test-browser test-clients test-alerts
@@ -110,7 +110,7 @@ lint: test-deps web
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	.ci/licences
 
-# The whole workspace here too: with the same features nothing is compiled twice.
+# The whole workspace, with the same features as clippy, so that nothing is compiled twice.
 test-rust: lint
 	cargo nextest run --locked --workspace
 
@@ -137,7 +137,7 @@ tests/clients/npm/node_modules/.installed: tests/clients/npm/package-lock.json
 test-clients: test-browser .venv/.installed tests/clients/npm/node_modules/.installed
 	.venv/bin/python tests/clients/run.py
 
-# The alert rules, by Prometheus' own checker, at made-up metrics.
+# Checks the alert rules against synthetic metrics with promtool.
 test-alerts: test-deps
 	.ci/promtool check config configs/prometheus/prometheus.yml
 	.ci/promtool test rules configs/prometheus/alerts_test.yml
@@ -153,9 +153,9 @@ deny: deps
 	@cargo deny --version >/dev/null 2>&1 || cargo install --locked cargo-deny
 	cargo deny --workspace check
 
-# Fuzzing, on the stable compiler: RUSTC_BOOTSTRAP unlocks the sanitizer. What it learns is kept in fuzz/corpus, what it
-# finds in fuzz/artifacts; a finding becomes a named test. A session's metrics are freed late by their library, which
-# looks like a leak. Built fast enough to try much and soon, with all checks.
+# Fuzzing on the stable compiler: RUSTC_BOOTSTRAP enables the sanitizer. The corpus is kept in fuzz/corpus, findings in
+# fuzz/artifacts; each finding becomes a named test. The session target disables leak detection, because the metrics
+# library frees its memory late. The build keeps all checks and trades some optimization for build time.
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= client_message session frame opus sse wav sound
 

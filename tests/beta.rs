@@ -1,4 +1,4 @@
-//! A client of the names before GA over a real socket: by header, and, as browsers must, by subprotocol.
+//! A pre-GA (beta) client over a real socket, which selects its dialect by header or, as browsers must, by subprotocol.
 
 use crate::hub::{Hub, Socket, hub, loud, quiet, types};
 use serde_json::{Value, json};

@@ -1,4 +1,5 @@
-//! What hostile clients may cost: JSON that weighs more than its bytes, messages and uploads that never end.
+//! Resource limits against hostile clients: JSON whose parsed form is much larger than its text, and messages and
+//! uploads that never end.
 
 use crate::hub::{Hub, Socket, engines, hub};
 use antiphon::config::Config;
@@ -13,10 +14,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longer than anything here takes, so that a test that waits in vain ends.
+/// Longer than any step here takes, so that a test that hangs fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The memory of this process that is in RAM, in MiB.
+/// The resident memory of this process, in MiB.
 fn rss_mib() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let kib = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
@@ -27,12 +28,12 @@ fn update(session: &Value) -> Value {
     json!({"type": "session.update", "event_id": "mine", "session": session})
 }
 
-/// A tool whose schema holds this.
+/// A tool with this schema.
 fn tool(schema: Value) -> Value {
     json!({"type": "function", "name": "f", "parameters": {"type": "object", "x": schema}})
 }
 
-/// How an event is refused: code and parameter.
+/// Code and parameter of an error event.
 fn refused(event: &Value) -> (String, String) {
     let error = parse(&event.to_string()).expect_err("refused");
     assert_eq!(error.event_id, event["event_id"].as_str().map(str::to_owned), "it answers the event");
@@ -45,7 +46,7 @@ async fn still_works(socket: &mut Socket) {
     assert_eq!(events.last().expect("done")["response"]["status"], "completed");
 }
 
-/// 12 MiB of zeros in a list: 200 MiB as a tree, which a session kept twice.
+/// A list of 12 MiB of zeros: 200 MiB as a parsed tree, of which a session held two.
 fn heavy() -> String {
     let zeros = "0,".repeat(6 << 20);
     let schema = format!(r#"{{"type":"object","x":[{zeros}0]}}"#);
@@ -67,7 +68,7 @@ async fn hostile_updates_are_refused_and_cost_nothing_that_stays() {
             assert_eq!(error["error"]["code"], "event_too_large", "{error}");
             assert_eq!((&error["error"]["param"], &error["error"]["event_id"]), (&json!("session"), &json!("mine")));
         }
-        // The most that is taken.
+        // The largest list that is accepted.
         let most = update(&json!({"type": "realtime", "tools": [tool(json!(vec![0; 15_000]))]}));
         socket.send(most).await;
         socket.until("session.updated").await;
@@ -141,7 +142,7 @@ fn everything_a_session_keeps_has_its_bound() {
 
 #[test]
 fn audio_may_be_as_long_as_a_message() {
-    // Slashes escaped, as some encoders do.
+    // With escaped slashes, as some encoders write them.
     let audio = "AAAA\\/\\/\\/\\/".repeat(1 << 20);
     let part = format!(r#"{{"type":"input_audio","audio":"{audio}"}}"#);
     let item = format!(r#"{{"type":"message","role":"user","content":[{part}]}}"#);
@@ -151,7 +152,7 @@ fn audio_may_be_as_long_as_a_message() {
     let item = format!(r#"{{"type":"message","role":"user","content":[{part}]}}"#);
     parse(&format!(r#"{{"type":"conversation.item.create","item":{item}}}"#)).expect("12 MiB of audio");
     parse(&format!(r#"{{"type":"input_audio_buffer.append","audio":"{audio}"}}"#)).expect("12 MiB of audio");
-    // What is no audio is not let in by its name.
+    // A field named `audio` is not exempt from the limit unless it carries audio.
     let event = format!(r#"{{"type":"session.update","session":{{"type":"realtime","audio":"{audio}"}}}}"#);
     assert_eq!(parse(&event).expect_err("refused").code, Some("event_too_large"));
 }
@@ -160,7 +161,7 @@ fn audio_may_be_as_long_as_a_message() {
 async fn keys_of_browsers_are_bound_to_settings_of_the_same_bounds() {
     let hub: Hub = hub("", "Here.").await;
     let url = format!("http://{}/v1/realtime/client_secrets", hub.address);
-    // The first installation wins; a second is no failure.
+    // Only the first installation succeeds; a second one is not an error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let names: Vec<String> = (0..10_000).map(|i| i.to_string()).collect();
     let keywords = json!({"input": {"transcription": {"keywords": names}}});
@@ -176,7 +177,7 @@ async fn keys_of_browsers_are_bound_to_settings_of_the_same_bounds() {
     }
 }
 
-/// A WebSocket by hand, so that its messages need not end.
+/// A raw WebSocket connection, so that its messages need not end.
 async fn raw(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.expect("connected");
     let request = format!(
@@ -192,12 +193,12 @@ async fn raw(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The head of a masked frame; a mask of zeros is one.
+/// The header of a masked frame; an all-zero mask is valid.
 fn head(first: u8, n_bytes: u64) -> Vec<u8> {
     [&[first, 0xff][..], &n_bytes.to_be_bytes(), &[0; 4]].concat()
 }
 
-/// The code and the reason of the close that comes, at last; `None` where the connection ends without one.
+/// The code and reason of the final close frame; `None` if the connection ends without one.
 async fn closed(stream: &mut (impl AsyncReadExt + Unpin)) -> Option<(u16, String)> {
     let frames = async {
         loop {
@@ -225,7 +226,7 @@ async fn strict_hub() -> Hub {
     Hub::start(engines(FakeStt::default(), llm, FakeTts::default()), config).await
 }
 
-/// What the hub says it holds of messages, in KiB.
+/// The hub's gauge of inbound messages, in KiB.
 async fn inbound_kib(hub: &Hub) -> f64 {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let state = reqwest::get(format!("http://{}/api/state", hub.address)).await.expect("an answer");
@@ -248,7 +249,7 @@ async fn messages_that_never_end_are_charged_and_closed_and_others_talk_on() {
     for _ in 0..16 {
         let (mut from, mut to) = raw(hub.address).await.into_split();
         let sending = async move {
-            // A message of 15 MiB, of which the last byte never comes; pings between its parts must not hide it.
+            // A message of 15 MiB whose last byte is never sent; pings between its fragments must not hide it.
             to.write_all(&head(0x01, 8 * MIB as u64)).await?;
             to.write_all(&vec![b' '; 8 * MIB]).await?;
             for _ in 0..10 {
@@ -258,7 +259,7 @@ async fn messages_that_never_end_are_charged_and_closed_and_others_talk_on() {
             to.write_all(&vec![b' '; 7 * MIB - 1]).await?;
             loop {
                 tokio::time::sleep(Duration::from_millis(300)).await;
-                // Nothing that ends the message; the connection's end ends this.
+                // Sends nothing that would complete the message; the loop ends with the connection.
                 to.writable().await?;
             }
             #[allow(unreachable_code)]
@@ -304,7 +305,7 @@ async fn a_trickle_does_not_renew_the_deadline_of_a_message() {
     let trickling = async move {
         to.write_all(&head(0x81, 1 << 20)).await?;
         loop {
-            // A byte and a ping cannot stand in one frame, so only bytes here.
+            // A ping cannot be interleaved within a frame, so only single bytes are sent.
             to.write_all(b" ").await?;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
@@ -326,7 +327,7 @@ async fn a_session_that_only_answers_pings_is_not_given_up() {
     (config.server.ping_seconds, config.server.message_seconds) = (1, 2);
     let hub = Hub::start(engines(FakeStt::default(), FakeLlm::says(["Here."]), FakeTts::default()), config).await;
     let mut socket = hub.connect("").await;
-    // The client's library answers pings while it is read.
+    // The client library answers pings only while it is read.
     assert!(timeout(Duration::from_secs(6), socket.next()).await.is_err(), "nothing is said");
     still_works(&mut socket).await;
 }
@@ -337,7 +338,7 @@ async fn a_message_that_is_too_large_is_told_to_a_client_that_goes_on_sending() 
     for _ in 0..3 {
         let mut stream = raw(hub.address).await;
         stream.write_all(&head(0x81, 48 << 20)).await.expect("sent");
-        // It reads nothing before it has sent all.
+        // Reads nothing before everything is sent.
         stream.write_all(&vec![b' '; 48 << 20]).await.expect("all of it is taken");
         let (code, _) = closed(&mut stream).await.expect("a close");
         assert_eq!(code, 1009);
@@ -427,7 +428,7 @@ async fn frames_before_the_answer_to_the_upgrade_are_refused() {
         String::from_utf8_lossy(&status).into_owned()
     };
     assert_eq!(ask(b"").await, "HTTP/1.1 101");
-    // The head of a large frame: where its payload began would not be known.
+    // The header of a large frame: the start of its payload would be unknown.
     assert_eq!(ask(&[0x82, 0xff, 0, 0, 0, 0, 0, 0xf0, 0, 0, 0, 0, 0, 0]).await, "HTTP/1.1 400");
     assert_eq!(ask(b"\r\n\r\n").await, "HTTP/1.1 400");
 }

@@ -1,16 +1,16 @@
-//! The binary as people and scripts meet it: exit codes, what goes to stdout and what to stderr.
+//! The binary's interface for users and scripts: exit codes, stdout and stderr.
 
 use std::io::Write;
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
-/// Runs the binary with nothing of this process' environment but PATH, and `env`.
+/// Runs the binary with `env` and PATH only, without the rest of this process's environment.
 fn antiphon(args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_antiphon"))
         .args(args)
         .env_clear()
         .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
-        // Whatever models somebody has pulled here.
+        // Isolates the test from models installed on this machine.
         .env("ANTIPHON_MODELS__DIR", "nowhere/models")
         .envs(env.iter().copied())
         .stdin(Stdio::piped())
@@ -18,12 +18,12 @@ fn antiphon(args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    // A command that ends without reading has closed the pipe: no failure of the test's.
+    // A command that exits without reading closes the pipe, which is not an error of the test.
     let _ = child.stdin.take().expect("piped").write_all(stdin);
     child.wait_with_output().expect("it ends")
 }
 
-/// Ends with `code`, says `expect` on stderr, nothing on stdout, and no word of a crash.
+/// Checks that the command ends with `code`, prints `expect` on stderr and nothing on stdout, and does not panic.
 fn check(args: &[&str], env: &[(&str, &str)], code: i32, expect: &str) {
     let output = antiphon(args, env, b"");
     let said = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! The shipped configurations load, default.toml is complete and true, and what is refused is refused in plain words.
+//! The shipped configurations load, default.toml is complete and correct, and invalid settings are reported clearly.
 
 use antiphon::config::{self, Config, ConfigError, DEFAULT_TOML, KEYS, Rule, Sources};
 use std::path::Path;
@@ -12,7 +12,7 @@ fn load_text(text: &str, env: &[(&str, &str)]) -> Result<Config, ConfigError> {
     config::load(&Sources { file: Some(path), env, options: Vec::new() })
 }
 
-/// Golden: what is said of `text` and `env`, line by line, the folder left out.
+/// Golden test: the problems reported for `text` and `env`, one per line, without the folder.
 fn check(text: &str, env: &[(&str, &str)], expect: &str) {
     let error = load_text(text, env).expect_err("refused").to_string();
     let said: Vec<_> = error.lines().map(|line| line.rsplit_once("/my.toml").map_or(line, |(_, rest)| rest)).collect();

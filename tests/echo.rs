@@ -1,6 +1,8 @@
-//! The hub does not take its own reply for a user: the echo guard and the VAD together, on human speech where it is at hand.
+//! The hub does not mistake its own reply for a user: echo guard and VAD together, on recorded speech if it is
+//! available.
 //!
-//! The reply comes back at -12 dB over noise at -40 dB, late by up to 600 ms, through the codecs of the wire and through a room.
+//! The reply returns at -12 dB over noise at -40 dB, delayed by up to 600 ms, through the codecs of the protocol and
+//! through a simulated room.
 
 #![allow(clippy::unwrap_used)] // Clippy allows it in test functions, not in what they share.
 
@@ -11,9 +13,9 @@ use antiphon_types::{SampleRate, Samples};
 use std::path::Path;
 use std::time::Duration;
 
-/// The window of the VAD and of the guard.
+/// Window size of the VAD and the guard, in samples at 16 kHz.
 const WINDOW: usize = 256;
-/// Where the reply begins.
+/// Sample at which the reply starts.
 const REPLY_AT: usize = 8_000;
 const VOICED: f32 = 0.5;
 const CLIPS: [&str; 8] = [
@@ -27,7 +29,7 @@ const CLIPS: [&str; 8] = [
     "swag_04_tompkins_0094",
 ];
 
-/// The clips that are there; none where the speech is not.
+/// The available clips; empty if the recordings are not installed.
 fn clips() -> Vec<Vec<i16>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/speech/librivox");
     let files = CLIPS.iter().filter_map(|name| std::fs::read(folder.join(format!("{name}.wav"))).ok());
@@ -42,14 +44,14 @@ fn noise(seed: u32) -> impl FnMut() -> f32 {
     }
 }
 
-/// The reply as the microphone hears it: at `level_db`, `delay_ms` late, over noise 40 dB below the reply.
+/// The reply as captured by the microphone: at `level_db`, `delay_ms` late, over noise 40 dB below the reply.
 fn echo_of(reply: &[i16], delay_ms: usize, level_db: f32) -> Vec<i16> {
     let gain = 10f32.powf(level_db / 20.0);
     let rms = (reply.iter().map(|&x| f32::from(x).powi(2)).sum::<f32>() / reply.len() as f32).sqrt();
     let mut random = noise(1);
     let first = REPLY_AT + delay_ms * 16;
     let heard = |i: usize| i.checked_sub(first).and_then(|i| reply.get(i)).map_or(0.0, |&x| f32::from(x));
-    // Uniform noise in [-1, 1] has an rms of 1 / sqrt(3).
+    // Uniform noise in [-1, 1] has an RMS of 1 / sqrt(3).
     (0..first + reply.len() + 8_000).map(|i| (heard(i) * gain + random() * rms * 0.0173) as i16).collect()
 }
 
@@ -68,7 +70,7 @@ fn through_opus(pcm: &[i16]) -> Vec<i16> {
     back
 }
 
-/// A room whose reverberation is 5 dB below the direct sound and falls by 60 dB in 0.3 s.
+/// A simulated room whose reverberation is 5 dB below the direct sound and decays by 60 dB in 0.3 s.
 fn through_a_room(pcm: &[i16]) -> Vec<i16> {
     let mut random = noise(7);
     let mut response: Vec<f32> = (0..3_200).map(|i| random() * 0.05 * (-(i as f32) / 700.0).exp()).collect();
@@ -81,7 +83,7 @@ fn through_a_room(pcm: &[i16]) -> Vec<i16> {
     out[..pcm.len()].iter().map(|&x| x as i16).collect()
 }
 
-/// Which windows the VAD takes for speech after the guard has heard `reply`.
+/// The windows that the VAD classifies as speech after the guard has processed `reply`.
 fn voiced(reply: &[i16], mic: &[i16]) -> Vec<bool> {
     let (mut guard, mut vad) = (EchoGuard::new(), Earshot.open());
     if !reply.is_empty() {
@@ -105,7 +107,8 @@ fn longest_run(voiced: &[bool]) -> usize {
     voiced.split(|&v| !v).map(<[bool]>::len).max().unwrap_or(0)
 }
 
-/// Sends every clip back through `path`; at most `part` of what is voiced without the guard may stay, at most `run` windows in a row.
+/// Sends every clip through `path`. The fraction of voiced windows that remains with the guard must be at most `part`,
+/// the longest run at most `run` windows.
 fn check_silenced(path: impl Fn(&[i16]) -> Vec<i16>, part: f64, run: usize) {
     let (mut n_raw, mut n_left) = (0, 0);
     for (reply, delay_ms) in clips().iter().zip([0, 70, 250, 430, 600].into_iter().cycle()) {
@@ -134,14 +137,15 @@ fn the_reply_played_back_is_not_speech_through_opus() {
     check_silenced(through_opus, 0.005, 2);
 }
 
-/// Two codings and a room leave more than 4 ms of echo path can explain; less than 96 ms in a row is a hold, not a cancel.
+/// Two codecs and a room leave more than 4 ms of echo path can explain. A run below 96 ms holds the reply but does not
+/// cancel it.
 #[test]
 fn the_reply_played_back_stops_nothing_through_opus_twice_or_a_room() {
     check_silenced(|mic| through_opus(&through_opus(mic)), 0.02, 5);
     check_silenced(through_a_room, 0.02, 5);
 }
 
-/// Each clip is also a user who talks over another clip's echo.
+/// Each clip also serves as a user who talks over another clip's echo.
 #[test]
 fn a_user_who_talks_over_the_reply_is_heard() {
     let clips = clips();
@@ -163,7 +167,7 @@ fn a_user_who_talks_over_the_reply_is_heard() {
             n_late += first(&both) - first(&alone);
         }
         assert!(n_heard * 100 >= n_alone * 90, "{level_db} dB: {n_heard} of {n_alone} windows");
-        // On average not two windows late: a barge-in is still held within its 60 ms.
+        // On average less than two windows late: a barge-in still holds the reply within 60 ms.
         assert!(n_late <= 2 * clips.len(), "{level_db} dB: {n_late} windows late over {} clips", clips.len());
     }
 }

@@ -1,5 +1,5 @@
-//! Hostile clients at the edge: sockets that say nothing or read nothing, keys that are guessed, foreign pages. Beside each
-//! flood a canary is answered.
+//! Hostile clients at the edge: sockets that send or read nothing, guessed keys, foreign pages. During each flood, a
+//! well-behaved client (the canary) must be served.
 
 use crate::hub::{Hub, Socket, engines};
 use antiphon::config::Config;
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Error as WsError;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-/// Shorter than any deadline of the hub's that would free a place by itself, and much longer than an answer takes.
+/// Shorter than any timeout of the hub that would free a slot by itself, and much longer than a response takes.
 const AT_ONCE: Duration = Duration::from_secs(6);
 const KEYS: [&str; 2] = ["sk-antiphon-test-1", "sk-antiphon-test-2"];
 
@@ -30,7 +30,7 @@ async fn hub(keys: Keys, change: impl FnOnce(&mut Config)) -> Hub {
     Hub::with_keys(engines(FakeStt::default(), FakeLlm::says(["Hi."; 9]), FakeTts::default()), config, keys).await
 }
 
-/// A plain request on a connection of its own, from this address of the loopback network.
+/// A request on a connection of its own, from this loopback address.
 async fn raw(hub: SocketAddr, from: [u8; 4], head: &str) -> String {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.bind((from, 0).into()).expect("an address of this machine");
@@ -49,7 +49,7 @@ async fn get(hub: &Hub, path: &str, key: &str) -> (u16, HeaderMap, Value) {
     (status, headers, response.json().await.unwrap_or_default())
 }
 
-/// The upgrade with this key; an error is the status and `Retry-After` of a refusal.
+/// Opens a socket with this key; an error is the status and `Retry-After` of the rejection.
 async fn connect(hub: &Hub, key: &str) -> Result<Socket, (u16, Option<String>)> {
     let mut request = format!("ws://{}/v1/realtime", hub.address).into_client_request().expect("a request");
     request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
@@ -73,7 +73,7 @@ async fn canary(hub: &Hub) {
     }
 }
 
-/// A connection whose client takes as little as it can.
+/// A connection whose client has a small receive buffer.
 async fn small(hub: SocketAddr) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");
     socket.set_recv_buffer_size(4_096).expect("set");
@@ -83,7 +83,7 @@ async fn small(hub: SocketAddr) -> TcpStream {
 #[tokio::test]
 async fn clients_that_never_read_their_answers_do_not_take_every_place() {
     let hub = hub(Keys::default(), |_| {}).await;
-    // Some 10 MB of answers for each.
+    // About 10 MB of responses each.
     let requests = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(1_000);
     let mut hostile = JoinSet::new();
     for _ in 0..520 {
@@ -150,7 +150,7 @@ async fn half_handshakes_keep_nobody_waiting() {
     let mut silent = Vec::new();
     for _ in 0..600 {
         let mut stream = TcpStream::connect(hub.address).await.expect("it listens");
-        // The head of a record that announces more.
+        // The header of a TLS record that announces more data.
         stream.write_all(&[0x16, 0x03, 0x01, 0x02, 0x00]).await.expect("sent");
         silent.push(stream);
     }
@@ -183,7 +183,7 @@ async fn keys_are_guessed_slowly_and_nobody_elsewhere_notices() {
     let right = format!("GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}", KEYS[0]);
     assert!(raw(hub.address, [127, 0, 0, 3], &right).await.starts_with("HTTP/1.1 200 "), "from another address");
     assert!(raw(hub.address, [127, 0, 0, 2], &right).await.starts_with("HTTP/1.1 429 "), "from that address");
-    // The socket is no way around it, nor are short-lived keys.
+    // The socket does not bypass the limit, nor do client secrets.
     let mut upgraded = 0;
     for key in ["sk-guess", "ek_guess"].into_iter().cycle().take(40) {
         match connect(&hub, key).await {
@@ -286,7 +286,7 @@ async fn a_caller_through_a_proxy_on_this_machine_is_no_admin() {
         raw(hub.address, [127, 0, 0, 1], &head).await.split(' ').nth(1).map(str::to_owned)
     };
     let local = hub(Keys::default(), |_| {}).await;
-    // No models here: 404 says that it might have.
+    // Without models the response is 404, which shows that the removal was permitted.
     assert_eq!(removes(&local, "").await.as_deref(), Some("404"));
     for header in
         ["X-Forwarded-Proto: https\r\n", "Via: 1.1 proxy\r\n", "CF-Connecting-IP: 203.0.113.9\r\n", "X-Real-IP: x\r\n"]

@@ -1,6 +1,8 @@
-//! The wait for the end of a turn on real speech: VAD, pitch, recognizer and endpointing in step, in sample time.
+//! The wait for the end of a turn on recorded speech: VAD, pitch, recognizer and endpointing in lockstep, in sample
+//! time.
 //!
-//! A transcript counts [`LATE`] after it was asked for, so that the outcome depends on no machine's speed.
+//! A transcript takes effect [`LATE`] windows after its request, so that the result does not depend on the machine's
+//! speed.
 
 #![allow(clippy::unwrap_used)] // Clippy allows it in test functions, not in what they share.
 
@@ -20,12 +22,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const WINDOW: usize = 256;
-/// Five windows, 80 ms: twice what PocketSphinx takes to answer.
+/// Five windows, 80 ms: twice the latency of PocketSphinx.
 const LATE: usize = 5;
-/// Audio kept before the first voiced window.
+/// Audio retained before the first voiced window, in samples at 16 kHz.
 const PADDING: usize = 4_800;
 
-/// An end of a turn as it was found.
+/// A detected end of a turn.
 #[derive(Debug)]
 struct End {
     at_ms: u64,
@@ -44,12 +46,12 @@ impl Ears {
         Self { stt: Some(antiphon::assembly::stt(&config).expect("PocketSphinx is installed")) }
     }
 
-    /// Listens to all of it and then to silence; gives every end.
+    /// Processes `pcm` followed by silence; returns every detected end.
     async fn listen(&self, eagerness: Eagerness, pcm: &[i16]) -> Vec<End> {
         let mut audio = vec![0; 4_800];
         audio.extend_from_slice(pcm);
         audio.extend(vec![0; 2 * 16_000]);
-        // What a microphone always has; a recognizer trained on microphones hears digital silence as nothing known.
+        // Low noise: a recognizer trained on microphone recordings does not handle digital silence.
         let mut state = 7u32;
         for sample in &mut audio {
             state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -97,7 +99,7 @@ impl Ears {
                 }
                 _ => {}
             }
-            // The hub asks in a pause, and every 250 ms besides.
+            // The hub requests a transcript in a pause, and every 250 ms otherwise.
             if let Some(utterance) = utterance.as_mut().filter(|_| is_pause || i % 16 == 15) {
                 let text = utterance.partial().await.unwrap().unwrap_or_default().text;
                 on_the_way.push_back((i + LATE, text, end));
@@ -111,14 +113,14 @@ fn voice() -> Arc<dyn Tts> {
     antiphon::assembly::tts(&Config::default()).expect("flite is installed")
 }
 
-/// flite's speech at 16 kHz, without the silence at its edges.
+/// Flite's speech at 16 kHz, without leading and trailing silence.
 async fn say(tts: &Arc<dyn Tts>, voice: &str, text: &str) -> Vec<i16> {
     let request = SpeechRequest { text: text.into(), voice: voice.into(), speed: 1.0, unplayed: None };
     let pieces: Vec<_> = tts.speak(request).map(|pcm| pcm.unwrap()).collect().await;
     pieces.into_iter().flat_map(|pcm| antiphon_audio::convert(&pcm.samples, pcm.rate, SampleRate::HZ_16000)).collect()
 }
 
-/// A pause of `gap_ms` in the middle.
+/// Two utterances with a pause of `gap_ms` between them.
 async fn paused(tts: &Arc<dyn Tts>, who: &str, first: &str, gap_ms: usize, second: &str) -> Vec<i16> {
     let mut pcm = say(tts, who, first).await;
     pcm.extend(vec![0; gap_ms * 16]);

@@ -1,5 +1,5 @@
-//! The error table of the protocol, row by row over a real socket: type, code, parameter, message, the echo of the
-//! client's event_id, that nothing was changed, and that the session lives.
+//! The protocol's error table, row by row over a real socket: type, code, parameter, message and echoed event_id of
+//! each error, that it changes nothing, and that the session continues.
 
 use crate::hub::{Hub, Socket, engines, loud, n_audio_samples};
 use antiphon::config::Config;
@@ -9,19 +9,19 @@ use antiphon_engine_api::fakes::tts::FakeTts;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
-/// What must be there before the bad event is sent.
+/// The state required before the invalid event is sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Given {
     Nothing,
-    /// The client commits turns itself.
+    /// The client commits turns manually.
     ManualTurns,
-    /// An item `mine` of the user's.
+    /// A user item named `mine`.
     UserItem,
     /// A response that never ends.
     Responding,
-    /// A spoken answer that was sent whole; `ANSWER` and `TOO_LONG` stand for its id and a time beyond its end.
+    /// A spoken response that was sent completely; `ANSWER` and `TOO_LONG` stand for its id and a time beyond its end.
     Answered,
-    /// The session is told it is for talking.
+    /// A session of the realtime kind.
     Realtime,
     /// `?intent=transcription`
     Transcription,
@@ -31,11 +31,11 @@ use Given::*;
 
 struct Row {
     given: Given,
-    /// As it is sent; objects get an event_id.
+    /// The event to send; objects get an event_id.
     sends: Value,
     code: Option<&'static str>,
     param: Option<&'static str>,
-    /// How the message begins.
+    /// The start of the message.
     says: &'static str,
 }
 
@@ -63,7 +63,7 @@ fn about(what: &str, item: &str, more: Value) -> Value {
 
 const AUDIO: &str = "Invalid 'audio'. Expected base64-encoded audio bytes (mono PCM16 at 24kHz) but got";
 
-/// What is wrong with the message itself.
+/// Events that are invalid in themselves.
 fn malformed() -> Vec<Row> {
     vec![
         row(
@@ -117,7 +117,7 @@ fn malformed() -> Vec<Row> {
     ]
 }
 
-/// What does not fit now.
+/// Events that are invalid in the current state.
 fn misplaced() -> Vec<Row> {
     let cut = |item: &str, ms: Value| about("truncate", item, json!({"content_index": 0, "audio_end_ms": ms}));
     let content = |part: Value| json!({"type": "message", "role": "user", "content": [part]});
@@ -268,7 +268,7 @@ async fn replay(rows: Vec<Row>) {
     }
 }
 
-/// Brings a session to where the row begins, and fills in what only now is known.
+/// Brings a session into the state that the row requires, and substitutes values known only then.
 async fn prepare(row: &Row) -> (Hub, Socket, Value) {
     let mut llm = FakeLlm::says(["An answer."]);
     if row.given == Responding {
@@ -305,7 +305,7 @@ async fn prepare(row: &Row) -> (Hub, Socket, Value) {
     (hub, socket, serde_json::from_str(&sends).expect("JSON"))
 }
 
-/// Sends what a row says; gives the event_id its error must name.
+/// Sends the row's event; returns the event_id that its error must echo.
 async fn send(socket: &mut Socket, mut sends: Value) -> Value {
     if let Some(event) = sends.as_object_mut() {
         event.insert("event_id".into(), json!("my_event"));

@@ -1,4 +1,4 @@
-//! The binary audio mode: paced frames, holding, clearing, reports of what was played.
+//! The binary audio mode: pacing, holding and clearing of reply audio, and playback reports.
 
 use crate::hub::{Hub, Socket, engines, hub, loud, quiet};
 use antiphon::config::Config;
@@ -32,7 +32,7 @@ async fn frame(socket: &mut Socket, sequence: &mut u32, payload: Bytes) {
     socket.send_raw(Message::Binary(frame.encode().expect("it fits"))).await;
 }
 
-/// The reply frames so far: item, offset, length in bytes.
+/// The reply frames received so far: item, offset, length in bytes.
 fn replies(socket: &Socket) -> Vec<(String, u64, usize)> {
     let parse = |bytes: &Bytes| Frame::parse(bytes).expect("a frame");
     let frames = socket.frames.iter().map(parse);
@@ -57,7 +57,7 @@ async fn a_turn_in_frames_is_answered_in_frames() {
         let at = |name: &&str| marks[*name].as_f64().unwrap_or_else(|| panic!("{name} in {marks}"));
         names.iter().map(at).is_sorted()
     };
-    // The answer was begun at the pause, before the end was confirmed.
+    // The response was started at the pause, before the end was confirmed.
     assert!(in_order(&["speech_end", "end_confirmed", "first_audio_sent"]), "{marks}");
     let answer = ["speech_end", "stt_final", "llm_first_token", "first_chunk", "tts_first_audio", "first_audio_sent"];
     assert!(in_order(&answer), "{marks}");
@@ -96,7 +96,7 @@ async fn opus_comes_in_and_goes_out() {
     assert!(replies(&socket).iter().all(|(_, _, n_bytes)| *n_bytes < 400), "Opus is small");
 }
 
-/// A conversation in frames whose reply of 10 s is sounding.
+/// A conversation in binary frames during a reply of 10 s.
 async fn sounding() -> (Hub, Socket, FakeLlm, u32) {
     let llm = FakeLlm::says([&"long ".repeat(40)[..], "Fine."]);
     let hub =
@@ -147,7 +147,7 @@ async fn a_cough_holds_and_speech_stops_the_reply() {
     assert_eq!(socket.frames.len(), n_frames, "nothing is sent after the stop");
     socket.until("response.done").await;
     let history = format!("{:?}", llm.requests()[1].messages);
-    // 500 ms and the moments since: two or three words of "long long long ...", not the 1 s that was sent.
+    // 500 ms and some margin: two or three words of "long long long ...", not the 1 s that was sent.
     let n_words = history.matches("long").count();
     assert!((1..=4).contains(&n_words), "{n_words} words: {history}");
 }
@@ -162,7 +162,7 @@ async fn a_foreign_format_is_refused_in_frames() {
     assert_eq!(hub.open("?audio=mp3").await.err(), Some(400));
 }
 
-/// Real voices and ears: flite speaks, earshot listens.
+/// Real engines: flite speaks, earshot detects.
 async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
     use antiphon_engine_api::tts::SpeechRequest;
     let flite = antiphon::assembly::tts(&antiphon::config::Config::default()).expect("flite is installed");
@@ -191,8 +191,8 @@ async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
     (hub, socket, interruption)
 }
 
-/// Lets the microphone hear `person` over the reply, which comes back `delay` frames late and at `gain`; gives the
-/// events of the time.
+/// Sends microphone audio with `person` over the reply's echo, which returns `delay` frames late at `gain`; returns the
+/// events received meanwhile.
 async fn listen(socket: &mut Socket, delay: usize, gain: f32, n_frames: usize, person: &[i16]) -> Vec<String> {
     let mut tick = tokio::time::interval(Duration::from_millis(20));
     let (mut events, mut sequence) = (Vec::new(), 5);
@@ -215,7 +215,7 @@ async fn listen(socket: &mut Socket, delay: usize, gain: f32, n_frames: usize, p
     events
 }
 
-/// What the listener would notice.
+/// The events a listener would notice.
 fn disturbances(events: &[String]) -> Vec<&str> {
     let kinds = ["output_audio_buffer.held", "output_audio_buffer.cleared", "input_audio_buffer.speech_started"];
     kinds.into_iter().filter(|kind| events.iter().any(|event| event.contains(kind))).collect()
@@ -223,14 +223,14 @@ fn disturbances(events: &[String]) -> Vec<&str> {
 
 #[tokio::test]
 async fn the_hubs_own_reply_at_minus_12_db_neither_holds_nor_stops_it() {
-    // Noise reduction changes the shape of an echo: the guard must hear the microphone before it.
+    // Noise reduction distorts an echo, so the guard must process the microphone's audio before it.
     let near = json!({"type": "near_field"});
     for (delay, noise_reduction) in [(1, Value::Null), (8, Value::Null), (4, near)] {
         let (_hub, mut socket, interruption) = speaking_for_real(noise_reduction.clone()).await;
         let events = listen(&mut socket, delay, 0.25, 100, &[]).await;
         assert_eq!(disturbances(&events), [""; 0], "the hub hears itself {delay} frames late, {noise_reduction}");
         assert!(socket.frames.len() > 80, "the reply went on");
-        // The same microphone still hears a person over the reply.
+        // The same microphone still detects a person over the reply.
         let events = listen(&mut socket, delay, 0.0, 60, &interruption).await;
         assert!(disturbances(&events).contains(&"input_audio_buffer.speech_started"), "{noise_reduction}");
     }

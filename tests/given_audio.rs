@@ -1,4 +1,4 @@
-//! Audio that comes whole with an item, over a real socket: it is transcribed, told, and answered.
+//! Inline audio of a conversation item, over a real socket: it is transcribed, reported and answered.
 
 use crate::hub::{Hub, Socket, base64, engines, loud, types};
 use antiphon::config::Config;
@@ -39,7 +39,7 @@ async fn a_spoken_item_is_transcribed_and_answered() {
     let slow = FakeStt::hears(["what time is it"]).delayed(Duration::from_millis(50));
     let (_hub, mut socket) = start(slow, &llm).await;
     create(&mut socket, item(json!([{"type": "input_text", "text": "Listen:"}, audio(2_000)]))).await;
-    // The response waits for the words.
+    // The response waits for the transcript.
     socket.send(json!({"type": "response.create"})).await;
     let events = socket.until("response.done").await;
     assert_eq!(
@@ -122,7 +122,7 @@ async fn a_cancelled_response_stops_listening() {
     socket.send(json!({"type": "response.cancel", "response_id": id})).await;
     let done = socket.until("response.done").await.pop().expect("done");
     assert_eq!(done["response"]["status"], "cancelled");
-    // A hub that still listened would not stop so soon.
+    // A hub that were still transcribing would not stop this soon.
     hub.stop().await;
 }
 

@@ -1,4 +1,4 @@
-//! Heard, not sent: a client's clock, what it says of its playback, and what follows from it.
+//! Heard versus sent: a client's clock, its playback reports, and their effects.
 
 use crate::framed::speak;
 use crate::hub::{Hub, Socket, engines, loud, quiet};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A client's clock, which shows something else than the hub's.
+/// A client's clock, with an offset from the hub's.
 struct Clock(Instant);
 
 impl Clock {
@@ -19,9 +19,9 @@ impl Clock {
         5_000.0 + self.0.elapsed().as_secs_f64() * 1e3
     }
 
-    /// Two pings, so that the hub knows it.
+    /// Sends two pings, so that the hub can estimate the clock.
     async fn tell(&self, socket: &mut Socket) {
-        // What these tests say all at once was captured before.
+        // The tests send audio in one burst, so it is reported as captured 2 s earlier.
         let microphone_ms = self.ms() - 2_000.0;
         socket
             .send(json!({"type": "antiphon.clock.ping", "client_ms": self.ms(), "microphone_ms": microphone_ms}))
@@ -34,7 +34,7 @@ impl Clock {
     }
 }
 
-/// The item of the reply that came last.
+/// The item of the latest reply.
 fn reply_item(socket: &Socket) -> String {
     let last = socket.frames.last().expect("a frame");
     let frame = antiphon_protocol::frame::Frame::parse(last).expect("a frame");
@@ -55,7 +55,7 @@ async fn the_first_sound_is_when_the_client_says_on_its_own_clock() {
     speak(&mut socket, &mut sequence, &quiet(600)).await;
     socket.until_frames(1).await;
     let item = reply_item(&socket);
-    // The loudspeaker's own delay.
+    // The latency of the loudspeaker.
     tokio::time::sleep(Duration::from_millis(40)).await;
     let sounded = clock.ms();
     let report = json!({"type": "output_audio_buffer.played", "item_id": item, "audio_end_ms": 10, "at_ms": clock.ms(),
@@ -96,7 +96,7 @@ async fn a_clock_that_is_wrong_hears_nothing_before_it_was_sent() {
 
 #[tokio::test]
 async fn a_barge_in_keeps_the_words_up_to_where_playback_stopped() {
-    // Each word sounds for 250 ms.
+    // Each word takes 250 ms.
     let llm = FakeLlm::says([&"long ".repeat(40)[..], "Fine."]);
     let hub =
         Hub::start(engines(FakeStt::hears(["stop that"]), llm.clone(), FakeTts::default()), Config::default()).await;

@@ -1,4 +1,4 @@
-//! A real hub with fake engines on a real socket, and a plain WebSocket client, for the scenarios.
+//! A real hub with fake engines on a real socket, and a plain WebSocket client, for the scenario tests.
 
 use antiphon::config::Config;
 use antiphon::server::{self, Keys, Parts};
@@ -23,15 +23,15 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use tokio_util::sync::CancellationToken;
 
-/// Longer than anything here takes, so that a test that waits in vain ends.
+/// Longer than any step here takes, so that a test that hangs fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Fake engines: what is heard, what is answered, a tone for a voice.
+/// Fake engines: fixed transcripts, fixed answers, a tone as the voice.
 pub fn engines(stt: FakeStt, llm: FakeLlm, tts: FakeTts) -> Engines {
     Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) }
 }
 
-/// A hub that hears and answers this.
+/// A hub with this transcript and this answer.
 pub async fn hub(heard: &str, answer: &str) -> Hub {
     Hub::start(engines(FakeStt::hears([heard]), FakeLlm::says([answer]), FakeTts::default()), Config::default()).await
 }
@@ -53,16 +53,16 @@ impl Hub {
         Self::with_keys(engines, config, Keys::default()).await
     }
 
-    /// A hub that wants a key.
+    /// A hub that requires a key.
     pub async fn with_keys(engines: Engines, config: Config, keys: Keys) -> Self {
         let metrics = Metrics::new();
         Self::serve(Parts { config, engines, metrics, keys, tls: None, manager: None }).await
     }
 
-    /// A hub of these parts.
+    /// A hub with these parts.
     #[allow(clippy::disallowed_methods)]
     pub async fn serve(mut parts: Parts) -> Self {
-        // The folder of whoever works here is none of a test's.
+        // Isolates the test from the default job folder.
         if parts.config.speech.jobs_dir == Config::default().speech.jobs_dir {
             parts.config.speech.jobs_dir.clear();
         }
@@ -73,14 +73,14 @@ impl Hub {
         Self { address, metrics, stop, served: Some(served) }
     }
 
-    /// Opens a session and takes its session.created.
+    /// Opens a session and consumes its session.created.
     pub async fn connect(&self, query: &str) -> Socket {
         let mut socket = self.open(query).await.expect("the upgrade is accepted");
         assert_eq!(socket.next().await["type"], "session.created");
         socket
     }
 
-    /// The upgrade as it comes; `Err` is the HTTP status of a refusal.
+    /// Performs the upgrade; `Err` is the HTTP status of a rejection.
     pub async fn open(&self, query: &str) -> Result<Socket, u16> {
         use tokio_tungstenite::tungstenite::Error;
         let url = format!("ws://{}/v1/realtime{query}", self.address);
@@ -91,13 +91,13 @@ impl Hub {
         }
     }
 
-    /// The value of a line of `/metrics`.
+    /// The value of a series in `/metrics`.
     pub fn metric(&self, series: &str) -> f64 {
         let text = self.metrics.render();
         find(&text, series).unwrap_or_else(|| panic!("{series} in {text}"))
     }
 
-    /// Waits for a metric to reach a value; some are there from their first event on only.
+    /// Waits until a metric reaches a value; some series exist only after their first event.
     pub async fn until(&self, series: &str, value: f64) {
         let reached = async {
             while find(&self.metrics.render(), series) != Some(value) {
@@ -107,23 +107,23 @@ impl Hub {
         timeout(PATIENCE, reached).await.unwrap_or_else(|_| panic!("{series} is {}", self.metric(series)));
     }
 
-    /// Tells the hub to stop; resolves when everything has ended.
+    /// Stops the hub; resolves when everything has ended.
     pub async fn stop(mut self) {
         self.stop.cancel();
         let served = self.served.take().expect("stopped once");
         timeout(PATIENCE, served).await.expect("the hub ends").expect("no panic").expect("no error");
     }
 
-    /// Tells the hub to stop.
+    /// Requests a stop without waiting for it.
     pub fn begin_to_stop(&self) {
         self.stop.cancel();
     }
 }
 
-/// One client.
+/// A client.
 pub struct Socket {
     pub stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
-    /// Binary messages that came while events were awaited.
+    /// Binary messages received while waiting for events.
     pub frames: Vec<bytes::Bytes>,
 }
 
@@ -153,7 +153,7 @@ impl Socket {
         next.expect("the connection stands").expect("a whole message")
     }
 
-    /// The next event that is no news of limits.
+    /// The next event other than a rate-limit update.
     pub async fn news(&mut self) -> Value {
         loop {
             let event = self.next().await;
@@ -163,7 +163,7 @@ impl Socket {
         }
     }
 
-    /// All events up to the first of this type.
+    /// All events up to and including the first of this type.
     pub async fn until(&mut self, kind: &str) -> Vec<Value> {
         let mut events = Vec::new();
         loop {
@@ -176,7 +176,7 @@ impl Socket {
         }
     }
 
-    /// The close the hub ends with.
+    /// The hub's close frame.
     pub async fn close(&mut self) -> Option<CloseFrame> {
         loop {
             if let Message::Close(frame) = self.message().await {
@@ -185,7 +185,7 @@ impl Socket {
         }
     }
 
-    /// A typed question; the events of its answer.
+    /// Sends a typed question; returns the events of its response.
     pub async fn ask(&mut self, text: &str) -> Vec<Value> {
         let content = json!([{"type": "input_text", "text": text}]);
         let item = json!({"type": "message", "role": "user", "content": content});
@@ -199,12 +199,12 @@ impl Socket {
     }
 }
 
-/// PCM16 as events carry it.
+/// PCM16 as encoded in events.
 pub fn base64(pcm: &[i16]) -> String {
     BASE64.encode(pcm.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<u8>>())
 }
 
-/// `ms` of a loud tone at 24 kHz: speech to the fake detector.
+/// `ms` of a loud tone at 24 kHz, which the fake detector classifies as speech.
 pub fn loud(ms: usize) -> Vec<i16> {
     (0..ms * 24).map(|i| (8_000.0 * (i as f32 * 0.1).sin()) as i16).collect()
 }
@@ -214,14 +214,14 @@ pub fn quiet(ms: usize) -> Vec<i16> {
     vec![0; ms * 24]
 }
 
-/// The types of events in order, runs of the same one as one.
+/// The types of events in order; consecutive duplicates are merged.
 pub fn types(events: &[Value]) -> Vec<&str> {
     let mut types: Vec<&str> = events.iter().map(|event| event["type"].as_str().expect("a type")).collect();
     types.dedup();
     types
 }
 
-/// The audio of an answer in samples.
+/// The length of a response's audio in samples.
 pub fn n_audio_samples(events: &[Value]) -> usize {
     let deltas = events.iter().filter(|event| event["type"] == "response.output_audio.delta");
     deltas.map(|event| BASE64.decode(event["delta"].as_str().expect("text")).expect("base64").len() / 2).sum()

@@ -1,4 +1,4 @@
-//! What clients and probes found wrong from outside; each is a test since.
+//! Regression tests for defects found by external clients and probes.
 
 use crate::hub::{hub, quiet};
 use serde_json::json;
@@ -10,7 +10,7 @@ async fn exactly_100_ms_are_enough_to_commit() {
     let input = json!({"turn_detection": null});
     socket.send(json!({"type": "session.update", "session": {"type": "realtime", "audio": {"input": input}}})).await;
     socket.until("session.updated").await;
-    // The resampler holds back two milliseconds, which are the client's all the same; a second buffer has none to spare.
+    // The 2 ms that the resampler delays count towards the client's buffer, in the second buffer too.
     for ms in [100, 99, 100] {
         for _ in 0..ms {
             socket.append(&quiet(1)).await;

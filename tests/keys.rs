@@ -1,4 +1,4 @@
-//! Keys: who gets in by which way, what a bad key is told, short-lived keys and what they are bound to.
+//! API keys: ways to present one, rejections, and client secrets with their settings.
 
 use crate::hub::{Hub, Socket, engines};
 use antiphon::config::Config;
@@ -17,7 +17,7 @@ async fn guarded() -> Hub {
     Hub::with_keys(engines, Config::default(), Keys::of(&["another-key", KEY])).await
 }
 
-/// Connects with one more header.
+/// Connects with an additional header.
 async fn connect(hub: &Hub, query: &str, name: &'static str, value: &str) -> Socket {
     let mut request = format!("ws://{}/v1/realtime{query}", hub.address).into_client_request().expect("a request");
     request.headers_mut().insert(name, value.parse().expect("a header"));
@@ -29,7 +29,7 @@ async fn bearer(hub: &Hub, key: &str) -> Socket {
     connect(hub, "", "authorization", &format!("Bearer {key}")).await
 }
 
-/// The one error a client is turned away with, and the close.
+/// The error event and the close of a rejected client.
 async fn refusal(mut socket: Socket) -> (Value, u16, String) {
     let event = socket.next().await;
     assert_eq!((&event["type"], &event["error"]["type"]), (&json!("error"), &json!("invalid_request_error")));
@@ -38,7 +38,7 @@ async fn refusal(mut socket: Socket) -> (Value, u16, String) {
     (event["error"]["code"].clone(), close.code.into(), close.reason.to_string())
 }
 
-/// Status, challenge and body of a request.
+/// Status, challenge and body of a response.
 async fn http(hub: &Hub, method: Method, path: &str, auth: Option<&str>, body: &str) -> (u16, String, Value) {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut request = reqwest::Client::new().request(method, format!("http://{}{path}", hub.address));
@@ -51,7 +51,7 @@ async fn http(hub: &Hub, method: Method, path: &str, auth: Option<&str>, body: &
     (status, challenge.unwrap_or_default(), serde_json::from_str(&text).unwrap_or(Value::String(text)))
 }
 
-/// Makes a short-lived key with the real one.
+/// Creates a client secret with the API key.
 async fn secret(hub: &Hub, body: Value) -> Value {
     let auth = format!("Bearer {KEY}");
     let path = "/v1/realtime/client_secrets";
@@ -100,7 +100,7 @@ async fn everything_but_the_page_and_the_probes_needs_the_key() {
         assert_eq!((status, &body["error"]["code"]), (401, &json!("invalid_api_key")), "{path}");
         assert_ne!(http(&hub, Method::GET, path, Some(&format!("Bearer {KEY}")), "").await.0, 401, "{path}");
     }
-    // A browser gets the page of the dashboard, which asks for the key, and no data with it.
+    // A browser gets the dashboard page, which prompts for the key and contains no data.
     let page =
         reqwest::Client::new().get(format!("http://{}/dashboard", hub.address)).header("accept", "text/html,*/*");
     let page = page.send().await.expect("an answer");
@@ -109,7 +109,7 @@ async fn everything_but_the_page_and_the_probes_needs_the_key() {
         (401, &"Bearer".parse().expect("a header"))
     );
     assert!(page.text().await.expect("a body").to_lowercase().starts_with("<!doctype html>"));
-    // "anybody:another-key", as a browser sends what somebody typed.
+    // "anybody:another-key", as a browser sends it after its prompt.
     assert_eq!(http(&hub, Method::GET, "/metrics", Some("Basic YW55Ym9keTphbm90aGVyLWtleQ=="), "").await.0, 200);
     let made = secret(&hub, json!({})).await;
     let guest = format!("Bearer {}", made["value"].as_str().expect("a key"));

@@ -1,10 +1,11 @@
-//! The borders that Cargo cannot hold: which crate may depend on which at all, the order of the root's modules, what the
-//! reducer must not know, and that each file says what it is.
+//! Boundaries that Cargo cannot enforce: permitted dependencies between crates, the order of the root's modules, the
+//! purity of the reducer, and that each file has a module description.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Each library with the libraries it may depend on (tests aside), from the bottom up. `src/ARCHITECTURE.md` draws it.
+/// Each library with the libraries it may depend on (except in tests), bottom up. `src/ARCHITECTURE.md` shows them as a
+/// diagram.
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("telemetry", &[]),
@@ -21,10 +22,10 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("session", &["types", "dialog", "protocol", "engine-api", "audio", "text", "telemetry"]),
 ];
 
-/// The root package's modules, lowest first: one may use those before it.
+/// The modules of the root package, lowest first: each may use those before it.
 const ROOT: &[&str] = &["config", "assembly", "replay", "server", "cli"];
 
-/// Words the reducer's code must not hold: it has no runtime, no clock, no IO, and samples never enter it.
+/// Words forbidden in the reducer's code: it has no runtime, clock or IO, and processes no samples.
 const NOT_IN_DIALOG: &[&str] =
     &["tokio", "async ", "Instant", "SystemTime", "std::fs", "std::net", "std::thread", "Pcm {", "[i16]", "Vec<i16>"];
 
@@ -37,7 +38,7 @@ fn crates_depend_on_what_they_may() {
         let manifest = std::fs::read_to_string(path.join("Cargo.toml")).expect("a manifest");
         found.insert(name, dependencies(&manifest));
     }
-    // The benchmarks stand on top of everything, the root package included.
+    // The benchmarks may depend on everything, including the root package.
     assert!(found.remove("bench").is_some_and(|bench| bench.contains("antiphon")));
     let known: BTreeSet<&str> = MAY_DEPEND_ON.iter().map(|(name, _)| *name).collect();
     assert_eq!(found.keys().map(String::as_str).collect::<BTreeSet<_>>(), known);
@@ -92,7 +93,7 @@ fn each_file_says_what_it_is() {
     assert!(without.is_empty(), "begin with no //! head: {without:?}");
 }
 
-/// The libraries of the workspace among a manifest's `[dependencies]`, without their prefix; `antiphon` is the root.
+/// The workspace libraries in a manifest's `[dependencies]`, without their prefix; `antiphon` is the root.
 fn dependencies(manifest: &str) -> BTreeSet<String> {
     let manifest: toml::Table = manifest.parse().expect("a manifest");
     let names = manifest.get("dependencies").and_then(toml::Value::as_table).into_iter().flat_map(|table| table.keys());
@@ -100,7 +101,7 @@ fn dependencies(manifest: &str) -> BTreeSet<String> {
     ours.map(|name| name.strip_prefix("antiphon-").unwrap_or(name).to_owned()).collect()
 }
 
-/// The text without comments and without what stands in string literals.
+/// The text without comments and string literals.
 fn code_of(text: &str) -> String {
     let mut code = String::with_capacity(text.len());
     for line in text.lines() {
@@ -127,7 +128,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// All Rust files below a folder of the repository: their path, their text.
+/// All Rust files below a folder of the repository: path and text.
 fn sources(folder: &str) -> Vec<(PathBuf, String)> {
     let (mut folders, mut files) = (vec![root().join(folder)], Vec::new());
     while let Some(folder) = folders.pop() {

@@ -1,4 +1,4 @@
-//! How long sessions live: the end by the clock on paused time, pings and dead peers on real sockets.
+//! Session lifetime: expiry on paused time, pings and dead peers on real sockets.
 
 use crate::hub::{Hub, engines};
 use crate::pressure::{say, setup, until};
@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::io::AsyncReadExt;
 use tokio::time::Instant;
 
-/// All that a session says from now to its end, each with the seconds since its beginning, and the close code.
+/// All messages of a session from now to its end, each with the seconds since the start, and the close code.
 async fn last_words(opening: Opening) -> (Vec<(u64, Value)>, u16) {
     let setup = setup(engines(FakeStt::default(), FakeLlm::default(), FakeTts::default()));
     let begun = Instant::now();
@@ -63,7 +63,7 @@ async fn a_detached_session_holds_its_audio_and_lives_on() {
     say(&session, json!({"type": "conversation.item.create", "item": item})).await;
     say(&session, json!({"type": "response.create"})).await;
     number += until(&session, "response.created").await.len() as u64;
-    // The connection breaks while the answer is being made, and the client is away for longer than the reply sounds.
+    // The connection breaks during the response, and the client stays away for longer than the reply's duration.
     session.egress.detach();
     tokio::time::sleep(Duration::from_secs(25)).await;
     session.egress.attach(number).expect("it can be taken up");
@@ -75,7 +75,7 @@ async fn a_detached_session_holds_its_audio_and_lives_on() {
             Message::Text(_) => {}
         }
     }
-    // 23 characters at 50 ms, in frames of 20 ms; all but the lead of 300 ms paced after the return.
+    // 23 characters at 50 ms, in frames of 20 ms; all but the lead of 300 ms is paced after the return.
     assert_eq!(n_frames, 58);
     assert!(ended.expect("there") > Duration::from_millis(500), "playback waited for the client: {ended:?}");
 }
@@ -91,7 +91,7 @@ async fn a_peer_that_answers_pings_stays_and_a_dead_one_is_closed() {
     let engines = engines(FakeStt::default(), FakeLlm::default(), FakeTts::default());
     let hub = Hub::start(engines, quick_pings()).await;
     let mut alive = hub.connect("").await;
-    // A peer that takes everything and says nothing, pongs included: its library is never run.
+    // A peer that accepts data but sends nothing, not even pongs, because its library is never polled.
     let dead = hub.connect("").await;
     let tungstenite_stream = dead.stream.into_inner();
     let answering = async {
@@ -107,7 +107,7 @@ async fn a_peer_that_answers_pings_stays_and_a_dead_one_is_closed() {
         bytes
     };
     let bytes = tokio::select! { () = answering => unreachable!(), bytes = gone => bytes };
-    // Two pings of eight bytes, then a close of 1011.
+    // Two pings of eight bytes, then a close with 1011.
     let pings = bytes.windows(2).filter(|pair| *pair == [0x89, 8]).count();
     assert_eq!(pings, 2, "{bytes:?}");
     assert!(bytes.windows(2).any(|pair| pair == 1011_u16.to_be_bytes()), "{bytes:?}");

@@ -1,4 +1,4 @@
-//! The scenarios: one file each, all in one binary.
+//! The scenario tests: one module each, all in one binary.
 
 mod beta;
 mod bounds;

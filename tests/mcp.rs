@@ -1,4 +1,4 @@
-//! Tools of a real MCP server in this process, over real HTTP on loopback: listed, called, approved, refused.
+//! Tools of a real MCP server in this process, over HTTP on loopback: listed, called, approved, rejected.
 
 use crate::hub::{Hub, Socket, engines, types};
 use antiphon::config::Config;
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// A library of three tools. `hang` never answers.
+/// A tool server with three tools. `hang` never returns.
 #[derive(Clone, Default)]
 struct Library {
     called: Arc<Mutex<Vec<String>>>,
@@ -94,10 +94,10 @@ fn end() -> Result<LlmDelta, String> {
     Ok(LlmDelta::Done { finish: Finish::ToolCalls, usage: None })
 }
 
-/// Where nobody listens: the port of a service that discards what it gets, and that nothing runs any more.
+/// An address without a listener: the port of the discard service.
 const NOBODY: &str = "http://127.0.0.1:9/mcp";
 
-/// A hub that may reach `url`, whose model gives these answers.
+/// A hub that may call `url` and whose model returns these answers.
 async fn hub(url: &str, follow_up_ms: u64, answers: Vec<Vec<Result<LlmDelta, String>>>) -> (Hub, FakeLlm) {
     let llm = FakeLlm::default();
     answers.into_iter().for_each(|answer| llm.then(answer));
@@ -172,7 +172,7 @@ async fn tools_are_listed_called_and_spoken_of() {
     let done = &find(&events, "response.output_item.done")["item"];
     assert_eq!([&done["output"], &done["arguments"]], ["Emma: shelf 7", "{\"title\":\"Emma\"}"]);
 
-    // Nobody asks for the answer: the hub goes on by itself.
+    // The client does not request a response, so the hub creates it.
     let events = socket.until("response.done").await;
     let output = &events.last().expect("done")["response"]["output"];
     assert_eq!(output[0]["content"][0]["text"], "It stands on shelf seven.");
@@ -230,7 +230,7 @@ async fn a_call_waits_for_consent() {
             assert_eq!(call["item"]["output"], "Emma: shelf 7");
             assert_eq!(call["item"]["approval_request_id"], request["id"]);
             assert!(types(&events).contains(&"response.mcp_call.completed"));
-            // A second answer to the same request is none.
+            // A second answer to the same approval request is rejected.
             socket.send(json!({"type": "conversation.item.create", "item": answer})).await;
             let error = socket.news().await;
             assert_eq!(error["error"]["param"], "item.approval_request_id", "{error}");
@@ -325,7 +325,7 @@ async fn servers_that_are_not_allowed_or_not_there_are_told() {
     declare(&mut socket, json!([twice, twice])).await;
     assert_eq!(socket.news().await["error"]["param"], "session.tools[1].server_label");
 
-    // Allowed, but not there: its tools are missing, and the session goes on.
+    // Allowed but unreachable: its tools are missing, and the session continues.
     declare(&mut socket, json!([server(NOBODY, json!({}))])).await;
     let events = socket.until("conversation.item.done").await;
     assert!(types(&events).contains(&"mcp_list_tools.failed"), "{events:#?}");

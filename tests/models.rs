@@ -1,5 +1,5 @@
-//! Models over a real hub and a real mirror: who may pull, what is told meanwhile, and that the next session is served by
-//! what was pulled while a running one keeps what it has.
+//! Models with a real hub and a real mirror: who may pull, progress reports, and that new sessions use the pulled model
+//! while running sessions keep theirs.
 
 use crate::hub::{Hub, Socket, loud, quiet};
 use crate::speech_api::{TWO, transcribe, wav};
@@ -88,7 +88,7 @@ precision = "fp32"
 files = [{ role = "graph", path = "icelandic.onnx", about_mb = 1 }]
 "#;
 
-/// Hears "old" by itself and "new" with a model; a model that begins with "x" cannot be loaded.
+/// Transcribes "old" without a model and "new" with one; a model that starts with "x" cannot be loaded.
 struct Puppets;
 
 impl EngineFactory for Puppets {
@@ -126,7 +126,7 @@ impl EngineFactory for Puppets {
     }
 }
 
-/// A mirror that has one file under two names.
+/// A mirror that serves one file under two names.
 #[allow(clippy::disallowed_methods)]
 async fn mirror(file: &'static str) -> String {
     let file = axum::routing::get(move || async move { file });
@@ -141,7 +141,7 @@ async fn start(folder: &Path, mirror: String, keys: Keys) -> Hub {
     start_in(folder, mirror, keys, "").await
 }
 
-/// In a language.
+/// Starts a hub with `stt.language` set.
 async fn start_in(folder: &Path, mirror: String, keys: Keys, language: &str) -> Hub {
     let text = |path: &str| folder.join(path).to_str().expect("Unicode").to_owned();
     std::fs::write(folder.join("own.toml"), REGISTRY).expect("written");
@@ -156,12 +156,12 @@ async fn start_in(folder: &Path, mirror: String, keys: Keys, language: &str) -> 
 }
 
 fn client() -> Client {
-    // The first installation wins; a second is no failure.
+    // Only the first installation succeeds; a second one is not an error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder().no_proxy().build().expect("a client")
 }
 
-/// A request, and its answer as JSON; `null` where it is none.
+/// Sends a request; returns the status and the JSON body, `null` if it is not JSON.
 async fn ask(hub: &Hub, method: Method, path: &str, headers: &[(&str, &str)]) -> (StatusCode, Value) {
     let mut request = client().request(method, url(hub, path));
     for (name, value) in headers {
@@ -175,7 +175,7 @@ fn url(hub: &Hub, path: &str) -> String {
     format!("http://{}{path}", hub.address)
 }
 
-/// The last state of the model's pull.
+/// The final state of the model's pull.
 async fn end_of_pull(hub: &Hub) -> Value {
     let answer = client().get(url(hub, "/api/models/ears/pull")).send().await.expect("an answer");
     let text = answer.text().await.expect("events, and an end");
@@ -218,7 +218,7 @@ async fn a_pulled_model_serves_the_next_session_and_running_ones_keep_theirs() {
     let ears = after["models"].as_array().expect("models").iter().find(|model| model["name"] == "ears").expect("ours");
     assert_eq!((&ears["serves"], &ears["variants"][0]["state"]), (&json!(true), &json!("whole")));
 
-    // Another precision of it is here, and does not serve.
+    // Another precision is on disk but does not serve.
     ask(&hub, Method::POST, "/api/models/ears:q8_0/pull", &[]).await;
     let last = end_of_pull(&hub).await;
     assert_eq!((&last["state"], &last["serves"]), (&json!("done"), &json!(false)), "{last}");
@@ -226,7 +226,7 @@ async fn a_pulled_model_serves_the_next_session_and_running_ones_keep_theirs() {
     let by_precision = client().get(url(&hub, "/api/models/ears:q8_0/pull")).send().await.expect("an answer");
     assert_eq!(by_precision.status(), StatusCode::OK);
 
-    // What serves is not taken away under the sessions' feet.
+    // An active model cannot be removed.
     let (status, error) = ask(&hub, Method::DELETE, "/api/models/ears", &[]).await;
     assert_eq!(status, StatusCode::CONFLICT, "{error}");
     drop((running, next));
@@ -245,7 +245,7 @@ async fn a_model_that_cannot_be_loaded_is_told_and_the_old_engine_goes_on() {
     assert_eq!(hears(&mut session).await, "old");
     let (_, ready) = ask(&hub, Method::GET, "/readyz", &[]).await;
     assert_eq!(ready["served"][1]["passed_over"][0]["model"], "ears:f16", "{ready}");
-    // It serves nobody, so it can go, and nothing is told of it any more.
+    // An inactive model can be removed, and is no longer reported.
     let (status, gone) = ask(&hub, Method::DELETE, "/api/models/ears", &[]).await;
     assert_eq!(status, StatusCode::OK, "{gone}");
     let (_, ready) = ask(&hub, Method::GET, "/readyz", &[]).await;

@@ -1,5 +1,5 @@
-//! What `configs/grafana` and `configs/prometheus` ask for is what a hub tells at `/metrics`: each metric, and each value
-//! of a label they name.
+//! `/metrics` provides everything that `configs/grafana` and `configs/prometheus` refer to: each metric, and each label
+//! value.
 
 use crate::hub::hub;
 use serde_json::{Value, json};
@@ -14,14 +14,14 @@ fn read(file: &str) -> String {
         .unwrap_or_else(|error| panic!("{file}: {error}"))
 }
 
-/// The metrics' names in a text, as the hub's `# TYPE` lines have them.
+/// The metric names in a text, in the form of the hub's `# TYPE` lines.
 fn metrics_in(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     let names = words.filter(|word| word.starts_with("antiphon_"));
     names.map(|name| name.strip_suffix("_bucket").unwrap_or(name).to_owned()).collect()
 }
 
-/// The `label="value"` pairs of a text with one of `labels`, whether or not a JSON string escapes the quotes.
+/// The `label="value"` pairs of a text for these `labels`, with or without JSON escapes.
 fn values_in(text: &str, labels: &[&str]) -> BTreeSet<String> {
     let plain = text.replace('\\', "");
     let of = |label: &&str| {
@@ -37,7 +37,7 @@ fn values_in(text: &str, labels: &[&str]) -> BTreeSet<String> {
 #[tokio::test]
 async fn every_metric_that_grafana_and_prometheus_ask_for_is_told() {
     let hub = hub("Hello.", "Hi.").await;
-    // An error's series begins with its first error.
+    // An error series exists only after its first error.
     let mut socket = hub.connect("").await;
     socket.send(json!({"type": "no.such.event"})).await;
     socket.until("error").await;

@@ -1,4 +1,4 @@
-//! Neural voices end to end, with the fixture voice whose every phoneme is a tone: the command line and a session.
+//! Neural voices end to end, with a fixture voice that renders each phoneme as a tone: the command line and a session.
 
 use crate::hub::{Hub, engines, n_audio_samples};
 use crate::speech_api::client;
@@ -14,10 +14,10 @@ use std::process::Command;
 
 const VOICES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/voices");
 
-/// Samples of a phoneme at 16 kHz, and of the pause behind a sentence.
+/// Samples per phoneme at 16 kHz, and of the pause after a sentence.
 const HOP: usize = 256;
 const PAUSE: usize = 4_000;
-/// "Hello." is həlˈoʊ and a period, each with a pad behind it, between `^ _` and `$`.
+/// "Hello." is həlˈoʊ and a period, each followed by a pad, between `^ _` and `$`.
 const HELLO: usize = (2 + 2 * 7 + 1) * HOP + PAUSE;
 
 fn piper() -> Config {
@@ -28,7 +28,7 @@ fn piper() -> Config {
     config::load(&Sources { file: Some(file), ..Sources::default() }).expect("it loads")
 }
 
-/// `antiphon say` with these settings: what it says on stderr, and the WAV file.
+/// Runs `antiphon say` with these settings: success, stderr and the WAV file.
 fn say(engine: &str, model: &str, more: &[&str]) -> (bool, String, Vec<u8>) {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("neural.toml");
@@ -50,7 +50,7 @@ fn the_command_line_speaks_with_a_piper_voice() {
     assert_eq!(wav.spec().sample_rate, 16_000);
     let samples: Vec<i16> = wav.samples::<i16>().map(|sample| sample.expect("a sample")).collect();
     assert_eq!(samples.len(), HELLO);
-    // The third id, h, is the tone of 100 + 10 * 20 Hz at a quarter of full scale.
+    // The third id, h, is a tone of 100 + 10 * 20 Hz at a quarter of full scale.
     let h = &samples[2 * HOP..3 * HOP];
     for (k, sample) in h.iter().enumerate() {
         let expect = 0.25 * 32_767.0 * (std::f64::consts::TAU * 300.0 * k as f64 / 16_000.0).sin();
@@ -112,7 +112,7 @@ async fn a_session_speaks_with_the_neural_voice() {
     hub.stop().await;
 }
 
-/// "5 %" is "5 percent" to an English voice only; what a Spanish one makes of either is of another length.
+/// "5 %" is normalized to "5 percent" for an English voice only; a Spanish voice renders each with a different length.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mixture_reads_in_the_language_of_its_first_voice() {
     let mut config = Config::default();
@@ -139,7 +139,7 @@ async fn a_mixture_reads_in_the_language_of_its_first_voice() {
     hub.stop().await;
 }
 
-/// Samples of what the speech API says.
+/// Number of samples in the speech API's response.
 async fn asked(hub: &Hub, voice: &str, input: &str) -> usize {
     let body = json!({"model": "tts-1", "voice": voice, "input": input, "response_format": "pcm"});
     let sent = client().post(format!("http://{}/v1/audio/speech", hub.address)).json(&body).send().await;
@@ -148,7 +148,7 @@ async fn asked(hub: &Hub, voice: &str, input: &str) -> usize {
     answer.bytes().await.expect("sound").len() / 2
 }
 
-/// The loudest sample that came.
+/// The peak amplitude of the received audio.
 fn loudest(events: &[Value]) -> u16 {
     let deltas = events.iter().filter(|event| event["type"] == "response.output_audio.delta");
     let bytes = deltas.flat_map(|event| BASE64.decode(event["delta"].as_str().expect("audio")).expect("base64"));

@@ -1,4 +1,4 @@
-//! Noise while a reply sounds: it stays no speech over a real socket, and the reply is heard to its end.
+//! Noise during a reply, over a real socket: it is not detected as speech, and the reply plays to its end.
 
 use crate::framed::speak;
 use crate::hub::{Hub, engines, types};
@@ -16,10 +16,10 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 
-/// Longer than the reply sounds, so that a test that waits in vain ends.
+/// Longer than the reply's duration, so that a test that hangs fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// White noise of -20 dB below full scale at 24 kHz: as loud as somebody who speaks up.
+/// White noise at -20 dBFS and 24 kHz, as loud as raised speech.
 fn hiss(ms: usize, seed: u32) -> Vec<i16> {
     let mut state = seed;
     let mut next = || {
@@ -29,7 +29,7 @@ fn hiss(ms: usize, seed: u32) -> Vec<i16> {
     (0..ms * 24).map(|_| next()).collect()
 }
 
-/// What serves with Silero in the models' folder, and what does without.
+/// The detectors with and without Silero on disk.
 fn detectors() -> [Arc<dyn Vad>; 2] {
     let silero = antiphon::assembly::vad(&Config::default()).expect("a detector");
     assert_eq!(silero.name(), "silero", "`make test-deps` fetches it");
@@ -45,7 +45,7 @@ async fn steady_noise_neither_begins_a_turn_nor_holds_or_cuts_a_reply() {
         let hub = Hub::start(Engines { vad, ..engines }, Config::default()).await;
         let mut socket = hub.connect("?audio=pcm16").await;
         let mut sequence = 0;
-        // The room comes up within two seconds, as when somebody opens a window: only a sudden one may be a voice.
+        // The noise rises within two seconds, as when a window is opened; only a sudden onset may count as a voice.
         for (i, gain) in (1..=20).enumerate() {
             let louder: Vec<i16> = hiss(100, i as u32).iter().map(|x| (i32::from(*x) * gain / 20) as i16).collect();
             speak(&mut socket, &mut sequence, &louder).await;
@@ -56,7 +56,7 @@ async fn steady_noise_neither_begins_a_turn_nor_holds_or_cuts_a_reply() {
         socket.send(json!({"type": "conversation.item.create", "item": item})).await;
         socket.send(json!({"type": "response.create"})).await;
         let mut events = socket.until("response.created").await;
-        // So that the noise falls into the reply.
+        // Ensures that the noise falls into the reply.
         while socket.frames.is_empty() {
             events.push(socket.next().await);
         }

@@ -1,5 +1,5 @@
-//! `noise_reduction` over a real socket: it is taken, shown, switched while the session runs, heard by the recognizer, and
-//! a turn spoken in noise still ends and is answered.
+//! `noise_reduction` over a real socket: it is accepted, reported, switchable during the session, applied to the
+//! recognizer's input, and a turn spoken in noise still ends and is answered.
 
 use crate::hub::{Hub, Socket};
 use antiphon::config::Config;
@@ -16,7 +16,7 @@ use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 
-/// Keeps what it was given of the last utterance, at 16 kHz.
+/// Records the audio of the last utterance, at 16 kHz.
 #[derive(Clone, Default)]
 struct Recorder(Arc<Mutex<Vec<i16>>>);
 
@@ -60,7 +60,7 @@ impl SttUtterance for Recording {
     }
 }
 
-/// A question by flite with half a second before it and two after it, all in noise, at 24 kHz.
+/// A question by flite with 0.5 s of noise before it and 2 s after it, all in noise, at 24 kHz.
 async fn question_in_noise() -> Vec<i16> {
     let voice = antiphon::assembly::tts(&antiphon::config::Config::default()).expect("flite is built in");
     let text = "What time is it in London today?".into();
@@ -98,7 +98,7 @@ async fn noise_reduction_is_switched_live_and_turns_in_noise_are_answered() {
         tts: Arc::new(tts),
     };
     let mut config = Config::default();
-    // The recorder is to hear each utterance to its end.
+    // Without speculation, so that the recorder receives each utterance completely.
     config.speculation.after_ms = 0;
     let hub = Hub::start(engines, config).await;
     let mut socket = hub.connect("").await;
@@ -112,7 +112,7 @@ async fn noise_reduction_is_switched_live_and_turns_in_noise_are_answered() {
         let events = socket.until("response.done").await;
         assert_eq!(events.last().expect("done")["response"]["status"], "completed", "{wish}");
         let pcm = recorder.0.lock().expect("no panic while locked").clone();
-        // The silence that ended the turn: nothing but noise.
+        // The silence that ended the turn contains only noise.
         let tail = &pcm[pcm.len() - 4_000..];
         left.push((tail.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / tail.len() as f64).sqrt());
     }

@@ -1,4 +1,4 @@
-//! What belongs to a key: its turns, its jobs, its sessions; and nobody else's key sees, removes or takes them up.
+//! Ownership by API key of turns, jobs and sessions: no other key can see, remove or resume them.
 
 use crate::hub::{Hub, Socket, engines};
 use antiphon::config::Config;
@@ -36,7 +36,7 @@ async fn get(hub: &Hub, path: &str, key: &str) -> (u16, Value) {
     (answer.status().as_u16(), answer.json().await.unwrap_or_default())
 }
 
-/// Connects by header and subprotocols.
+/// Connects with a header and subprotocols.
 async fn connect(hub: &Hub, query: &str, key: &str, protocols: &str) -> Socket {
     let mut request = format!("ws://{}/v1/realtime{query}", hub.address).into_client_request().expect("a request");
     request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
@@ -75,7 +75,7 @@ async fn turns_are_seen_by_the_key_that_made_them_and_by_admins() {
     {
         assert_eq!(get(&hub, &format!("/api/turns/{id}"), key).await.0, status, "{key}");
     }
-    // Bob's line tells of Bob's turn first.
+    // Bob's live stream starts with Bob's turn.
     let first = async {
         loop {
             let event = live.next().await.expect("it goes on");
@@ -135,7 +135,7 @@ async fn jobs_are_seen_and_removed_by_the_key_that_made_them_and_by_admins() {
     assert_eq!(remove(ADMIN).await, 200);
 }
 
-/// A session of this key that can be taken up, and its key.
+/// A resumable session of this key, and its resume key.
 async fn resumable(hub: &Hub, key: &str) -> (Socket, String) {
     let mut socket = connect(hub, "?resume=1", key, "").await;
     let notice = socket.until("antiphon.session.resumable").await.pop().expect("there");

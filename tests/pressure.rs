@@ -1,4 +1,4 @@
-//! A session under pressure, without a socket and on paused time: clients that take nothing, microphones that stall.
+//! A session under pressure, without a socket and on paused time: clients that read nothing, microphones that stall.
 
 use crate::hub::{base64, engines, loud, quiet};
 use antiphon_dialog::turn::TurnConfig;
@@ -51,7 +51,7 @@ async fn ask(session: &Handle) {
     say(session, json!({"type": "response.create"})).await;
 }
 
-/// Takes events up to the first of this type.
+/// Receives events up to and including the first of this type.
 pub async fn until(session: &Handle, kind: &str) -> Vec<Value> {
     let mut events = Vec::new();
     loop {
@@ -66,7 +66,7 @@ pub async fn until(session: &Handle, kind: &str) -> Vec<Value> {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_that_takes_nothing_is_closed_and_memory_stays_flat() {
-    // Over eight minutes of speech: 24 MB.
+    // More than eight minutes of speech: 24 MB.
     let llm = FakeLlm::says([&"long words. ".repeat(800)[..]]);
     let setup = setup(engines(FakeStt::default(), llm, FakeTts::default()));
     let session = setup.open(Opening::default());
@@ -117,7 +117,7 @@ async fn a_microphone_that_stalls_ends_the_utterance() {
     let events = until(&session, "input_audio_buffer.speech_stopped").await;
     let waited = begun.elapsed().as_millis();
     assert!((1_000..=1_050).contains(&waited), "500 ms of silence and 500 more: {waited}");
-    // Whole windows of 16 ms, less the 2 ms the resampler holds back.
+    // Whole windows of 16 ms, less the 2 ms that the resampler delays.
     assert_eq!(events.last().expect("there")["audio_end_ms"], 784);
     let events = until(&session, "response.done").await;
     assert_eq!(events.last().expect("done")["response"]["status"], "completed");
@@ -143,7 +143,7 @@ async fn a_model_that_is_slower_than_the_person_is_interrupted() {
 
 #[tokio::test(start_paused = true)]
 async fn paced_audio_keeps_its_lead_and_ends_behind_its_last_frame() {
-    // 14 characters: 700 ms of tone, of which 300 ms may leave at once.
+    // 14 characters: 700 ms of tone, of which 300 ms may be sent immediately.
     let setup = setup(engines(FakeStt::default(), FakeLlm::says(["Seven hundred."]), FakeTts::default()));
     let session = setup.open(Opening { mode: AudioMode::Pcm16, ..Opening::default() });
     ask(&session).await;

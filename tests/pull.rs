@@ -1,4 +1,4 @@
-//! `antiphon models` as people and scripts meet it: the binary, a mirror on a socket, exit codes, an interruption, a proxy.
+//! `antiphon models` end to end: the binary, a mirror on a socket, exit codes, an interruption, a proxy.
 
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -13,7 +13,7 @@ use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::sync::watch;
 
-/// Longer than anything here takes, so that a test that waits in vain ends.
+/// Longer than any step here takes, so that a test that hangs fails.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const FILE: &[u8] = b"0123456789";
@@ -37,10 +37,10 @@ precision = "q8_0"
 files = [{ role = "model", path = "gone.bin", about_mb = 1 }]
 "#;
 
-/// What was asked for: the addresses as they came, and the range.
+/// The requests received: URL and range.
 type Asked = Vec<(String, Option<String>)>;
 
-/// A mirror that has one file and sends half of it before it waits for `open`.
+/// A mirror with one file, which sends half of it and then waits for `open`.
 #[derive(Clone)]
 struct Mirror {
     open: watch::Receiver<bool>,
@@ -78,7 +78,7 @@ async fn answer(State(mirror): State<Mirror>, request: Request) -> Response<Body
     let mut open = mirror.open.clone();
     let body = async_stream::stream! {
         yield Ok::<_, std::io::Error>(Bytes::from_static(&rest[..rest.len() / 2]));
-        // An error: the test has ended.
+        // An error means that the test has ended.
         let _ = open.wait_for(|open| *open).await;
         yield Ok(Bytes::from_static(&rest[rest.len() / 2..]));
     };
@@ -114,7 +114,7 @@ impl Place {
         command
     }
 
-    /// Runs it to its end; it must end with `code` and say `expect` on stdout or stderr.
+    /// Runs it to completion; it must end with `code` and print `expect` on stdout or stderr.
     async fn check(&self, args: &[&str], code: i32, expect: &str) -> Output {
         let run = self.command(args).output();
         let output = tokio::time::timeout(PATIENCE, run).await.expect("it ends").expect("it starts");

@@ -1,4 +1,4 @@
-//! What changes while the hub serves: keys, certificates; the listener for probes; the log of security events.
+//! Changes while the hub runs: keys and certificates; also the probe listener and the security log.
 
 use crate::hub::{Socket, engines};
 use antiphon::config::Config;
@@ -27,7 +27,7 @@ const KEPT: &str = "sk-antiphon-kept-key";
 const NEW: &str = "sk-antiphon-new-key-1";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A hub with a listener for probes, which can be told to reload.
+/// A hub with a probe listener, which can be reloaded.
 struct Serving {
     address: SocketAddr,
     probes: SocketAddr,
@@ -108,7 +108,7 @@ async fn a_key_that_is_gone_takes_its_sessions_and_its_short_lived_keys_with_it(
     }
     assert_eq!(hub.connect("", KEPT, &back).await.next().await["error"]["code"], "session_not_found");
     assert_eq!((hub.status("/metrics", OLD).await, hub.status("/metrics", NEW).await), (401, 200));
-    // A reload without keys would open the hub to everybody.
+    // A reload without keys would make the hub accessible without authentication.
     hub.reload.send(Reload { keys: Some(Keys::default()), tls: None }).await.expect("taken");
     hub.reload.send(Reload::default()).await.expect("taken");
     assert_eq!(hub.status("/metrics", "none").await, 401);
@@ -142,12 +142,12 @@ async fn a_new_certificate_serves_new_connections() {
 async fn probes_have_a_listener_of_their_own() {
     let hub = Serving::start(Keys::of(&[KEPT]), None).await;
     let probe = async |path: &str| {
-        // As the kubelet and Prometheus ask: by whatever name.
+        // Like the kubelet and Prometheus, with an arbitrary host name.
         let request = reqwest::Client::new().get(format!("http://{}{path}", hub.probes)).header("host", "pod.example");
         let answer = timeout(PATIENCE, request.send()).await.expect("in time").expect("an answer");
         (answer.status().as_u16(), answer.text().await.expect("a body"))
     };
-    // The other listener's places are taken, and more wait for one.
+    // All slots of the other listener are in use, and more connections wait.
     let mut idle = Vec::new();
     for _ in 0..600 {
         idle.push(TcpStream::connect(hub.address).await.expect("it listens"));
@@ -173,7 +173,7 @@ async fn probes_have_a_listener_of_their_own() {
     hub.end().await;
 }
 
-/// What is logged, as lines of JSON.
+/// The log, as lines of JSON.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -266,7 +266,7 @@ async fn sighup_reads_the_keys_again_and_a_broken_file_changes_nothing() {
     let becomes = async |key: &str, status: u16| {
         let reached = async {
             while ask(&address, key).await != Some(status) {
-                // Not so often that wrong keys are held against this address.
+                // At a rate that does not trigger the rate limit of wrong keys.
                 tokio::time::sleep(Duration::from_millis(1_100)).await;
             }
         };

@@ -1,4 +1,4 @@
-//! What a session records over a real socket runs again to the same decisions, and only what was recorded does.
+//! A session recorded over a real socket replays to the same decisions; a modified replay log does not.
 
 use crate::hub::{Hub, Socket, engines, loud, quiet};
 use antiphon::config::Config;
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-/// A hub that records into the folder.
+/// A hub that writes replay logs to the folder.
 async fn hub(folder: &TempDir) -> Hub {
     let llm = FakeLlm::says([&"long ".repeat(60)[..], "Stopped."]);
     llm.then(vec![
@@ -38,7 +38,7 @@ async fn hub(folder: &TempDir) -> Hub {
     Hub::start(Engines { turn: Some(turn), ..engines(stt, llm, FakeTts::default()) }, config).await
 }
 
-/// Audio as a microphone gives it, an event of the hub's between two pieces, so that they are not judged at once.
+/// Sends audio in pieces of 100 ms and yields between them, so that they are not processed together.
 async fn speak(socket: &mut Socket, pcm: &[i16]) {
     for piece in pcm.chunks(2_400) {
         socket.append(piece).await;
@@ -52,7 +52,7 @@ async fn turn(socket: &mut Socket) -> Vec<Value> {
     socket.until("response.done").await
 }
 
-/// A conversation with all that there is: an adaptive wait, speech, a truncation, an interruption, a tool, a cut connection.
+/// A conversation with an adaptive wait, speech, a truncation, an interruption, a tool call and a broken connection.
 async fn conversation(socket: &mut Socket) {
     let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
     let tool = json!({"type": "function", "name": "weather", "description": "Tells it.", "parameters": parameters});
@@ -63,7 +63,7 @@ async fn conversation(socket: &mut Socket) {
     let events = turn(socket).await;
     let done = events.last().expect("done");
     let item = done["response"]["output"][0]["id"].as_str().expect("an item").to_owned();
-    // The long reply sounds for seconds: this speech interrupts it.
+    // The long reply plays for seconds; this speech interrupts it.
     turn(socket).await;
     let truncate =
         json!({"type": "conversation.item.truncate", "item_id": item, "content_index": 0, "audio_end_ms": 300});
@@ -78,7 +78,7 @@ async fn conversation(socket: &mut Socket) {
     speak(socket, &loud(300)).await;
 }
 
-/// The only recording of the folder.
+/// The only replay log in the folder.
 fn recording(folder: &TempDir) -> PathBuf {
     let files = std::fs::read_dir(folder).expect("the folder").map(|entry| entry.expect("an entry").path());
     let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|ext| ext == "jsonl")).collect();
@@ -104,7 +104,7 @@ fn run(path: &Path) -> (Report, Vec<Decided>) {
     (report, decisions)
 }
 
-/// The recording with the first line that holds `mark` changed; the line's number.
+/// The replay log with a change in the first line that contains `mark`, and that line's number.
 fn tampered(path: &Path, mark: &str, from: &str, to: &str) -> (PathBuf, usize) {
     let text = std::fs::read_to_string(path).expect("text");
     let lines: Vec<&str> = text.lines().collect();
@@ -157,7 +157,7 @@ async fn what_is_not_as_recorded_is_found_where_it_is() {
     assert_eq!((first.replayed.line, first.replayed.layer), (line, Layer::Dialog));
     assert!(first.recorded.iter().any(|action| action.contains("times seven")), "{first:?}");
 
-    // Turn-taking is told other words.
+    // Changes a transcript that turn detection receives.
     let text = std::fs::read_to_string(&file).expect("text");
     let open = |line: &str| if line.starts_with("{\"partial\"") { line.replace(" seven", "") } else { line.to_owned() };
     std::fs::write(&other, text.lines().map(|line| open(line) + "\n").collect::<String>()).expect("written");

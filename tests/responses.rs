@@ -1,4 +1,4 @@
-//! What a client may set for one response, what a response tells of itself, and the bounds of a session.
+//! Per-response settings, the properties of a response, and the limits of a session.
 
 use crate::hub::{Hub, engines, hub, loud, n_audio_samples, quiet, types};
 use antiphon::config::Config;
@@ -60,7 +60,7 @@ async fn a_response_out_of_band_runs_beside_the_conversation() {
     let read = &llm.requests()[1].messages;
     assert_eq!(read.len(), 3);
     assert_eq!((&read[0], &read[2]), (&Message::System("Judge.".into()), &Message::User("Hello".into())));
-    // The other one has noticed nothing, and the aside is no history.
+    // The other response is unaffected, and the out-of-band one does not enter the history.
     let other = events.iter().find(|e| e["type"] == "response.done" && e["response"]["id"] != id).expect("both end");
     assert_eq!(other["response"]["status"], "completed");
     socket.ask("Go on").await;
@@ -206,7 +206,7 @@ async fn the_oldest_items_make_room_and_the_client_is_told() {
         events.pop();
         events
     };
-    // A part counts 64 bytes beside its text.
+    // A part counts 64 bytes in addition to its text.
     let mib = "x".repeat(1024 * 1024 - 64);
     for n in 0..4 {
         assert_eq!(types(&create(format!("i{n}"), &mib).await), ["conversation.item.added", "conversation.item.done"]);

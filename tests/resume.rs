@@ -1,4 +1,4 @@
-//! Sessions taken up again after their connection broke: each event once, in order, and nothing left behind.
+//! Sessions resumed after their connection broke: every event exactly once, in order, and no leaks.
 
 use crate::hub::{Hub, Socket, engines, loud, n_audio_samples, quiet, types};
 use antiphon::config::Config;
@@ -20,13 +20,13 @@ use tokio::task::JoinSet;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 
-/// A hub that answers each of many questions with this.
+/// A hub that gives this answer to each of many questions.
 async fn hub(answer: &str, config: Config) -> Hub {
     let tts = FakeTts::default().delayed(Duration::from_millis(5));
     Hub::start(engines(FakeStt::default(), FakeLlm::says([answer; 40]), tts), config).await
 }
 
-/// A client that comes back: what it has got over all its connections.
+/// A resuming client, with everything received over all its connections.
 struct Client {
     socket: Socket,
     key: String,
@@ -79,15 +79,15 @@ impl Client {
         }
     }
 
-    /// The connection breaks, and what came after the first `n` messages was lost on its way.
+    /// The connection breaks, and messages after the first `n` are lost in transit.
     async fn come_back(&mut self, hub: &Hub, n: usize) {
         self.got.truncate(n);
         let query = format!("?resume={}&after={n}", self.key);
-        // Whatever connection there was is just gone: no close frame.
+        // The previous connection is dropped without a close frame.
         self.socket = hub.open(&query).await.expect("the upgrade is accepted");
         let resumed = self.socket.next().await;
         assert_eq!((&resumed["type"], &resumed["after"]), (&json!("antiphon.session.resumed"), &json!(n)), "{resumed}");
-        // What the client said and the hub did not get any more, it says again.
+        // The client resends what the hub did not receive.
         let n_received = resumed["received"].as_u64().expect("a count") as usize;
         for event in &self.said[n_received..] {
             self.socket.send(event.clone()).await;
@@ -100,7 +100,7 @@ impl Client {
     }
 }
 
-/// Nothing twice.
+/// Checks that no event occurs twice.
 fn assert_once(events: &[Value]) {
     let ids: HashSet<_> = events.iter().map(|event| event["event_id"].as_str().expect("an id")).collect();
     assert_eq!(ids.len(), events.len(), "{events:?}");
@@ -191,7 +191,7 @@ async fn a_client_may_come_back_before_its_old_connection_is_known_to_be_dead() 
     assert_once(&second.events());
 }
 
-/// Connects and gives the code of the error and of the close.
+/// Connects and returns the error event and the close code.
 async fn refused(hub: &Hub, query: &str) -> (Value, u16) {
     let mut socket = hub.open(query).await.expect("the upgrade is accepted");
     let event = socket.next().await;
@@ -288,7 +288,7 @@ async fn a_session_outlives_the_short_lived_key_it_was_opened_with() {
     let notice = socket.until("antiphon.session.resumable").await.pop().expect("there");
     let back = format!("?resume={}&after=2", notice["key"].as_str().expect("a key"));
     drop(socket);
-    // The hub's clock, not this test's patience.
+    // Pauses the hub's clock instead of waiting.
     tokio::time::pause();
     tokio::time::advance(Duration::from_secs(11)).await;
     tokio::time::resume();
@@ -299,7 +299,7 @@ async fn a_session_outlives_the_short_lived_key_it_was_opened_with() {
     assert_eq!(socket.ask("Are you there?").await.last().expect("done")["response"]["status"], "completed");
 }
 
-/// A way to the hub that can be cut.
+/// A connection to the hub that can be cut.
 struct Cable {
     address: SocketAddr,
     cut: Arc<Notify>,
@@ -316,7 +316,7 @@ impl Cable {
             loop {
                 let (mut near, _) = listener.accept().await.expect("accepted");
                 let mut far = TcpStream::connect(hub).await.expect("the hub listens");
-                // One connection at a time, as one client has.
+                // One connection at a time, as a single client has.
                 tokio::select! {
                     _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
                     () = cutting.notified() => {}
@@ -340,7 +340,7 @@ async fn the_client_library_goes_on_with_a_question_whose_connection_was_cut() {
     let question = Pcm { rate: antiphon_client::RATE, samples: [loud(600), quiet(100)].concat() };
     let asking = antiphon_client::AskOptions { reconnect: Some(options), ..antiphon_client::AskOptions::default() };
     let cutting = async {
-        // Ten frames of the question have come.
+        // Ten frames of the question have arrived.
         while hub.metric("antiphon_bytes_in_total ") < 10_000.0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -353,7 +353,7 @@ async fn the_client_library_goes_on_with_a_question_whose_connection_was_cut() {
     let answer = answer.expect("answered");
     assert_eq!((answer.transcript.split(' ').next(), &answer.text[..]), (Some("hello"), ANSWER));
     let ms = answer.reply.duration().as_millis() as usize;
-    // The space between its two chunks is not spoken.
+    // The space between the two chunks is not synthesized.
     let whole = (ANSWER.len() - 1) * antiphon_engine_api::fakes::tts::MS_PER_CHAR as usize;
     assert!(ms.abs_diff(whole) <= 20, "{ms} ms of {whole}");
 }

@@ -1,4 +1,5 @@
-//! `semantic_vad` over a real socket: the wait goes by the words so far, and its type may change at any time.
+//! `semantic_vad` over a real socket: the wait depends on the provisional transcript, and the VAD type may change at
+//! any time.
 
 use crate::hub::{Hub, Socket, engines, loud, quiet};
 use antiphon::config::Config;
@@ -27,12 +28,12 @@ pub async fn set(socket: &mut Socket, turn_detection: Value) -> Value {
     }
 }
 
-/// Speaks, and then is silent until the hub takes the turn, or for 6 s of audio. Gives the silence that took, in ms.
+/// Speaks, then is silent until the hub ends the turn, for at most 6 s of audio. Returns the silence waited, in ms.
 pub async fn silence_waited(socket: &mut Socket) -> usize {
     socket.append(&loud(1_200)).await;
     for n in 1..300 {
         socket.append(&quiet(20)).await;
-        // An event of the hub's for each piece, so that the pieces are not judged at once.
+        // A round trip per piece, so that the pieces are not processed together.
         socket.send(json!({"type": "response.cancel"})).await;
         loop {
             let event = socket.next().await;
@@ -42,7 +43,7 @@ pub async fn silence_waited(socket: &mut Socket) -> usize {
                 _ => {}
             }
         }
-        // The partial transcript is on its way from another task.
+        // The partial transcript arrives from another task.
         tokio::time::sleep(Duration::from_millis(3)).await;
     }
     panic!("the turn does not end");
@@ -74,7 +75,7 @@ async fn the_type_changes_live_and_merges_within_its_type() {
     let error = set(&mut socket, json!({"type": "semantic_vad", "silence_duration_ms": 200})).await;
     let param = "session.audio.input.turn_detection.silence_duration_ms";
     assert_eq!((&error["code"], &error["param"]), (&json!("unknown_parameter"), &json!(param)));
-    // In the middle of a pause that the words would have made long.
+    // During a pause that the wording would have extended.
     socket.append(&loud(600)).await;
     socket.append(&quiet(300)).await;
     socket.until("input_audio_buffer.speech_started").await;

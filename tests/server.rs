@@ -1,4 +1,4 @@
-//! The server around the sessions: admission, who may connect, limits, and what is left when a client goes.
+//! The server around the sessions: admission, authorization, limits, and cleanup after a client leaves.
 
 use crate::hub::{Hub, engines, hub, loud, quiet};
 use antiphon::config::Config;
@@ -81,7 +81,7 @@ async fn a_message_over_the_limit_closes_with_1009() {
     let hub = hub("", "x").await;
     let mut socket = hub.connect("").await;
     let huge = Message::text("x".repeat(17 * 1024 * 1024));
-    // The hub may close before it has taken everything.
+    // The hub may close before it has read everything.
     let _ = futures_util::SinkExt::send(&mut socket.stream, huge).await;
     assert_eq!(socket.close().await.map(|frame| u16::from(frame.code)), Some(1009));
     hub.until("antiphon_sessions_active ", 0.0).await;
@@ -120,7 +120,7 @@ async fn a_client_that_vanishes_at_any_moment_leaves_nothing() {
         socket.append(&loud(400)).await;
         socket.append(&quiet(600)).await;
         socket.until(moment).await;
-        // No close frame: the connection is just gone.
+        // The connection is dropped without a close frame.
         drop(socket);
         hub.until("antiphon_sessions_active ", 0.0).await;
     }

@@ -1,4 +1,4 @@
-//! Turns over a real socket: the protocol's order, and what bad input gets.
+//! Turns over a real socket: the order of protocol events, and errors for invalid input.
 
 use crate::hub::{Hub, engines, hub, loud, n_audio_samples, quiet, types};
 use antiphon::config::Config;
@@ -135,7 +135,7 @@ async fn audio_faster_than_real_time_loses_nothing() {
         audio.extend(loud(1_000));
     }
     audio.extend(quiet(700));
-    // In one message: 34 s at once.
+    // In one message: 34 s.
     socket.append(&audio).await;
     let mut n_heard = 0;
     for _ in 0..N {

@@ -1,4 +1,4 @@
-//! Answers begun at a pause, over a real socket: let out at once when the turn is over, unseen when it goes on.
+//! Speculative responses over a real socket: released immediately when the turn ends, unobservable when it continues.
 
 use crate::hub::{Hub, Socket, engines, loud, quiet, types};
 use antiphon::config::Config;
@@ -13,7 +13,7 @@ use tokio::time::{interval, timeout};
 
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Says half a second and pauses; the model has been asked `n` times then.
+/// Speaks for half a second, pauses, and waits until the model has received `n` requests.
 async fn pause(socket: &mut Socket, llm: &FakeLlm, n: usize) {
     socket.append(&loud(500)).await;
     socket.append(&quiet(200)).await;
@@ -26,7 +26,7 @@ async fn pause(socket: &mut Socket, llm: &FakeLlm, n: usize) {
     timeout(DEADLINE, asked).await.expect("the model is asked at the pause");
 }
 
-/// Everything the client was told until now.
+/// All events the client has received so far.
 async fn told(socket: &mut Socket) -> Vec<Value> {
     socket.send(json!({"type": "conversation.item.retrieve", "item_id": "nowhere"})).await;
     socket.until("error").await
@@ -43,7 +43,7 @@ async fn hub(llm: &FakeLlm, config: Config) -> (Hub, Socket) {
 async fn a_guess_stands_on_the_turns_critical_path() {
     let llm = FakeLlm::says(["Noon."]);
     let (hub, mut socket) = hub(&llm, Config::default()).await;
-    // So long that the end of speech lies within the session.
+    // Long enough that the end of speech lies within the session.
     socket.append(&quiet(20)).await;
     tokio::time::sleep(Duration::from_millis(800)).await;
     pause(&mut socket, &llm, 1).await;

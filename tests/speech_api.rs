@@ -1,4 +1,4 @@
-//! The speech API over a real socket: speech out, speech in, what is refused, what is counted.
+//! The speech API over a real socket: synthesis, transcription, rejections and metrics.
 
 use crate::hub::{Hub, engines};
 use antiphon::config::Config;
@@ -32,7 +32,7 @@ async fn post(hub: &Hub, body: Value) -> Response {
     client().post(format!("http://{}/v1/audio/speech", hub.address)).json(&body).send().await.expect("an answer")
 }
 
-/// The refusal's status, code and field.
+/// The rejection's status, code and field.
 async fn refusal(response: Response) -> (u16, String, Value) {
     let status = response.status().as_u16();
     let error: Value = response.json().await.expect("JSON");
@@ -46,7 +46,7 @@ fn event(text: &str) -> Vec<Value> {
     text.split("\n\n").filter_map(|event| serde_json::from_str(event.strip_prefix("data: ")?).ok()).collect()
 }
 
-/// A WAV file of parts, loud or not, in milliseconds.
+/// A WAV file of loud and silent parts, in milliseconds.
 pub fn wav(parts: &[(bool, usize)]) -> Vec<u8> {
     let (mut encoder, mut file) = (Encoder::new(FileFormat::Wav).expect("made"), Vec::new());
     for &(loud, ms) in parts {
@@ -67,7 +67,7 @@ async fn listen(hub: &Hub, path: &str, file: Vec<u8>, fields: &[(&'static str, &
     client().post(url).multipart(form).send().await.expect("an answer")
 }
 
-/// Two stretches of speech with a pause between them.
+/// Two segments of speech with a pause between them.
 pub const TWO: [(bool, usize); 5] = [(false, 500), (true, 1_000), (false, 1_500), (true, 800), (false, 700)];
 
 #[tokio::test]
@@ -89,7 +89,7 @@ async fn all_of_a_text_is_spoken_in_every_format() {
         );
         let body = response.bytes().await.expect("a whole body");
         if format == "pcm" {
-            // The blank between the two chunks is not spoken.
+            // The space between the two chunks is not synthesized.
             assert_eq!(body.len(), (text.len() - 1) * MS_PER_CHAR as usize * 48, "{format}");
         }
         assert!(body.len() > 5_000, "{format}: {} bytes", body.len());
@@ -100,7 +100,7 @@ async fn all_of_a_text_is_spoken_in_every_format() {
 
 #[tokio::test]
 async fn sound_leaves_while_the_rest_is_still_being_made() {
-    // Each piece of 100 ms takes as long as it sounds: the whole of the text would take minutes.
+    // Each piece of 100 ms takes its own duration to synthesize; the whole text would take minutes.
     let tts = FakeTts::default().delayed(Duration::from_millis(100));
     let hub = start(FakeStt::default(), tts, Config::default()).await;
     let text = "First of all, hello. ".to_owned() + &"And one more sentence of many. ".repeat(60);
@@ -110,7 +110,7 @@ async fn sound_leaves_while_the_rest_is_still_being_made() {
     let first = body.next().await.expect("bytes").expect("no error");
     assert!(!first.is_empty());
     drop(body);
-    // The client has gone, and with it the request.
+    // The request ended with its client.
     hub.until("voice_requests_total{endpoint=\"speech\",outcome=\"cancelled\"} ", 1.0).await;
 }
 
@@ -304,7 +304,7 @@ async fn audio_that_cannot_be_written_down_is_refused() {
     check(&[("language", "../en")], "language").await;
     check(&[("timestamp_granularities[]", "word")], "timestamp_granularities").await;
     check(&[("response_format", "srt"), ("stream", "true")], "stream").await;
-    // Silence is nothing wrong: nobody spoke.
+    // Silence is not an error.
     let silence: Value = transcribe(&hub, wav(&[(false, 30_000)]), &[]).await.json().await.expect("JSON");
     assert_eq!(silence["text"], "");
 }

@@ -1,4 +1,5 @@
-//! Speech jobs over a real socket: asked for, spoken in the background, fetched, removed; across a restart too.
+//! Speech jobs over a real socket: submitted, synthesized in the background, downloaded, removed; also across a
+//! restart.
 
 use crate::hub::{Hub, engines};
 use crate::speech_api::client;
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tokio::sync::Semaphore;
 
-/// A fake voice that speaks a chunk for each permit and remembers what it was asked.
+/// A fake voice that synthesizes one chunk per permit and records its requests.
 #[derive(Clone)]
 struct Gated {
     gate: Arc<Semaphore>,
@@ -86,7 +87,7 @@ async fn submit(hub: &Hub, body: Value) -> Response {
     client().post(format!("http://{}/v1/audio/speech/jobs", hub.address)).json(&body).send().await.expect("an answer")
 }
 
-/// A job's id.
+/// Submits a job; returns its id.
 async fn submitted(hub: &Hub, body: Value) -> String {
     let response = submit(hub, body).await;
     assert_eq!(response.status().as_u16(), 202);
@@ -97,7 +98,7 @@ async fn submitted(hub: &Hub, body: Value) -> String {
     id
 }
 
-/// Waits until a job is as `right` has it.
+/// Waits until a job satisfies `right`.
 async fn until(hub: &Hub, id: &str, right: impl Fn(&Value) -> bool) -> Value {
     for _ in 0..4_000 {
         let job = look(hub, id).await;
@@ -135,7 +136,7 @@ async fn a_job_is_spoken_and_its_file_fetched() {
     assert_eq!(early.status().as_u16(), 409, "nothing half-written is served");
     tts.gate.add_permits(9);
     let job = until(&hub, &id, is("completed")).await;
-    // The blanks between the chunks are not spoken.
+    // The spaces between the chunks are not synthesized.
     let bytes = (TEXT.len() as u64 - 2) * MS_PER_CHAR * 48;
     assert_eq!(
         (&job["audio"]["bytes"], &job["progress"]["audio_seconds"]),
@@ -170,7 +171,7 @@ async fn a_job_goes_on_after_a_restart_where_it_was() {
     assert_eq!(job["audio"]["bytes"], samples + 44);
     until(&hub, &waiting, is("completed")).await;
     hub.stop().await;
-    // What is finished stays, too.
+    // Finished jobs survive a restart too.
     let hub = start(&Gated::new(0), folder.path(), |_| {}).await;
     let file = ask(&hub, Method::GET, &format!("/{id}/audio")).await.bytes().await.expect("whole");
     assert_eq!((file.len() as u64, &file[..4]), (samples + 44, &b"RIFF"[..]));

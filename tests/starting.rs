@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
-/// A hub whose engines come, or fail, when the sender says.
+/// A hub whose engines load, or fail, when the test signals it.
 struct Starting {
     url: String,
     loaded: oneshot::Sender<io::Result<Loaded>>,
@@ -24,7 +24,7 @@ struct Starting {
 
 #[allow(clippy::disallowed_methods)]
 async fn start(keys: Keys) -> Starting {
-    // The first installation wins; a second is no failure.
+    // Only the first installation succeeds; a second one is not an error.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("bound"));

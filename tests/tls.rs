@@ -1,4 +1,4 @@
-//! TLS: page and socket by https and wss, who trusts whom, and clients that do not shake hands.
+//! TLS: page and socket over https and wss, trust, and clients that do not complete the handshake.
 
 use crate::hub::{Hub, engines, loud, quiet};
 use antiphon::config::Config;
@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A hub with a certificate of its own, and that certificate.
+/// A hub with its own certificate, and that certificate.
 async fn hub() -> (Hub, String) {
     let (tls, pem) = Tls::self_signed(&[]).expect("a certificate");
     let engines = engines(FakeStt::default(), FakeLlm::says(["Hi."; 2]), FakeTts::default());
@@ -66,7 +66,7 @@ async fn who_does_not_shake_hands_keeps_nobody_waiting() {
     let mut plain = TcpStream::connect(hub.address).await.expect("accepted");
     plain.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("sent");
     let mut answer = Vec::new();
-    // An alert, or a reset: no page.
+    // An alert or a reset, but no page.
     let _ = plain.read_to_end(&mut answer).await;
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
     antiphon_client::connect(&options(&hub, Trust::Anyone)).await.expect("served meanwhile");

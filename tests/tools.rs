@@ -1,4 +1,4 @@
-//! Functions over a real socket: declared, called, answered, and refused where they are wrong.
+//! Function tools over a real socket: declared, called, answered, and rejected if invalid.
 
 use crate::hub::{Hub, Socket, engines, types};
 use antiphon::config::Config;
@@ -9,7 +9,7 @@ use antiphon_engine_api::llm::LlmDelta;
 use antiphon_types::chat::{Finish, Message, ToolChoice};
 use serde_json::{Value, json};
 
-/// A piece of a call, as a model streams it.
+/// A delta of a tool call, as a model streams it.
 fn call(index: usize, call_id: &str, name: &str, arguments: &str) -> Result<LlmDelta, String> {
     let (call_id, name, arguments) = (call_id.to_owned(), name.to_owned(), arguments.to_owned());
     Ok(LlmDelta::ToolCall { index, call_id, name, arguments })
@@ -19,7 +19,7 @@ fn end() -> Result<LlmDelta, String> {
     Ok(LlmDelta::Done { finish: Finish::ToolCalls, usage: None })
 }
 
-/// A hub whose model gives these answers.
+/// A hub whose model returns these answers.
 async fn hub(answers: Vec<Vec<Result<LlmDelta, String>>>) -> (Hub, FakeLlm) {
     let llm = FakeLlm::default();
     answers.into_iter().for_each(|answer| llm.then(answer));

@@ -1,4 +1,4 @@
-//! Traces to a real HTTP collector: what it gets is decoded and compared with the turn's record.
+//! Traces to a real HTTP collector: its input is decoded and compared with the turn's record.
 
 use crate::hub::{Hub, engines, loud, quiet};
 use crate::turns::{ms, turn};
@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-/// A collector on a port of its own: its address, and what it gets.
+/// A collector on a port of its own: its address, and the requests it receives.
 #[allow(clippy::disallowed_methods)]
 async fn collector() -> (String, mpsc::Receiver<(Option<String>, ExportTraceServiceRequest)>) {
     let (sender, requests) = mpsc::channel(16);
@@ -82,7 +82,7 @@ async fn a_settled_turn_is_sent_as_a_trace_without_its_words() {
 #[tokio::test]
 async fn a_collector_that_is_gone_disturbs_nobody() {
     let mut config = Config::default();
-    // A port that nobody listens on: bound once, and given back.
+    // A port without a listener: bound once and released.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     config.telemetry.otlp_endpoint = format!("http://{}", listener.local_addr().expect("bound"));
     drop(listener);

@@ -1,4 +1,4 @@
-//! Transcription sessions over a real socket: what is said is written down, and nothing is answered.
+//! Transcription sessions over a real socket: speech is transcribed and not answered.
 
 use crate::hub::{Hub, Socket, engines, hub, loud, quiet, types};
 use antiphon::config::Config;

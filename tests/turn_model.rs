@@ -1,4 +1,5 @@
-//! A turn model over a real socket: its answer at a pause moves the wait of that pause, and its absence changes nothing.
+//! A turn model over a real socket: its prediction at a pause changes the wait of that pause; without one nothing
+//! changes.
 
 use crate::hub::{Hub, engines, loud, quiet};
 use crate::semantic_vad::{set, silence_waited};
@@ -17,7 +18,7 @@ async fn hub(heard: &str, model: &FakeTurnModel) -> Hub {
     Hub::start(Engines { turn: Some(Arc::new(model.clone())), ..engines }, Config::default()).await
 }
 
-/// The silence waited for, and what is told of the decision.
+/// The silence waited, and the reported decision.
 async fn waited(heard: &str, model: &FakeTurnModel) -> (usize, Value) {
     let hub = hub(heard, model).await;
     let mut socket = hub.connect("?audio=pcm16").await;
@@ -37,7 +38,7 @@ async fn its_answer_tips_the_scales() {
     let (late, why) = waited("what is twelve times seven", &FakeTurnModel::says(0.02)).await;
     assert!(late > soon.0 && wait_of(&why) > 1.5 * soon.1, "{late} ms: {why}; {soon:?}");
     assert!((why["model_probability"].as_f64().expect("a number") - 0.02).abs() < 1e-6, "{why}");
-    // The fixture speaks for 1.2 s; 300 ms before it and the pause so far belong to what the model hears.
+    // The fixture speaks for 1.2 s; the model's input also includes 300 ms before it and the pause so far.
     let heard = over.heard();
     assert!(heard.iter().all(|n| (16_000..=32_000).contains(n)) && !heard.is_empty(), "{heard:?}");
 }

@@ -1,5 +1,5 @@
-//! What a session's settings make of turns, over a real socket: `create_response`, `interrupt_response`,
-//! `idle_timeout_ms`, and how much the model is told of a long conversation.
+//! Session settings that affect turns, over a real socket: `create_response`, `interrupt_response`, `idle_timeout_ms`,
+//! and the prompt length of a long conversation.
 
 use crate::hub::{Hub, Socket, engines, hub, loud, quiet, types};
 use antiphon::config::Config;
@@ -31,7 +31,7 @@ async fn without_create_response_a_turn_is_transcribed_and_not_answered() {
         socket.append(&quiet(4_500)).await;
         let events = socket.until("conversation.item.input_audio_transcription.completed").await;
         assert_eq!(events.last().expect("there")["transcript"], "what time is it");
-        // Whatever the end of the turn had started would be there before the answer to this.
+        // Anything started by the end of the turn would arrive before the response to this.
         socket.send(json!({"type": "response.cancel"})).await;
         assert_eq!(socket.next().await["error"]["code"], "response_cancel_not_active", "{kind}");
         socket.send(json!({"type": "response.create"})).await;
@@ -67,7 +67,7 @@ async fn without_interrupt_response_the_reply_goes_on_while_the_user_speaks() {
     }
     let audio = [loud(500), quiet(700)].concat();
     speak(&mut socket, &audio).await;
-    // The second answer ends after the first has sounded.
+    // The second response ends after the first has played.
     events.extend(socket.until("antiphon.timeline").await);
     while events.iter().filter(|event| event["type"] == "response.output_audio.done").count() < 2 {
         events.push(socket.next().await);

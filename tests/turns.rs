@@ -1,4 +1,4 @@
-//! The turns' records over real HTTP: each move of the user's, its parts, its words, live and afterwards.
+//! The turn records over real HTTP: each user turn, its parts and its transcripts, live and afterwards.
 
 use crate::framed::speak;
 use crate::hub::{Hub, Socket, engines, hub, loud, quiet};
@@ -14,7 +14,7 @@ use std::pin::Pin;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// Longer than anything here takes.
+/// Longer than any step here takes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub async fn get(hub: &Hub, path: &str) -> (u16, Value) {
@@ -23,7 +23,7 @@ pub async fn get(hub: &Hub, path: &str) -> (u16, Value) {
     (response.status().as_u16(), response.json().await.expect("JSON"))
 }
 
-/// The newest turn once `is_so`.
+/// The newest turn, once it satisfies `is_so`.
 pub async fn turn(hub: &Hub, is_so: impl Fn(&Value) -> bool) -> Value {
     let found = async {
         loop {
@@ -53,7 +53,7 @@ pub fn check_parts(turn: &Value) -> Vec<String> {
     parts.iter().map(|part| part["stage"].as_str().expect("a stage").to_owned()).collect()
 }
 
-/// Says something by base64 events and takes the answer.
+/// Speaks with base64 events and receives the response.
 async fn say(socket: &mut Socket) -> Vec<Value> {
     socket.append(&loud(500)).await;
     socket.append(&quiet(600)).await;
@@ -65,7 +65,7 @@ async fn a_spoken_turn_adds_up_to_what_its_client_saw() {
     let stt = FakeStt::hears(["what time is it"]).delayed(Duration::from_millis(30));
     let tts = FakeTts::default().delayed(Duration::from_millis(20));
     let mut config = Config::default();
-    // Each stage after the one before.
+    // Without speculation, so that the stages run one after another.
     config.speculation.after_ms = 0;
     let hub = Hub::start(engines(stt, FakeLlm::says(["Ten past ten."]), tts), config).await;
     let mut socket = hub.connect("?audio=pcm16").await;
@@ -81,7 +81,7 @@ async fn a_spoken_turn_adds_up_to_what_its_client_saw() {
     let expect = ["endpointing", "stt", "tts", "sending"];
     let stages = check_parts(&turn);
     assert!(expect.iter().all(|stage| stages.iter().any(|part| part == stage)), "{stages:?}");
-    // The silence comes in one piece, so its length in turn time is the wait; the clock saw no less of it.
+    // The silence is sent in one message, so turn time exceeds wall time by at most its length.
     assert!(ms(&turn["voice_to_voice_ms"]) <= seen_ms + 600.0, "{seen_ms} {turn}");
     let marks = &turn["marks"];
     let order = ["speech_end", "end_confirmed", "stt_final", "response_started", "llm_first_token", "first_chunk"];
@@ -121,7 +121,7 @@ async fn every_kind_of_turn_has_a_record() {
     let hub = Hub::start(engines(FakeStt::hears(["hello", ""]), llm, FakeTts::default()), Config::default()).await;
     let mut socket = hub.connect("").await;
     say(&mut socket).await;
-    // A noise without words is not answered, and typed text is.
+    // Noise without a transcript is not answered; typed text is.
     socket.append(&loud(500)).await;
     socket.append(&quiet(600)).await;
     turn(&hub, |turn| turn["status"] == "unanswered").await;
@@ -213,7 +213,7 @@ async fn the_oldest_go_and_words_can_be_left_out() {
 
 type Events = Pin<Box<dyn Stream<Item = Event>>>;
 
-/// Listens to the turns.
+/// Subscribes to the turns.
 async fn listen(hub: &Hub, after: Option<&str>) -> Events {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut request = reqwest::Client::new().get(format!("http://{}/api/turns/live", hub.address));
@@ -225,7 +225,7 @@ async fn listen(hub: &Hub, after: Option<&str>) -> Events {
     Box::pin(response.bytes_stream().eventsource().map(|event| event.expect("an event")))
 }
 
-/// The next change of a turn: its number, and the turn.
+/// The next change of a turn: its sequence number and the turn.
 async fn change(events: &mut Events) -> (String, Value) {
     loop {
         let event = timeout(PATIENCE, events.next()).await.expect("something comes").expect("it goes on");
@@ -260,7 +260,7 @@ async fn turns_are_told_live_and_a_listener_comes_back() {
     drop(events);
     let mut again = listen(&hub, Some(&first)).await;
     assert_eq!(change(&mut again).await.1, last, "what has changed since comes first");
-    // A listener does not keep the server from ending.
+    // A live listener does not prevent the server from stopping.
     drop(socket);
     let rest = async { while again.next().await.is_some() {} };
     timeout(PATIENCE, async { tokio::join!(rest, hub.stop()) }).await.expect("both end");

@@ -1,5 +1,5 @@
-//! Upstream servers that never end their answers, trickle them, redirect or refuse: real ones on loopback, for each remote
-//! engine. None may cost more than its bounds, and none may be told to a client in its own words.
+//! Upstream servers that never end their responses, trickle them, redirect or reject: real ones on loopback, for each
+//! remote engine. None may exceed its limits, and none of their messages may reach a client verbatim.
 
 use crate::hub::{Hub, engines, loud, quiet};
 use antiphon::config::Config;
@@ -32,10 +32,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// What a server answers to each request.
+/// A server's response to each request.
 type Answer = Arc<dyn Fn(Request) -> Response + Send + Sync>;
 
-/// A server on loopback that ends with the test's runtime; its address, and the bytes of its bodies that were taken.
+/// A server on loopback that ends with the test's runtime; its address, and the number of body bytes read from it.
 #[allow(clippy::disallowed_methods)]
 async fn serve(answer: impl Fn(Request) -> Response + Send + Sync + 'static) -> String {
     async fn handle(State(answer): State<Answer>, request: Request) -> Response {
@@ -51,7 +51,7 @@ async fn serve(answer: impl Fn(Request) -> Response + Send + Sync + 'static) -> 
     format!("http://{address}")
 }
 
-/// A body that begins so and goes on with the same bytes for ever; counts what was taken of it.
+/// A body that starts with `begin` and repeats `more` forever; counts the bytes read from it.
 fn endless(begin: &'static str, more: String, kind: &'static str, taken: &Arc<AtomicUsize>) -> Response {
     let (more, taken) = (Bytes::from(more), taken.clone());
     let pieces = stream::iter([Bytes::from_static(begin.as_bytes())]).chain(stream::repeat(more));
@@ -65,7 +65,7 @@ fn endless(begin: &'static str, more: String, kind: &'static str, taken: &Arc<At
     ([("content-type", kind)], Body::from_stream(pieces)).into_response()
 }
 
-/// A body that begins so and goes on with a byte now and then, for ever.
+/// A body that starts with `begin` and continues with `more` at intervals of `every`, forever.
 fn trickle(begin: &'static str, more: &'static str, every: Duration, kind: &'static str) -> Response {
     let more = stream::repeat(Bytes::from_static(more.as_bytes())).then(move |piece| async move {
         tokio::time::sleep(every).await;
@@ -75,7 +75,7 @@ fn trickle(begin: &'static str, more: &'static str, every: Duration, kind: &'sta
     ([("content-type", kind)], Body::from_stream(pieces)).into_response()
 }
 
-/// Ends well before a test is given up, and much later than any bound.
+/// Fails well before the test's own timeout, and much later than any limit.
 async fn in_time<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(45), work).await.expect("it ends")
 }
@@ -131,7 +131,7 @@ fn tts(base: &str) -> TtsConfig {
     }
 }
 
-/// Seconds of sound of one chunk, and the error.
+/// Seconds of audio of one chunk, and the error.
 async fn speak(engine: &dyn Tts) -> (f64, Option<String>) {
     let request = SpeechRequest { text: "Hello.".into(), voice: "own".into(), speed: 1.0, unplayed: None };
     let (mut seconds, mut stream) = (0.0, engine.speak(request));
@@ -231,7 +231,7 @@ async fn a_voice_that_never_ends_is_cut_by_its_text() {
     let (seconds, error) = in_time(speak(&OpenAiTts::new(&tts(&base)).expect("right settings"))).await;
     assert!(error.expect("it fails").contains("of sound for a chunk of text"));
     assert!(seconds < 40.0, "{seconds} s of six characters");
-    // A WAV file whose header never ends, and one whose sound never does.
+    // A WAV file whose header never ends, and one whose audio never ends.
     for begin in
         ["RIFF....WAVE", "RIFF\0\0\0\0WAVEfmt \x10\0\0\0\x01\0\x01\0\x40\x1f\0\0\x40\x1f\0\0\x02\0\x10\0data\0\0\0\0"]
     {
@@ -272,7 +272,7 @@ async fn an_mcp_server_that_never_ends_its_answer_is_given_up() {
         let base = serve(move |_| endless(begin, more.clone(), kind, &counted)).await;
         let mcp = Http::new(&McpConfig { list_timeout_ms: 20_000, ..McpConfig::default() });
         in_time(mcp.connect(mcp_server(&base))).await.map(drop).expect_err("no tools");
-        // An event stream is asked for again a few times.
+        // An event stream is requested again a few times.
         assert!(taken.load(Ordering::Relaxed) < 12 * MIB, "{kind}: {taken:?}");
     }
 }
@@ -305,7 +305,7 @@ async fn what_is_sent_is_never_carried_to_another_address() {
     assert_eq!(n_elsewhere.load(Ordering::Relaxed), 0);
 }
 
-/// What a server says of a key, and where: nothing a client is to read.
+/// A server's message about a key and an address, neither of which a client may see.
 const SECRET: &str = "Incorrect API key provided: sk-very-secret at http://10.0.0.7/v1";
 
 #[tokio::test]
@@ -319,7 +319,7 @@ async fn clients_get_no_words_of_an_upstream() {
     );
     let config = LlmConfig {
         base_url: format!("{base}/v1"),
-        // Set on every machine.
+        // An environment variable that is set on every machine.
         api_key_env: "PATH".into(),
         ..LlmConfig::default()
     };

@@ -1,4 +1,4 @@
-//! The engines' servers are reached at start, before any client comes, and a hub starts without them.
+//! The engines' servers are contacted at startup, before any client connects, and a hub starts without them.
 
 use crate::hub::Hub;
 use antiphon::config::Config;
@@ -39,7 +39,7 @@ async fn every_remote_engine_is_reached_before_a_client_comes() {
     let server = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let hub = Hub::start(remote(server.local_addr().expect("bound")), Config::default()).await;
     let (mut open, mut asked) = (Vec::new(), HashSet::new());
-    // None is answered: all three come at the same time, and nobody waits for them.
+    // None of the three requests is answered: all arrive concurrently, and the hub does not wait for them.
     for _ in 0..3 {
         let (stream, _) = timeout(PATIENCE, server.accept()).await.expect("a connection").expect("accepted");
         let mut stream = BufReader::new(stream);
@@ -50,7 +50,7 @@ async fn every_remote_engine_is_reached_before_a_client_comes() {
     }
     assert_eq!(asked, HashSet::from(["GET /v1/models HTTP/1.1".into(), "HEAD / HTTP/1.1".into()]));
     hub.connect("").await;
-    // Engines that wait for an answer do not hold up the end either.
+    // Engines that wait for a response do not delay the shutdown either.
     hub.stop().await;
 }
 

@@ -1,8 +1,8 @@
-//! Which engine and model a stage may be served by, best first: what the configuration names, or, with "auto", what is here.
+//! Selects the engine and model of a stage, best first: the configured one, or with "auto" those available on disk.
 //!
-//! [`super::EngineManager`] asks and tries them in order. With "auto" these are the model that is named, if one is, and those on the
-//! disk whose engine this program has, by the registry's rank, highest first; then the engine that needs no model. What is
-//! here and damaged is told with them. Nothing is loaded here.
+//! [`super::EngineManager`] tries the choices in order. With "auto" these are the configured model, if any; the models
+//! on disk whose engine this program includes, by descending rank in the registry; and the engine that needs no model.
+//! Damaged models on disk are reported with the choices. Nothing is loaded here.
 
 use super::{EngineFactory, StageFailure};
 use crate::config::Config;
@@ -10,29 +10,29 @@ use antiphon_registry::{Catalog, Entry, Located, RegistryError, Stage, Wanted, l
 use serde::Serialize;
 use std::path::Path;
 
-/// The word for "the best that is here".
+/// The setting that selects the best available model.
 pub const AUTO: &str = "auto";
 
-/// What takes turns where no turn model does: silence, words and voice.
+/// The engine name of turn detection without a turn model: silence, wording and prosody.
 pub(super) const NO_TURN_MODEL: &str = "silence";
 
-/// An engine, and the model it runs where it runs one of the registry's.
+/// An engine, and the registry model it runs, if any.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Choice {
     pub(super) engine: String,
     pub(super) model: Option<Located>,
 }
 
-/// A model that is here and does not serve.
+/// A model on disk that cannot serve.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PassedOver {
-    /// The model, with its precision where that is known.
+    /// The model, with its precision if known.
     pub model: String,
-    /// Why not.
+    /// The reason.
     pub why: String,
 }
 
-/// What may serve a stage, best first, never empty; and what could if it were not damaged.
+/// The choices for a stage, best first, never empty; and the models that were skipped because they are damaged.
 pub(super) struct Choices {
     pub(super) best_first: Vec<Choice>,
     pub(super) passed_over: Vec<PassedOver>,
@@ -43,13 +43,13 @@ impl Choice {
         Self { engine: engine.into(), model: None }
     }
 
-    /// The model as settings name it.
+    /// The model's name with its precision, as in settings.
     pub(super) fn model_name(&self) -> Option<String> {
         self.model.as_ref().map(|model| format!("{}:{}", model.name, model.precision))
     }
 }
 
-/// The engine that serves a stage without a model.
+/// The engine of a stage that needs no model.
 fn offline(stage: Stage) -> &'static str {
     match stage {
         Stage::Vad => "earshot",
@@ -59,11 +59,11 @@ fn offline(stage: Stage) -> &'static str {
     }
 }
 
-/// A stage's engine and model as configured.
+/// The configured engine and model of a stage.
 pub(super) fn settings(config: &Config, stage: Stage) -> (&str, &str) {
     match stage {
         Stage::Vad => (&config.vad.engine, &config.vad.model),
-        // Its engine follows from its model.
+        // The engine of this stage follows from its model.
         Stage::Turn if config.turn.model == AUTO => (AUTO, ""),
         Stage::Turn if config.turn.model.is_empty() => (NO_TURN_MODEL, ""),
         Stage::Turn => ("smart-turn", &config.turn.model),
@@ -72,7 +72,8 @@ pub(super) fn settings(config: &Config, stage: Stage) -> (&str, &str) {
     }
 }
 
-/// The settings with which the choice's engine is made: the stage's, with engine and the model's main file.
+/// The configuration for creating the choice's engine: the stage's engine name and the path of the model's main file
+/// are replaced.
 pub(super) fn with(config: &Config, stage: Stage, choice: &Choice) -> Config {
     let mut config = config.clone();
     let path = choice.model.as_ref().and_then(|model| model.file("model").or_else(|| model.file("graph")));
@@ -92,7 +93,8 @@ pub(super) fn with(config: &Config, stage: Stage, choice: &Choice) -> Config {
     config
 }
 
-/// What may serve the stage.
+/// The choices for a stage. Blocks while it reads the models' folder. An error if the configured model is unknown,
+/// missing or damaged.
 pub(super) fn choices(
     config: &Config,
     catalog: &Catalog,
@@ -110,13 +112,11 @@ pub(super) fn choices(
     if is_named(config, stage) {
         let is_path = Path::new(model).exists() || model.contains('/');
         if is_path && engine != AUTO {
-            // The engine's own affair.
+            // The engine itself validates the path.
             return Ok(only(Choice::plain(engine)));
         }
         let named = named(config, catalog, model, of_family).map_err(|cause| match engine {
-            AUTO => {
-                failed(format!("{cause}; what is no model of the registry needs its engine named, in {stage}.engine"))
-            }
+            AUTO => failed(format!("{cause}; for a model outside the registry, set its engine in {stage}.engine")),
             _ => failed(cause),
         })?;
         if engine != AUTO {
@@ -149,7 +149,7 @@ pub(super) fn choices(
     Ok(choices)
 }
 
-/// The model of the registry that is named, where it is of the family and on the disk.
+/// The configured registry model, if it belongs to the family and is on disk.
 fn named(
     config: &Config,
     catalog: &Catalog,
@@ -165,20 +165,20 @@ fn named(
     Ok(Choice { engine: entry.family.clone(), model: Some(located) })
 }
 
-/// Whether a model of the family serves new sessions once it is on the disk and the best of them.
+/// Whether a model of the family serves new sessions once it is the best one on disk.
 pub(super) fn takes_the_best(config: &Config, entry: &Entry) -> bool {
     let engine = settings(config, entry.stage).0;
     (engine == AUTO || engine == entry.family) && !is_named(config, entry.stage)
 }
 
-/// Whether the stage's model is one somebody chose: the default is a remote server's.
+/// Whether the stage's model was set explicitly; the default is a model of a remote server.
 pub(super) fn is_named(config: &Config, stage: Stage) -> bool {
     let model = settings(config, stage).1;
     !model.is_empty() && model != settings(&Config::default(), stage).1
 }
 
-/// The models on the disk of those wanted, best first. Ears that do not know the configured language are none; voices that
-/// speak it come before those that do not.
+/// The matching models on disk, best first. STT models that do not support the configured language are excluded; TTS
+/// models that support it come first.
 fn here(config: &Config, catalog: &Catalog, wanted: impl Fn(&Entry) -> bool) -> Choices {
     let fits = |entry: &&Entry| entry.stage != Stage::Stt || speaks(config, entry);
     let mut entries: Vec<_> =
@@ -195,13 +195,13 @@ fn here(config: &Config, catalog: &Catalog, wanted: impl Fn(&Entry) -> bool) -> 
     Choices { best_first, passed_over }
 }
 
-/// Whether the model is one for the language that `stt.language` sets for the hub.
+/// Whether the model supports the language set in `stt.language`; always true for other stages than STT and TTS.
 pub(super) fn speaks(config: &Config, entry: &Entry) -> bool {
     let language = Some(config.stt.language.as_str()).filter(|code| !code.is_empty());
     !matches!(entry.stage, Stage::Stt | Stage::Tts) || entry.speaks(language)
 }
 
-/// The stage as the configuration calls it.
+/// The stage's name in the configuration.
 pub(super) fn name_of(stage: Stage) -> &'static str {
     match stage {
         Stage::Vad => "vad",

@@ -1,10 +1,10 @@
-//! What keeps an engine from starting.
+//! Errors that prevent an engine from starting.
 
 use antiphon_telemetry::with_causes;
 use std::error::Error;
 use std::fmt;
 
-/// The stages that could not start; never empty. Displayed one a line.
+/// The stages that could not start; never empty. Displayed one per line.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", .0.iter().map(StageFailure::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct EnginesError(pub Vec<StageFailure>);
@@ -15,37 +15,37 @@ impl From<StageFailure> for EnginesError {
     }
 }
 
-/// One stage that could not start.
+/// A stage that could not start.
 #[derive(Debug)]
 pub struct StageFailure {
-    /// The stage: a section of the configuration.
+    /// The stage, as a section of the configuration.
     pub stage: &'static str,
-    /// The engine as configured.
+    /// The configured engine.
     pub engine: String,
-    /// What is missing and how to get it.
+    /// What is missing and how to obtain it.
     pub cause: Box<dyn Error + Send + Sync>,
     is_busy: bool,
 }
 
 impl StageFailure {
-    /// The failure of a stage's engine.
+    /// A permanent failure of a stage's engine.
     pub fn new(stage: &'static str, engine: &str, cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self { stage, engine: engine.into(), cause: cause.into(), is_busy: false }
     }
 
-    /// The same, for want of room that others hold now.
+    /// The same failure, marked as temporary: all memory is in use.
     pub(super) fn for_now(self) -> Self {
         Self { is_busy: true, ..self }
     }
 
-    /// Whether another try may succeed: nothing is wrong but that others hold the room.
+    /// Whether a retry may succeed: the failure is only that other users occupy the memory.
     pub fn is_busy(&self) -> bool {
         self.is_busy
     }
 }
 
 impl fmt::Display for StageFailure {
-    /// With the whole chain of causes: several failures are one error, whose single source could not hold them all.
+    /// Includes the chain of causes: several failures form one error, which has no single source.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let cause = with_causes(self.cause.as_ref());
         write!(f, "{}: the engine {:?} cannot start: {cause}", self.stage, self.engine)

@@ -1,8 +1,8 @@
-//! The engines that serve now, the models behind them, and how another one takes over.
+//! The active engines, their models, and their replacement.
 //!
-//! `cli` opens a [`EngineManager`] at start and hands it to `server`, which loads it anew when a model has been pulled: sessions keep
-//! the engines they began with, the next one gets the new ones. What "auto" passed over is said in the log and in
-//! [`Served`]. Everything here blocks while engines load.
+//! `cli` creates an [`EngineManager`] at startup and passes it to `server`, which calls [`EngineManager::load`] again
+//! after a pull: running sessions keep their engines, new sessions use the new ones. Models that "auto" had to skip are
+//! reported in the log and in [`Served`]. Loading blocks.
 
 use super::choose::{AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, is_named, name_of, settings, with};
 use super::model_cache::{Limits, ModelCache, ModelCacheError, Shared};
@@ -19,23 +19,23 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// What serves a stage.
+/// The engine and model of a stage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Served {
-    /// The stage, as the configuration calls it.
+    /// The stage's name in the configuration.
     pub stage: &'static str,
-    /// The engine.
+    /// The engine's name.
     pub engine: String,
-    /// The registry's model it runs, with its precision, such as `kokoro:fp16`.
+    /// The registry model it runs, with its precision, such as `kokoro:fp16`.
     pub model: Option<String>,
-    /// Whether it was chosen because it is the best that is here.
+    /// Whether it was selected automatically as the best one available.
     pub auto: bool,
-    /// Better ones that are here and cannot be loaded.
+    /// Better models on disk that cannot be loaded.
     pub passed_over: Vec<PassedOver>,
 }
 
 impl Served {
-    /// Whether it runs the registry's model of that name, in any precision.
+    /// Whether it runs the registry model `name`, in any precision.
     pub fn runs(&self, name: &str) -> bool {
         self.model.as_deref().is_some_and(|model| without_precision(model) == name)
     }
@@ -46,26 +46,26 @@ pub fn without_precision(model: &str) -> &str {
     model.split(':').next().unwrap_or(model)
 }
 
-/// All stages at one moment.
+/// The engines of all stages at one moment.
 #[derive(Clone)]
 pub struct ActiveEngines {
     /// The engines.
     pub engines: Engines,
-    /// What they are.
+    /// Their names and models.
     pub served: Vec<Served>,
 }
 
-/// See the module.
+/// Loads, shares and replaces engines. Methods that load block, for seconds if models are large.
 pub struct EngineManager {
     config: Config,
     catalog: Catalog,
     makes: Box<dyn EngineFactory>,
     cache: ModelCache<Loaded>,
-    /// Locked while it is loaded: one change after the other.
+    /// Locked while engines are loaded, so that loads are sequential.
     standing: Mutex<Option<ActiveEngines>>,
 }
 
-/// An engine on the cache.
+/// A cached engine.
 #[derive(Clone)]
 pub(super) enum Loaded {
     Vad(Arc<dyn Vad>),
@@ -86,7 +86,7 @@ impl Shared for Loaded {
     }
 }
 
-/// What the stages that models serve differ in.
+/// The differences between the stages that run models.
 pub(super) trait Staged: Send + Sync {
     const STAGE: Stage;
     fn make(makes: &dyn EngineFactory, config: &Config) -> Result<Arc<Self>, StageFailure>;
@@ -117,12 +117,12 @@ staged!(Stt, Stt, stt);
 staged!(Tts, Tts, tts);
 
 impl EngineManager {
-    /// Loads no engine yet. Blocks for small files.
+    /// Loads the model registry but no engine. Blocks for small files.
     pub fn new(config: &Config) -> Result<Self, StageFailure> {
         Self::with(config, Box::new(BuiltIn))
     }
 
-    /// The same with engines made by `makes`.
+    /// Like [`EngineManager::new`], with engines created by `makes`.
     pub fn with(config: &Config, makes: Box<dyn EngineFactory>) -> Result<Self, StageFailure> {
         let catalog = Catalog::load(&config.models).map_err(|error| StageFailure::new("models", "registry", error))?;
         let budget = config.models.memory_budget_mb;
@@ -134,13 +134,14 @@ impl EngineManager {
         Ok(Self { config: config.clone(), catalog, makes, cache, standing })
     }
 
-    /// Starts the engine of each stage, the slow ones at the same time, and at the first call the models to be preloaded.
-    /// A stage whose choice is still the same keeps its engine. On an error what stood before still stands.
+    /// Starts the engine of each stage, STT and TTS concurrently; the first call also loads the models of
+    /// `models.preload`. Blocks until all are loaded. A stage whose choice has not changed keeps its engine. On an
+    /// error, the previous engines stay active.
     pub fn load(&self) -> Result<ActiveEngines, EnginesError> {
         let mut place = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let before = place.clone();
         let (old, old_served) = (before.as_ref().map(|before| &before.engines), before.as_ref().map(|b| &b.served));
-        // A remote engine may want the runtime's reactor while it is made; threads do not inherit it.
+        // Creating a remote engine may need the runtime's reactor, which threads do not inherit.
         let runtime = tokio::runtime::Handle::try_current().ok();
         let (stt, tts, llm, vad, turn) = thread::scope(|scope| {
             let enter = || runtime.as_ref().map(|runtime| runtime.enter());
@@ -177,63 +178,63 @@ impl EngineManager {
         Ok(standing)
     }
 
-    /// The voice engine of a model of the registry, such as `kokoro:fp16`: the copy that is loaded, or a new one.
+    /// The TTS engine of a registry model, such as `kokoro:fp16`: the cached one, or a new one. Blocks while it loads.
     pub fn tts(&self, model: &str) -> Result<Arc<dyn Tts>, StageFailure> {
         self.named::<dyn Tts>(model)
     }
 
-    /// The recognizer of a model of the registry, as [`EngineManager::tts`].
+    /// The STT engine of a registry model, like [`EngineManager::tts`].
     pub fn stt(&self, model: &str) -> Result<Arc<dyn Stt>, StageFailure> {
         self.named::<dyn Stt>(model)
     }
 
-    /// The engine of the one stage that `S` is, for commands that need no other.
+    /// The engine of stage `S` alone, for commands that need no other.
     pub(super) fn only<S: Staged + ?Sized>(&self) -> Result<Arc<S>, StageFailure> {
         self.stage::<S>(None).map(|(engine, _)| engine)
     }
 
-    /// The turn model, where one serves, for commands that need no other stage.
+    /// The turn model alone, if there is one, for commands that need no other stage.
     pub(super) fn turn_model(&self) -> Result<Option<Arc<dyn TurnModel>>, StageFailure> {
         self.tried::<dyn TurnModel>(None).map(|(model, _)| model)
     }
 
-    /// What serves now; empty before [`EngineManager::load`]. Waits while something is being loaded.
+    /// The active engines and models; empty before [`EngineManager::load`]. Blocks while engines are being loaded.
     pub fn served(&self) -> Vec<Served> {
         let standing = self.standing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         standing.as_ref().map(|standing| standing.served.clone()).unwrap_or_default()
     }
 
-    /// All models.
+    /// All models of the registry.
     pub fn catalog(&self) -> &Catalog {
         &self.catalog
     }
 
-    /// The settings it was made of.
+    /// The configuration it was created with.
     pub fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Whether this program has the engine that runs the family.
+    /// Whether this program includes the engine for the family.
     pub fn knows(&self, stage: Stage, family: &str) -> bool {
         self.makes.knows(stage, family)
     }
 
-    /// What the model needs besides its files and is not here, with how to get it.
+    /// The missing runtime dependency of a model, with instructions; `None` if nothing is missing.
     pub fn lacks(&self, entry: &Entry) -> Option<&'static str> {
         self.makes.lacks(&self.config, &entry.family)
     }
 
-    /// Whether [`EngineManager::load`] lets the model serve when it is on the disk and the best there.
+    /// Whether [`EngineManager::load`] selects the model once it is the best one on disk.
     pub fn takes_the_best(&self, entry: &Entry) -> bool {
         super::choose::takes_the_best(&self.config, entry)
     }
 
-    /// Whether the model is one for the language that `stt.language` sets.
+    /// Whether the model supports the language set in `stt.language`.
     pub fn speaks(&self, entry: &Entry) -> bool {
         super::choose::speaks(&self.config, entry)
     }
 
-    /// Lets go of the model in all precisions; `false` when it serves or is in use.
+    /// Unloads the model in all precisions; `false` if it is active or in use.
     pub fn release(&self, model: &str) -> bool {
         let serves = self.served().iter().any(|served| served.runs(model));
         !serves
@@ -245,13 +246,13 @@ impl EngineManager {
                 .all(|name| self.cache.forget(name))
     }
 
-    /// The first choice of the stage that can be loaded.
+    /// Loads the stage's first choice that can be loaded.
     fn stage<S: Staged + ?Sized>(&self, before: Option<(&Served, &Arc<S>)>) -> Result<(Arc<S>, Served), StageFailure> {
         let (engine, served) = self.tried(before)?;
         Ok((engine.expect("only turn-taking does without an engine"), served))
     }
 
-    /// The same; `None` for the choice of none.
+    /// Like `stage`; `None` if the choice is to use no engine.
     fn tried<S: Staged + ?Sized>(
         &self,
         before: Option<(&Served, &Arc<S>)>,
@@ -261,7 +262,7 @@ impl EngineManager {
         let Choices { best_first, mut passed_over } =
             choices(&self.config, &self.catalog, self.makes.as_ref(), S::STAGE)?;
         for PassedOver { model, why } in &passed_over {
-            tracing::warn!(stage, model, why, "this model is damaged; another one serves");
+            tracing::warn!(stage, model, why, "this model is damaged and is skipped");
         }
         let replaced = before.and_then(|(served, _)| served.model.as_deref());
         for (at, choice) in best_first.iter().enumerate() {
@@ -280,8 +281,8 @@ impl EngineManager {
                 Ok(engine) => return Ok((Some(engine), served(passed_over))),
                 Err(failure) if auto && at + 1 < best_first.len() => {
                     let model = choice.model_name().unwrap_or_default();
-                    tracing::warn!(stage, model, %failure, "this model cannot be loaded; the next best serves");
-                    // The log has the causes; a page gets one sentence.
+                    tracing::warn!(stage, model, %failure, "this model cannot be loaded; the next best one is used");
+                    // The log has the causes; clients get one sentence.
                     passed_over.push(PassedOver { model, why: failure.cause.to_string() });
                 }
                 Err(failure) => return Err(failure),
@@ -290,8 +291,8 @@ impl EngineManager {
         unreachable!("there is always a choice, and the last one returns")
     }
 
-    /// The choice's engine: from the cache where it runs a model of the registry. `any_voice`: nobody chose the engine for
-    /// the configured voice, so that one without it speaks with its first.
+    /// The engine of a choice, from the cache if it runs a registry model. `any_voice`: the engine was not selected for
+    /// the configured voice, so an engine without that voice uses its first one.
     fn made<S: Staged + ?Sized>(
         &self,
         choice: &Choice,
@@ -301,7 +302,7 @@ impl EngineManager {
         let stage = name_of(S::STAGE);
         let made = |config: &Config| {
             logged(stage, &choice.engine, || {
-                // A model that is no model may make a library panic: that is a failure as any other.
+                // An invalid model may make a library panic, which is handled like any other failure.
                 let made = catch_unwind(AssertUnwindSafe(|| S::make(self.makes.as_ref(), config)));
                 made.unwrap_or_else(|_| Err(StageFailure::new(stage, &choice.engine, PANICKED)))
             })
@@ -314,11 +315,11 @@ impl EngineManager {
             };
             config.tts.voice = Config::default().tts.voice;
             let engine = made(&config)?;
-            tracing::warn!(%failure, "the engine speaks with its first voice");
+            tracing::warn!(%failure, "the configured voice is not available; the engine uses its first voice");
             Ok(engine)
         };
         let (Some(name), Some(model)) = (choice.model_name(), &choice.model) else { return make() };
-        // Each lane of a voice has the model for itself.
+        // Each TTS lane loads its own copy of the model.
         let copies = if S::STAGE == Stage::Tts { self.config.tts.lanes as u64 } else { 1 };
         let taken = self.cache.take(&name, copies * model.bytes, in_place_of, || make().map(S::onto));
         match taken {
@@ -356,7 +357,7 @@ impl EngineManager {
     }
 }
 
-const PANICKED: &str = "it panicked while it was made";
+const PANICKED: &str = "the engine panicked during loading";
 const OTHER_STAGE: &str = "this model serves another stage";
 
 fn standing<'a, S: ?Sized>(
@@ -378,7 +379,7 @@ fn logged<T: ?Sized>(
     Ok(made)
 }
 
-/// An engine that panics while it is made is a failure of its stage, as any other.
+/// A panic during the creation of an engine is a failure of its stage.
 fn joined<T>(
     stage: &'static str,
     thread: thread::ScopedJoinHandle<'_, Result<T, StageFailure>>,

@@ -1,4 +1,4 @@
-//! The manager with puppet engines: what "auto" takes, what it passes over, and that nothing is loaded twice.
+//! The manager with fake engines: which models "auto" selects and skips, and that nothing is loaded twice.
 
 use super::*;
 use antiphon_engine_api::fakes::llm::FakeLlm;
@@ -8,7 +8,8 @@ use antiphon_engine_api::fakes::vad::FakeVad;
 use antiphon_registry::ModelsConfig;
 use std::sync::Mutex;
 
-/// Has the engines whisper, piper and kokoro, which take any file that does not begin with "broken", and notes what it made.
+/// Has the engines whisper, piper and kokoro, which accept any file that does not begin with "broken", and records what
+/// it created.
 #[derive(Clone, Default)]
 struct Puppets(Arc<Mutex<Vec<String>>>);
 
@@ -60,7 +61,7 @@ impl EngineFactory for Puppets {
     }
 }
 
-/// A models' folder with an own registry of small models over the built-in one.
+/// A models' folder, with a registry of small models in addition to the built-in one.
 struct Fixture {
     dir: tempfile::TempDir,
     config: Config,
@@ -115,7 +116,7 @@ impl Fixture {
         EngineManager::with(&self.config, Box::new(self.puppets.clone())).unwrap()
     }
 
-    /// Engine and model of the stage, as they serve.
+    /// Checks the active engine and model of the stage.
     #[track_caller]
     fn serves(manager: &EngineManager, stage: &str, engine: &str, model: Option<&str>) {
         let served = manager.served().into_iter().find(|served| served.stage == stage).unwrap();
@@ -138,7 +139,7 @@ fn without_models_the_engines_that_need_none_serve() {
 fn auto_takes_the_best_that_is_here_and_a_later_pull_changes_that_stage_alone() {
     let fixture = Fixture::new();
     fixture.put("voice", "ok");
-    // The best of all, but this program has no such engine.
+    // The highest rank, but this program has no such engine.
     fixture.put("fish-voice", "ok");
     let manager = fixture.manager();
     let before = manager.load().unwrap().engines;
@@ -149,7 +150,7 @@ fn auto_takes_the_best_that_is_here_and_a_later_pull_changes_that_stage_alone() 
     Fixture::serves(&manager, "tts", "kokoro", Some("best-voice:fp32"));
     assert_eq!(fixture.puppets.made(), ["kokoro"], "the other stages keep their engines");
     assert!(Arc::ptr_eq(&before.stt, &after.stt) && !Arc::ptr_eq(&before.tts, &after.tts));
-    // The one that serves stays, the one that no session holds any more goes.
+    // The active model stays; the one that no session uses any more is unloaded.
     assert!(!manager.release("best-voice") && !manager.release("voice"));
     drop(before);
     assert!(manager.release("voice"));
@@ -216,7 +217,7 @@ fn a_voice_that_the_best_engine_does_not_have_is_no_reason_to_pass_it_over() {
     let manager = fixture.manager();
     manager.load().unwrap();
     Fixture::serves(&manager, "tts", "kokoro", Some("best-voice:fp32"));
-    // Who names the engine means the voice, too.
+    // An explicitly configured engine implies the configured voice.
     fixture.config.tts.engine = "kokoro".into();
     let said = fixture.manager().load().err().expect("refused").to_string();
     assert!(said.contains("no such voice"), "{said}");
@@ -258,7 +259,7 @@ fn auto_minds_the_language() {
     let manager = fixture.manager();
     manager.load().unwrap();
     Fixture::serves(&manager, "tts", "piper", Some("voice:fp32"));
-    // None that speaks it: the best all the same.
+    // No model supports the language: the best one is used.
     fixture.put("voice", "broken");
     let manager = fixture.manager();
     manager.load().unwrap();

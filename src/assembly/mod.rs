@@ -1,8 +1,8 @@
-//! From the configuration to the engines all sessions share.
+//! Creates the engines that all sessions share from the configuration.
 //!
-//! `cli` opens a [`EngineManager`] at start, or calls one of [`stt`], [`llm`], [`tts`] where a command needs a single stage. What
-//! cannot start is said with what is missing and how to get it. With `engine = "auto"` the best model on the disk serves,
-//! and what was passed over is said: nothing is replaced by something else in silence. This module talks to no client.
+//! `cli` creates an [`EngineManager`] at startup, or calls one of [`vad`], [`turn`], [`stt`] and [`tts`] for a single
+//! stage. An error names what is missing and how to obtain it. With `engine = "auto"` the best model on disk serves,
+//! and skipped models are reported: nothing is substituted silently. This module does not communicate with clients.
 
 mod choose;
 mod error;
@@ -28,27 +28,27 @@ use antiphon_engine_api::vad::Vad;
 use antiphon_registry::Stage;
 use std::sync::Arc;
 
-/// EngineFactory engines as the configuration names them; never asked for "auto". All methods block while models load.
+/// Creates engines according to the configuration; the engine is never "auto". All methods block while models load.
 pub trait EngineFactory: Send + Sync {
-    /// Whether it has the engine that runs the family.
+    /// Whether it includes the engine for the family.
     fn knows(&self, stage: Stage, family: &str) -> bool;
-    /// What the family's engine needs besides a model and is not here, with how to get it.
+    /// The missing runtime dependency of the family's engine, with instructions; `None` if nothing is missing.
     fn lacks(&self, _config: &Config, _family: &str) -> Option<&'static str> {
         None
     }
-    /// Voice activity.
+    /// Creates the voice activity detector.
     fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure>;
-    /// The turn model that `turn.model` names.
+    /// Creates the turn model that `turn.model` names.
     fn turn(&self, config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure>;
-    /// Speech to text.
+    /// Creates the speech-to-text engine.
     fn stt(&self, config: &Config) -> Result<Arc<dyn Stt>, StageFailure>;
-    /// The language model.
+    /// Creates the language model.
     fn llm(&self, config: &Config) -> Result<Arc<dyn Llm>, StageFailure>;
-    /// Text to speech.
+    /// Creates the text-to-speech engine.
     fn tts(&self, config: &Config) -> Result<Arc<dyn Tts>, StageFailure>;
 }
 
-/// The engines of this program.
+/// The engines included in this program.
 pub struct BuiltIn;
 
 impl EngineFactory for BuiltIn {
@@ -59,7 +59,7 @@ impl EngineFactory for BuiltIn {
     fn lacks(&self, config: &Config, family: &str) -> Option<&'static str> {
         let on_onnx = ["silero", "smart-turn", "piper", "kokoro"].contains(&family);
         (on_onnx && !antiphon_inference::onnx::is_here(&config.onnx))
-            .then_some("It runs on ONNX Runtime, which is not here: `make onnxruntime` gets it.")
+            .then_some("It requires ONNX Runtime, which is not installed: run `make onnxruntime`.")
     }
 
     fn vad(&self, config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
@@ -83,8 +83,8 @@ impl EngineFactory for BuiltIn {
     }
 }
 
-/// Starts the engine of each stage, the slow ones at the same time, each on a thread of its own. Blocks until all are
-/// loaded, for seconds where models are large. Progress is logged.
+/// Starts the engine of each stage, STT and TTS concurrently on threads of their own. Blocks until all are loaded, for
+/// seconds if models are large. Progress is logged.
 ///
 /// # Errors
 /// Every stage that could not start, not only the first.
@@ -92,22 +92,22 @@ pub fn build(config: &Config) -> Result<Engines, EnginesError> {
     Ok(EngineManager::new(config)?.load()?.engines)
 }
 
-/// Voice activity alone. Blocks while a model loads.
+/// The voice activity detector alone. Blocks while a model loads.
 pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
     EngineManager::new(config)?.only::<dyn Vad>()
 }
 
-/// The turn model alone; `None` where turns are taken without one. Blocks while it loads.
+/// The turn model alone; `None` if turn detection uses none. Blocks while it loads.
 pub fn turn(config: &Config) -> Result<Option<Arc<dyn TurnModel>>, StageFailure> {
     EngineManager::new(config)?.turn_model()
 }
 
-/// Speech to text alone. Blocks while models load.
+/// The speech-to-text engine alone. Blocks while models load.
 pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
     EngineManager::new(config)?.only::<dyn Stt>()
 }
 
-/// Text to speech alone. Blocks while voices load.
+/// The text-to-speech engine alone. Blocks while voices load.
 pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
     EngineManager::new(config)?.only::<dyn Tts>()
 }

@@ -1,49 +1,49 @@
-//! The cache of loaded models: one copy of each, shared; the least recently used leaves when room is needed.
+//! The cache of loaded models: one shared copy of each; the least recently used is evicted.
 //!
-//! [`super::EngineManager`] takes engines from it and everything that holds one keeps it there: what is in use never leaves. It
-//! knows no stage and loads nothing by itself: the taker brings the function that does. All methods block, [`ModelCache::take`]
-//! for as long as loading takes.
+//! [`super::EngineManager`] takes engines from it. A model that is in use is never evicted. The cache does not depend
+//! on stages and loads nothing by itself: the caller supplies the load function. All methods block,
+//! [`ModelCache::take`] for as long as loading takes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Something that is loaded once and lent as often as wanted.
+/// A value that is loaded once and shared by cloning.
 pub trait Shared: Clone {
-    /// Whether there are copies besides this one.
+    /// Whether there are clones besides this one.
     fn is_in_use(&self) -> bool;
 }
 
-/// How much may be loaded at once.
+/// Limits of the cache.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Models.
+    /// Maximum number of models.
     pub max_loaded: usize,
-    /// Their bytes together; `None`: no bound.
+    /// Maximum total size in bytes; `None`: no limit.
     pub max_bytes: Option<u64>,
 }
 
-/// Why the cache gives nothing.
+/// Why a model is not available.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum ModelCacheError<X> {
-    /// All that is there is in use.
+    /// There is no room, and all cached models are in use.
     #[error(
-        "there is no room for {name}: {n_in_use} models with {used_mb} MB are in use; raise models.max_loaded or \
+        "no memory for {name}: {n_in_use} models with {used_mb} MB are in use; raise models.max_loaded or \
          models.memory_budget_mb"
     )]
     Full {
-        /// What was asked for.
+        /// The requested model.
         name: String,
-        /// What keeps the room.
+        /// Number of models in use.
         n_in_use: usize,
-        /// Their size.
+        /// Their total size in MB (10^6 bytes).
         used_mb: u64,
     },
-    /// It could not be loaded.
+    /// The load function failed.
     #[error(transparent)]
     Load(X),
 }
 
-/// See the module.
+/// A least-recently-used cache of models by name.
 pub struct ModelCache<T> {
     limits: Limits,
     state: Mutex<CacheState<T>>,
@@ -51,19 +51,19 @@ pub struct ModelCache<T> {
 
 struct CacheState<T> {
     slots: HashMap<String, Slot<T>>,
-    /// Counts the takings; the time of the last one of each slot.
+    /// Logical clock: counts calls of `take`; each slot stores the time of its last use.
     now: u64,
 }
 
 struct Slot<T> {
-    /// Locked while it is loaded, so that a second taker waits and shares it; `None` until then.
+    /// Locked during loading, so that a second caller waits and shares the result; `None` until then.
     item: Arc<Mutex<Option<T>>>,
     bytes: u64,
     last_used: u64,
 }
 
 impl<T: Shared> Slot<T> {
-    /// Whether it must stay: somebody loads it, waits for it, or has it.
+    /// Whether it must not be evicted: a caller is loading it, waiting for it, or using it.
     fn is_in_use(&self) -> bool {
         if Arc::strong_count(&self.item) > 1 {
             return true;
@@ -76,14 +76,15 @@ impl<T: Shared> Slot<T> {
 }
 
 impl<T: Shared> ModelCache<T> {
-    /// An empty one.
+    /// An empty cache.
     pub fn new(limits: Limits) -> Self {
         Self { limits, state: Mutex::new(CacheState { slots: HashMap::new(), now: 0 }) }
     }
 
-    /// The model of that name: the copy that is there, or a new one that `load` makes and that takes about `bytes`. Others
-    /// leave for it, the least recently used first. Two takers of one name load it once. What it takes the place of counts
-    /// as gone, though it stays until its last user has let it go.
+    /// The cached model `name`, or a new one created by `load`, which takes about `bytes`. Evicts models that are not
+    /// in use, the least recently used first, to make room. Concurrent calls with one name load it once. `in_place_of`
+    /// names a model that the new one replaces: it does not count towards the limits, although it stays loaded until
+    /// its last user drops it.
     pub fn take<X>(
         &self,
         name: &str,
@@ -92,9 +93,9 @@ impl<T: Shared> ModelCache<T> {
         load: impl FnOnce() -> Result<T, X>,
     ) -> Result<T, ModelCacheError<X>> {
         let (item, left) = self.slot(name, bytes, in_place_of)?;
-        // Engines end their threads when they are dropped: not while the cache is locked.
+        // Dropping an engine joins its threads, which must not happen while the cache is locked.
         drop(left);
-        // A load that panicked has left nothing behind.
+        // A load that panicked has left `None`, so the poisoned lock is safe to use.
         let mut place = item.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(item) = place.as_ref() {
             return Ok(item.clone());
@@ -112,7 +113,7 @@ impl<T: Shared> ModelCache<T> {
         }
     }
 
-    /// Takes the model of that name off the cache, unless it is in use; says whether it is gone.
+    /// Removes the model from the cache unless it is in use; returns whether it is no longer cached.
     pub fn forget(&self, name: &str) -> bool {
         let mut state = self.lock();
         if state.slots.get(name).is_some_and(Slot::is_in_use) {
@@ -124,12 +125,12 @@ impl<T: Shared> ModelCache<T> {
         true
     }
 
-    /// What is loaded, by name, in no order.
+    /// The names of the cached models, in no particular order.
     pub fn names(&self) -> Vec<String> {
         self.lock().slots.keys().cloned().collect()
     }
 
-    /// The slot of that name, and what left for it.
+    /// The slot for `name`, and the slots evicted for it.
     #[allow(clippy::type_complexity)]
     fn slot<X>(
         &self,
@@ -165,7 +166,7 @@ impl<T: Shared> ModelCache<T> {
         staying().count() < self.limits.max_loaded && self.limits.max_bytes.is_none_or(|max| used + bytes <= max)
     }
 
-    /// Takes a place that was never filled away, for others to try again.
+    /// Removes a slot that was never filled, so that later calls try again.
     fn forget_empty(&self, name: &str, item: &Arc<Mutex<Option<T>>>) {
         let mut state = self.lock();
         if state.slots.get(name).is_some_and(|slot| Arc::ptr_eq(&slot.item, item)) {
@@ -184,7 +185,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
 
-    /// A puppet engine.
+    /// A fake engine.
     #[derive(Clone, Debug)]
     struct Puppet(Arc<String>);
 
@@ -222,7 +223,7 @@ mod tests {
         take(&cache, "a", 1).unwrap();
         let b = take(&cache, "b", 1).unwrap();
         take(&cache, "a", 1).unwrap();
-        // b was used before a, but is held.
+        // b was used before a, but is in use.
         take(&cache, "c", 1).unwrap();
         holds(&cache, &["b", "c"]);
         drop(b);

@@ -1,4 +1,4 @@
-//! `antiphon ask`: speaks a file to a server in real time and hears its answer.
+//! `antiphon ask`: sends an audio file to a server in real time and receives the spoken response.
 
 use super::target::{Mode, Target, failure};
 use super::{CliError, Settings, blocking, files, print};
@@ -68,19 +68,19 @@ pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
 
 async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Answer, CliError> {
     let mut options = args.target.options(url, args.audio)?;
-    // Other servers know no way back.
+    // Other servers cannot resume a session.
     options.resume = args.audio != Mode::Ga;
     let connection = antiphon_client::connect(&options).await.map_err(failure)?;
     let options = AskOptions { session: session(args), reconnect: Some(options), ..AskOptions::default() };
     antiphon_client::ask(connection, question, &options).await.map_err(failure)
 }
 
-/// Starts a server on a free port of this machine, asks it, and ends it.
+/// Starts a server on a free port of this machine, asks it, and stops it.
 async fn ask_own(args: &AskArgs, question: &Pcm) -> Result<Answer, CliError> {
     let mut config: Config = args.settings.load()?;
     config.stt.decoders = 1;
     config.server.listen = "127.0.0.1:0".into();
-    // This hub lives for one question: jobs are for one that stays.
+    // This hub serves a single question, so it needs no job folder.
     config.speech.jobs_dir.clear();
     let listener = TcpListener::bind(&config.server.listen)
         .await
@@ -107,11 +107,11 @@ async fn ask_own(args: &AskArgs, question: &Pcm) -> Result<Answer, CliError> {
     answer
 }
 
-/// The `session.update` to begin with, where there is something to say.
+/// The initial `session.update`; `None` if the defaults apply.
 fn session(args: &AskArgs) -> Option<Value> {
     let mut audio = Map::new();
     if args.audio == Mode::Ga {
-        // Other servers transcribe only when asked to; the hub takes any name.
+        // Other servers transcribe only on request; the hub accepts any model name.
         audio.insert("input".into(), json!({ "transcription": { "model": "whisper-1" } }));
     }
     if let Some(voice) = &args.voice {
@@ -146,7 +146,7 @@ fn told(answer: &Answer) -> String {
         text +=
             &format!("\n{:.0} ms from your last word to the first sound of the answer\n", wait.as_secs_f64() * 1_000.0);
     }
-    // In the order of time, not of names.
+    // Sorted by time instead of by name.
     let mut marks: Vec<_> = answer.marks.iter().collect();
     marks.sort_by(|a, b| a.1.total_cmp(b.1));
     if !marks.is_empty() {

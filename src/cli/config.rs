@@ -1,4 +1,4 @@
-//! `antiphon config`: is this file right, and what are the defaults?
+//! `antiphon config`: checks a configuration file and prints the defaults.
 
 use super::{CliError, print};
 use crate::assembly::{AUTO, Served};
@@ -56,7 +56,7 @@ fn report(loaded: &Result<Config, ConfigError>) -> serde_json::Value {
     }
 }
 
-/// Which engine serves each stage, for people: what `served` says, else what the configuration names.
+/// The engine of each stage as text: from `served` if present, else from the configuration.
 pub(super) fn engines(config: &Config, served: &[Served]) -> String {
     let (stt, llm, tts) = (&config.stt, &config.llm, &config.tts);
     let decoders = if stt.decoders == 1 { "decoder" } else { "decoders" };

@@ -1,4 +1,4 @@
-//! `antiphon corpus` (hidden): makes the labelled recordings that `antiphon replay --sweep` runs over.
+//! `antiphon corpus` (hidden): creates the labelled recordings for `antiphon replay --sweep`.
 
 use super::{CliError, Settings, blocking, files, print};
 use crate::assembly::EnginesError;
@@ -43,7 +43,7 @@ struct Line {
     text: String,
 }
 
-/// What listens and speaks.
+/// The engines that analyse and synthesize the recordings.
 struct Engines {
     vad: Arc<dyn Vad>,
     turn: Option<Arc<dyn TurnModel>>,
@@ -93,7 +93,7 @@ async fn one(folder: &Path, plan: &Plan, engines: &Engines, seed: u64) -> Result
     Ok(recording.display().to_string())
 }
 
-/// The clips of a folder.
+/// Loads the clips listed in the folder's manifest.jsonl. Blocks for all files.
 fn clips(folder: &Path) -> Result<Vec<Clip>, CliError> {
     let path = folder.join("manifest.jsonl");
     let text = std::fs::read_to_string(&path).map_err(|error| CliError::file("read", &path, &error))?;

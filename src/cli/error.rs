@@ -1,4 +1,4 @@
-//! What ends a command, and with which exit code.
+//! Errors that end a command, and their exit codes.
 
 use crate::assembly::EnginesError;
 use crate::config::ConfigError;
@@ -8,19 +8,19 @@ use antiphon_telemetry::with_causes;
 use std::error::Error;
 use std::io;
 
-/// Why a command was not done.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// It was tried and failed; the text says what and why.
+    /// The command failed; the text names the operation and the cause.
     #[error("{0}")]
     Failed(String),
-    /// The arguments do not go together.
+    /// The arguments are invalid or contradict each other.
     #[error("{0}")]
     Usage(String),
-    /// The configuration is wrong.
+    /// The configuration is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The keys are wrong, or missing where they are needed.
+    /// The keys are invalid, or missing although required.
     #[error(transparent)]
     Keys(#[from] KeysError),
     /// The certificate cannot be used.
@@ -32,18 +32,18 @@ pub enum CliError {
     /// A model cannot be found, pulled or removed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The address cannot be listened on.
+    /// The server cannot listen on this address.
     #[error("cannot listen on {address}{}", hint(source))]
     Listen {
-        /// As configured.
+        /// The configured address.
         address: String,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
-    /// A server cannot be reached; the text says which.
+    /// A server cannot be reached; the text names it.
     #[error("{0}")]
     Unreachable(String),
-    /// A signal ended it before it was done.
+    /// A signal interrupted the command.
     #[error("interrupted")]
     Interrupted,
 }
@@ -57,7 +57,7 @@ impl From<io::Error> for CliError {
 fn hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::AddrInUse => ": another program does already; stop it, or choose another port with --listen",
-        io::ErrorKind::PermissionDenied => ": ports below 1024 need a privilege; choose a higher one with --listen",
+        io::ErrorKind::PermissionDenied => ": ports below 1024 require privileges; choose a higher one with --listen",
         io::ErrorKind::AddrNotAvailable => ": this machine does not have that address",
         _ => "",
     }
@@ -76,18 +76,18 @@ impl CliError {
         }
     }
 
-    /// A file that cannot be read or written.
+    /// The error for a file that cannot be `what` ("read", "written").
     pub fn file(what: &str, path: &std::path::Path, error: &io::Error) -> Self {
         Self::Failed(format!("{}: cannot be {what}: {error}", path.display()))
     }
 
-    /// An error of the library with its causes, in one line.
+    /// An error with its chain of causes on one line.
     pub fn failed(error: &dyn Error) -> Self {
         Self::Failed(with_causes(error))
     }
 }
 
-/// What is missing, misnamed, out of reach or went wrong.
+/// 2 for an invalid name or setting, 3 for missing or damaged files, 4 for a network failure, else 1.
 fn registry_code(error: &RegistryError) -> u8 {
     match error {
         RegistryError::Unknown { .. }

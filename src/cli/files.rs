@@ -1,4 +1,4 @@
-//! WAV files in and out, for the commands.
+//! Reads and writes WAV files for the commands.
 
 use super::{CliError, print};
 use antiphon_audio::wav;
@@ -7,10 +7,10 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::Duration;
 
-/// The longest file taken: an hour at 16 kHz is 115 MB in memory.
+/// Maximum duration of an input file: one hour at 16 kHz takes 115 MB in memory.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// A speech file of any rate, mono at `rate`. Blocks while it is read; `-` is stdin.
+/// Reads a WAV file of any sample rate and resamples it to mono at `rate`. Blocks; `-` is stdin.
 pub fn speech(path: &Path, rate: SampleRate) -> Result<Pcm, CliError> {
     let file = if path == Path::new("-") {
         let mut file = Vec::new();
@@ -22,7 +22,7 @@ pub fn speech(path: &Path, rate: SampleRate) -> Result<Pcm, CliError> {
     wav::read(&file, rate, LONGEST).map_err(|error| CliError::Failed(format!("{}: {error}", path.display())))
 }
 
-/// Writes a mono 16-bit WAV file. `-` is stdout.
+/// Writes a mono 16-bit WAV file. Blocks; `-` is stdout.
 pub fn write(path: &Path, pcm: &Pcm) -> Result<(), CliError> {
     let file = wav::write(pcm);
     if path == Path::new("-") {

@@ -1,24 +1,24 @@
-//! How other devices on the network reach this machine: its addresses and its name.
+//! The addresses and names by which other devices on the network reach this machine.
 //!
-//! `serve` asks where it listens on more than loopback: for a certificate made for this run, the hosts it takes, and what it
-//! prints, with a code that a phone's camera reads. It sends nothing to anybody.
+//! `serve` uses them if it listens beyond loopback: for the self-signed certificate, the accepted hosts, and its
+//! output, which includes a QR code for phones. It sends nothing over the network.
 
 use qrcode::{EcLevel, QrCode, render::unicode::Dense1x2};
 use std::net::{IpAddr, SocketAddr};
 
-/// What other devices may call this machine.
+/// The addresses and names of this machine on the network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reachable {
-    /// IPv4 first; no loopback and no link-local ones.
+    /// IPv4 first; excludes loopback and link-local addresses.
     pub(super) addresses: Vec<IpAddr>,
-    /// The host's name, and the one that mDNS gives it.
+    /// The host name, and its mDNS name.
     pub(super) names: Vec<String>,
 }
 
 impl Reachable {
-    /// Under which names and addresses a hub at `listening` is reached from elsewhere; none at all on loopback.
+    /// The addresses and names by which other machines reach a hub at `listening`; empty on loopback.
     pub(super) fn at(listening: SocketAddr) -> Self {
-        // Without a list of interfaces nothing more than the address it listens on is known.
+        // Without a list of interfaces, only the listening address is known.
         let interfaces = if_addrs::get_if_addrs().unwrap_or_default();
         let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
         Self::of(listening, interfaces.iter().map(if_addrs::Interface::ip), &name)
@@ -31,7 +31,7 @@ impl Reachable {
         }
         let mut addresses = vec![ip];
         if ip.is_unspecified() {
-            // [::] takes IPv4 as well; 0.0.0.0 nothing else.
+            // A socket on [::] accepts IPv4 too; one on 0.0.0.0 accepts only IPv4.
             addresses = interfaces.filter(|one| is_reachable(*one) && (one.is_ipv4() || ip.is_ipv6())).collect();
             addresses.sort_by_key(|one| (one.is_ipv6(), *one));
             addresses.dedup();
@@ -51,7 +51,7 @@ impl Reachable {
         self.names.iter().cloned().chain(self.addresses.iter().map(IpAddr::to_string)).collect()
     }
 
-    /// The page's addresses at this port, the one that most devices understand first.
+    /// The page's URLs at this port, the most widely supported form first.
     pub(super) fn pages(&self, scheme: &str, port: u16) -> Vec<String> {
         let addresses = self.addresses.iter().map(|ip| format!("{scheme}://{}", SocketAddr::new(*ip, port)));
         addresses.chain(self.names.iter().map(|name| format!("{scheme}://{name}:{port}"))).collect()
@@ -69,10 +69,10 @@ fn is_of_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-.".contains(&byte)
 }
 
-/// The address as a QR code for a terminal with a dark ground; `None` for one that is too long.
+/// The URL as a QR code for a terminal with a dark background; `None` if the URL is too long.
 pub(super) fn code(url: &str) -> Option<String> {
     let code = QrCode::with_error_correction_level(url, EcLevel::L).ok()?;
-    // Letters are light on that ground: they draw the code's light modules.
+    // Characters are light on a dark background, so they draw the code's light modules.
     let (dark, light) = (Dense1x2::Light, Dense1x2::Dark);
     Some(code.render::<Dense1x2>().dark_color(dark).light_color(light).quiet_zone(true).build())
 }
@@ -104,7 +104,7 @@ mod tests {
     fn an_address_becomes_a_code_of_square_modules() {
         let code = code("https://192.168.1.5:8443").expect("it is short");
         let widths: Vec<usize> = code.lines().map(|line| line.chars().count()).collect();
-        // 25 modules (version 2) and a quiet zone of 4 on each side; two rows a line.
+        // 25 modules (version 2) and a quiet zone of 4 on each side; each line of text holds two rows.
         assert!(widths.iter().all(|width| *width == 33), "{widths:?}");
         assert_eq!(widths.len(), 17);
         assert!(super::code(&"x".repeat(5_000)).is_none());

@@ -1,17 +1,18 @@
-//! The log: to stderr, as `ANTIPHON_LOG` or `RUST_LOG` say.
+//! Logging to stderr, filtered by `ANTIPHON_LOG` or `RUST_LOG`.
 
 use super::CliError;
 use std::io::{self, IsTerminal};
 use tracing_subscriber::EnvFilter;
 
-/// What is logged when nothing is said: a server tells what it does, a single command only what goes wrong.
+/// Default filters: a server logs its activity, a single command only warnings and errors.
 const SERVER: &str = "warn,antiphon=info";
 const COMMAND: &str = "warn";
 
-/// Starts logging; to be called once, before anything logs.
+/// Starts logging. Must be called once, before anything logs. `json`: one object per line; `stays`: the command is a
+/// server.
 ///
 /// # Errors
-/// [`CliError::Usage`] when the variable's text is no filter.
+/// [`CliError::Usage`] if the variable is not a valid filter.
 pub fn start(json: bool, stays: bool) -> Result<(), CliError> {
     let filter = match ["ANTIPHON_LOG", "RUST_LOG"].into_iter().find_map(set) {
         Some((name, text)) => EnvFilter::try_new(&text).map_err(|error| {

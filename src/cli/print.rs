@@ -1,20 +1,20 @@
-//! What goes to stdout.
+//! Output to stdout.
 
 use super::CliError;
 use serde::Serialize;
 use std::io::{self, Write};
 
-/// One line of text.
+/// Prints one line of text.
 pub fn line(text: &str) -> Result<(), CliError> {
     bytes(format!("{text}\n").as_bytes())
 }
 
-/// One JSON object, on one line.
+/// Prints one JSON object on one line.
 pub fn json(value: &impl Serialize) -> Result<(), CliError> {
     line(&serde_json::to_string(value).expect("what is printed serializes"))
 }
 
-/// Bytes as they are. A reader that has heard enough and closed the pipe is no error.
+/// Writes raw bytes. A closed pipe is not an error.
 pub fn bytes(bytes: &[u8]) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {

@@ -1,4 +1,4 @@
-//! `antiphon replay`: runs recordings of sessions again.
+//! `antiphon replay`: replays replay logs and compares the decisions.
 
 use super::sweep::{Shown, Sweep};
 use super::{CliError, blocking, print};
@@ -56,7 +56,7 @@ pub struct ReplayArgs {
     hints: bool,
 }
 
-/// How often progress is told.
+/// Minimum interval of progress updates.
 const EVERY: Duration = Duration::from_millis(500);
 
 pub(super) async fn run(args: ReplayArgs) -> Result<(), CliError> {
@@ -106,12 +106,12 @@ fn one(args: &ReplayArgs, path: &Path) -> Result<Report, CliError> {
     printed.map(|()| report)
 }
 
-/// A file that is none is the caller's mistake; one that breaks off in the reading is not.
+/// An unreadable or truncated file is reported as a usage error.
 pub(super) fn of_file(path: &Path, error: &ReplayError) -> CliError {
     CliError::Usage(format!("{} {}", path.display(), super::with_causes(error)))
 }
 
-/// One decision for people.
+/// One decision as text.
 fn line(decided: &Decided) -> String {
     let gave = decided.gave.iter().map(|one| parsed(one.get()));
     let at = decided.at_ms / 1e3;
@@ -128,7 +128,7 @@ fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-/// What turn-taking made of a window: the edge, and why there.
+/// The result of turn detection for a window: the edge, and the values behind it.
 fn turn_words(outcome: &Value) -> String {
     let edge = match &outcome["edge"] {
         Value::String(edge) => edge.clone(),
@@ -151,7 +151,7 @@ fn at_seconds(at: &Value) -> String {
     at["at"].as_f64().map(|samples| format!("at {:.3} s", samples / 16_000.0)).unwrap_or_default()
 }
 
-/// The name of an event or an action, with the inner one of those that only wrap: `Notify(SpeechStarted)`.
+/// The name of an event or an action; for wrappers with the inner name: `Notify(SpeechStarted)`.
 fn name(value: &Value) -> String {
     let inner = |outer: &str, inside: &Value| match outer {
         "Notify" => format!("{outer}({})", name(inside)),
@@ -166,22 +166,22 @@ fn name(value: &Value) -> String {
     }
 }
 
-/// What came of a file.
+/// The summary of a file.
 fn summary(path: &Path, report: &Report) -> String {
     let Report { n_windows, n_events, n_decisions, .. } = report;
     let heard = format!("{n_windows} windows, {n_events} events, {n_decisions} decisions");
     let end = match report.end {
-        None => "; it breaks off: the hub was killed",
-        Some(end) if !end.complete => "; it is incomplete: the disk was too slow",
+        None => "; truncated: the hub was killed",
+        Some(end) if !end.complete => "; incomplete: the disk was too slow",
         Some(_) => "",
     };
     let mut text = format!("{}: {heard}{end}; ", path.display());
     match report.n_differences {
-        0 => text.push_str("every one is the recorded one"),
+        0 => text.push_str("all match the recorded ones"),
         n => text.push_str(&format!("{n} differ")),
     }
     if report.miscounted {
-        text.push_str("; lines are missing or too many");
+        text.push_str("; the number of lines differs");
     }
     for difference in &report.differences {
         let decided = &difference.replayed;
@@ -202,7 +202,7 @@ fn summary(path: &Path, report: &Report) -> String {
     text
 }
 
-/// A line on a terminal's stderr that says how far it is.
+/// A progress line on stderr, shown only on a terminal.
 pub(super) struct Progress {
     what: String,
     told: Instant,
@@ -216,7 +216,7 @@ impl Progress {
         Self { what: what.display().to_string(), told: now(), shows, shown: false }
     }
 
-    /// `done` is 0 to 1.
+    /// Updates the line at most every [`EVERY`]; `done` is a fraction from 0 to 1.
     pub(super) fn tell(&mut self, done: f64) {
         if self.shows && self.told.elapsed() >= EVERY {
             eprint!("\r{}: {:.0} %\x1b[K", self.what, 100.0 * done);
@@ -231,7 +231,7 @@ impl Progress {
     }
 }
 
-/// A clock for the person who waits; no decision hangs on it.
+/// Wall clock for the progress line only; no decision depends on it.
 #[allow(clippy::disallowed_methods)]
 fn now() -> Instant {
     Instant::now()

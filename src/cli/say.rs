@@ -1,4 +1,4 @@
-//! `antiphon say`: speaks a text into a WAV file, by the configured voice engine alone.
+//! `antiphon say`: synthesizes a text into a WAV file with the configured TTS engine; no other engine is loaded.
 
 use super::{CliError, Settings, blocking, files, print};
 use antiphon_engine_api::tts::{SpeechRequest, Tts};
@@ -49,7 +49,7 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
         return Err(CliError::Usage("--json and the WAV file cannot both go to stdout: name a file with -o".into()));
     }
     let mut config = args.settings.load()?;
-    // One chunk after the other.
+    // The chunks are synthesized one after the other.
     config.tts.lanes = 1;
     let text = text(&args.text)?;
     let tts = config.tts.clone();
@@ -76,7 +76,7 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The voice that was asked for, or the configured one; one that the engine would not speak with is an error.
+/// The requested voice, or the configured one; a voice that the engine does not have is an error.
 pub fn voice(asked: Option<String>, config: &TtsConfig, engine: &dyn Tts) -> Result<String, CliError> {
     let voice = asked.unwrap_or_else(|| config.first_voice(engine));
     engine.check_voice(&voice).map_err(CliError::Usage)?;
@@ -96,7 +96,7 @@ fn text(argument: &str) -> Result<String, CliError> {
     if text.is_empty() { Err(CliError::Usage("there is nothing to say: the text is empty".into())) } else { Ok(text) }
 }
 
-/// All of the text, in one piece of audio. The first sound may take `wait`, and each further piece again.
+/// Synthesizes the whole text. `wait` is the timeout of the first audio and of each further piece.
 async fn speak(engine: &dyn Tts, request: &SpeechRequest, wait: Duration) -> Result<Pcm, CliError> {
     let mut whole = Pcm { rate: SampleRate::HZ_16000, samples: Vec::new() };
     for chunk in chunks(&request.text) {
@@ -115,7 +115,7 @@ async fn speak(engine: &dyn Tts, request: &SpeechRequest, wait: Duration) -> Res
     Ok(whole)
 }
 
-/// What the engine is given at a time: as a session cuts and words an answer.
+/// Splits and normalizes the text as a session does with a response.
 fn chunks(text: &str) -> Vec<String> {
     let mut chunker = Chunker::new(Language::English);
     let mut chunks = chunker.push(text);

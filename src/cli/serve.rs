@@ -1,4 +1,4 @@
-//! `antiphon serve`: the hub.
+//! `antiphon serve`: runs the hub.
 
 use super::config::engines;
 use super::lan::{self, Reachable};
@@ -57,12 +57,12 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     if let Some(address) = tokio::net::lookup_host(&address).await.ok().and_then(|mut found| found.next()) {
         keys.allow_listening(address)?;
     }
-    // The port first: a taken one is said before models have loaded for seconds.
+    // Bind the port before the models load, so that an occupied one is reported immediately.
     let listener = listen(&config.server.listen).await?;
     let address = listener.local_addr().map_err(|error| CliError::failed(&error))?;
     let reachable = Reachable::at(address);
     if args.tls_self_signed {
-        // Its certificate is for these names, and it is for trying out: pages under them are this hub's.
+        // The self-signed certificate is issued for these names, so the hub accepts them as hosts.
         config.server.allowed_hosts.extend(reachable.names.iter().cloned());
     }
     let tls = tls(args.tls_self_signed, args.tls_cert_out.as_deref(), &config.server, &reachable)?;
@@ -100,16 +100,16 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     served
 }
 
-/// EngineFactory the folder that sessions are recorded into, for its owner's eyes only: better said now than at each session.
+/// Creates the folder for replay logs, accessible to its owner only, so that an error is reported at startup.
 fn folder_for_recordings(folder: &str) -> Result<(), CliError> {
     if folder.is_empty() || Path::new(folder).is_dir() {
         return Ok(());
     }
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.map_err(|error| CliError::Usage(format!("session.record: the folder {folder:?} cannot be made: {error}")))
+    made.map_err(|error| CliError::Usage(format!("session.record: the folder {folder:?} cannot be created: {error}")))
 }
 
-/// The certificate to serve with, if any.
+/// The certificate to serve with; `None`: plain HTTP.
 fn tls(
     self_signed: bool,
     out: Option<&Path>,
@@ -133,7 +133,7 @@ async fn listen(address: &str) -> Result<TcpListener, CliError> {
     TcpListener::bind(address).await.map_err(|source| CliError::Listen { address: address.into(), source })
 }
 
-/// The address to open on this machine. A page may use the microphone only at a loopback address or by https.
+/// The page's URL on this machine. Browsers permit the microphone only on loopback addresses or with https.
 fn page(address: SocketAddr, tls: bool) -> String {
     let scheme = if tls { "https" } else { "http" };
     if address.ip().is_unspecified() {
@@ -143,8 +143,8 @@ fn page(address: SocketAddr, tls: bool) -> String {
     }
 }
 
-/// How other devices reach the page, a line an address; by plain HTTP they can type there, and not speak. On a terminal, and
-/// where a phone could speak, with the first address as a code for its camera. Empty where only this machine reaches it.
+/// The page's URLs for other devices, one per line; with plain HTTP, browsers there permit text but no microphone. On a
+/// terminal and with TLS, followed by the first URL as a QR code. Empty if only this machine can reach the hub.
 fn elsewhere(reachable: &Reachable, port: u16, tls: bool) -> String {
     let pages = reachable.pages(if tls { "https" } else { "http" }, port);
     let Some(first) = pages.first() else { return String::new() };
@@ -154,17 +154,18 @@ fn elsewhere(reachable: &Reachable, port: u16, tls: bool) -> String {
     format!("\nFrom other devices{how}:\n{lines}{code}\n")
 }
 
-/// Reloads that wait until the hub serves.
+/// Reloads that may queue until the hub serves.
 const MAX_RELOADS: usize = 8;
 
-/// The files that are read again at SIGHUP: those that the configuration named at the start.
+/// The files to read again on SIGHUP: those configured at startup.
 struct Files {
     config: ServerConfig,
     tls_self_signed: bool,
 }
 
 impl Files {
-    /// Reads them. What cannot be used is logged and left out, so that what serves goes on serving. Blocks for small files.
+    /// Reads the files. Errors are logged and their part is omitted, so that the current one stays in use. Blocks for
+    /// small files.
     fn read(&self) -> Reload {
         let keys = Keys::load(&self.config).map_err(|error| self.stays("keys", &error)).ok();
         let tls = if self.tls_self_signed { Ok(None) } else { Tls::load(&self.config) };
@@ -178,16 +179,17 @@ impl Files {
     }
 }
 
-/// Cancels `stop` at the first SIGINT or SIGTERM and ends the process at the second; sends what the files hold at SIGHUP.
+/// Cancels `stop` on the first SIGINT or SIGTERM and exits the process on the second; on SIGHUP, sends the files'
+/// contents.
 fn watch_signals(stop: CancellationToken, files: Files, reload: mpsc::Sender<Reload>) -> tokio::task::JoinHandle<()> {
     let files = Arc::new(files);
-    // The one task that outlives nothing: it belongs to the process, and ends with it.
+    // The only task outside the server's task tracker: it belongs to the process and ends with it.
     #[allow(clippy::disallowed_methods)]
     tokio::spawn(async move {
         let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up)) =
             (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
         else {
-            tracing::warn!("signals cannot be watched: the hub will end without draining");
+            tracing::warn!("signal handlers cannot be installed: the hub will exit without draining");
             return;
         };
         let mut n_signals = 0;
@@ -200,7 +202,7 @@ fn watch_signals(stop: CancellationToken, files: Files, reload: mpsc::Sender<Rel
                     let files = files.clone();
                     let read = blocking(move || files.read()).await;
                     if read.is_ok_and(|read| reload.try_send(read).is_err()) {
-                        tracing::warn!("the hub is not ready for what was read: send SIGHUP again");
+                        tracing::warn!("the reload queue is full: send SIGHUP again later");
                     }
                     continue;
                 }
@@ -208,7 +210,7 @@ fn watch_signals(stop: CancellationToken, files: Files, reload: mpsc::Sender<Rel
             if n_signals > 1 {
                 std::process::exit(130);
             }
-            tracing::info!("stopping; once more ends at once");
+            tracing::info!("stopping; a second signal exits immediately");
             stop.cancel();
         }
     })

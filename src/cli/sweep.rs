@@ -1,4 +1,4 @@
-//! `antiphon replay --sweep`: what a longer or shorter wait would have done.
+//! `antiphon replay --sweep`: compares wait times offline on labelled recordings.
 
 use super::replay::{Progress, of_file};
 use super::{CliError, print};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Fixed waits, in milliseconds.
+/// A range of fixed waits, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sweep {
     from: u32,
@@ -18,25 +18,24 @@ pub(super) struct Sweep {
     step: u32,
 }
 
-/// How the result is shown.
+/// The selection of turns and the output format.
 pub(super) struct Shown<'a> {
     pub(super) svg: Option<&'a Path>,
     pub(super) group: Option<&'a str>,
     pub(super) speaker: Option<&'a str>,
-    /// Of the turn model, each compared with none at all; empty: the adaptive wait is compared with a fixed one.
+    /// Weights of the turn model, each compared with no model; empty: the adaptive wait is compared with fixed ones.
     pub(super) weights: Vec<ModelWeight>,
     pub(super) json: bool,
     pub(super) hints: bool,
 }
 
-/// Shares of the turns cut into at which the waits are compared.
+/// Cut-in rates (fraction of turns interrupted) at which the waits are compared.
 const SHARES: [f64; 6] = [0.05, 0.1, 0.15, 0.2, 0.25, 0.3];
-/// The adaptive wait is tried at these scales times its own: each a sixth longer than the one before, from a tenth to
-/// four times.
+/// Scale factors of the adaptive wait: each a sixth greater than the previous, from 0.1 to 4.
 const N_SCALES: i32 = 25;
 const SCALE_STEP: f64 = 1.165;
 const FIRST_SCALE: f64 = 0.1;
-/// So far into a pause the hints are looked at.
+/// Position in a pause at which the hints are evaluated: 250 ms at 16 kHz.
 const HINTS_AFTER: Samples = Samples(16 * 250);
 
 impl FromStr for Sweep {
@@ -50,7 +49,7 @@ impl FromStr for Sweep {
         let number = |text: &str| text.trim_end_matches("ms").parse::<u32>().map_err(|_| wrong());
         let (from, to, step) = (number(from)?, number(to)?, number(step)?);
         if step == 0 || from >= to || to > 10_000 || (to - from) / step > 200 {
-            return Err("the waits go upwards to 10000 ms at most, in at most 200 steps".into());
+            return Err("the range must be ascending, at most 10000 ms, with at most 200 steps".into());
         }
         Ok(Self { from, to, step })
     }
@@ -101,7 +100,7 @@ pub(super) fn run(files: &[PathBuf], sweep: &Sweep, shown: &Shown<'_>) -> Result
     print::line(&format!("the adaptive wait as it is (medium eagerness): {own}"))
 }
 
-/// What the turn model is worth: each weight against none, at the same shares of turns cut into.
+/// The effect of the turn model: each weight against none, at the same cut-in rates.
 fn weights(corpus: &Corpus, turns: &[&Labelled], shown: &Shown<'_>) -> Result<(), CliError> {
     let scales: Vec<f64> = (0..N_SCALES).map(|i| FIRST_SCALE * SCALE_STEP.powi(i)).collect();
     let run = |weight: ModelWeight| -> Vec<(f64, Vec<Taken>)> {
@@ -137,7 +136,7 @@ fn weights(corpus: &Corpus, turns: &[&Labelled], shown: &Shown<'_>) -> Result<()
     Ok(())
 }
 
-/// Both curves side by side.
+/// Both curves side by side, as text.
 fn table(fixed: &Curve, adaptive: &Curve) -> String {
     let mut text = "fixed wait  cut into   answers    adaptive wait  cut into   answers\n".to_owned();
     for i in 0..fixed.points.len().max(adaptive.points.len()) {
@@ -172,7 +171,7 @@ fn conclusion(compared: &[Compared]) -> String {
     format!("at the same share of turns cut into, mean answer delay [95 % interval]:\n{}", lines.join("\n"))
 }
 
-/// How often each kind of words stands before a pause and before an end, and how the voice falls there.
+/// Prints how often each wording class occurs before a pause and before an end, then one JSON object per pause.
 fn hints(corpus: &Corpus) -> Result<(), CliError> {
     let hints = corpus.hints(HINTS_AFTER);
     let n = |is_end: bool| hints.iter().filter(|hint| hint.is_end == is_end).count();
@@ -182,7 +181,7 @@ fn hints(corpus: &Corpus) -> Result<(), CliError> {
         table.entry(hint.decision.hints.wording.name()).or_default()[usize::from(hint.is_end)] += 1;
     }
     for (wording, [pauses, ends]) in &table {
-        // Half a count each, so that what was never seen is no certainty.
+        // Add-half smoothing, so that an unseen class does not get probability zero.
         let rate = |count: usize, of: usize| (count as f64 + 0.5) / (of as f64 + 1.0);
         let odds = (rate(*ends, n(true)) / rate(*pauses, n(false))).ln();
         print::line(&format!("{wording:<12}{pauses:>6}{ends:>6}{odds:>8.2}"))?;

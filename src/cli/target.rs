@@ -1,4 +1,4 @@
-//! A running server, for the commands that talk to one: its key, whom to trust, how audio travels.
+//! Connection options for commands that use a running server: key, trust and audio mode.
 
 use super::{CliError, with_causes};
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Trust};
@@ -37,7 +37,8 @@ pub enum Mode {
 }
 
 impl Target {
-    /// For `url`, without a way back after a break.
+    /// Connection options for `url`, without resuming after a disconnect. An error if `key_env` names a variable
+    /// without a key.
     pub fn options(&self, url: String, mode: Mode) -> Result<ConnectOptions, CliError> {
         let mut options = ConnectOptions::new(url);
         options.mode = match mode {
@@ -64,7 +65,7 @@ fn key(variable: &str) -> Result<String, CliError> {
     key.ok_or_else(|| CliError::Usage(format!("the environment variable {variable} holds no key")))
 }
 
-/// A client's failure with the exit code it deserves.
+/// A client's failure with its exit code: usage, unreachable or failed.
 pub fn failure(error: ClientError) -> CliError {
     let text = with_causes(&error);
     match error {

@@ -1,4 +1,4 @@
-//! `antiphon transcribe`: writes down what WAV files say, by the configured speech engine alone.
+//! `antiphon transcribe`: transcribes WAV files with the configured STT engine; no other engine is loaded.
 
 use super::{CliError, Settings, blocking, files, print};
 use crate::assembly::EnginesError;
@@ -31,14 +31,14 @@ pub struct TranscribeArgs {
     settings: Settings,
 }
 
-/// How much audio the engine is given at a time: a tenth of a second.
+/// Samples per push to the engine: 100 ms.
 const PIECE: usize = RATE.hz() as usize / 10;
 
 pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
     let mut config = args.settings.load()?;
-    // Files come one after the other: more decoders would only load for longer.
+    // Files are processed one after the other; more decoders would only take longer to load.
     config.stt.decoders = 1;
-    // All files first: a wrong name at the end is not to be found after minutes of work.
+    // Read all files first: a wrong name is reported before minutes of work.
     let speech = args.wav.iter().map(|path| files::speech(path, RATE)).collect::<Result<Vec<_>, _>>()?;
     let wait = Duration::from_millis(config.stt.timeout_ms);
     let language = args.language.or_else(|| Some(config.stt.language.clone())).filter(|code| !code.is_empty());
@@ -64,7 +64,7 @@ pub(super) async fn run(args: TranscribeArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// One file as one utterance. No single step may take longer than `wait`.
+/// Transcribes one file as one utterance. `wait` is the timeout of each step.
 async fn transcribe(engine: &dyn Stt, options: SttOptions, pcm: Pcm, wait: Duration) -> Result<Transcript, SttError> {
     let mut utterance = within(wait, engine.open(options)).await?;
     for piece in pcm.samples.chunks(PIECE) {

@@ -1,4 +1,4 @@
-//! Reads `ANTIPHON_<SECTION>__<KEY>`.
+//! Parses environment variables of the form `ANTIPHON_<SECTION>__<KEY>`.
 
 use super::file::{unknown_key, unknown_section, wrong_value};
 use super::rules::{self, Key, Rule};
@@ -6,13 +6,13 @@ use super::suggest::nearest;
 use super::{Layers, Origin, Problem};
 use toml::Value;
 
-/// What all variables of the hub begin with.
+/// Prefix of all the hub's environment variables.
 const PREFIX: &str = "ANTIPHON_";
 
-/// Puts the environment's settings, or what is wrong with them, into `layers`.
+/// Adds the environment's settings, and the problems found in them, to `layers`.
 pub(super) fn read(env: &[(String, String)], layers: &mut Layers) {
     let mut ours: Vec<_> = env.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
-    // The environment has no order of its own; messages are to have one.
+    // Sorted, so that messages have a stable order.
     ours.sort();
     for (name, text) in ours {
         match setting(name, text) {
@@ -23,7 +23,7 @@ pub(super) fn read(env: &[(String, String)], layers: &mut Layers) {
     }
 }
 
-/// The setting a variable makes; `None` for a variable that is none of the configuration's, such as `ANTIPHON_LOG`.
+/// The setting of a variable; `None` for a variable that is not a setting, such as `ANTIPHON_LOG`.
 fn setting(name: &str, text: &str) -> Result<Option<(&'static Key, Value)>, String> {
     let Some((section, key)) = name[PREFIX.len()..].split_once("__") else {
         return match meant(name) {
@@ -46,7 +46,7 @@ fn setting(name: &str, text: &str) -> Result<Option<(&'static Key, Value)>, Stri
     Ok(Some((known, value)))
 }
 
-/// The key that was meant by a name that has one underscore where two belong.
+/// The key whose variable has two underscores where `name` has one.
 fn meant(name: &str) -> Option<&'static Key> {
     rules::KEYS.iter().find(|key| variable(key).replacen("__", "_", 1) == name.to_uppercase())
 }
@@ -55,7 +55,8 @@ fn variable(key: &Key) -> String {
     format!("{PREFIX}{}__{}", key.section.to_uppercase(), key.name.to_uppercase())
 }
 
-/// The value a text stands for where `rule` holds. Lists are separated by commas or written as in a file. The error is the text in quotes.
+/// Parses a value according to `rule`. Lists are separated by commas or written as in TOML. The error is the quoted
+/// text.
 pub(super) fn parse(rule: &Rule, text: &str) -> Result<Value, String> {
     let trimmed = text.trim();
     let value = match rule {

@@ -1,21 +1,21 @@
-//! What can be wrong with a configuration, and where it stands.
+//! Configuration errors and where they occur.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// A configuration that cannot be used.
+/// An invalid configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("{}: cannot be read", path.display())]
     Unreadable {
-        /// As it was named.
+        /// The path as given.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         #[source]
         source: std::io::Error,
     },
-    /// Everything that is wrong, in the order it was found; never empty. Displayed one problem a line.
+    /// All problems, in the order found; never empty. Displayed one per line.
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
 }
@@ -24,12 +24,12 @@ fn lines(problems: &[Problem]) -> String {
     problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// One thing that is wrong, and what would be right.
+/// One problem and its correction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it stands.
+    /// Where it occurs.
     pub origin: Origin,
-    /// What is wrong and what would be right, one line.
+    /// What is wrong and what would be valid, on one line.
     pub message: String,
 }
 
@@ -39,21 +39,21 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Where a setting stands.
+/// The source of a setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// A line of a file, counted from 1.
     File {
-        /// As it was named.
+        /// The path as given.
         path: PathBuf,
-        /// From 1.
+        /// The line number, counted from 1.
         line: usize,
     },
     /// An environment variable.
     Variable(String),
-    /// An option of the command line.
+    /// A command-line option.
     Option(String),
-    /// All sources together.
+    /// The merged sources.
     Merged,
 }
 

@@ -1,4 +1,4 @@
-//! Reads a file, key by key, so that every problem is found and has its line.
+//! Reads a file key by key, so that every problem is found and reported with its line.
 
 use super::rules::{self, Key, Rule};
 use super::suggest::nearest;
@@ -8,7 +8,7 @@ use toml::Spanned;
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
-/// Puts the file's settings, or what is wrong with them, into `layers`.
+/// Adds the file's settings, and the problems found in them, to `layers`.
 pub(super) fn read(path: &Path, text: &str, layers: &mut Layers) {
     let mut file = File { path, text, layers };
     match DeTable::parse(text) {
@@ -65,21 +65,21 @@ impl File<'_> {
     }
 }
 
-/// A value that stands at `key` and must not.
+/// The message for an invalid value `written` at `key`.
 pub(super) fn wrong_value(key: &Key, written: &str) -> String {
     let nearest = match key.rule {
         Rule::OneOf(words) => nearest(written.trim_matches('"'), words.iter().copied()),
         _ => None,
     };
     let hint = nearest.map(|word| format!("; did you mean {word:?}?")).unwrap_or_default();
-    // People put the key itself where its variable's name belongs, or a password into an address: neither is repeated.
+    // A common mistake is a secret in place of its variable's name, or a password in a URL: neither is repeated.
     let is_address = matches!(key.rule, Rule::Url | Rule::UrlOrNone | Rule::Urls);
     let secret = matches!(key.rule, Rule::Variable) || is_address && written.contains('@');
     let written = if secret { "(not shown)" } else { written };
     format!("{}.{} = {written}: write {}{hint}", key.section, key.name, key.rule.expects())
 }
 
-/// A section that does not exist.
+/// The message for a section that does not exist.
 pub(super) fn unknown_section(name: &str) -> String {
     match nearest(name, rules::sections()) {
         Some(near) => format!("there is no section [{name}]; did you mean [{near}]?"),
@@ -87,7 +87,7 @@ pub(super) fn unknown_section(name: &str) -> String {
     }
 }
 
-/// A key its section does not have.
+/// The message for a key that its section does not have.
 pub(super) fn unknown_key(section: &str, name: &str) -> String {
     if let Some(near) = nearest(name, rules::names(section)) {
         return format!("there is no key {name} in [{section}]; did you mean {near}?");
@@ -106,14 +106,14 @@ fn stray_key(name: &str) -> String {
     }
 }
 
-/// The table's entries as the file has them: problems are read from top to bottom.
+/// The table's entries in the order of the file, so that problems are reported from top to bottom.
 fn in_order<'a, 'i>(table: &'a DeTable<'i>) -> Vec<(&'a Spanned<toml::de::DeString<'i>>, &'a Spanned<DeValue<'i>>)> {
     let mut entries: Vec<_> = table.iter().collect();
     entries.sort_by_key(|(name, _)| name.span().start);
     entries
 }
 
-/// The value without its spans; `None` for what no key can hold.
+/// The value without its spans; `None` for types that no key accepts.
 fn plain(value: &DeValue<'_>) -> Option<Value> {
     Some(match value {
         DeValue::String(text) => Value::String(text.as_ref().to_owned()),
@@ -125,7 +125,7 @@ fn plain(value: &DeValue<'_>) -> Option<Value> {
     })
 }
 
-/// At most 60 characters on one line: a message is one line, whatever the file holds.
+/// At most 60 characters on one line, because a message is one line.
 fn one_line(text: &str) -> String {
     let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match words.char_indices().nth(60) {

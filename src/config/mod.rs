@@ -1,12 +1,12 @@
-//! The configuration: built-in defaults, then a file, then the environment, then the command line.
+//! The configuration: built-in defaults, overridden by a file, the environment, and the command line, in this order.
 //!
-//! [`load`] is called by `cli` once, before anything starts. Each section is the struct of the module it configures
-//! ([`raw`](Config)); [`KEYS`] says once more which keys there are and what each may hold, so that everything wrong is
-//! reported together, each with its place and what would be right. This module starts nothing, reads no key or secret,
-//! and never guesses: what it does not understand, it refuses.
+//! `cli` calls [`load`] once, before anything starts. Each section is the struct of the module it configures
+//! ([`raw`](Config)). [`KEYS`] lists every key with its valid values, so that all problems are reported together, each
+//! with its location and a correction. This module starts nothing, reads no key or secret, and rejects anything it does
+//! not understand.
 //!
 //! To add a key: the field and its default in the section's struct, its line in [`KEYS`], and the documented line in
-//! `configs/default.toml`. `tests/configs.rs` fails while one of the three is missing.
+//! `configs/default.toml`. `tests/configs.rs` fails if one of the three is missing.
 
 mod env;
 mod error;
@@ -27,23 +27,23 @@ use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
-/// `configs/default.toml`, the offline engines, as it was built into the binary.
+/// `configs/default.toml` as built into the binary; it selects the offline engines.
 pub const DEFAULT_TOML: &str = include_str!("../../configs/default.toml");
 
-/// Where settings come from; later ones win.
+/// The sources of settings; later ones override earlier ones.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     /// The file named by `--config`.
     pub file: Option<PathBuf>,
-    /// The environment: all of it, names and values. What does not begin with `ANTIPHON_` is left alone.
+    /// All environment variables, names and values. Those without the prefix `ANTIPHON_` are ignored.
     pub env: Vec<(String, String)>,
-    /// Options of the command line: section, key, text.
+    /// Command-line options: section, key, text.
     pub options: Vec<(&'static str, &'static str, String)>,
 }
 
 impl Sources {
-    /// This process's environment, and a file where one is named. Names or values that are not Unicode are taken with
-    /// replacement characters, and so refused where they matter.
+    /// This process's environment and, if given, a file. Names and values that are not Unicode get replacement
+    /// characters, and are rejected where they are used.
     pub fn of_process(file: Option<&Path>) -> Self {
         let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
         Self {
@@ -54,10 +54,10 @@ impl Sources {
     }
 }
 
-/// Reads all sources and lays them over each other. Blocks for one small file.
+/// Reads all sources and merges them. Blocks for one small file.
 ///
 /// # Errors
-/// [`ConfigError::Unreadable`] when the file cannot be read, [`ConfigError::Invalid`] with every problem found.
+/// [`ConfigError::Unreadable`] if the file cannot be read, [`ConfigError::Invalid`] with every problem found.
 pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
     let mut layers = Layers::default();
     if let Some(path) = &sources.file {
@@ -79,7 +79,7 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
     layers.into_config()
 }
 
-/// The settings collected so far, and what was wrong with the others.
+/// The settings collected so far, and the problems of the others.
 #[derive(Default)]
 struct Layers {
     settings: Table,
@@ -96,7 +96,7 @@ impl Layers {
         if !self.problems.is_empty() {
             return Err(ConfigError::Invalid(self.problems));
         }
-        // What the rules let through, the structs take: a test holds that. Should they ever differ, it is reported.
+        // The structs accept whatever the rules allow, which a test checks. A discrepancy is reported as an error.
         Config::deserialize(self.settings).map_err(|error| {
             let message = error.message().to_owned();
             ConfigError::Invalid(vec![Problem { origin: Origin::Merged, message }])

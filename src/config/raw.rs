@@ -1,4 +1,4 @@
-//! All sections together, as serde reads them.
+//! All sections in one struct for serde.
 
 use super::{ServerConfig, SpeechConfig};
 use antiphon_dialog::turn::TurnConfig;
@@ -13,14 +13,14 @@ use antiphon_session::{SessionConfig, SpeculationConfig};
 use antiphon_telemetry::TelemetryConfig;
 use serde::{Deserialize, Serialize};
 
-/// The whole configuration. Each section belongs to the module it is named after. It holds no secrets, only the names
-/// of the variables that do.
+/// The configuration. Each section is defined by the module it configures. It holds no secrets, only the names of the
+/// environment variables that do.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Voice activity detection.
     pub vad: VadConfig,
-    /// Turn-taking.
+    /// Turn detection.
     pub turn: TurnConfig,
     /// Speech to text.
     pub stt: SttConfig,
@@ -28,20 +28,20 @@ pub struct Config {
     pub llm: LlmConfig,
     /// Text to speech.
     pub tts: TtsConfig,
-    /// Models on the disk.
+    /// Model files and loaded models.
     pub models: ModelsConfig,
     /// ONNX Runtime.
     pub onnx: OnnxConfig,
-    /// Remote tools.
+    /// Remote tools (MCP).
     pub mcp: McpConfig,
-    /// Answers begun on a guess.
+    /// Speculative responses.
     pub speculation: SpeculationConfig,
-    /// One conversation.
+    /// Sessions.
     pub session: SessionConfig,
     /// The server.
     pub server: ServerConfig,
     /// The speech API.
     pub speech: SpeechConfig,
-    /// What it tells of itself.
+    /// Tracing.
     pub telemetry: TelemetryConfig,
 }

@@ -1,55 +1,55 @@
-//! Which keys there are and what each may hold.
+//! All keys and their valid values.
 
 use std::net::SocketAddr;
 use toml::Value;
 
-/// A key of a section.
+/// A key of the configuration.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {
-    /// The section it stands in.
+    /// Its section.
     pub section: &'static str,
-    /// Its name there.
+    /// Its name.
     pub name: &'static str,
-    /// What it may hold.
+    /// Its valid values.
     pub rule: Rule,
 }
 
-/// What a key may hold.
+/// The valid values of a key.
 #[derive(Clone, Copy, Debug)]
 pub enum Rule {
     /// `true` or `false`.
     Switch,
-    /// A whole number, both ends included; then its unit.
+    /// An integer: minimum and maximum, both inclusive, and the unit.
     Whole(i64, i64, &'static str),
-    /// A number, both ends included.
+    /// A number: minimum and maximum, both inclusive.
     Number(f64, f64),
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// Any text.
     Text,
-    /// Any text but none.
+    /// Any non-empty text.
     Name,
-    /// A name of an environment variable, or empty.
+    /// The name of an environment variable, or empty.
     Variable,
-    /// Two letters, or empty.
+    /// Two lower-case letters, or empty.
     Language,
-    /// `http://` or `https://`, a host, and no `?` or `#`.
+    /// A URL: `http://` or `https://`, a host, an optional path, no `?` and no `#`.
     Url,
-    /// The same, or empty.
+    /// A URL, or empty.
     UrlOrNone,
     /// An address and a port to listen on.
     Listen,
-    /// The same, or empty.
+    /// An address and a port to listen on, or empty.
     ListenOrNone,
     /// A list of IP addresses and networks in CIDR notation.
     Networks,
-    /// A list of web origins: scheme and host, nothing after it.
+    /// A list of web origins: scheme, host and optional port.
     Origins,
-    /// A list of addresses.
+    /// A list of URLs.
     Urls,
     /// A list of host names, without scheme and port.
     Hosts,
-    /// A list of names of models.
+    /// A list of model names.
     Names,
 }
 
@@ -57,7 +57,7 @@ const fn key(section: &'static str, name: &'static str, rule: Rule) -> Key {
     Key { section, name, rule }
 }
 
-/// An hour: no wait of a conversation is longer.
+/// Maximum of the timeouts, in milliseconds: one hour.
 const HOUR_MS: i64 = 3_600_000;
 
 /// Every key, in the order of `configs/default.toml`.
@@ -174,12 +174,12 @@ pub const KEYS: &[Key] = &[
     key("telemetry", "otlp_endpoint", Rule::UrlOrNone),
 ];
 
-/// The key of that name, if there is one.
+/// The key with this name; `None` if there is none.
 pub(super) fn find(section: &str, name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.section == section && key.name == name)
 }
 
-/// The sections, each once, in order.
+/// The distinct sections, in order.
 pub(super) fn sections() -> Vec<&'static str> {
     let mut sections: Vec<_> = KEYS.iter().map(|key| key.section).collect();
     sections.dedup();
@@ -192,7 +192,7 @@ pub(super) fn names(section: &str) -> impl Iterator<Item = &'static str> {
 }
 
 impl Rule {
-    /// Whether `value` is right.
+    /// Whether `value` is valid.
     pub(super) fn allows(&self, value: &Value) -> bool {
         match self {
             Self::Switch => value.is_bool(),
@@ -222,7 +222,7 @@ impl Rule {
         }
     }
 
-    /// What would be right, to follow "write".
+    /// The valid values, as a continuation of "write".
     pub(super) fn expects(&self) -> String {
         match self {
             Self::Switch => "true or false".into(),
@@ -274,7 +274,7 @@ fn origin(text: &str) -> bool {
     after_scheme(text).is_some_and(authority_is_right)
 }
 
-/// `host` or `host:port`; a password in an address would end up in logs, so `@` is refused.
+/// `host` or `host:port`. `@` is rejected, because a password in a URL would end up in logs.
 fn authority_is_right(authority: &str) -> bool {
     match authority.rsplit_once(':') {
         Some((name, port)) if !port.ends_with(']') => host(name) && port.parse::<u16>().is_ok_and(|port| port > 0),
@@ -293,7 +293,7 @@ fn listen(text: &str) -> bool {
     text.parse::<SocketAddr>().is_ok() || named_listen(text)
 }
 
-/// `localhost:8080`. Other names would have to be looked up; an address says what is meant.
+/// `localhost:8080`. Other host names would require a lookup.
 fn named_listen(text: &str) -> bool {
     text.strip_prefix("localhost:").is_some_and(|port| port.parse::<u16>().is_ok())
 }

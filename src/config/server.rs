@@ -8,45 +8,46 @@ use std::net::IpAddr;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ServerConfig {
-    /// Address and port to listen on; port 0 takes a free one.
+    /// Address and port to listen on; port 0 selects a free one.
     pub listen: String,
     /// Address and port of a second listener for `/healthz`, `/readyz` and `/metrics` only; empty: none.
     pub probe_listen: String,
-    /// Sessions at once; one more is answered 503.
+    /// Maximum concurrent sessions; another is rejected with 503.
     pub max_sessions: usize,
-    /// Sessions at once that belong to one API key; 0: no bound, -1: half of `max_sessions` where there are several keys.
+    /// Maximum concurrent sessions per API key; 0: no limit, -1: half of `max_sessions` if there are several keys.
     pub max_sessions_per_key: i64,
-    /// Sessions at once from one address; 0: no bound, -1: half of `max_sessions`, and no bound for loopback addresses.
+    /// Maximum concurrent sessions per address; 0: no limit, -1: half of `max_sessions`, and no limit for loopback
+    /// addresses.
     pub max_sessions_per_address: i64,
-    /// Connections at once from one address that are no WebSocket (yet); 0: no bound.
+    /// Maximum concurrent connections per address that are not, or not yet, WebSockets; 0: no limit.
     pub max_connections_per_address: usize,
-    /// Addresses and networks of reverse proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
+    /// Reverse proxies, as addresses and networks, whose `X-Forwarded-For` and `X-Forwarded-Proto` are trusted.
     pub trusted_proxies: Vec<String>,
-    /// Web origins besides the server's own whose pages may connect.
+    /// Web origins, in addition to the server's own, whose pages may connect.
     pub allowed_origins: Vec<String>,
-    /// Host names besides loopback under which the server may be addressed.
+    /// Host names accepted in addition to `localhost` and IP addresses.
     pub allowed_hosts: Vec<String>,
-    /// The environment variable that holds the keys; empty: none does.
+    /// Name of the environment variable that holds the API keys; empty: none.
     pub api_keys_env: String,
-    /// The environment variable that holds the keys of whoever runs the hub; empty: none does.
+    /// Name of the environment variable that holds the operator's keys (admin keys); empty: none.
     pub admin_keys_env: String,
-    /// Whether a caller on the hub's own machine may change what it is made of, where there are no such keys.
+    /// Whether, without admin keys, a caller on the hub's own machine may pull and remove models.
     pub local_admin: bool,
-    /// A file of keys, one a line, plain or hashed; empty: there is none.
+    /// File of API keys, one per line, plain or hashed; empty: none.
     pub api_keys_file: String,
-    /// The certificate and its chain, PEM; empty: no TLS.
+    /// Certificate and chain, PEM file; empty: no TLS.
     pub tls_cert: String,
-    /// The certificate's private key, PEM.
+    /// The certificate's private key, PEM file.
     pub tls_key: String,
-    /// Turns kept for `/api/turns`.
+    /// Number of turns kept for `/api/turns`.
     pub turns_kept: usize,
-    /// Whether their words are kept with them, in memory.
+    /// Whether their transcripts are kept with them, in memory.
     pub keep_transcripts: bool,
-    /// How often a connection is asked whether it still stands.
+    /// Interval of WebSocket pings, in seconds.
     pub ping_seconds: u32,
-    /// How long a message of a client may take from its first byte to its last.
+    /// Maximum time from the first to the last byte of a client's message, in seconds.
     pub message_seconds: u32,
-    /// How long running sessions may go on after the server was told to stop.
+    /// How long running sessions may continue after a stop was requested, in seconds.
     pub drain_seconds: u32,
 }
 
@@ -77,13 +78,13 @@ impl Default for ServerConfig {
     }
 }
 
-/// An IP address, or a network in CIDR notation, as `server.trusted_proxies` holds them.
+/// Parses an IP address, or a network in CIDR notation, as in `server.trusted_proxies`.
 pub(super) fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))
 }
 
 impl ServerConfig {
-    /// `trusted_proxies` as networks. What is none was refused when the configuration was loaded.
+    /// `trusted_proxies` as networks. Invalid entries were rejected when the configuration was loaded.
     pub fn proxies(&self) -> Vec<IpNet> {
         self.trusted_proxies.iter().filter_map(|text| network(text)).collect()
     }

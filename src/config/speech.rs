@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpeechConfig {
-    /// Requests for speech and for transcriptions that are worked on at once.
+    /// Maximum concurrent requests for speech and transcription.
     pub max_requests: usize,
-    /// Characters of a text that is spoken while the client waits.
+    /// Maximum characters of a text that is synthesized while the client waits.
     pub max_input_chars: usize,
-    /// Chunks of a text that are spoken before the listener gets to them.
+    /// Maximum number of chunks synthesized before the listener reaches them.
     pub chunks_ahead: usize,
-    /// The largest sound file that is taken, in MiB.
+    /// Maximum size of an uploaded audio file, in MiB.
     pub max_upload_mib: usize,
-    /// The longest audio that is written down, in minutes.
+    /// Maximum duration of audio to transcribe, in minutes.
     pub max_audio_minutes: u32,
-    /// The folder of the jobs; empty: there are none.
+    /// Folder of the jobs; empty: jobs are disabled.
     pub jobs_dir: String,
-    /// Jobs that are not finished, at most.
+    /// Maximum number of unfinished jobs.
     pub max_jobs: usize,
-    /// How many of them are worked on at once.
+    /// Number of jobs processed concurrently.
     pub jobs_at_once: usize,
-    /// Characters of a job's text.
+    /// Maximum characters of a job's text.
     pub max_job_chars: usize,
     /// How long a finished job is kept, in hours.
     pub jobs_keep_hours: u32,
-    /// What the jobs may take on the disk, in MiB.
+    /// Disk quota of all jobs, in MiB.
     pub jobs_max_mib: u32,
 }
 

@@ -1,6 +1,6 @@
-//! "Did you mean ...?"
+//! Suggestions for misspelt names.
 
-/// The candidate nearest to `word`, where one is near enough to be meant: at most a third of its letters differ.
+/// The candidate most similar to `word`, if at most a third of its letters differ.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let (distance, best) = candidates
@@ -10,8 +10,8 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     (distance <= best.chars().count().div_ceil(3)).then_some(best)
 }
 
-/// Edits from `a` to `b`: inserting, dropping or replacing a letter, or swapping two neighbours, costs one (optimal
-/// string alignment). Time and space are the product of the lengths; both are bounded, since words are file keys.
+/// Optimal string alignment distance: inserting, deleting or replacing a letter, or swapping two neighbours, costs one.
+/// Time and space are the product of the lengths, which are limited to 64 characters.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

@@ -1,9 +1,10 @@
-//! Takes connections and speaks HTTP on them until they are upgraded or closed, bounded in number and in time.
+//! Accepts connections and serves HTTP on them until they are upgraded or closed. Bounds their number and their time.
 //!
-//! [`super::serve_with`] calls it with a listener, TLS or not. It takes every connection at once: TLS handshakes are made by
-//! the connections' own tasks, and a connection for which [`super::places`] has no place yet waits here, while others
-//! come. An answer that was given before all of a request was read reaches its client: the connection is read on for a
-//! while. A WebSocket's connection leaves here with its upgrade and belongs to its session from then on.
+//! [`super::serve_loading`] calls it with a listener, with or without TLS. Every connection is accepted immediately:
+//! each connection's own task performs the TLS handshake, and a connection without a slot in
+//! [`super::connection_slots`] waits here while others are accepted. If a response was sent before the whole request
+//! was read, the connection is drained for a while so that the response reaches its client. After its upgrade a
+//! WebSocket connection belongs to its session.
 
 use super::client::{Peer, network};
 use super::connection_slots::{Activity, Answering, ConnectionSlot, ConnectionSlots, Full};
@@ -33,30 +34,30 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Connections that are no WebSocket yet.
+/// Maximum connections that are not, or not yet, WebSockets.
 pub(super) const MAX_CONNECTIONS: usize = 512;
 
-/// How long a client may take for the head of a request, and how long a connection stays open without one. No byte of the
-/// head renews it.
+/// Timeout for a request's head, and for an idle connection. Bytes of an incomplete head do not extend it.
 const HEAD: Duration = Duration::from_secs(10);
-/// How long a TLS handshake may take.
+/// Timeout of a TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// The longest head of a request, and what is held of an answer that is not sent yet.
+/// Maximum size of a request's head, and of the part of a response that is buffered here.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
-/// What the kernel may hold of an answer that is not on its way yet: what more is written waits here, where it is bounded,
-/// and the client's pace shows.
+/// Limit on unsent response data in the kernel's socket buffer (`TCP_NOTSENT_LOWAT`). More data waits in this process,
+/// where it is bounded and the client's read rate is observable.
 const MAX_UNSENT_BYTES: u32 = 128 * 1024;
-/// Connections that wait for a place. Beyond it none is accepted until the oldest has waited for [`CROWDED`]; then one more
-/// pushes out the oldest of the address that has most of them here. A burst of honest clients is served before that.
+/// Connections that wait for a slot. Above this number none is accepted until the oldest has waited for [`CROWDED`];
+/// then each new connection evicts the oldest one of the address with the most waiting. A burst of well-behaved clients
+/// is served before that.
 const MAX_WAITING: usize = 256;
 const CROWDED: Duration = Duration::from_secs(2);
-/// How long one may wait.
+/// Maximum wait for a slot.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// Where connections come in.
+/// A listener with its TLS configuration and its slots.
 pub(super) struct Entrance {
     pub(super) listener: TcpListener,
-    /// `None`: plain HTTP. What is in it serves the handshakes that begin from then on.
+    /// `None`: plain HTTP. A replaced certificate applies to subsequent handshakes.
     pub(super) tls: Option<Arc<ArcSwap<Tls>>>,
     pub(super) places: Arc<ConnectionSlots>,
 }
@@ -67,8 +68,8 @@ struct Waiting {
     since: Instant,
 }
 
-/// Serves until `stop` is cancelled, lets the requests under way end, and returns when they have. Dropping the future drops
-/// every connection that is still here.
+/// Serves until `stop` is cancelled, then waits for the requests in progress and returns. Dropping the future closes
+/// every connection that has not been upgraded.
 pub(super) async fn accept(entrance: Entrance, router: Router, stop: CancellationToken) {
     let Entrance { mut listener, tls, places } = entrance;
     let tasks = TaskTracker::new();
@@ -81,7 +82,7 @@ pub(super) async fn accept(entrance: Entrance, router: Router, stop: Cancellatio
         tasks.spawn(async move {
             tokio::select! {
                 () = abandon.cancelled() => {}
-                () = place.evicted() => tracing::debug!("an idle connection made room for another"),
+                () = place.evicted() => tracing::debug!("an idle connection was evicted"),
                 () = connection(stream, peer, tls, place.activity(), router, stop) => {}
             }
         });
@@ -125,7 +126,7 @@ pub(super) async fn accept(entrance: Entrance, router: Router, stop: Cancellatio
     tasks.wait().await;
 }
 
-/// Closes the oldest connection of the address that has most of those that wait.
+/// Closes the oldest waiting connection of the address with the most waiting connections.
 fn push_out(waiting: &mut VecDeque<Waiting>) {
     let mut counts = HashMap::new();
     for one in waiting.iter() {
@@ -136,7 +137,7 @@ fn push_out(waiting: &mut VecDeque<Waiting>) {
     waiting.remove(at.unwrap_or(0));
 }
 
-/// One connection, from its handshake on.
+/// Serves one connection, including its TLS handshake.
 async fn connection(
     stream: TcpStream,
     peer: SocketAddr,
@@ -152,17 +153,17 @@ async fn connection(
             activity.shook_hands();
             serve(stream, peer, activity, router, stop).await;
         }
-        Ok(Err(error)) => tracing::debug!(%error, "a client did not shake hands"),
-        Err(_) => tracing::debug!("a client did not shake hands in time"),
+        Ok(Err(error)) => tracing::debug!(%error, "the TLS handshake failed"),
+        Err(_) => tracing::debug!("the TLS handshake timed out"),
     }
 }
 
 fn prepare(stream: &TcpStream) {
-    // Small messages must not wait for an acknowledgement of the last one (Nagle).
+    // Disables Nagle's algorithm: small messages must not wait for the previous acknowledgement.
     let prepared = stream.set_nodelay(true);
     let prepared = prepared.and(socket2::SockRef::from(stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES));
     if let Err(error) = prepared {
-        tracing::debug!(%error, "a connection without TCP_NODELAY or TCP_NOTSENT_LOWAT");
+        tracing::debug!(%error, "TCP_NODELAY or TCP_NOTSENT_LOWAT could not be set");
     }
 }
 
@@ -185,7 +186,7 @@ where
         let answer = router.call(request.map(|body| Upload { body, activity: activity.clone() }));
         async move {
             let answer = answer.await;
-            // Refused before all of it was read, a client may be sending still, and is to see the answer.
+            // A client rejected before its whole request was read may still be sending, and must receive the response.
             let is_error = answer.as_ref().is_ok_and(|answer| answer.status().as_u16() >= 400);
             inflow.set_lingers(has_body && is_error);
             if answer.as_ref().is_ok_and(|answer| answer.status() != StatusCode::SWITCHING_PROTOCOLS) {
@@ -209,14 +210,14 @@ where
         () = inflow.linger() => {}
         () = stop.cancelled() => {}
     }
-    // Where it was upgraded, its session has it now.
+    // An upgraded connection belongs to its session from here on.
     released.set();
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended in the middle of a request");
+        tracing::debug!(%error, "a connection ended during a request");
     }
 }
 
-/// The body of a request, watched: whether the client sends it.
+/// A request body that reports whether the client is sending it.
 struct Upload {
     body: Incoming,
     activity: Activity,
@@ -250,7 +251,7 @@ impl Drop for Upload {
     }
 }
 
-/// The body of an answer; until it is dropped, the request is worked on.
+/// A response body; the request counts as in progress until it is dropped.
 struct Answer {
     body: Body,
     _answering: Answering,

@@ -1,4 +1,4 @@
-//! Connections that say nothing, half of it, or read nothing, and those that come meanwhile.
+//! Clients that send nothing, send an incomplete request, or read nothing, and the clients that connect meanwhile.
 
 use super::super::connection_slots::GRACE;
 use super::*;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const LARGE: usize = 8 << 20;
 
-/// Serves a page of one word, and a large one, to at most so many connections at a time, while `client` runs.
+/// Serves a small and a large page to at most `n` concurrent connections while `client` runs.
 async fn with_places<T>(n: usize, client: impl AsyncFnOnce(SocketAddr) -> T) -> T {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

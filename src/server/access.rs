@@ -1,7 +1,7 @@
-//! The keys that are valid now, and who must go when they change.
+//! The API keys that are currently valid, and revocation when they change.
 //!
-//! [`super::auth`] asks for every request. A reload (SIGHUP) replaces the keys as a whole; a holder of a token of
-//! [`Access::lease`] for a key that is gone finds it cancelled. It spawns nothing and closes nothing by itself.
+//! [`super::auth`] queries it for every request. A reload (SIGHUP) replaces all keys at once and cancels the tokens
+//! that [`Access::lease`] issued for removed keys. It spawns no task and closes no connection.
 
 use super::keys::Keys;
 use antiphon_types::KeyId;
@@ -10,10 +10,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 
-/// See the module.
 pub(super) struct Access {
     keys: ArcSwap<Keys>,
-    /// One for each key that somebody has used; `None` is a caller of a hub without keys. Bounded by the number of keys.
+    /// One token per key in use; `None` is a caller of a hub without keys. Bounded by the number of keys.
     leases: Mutex<HashMap<Option<KeyId>, CancellationToken>>,
 }
 
@@ -22,19 +21,19 @@ impl Access {
         Self { keys: ArcSwap::from_pointee(keys), leases: Mutex::default() }
     }
 
-    /// The keys of this moment.
+    /// The current keys.
     pub(super) fn keys(&self) -> Arc<Keys> {
         self.keys.load_full()
     }
 
-    /// Whether what belongs to `key` may be used.
+    /// Whether the resources of `key` may be used.
     pub(super) fn is_valid(&self, key: Option<KeyId>) -> bool {
         is_valid(&self.keys.load(), key)
     }
 
-    /// Cancelled as soon as `key` is not valid any more; at once where it is not valid now.
+    /// A token that is cancelled when `key` becomes invalid; already cancelled if `key` is not valid.
     pub(super) fn lease(&self, key: Option<KeyId>) -> CancellationToken {
-        // Under the lock: a reload between the look and the entry would be missed.
+        // Checked under the lock, so that a concurrent reload is not missed.
         let mut leases = self.leases.lock().expect("no panic while locked");
         if is_valid(&self.keys.load(), key) {
             return leases.entry(key).or_default().clone();
@@ -44,8 +43,7 @@ impl Access {
         ended
     }
 
-    /// Puts other keys into the place of these and ends the leases of those that are gone. Returns the ids of the keys that
-    /// are gone, and of those that are new.
+    /// Replaces the keys and cancels the leases of removed keys. Returns the ids of the removed and of the added keys.
     pub(super) fn replace(&self, keys: Keys) -> (Vec<KeyId>, Vec<KeyId>) {
         let mut leases = self.leases.lock().expect("no panic while locked");
         let before = self.keys.swap(Arc::new(keys));

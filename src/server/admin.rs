@@ -1,10 +1,11 @@
-//! Which callers are the hub's operators, who may change its models: those with an admin key or, where there are no such keys
-//! and `server.local_admin` allows it, callers on this machine. A request with any sign of a proxy does not count as local. A
-//! proxy on this machine that leaves no sign, and names the hub by a loopback address, cannot be distinguished from a local
-//! caller: behind one there should be admin keys, or `server.local_admin = false`.
+//! Decides which callers are the hub's operators, who may change its models: callers with an admin key or, if there are
+//! no such keys and `server.local_admin` allows it, callers on this machine. A request with any sign of a proxy is not
+//! local. A proxy on this machine that leaves no sign, and addresses the hub by a loopback address, is
+//! indistinguishable from a local caller: behind such a proxy, configure admin keys or `server.local_admin = false`.
 //!
-//! `/api/models` asks before it pulls or removes a model. It stands behind [`super::auth`] and [`super::guard`]: where keys
-//! are on, every caller that gets here has one already, and a foreign page does not get here at all.
+//! `/api/models` checks it before it pulls or removes a model. It runs after [`super::auth`] and [`super::guard`]: if
+//! keys are configured, every caller has already presented one, and requests from foreign pages have already been
+//! rejected.
 
 use super::app::App;
 use super::auth::credentials_of;
@@ -17,13 +18,13 @@ use axum::response::Response;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-/// Whether the caller runs the hub.
+/// Extractor: whether the caller is an operator.
 pub(super) struct MayChange(pub(super) bool);
 
-/// A caller who does; others are refused.
+/// Extractor that requires an operator; other callers get 403.
 pub(super) struct Admin;
 
-/// What proxies add to a request for somebody else; also everything that begins with one of [`FORWARDED_BY`].
+/// Headers that proxies add to forwarded requests; any header with a prefix in [`FORWARDED_BY`] counts too.
 const FORWARDED: &[&str] = &[
     "client-ip",
     "fastly-client-ip",
@@ -73,8 +74,8 @@ impl FromRequestParts<Arc<App>> for Admin {
     }
 }
 
-/// Whether the request was made on this machine, and not by a proxy for somebody else. Proxies of an older kind speak
-/// HTTP/1.0 to what is behind them, which no browser or tool does any more.
+/// Whether the request was made on this machine and not by a proxy. HTTP/1.0 counts as a sign of a proxy: old proxies
+/// use it towards their upstream, current browsers and tools do not.
 fn is_here(peer: Option<IpAddr>, version: Version, headers: &HeaderMap) -> bool {
     let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let name = host.rsplit_once(':').filter(|(_, port)| !port.ends_with(']')).map_or(host, |(name, _)| name);

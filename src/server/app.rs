@@ -1,4 +1,4 @@
-//! What the server's handlers share.
+//! State shared by the server's handlers.
 
 use super::LAST_WORDS;
 use super::access::Access;
@@ -35,79 +35,80 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// What a server is made of.
+/// Everything a server needs to start with loaded engines.
 pub struct Parts {
-    /// The settings.
+    /// The configuration.
     pub config: Config,
-    /// The engines, loaded.
+    /// The loaded engines.
     pub engines: Engines,
-    /// Where everything is counted.
+    /// The metrics registry.
     pub metrics: Metrics,
-    /// Who may use it.
+    /// The accepted API keys.
     pub keys: Keys,
     /// `None`: plain HTTP.
     pub tls: Option<Tls>,
-    /// Where the engines come from and what they are; `None`: they stay as they are, and no model can be pulled.
+    /// Reloads engines and reports which serve; `None`: the engines are fixed and no model can be pulled.
     pub manager: Option<(Arc<EngineManager>, Vec<Served>)>,
 }
 
-/// What a server is made of once its engines are loaded: the rest of [`Parts`].
+/// The part of [`Parts`] that is available once the engines are loaded.
 pub struct Loaded {
     /// The engines.
     pub engines: Engines,
-    /// As [`Parts::manager`].
+    /// See [`Parts::manager`].
     pub manager: Option<(Arc<EngineManager>, Vec<Served>)>,
 }
 
-/// What is known of a server before its engines are loaded.
+/// The part of [`Parts`] that is available before the engines are loaded.
 pub struct Startup {
-    /// The settings.
+    /// The configuration.
     pub config: Config,
-    /// Where everything is counted.
+    /// The metrics registry.
     pub metrics: Metrics,
-    /// Who may use it.
+    /// The accepted API keys.
     pub keys: Keys,
     /// `None`: plain HTTP.
     pub tls: Option<Tls>,
 }
 
-/// Inbound messages of all clients together that wait to be worked on. Beyond it sockets are not read.
+/// Inbound messages of all clients that await processing. Above this limit, sockets are not read.
 const INBOUND_BUDGET_BYTES: usize = 256 * 1024 * 1024;
 
-/// Of these, what messages may take that are not complete yet. Clients that never end theirs leave the other half to those who
-/// do.
+/// The part of the inbound budget available to incomplete messages. Clients that never complete theirs leave the other
+/// half to complete messages.
 const UNFINISHED_BUDGET_BYTES: usize = INBOUND_BUDGET_BYTES / 2;
 
-/// Inbound messages of one client that wait to be worked on: one of the largest size and as much again. Beyond it that
-/// client's socket is not read, and the others' are.
+/// Inbound messages of one client that await processing: two of the maximum size. Above this limit, that client's
+/// socket is not read; other clients are unaffected.
 pub(super) const SESSION_BUDGET_BYTES: usize = 2 * MAX_MESSAGE_BYTES;
 
-/// A share of the inbound budget is counted in units of this.
+/// Unit of the inbound budgets, in bytes.
 pub(super) const BUDGET_UNIT: usize = 1024;
 
-/// Clients that are told at once, after the upgrade, that their key is wrong; more are refused before it.
+/// Clients concurrently rejected after the upgrade because of a wrong key; beyond it, clients are rejected before the
+/// upgrade.
 const MAX_TURNED_AWAY: usize = 64;
 
 /// The handlers' state.
 pub(super) struct App {
     pub(super) config: ServerConfig,
-    /// As the server began; [`App::setup()`] has the engines that serve now.
+    /// The setup at startup; [`App::setup()`] returns the current one.
     pub(super) setup: Arc<Setup>,
     serving: ArcSwap<Setup>,
     pub(super) models: Models,
-    /// The sessions that live now.
+    /// The live sessions.
     pub(super) sessions: DashMap<SessionId, AudioMode>,
     pub(super) access: Access,
     pub(super) attempts: Attempts,
     pub(super) security: Security,
-    /// What the handshakes are made with; `None`: plain HTTP.
+    /// The certificate for new handshakes; `None`: plain HTTP.
     pub(super) tls: Option<Arc<ArcSwap<Tls>>>,
     pub(super) proxies: Vec<IpNet>,
     pub(super) secrets: Secrets,
     pub(super) resumables: Resumables,
-    /// ConnectionSlots of those who listen to the turns.
+    /// Permits for live listeners of the turn history and of pulls.
     pub(super) listeners: Arc<Semaphore>,
-    /// ConnectionSlots of those who read a page of turns, or the list of models.
+    /// Permits for readers of a page of turns, or of the list of models.
     pub(super) readers: Arc<Semaphore>,
     pub(super) process: Process,
     pub(super) gpus: Gpus,
@@ -116,11 +117,11 @@ pub(super) struct App {
     permits: Arc<Semaphore>,
     by_key: Shares<KeyId>,
     by_address: Shares<IpAddr>,
-    /// Clients that are being told that their key is wrong.
+    /// Permits for rejections after the upgrade.
     turning_away: Arc<Semaphore>,
     budget: Arc<Semaphore>,
     unfinished: Arc<Semaphore>,
-    /// Cancelled when even the time to drain is over.
+    /// Cancelled when the drain time has elapsed.
     pub(super) kill: CancellationToken,
 }
 
@@ -179,25 +180,25 @@ impl App {
         }
     }
 
-    /// What a session that begins now is made of.
+    /// The setup of a session that starts now.
     pub(super) fn setup(&self) -> Arc<Setup> {
         self.serving.load_full()
     }
 
-    /// Gives new sessions these engines; the others keep theirs.
+    /// Sets the engines of new sessions; existing sessions keep theirs.
     pub(super) fn serve_with(&self, engines: Engines) {
         self.setup.turn_history.engines_are(engines.names());
         let setup = Setup { engines, ..Setup::clone(&self.setup()) };
         self.serving.store(Arc::new(setup));
     }
 
-    /// How clients' JSON is read.
+    /// How clients' JSON is parsed.
     pub(super) fn dialect(&self) -> Dialect {
         let strict = self.setup.session.refuse_unknown_fields;
         Dialect { unknown: if strict { UnknownFields::Refuse } else { UnknownFields::Ignore }, beta: false }
     }
 
-    /// A place for one more session of this key and client, if there is one and the server is not stopping.
+    /// Reserves a session slot for this key and client, unless a limit is reached or the server is stopping.
     pub(super) fn admit(&self, owner: Option<KeyId>, client: Client) -> Result<SessionPlace, NoPlace> {
         if self.setup.drain.is_cancelled() {
             return Err(NoPlace::Server);
@@ -221,44 +222,44 @@ impl App {
         Ok(SessionPlace { _permit: permit, _key: key, _address: address })
     }
 
-    /// How many sessions belong to this key.
+    /// Number of sessions that belong to this key.
     pub(super) fn sessions_of(&self, owner: KeyId) -> usize {
         self.by_key.count(owner)
     }
 
-    /// A place to tell a client after the upgrade that its key is wrong.
+    /// A permit to report a wrong key after the upgrade; `None` if all are in use.
     pub(super) fn turn_away(&self) -> Option<OwnedSemaphorePermit> {
         self.turning_away.clone().try_acquire_owned().ok()
     }
 
-    /// Whether one more session would be admitted.
+    /// Whether a session limited by neither key nor address would be admitted.
     pub(super) fn has_place(&self) -> bool {
         !self.setup.drain.is_cancelled() && self.permits.available_permits() > 0
     }
 
-    /// Counts a session's connection in, and out again when the guard is dropped.
+    /// Counts a session's connection until the guard is dropped.
     pub(super) fn connected(self: &Arc<Self>) -> Connected {
         self.connections.fetch_add(1, Ordering::Relaxed);
         Connected(self.clone())
     }
 
-    /// Sessions' connections that stand now.
+    /// Number of open session connections.
     pub(super) fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
     }
 
-    /// Messages of clients that wait to be worked on.
+    /// Inbound messages that await processing, in KiB.
     pub(super) fn inbound_kib(&self) -> usize {
         (INBOUND_BUDGET_BYTES / BUDGET_UNIT).saturating_sub(self.budget.available_permits()) * BUDGET_UNIT / 1024
     }
 
-    /// What one session may take of the inbound budget.
+    /// The inbound budget of one session.
     pub(super) fn session_budget() -> Arc<Semaphore> {
         Arc::new(Semaphore::new(SESSION_BUDGET_BYTES / BUDGET_UNIT))
     }
 
-    /// Waits for a message's share of its session's budget, and then of everyone's: who waits for its own keeps nothing
-    /// from the others.
+    /// Waits for a message's share of its session's budget, and then of the global budget: a client that waits for its
+    /// own holds nothing of the global one. Cancel safe.
     pub(super) async fn budget(&self, own: &Arc<Semaphore>, bytes: usize) -> Share {
         let units = Self::units(bytes) as u32;
         let own = own.clone().acquire_many_owned(units).await.expect("the budget is never closed");
@@ -266,14 +267,14 @@ impl App {
         Share { own, common }
     }
 
-    /// The same for a part of a message that is not complete, with its share of what such parts may take together.
+    /// The same for a part of an incomplete message, with its share of the budget for incomplete messages.
     pub(super) async fn unfinished_budget(&self, own: &Arc<Semaphore>, bytes: usize) -> (Share, OwnedSemaphorePermit) {
         let units = Self::units(bytes) as u32;
         let unfinished = self.unfinished.clone().acquire_many_owned(units).await.expect("the budget is never closed");
         (self.budget(own, bytes).await, unfinished)
     }
 
-    /// Units of the budgets for so many bytes; at least one, at most what a session may take.
+    /// Budget units for `bytes`: at least one, at most the budget of a session.
     pub(super) fn units(bytes: usize) -> usize {
         bytes.div_ceil(BUDGET_UNIT).clamp(1, SESSION_BUDGET_BYTES / BUDGET_UNIT)
     }
@@ -282,31 +283,31 @@ impl App {
         Duration::from_secs(u64::from(self.config.drain_seconds))
     }
 
-    /// Lets sessions finish, then ends them.
+    /// Waits for the sessions to end, at most [`App::drain_time`], then cancels the rest.
     pub(super) async fn drain(&self) {
         let tasks = &self.setup.tasks;
         self.setup.drain.cancel();
         tasks.close();
         tracing::info!(sessions = self.sessions.len(), "draining");
         if tokio::time::timeout(self.drain_time(), tasks.wait()).await.is_err() {
-            tracing::info!(sessions = self.sessions.len(), "the time to drain is over");
+            tracing::info!(sessions = self.sessions.len(), "the drain time has elapsed");
             self.kill.cancel();
             let _ = tokio::time::timeout(LAST_WORDS, tasks.wait()).await;
         }
     }
 }
 
-/// A session's place: among all, among its key's, and among its address'.
+/// A session's reservation: of the server, of its key and of its address. Dropping it releases all three.
 pub(super) struct SessionPlace {
     _permit: OwnedSemaphorePermit,
     _key: Option<Held<KeyId>>,
     _address: Held<IpAddr>,
 }
 
-/// Who has as many sessions as may be.
+/// The limit that prevents another session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoPlace {
-    /// All together.
+    /// `server.max_sessions`, or the server is stopping.
     Server,
     /// The API key (`server.max_sessions_per_key`).
     Key,
@@ -314,7 +315,7 @@ pub(super) enum NoPlace {
     Address,
 }
 
-/// A connection that stands; dropping it counts it out.
+/// An open connection; dropping it decrements the count.
 pub(super) struct Connected(Arc<App>);
 
 impl Drop for Connected {

@@ -1,6 +1,6 @@
-//! The web page, embedded: what `build.rs` chose, `web/dist` or the page that says how to build it.
+//! The embedded web pages: `web/dist`, or a placeholder page with build instructions, as chosen by `build.rs`.
 //!
-//! The router calls [`asset`]. This module reads no file when it runs and knows no HTTP.
+//! The router calls [`asset`]. This module reads no file at run time and does not depend on HTTP.
 
 use rust_embed::RustEmbed;
 use std::borrow::Cow;
@@ -9,8 +9,8 @@ use std::borrow::Cow;
 #[folder = "$ANTIPHON_WEB_DIR"]
 struct Web;
 
-/// The file at `path`, relative and without a leading slash, and its media type; the empty path is `index.html`,
-/// `dashboard` is `dashboard.html`. `None` when there is no such file. Does not block, copies nothing.
+/// The file at `path`, relative and without a leading slash, and its media type. The empty path is `index.html`,
+/// `dashboard` is `dashboard.html`. `None` if there is no such file. Does not block; copies nothing.
 pub fn asset(path: &str) -> Option<(Cow<'static, [u8]>, &'static str)> {
     let path = match path {
         "" => "index.html",
@@ -22,7 +22,7 @@ pub fn asset(path: &str) -> Option<(Cow<'static, [u8]>, &'static str)> {
 }
 
 fn media_type(path: &str) -> &'static str {
-    // Browsers refuse a worklet, a module or a page of the wrong type; the rest may be plain bytes.
+    // Browsers reject a worklet, a module or a page of the wrong media type; other files may be plain bytes.
     match mime_guess::from_path(path).first_raw() {
         Some("text/html") => "text/html; charset=utf-8",
         Some(other) => other,

@@ -1,7 +1,8 @@
-//! Wrong keys by address: a few at once, then one a second, so that guessing is slow and cheap to refuse.
+//! Rate limit of wrong keys per address: a burst, then one per second, so that guessing is slow and rejecting it is
+//! cheap.
 //!
-//! [`super::auth`] asks before it compares a key and reports each wrong one. An address that has used its attempts up is
-//! refused without a look at its key, also a right one: another address is not. The table is bounded.
+//! [`super::auth`] checks it before it compares a key and reports each wrong one. An address without attempts left is
+//! rejected even with a valid key; other addresses are unaffected. The table is bounded.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -9,19 +10,19 @@ use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Wrong keys an address may try at once.
+/// Burst of wrong keys per address.
 const BURST: u32 = 10;
-/// How long until it may try one more.
+/// Time until one more attempt becomes available.
 const EVERY: Duration = Duration::from_secs(1);
-/// Addresses that are remembered, some 100 bytes each; beyond it the one with the most attempts left is forgotten.
+/// Addresses in the table, about 100 bytes each; above it, the one with the most attempts left is evicted.
 const MAX_ADDRESSES: usize = 4_096;
 
-/// For each address, when it will have all its attempts again.
+/// For each address, the time at which all of its attempts are available again.
 #[derive(Default)]
 pub(super) struct Attempts(Mutex<HashMap<IpAddr, Instant>>);
 
 impl Attempts {
-    /// `Err`: the address has no attempt left, and has one again after this time.
+    /// `Err`: the address has no attempt left; the value is the time until the next one.
     pub(super) fn check(&self, address: IpAddr) -> Result<(), Duration> {
         let now = Instant::now();
         let restored = self.0.lock().expect("no panic while locked").get(&address).copied();
@@ -32,7 +33,7 @@ impl Attempts {
         }
     }
 
-    /// A wrong key came from there.
+    /// Records a wrong key from this address.
     pub(super) fn failed(&self, address: IpAddr) {
         let now = Instant::now();
         let mut table = self.0.lock().expect("no panic while locked");

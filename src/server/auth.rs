@@ -1,8 +1,9 @@
-//! Who may use the server: the key a request carries, and what it opens.
+//! Authentication: the key of a request, and what it grants.
 //!
-//! [`check`] guards everything but the static page, the health probes and the socket, which answers a bad key after the
-//! upgrade, as the protocol has it: see [`turn_away`]. A key comes by `Authorization`, or, from a browser's WebSocket, which
-//! can set no header, by the subprotocol `openai-insecure-api-key.<key>`; never by the address, which ends up in logs.
+//! [`check`] guards every route except the static page, the health probes and the socket. The socket reports a wrong
+//! key after the upgrade, as the protocol requires: see [`turn_away`]. A key is sent in `Authorization`, or, by a
+//! browser's WebSocket, which cannot set headers, in the subprotocol `openai-insecure-api-key.<key>`; never in the URL,
+//! which appears in logs.
 
 use super::app::App;
 use super::client::Client;
@@ -24,37 +25,37 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The subprotocol that carries a browser's key.
+/// Prefix of the subprotocol that carries a browser's key.
 const SUBPROTOCOL_KEY: &str = "openai-insecure-api-key.";
-/// How long a client that is turned away may take to read why.
+/// Time for a rejected client to read the reason.
 const TURNING_AWAY: Duration = Duration::from_secs(2);
 
-/// Whom the key of a WebSocket's request stands for.
+/// The caller of a WebSocket request.
 #[derive(Debug, PartialEq)]
 pub(super) struct Caller {
-    /// The API key, of a short-lived key the one that made it; `None` where the hub has no keys.
+    /// The API key; for a client secret, the key that created it; `None` if the hub has no keys.
     pub(super) owner: Option<KeyId>,
-    /// What a short-lived key is bound to.
+    /// The session settings that a client secret is bound to.
     pub(super) settings: Option<Arc<SessionUpdate>>,
 }
 
-/// Who makes a request that is no WebSocket's; [`check`] puts it into the request.
+/// The caller of an HTTP request; [`check`] adds it to the request's extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
-    /// The API key; `None` where the hub has no keys.
+    /// The API key; `None` if the hub has no keys.
     pub(super) owner: Option<KeyId>,
-    /// Whose turns and jobs it may see: its own, with an admin's key or where there are no keys everybody's.
+    /// Whose turns and jobs it may see: its own; all, with an admin key or if the hub has no keys.
     pub(super) viewer: Viewer,
 }
 
-/// Why a request is refused.
+/// Why a request is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// There is no key.
+    /// The request carries no key.
     Missing,
-    /// It is unknown, or has expired.
+    /// The key is unknown or has expired.
     Wrong,
-    /// Too many wrong keys came from that address; it may try again after this time.
+    /// Too many wrong keys came from the client's address; retry after this time.
     Throttled(Duration),
 }
 
@@ -73,11 +74,11 @@ impl Refusal {
                 "You didn't provide an API key. Send it in an Authorization header ('Authorization: Bearer YOUR_KEY')."
             }
             Self::Wrong => "Incorrect API key provided, or it has expired.",
-            Self::Throttled(_) => "Too many incorrect API keys came from your address. Try again later.",
+            Self::Throttled(_) => "Too many incorrect API keys from your address. Try again later.",
         }
     }
 
-    /// The words for the log of security events.
+    /// Status and reason for the security log.
     fn logged(self) -> (u16, &'static str) {
         match self {
             Self::Missing => (401, "no key"),
@@ -86,7 +87,7 @@ impl Refusal {
         }
     }
 
-    /// The close reason of the protocol.
+    /// The WebSocket close reason.
     fn reason(self) -> &'static str {
         match self {
             Self::Missing => "invalid_request_error",
@@ -96,13 +97,13 @@ impl Refusal {
     }
 }
 
-/// What a connected client is told before it is closed.
+/// The error event and close frame that a rejected client receives after the upgrade.
 pub(super) struct TurnedAway {
-    /// The one event it gets.
+    /// The only event that is sent.
     pub(super) error: WireError,
-    /// The close code.
+    /// The WebSocket close code.
     pub(super) close: u16,
-    /// And its reason.
+    /// The WebSocket close reason.
     pub(super) reason: &'static str,
 }
 
@@ -113,7 +114,7 @@ impl From<Refusal> for TurnedAway {
     }
 }
 
-/// The middleware: a 401 or 429 in the shape of the OpenAI API, or on with it.
+/// Middleware: responds with 401 or 429 in the OpenAI error format, or passes the request on.
 pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let client = client_of(&request);
     if !app.access.keys().are_on() {
@@ -135,7 +136,7 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
     }
 }
 
-/// Whom a key of the configuration's stands for. A wrong one is counted against the client's address.
+/// The identity of a configured key. A wrong key is counted against the client's address.
 fn identified(app: &App, client: Client, key: Option<&str>) -> Result<Identity, Refusal> {
     let key = key.ok_or(Refusal::Missing)?;
     app.attempts.check(client.network()).map_err(Refusal::Throttled)?;
@@ -148,7 +149,7 @@ fn identified(app: &App, client: Client, key: Option<&str>) -> Result<Identity, 
     Ok(Identity { owner: Some(owner), viewer })
 }
 
-/// Writes a refusal into the log of security events.
+/// Writes a rejection to the security log.
 pub(super) fn log(app: &App, client: Client, route: &str, refusal: Refusal) {
     let (status, reason) = refusal.logged();
     app.security.refused(client, route, status, reason);
@@ -158,7 +159,7 @@ fn client_of(request: &Request) -> Client {
     *request.extensions().get::<Client>().expect("the guard is the first to see a request")
 }
 
-/// The 429 of an address that sent too many wrong keys.
+/// The 429 response to an address that sent too many wrong keys.
 pub(super) fn throttled(wait: Duration) -> Response {
     let refusal = Refusal::Throttled(wait);
     let mut response = refused(StatusCode::TOO_MANY_REQUESTS, refusal.code(), refusal.message());
@@ -166,14 +167,14 @@ pub(super) fn throttled(wait: Duration) -> Response {
     response
 }
 
-/// For `Retry-After`: whole seconds, at least one.
+/// The value of `Retry-After`: `wait` rounded up to seconds, at least 1.
 pub(super) fn seconds(wait: Duration) -> HeaderValue {
     HeaderValue::from(wait.as_millis().div_ceil(1_000).clamp(1, u128::from(u32::MAX)) as u64)
 }
 
-/// The 401. Somebody who opens the dashboard in a browser gets the page with it, which holds nothing by itself, asks for
-/// the key in its own words, and takes the one the voice chat got in the same tab: a browser's own prompt would stand
-/// before all that. Other programs are asked for the password of the dashboard, and of nothing else.
+/// The 401 response. For the dashboard in a browser, its body is the dashboard page: the page contains no data, prompts
+/// for the key itself and reuses the key entered in the voice chat of the same tab, which a browser's own Basic prompt
+/// would prevent. Other clients of the dashboard get a Basic challenge, and every other route a Bearer challenge.
 fn unauthorized(client: Client, request: &Request, refusal: Refusal) -> Response {
     if let Refusal::Throttled(wait) = refusal {
         return throttled(wait);
@@ -197,10 +198,10 @@ fn takes_html(headers: &HeaderMap) -> bool {
         .is_some_and(|accept| accept.contains("text/html"))
 }
 
-/// Whom the key of a WebSocket's request stands for. A wrong one is counted against the client's address.
+/// Authenticates a WebSocket request. A wrong key is counted against the client's address.
 pub(super) fn caller(app: &App, client: Client, headers: &HeaderMap) -> Result<Caller, Refusal> {
     let key = presented(headers);
-    // A short-lived key means its settings, so it must be right where others need not be.
+    // A client secret carries session settings, so it must be valid even if the hub has no keys.
     if let Some(key) = key.as_deref().filter(|key| key.starts_with(PREFIX)) {
         app.attempts.check(client.network()).map_err(Refusal::Throttled)?;
         let granted = app.secrets.find(key).filter(|granted| app.access.is_valid(granted.owner));
@@ -215,12 +216,12 @@ pub(super) fn caller(app: &App, client: Client, headers: &HeaderMap) -> Result<C
     identified(app, client, key.as_deref()).map(|identity| Caller { owner: identity.owner, settings: None })
 }
 
-/// The key a WebSocket's request carries.
+/// The key in a WebSocket request.
 pub(super) fn presented(headers: &HeaderMap) -> Option<String> {
     bearer(headers).or_else(|| subprotocol(headers))
 }
 
-/// Tells a connected client what is wrong and closes, as the protocol does with a bad key: one error event, then the close.
+/// Sends one error event to an upgraded client and closes the connection, as the protocol does for a bad key.
 pub(super) async fn turn_away(mut socket: WebSocket, why: TurnedAway) {
     let event =
         antiphon_protocol::encode(&ServerEvent::Error { error: why.error }, &IdMint::new(rand::random()).next("event"));
@@ -228,7 +229,7 @@ pub(super) async fn turn_away(mut socket: WebSocket, why: TurnedAway) {
     let words = async {
         socket.send(Message::Text(event.into())).await.ok()?;
         socket.send(Message::Close(Some(close))).await.ok()?;
-        // The library awaits the other side's close while it is read.
+        // The library completes the closing handshake only while the socket is read.
         while let Some(Ok(_)) = socket.recv().await {}
         Some(())
     };
@@ -238,14 +239,14 @@ pub(super) async fn turn_away(mut socket: WebSocket, why: TurnedAway) {
 impl<S: Send + Sync> FromRequestParts<S> for Identity {
     type Rejection = std::convert::Infallible;
 
-    /// Behind [`check`] there always is one; nobody sees nothing.
+    /// [`check`] always sets it; without it, the caller sees nothing.
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
         let nobody = Self { owner: None, viewer: Viewer::Nobody };
         Ok(parts.extensions.get::<Self>().copied().unwrap_or(nobody))
     }
 }
 
-/// What needs no key: probes, the files of the page, and the socket, which has its own answer.
+/// Routes that need no key: probes, static page files, and the socket, which authenticates by itself.
 pub(super) fn is_open(method: &Method, path: &str) -> bool {
     let is_page = || super::assets::asset(path.trim_start_matches('/')).is_some() && !is_dashboard(path);
     let reads = method == Method::GET || method == Method::HEAD;
@@ -256,7 +257,7 @@ fn is_dashboard(path: &str) -> bool {
     path.starts_with("/dashboard")
 }
 
-/// The key of a request that is no WebSocket's.
+/// The key in an HTTP request.
 pub(super) fn credentials_of(headers: &HeaderMap) -> Option<String> {
     bearer(headers).or_else(|| password(headers))
 }
@@ -265,7 +266,7 @@ fn bearer(headers: &HeaderMap) -> Option<String> {
     credentials(headers, "bearer")
 }
 
-/// The password of HTTP Basic, with any name: what a browser sends once somebody typed it.
+/// The password of HTTP Basic, with any user name, as a browser sends it after its prompt.
 fn password(headers: &HeaderMap) -> Option<String> {
     let decoded = STANDARD.decode(credentials(headers, "basic")?).ok()?;
     let (_, password) = std::str::from_utf8(&decoded).ok()?.split_once(':')?;

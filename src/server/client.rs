@@ -1,31 +1,31 @@
-//! Where a request comes from: the peer of its connection or, behind a proxy that is trusted, the client that it names.
+//! Determines a request's client: the peer of the connection or, behind a trusted proxy, the forwarded address.
 //!
-//! [`super::guard`] asks first and puts the answer into the request; bounds per address, the log of security events and the
-//! judgement of origins read it there. A header is believed only from a peer of `server.trusted_proxies`.
+//! [`super::guard`] computes it first and adds it to the request's extensions; the limits per address, the security log
+//! and the origin check read it there. Forwarding headers are trusted only from a peer in `server.trusted_proxies`.
 
 use axum::http::HeaderMap;
 use ipnet::IpNet;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// Where a connection comes from; `accepting` puts it into every request.
+/// The remote address of a connection; `accepting` adds it to every request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
-/// Who asks.
+/// The client of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Client {
-    /// The other end of the connection.
+    /// The remote address of the connection.
     pub(super) peer: IpAddr,
-    /// The client's own address, as far as it is known: for the log.
+    /// The client's own address as far as it is known, for the log.
     pub(super) address: IpAddr,
-    /// A trusted proxy that does not say for whom it asks: the address stands for many.
+    /// The peer is a trusted proxy that does not forward its client's address: the address stands for many clients.
     pub(super) is_shared: bool,
-    /// The client speaks TLS, by its connection or by a trusted proxy's word.
+    /// Whether the client uses TLS, on its connection or according to a trusted proxy.
     pub(super) is_secure: bool,
 }
 
 impl Client {
-    /// Of a request with these headers over a connection from `peer`, which speaks TLS or not.
+    /// The client of a request with these headers, from `peer`; `tls`: whether the connection uses TLS.
     pub(super) fn of(peer: IpAddr, headers: &HeaderMap, proxies: &[IpNet], tls: bool) -> Self {
         let peer = peer.to_canonical();
         let direct = Self { peer, address: peer, is_shared: false, is_secure: tls };
@@ -34,7 +34,7 @@ impl Client {
         }
         let words = |name| headers.get_all(name).iter().rev().filter_map(|value| value.to_str().ok());
         let hops = words("x-forwarded-for").flat_map(|value| value.rsplit(',')).map(|hop| address(hop.trim()));
-        // From the nearest hop on: the first that is no trusted proxy. What stands behind it is anybody's word.
+        // Starting with the nearest hop, the first that is not a trusted proxy. Anything before it can be forged.
         let client = hops.map_while(|hop| hop).find(|hop| !is_trusted(*hop, proxies));
         let scheme = words("x-forwarded-proto").next().and_then(|value| value.rsplit(',').next());
         let is_secure = scheme.map_or(tls, |scheme| scheme.trim().eq_ignore_ascii_case("https"));
@@ -44,13 +44,13 @@ impl Client {
         }
     }
 
-    /// What the bounds per address count by.
+    /// The key of the limits per address.
     pub(super) fn network(&self) -> IpAddr {
         network(self.address)
     }
 }
 
-/// An address as the bounds count it: of IPv6 the /64 network, since a client has one of those to itself.
+/// An address as the limits count it. IPv6 addresses count by their /64 network, which usually belongs to one client.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => IpAddr::V6(Ipv6Addr::from_bits(v6.to_bits() & !u128::from(u64::MAX))),
@@ -58,12 +58,12 @@ pub(super) fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Whether the address is one of these proxies'.
+/// Whether `address` is one of `proxies`.
 pub(super) fn is_trusted(address: IpAddr, proxies: &[IpNet]) -> bool {
     proxies.iter().any(|proxy| proxy.contains(&address))
 }
 
-/// An address with or without a port, IPv6 with or without brackets.
+/// Parses an address with or without a port, IPv6 with or without brackets.
 fn address(hop: &str) -> Option<IpAddr> {
     let plain = hop.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     let address = plain.or_else(|_| hop.parse::<SocketAddr>().map(|socket| socket.ip()));
@@ -91,7 +91,7 @@ mod tests {
         check(client("10.1.2.3", &forwarded), "198.51.100.7", false, true);
         check(client("::ffff:10.1.2.3", &forwarded), "198.51.100.7", false, true);
         check(client("127.0.0.1", &[]), "127.0.0.1", true, false);
-        // What the client wrote itself stands first.
+        // Entries written by the client itself come first.
         let spoofed = [("x-forwarded-for", "1.1.1.1, 198.51.100.7, 10.0.0.2")];
         check(client("10.1.2.3", &spoofed), "198.51.100.7", false, false);
         check(client("10.1.2.3", &[("x-forwarded-for", "198.51.100.7, nonsense")]), "10.1.2.3", true, false);

@@ -1,9 +1,10 @@
-//! The places of connections that are no WebSocket (yet): how many there are, who has them, and who must go for another.
+//! The slots of connections that are not, or not yet, WebSockets: their number, their holders, and eviction.
 //!
-//! [`super::accepting`] asks for a place for each connection; [`super::watched`] and the handlers' answers say what each
-//! is doing. Where there is no place, the connection that has waited for its client the longest loses its own: between two
-//! requests, before its head is complete, in its TLS handshake, in the middle of a body that does not come, or with an answer
-//! that the client does not read. A request that is being worked on loses nothing. It closes nothing by itself: it cancels a token.
+//! [`super::accepting`] requests a slot for each connection; [`super::watched`] and the response bodies report the
+//! connection's activity. If no slot is free, the connection that has waited longest for its client is evicted. A
+//! connection waits for its client between two requests, before its head is complete, in its TLS handshake, while its
+//! request body stalls, or while the client does not read the response. A request in progress is never evicted.
+//! Eviction only cancels a token.
 
 use super::client::{is_trusted, network};
 use ipnet::IpNet;
@@ -15,23 +16,23 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long a connection must have waited for its client before it may lose its place: an honest client that has just
-/// connected, from a machine that is busy, needs some time for its first request.
+/// Minimum wait for the client before a connection may be evicted: a well-behaved client that has just connected from a
+/// busy machine needs time for its first request.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
-/// How much longer a request's body may be waited for.
+/// Additional wait for a stalled request body.
 const SLOW_UPLOAD: Duration = Duration::from_secs(2);
-/// TLS handshakes at once, and those from one address.
+/// Maximum concurrent TLS handshakes, in total and per address.
 const MAX_HANDSHAKES: usize = 256;
 const MAX_HANDSHAKES_PER_ADDRESS: usize = 64;
 
-/// The places of one listener.
+/// The slots of one listener.
 pub(super) struct ConnectionSlots {
     max: usize,
-    /// 0: no bound.
+    /// 0: no limit.
     per_address: usize,
     proxies: Vec<IpNet>,
     table: Mutex<Table>,
-    /// Told when the next one who asks may have another answer.
+    /// Notified when a repeated [`ConnectionSlots::admit`] may have another result.
     changed: Notify,
 }
 
@@ -41,51 +42,51 @@ struct Table {
     occupants: HashMap<u64, Arc<Occupant>>,
 }
 
-/// Who has a place, and what its connection does.
+/// The holder of a slot, and its connection's activity.
 struct Occupant {
     network: IpAddr,
     doing: Mutex<Doing>,
     evicted: CancellationToken,
 }
 
-/// What a connection does.
+/// A connection's activity.
 #[derive(Clone, Copy, Debug, Default)]
 struct Doing {
     handshake: bool,
-    /// A request is worked on, or its answer is being made.
+    /// A request is being processed, or its response is being produced.
     answering: bool,
-    /// The client has been waited for since then. A byte of an incomplete head does not renew it.
+    /// The client has sent nothing since. Bytes of an incomplete head do not reset it.
     idle_since: Option<Instant>,
-    /// The rest of a request's body has been waited for since then.
+    /// The request body has stalled since.
     uploads_since: Option<Instant>,
-    /// The client has not read what is there for it since then.
+    /// The client has not read available response data since.
     blocked_since: Option<Instant>,
-    /// How long it had not read in all before that, less what it made up for by reading.
+    /// Accumulated time before that in which the client did not read, less the credit for what it has read.
     debt: Duration,
 }
 
 impl Doing {
-    /// From when on the connection may lose its place, unless its client does something before; `None` while it is not the
-    /// client that is waited for.
+    /// The earliest time at which the connection may be evicted if its client remains inactive; `None` while the
+    /// connection does not wait for its client.
     fn may_go(&self) -> Option<Instant> {
         let idle = self.idle_since.filter(|_| !self.answering);
         let blocked = self.blocked_since.map(|since| since.checked_sub(self.debt).unwrap_or(since));
-        // A client on a slow line is waited for between any two packets.
+        // On a slow line, a client may pause between any two packets.
         let uploads = self.uploads_since.map(|since| since + SLOW_UPLOAD);
         [idle, blocked, uploads].into_iter().flatten().min().map(|since| since + GRACE)
     }
 }
 
-/// Why there is no place, and nobody may lose one yet.
+/// Why no slot is free and no connection may be evicted yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// The address has as many as it may.
+    /// The limit per address is reached.
     Address,
-    /// All are taken.
+    /// All slots are in use.
     All,
 }
 
-/// A connection's place; dropping it gives it back.
+/// A connection's slot; dropping it releases the slot.
 pub(super) struct ConnectionSlot {
     places: Arc<ConnectionSlots>,
     id: u64,
@@ -93,13 +94,14 @@ pub(super) struct ConnectionSlot {
 }
 
 impl ConnectionSlots {
-    /// `max` places, at most `per_address` of them for one address (0: no bound). Loopback addresses and `proxies` stand for
-    /// many clients: three quarters of all.
+    /// `max` slots, at most `per_address` of them for one address (0: no limit). Loopback addresses and `proxies` stand
+    /// for many clients: their limit is three quarters of `max`.
     pub(super) fn new(max: usize, per_address: usize, proxies: Vec<IpNet>) -> Arc<Self> {
         Arc::new(Self { max, per_address, proxies, table: Mutex::default(), changed: Notify::new() })
     }
 
-    /// A place for a connection from there, which another may lose its own for; an error where nobody may yet. `handshake`: it begins with one of TLS.
+    /// Reserves a slot for a connection from `address`, evicting another connection if necessary; an error if none may
+    /// be evicted yet. `handshake`: the connection starts with a TLS handshake.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr, handshake: bool) -> Result<ConnectionSlot, Full> {
         let (now, network) = (Instant::now(), network(address));
         let (most, most_handshakes) = self.bounds(address);
@@ -122,7 +124,7 @@ impl ConnectionSlots {
         Ok(ConnectionSlot { places: self.clone(), id, occupant })
     }
 
-    /// The most connections and handshakes of this address.
+    /// The maximum number of connections and of handshakes of this address.
     fn bounds(&self, address: IpAddr) -> (usize, usize) {
         let address = address.to_canonical();
         match self.per_address {
@@ -134,8 +136,8 @@ impl ConnectionSlots {
         }
     }
 
-    /// Resolves when one more [`ConnectionSlots::admit`] may have another answer: a place is free, or somebody may lose one. Cancel
-    /// safe. For the one who accepts.
+    /// Resolves when another [`ConnectionSlots::admit`] may have a different result: a slot was released, or a
+    /// connection has become evictable. Cancel safe. Supports a single waiter, the accept loop.
     pub(super) async fn changed(&self) {
         let now = Instant::now();
         let soon = {
@@ -149,7 +151,7 @@ impl ConnectionSlots {
         }
     }
 
-    /// How many are taken.
+    /// Number of slots in use.
     #[cfg(test)]
     pub(super) fn taken(&self) -> usize {
         self.lock().occupants.len()
@@ -161,8 +163,8 @@ impl ConnectionSlots {
 }
 
 impl Table {
-    /// Sees to it that fewer than `most` are such: the one of them that has waited for its client the longest goes. `None`
-    /// where none may.
+    /// Ensures that fewer than `most` connections match `such`, by evicting the one that has waited longest for its
+    /// client. `None` if none may be evicted.
     fn make_room(&mut self, most: usize, now: Instant, such: impl Fn(&Occupant, &Doing) -> bool) -> Option<()> {
         let mut n = 0;
         let mut first: Option<(Instant, u64)> = None;
@@ -189,12 +191,12 @@ impl Occupant {
 }
 
 impl ConnectionSlot {
-    /// Resolves when another connection has got this place.
+    /// Resolves when the connection is evicted. Cancel safe.
     pub(super) async fn evicted(&self) {
         self.occupant.evicted.cancelled().await;
     }
 
-    /// What its connection does is told by this.
+    /// A handle that reports the connection's activity.
     pub(super) fn activity(&self) -> Activity {
         Activity { places: self.places.clone(), occupant: self.occupant.clone() }
     }
@@ -207,7 +209,7 @@ impl Drop for ConnectionSlot {
     }
 }
 
-/// Tells what a connection does.
+/// Reports a connection's activity.
 #[derive(Clone)]
 pub(super) struct Activity {
     places: Arc<ConnectionSlots>,
@@ -215,20 +217,20 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// The TLS handshake is done.
+    /// The TLS handshake is complete.
     pub(super) fn shook_hands(&self) {
         let mut doing = self.occupant.doing();
         (doing.handshake, doing.idle_since) = (false, None);
     }
 
-    /// A request is complete; until the guard is dropped, it is worked on and its answer made.
+    /// A request is complete; it counts as in progress until the guard is dropped.
     pub(super) fn answering(&self) -> Answering {
         let mut doing = self.occupant.doing();
         (doing.answering, doing.idle_since) = (true, None);
         Answering(self.clone())
     }
 
-    /// The client has sent nothing that could be read.
+    /// A read from the client returned no data.
     pub(super) fn reads_nothing(&self) {
         let mut doing = self.occupant.doing();
         if doing.answering || doing.idle_since.is_some() {
@@ -239,7 +241,7 @@ impl Activity {
         self.places.changed.notify_one();
     }
 
-    /// Whether more of a request's body has been waited for in vain just now.
+    /// Reports whether the latest read of the request body had to wait.
     pub(super) fn uploads(&self, waits: bool) {
         let mut doing = self.occupant.doing();
         if waits && doing.uploads_since.is_none() {
@@ -251,7 +253,7 @@ impl Activity {
         }
     }
 
-    /// The client takes nothing. Returns how long it may go on so, when it may be short of `most` in all.
+    /// The client reads nothing. Returns the deadline at which its accumulated blocked time reaches `most`.
     pub(super) fn is_blocked(&self, most: Duration) -> Instant {
         let mut doing = self.occupant.doing();
         let debt = doing.debt;
@@ -263,7 +265,7 @@ impl Activity {
         since + most.saturating_sub(debt)
     }
 
-    /// The client took so much; `worth` of waiting is made up for by it.
+    /// The client has read data; `worth` is deducted from its accumulated blocked time.
     pub(super) fn took(&self, worth: Duration) {
         let mut doing = self.occupant.doing();
         if let Some(since) = doing.blocked_since.take() {
@@ -273,7 +275,7 @@ impl Activity {
     }
 }
 
-/// While it lives a request is worked on, or its answer made.
+/// A request in progress, until it is dropped.
 pub(super) struct Answering(Activity);
 
 impl Drop for Answering {
@@ -303,7 +305,7 @@ mod tests {
         second.activity().reads_nothing();
         assert!(admit("192.0.2.4").is_none(), "both have only just fallen silent");
         tokio::time::advance(GRACE / 2).await;
-        // A trickling byte renews nothing.
+        // A trickling byte does not reset the timer.
         third.activity().reads_nothing();
         let fourth = admit("192.0.2.4").unwrap();
         assert!(third.occupant.evicted.is_cancelled() && !second.occupant.evicted.is_cancelled());

@@ -1,9 +1,10 @@
-//! Cuts a client's large WebSocket frames into fragments of the same message, below the WebSocket's library.
+//! Splits a client's large WebSocket frames into fragments of the same message, below the WebSocket library.
 //!
-//! The library keeps a buffer as large as the largest frame it has read for as long as the connection stands: 16 MiB for a
-//! message that was let go long ago. Cut into fragments (RFC 6455, section 5.4), a message is put together apart and given back
-//! with its last byte read. [`super::inflow`] reads every upgraded connection through here. What is no valid large frame passes
-//! as it is: judging frames is the library's affair.
+//! The library keeps a buffer as large as the largest frame it has read for the lifetime of the connection: 16 MiB,
+//! even after the message was freed. If the frame is split into fragments (RFC 6455, section 5.4), the library
+//! assembles the message in a separate buffer and releases it with the message. [`super::inflow`] reads every upgraded
+//! connection through this module. Anything that is not a valid large frame passes unchanged; the library validates
+//! frames.
 
 use super::websocket::MAX_MESSAGE_BYTES;
 use std::io;
@@ -11,19 +12,20 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, ReadBuf};
 
-/// The longest frame that passes whole, and the length of the fragments: a multiple of the mask's 4 bytes, so that the same
-/// mask fits each, and more than 65 535, so that the first one's head is as long as the frame's was.
+/// Maximum frame size that is not split, and the fragment size. It is a multiple of the mask's 4 bytes, so that the
+/// same mask applies to each fragment, and greater than 65 535, so that the first fragment's header is as long as the
+/// frame's.
 const FRAGMENT: u64 = 128 * 1024;
-/// The longest head: 2 bytes, a length of 8, a mask of 4.
+/// Maximum header size: 2 bytes, 8 bytes of length, 4 bytes of mask.
 const MOST_HEAD: usize = 14;
 
-/// Where in the client's stream it is.
+/// Parser state within the client's stream.
 #[derive(Clone, Copy, Debug)]
 enum At {
     Head,
-    /// In a payload of which so much is left, which passes as it is.
+    /// In a payload that passes unchanged; the value is the number of bytes left.
     Payload(u64),
-    /// In a large frame: so much is left of this fragment, so much behind it, and whether the message ends with the frame.
+    /// In a large frame: bytes left of this fragment, bytes after it, and whether the frame is the last of its message.
     Fragment {
         left: u64,
         behind: u64,
@@ -32,14 +34,14 @@ enum At {
     },
 }
 
-/// One connection's frames.
+/// The fragmenter of one connection.
 pub(super) struct Fragments {
     at: At,
-    /// A head that has not come whole, or one of a fragment that was not given yet.
+    /// An incomplete header, or the part of a fragment's header that has not been returned yet.
     held: Vec<u8>,
 }
 
-/// What a frame's head says.
+/// A parsed frame header.
 struct Head {
     n_bytes: usize,
     length: u64,
@@ -47,7 +49,7 @@ struct Head {
 }
 
 impl Head {
-    /// `None` where there is less than a head.
+    /// `None` if `data` does not hold a complete header.
     fn of(data: &[u8]) -> Option<Self> {
         let second = *data.get(1)?;
         let is_masked = second & 0x80 != 0;
@@ -60,7 +62,7 @@ impl Head {
         (data.len() >= n_bytes).then_some(Self { n_bytes, length, is_masked })
     }
 
-    /// Whether it is to be cut; `first` is the head's first byte: a data frame without extensions.
+    /// Whether the frame is split; `first` is the header's first byte. Only data frames without extension bits are.
     fn is_large(&self, first: u8) -> bool {
         let is_data = first & 0x70 == 0 && first & 0x0f <= 2;
         is_data && self.is_masked && self.length > FRAGMENT && self.length <= MAX_MESSAGE_BYTES as u64
@@ -72,8 +74,8 @@ impl Fragments {
         Self { at: At::Head, held: Vec::new() }
     }
 
-    /// Reads as the stream's own method does; `n_taken` is called with what was read of the stream. `to` must have room for a
-    /// head, 14 bytes, at the beginning of a frame.
+    /// Like the stream's own `poll_read`; `n_taken` is called with the number of bytes read from the stream. At the
+    /// start of a frame, `to` must have room for a header, 14 bytes.
     pub(super) fn poll_read<S: AsyncRead + ?Sized>(
         &mut self,
         cx: &mut Context<'_>,
@@ -91,7 +93,7 @@ impl Fragments {
             }
             let most = match self.at {
                 At::Head if to.remaining() < MOST_HEAD => {
-                    let message = "a frame's head needs a buffer of 14 bytes";
+                    let message = "a frame header needs a buffer of at least 14 bytes";
                     return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidInput, message)));
                 }
                 At::Head => FRAGMENT as usize - self.held.len(),
@@ -104,7 +106,7 @@ impl Fragments {
             }
             let n = match poll_up_to(cx, stream.as_mut(), to, most) {
                 Poll::Ready(Ok(n)) => n,
-                // What was given counts; a head that is held back stays so.
+                // Bytes already copied are returned; an incomplete header stays in `held`.
                 Poll::Pending if start > before => {
                     to.set_filled(start);
                     return Poll::Ready(Ok(()));
@@ -131,7 +133,7 @@ impl Fragments {
         }
     }
 
-    /// Behind one fragment, puts the head of the next into what is held.
+    /// After a complete fragment, puts the header of the next one into `held`.
     fn begin_fragment(&mut self) {
         let At::Fragment { left: 0, behind, is_final, mask } = self.at else { return };
         if behind == 0 {
@@ -156,15 +158,15 @@ impl Fragments {
         self.at = At::Fragment { left, behind, is_final, mask };
     }
 
-    /// Follows the frames through `data`, turning the heads of large ones into those of first fragments; gives how much of it
-    /// may go on. The rest is a head that has not come whole.
+    /// Parses the frames in `data` and rewrites the headers of large ones into headers of first fragments. Returns the
+    /// number of bytes to pass on; the remainder is an incomplete header.
     fn pass(&mut self, data: &mut [u8]) -> usize {
         let mut at = 0;
         while at < data.len() {
             let rest = (data.len() - at) as u64;
             match &mut self.at {
                 At::Payload(left) | At::Fragment { left, .. } => {
-                    // No more than the fragment's rest is read at a time.
+                    // A single read never extends beyond the current fragment.
                     let n = rest.min(*left);
                     *left -= n;
                     at += n as usize;
@@ -195,7 +197,7 @@ impl Fragments {
     }
 }
 
-/// Reads at most so many bytes.
+/// Reads at most `most` bytes.
 fn poll_up_to<S: AsyncRead + ?Sized>(
     cx: &mut Context<'_>,
     stream: Pin<&mut S>,
@@ -218,7 +220,7 @@ mod tests {
     use tokio_tungstenite::tungstenite::Message;
     use tokio_tungstenite::tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
 
-    /// A client's stream that comes in pieces of these lengths, again and again.
+    /// A client's stream that yields pieces of these lengths, repeated.
     struct Pieces<'a> {
         data: &'a [u8],
         lengths: std::iter::Cycle<std::iter::Copied<std::slice::Iter<'a, usize>>>,
@@ -234,7 +236,7 @@ mod tests {
         }
     }
 
-    /// What comes out of `data`, read in pieces of `lengths` into a buffer of `room` bytes.
+    /// The output for `data`, read in pieces of `lengths` into a buffer of `room` bytes.
     fn through(data: &[u8], lengths: &[usize], room: usize) -> Vec<u8> {
         let (mut fragments, mut out, mut n_read) = (Fragments::new(), Vec::new(), 0);
         let mut pieces = Pieces { data, lengths: lengths.iter().copied().cycle() };
@@ -254,7 +256,7 @@ mod tests {
         out
     }
 
-    /// A masked frame.
+    /// Builds a masked frame.
     fn frame(first: u8, length: usize, mask: [u8; 4], seed: u8) -> Vec<u8> {
         let mut frame = vec![first];
         match length {
@@ -273,7 +275,7 @@ mod tests {
         frame
     }
 
-    /// The messages that the library reads of a client's stream.
+    /// The messages that the library reads from a client's stream.
     fn messages(stream: Vec<u8>) -> Vec<Message> {
         struct ReadOnly(io::Cursor<Vec<u8>>);
         impl io::Read for ReadOnly {
@@ -321,7 +323,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(60))]
 
-        /// Whatever the frames, and however they come, the library reads the same messages.
+        /// The library reads the same messages, however the frames are split into reads.
         #[test]
         fn the_messages_are_the_same(
             frames in prop::collection::vec((prop::sample::select(vec![0usize, 1, 125, 126, 65_535, 65_536, 131_072, 131_073, 400_001]), any::<[u8; 4]>(), any::<u8>(), any::<bool>()), 1..5),
@@ -331,7 +333,7 @@ mod tests {
             let mut stream = Vec::new();
             for (length, mask, seed, in_two) in frames {
                 if in_two {
-                    // A message of two frames, with a ping between them.
+                    // A message of two frames with a ping between them.
                     stream.extend(frame(0x02, length, mask, seed));
                     stream.extend(frame(0x89, 4, mask, seed));
                     stream.extend(frame(0x80, length, mask, seed));

@@ -1,8 +1,8 @@
-//! The graphics cards' load, for the dashboard and the metrics.
+//! GPU load, for the dashboard and the metrics.
 //!
-//! The driver's library is looked for once, when somebody first asks. A query may take milliseconds, so it runs on a thread
-//! for such work and at most once a second; between two, the last answer stands. A driver that hangs keeps one such thread
-//! and nobody who asks.
+//! The driver's library is loaded on the first query and kept. A query may take milliseconds, so it runs on a blocking
+//! thread, at most once per second; in between, the last result is returned. A driver that hangs blocks one such thread
+//! and no caller.
 
 use antiphon_telemetry::gpu::{Card, Cards};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,19 +10,19 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// How long an answer stands.
+/// Maximum age of a result before a new query starts.
 const STANDS: Duration = Duration::from_millis(900);
-/// And while the next one is being made.
+/// Maximum age of a result while a query is in progress.
 const STANDS_MEANWHILE: Duration = Duration::from_secs(5);
-/// How long somebody who asks waits.
+/// Timeout of a caller that started a query.
 const SOON: Duration = Duration::from_secs(1);
 
-/// The cards. Cheap to clone.
+/// The GPUs of this machine. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Gpus(Arc<Shared>);
 
 struct Shared {
-    /// Blocks; `None` where there is no library.
+    /// Blocks; `None` without a driver library.
     query: Box<dyn Fn() -> Option<Vec<Card>> + Send + Sync>,
     is_absent: AtomicBool,
     is_asking: AtomicBool,
@@ -42,7 +42,7 @@ impl Gpus {
         Self(Arc::new(Shared { query: Box::new(query), is_absent, is_asking, last }))
     }
 
-    /// All cards, or `None` where there is no library or no card, or they do not answer soon.
+    /// All GPUs; `None` without a driver library or a GPU, or if the query takes longer than [`SOON`].
     pub(super) async fn read(&self) -> Option<Vec<Card>> {
         let shared = &self.0;
         if let Some(cards) = shared.last(STANDS) {
@@ -60,7 +60,7 @@ impl Gpus {
     }
 }
 
-/// Somebody asks; dropped, the next one may.
+/// A query in progress; dropping it permits the next one.
 struct Asking(Arc<Shared>);
 
 impl Drop for Asking {

@@ -1,9 +1,9 @@
-//! Who may connect: checks Host and Origin before anything else.
+//! Checks Host and Origin before anything else.
 //!
-//! A page of anyone's can make a browser open a loopback WebSocket, and a foreign name can be made to resolve to this
-//! machine. So the host a request names must be ours, and a page's origin must be the same in scheme, host and port, or on
-//! the list. A request without Origin comes from a program, not from a page. Every answer leaves through here, so that the
-//! headers that all of them have are set here.
+//! Any web page can make a browser open a WebSocket to loopback, and a foreign host name can be made to resolve to this
+//! machine (DNS rebinding). A request's host must therefore be one of ours, and a page's origin must equal it in
+//! scheme, host and port or be listed in `server.allowed_origins`. A request without Origin was not sent by a page.
+//! Every response passes through here, which sets the headers common to all.
 
 use super::app::App;
 use super::client::{Client, Peer};
@@ -16,7 +16,7 @@ use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-/// The middleware.
+/// Middleware: determines the client, then responds with 400 or 403, or passes the request on.
 pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let peer = request.extensions().get::<Peer>().map_or(Ipv4Addr::UNSPECIFIED.into(), |peer| peer.0.ip());
     let client = Client::of(peer, request.headers(), &app.proxies, app.tls.is_some());
@@ -27,11 +27,11 @@ pub(super) async fn check(State(app): State<Arc<App>>, mut request: Request, nex
     })
 }
 
-/// With the headers that every answer has.
+/// Adds the headers common to all responses.
 pub(super) fn sealed(mut response: Response) -> Response {
     let headers = response.headers_mut();
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // What may be kept says so itself.
+    // Responses that may be cached set their own Cache-Control.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     response
 }
@@ -41,7 +41,7 @@ fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Respon
         app.security.refused(client, request.uri().path(), status.as_u16(), reason);
         Err(Box::new(refused(status, code, message)))
     };
-    // Two hosts: the one that is judged here need not be the one that something before or behind us goes by.
+    // With two Host headers, the one checked here may differ from the one that another component uses.
     if request.headers().get_all(header::HOST).iter().nth(1).is_some() {
         let message = "The request has more than one Host header.".into();
         return refuse(StatusCode::BAD_REQUEST, "invalid_host", message, "two hosts");
@@ -52,7 +52,7 @@ fn judged(app: &App, client: Client, request: &Request) -> Result<(), Box<Respon
     }
 }
 
-/// An error body as the OpenAI API has it.
+/// An error response in the OpenAI format.
 pub(super) fn refused<'a>(
     status: StatusCode,
     code: impl Into<Option<&'a str>>,
@@ -62,7 +62,7 @@ pub(super) fn refused<'a>(
     (status, axum::Json(error)).into_response()
 }
 
-/// Why the request is refused, in two words and in a sentence.
+/// Why the request is rejected: a short reason for the log and a sentence for the client.
 pub(super) fn verdict(
     config: &ServerConfig,
     headers: &HeaderMap,
@@ -96,7 +96,7 @@ pub(super) fn verdict(
     Err(("foreign origin", message))
 }
 
-/// Scheme, host and port of an origin, in small letters, with the scheme's own port where it names none.
+/// Scheme, host and port of an origin in lower case; the port defaults to the scheme's.
 fn parts_of(origin: &str) -> Option<(String, String, u16)> {
     let (scheme, authority) = origin.split_once("://")?;
     let scheme = scheme.to_ascii_lowercase();
@@ -112,7 +112,7 @@ fn parts_of(origin: &str) -> Option<(String, String, u16)> {
     Some((scheme, host.to_ascii_lowercase(), port))
 }
 
-/// An address, `localhost`, or a configured name: what no foreign name can be made to resolve to.
+/// Whether `host` is an IP address, `localhost` or a configured name, none of which is open to DNS rebinding.
 fn is_ours(config: &ServerConfig, host: &str) -> bool {
     let name = without_port(host);
     name.eq_ignore_ascii_case("localhost")

@@ -1,4 +1,4 @@
-//! What operators and pages ask before they connect.
+//! Health, readiness, metrics and voices.
 
 use super::app::App;
 use axum::Json;
@@ -8,13 +8,13 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// `GET /healthz`: the process is alive.
+/// `GET /healthz`: liveness; always 200.
 pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: whether one more session would be admitted, and which engine serves each stage. While the engines are
-/// being loaded [`super::starting`] answers.
+/// `GET /readyz`: readiness, which is 200 if another session would be admitted and 503 if not, and the engine of each
+/// stage. While the engines are being loaded, [`super::starting`] responds instead.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let setup = app.setup();
     let (engines, ready) = (&setup.engines, app.has_place());
@@ -29,15 +29,15 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
             "tts": engines.tts.name(),
         },
         "remote": remote(&app),
-        // With the models behind them, and what "auto" passed over.
+        // Includes the models, and those that "auto" could not use.
         "served": *app.models.served(),
     });
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(body)).into_response()
 }
 
-/// Of the engines that are servers: the model that is asked for and the host. Only where anybody may use the hub: a probe
-/// needs no key, and where keys are on, the addresses behind the hub are not for everybody.
+/// Model and host of each remote engine. Empty if keys are configured: a probe needs no key, and the addresses behind a
+/// protected hub are not public.
 fn remote(app: &App) -> Value {
     let Some(manager) = app.models.manager().filter(|_| !app.access.keys().are_on()) else { return json!({}) };
     let config = manager.config();
@@ -62,7 +62,7 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
         app.setup.metrics.gpu(n, card.memory_bytes, card.utilization.map(|percent| f64::from(percent) / 100.0));
     }
     let setup = app.setup();
-    // What is not known stays as it was.
+    // If the depth is unknown, the gauge keeps its value.
     if let Some(depth) = app.speech.jobs.depth().await {
         setup.metrics.queue("jobs", depth);
     }
@@ -70,11 +70,11 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.setup.metrics.render()).into_response()
 }
 
-/// `GET /v1/audio/voices`: what a session may choose from, and what it begins with.
+/// `GET /v1/audio/voices`: the available voices, and the initial voice of a session.
 pub(super) async fn voices(State(app): State<Arc<App>>) -> Response {
     let setup = app.setup();
     let voices = setup.engines.tts.voices();
-    // A voice the engine does not know is spoken with its first one.
+    // The engine replaces an unknown voice with its first one.
     let known = voices.iter().find(|voice| voice.id == setup.voice).or(voices.first());
     Json(json!({"voices": voices, "default": known.map_or(&setup.voice, |voice| &voice.id)})).into_response()
 }

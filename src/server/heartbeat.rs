@@ -1,44 +1,45 @@
-//! Whether the other side of a connection is still there: a ping now and then, and what came since.
+//! Detects dead connections with periodic pings.
 //!
-//! The writer asks it between messages; the reader tells it of everything it hears, since whoever speaks is alive. A peer
-//! that leaves two pings in a row without a sign of life is dead: a cable pulled, a phone out of reach.
+//! The writer polls it between messages; the reader reports every received message, since any message proves that the
+//! peer is alive. A peer that shows no activity for two pings in a row is considered dead, for example after losing its
+//! network.
 
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-/// Pings without a sign of life after which the other side is dead.
+/// Unanswered pings after which the peer is considered dead.
 const MAX_MISSED: u32 = 2;
 
-/// What to do now.
+/// The action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Beat {
     /// Send a ping.
     Ping,
-    /// Give the connection up.
+    /// Close the connection.
     Dead,
 }
 
-/// One connection's heartbeat, in the writer's hand.
+/// The heartbeat of one connection, owned by its writer.
 pub(super) struct Heartbeat {
     due: Interval,
     heard: watch::Receiver<()>,
-    /// Pings sent since the last sign of life.
+    /// Pings sent since the last activity of the peer.
     unanswered: u32,
 }
 
-/// The reader's end.
+/// Reports activity of the peer, owned by the reader.
 pub(super) struct HeartbeatReset(watch::Sender<()>);
 
 impl HeartbeatReset {
-    /// Something came.
+    /// Records activity of the peer.
     pub(super) fn tell(&self) {
         self.0.send_replace(());
     }
 }
 
 impl Heartbeat {
-    /// The first ping is due after `every`.
+    /// A heartbeat with a ping interval of `every`; the first ping is due after one interval.
     pub(super) fn new(every: Duration) -> (HeartbeatReset, Self) {
         let (sender, heard) = watch::channel(());
         let mut due = interval_at(Instant::now() + every, every);
@@ -46,10 +47,10 @@ impl Heartbeat {
         (HeartbeatReset(sender), Self { due, heard, unanswered: 0 })
     }
 
-    /// Waits until something is to be done. Cancel safe.
+    /// Waits until an action is due. Cancel safe.
     pub(super) async fn beat(&mut self) -> Beat {
         self.due.tick().await;
-        // A reader that is gone has its own way of ending the connection.
+        // If the reader is gone, the connection is already being closed.
         if self.heard.has_changed().unwrap_or(true) {
             self.heard.mark_unchanged();
             self.unanswered = 0;

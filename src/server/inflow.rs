@@ -1,10 +1,10 @@
-//! What a connection sends, counted and held back below the protocols that buffer it.
+//! Counts and limits the bytes received on a connection, below the protocols that buffer them.
 //!
-//! [`super::accepting`] puts an [`Intake`] under every connection and gives its [`Inflow`] to the handlers as a request
-//! extension. A WebSocket's library keeps the part of a message that has come where nobody sees it; the session's reader counts
-//! it here, and lets more bytes in only once they are charged to a budget. After an answer that the client may not have waited
-//! for, the connection comes back here and [`Inflow::linger`] reads on for a while: closed with bytes unread, it would be reset,
-//! and the answer lost.
+//! [`super::accepting`] wraps every connection in an [`Intake`] and passes its [`Inflow`] to the handlers as a request
+//! extension. The WebSocket library buffers incomplete messages invisibly; the session's reader counts their bytes here
+//! and raises the read limit only after it has charged them to a budget. After an early response, the connection is
+//! returned to this module and [`Inflow::linger`] drains it for a while: closing it with unread data would reset it and
+//! lose the response.
 
 use super::fragments::Fragments;
 use std::pin::Pin;
@@ -15,28 +15,28 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::timeout;
 
-/// How long a connection that was answered early is read on, and how many bytes: the rest of a large upload.
+/// Maximum time and bytes for draining a connection after an early response, such as during a large upload.
 const LINGER: Duration = Duration::from_secs(10);
 const LINGER_BYTES: usize = 128 << 20;
-/// Read at once while lingering.
+/// Read size while draining.
 const BLOCK: usize = 16 << 10;
 
-/// A connection, TLS or not.
+/// A connection, with or without TLS.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// What one connection has sent, how much more it may, and whether it is WebSocket frames.
+/// Receive counters, read limit and framing mode of one connection.
 pub(super) struct Inflow {
-    /// Bytes taken from the connection.
+    /// Bytes read from the connection.
     taken: AtomicU64,
-    /// No more are taken once there are so many; one read may go beyond it.
+    /// Read limit: reading stops at this count; a single read may exceed it.
     limit: AtomicU64,
-    /// Of what has come since the last answer, a request's head is all.
+    /// Since the last response, exactly one request head has been received.
     is_a_head: AtomicBool,
-    /// What comes now are a WebSocket's frames.
+    /// The connection now carries WebSocket frames.
     is_framed: AtomicBool,
-    /// Whether the connection is to come back when its protocol has ended.
+    /// Whether the connection is returned for draining when its protocol has ended.
     lingers: AtomicBool,
     returned: Mutex<Option<Box<dyn Stream>>>,
 }
@@ -53,41 +53,42 @@ impl Inflow {
         })
     }
 
-    /// Bytes taken so far.
+    /// Bytes read so far.
     pub(super) fn taken(&self) -> u64 {
         self.taken.load(Ordering::Relaxed)
     }
 
-    /// Takes no more beyond this count. Who raises the limit polls the connection again.
+    /// Sets the read limit. The caller must poll the connection again after raising it.
     pub(super) fn allow(&self, limit: u64) {
         self.limit.store(limit, Ordering::Relaxed);
     }
 
-    /// What comes behind the request's head are frames, read through [`Fragments`]. `false` where more than the head has come
-    /// already: then it is not known where the frames begin, and the upgrade must be refused.
+    /// Switches to WebSocket frames, read through [`Fragments`]. `false` if bytes after the request head have already
+    /// been received: the start of the frames is then unknown, and the upgrade must be rejected.
     pub(super) fn expect_frames(&self) -> bool {
         let is_a_head = self.is_a_head.load(Ordering::Acquire);
         self.is_framed.store(is_a_head, Ordering::Release);
         is_a_head
     }
 
-    /// The request was no upgrade after all.
+    /// Switches back to HTTP: the request did not upgrade the connection.
     pub(super) fn expect_requests(&self) {
         self.is_framed.store(false, Ordering::Release);
     }
 
-    /// Whether nothing more is taken.
+    /// Whether the read limit is reached.
     pub(super) fn is_starved(&self) -> bool {
         self.taken() >= self.limit.load(Ordering::Relaxed)
     }
 
-    /// Whether the connection comes back once its protocol has ended, for [`Self::linger`].
+    /// Sets whether the connection is returned after its protocol has ended, for [`Self::linger`].
     pub(super) fn set_lingers(&self, lingers: bool) {
         self.lingers.store(lingers, Ordering::Relaxed);
     }
 
-    /// Ends a connection that came back so that the client gets what was sent to it last: closes the way out, and takes what
-    /// still comes in, within bounds, until the client closes. Nothing where none came back.
+    /// Closes a returned connection gracefully, so that the client receives the last response: shuts down the write
+    /// side, then reads and discards input until the client closes, within the limits. Does nothing if no connection
+    /// was returned.
     pub(super) async fn linger(&self) {
         let returned = self.returned.lock().expect("no panic while locked").take();
         let Some(mut stream) = returned else { return };
@@ -107,16 +108,16 @@ impl Inflow {
     }
 }
 
-/// A connection whose incoming bytes are counted.
+/// A connection that counts its received bytes.
 pub(super) struct Intake {
-    /// There until it is dropped.
+    /// Present until `drop`.
     stream: Option<Box<dyn Stream>>,
     inflow: Arc<Inflow>,
     head: HeadEnd,
     fragments: Fragments,
 }
 
-/// Where the head of a request ends in what has come since the last answer.
+/// Detects the end of a request head in the data received since the last response.
 #[derive(Default)]
 struct HeadEnd {
     last: [u8; 3],

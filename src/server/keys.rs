@@ -1,7 +1,7 @@
-//! The keys that open this server: read once at the start, held as SHA-256 hashes, compared in constant time.
+//! The API keys of this server: loaded at startup and on reload, stored as SHA-256 hashes, compared in constant time.
 //!
-//! `cli` loads them before the server listens; [`super::auth`] asks them for every request. A key is never logged, printed
-//! or kept in plain, and no error message repeats one.
+//! `cli` loads them before the server listens; [`super::auth`] checks every request against them. A key is never
+//! logged, printed or kept in plain text, and no error message contains one.
 
 use crate::config::ServerConfig;
 use antiphon_types::KeyId;
@@ -12,63 +12,63 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use subtle::{Choice, ConstantTimeEq};
 
-/// A key's SHA-256.
+/// SHA-256 of a key.
 pub(super) type Digest = [u8; 32];
 
-/// What a line of hashes begins with.
+/// Prefix of a hashed entry.
 const HASHED: &str = "sha256:";
 
-/// A shorter key can be guessed: 16 characters of 5 bits are 80 bits.
+/// Shorter keys can be guessed: 16 characters of 5 bits are 80 bits.
 const SHORT: usize = 16;
 
-/// The keys of a server. None at all: everybody who can reach it may use it, and it must listen on loopback only. An admin's
-/// key opens what the others do, and may change what the hub is made of.
+/// The API keys of a server. Without any, every client that can reach the server may use it, so it may listen on
+/// loopback only. An admin key grants everything that API keys grant, and permits changing the hub's models.
 #[derive(Clone, Default)]
 pub struct Keys {
     all: Vec<Digest>,
     admin: Vec<Digest>,
 }
 
-/// Why there are no keys although the configuration names some, or why there should be.
+/// Why the keys cannot be loaded, or why the server may not listen without them.
 #[derive(Debug, thiserror::Error)]
 pub enum KeysError {
     /// The file cannot be read.
     #[error("server.api_keys_file: {} cannot be read", path.display())]
     Unreadable {
-        /// As configured.
+        /// The configured path.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         #[source]
         source: std::io::Error,
     },
-    /// The file holds no key: it would leave the server open where it was meant to be closed.
-    #[error("server.api_keys_file: {} holds no key; write one a line", .0.display())]
+    /// The file holds no key; ignoring it would leave the server open unintentionally.
+    #[error("server.api_keys_file: {} holds no key; write one per line", .0.display())]
     Empty(PathBuf),
-    /// An entry is no key.
+    /// An entry is not a valid key.
     #[error("{place}, key {number}: {why}")]
     Malformed {
-        /// Where it stands.
+        /// The file or the environment variable.
         place: String,
-        /// Counted from 1.
+        /// The entry's position, counted from 1.
         number: usize,
-        /// What is wrong with it; never the key.
+        /// What is wrong; never contains the key.
         why: &'static str,
     },
-    /// The address can be reached from elsewhere, and anybody could use the server.
+    /// The address is reachable from other machines and no keys are configured.
     #[error(
-        "refusing to listen on {address} without keys: anybody who reaches it could use this server. Put keys into the \
+        "refusing to listen on {address} without keys: anyone who reaches it could use this server. Put keys into the \
          environment variable that server.api_keys_env names (ANTIPHON_API_KEYS), or into a file that \
          server.api_keys_file names; or listen on 127.0.0.1"
     )]
     Open {
-        /// As configured.
+        /// The configured address.
         address: String,
     },
 }
 
 impl Keys {
-    /// Reads the environment variable and the file that the configuration names. Blocks for one small file. A variable
-    /// that is not set holds no keys.
+    /// Reads the configured environment variables and file. Blocks for one small file. A variable that is not set holds
+    /// no keys.
     pub fn load(config: &ServerConfig) -> Result<Self, KeysError> {
         let mut keys = Self::default();
         keys.extend_from(&config.admin_keys_env)?;
@@ -86,19 +86,19 @@ impl Keys {
         Ok(keys)
     }
 
-    /// These keys, in plain.
+    /// A set of these plain-text keys.
     pub fn of(keys: &[&str]) -> Self {
         Self { all: keys.iter().map(|key| digest(key)).collect(), admin: Vec::new() }
     }
 
-    /// The same, and these of whoever runs the hub.
+    /// Adds these plain-text admin keys.
     pub fn with_admin(mut self, keys: &[&str]) -> Self {
         self.admin.extend(keys.iter().map(|key| digest(key)));
         self.all.extend(&self.admin);
         self
     }
 
-    /// Whether there are keys of whoever runs the hub.
+    /// Whether there are admin keys.
     pub(super) fn have_admin(&self) -> bool {
         !self.admin.is_empty()
     }
@@ -108,7 +108,7 @@ impl Keys {
         !self.all.is_empty()
     }
 
-    /// Whether the server may listen there.
+    /// Checks whether the server may listen on this address: any with keys, loopback without; else [`KeysError::Open`].
     pub fn allow_listening(&self, address: SocketAddr) -> Result<(), KeysError> {
         if self.are_on() || address.ip().is_loopback() {
             return Ok(());
@@ -116,38 +116,38 @@ impl Keys {
         Err(KeysError::Open { address: address.to_string() })
     }
 
-    /// Which of them `key` is. Takes as long for a wrong key as for a right one.
+    /// The id of `key` if it is valid. Takes the same time for an invalid key.
     pub(super) fn find(&self, key: &str) -> Option<KeyId> {
         is_among(&self.all, key).then(|| id_of(&digest(key)))
     }
 
-    /// Whether the key of this id is one of them.
+    /// Whether a key with this id is valid.
     pub(super) fn contain(&self, id: KeyId) -> bool {
         self.all.iter().any(|digest| id_of(digest) == id)
     }
 
-    /// The ids of all of them.
+    /// The ids of all keys.
     pub(super) fn ids(&self) -> impl Iterator<Item = KeyId> {
         self.all.iter().map(id_of)
     }
 
-    /// How many different ones there are.
+    /// Number of distinct keys.
     pub(super) fn n_keys(&self) -> usize {
         self.all.iter().collect::<HashSet<_>>().len()
     }
 
-    /// How many different ones there are that are no admin's.
+    /// Number of distinct keys that are not admin keys.
     pub(super) fn n_clients(&self) -> usize {
         let clients: HashSet<&Digest> = self.all.iter().filter(|digest| !self.admin.contains(digest)).collect();
         clients.len()
     }
 
-    /// Whether `key` is one of whoever runs the hub.
+    /// Whether `key` is an admin key.
     pub(super) fn hold_admin(&self, key: &str) -> bool {
         is_among(&self.admin, key)
     }
 
-    /// Adds what an environment variable holds, where there is one of that name.
+    /// Adds the keys of an environment variable, if it is set.
     fn extend_from(&mut self, variable: &str) -> Result<(), KeysError> {
         let Some(text) = Some(variable).filter(|name| !name.is_empty()).and_then(std::env::var_os) else {
             return Ok(());
@@ -157,14 +157,14 @@ impl Keys {
         self.extend(&format!("environment variable {variable}"), entries).map(drop)
     }
 
-    /// Adds entries; says how many there were.
+    /// Adds entries; returns their number.
     fn extend<'a>(&mut self, place: &str, entries: impl Iterator<Item = &'a str>) -> Result<usize, KeysError> {
         let before = self.all.len();
         for (index, entry) in entries.enumerate() {
             let malformed = |why| KeysError::Malformed { place: place.to_owned(), number: index + 1, why };
             self.all.push(read(entry).map_err(malformed)?);
             if !entry.starts_with(HASHED) && entry.len() < SHORT {
-                tracing::warn!(place, number = index + 1, "a key of less than {SHORT} characters can be guessed");
+                tracing::warn!(place, number = index + 1, "a key of fewer than {SHORT} characters can be guessed");
             }
         }
         Ok(self.all.len() - before)
@@ -173,20 +173,20 @@ impl Keys {
 
 fn is_among(digests: &[Digest], key: &str) -> bool {
     let digest = digest(key);
-    // Every hash is looked at, whichever fits.
+    // Every hash is compared, in constant time.
     digests.iter().fold(Choice::from(0), |found, known| found | known.ct_eq(&digest)).into()
 }
 
-/// The id of the key with this hash: the first half of a hash of it, so that the hash itself is given away nowhere.
+/// The id of the key with this hash: the first half of a second hash, so that the first is never exposed.
 fn id_of(digest: &Digest) -> KeyId {
     let hash: Digest = Sha256::new().chain_update(b"antiphon key id\0").chain_update(digest).finalize().into();
     KeyId::new(std::array::from_fn(|at| hash[at]))
 }
 
-/// A key in plain, or its hash behind `sha256:`.
+/// Parses a plain-text key, or a hash after `sha256:`.
 fn read(entry: &str) -> Result<Digest, &'static str> {
     let Some(hex) = entry.strip_prefix(HASHED) else {
-        // What a header and a subprotocol can carry (RFC 9110, section 5.6.2: token).
+        // Characters allowed in a header and in a subprotocol (RFC 9110, section 5.6.2: token).
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
         return match entry {
             _ if entry.starts_with(super::secrets::PREFIX) => Err("keys that begin with ek_ are the short-lived ones"),
@@ -202,12 +202,12 @@ fn read(entry: &str) -> Result<Digest, &'static str> {
     Ok(digest)
 }
 
-/// A new key: 256 bits of the thread's generator, which is cryptographically secure, in hex behind `prefix`.
+/// Generates a key: 256 bits from the thread's cryptographically secure generator, in hex after `prefix`.
 pub(super) fn make(prefix: &str) -> String {
     format!("{prefix}{}", rand::random::<[u8; 32]>().map(|byte| format!("{byte:02x}")).concat())
 }
 
-/// What is kept of a key.
+/// The stored form of a key.
 pub(super) fn digest(key: &str) -> Digest {
     Sha256::digest(key.as_bytes()).into()
 }

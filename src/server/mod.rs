@@ -1,9 +1,8 @@
-//! The server: routes, admission, who may connect, and shutdown.
+//! The server: routing, admission, authentication and shutdown.
 //!
-//! `cli` calls [`serve_loading`] with a bound listener, before the engines are loaded; tests and benchmarks call [`serve`]
-//! with fakes. A WebSocket
-//! connection becomes a [`antiphon_session`]; this module moves bytes between the two and decides nothing about the
-//! dialog.
+//! `cli` calls [`serve_loading`] with a bound listener before the engines are loaded; tests and benchmarks call
+//! [`serve`] with fakes. Each WebSocket connection is bound to an [`antiphon_session`] session; this module transports
+//! bytes between the two and makes no dialog decisions.
 
 mod accepting;
 mod access;
@@ -63,27 +62,27 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use traces::Traces;
 
-/// Connections of the listener for probes.
+/// Maximum concurrent connections of the probe listener.
 const MAX_PROBES: usize = 64;
 
-/// How long closing handshakes and cancelled tasks may take once the time to drain is over.
+/// Time for closing handshakes and cancelled tasks after the drain time has elapsed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// What a server may have beside its listener and its [`Parts`].
+/// Optional parts of a server, in addition to its listener and its [`Parts`].
 #[derive(Default)]
 pub struct Extras {
-    /// Serves `/healthz`, `/readyz` and `/metrics` and nothing else, by plain HTTP and without a key (`server.probe_listen`).
+    /// Serves only `/healthz`, `/readyz` and `/metrics`, by plain HTTP and without a key (`server.probe_listen`).
     pub probes: Option<TcpListener>,
-    /// New keys and certificates while it serves.
+    /// Replacement keys and certificates, applied while the server runs.
     pub reloads: Option<Reloads>,
 }
 
-/// [`serve_with`] nothing else.
+/// [`serve_with`] without [`Extras`].
 pub async fn serve(listener: TcpListener, parts: Parts, stop: CancellationToken) -> std::io::Result<()> {
     serve_with(listener, parts, Extras::default(), stop).await
 }
 
-/// [`serve_loading`] with engines that are loaded.
+/// [`serve_loading`] with engines that are already loaded. Returns once every task has ended.
 pub async fn serve_with(
     listener: TcpListener,
     parts: Parts,
@@ -95,10 +94,12 @@ pub async fn serve_with(
     serve_loading(listener, startup, async { Ok(Loaded { engines, manager }) }, extras, stop).await
 }
 
-/// Listens at once. Until `load` has the engines, `/readyz` answers 503, the page says that the hub is getting ready, and
-/// everything else is 503 with Retry-After; its error ends the server. Then it serves until `stop` is cancelled, stops
-/// accepting, lets the sessions finish what they say for as long as the configuration allows, closes the rest with 1001 and
-/// returns once every task has ended. Without keys it serves loopback addresses only; another is an error.
+/// Accepts connections immediately. Until `load` resolves, `/readyz` responds 503, the page shows that the hub is
+/// starting, and every other route responds 503 with Retry-After. An error of `load` ends the server and is returned.
+///
+/// Serves until `stop` is cancelled. It then stops accepting, lets responses in progress finish within
+/// `server.drain_seconds`, closes the remaining sessions with code 1001 and returns once every task has ended. Without
+/// keys it serves loopback addresses only; any other address is an error.
 pub async fn serve_loading<E: From<std::io::Error>>(
     listener: TcpListener,
     startup: Startup,
@@ -148,7 +149,7 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     Ok(())
 }
 
-/// Answers probes for as long as it is polled, while sessions end, too.
+/// Answers probes while it is polled, also during the drain.
 async fn probes(listener: Option<TcpListener>, router: Router) {
     let Some(listener) = listener else { return std::future::pending().await };
     let address = listener.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string());
@@ -181,12 +182,12 @@ async fn serve_on(served: impl Future<Output = ()>, app: Arc<App>, traces: Optio
     tokio::select! {
         _ = async { tokio::join!(served, drain, traced) } => {}
         () = async { stop.cancelled().await; tokio::time::sleep(app.drain_time() + 2 * LAST_WORDS).await } => {
-            tracing::warn!("some connections did not end in time");
+            tracing::warn!("some connections did not end within the drain time");
         }
     }
 }
 
-/// What probes and Prometheus ask, for the listener of their own.
+/// The routes of the probe listener: health, readiness and metrics.
 fn probe_router(app: Arc<App>) -> Router {
     Router::new()
         .route("/healthz", get(health::alive))
@@ -219,7 +220,7 @@ fn router(app: Arc<App>) -> Router {
         .route("/api/turns/live", get(turns::live))
         .route("/api/turns/{id}", get(turns::one))
         .fallback_service(pages::router())
-        // The last layer is the first to see a request.
+        // The layer added last sees a request first.
         .layer(axum::middleware::from_fn_with_state(app.clone(), auth::check))
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard::check))
         .with_state(app)

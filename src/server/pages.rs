@@ -11,11 +11,11 @@ use axum::response::{IntoResponse, Response};
 use std::borrow::Cow;
 use tower_http::compression::CompressionLayer;
 
-/// What the page may load: of this server only. What it may connect to is in [`policy`].
+/// The Content-Security-Policy: content from this server only. [`policy`] adds the permitted connections.
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; \
                       worker-src 'self' blob:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
 
-/// Every path that is no route: a file of the page, compressed where the client takes that.
+/// The fallback of the router: files of the page, compressed if the client accepts it.
 pub(super) fn router() -> Router {
     Router::new().fallback(page).layer(CompressionLayer::new())
 }
@@ -26,10 +26,10 @@ async fn page(method: Method, uri: Uri, Extension(client): Extension<Client>, he
         return refused(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", format!("{method} is not served here."));
     }
     file(uri.path(), client, &headers)
-        .unwrap_or_else(|| refused(StatusCode::NOT_FOUND, "not_found", format!("There is nothing at '/{path}'.")))
+        .unwrap_or_else(|| refused(StatusCode::NOT_FOUND, "not_found", format!("There is no resource at '/{path}'.")))
 }
 
-/// The page's file at `path` of an address, with all headers, for a request with these; `None` when there is no such file.
+/// The page's file at a URL path, with all headers; `None` if there is no such file. `request`: the request's headers.
 pub(super) fn file(path: &str, client: Client, request: &HeaderMap) -> Option<Response> {
     let path = path.trim_start_matches('/');
     let (body, media) = asset(path)?;
@@ -37,7 +37,7 @@ pub(super) fn file(path: &str, client: Client, request: &HeaderMap) -> Option<Re
         Cow::Borrowed(bytes) => Body::from(Bytes::from_static(bytes)),
         Cow::Owned(bytes) => Body::from(bytes),
     };
-    // Vite puts a hash into the names under assets/; the rest may change with the next build.
+    // Vite puts a content hash into the names under assets/; other files may change with the next build.
     let cache = if path.starts_with("assets/") { "public, max-age=31536000, immutable" } else { "no-cache" };
     let headers = [
         (header::CONTENT_TYPE, media),
@@ -50,8 +50,8 @@ pub(super) fn file(path: &str, client: Client, request: &HeaderMap) -> Option<Re
     Some(response)
 }
 
-/// The policy of a page that was asked for under `host`, which the guard has judged. It may connect to this server by HTTP
-/// and by WebSocket; older browsers do not take the latter for the same origin, so that it is named.
+/// The policy of a page requested under `host`, which the guard has checked. The page may connect to this server by
+/// HTTP and by WebSocket; older browsers do not count the latter as the same origin, so it is listed explicitly.
 fn policy(client: Client, host: Option<&HeaderValue>) -> HeaderValue {
     let scheme = if client.is_secure { "wss" } else { "ws" };
     let host = host.and_then(|host| host.to_str().ok()).filter(|host| host.bytes().all(is_of_host));
@@ -59,7 +59,7 @@ fn policy(client: Client, host: Option<&HeaderValue>) -> HeaderValue {
     HeaderValue::try_from(format!("{POLICY}; connect-src 'self'{socket}")).unwrap_or(HeaderValue::from_static(POLICY))
 }
 
-/// What a host and its port are made of; nothing that ends a source or a directive.
+/// Characters of a host with a port; excludes those that end a source or a directive.
 fn is_of_host(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte)
 }

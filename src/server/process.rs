@@ -1,4 +1,4 @@
-//! What this process uses of the machine, from `/proc`: Linux, as everything the hub is built for.
+//! CPU and memory usage of this process, read from `/proc` (Linux only).
 
 use serde::Serialize;
 use std::fs::read_to_string;
@@ -6,13 +6,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Kernel ticks a second, of the times in `/proc/self/stat`: fixed for programs on Linux (`USER_HZ`).
+/// Kernel ticks per second in `/proc/self/stat`: constant on Linux (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A share of a shorter time would be mostly the ticks' grain.
+/// Minimum sampling interval: below it, the resolution of the ticks dominates.
 const LEAST: Duration = Duration::from_millis(500);
 
-/// The load since somebody last asked.
+/// The sample of the previous query.
 pub(super) struct Process(Mutex<Sample>);
 
 #[derive(Clone, Copy)]
@@ -22,12 +22,12 @@ struct Sample {
     cpu_percent: Option<f64>,
 }
 
-/// What is used now.
+/// The current usage.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Usage {
-    /// Of one core, over the last second or so that was asked about.
+    /// CPU time in percent of one core, since the previous sample.
     pub(super) cpu_percent: Option<f64>,
-    /// Resident.
+    /// Resident memory.
     pub(super) memory_bytes: Option<u64>,
 }
 
@@ -36,7 +36,7 @@ impl Process {
         Self(Mutex::new(Sample { at: Instant::now(), ticks: ticks(), cpu_percent: None }))
     }
 
-    /// Reads two small files of the kernel's.
+    /// The current usage. Reads two small files under `/proc`.
     pub(super) fn usage(&self) -> Usage {
         let mut sample = self.0.lock().expect("no panic while locked");
         let took = sample.at.elapsed();
@@ -54,7 +54,7 @@ fn ticks() -> Option<u64> {
     cpu_ticks(&read_to_string("/proc/self/stat").ok()?)
 }
 
-/// User and system time: fields 14 and 15. The second field is a name in brackets that may hold blanks.
+/// User and system time, fields 14 and 15. The second field is a name in parentheses that may contain spaces.
 fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace().skip(11);

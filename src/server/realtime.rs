@@ -1,7 +1,7 @@
-//! `WS /v1/realtime`: who gets in, and with what.
+//! `WS /v1/realtime`: admission and upgrade of sessions.
 //!
-//! The key first, then the wishes in the address, then a place; a [`super::slot`] takes it from there. A client that comes
-//! back to its session (the subprotocol `antiphon-resume.KEY.AFTER`, or `?resume=KEY&after=AFTER`) has its place already.
+//! Checks the key, then the query parameters, then the limits; a [`SessionSlot`] takes over from there. A client that
+//! returns to its session (subprotocol `antiphon-resume.KEY.AFTER`, or `?resume=KEY&after=AFTER`) has a slot already.
 
 use super::app::App;
 use super::app::NoPlace;
@@ -21,20 +21,20 @@ use axum::response::Response;
 use serde::Deserialize;
 use std::sync::Arc;
 
-/// When a refused client may try again.
+/// Delay before a rejected client may retry.
 const RETRY_AFTER_SECONDS: &str = "5";
-/// For the log: the address without its query.
+/// The route for the log: the URL without its query.
 const ROUTE: &str = "/v1/realtime";
 
-/// The query of the address. What is unknown is left alone: SDKs add their own.
+/// The query parameters. Unknown ones are ignored, because SDKs add their own.
 #[derive(Deserialize)]
 pub(super) struct Params {
     model: Option<String>,
     audio: Option<String>,
     intent: Option<String>,
-    /// `1`: the session is to outlive its connection. Else the key of a session to take up.
+    /// `1`: the session is to outlive its connection. Any other value: the key of the session to resume.
     resume: Option<String>,
-    /// The number of the last message the client has of that session.
+    /// The number of the last message of that session that the client has received.
     after: Option<String>,
 }
 
@@ -48,10 +48,10 @@ pub(super) async fn upgrade(
     ws: WebSocketUpgrade,
 ) -> Response {
     if !inflow.expect_frames() {
-        let message = "Nothing may be sent behind the request for the WebSocket before its answer has come.";
+        let message = "No data may be sent after the WebSocket upgrade request before its response has been received.";
         return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
     }
-    // In the address it may end up in somebody's log.
+    // Read from the subprotocol first: a URL may end up in a log.
     let ticket = resume::ticket(&headers).or_else(|| {
         let key = params.resume.as_deref().filter(|key| *key != resume::OPT_IN)?;
         Some((key.to_owned(), params.after.clone().unwrap_or_default()))
@@ -106,22 +106,22 @@ pub(super) async fn upgrade(
     })
 }
 
-/// Why there is no session for a client whose key is right.
+/// The response to a client with a valid key for which a limit is reached.
 fn no_place(app: &App, client: Client, full: NoPlace) -> Response {
     app.setup.metrics.session_rejected();
     let (status, code, message) = match full {
         NoPlace::Server => {
-            (StatusCode::SERVICE_UNAVAILABLE, "server_full", "Every session of this server is taken. Try again soon.")
+            (StatusCode::SERVICE_UNAVAILABLE, "server_full", "All sessions of this server are in use. Try again later.")
         }
         NoPlace::Key => (
             StatusCode::TOO_MANY_REQUESTS,
             "rate_limit_exceeded",
-            "Your API key has as many sessions as it may (server.max_sessions_per_key). Try again when one has ended.",
+            "Your API key has reached its session limit (server.max_sessions_per_key). Try again when one has ended.",
         ),
         NoPlace::Address => (
             StatusCode::TOO_MANY_REQUESTS,
             "rate_limit_exceeded",
-            "Your address has as many sessions as it may (server.max_sessions_per_address). Try again when one has ended.",
+            "Your address has reached its session limit (server.max_sessions_per_address). Try again when one has ended.",
         ),
     };
     if full != NoPlace::Server {
@@ -132,7 +132,7 @@ fn no_place(app: &App, client: Client, full: NoPlace) -> Response {
     response
 }
 
-/// Brings a client back to its session.
+/// Attaches a returning client to its session.
 fn take_up(
     app: &Arc<App>,
     client: Client,
@@ -156,13 +156,13 @@ fn take_up(
     let tasks = app.setup.tasks.clone();
     upgrade_of(ws).on_upgrade(move |socket| {
         tasks.track_future(async move {
-            // A second one that comes while the first is being taken in is dropped, and may try again.
+            // If another connection is already being attached, this one is dropped; the client may retry.
             let _ = way.try_send(Return { socket, inflow, after });
         })
     })
 }
 
-/// A client whose key is missing or wrong; one that has tried too many is told before the upgrade.
+/// Rejects a missing or wrong key; before the upgrade if the client's address is rate-limited.
 fn refuse(app: &Arc<App>, client: Client, ws: WebSocketUpgrade, refusal: Refusal) -> Response {
     auth::log(app, client, ROUTE, refusal);
     match refusal {
@@ -175,7 +175,7 @@ fn upgrade_of(ws: WebSocketUpgrade) -> WebSocketUpgrade {
     websocket::configured(ws).protocols(["realtime"])
 }
 
-/// Whether the client speaks the names before GA: it says so in a header, or, a browser, by a subprotocol.
+/// Whether the client speaks the pre-GA (beta) dialect, requested by a header or, from a browser, by a subprotocol.
 fn asks_for_beta(headers: &HeaderMap) -> bool {
     let any = |name: &str, wanted: &str| {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
@@ -184,7 +184,7 @@ fn asks_for_beta(headers: &HeaderMap) -> bool {
     any("openai-beta", "realtime=v1") || any("sec-websocket-protocol", "openai-beta.realtime-v1")
 }
 
-/// A bad key is told after the upgrade, where clients look for it; a crowd of them before it.
+/// Rejects after the upgrade, where clients expect the error; before it if too many are being rejected.
 fn turn_away(app: &Arc<App>, ws: WebSocketUpgrade, why: TurnedAway) -> Response {
     let Some(place) = app.turn_away() else {
         return refused(StatusCode::UNAUTHORIZED, "invalid_api_key", "Incorrect API key provided.");

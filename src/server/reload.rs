@@ -1,8 +1,8 @@
-//! New keys and certificates while the server serves.
+//! Replaces keys and certificates while the server runs.
 //!
-//! `cli` reads the files again when it is told to (SIGHUP) and sends what it read; nothing is sent of what cannot be used,
-//! so that what serves goes on serving. A key that is gone takes its sessions with it (close code 1008), its short-lived
-//! keys, and its sessions' keys to come back. It reads no file.
+//! `cli` reads the files again on SIGHUP and sends the result; on an error it sends nothing, and the current ones stay
+//! in use. Removing a key closes its sessions (close code 1008) and revokes its client secrets and its sessions' resume
+//! keys. This module reads no file.
 
 use super::app::App;
 use super::keys::Keys;
@@ -11,19 +11,19 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// What to put into the place of what serves; `None`: that stays.
+/// The replacements; `None` keeps the current value.
 #[derive(Default)]
 pub struct Reload {
-    /// All keys that are valid from now on.
+    /// The complete set of valid keys.
     pub keys: Option<Keys>,
-    /// For the handshakes that begin from now on. A server that began without TLS stays without.
+    /// The certificate for subsequent handshakes. Ignored if the server was started without TLS.
     pub tls: Option<Tls>,
 }
 
-/// Where reloads come from.
+/// The channel on which reloads arrive.
 pub type Reloads = mpsc::Receiver<Reload>;
 
-/// Takes reloads until the server stops.
+/// Applies reloads until the server stops.
 pub(super) async fn run(app: &App, reloads: Option<Reloads>, stop: CancellationToken) {
     let Some(mut reloads) = reloads else { return };
     loop {
@@ -40,7 +40,7 @@ pub(super) async fn run(app: &App, reloads: Option<Reloads>, stop: CancellationT
 fn apply(app: &App, Reload { keys, tls }: Reload) {
     if let Some(keys) = keys {
         if app.access.keys().are_on() && !keys.are_on() {
-            tracing::error!(target: "antiphon::security", "the reload holds no key: the keys stay as they are");
+            tracing::error!(target: "antiphon::security", "the reload contains no key: the current keys stay in use");
         } else {
             let (gone, new) = app.access.replace(keys);
             let sessions: usize = gone.iter().map(|key| app.sessions_of(*key)).sum();
@@ -54,7 +54,7 @@ fn apply(app: &App, Reload { keys, tls }: Reload) {
             serving.store(Arc::new(tls));
             tracing::info!(target: "antiphon::security", "the certificate was reloaded");
         }
-        (Some(_), None) => tracing::warn!("the hub began without TLS: restart it to serve with a certificate"),
+        (Some(_), None) => tracing::warn!("the hub was started without TLS: restart it to use a certificate"),
         (None, _) => {}
     }
 }

@@ -1,9 +1,10 @@
-//! Sessions that outlive their connection: the keys by which clients come back, and the way back.
+//! Sessions that outlive their connection: resume keys and the hand-over of new connections.
 //!
-//! A client opts in with `?resume=1` and gets `antiphon.session.resumable` with a key; it counts the messages it gets. With
-//! the subprotocol `antiphon-resume.KEY.N`, or `?resume=KEY&after=N`, it takes the session up behind the Nth. The key
-//! works together with the API key that opened the session, or another short-lived key of that one's, and with no other. The
-//! table holds hashes of keys and no session: each session's [`super::slot`] holds its own end, and its entry goes with it.
+//! A client opts in with `?resume=1`, receives `antiphon.session.resumable` with a key, and counts the messages it
+//! receives. With the subprotocol `antiphon-resume.KEY.N`, or `?resume=KEY&after=N`, it resumes the session after the
+//! Nth message. The key is valid only together with the API key that opened the session, or with another client secret
+//! of that API key. The table holds hashes of keys and no session: each [`super::session_slot`] owns the receiving end,
+//! and its entry is removed with it.
 
 use super::app::App;
 use super::auth::{self, Refusal, TurnedAway};
@@ -18,21 +19,21 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 
-/// What a client opts in with.
+/// The value of `resume` that opts in.
 pub(super) const OPT_IN: &str = "1";
 
-/// The subprotocol that carries a session's key and the number of the last message the client has.
+/// Prefix of the subprotocol that carries a session's key and the number of the last received message.
 const SUBPROTOCOL: &str = "antiphon-resume.";
 
-/// A client that comes back, on a new connection.
+/// A new connection of a returning client.
 pub(super) struct Return {
     pub(super) socket: WebSocket,
     pub(super) inflow: Arc<Inflow>,
-    /// The number of the last message it has.
+    /// The number of the last message the client has received.
     pub(super) after: u64,
 }
 
-/// The sessions that can be taken up, at most one for each slot.
+/// The sessions that can be resumed, at most one per slot.
 #[derive(Default)]
 pub(super) struct Resumables(Mutex<HashMap<Digest, Entry>>);
 
@@ -40,19 +41,19 @@ struct Entry {
     returns: mpsc::Sender<Return>,
     /// The API key it belongs to.
     owner: Option<KeyId>,
-    /// The hash of the key it was opened with. A short-lived key may have expired meanwhile; its session goes on.
+    /// The hash of the key it was opened with. A client secret may have expired since; its session stays resumable.
     opened_with: Option<Digest>,
 }
 
-/// Why a client cannot come back.
+/// Why a session cannot be resumed.
 pub(super) enum NotFound {
-    /// Its key is missing or wrong.
+    /// The key is missing or wrong.
     Refused(Refusal),
-    /// There is no such session, or it is another key's.
+    /// There is no such session, or it belongs to another key.
     Unknown(TurnedAway),
 }
 
-/// A session's end of its entry; dropping it takes the entry out of the table.
+/// A session's receiving end; dropping it removes the entry from the table.
 pub(super) struct Registered {
     pub(super) returns: mpsc::Receiver<Return>,
     app: Arc<App>,
@@ -71,18 +72,18 @@ impl Resumables {
     }
 }
 
-/// Enters a session that is about to open; gives its key.
+/// Registers a session that is about to open; returns its resume key.
 pub(super) fn register(app: &Arc<App>, owner: Option<KeyId>, headers: &HeaderMap) -> (String, Registered) {
     let key = keys::make("rk_");
     let digest = keys::digest(&key);
-    // One that comes while another is being taken in is turned away.
+    // While one connection is being attached, another is rejected.
     let (sender, returns) = mpsc::channel(1);
     let opened_with = auth::presented(headers).map(|key| keys::digest(&key));
     app.resumables.lock().insert(digest, Entry { returns: sender, owner, opened_with });
     (key, Registered { returns, app: app.clone(), digest })
 }
 
-/// The key and the number of a client that comes back by the subprotocol; the number may be none.
+/// The resume key and message number from the subprotocol; the number may be empty.
 pub(super) fn ticket(headers: &HeaderMap) -> Option<(String, String)> {
     let offers = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter().filter_map(|value| value.to_str().ok());
     let ticket = offers.flat_map(|offer| offer.split(',')).find_map(|offer| offer.trim().strip_prefix(SUBPROTOCOL))?;
@@ -90,7 +91,7 @@ pub(super) fn ticket(headers: &HeaderMap) -> Option<(String, String)> {
     Some((key.to_owned(), after.to_owned()))
 }
 
-/// The way to the session of `key`, for a client of the API key that it belongs to.
+/// The channel to the session of `key`, if the client presents the API key that the session belongs to.
 pub(super) fn find(
     app: &App,
     client: Client,
@@ -118,7 +119,7 @@ pub(super) fn find(
     }
 }
 
-/// What a client that cannot come back is told: one error event, then 4000.
+/// The rejection of a client that cannot resume: one error event, then close code 4000.
 pub(super) fn refusal(message: impl Into<String>) -> TurnedAway {
     TurnedAway {
         error: WireError::invalid("session_not_found", message, Some("resume")),

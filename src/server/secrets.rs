@@ -1,10 +1,11 @@
-//! Short-lived keys for browsers: `POST /v1/realtime/client_secrets` makes one, bound to the settings its sessions begin with.
+//! Client secrets (ephemeral keys) for browsers: `POST /v1/realtime/client_secrets` creates one, bound to session
+//! settings.
 //!
-//! Clients before GA have `POST /v1/realtime/sessions` for it. The settings are judged as those of a `session.update`.
+//! The pre-GA equivalent is `POST /v1/realtime/sessions`. The settings are validated like those of a `session.update`.
 //!
-//! A page cannot keep a key secret, so its own server asks for an `ek_` key with the real one and hands it over. It opens
-//! `/v1/realtime` only, as often as wanted until it expires. The store is bounded, holds hashes, and forgets what has
-//! expired; nothing here logs a key.
+//! A page cannot keep an API key secret, so its own server requests an `ek_` key with the API key and passes it on. It
+//! is valid for `/v1/realtime` only, any number of times until it expires. The store is bounded, holds only hashes, and
+//! drops expired keys; nothing here logs a key.
 
 use super::app::App;
 use super::auth::{Caller, Identity, seconds as retry_after};
@@ -26,37 +27,38 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use subtle::ConstantTimeEq;
 use tokio::time::{Instant, timeout};
 
-/// What these keys begin with, as the protocol's clients expect.
+/// Prefix of client secrets, as the protocol's clients expect.
 pub(super) const PREFIX: &str = "ek_";
-/// Keys alive at once, and bytes of the settings they are bound to, as they were sent.
+/// Maximum number of unexpired client secrets, and of the bytes of their settings as sent.
 const MAX_SECRETS: usize = 1_024;
 const MAX_BYTES: usize = 64 << 20;
-/// One API key has at least one share of so many of both, where there are that many keys; one key alone has all.
+/// Upper limit on the number of shares: with several API keys, each may hold at most `1 / min(number of keys, SHARES)`
+/// of both; a single key may hold all.
 const SHARES: usize = 4;
-/// Bytes of a key beside its settings.
+/// Bytes per client secret in addition to its settings.
 const OVERHEAD: usize = 128;
-/// The largest settings a key may be bound to.
+/// Maximum size of a request body, and so of the settings.
 pub(super) const MAX_BODY_BYTES: usize = 128 * 1024;
-/// How long a key lives: the protocol's default and bounds.
+/// Lifetime in seconds: the protocol's default and range.
 const DEFAULT_SECONDS: u64 = 600;
 const SECONDS: std::ops::RangeInclusive<u64> = 10..=7_200;
-/// How long the body of a request may take to come.
+/// Timeout for receiving a request body.
 const BODY: Duration = Duration::from_secs(10);
 
-/// The keys that live, the oldest first.
+/// The unexpired client secrets, oldest first.
 #[derive(Default)]
 pub(super) struct Secrets(Mutex<Vec<Secret>>);
 
 struct Secret {
     digest: Digest,
     expires: Instant,
-    /// The API key that made it.
+    /// The API key that created it.
     owner: Option<KeyId>,
     settings: Option<Settings>,
 }
 
-/// A session's settings as they were sent, and accepted. They are read again for each session: as text they take what they
-/// weigh.
+/// A session's settings as sent, after validation. They are parsed again for each session; as text, their memory use
+/// equals their size.
 #[derive(Clone)]
 struct Settings {
     text: Arc<str>,
@@ -69,13 +71,14 @@ impl Secret {
     }
 }
 
-/// The API key has as many of these keys as it may, and one fewer after this time.
+/// The API key has reached its share; one of its client secrets expires after this time.
 #[derive(Debug)]
 struct Full(Duration);
 
 impl Secrets {
-    /// Makes a key of `owner`'s that opens sessions with these settings for `life`. `n_owners`: among how many API keys the
-    /// store is shared. Where it is full, the oldest key of the one who has most goes.
+    /// Creates a client secret of `owner` that opens sessions with these settings for `life`. `n_owners`: the number of
+    /// API keys that share the store. If the store is full, the oldest client secret of the owner that uses the most
+    /// bytes is removed.
     fn make(
         &self,
         owner: Option<KeyId>,
@@ -109,7 +112,8 @@ impl Secrets {
         Ok(key)
     }
 
-    /// Whom `key` stands for; `None` when it is unknown or has expired. Looks at every key, whichever fits.
+    /// The caller that `key` authenticates; `None` if it is unknown or has expired. Compares every key, in constant
+    /// time.
     pub(super) fn find(&self, key: &str) -> Option<Caller> {
         let (now, digest) = (Instant::now(), keys::digest(key));
         let mut found = None;
@@ -123,13 +127,13 @@ impl Secrets {
         let settings = settings.inspect_err(|error| {
             tracing::error!(
                 code = error.code,
-                "the settings of a short-lived key were accepted and cannot be read again"
+                "the settings of a client secret were accepted but cannot be parsed again"
             );
         });
         Some(Caller { owner, settings: settings.ok()?.map(Arc::new) })
     }
 
-    /// Keeps those only whose API key is such.
+    /// Removes the client secrets whose API key does not satisfy `such`.
     pub(super) fn retain(&self, such: impl Fn(Option<KeyId>) -> bool) {
         self.0.lock().expect("no panic while locked").retain(|secret| such(secret.owner));
     }
@@ -151,7 +155,7 @@ struct ExpiresAfter {
     seconds: Option<u64>,
 }
 
-/// The handler. Answers `{value, expires_at, session}`; the session is the whole effective one.
+/// The handler. Responds with `{value, expires_at, session}`; `session` is the complete effective session.
 pub(super) async fn create(
     State(app): State<Arc<App>>,
     identity: Identity,
@@ -167,8 +171,9 @@ pub(super) async fn create(
     }
 }
 
-/// The handler of the names before GA, `POST /v1/realtime/sessions`: the body is the flat session itself, and the answer
-/// the whole one with `client_secret: {value, expires_at}` in it. Its sessions speak the names their connection asks for.
+/// The pre-GA handler, `POST /v1/realtime/sessions`: the body is the flat session itself, and the response is the
+/// complete session with `client_secret: {value, expires_at}`. The sessions it opens speak the dialect their connection
+/// requests.
 pub(super) async fn create_flat(
     State(app): State<Arc<App>>,
     identity: Identity,
@@ -185,16 +190,16 @@ pub(super) async fn create_flat(
     }
 }
 
-/// A key that was made.
+/// A created client secret.
 struct Made {
     value: String,
-    /// Unix seconds.
+    /// Unix time in seconds.
     expires_at: u64,
-    /// What its sessions begin as, in the shape that their own first event will have.
+    /// The effective session, in the format of its first event.
     session: Value,
 }
 
-/// A request's wishes: seconds to live, and the settings, as they are read and as they were sent.
+/// The requested lifetime in seconds, and the settings, parsed and as sent.
 type Wishes = (u64, Option<(SessionUpdate, Arc<str>)>);
 type Reader = fn(&[u8], Dialect) -> Result<Wishes, WireError>;
 
@@ -208,7 +213,7 @@ async fn made(
     let route = request.uri().path().to_owned();
     let body = timeout(BODY, Bytes::from_request(request, &())).await;
     let body = body.map_err(|_| {
-        refused(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The body of the request took too long to come.")
+        refused(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request body was not received in time.")
     })?;
     let body = body.map_err(IntoResponse::into_response)?;
     let wishes = read(&body, dialect).and_then(|(seconds, settings)| {
@@ -219,7 +224,7 @@ async fn made(
     let (seconds, settings, created) = wishes.map_err(|error| {
         let mut error = shown(dialect, &ServerEvent::Error { error }, "error");
         for name in ["param", "message"].iter().filter(|_| dialect.beta) {
-            // There is no `session` around it that a path could begin with.
+            // The flat format has no `session` object that a path could start with.
             error[name] = error[name].as_str().map(|text| text.replace("session.", "")).into();
         }
         (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response()
@@ -227,7 +232,7 @@ async fn made(
     let n_owners = app.access.keys().n_keys();
     let made = app.secrets.make(identity.owner, n_owners, settings, Duration::from_secs(seconds));
     let value = made.map_err(|Full(wait)| {
-        let message = "Your API key has as many client secrets alive as it may. Try again when some have expired.";
+        let message = "Your API key has reached its limit of client secrets. Try again when some have expired.";
         let mut response = refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
         response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
         response
@@ -237,7 +242,7 @@ async fn made(
     Ok(Made { value, expires_at: now + seconds, session: shown(dialect, &created, "session") })
 }
 
-/// One field of an event as a connection would get it. HTTP errors carry no event id.
+/// One field of an event, encoded as a connection would receive it. HTTP errors carry no event id.
 fn shown(dialect: Dialect, event: &ServerEvent, field: &str) -> Value {
     let text = dialect.encode(event, "").expect("every dialect has it");
     let mut event: Value = serde_json::from_str(&text).expect("an event is JSON");
@@ -248,7 +253,7 @@ fn shown(dialect: Dialect, event: &ServerEvent, field: &str) -> Value {
     shown
 }
 
-/// An empty body is one without wishes.
+/// An empty body requests the defaults.
 fn read(body: &[u8], dialect: Dialect) -> Result<Wishes, WireError> {
     let request: Request = object(body)?;
     let seconds = seconds(request.expires_after)?;
@@ -277,7 +282,7 @@ fn read_flat(body: &[u8], dialect: Dialect) -> Result<Wishes, WireError> {
 
 fn object<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, WireError> {
     let body = if body.trim_ascii().is_empty() { b"{}" } else { body };
-    // A list would pass for an object with its fields in order.
+    // serde would also accept a list of the fields in order.
     let parsed = match body.trim_ascii_start().first() {
         Some(b'{') => serde_json::from_slice(body).map_err(|error| error.to_string()),
         _ => Err("it is no object".into()),
@@ -305,7 +310,7 @@ fn seconds(after: Option<ExpiresAfter>) -> Result<u64, WireError> {
     Err(WireError::invalid(code, message, Some("expires_after.seconds")))
 }
 
-/// The session's settings, read as those of a `session.update` would be, and their text.
+/// The session's settings, parsed like those of a `session.update`, and their text.
 fn settings(session: &str, dialect: Dialect) -> Result<(SessionUpdate, Arc<str>), WireError> {
     Ok((read_settings(session, dialect)?, session.into()))
 }

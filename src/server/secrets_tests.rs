@@ -1,4 +1,4 @@
-//! Short-lived keys: how long they open, how many there may be, and what is asked for wrongly.
+//! Client secrets: lifetime, limits, and invalid requests.
 
 use super::*;
 
@@ -56,7 +56,7 @@ async fn one_api_key_leaves_the_others_their_share() {
     };
     assert_eq!(fill(1, 2, None), MAX_SECRETS / 2);
     assert_eq!(fill(2, 2, None), MAX_SECRETS / 2);
-    // Another key has come since: the oldest of the greediest goes.
+    // A key of another owner evicts the oldest key of the owner that holds the most.
     secrets.make(owner(3), 3, None, LIFE).unwrap();
     assert_eq!(secrets.count(owner(3)), 1);
     assert_eq!(secrets.0.lock().unwrap().len(), MAX_SECRETS);

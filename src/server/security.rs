@@ -1,8 +1,8 @@
-//! The log of security events: who was refused what, and what changed who may do what.
+//! The security log: rejections, and changes of access rights.
 //!
-//! All of it goes to the target `antiphon::security`, with the client's address, the route and the reason, never with a
-//! key, a query or a body. Refusals are bounded in rate, so that an attacker cannot fill a disk with them; how many were
-//! left out stands in the next line. What a right key did has a bound of its own, so that refusals do not hide it.
+//! All entries go to the target `antiphon::security` with the client's address, the route and the reason, never with a
+//! key, a query or a body. Rejections are rate-limited, so that an attacker cannot fill a disk; each entry reports how
+//! many were omitted before it. Authorized actions have a separate limit, so that rejections cannot suppress them.
 
 use super::client::Client;
 use antiphon_types::KeyId;
@@ -10,21 +10,20 @@ use std::sync::Mutex;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Lines of one kind at once.
+/// Burst of entries of one kind.
 const BURST: u32 = 20;
-/// How long until one more may be written: at most some 86,000 lines a day of each kind.
+/// Time until one more entry is available: at most about 86,000 entries a day of each kind.
 const EVERY: Duration = Duration::from_secs(1);
-/// Characters of a route that are shown.
+/// Maximum characters of a logged route.
 const MAX_ROUTE: usize = 128;
 
-/// See the module.
 pub(super) struct Security {
     refusals: Mutex<Budget>,
     acts: Mutex<Budget>,
 }
 
 struct Budget {
-    /// When all lines may be written again.
+    /// The time at which the whole burst is available again.
     restored: Instant,
     n_left_out: u64,
 }
@@ -35,14 +34,14 @@ impl Security {
         Self { refusals: budget(), acts: budget() }
     }
 
-    /// A request was refused.
+    /// Logs a rejected request.
     pub(super) fn refused(&self, client: Client, route: &str, status: u16, reason: &str) {
         let Some(left_out) = take(&self.refusals) else { return };
         let (address, peer, route) = (client.address, client.peer, shown(route));
         tracing::warn!(target: "antiphon::security", %address, %peer, route, status, reason, left_out, "refused");
     }
 
-    /// Somebody with the right to it did something that matters: made a key, pulled or removed a model.
+    /// Logs an authorized action: creating a client secret, pulling or removing a model.
     pub(super) fn act(&self, client: Client, route: &str, key: Option<KeyId>, what: &str) {
         let Some(left_out) = take(&self.acts) else { return };
         let (address, peer, key) = (client.address, client.peer, key.map(|key| key.to_string()));
@@ -50,7 +49,7 @@ impl Security {
     }
 }
 
-/// How many lines were left out before this one; `None`: this one is, too.
+/// The number of entries omitted before this one; `None`: this one is omitted too.
 fn take(budget: &Mutex<Budget>) -> Option<u64> {
     let mut budget = budget.lock().expect("no panic while locked");
     let now = Instant::now();
@@ -63,7 +62,7 @@ fn take(budget: &Mutex<Budget>) -> Option<u64> {
     Some(std::mem::take(&mut budget.n_left_out))
 }
 
-/// A path as far as it is shown, without what would begin another line or colour a terminal.
+/// A route truncated to [`MAX_ROUTE`], without control characters, which could forge a line or colour a terminal.
 fn shown(route: &str) -> String {
     route.chars().take(MAX_ROUTE).map(|c| if c.is_control() { '?' } else { c }).collect()
 }

@@ -1,8 +1,8 @@
-//! One session's slot: its place among `max_sessions`, and the connections that follow one another on it.
+//! A session's slot: its reservation among `max_sessions`, and the successive connections of its client.
 //!
-//! The upgrade hands the first connection to [`SessionSlot::run`]. A session that its client asked to be resumable keeps its slot
-//! when the connection breaks, and waits for the next one, which `resume` sends here; every other ends with it. Dropping the
-//! slot ends the session and everything it started.
+//! The upgrade passes the first connection to [`SessionSlot::run`]. A resumable session keeps its slot when the
+//! connection breaks and waits for the next one, which `resume` delivers here; any other session ends with its
+//! connection. Dropping the slot ends the session and everything it started.
 
 use super::app::{App, SessionPlace};
 use super::auth;
@@ -24,21 +24,21 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-/// How long what was said before a close may take to leave.
+/// Time for sending the last messages before a close.
 const LAST_MESSAGES: Duration = Duration::from_secs(2);
 
-/// A session and its place.
+/// A session and its reservation.
 pub(super) struct SessionSlot {
     app: Arc<App>,
     handle: Handle,
     mode: AudioMode,
     dialect: Dialect,
-    /// Where the next connection comes from; `None`: this one is the only one.
+    /// Delivers the next connection; `None`: the session is not resumable.
     registered: Option<Registered>,
     received: AtomicU64,
-    /// Over all connections: what an earlier one left to be worked on counts.
+    /// The inbound budget of all connections: messages of an earlier one that are still unprocessed count.
     budget: Arc<Semaphore>,
-    /// Cancelled when the API key is not valid any more.
+    /// Cancelled when the API key is revoked.
     revoked: CancellationToken,
     _place: SessionPlace,
     _counted: ActiveSession,
@@ -48,7 +48,7 @@ pub(super) struct SessionSlot {
 enum Ended {
     Over,
     Lost,
-    /// The client is back on another connection before this one was known to be dead.
+    /// The client has returned on another connection before this one was known to be dead.
     Replaced(Box<Return>),
 }
 
@@ -64,7 +64,7 @@ impl SessionSlot {
         Self { app, handle, mode, dialect, registered, received, budget, revoked, _place: place, _counted: counted }
     }
 
-    /// Serves the session to its end.
+    /// Serves the session until it ends.
     pub(super) async fn run(mut self, socket: WebSocket, inflow: Arc<Inflow>) {
         let id = self.handle.id.clone();
         tracing::info!(session = %id, mode = ?self.mode, "connected");
@@ -77,7 +77,7 @@ impl SessionSlot {
                 Ended::Replaced(next) => Some(*next),
                 Ended::Lost if self.registered.is_none() => None,
                 Ended::Lost => {
-                    tracing::info!(session = %id, "disconnected; waiting for the client to come back");
+                    tracing::info!(session = %id, "disconnected; waiting for the client to resume");
                     self.handle.egress.detach();
                     self.wait(self.until()).await
                 }
@@ -105,7 +105,7 @@ impl SessionSlot {
         Instant::now() + Duration::from_secs(u64::from(self.app.setup.session.resume_seconds))
     }
 
-    /// Waits for the client's next connection; `None` when it does not come in time or the session has ended.
+    /// Waits for the client's next connection; `None` at `until`, or if the session has ended.
     async fn wait(&mut self, until: Instant) -> Option<Return> {
         let registered = self.registered.as_mut()?;
         tokio::select! {
@@ -116,7 +116,7 @@ impl SessionSlot {
         }
     }
 
-    /// Serves one connection. `after`: it goes on behind the message of this number.
+    /// Serves one connection. `after`: resumes after the message with this number.
     async fn serve(&mut self, socket: WebSocket, inflow: &Inflow, after: Option<u64>) -> Ended {
         let _counted = self.app.connected();
         let (mut sink, mut stream) = socket.split();
@@ -140,15 +140,15 @@ impl SessionSlot {
                 End::Over
             }
             () = revoked.cancelled() => {
-                let _ = timeout(CLOSING, sink.send(close(1008, "the API key of this session is not valid any more"))).await;
+                let _ = timeout(CLOSING, sink.send(close(1008, "the API key of this session has been revoked"))).await;
                 End::Over
             }
             next = come_back(app, handle, registered) => {
-                let _ = timeout(CLOSING, sink.send(close(1001, "the session goes on on another connection"))).await;
+                let _ = timeout(CLOSING, sink.send(close(1001, "the session continues on another connection"))).await;
                 return Ended::Replaced(Box::new(next));
             }
         };
-        // A close frame is answered, whatever it says.
+        // A close frame is answered, whatever its content.
         let_close(&mut stream).await;
         match end {
             End::Lost => Ended::Lost,
@@ -157,14 +157,14 @@ impl SessionSlot {
     }
 }
 
-/// The client's next connection, which can go on from where it says it is; never where it may not come. One that cannot is
-/// told so, and the connection that stands is left alone.
+/// Waits for a connection of the client that can resume from the message it names; never resolves if the session is not
+/// resumable. A connection that cannot resume is rejected, and the current one continues.
 async fn come_back(app: &Arc<App>, handle: &Handle, registered: &mut Option<Registered>) -> Return {
     while let Some(registered) = registered
         && let Some(next) = registered.returns.recv().await
     {
         let Err(error) = handle.egress.may_attach(next.after) else { return next };
-        // Of a crowd of them some are just dropped.
+        // If too many are being rejected, the connection is dropped without an error event.
         if let Some(place) = app.turn_away() {
             app.setup.tasks.spawn(async move {
                 auth::turn_away(next.socket, super::resume::refusal(error.to_string())).await;
@@ -175,7 +175,7 @@ async fn come_back(app: &Arc<App>, handle: &Handle, registered: &mut Option<Regi
     std::future::pending().await
 }
 
-/// The library answers and awaits the other side's close while it is read.
+/// Reads until the peer closes: the library completes the closing handshake only while the socket is read.
 async fn let_close(stream: &mut SplitStream<WebSocket>) {
     let _ = timeout(CLOSING, async { while let Some(Ok(_)) = stream.next().await {} }).await;
 }

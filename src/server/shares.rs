@@ -1,15 +1,15 @@
-//! Who holds how many of something, with a bound for each: sessions of a key, sessions from an address.
+//! Counters per holder with a limit for each: sessions of a key, sessions from an address.
 //!
-//! The table holds only who has one at least, so that it is never larger than the number of things held.
+//! The table contains only holders with at least one share, so its size is bounded by the number of shares.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
 
-/// How many each holds.
+/// The number of shares of each holder.
 pub(super) struct Shares<K>(Arc<Mutex<HashMap<K, usize>>>);
 
-/// One of them; dropping it gives it back.
+/// One share; dropping it returns it.
 pub(super) struct Share<K: Eq + Hash> {
     held: Arc<Mutex<HashMap<K, usize>>>,
     holder: K,
@@ -22,7 +22,7 @@ impl<K> Default for Shares<K> {
 }
 
 impl<K: Copy + Eq + Hash> Shares<K> {
-    /// One more for `holder`, where it has fewer than `most`.
+    /// Takes one more share for `holder`; `None` if it has `most` already.
     pub(super) fn take(&self, holder: K, most: usize) -> Option<Share<K>> {
         let mut held = self.0.lock().expect("no panic while locked");
         let n = held.get(&holder).copied().unwrap_or(0);
@@ -33,7 +33,7 @@ impl<K: Copy + Eq + Hash> Shares<K> {
         Some(Share { held: self.0.clone(), holder })
     }
 
-    /// How many `holder` has.
+    /// The number of shares of `holder`.
     pub(super) fn count(&self, holder: K) -> usize {
         self.0.lock().expect("no panic while locked").get(&holder).copied().unwrap_or(0)
     }

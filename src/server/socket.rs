@@ -1,8 +1,9 @@
-//! Moves messages between one WebSocket and a session: a reader that parses and hands over, a writer that takes from the
-//! egress log.
+//! Moves messages between one WebSocket and a session: a reader that parses and forwards, and a writer that sends from
+//! the egress log.
 //!
-//! [`super::slot`] runs both for each connection of a session. Nothing is dropped: while a session is behind, its socket is
-//! not read, and what has come of a message is charged to the budgets while it grows ([`super::unfinished`]). Nothing is decided here but whether the other side is still there.
+//! [`super::session_slot`] runs both for each connection of a session. No message is dropped: while a session falls
+//! behind, its socket is not read, and an incomplete message is charged to the budgets while it grows
+//! ([`super::unfinished`]). The only decision made here is whether the peer is still alive.
 
 use super::app::App;
 use super::heartbeat::{Beat, Heartbeat, HeartbeatReset};
@@ -21,37 +22,37 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// A session that takes nothing for this long is not going to.
+/// Timeout after which a session that accepts no message is considered stuck.
 const STUCK: Duration = Duration::from_secs(10);
-/// How long a client may take to answer a close.
+/// Timeout of the peer's reply to a close frame.
 pub(super) const CLOSING: Duration = Duration::from_secs(1);
 
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The session is over, or the client said goodbye.
+    /// The session ended, or the client closed the connection normally.
     Over,
-    /// The connection broke; the client may come back.
+    /// The connection broke; the client may resume.
     Lost,
 }
 
-/// What the reader of one connection works with.
+/// The reader of one connection.
 pub(super) struct Reader<'a> {
     pub(super) app: &'a App,
     pub(super) handle: &'a Handle,
-    /// What the connection sends.
+    /// The connection's receive counters.
     pub(super) inflow: &'a Inflow,
     /// The session's own inbound budget.
     pub(super) budget: &'a Arc<Semaphore>,
-    /// How the client's JSON is read.
+    /// How the client's JSON is parsed.
     pub(super) dialect: Dialect,
     pub(super) heard: HeartbeatReset,
-    /// Messages the session has got, over all its connections.
+    /// Number of messages the session has received, over all its connections.
     pub(super) received: &'a AtomicU64,
 }
 
 impl Reader<'_> {
-    /// Hands messages over until the client is gone. A client that breaks the protocol is told so by the writer.
+    /// Forwards messages until the client is gone. On a protocol violation, the writer sends the close frame.
     pub(super) async fn run(&self, stream: &mut SplitStream<WebSocket>) -> End {
         let mut unfinished = Unfinished::new(self.app, self.inflow, self.budget);
         loop {
@@ -90,21 +91,22 @@ impl Reader<'_> {
             };
             match timeout(STUCK, self.handle.inbound.send(inbound)).await {
                 Ok(Ok(())) => self.received.fetch_add(1, Ordering::Relaxed),
-                // The session is over; the writer has its last words.
+                // The session has ended; the writer sends its last messages.
                 Ok(Err(_)) => return std::future::pending().await,
                 Err(_) => return self.close(1013, "the session cannot keep up").await,
             };
         }
     }
 
-    /// Closes the session; the writer says so and ends. The client may be sending still.
+    /// Closes the session; the writer sends the close frame and ends. The client may still be sending.
     async fn close(&self, code: u16, reason: &'static str) -> End {
         self.inflow.set_lingers(true);
         self.handle.egress.close(Close { code, reason });
         std::future::pending().await
     }
 
-    /// Counts a message and waits for its share of the inbound budget; closes the session when none comes.
+    /// Counts a message and waits for its share of the inbound budget; closes the session if none becomes available in
+    /// [`STUCK`].
     async fn share(&self, unfinished: &mut Unfinished<'_>, bytes: usize) -> Option<Share> {
         self.app.setup.metrics.bytes_in(bytes as u64);
         let share = timeout(STUCK, unfinished.share(bytes)).await.ok();
@@ -116,13 +118,13 @@ impl Reader<'_> {
     }
 }
 
-/// The number a ping carried, which the pong brings back.
+/// The message number in a ping's payload, which the pong returns.
 fn answered(payload: &Bytes) -> Option<u64> {
     Some(u64::from_be_bytes(payload.as_ref().try_into().ok()?))
 }
 
-/// A program that leaves says 1000 (done), 1001 (going away) or nothing; other codes are its library's, about a connection
-/// that went wrong.
+/// A client that leaves sends 1000 (done), 1001 (going away) or no code; other codes come from its library and report a
+/// broken connection.
 fn said_goodbye(frame: Option<&CloseFrame>) -> End {
     match frame {
         Some(frame) if !matches!(frame.code, 1000 | 1001 | 1005) => End::Lost,
@@ -130,8 +132,8 @@ fn said_goodbye(frame: Option<&CloseFrame>) -> End {
     }
 }
 
-/// Sends what the session gives until it closes, the client takes nothing more, or it is dead. Pings carry how far the
-/// client has been sent, so that its pongs answer for it.
+/// Sends the session's messages until it closes, the client stops reading, or the heartbeat fails. Pings carry the
+/// number of the last message sent, so that pongs acknowledge it.
 pub(super) async fn write(
     sink: &mut SplitSink<WebSocket, WsMessage>,
     egress: &Egress,

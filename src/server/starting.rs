@@ -1,7 +1,7 @@
-//! What clients get while the engines are being loaded: the page, which says so, and answers that tell when to try again.
+//! Serves clients while the engines are being loaded: the page, which reports it, and 503 responses with Retry-After.
 //!
-//! [`super::serve_loading`] listens with [`Starting::router`] at once, and puts the hub's own routes behind it when there are
-//! engines. It loads nothing itself, and opens nothing that needs a key.
+//! [`super::serve_loading`] listens with [`Starting::router`] immediately, and installs the hub's own routes once the
+//! engines are loaded. This module loads nothing, and serves nothing that needs a key.
 
 use super::auth::is_open;
 use super::client::{Client, Peer};
@@ -19,12 +19,12 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 use tower::ServiceExt;
 
-/// When a client that came too early may try again: engines take about a second.
+/// Delay before an early client may retry: loading takes about a second.
 const RETRY_AFTER_SECONDS: &str = "1";
 
 /// A server whose engines are being loaded.
 pub(super) struct Starting {
-    /// The hub's own routes, once there are engines.
+    /// The hub's own routes, once the engines are loaded.
     loaded: OnceLock<Router>,
     page: Router,
     config: ServerConfig,
@@ -38,14 +38,14 @@ impl Starting {
         Arc::new(Self { loaded: OnceLock::new(), page: pages::router(), config, proxies, has_tls })
     }
 
-    /// Answers by itself until [`Starting::open`].
+    /// A router that responds by itself until [`Starting::open`].
     pub(super) fn router(self: &Arc<Self>) -> Router {
         Router::new().fallback(answer).with_state(self.clone())
     }
 
-    /// From now on these routes answer.
+    /// Installs the hub's routes; they serve all subsequent requests.
     pub(super) fn open(&self, loaded: Router) {
-        // Nobody opens twice.
+        // It is called only once.
         let _ = self.loaded.set(loaded);
     }
 
@@ -74,7 +74,7 @@ impl Starting {
 }
 
 fn not_yet() -> Response {
-    let message = "The hub is getting ready: its engines are being loaded. Try again in a moment.";
+    let message = "The hub is starting: its engines are being loaded. Try again in a moment.";
     let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_starting", message);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     response

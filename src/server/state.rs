@@ -1,7 +1,7 @@
-//! `GET /api/state`: how the server is now, for the dashboard and for whoever asks.
+//! `GET /api/state`: the current state of the server, for the dashboard and other clients.
 //!
-//! What is counted is read from the metrics, the process from `/proc`, the graphics cards from their driver. A figure that
-//! the system does not give is null.
+//! Counters come from the metrics, process usage from `/proc`, GPU load from the driver. A value that the system does
+//! not provide is null.
 
 use super::app::App;
 use super::auth::Identity;
@@ -13,14 +13,14 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The server at one moment.
+/// The state of the server at one moment.
 #[derive(Serialize)]
 pub(super) struct State {
     at: String,
     sessions: usize,
     max_sessions: usize,
     connections: usize,
-    /// What waits, by the queue's name.
+    /// Waiting items, by the queue's name.
     queues: BTreeMap<&'static str, usize>,
     engines: BTreeMap<&'static str, String>,
     process: Option<process::Usage>,
@@ -44,7 +44,7 @@ pub(super) async fn state(Shared(app): Shared<Arc<App>>, identity: Identity) -> 
     Json(snapshot(&app, identity).await)
 }
 
-/// Now, as far as the caller may know it.
+/// The current state, limited to what the caller may see.
 pub(super) async fn snapshot(app: &App, identity: Identity) -> State {
     let all = identity.viewer == Viewer::All;
     let own = identity.owner.map_or(0, |owner| app.sessions_of(owner));

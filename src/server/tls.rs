@@ -1,7 +1,7 @@
-//! TLS by rustls: the certificate, from files or made for trying out.
+//! TLS by rustls: the certificate, from files or self-signed.
 //!
-//! `cli` makes a [`Tls`] before the server listens, and another when it is told to read the files again;
-//! [`super::accepting`] shakes hands with it. Private keys are never logged.
+//! `cli` creates a [`Tls`] before the server listens, and another on a reload (SIGHUP); [`super::accepting`] performs
+//! the handshakes with it. Private keys are never logged.
 
 use crate::config::ServerConfig;
 use rustls::pki_types::pem::PemObject;
@@ -9,38 +9,38 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A certificate with its key, ready to serve.
+/// A certificate and its private key, ready to serve. Cheap to clone.
 #[derive(Clone)]
 pub struct Tls(Arc<rustls::ServerConfig>);
 
 /// Why TLS cannot be served.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// One of the two files is not configured.
+    /// Only one of the two files is configured.
     #[error("server.tls_cert and server.tls_key belong together: set both, or none")]
     Half,
     /// A file cannot be read as PEM.
     #[error("{key}: {} holds no usable {what}: {why}", path.display())]
     Unreadable {
-        /// The setting.
+        /// The key of the configuration.
         key: &'static str,
-        /// As configured.
+        /// The configured path.
         path: PathBuf,
-        /// Certificate or key.
+        /// `certificate` or `private key`.
         what: &'static str,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// The two do not go together.
+    /// The certificate and the private key do not match, or are unsupported.
     #[error("the certificate and its key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
-    /// A certificate could not be made.
-    #[error("a certificate could not be made")]
+    /// A self-signed certificate could not be created.
+    #[error("a self-signed certificate could not be created")]
     RestartFailed(#[from] rcgen::Error),
 }
 
 impl Tls {
-    /// The files that the configuration names; `None` where it names none. Blocks for two small files.
+    /// Loads the configured files; `None` if none is configured. Blocks for two small files.
     pub fn load(config: &ServerConfig) -> Result<Option<Self>, TlsError> {
         let (cert, key) = (Path::new(&config.tls_cert), Path::new(&config.tls_key));
         match (config.tls_cert.is_empty(), config.tls_key.is_empty()) {
@@ -59,8 +59,8 @@ impl Tls {
         Self::of(chain, private).map(Some)
     }
 
-    /// A certificate for this machine and `names`, made now, signed by nobody, kept nowhere; and its PEM, for clients that
-    /// are to trust it.
+    /// Creates a self-signed certificate for this machine and `names`, kept in memory only. Also returns it as PEM, for
+    /// clients that should trust it.
     pub fn self_signed(names: &[String]) -> Result<(Self, String), TlsError> {
         let own = ["localhost", "127.0.0.1", "::1"].map(str::to_owned);
         let mut names = [&own, names].concat();
@@ -78,12 +78,12 @@ impl Tls {
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
-        // WebSockets are opened over HTTP/1.1.
+        // WebSockets require HTTP/1.1 here.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self(Arc::new(config)))
     }
 
-    /// What a handshake is made with.
+    /// The configuration for new handshakes.
     pub(super) fn server(&self) -> Arc<rustls::ServerConfig> {
         self.0.clone()
     }

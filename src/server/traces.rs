@@ -1,9 +1,9 @@
-//! Traces: each settled turn becomes a span, each stage that ran in it another one below, sent to an OTLP collector
+//! Exports traces: one span per settled turn with a child span per stage, sent to an OTLP collector
 //! (`telemetry.otlp_endpoint`, HTTP with protobuf).
 //!
-//! The one place where spans are made. It listens to the turn_history as any other listener does, so that a collector that is
-//! slow or gone costs the conversations nothing: what does not fit into the turn_history's queue is counted and said. No words
-//! of a turn leave by it.
+//! This is the only place that creates spans. It subscribes to the turn history like any other listener, so that a slow
+//! or missing collector does not affect conversations: turns that overflow the subscription's queue are counted and
+//! logged. Spans contain no transcripts.
 
 use antiphon_session::{News, Status, TurnHistory, TurnRecord, Viewer};
 use async_trait::async_trait;
@@ -18,13 +18,13 @@ use std::time::{Duration, SystemTime};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// One request to the collector, its connection included.
+/// Timeout of one request to the collector, including its connection.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Turns that are sent together at most.
+/// Maximum turns per request.
 const BATCH: usize = 32;
-/// How long a turn waits for others.
+/// How long a turn waits for others to be sent with it.
 const GATHER: Duration = Duration::from_secs(1);
-/// Of a collector's answer so much is read.
+/// Maximum size of a collector's response.
 const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// Why no traces can be sent.
@@ -35,12 +35,12 @@ pub(super) struct TracesError {
     why: String,
 }
 
-/// The way to a collector.
+/// An exporter to one collector.
 pub(super) struct Traces(SpanExporter);
 
 impl Traces {
-    /// To the collector at this base address, such as `http://127.0.0.1:4318`. Connects to nothing yet. Headers, a key among
-    /// them, come from `OTEL_EXPORTER_OTLP_HEADERS`.
+    /// An exporter to the collector at this base URL, such as `http://127.0.0.1:4318`. Does not connect yet. Headers,
+    /// including any key, come from `OTEL_EXPORTER_OTLP_HEADERS`.
     pub(super) fn to(endpoint: &str) -> Result<Self, TracesError> {
         let wrong = |why: String| TracesError { endpoint: endpoint.into(), why };
         let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
@@ -58,7 +58,7 @@ impl Traces {
         Ok(Self(exporter))
     }
 
-    /// Sends turns as they settle, until `done`; what has settled by then is still sent.
+    /// Sends turns as they settle, until `done` is cancelled; turns settled by then are still sent.
     pub(super) async fn run(self, turn_history: &TurnHistory, done: CancellationToken) {
         let (_, _, mut listening) = turn_history.listen(Viewer::All, None);
         loop {
@@ -94,8 +94,8 @@ impl Traces {
         let n = spans.len();
         match timeout(2 * PATIENCE, self.0.export(spans)).await {
             Ok(Ok(())) => tracing::debug!(spans = n, "sent traces"),
-            Ok(Err(error)) => tracing::warn!(%error, spans = n, "traces could not be sent; they are lost"),
-            Err(_) => tracing::warn!(spans = n, "the collector of traces took too long; they are lost"),
+            Ok(Err(error)) => tracing::warn!(%error, spans = n, "the export of traces failed; they are dropped"),
+            Err(_) => tracing::warn!(spans = n, "the export of traces timed out; they are dropped"),
         }
     }
 }
@@ -103,7 +103,9 @@ impl Traces {
 fn take(news: Option<News>, spans: &mut Vec<SpanData>) {
     match news {
         Some(News::Changed(entry)) if entry.record.settled => spans.extend(spans_of(&entry.record)),
-        Some(News::Missed(n)) => tracing::warn!(changes = n, "the collector of traces is behind; turns are lost to it"),
+        Some(News::Missed(n)) => {
+            tracing::warn!(changes = n, "the export of traces is behind; some turns are not exported")
+        }
         _ => {}
     }
 }
@@ -174,23 +176,23 @@ fn span(trace: TraceId, parent: SpanId, name: &'static str, (start, end): (Syste
     }
 }
 
-/// The hub's own HTTP client under the exporter.
+/// The HTTP client of the exporter.
 #[derive(Debug)]
 struct Client(reqwest::Client);
 
 impl Client {
     fn to(url: &str) -> Result<Self, Box<dyn std::error::Error>> {
         let url = reqwest::Url::parse(url)?;
-        // The first installation wins; a second is no failure.
+        // Only the first installation succeeds; a second one is not an error.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .connect_timeout(PATIENCE)
             .timeout(PATIENCE)
-            // The headers may hold a key: they go to the configured collector only.
+            // Headers may contain a key: they must reach only the configured collector.
             .redirect(reqwest::redirect::Policy::none());
         let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
         if host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback()) {
-            // No proxy reaches this machine.
+            // A proxy cannot reach this machine's loopback.
             builder = builder.no_proxy();
         }
         Ok(Self(builder.build()?))
@@ -208,7 +210,7 @@ impl HttpClient for Client {
         let mut body = Vec::new();
         while let Some(bytes) = answer.chunk().await? {
             if body.len() + bytes.len() > MAX_ANSWER_BYTES {
-                return Err("the collector's answer is too long".into());
+                return Err("the collector's response is too long".into());
             }
             body.extend_from_slice(&bytes);
         }

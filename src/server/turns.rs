@@ -1,9 +1,9 @@
-//! `GET /api/turns`: the turns of the caller's sessions, page by page, and as they happen.
+//! `GET /api/turns`: the turns of the caller's sessions, by page and live.
 //!
-//! The turn_history keeps them; here they become JSON, one record at a time as the client reads. A caller sees the turns of its
-//! own API key's sessions; an admin, and everybody where there are no keys, those of all. Readers and live listeners have
-//! places, [`MAX_READERS`] and [`MAX_LISTENERS`], and a bounded queue in the turn_history: what a listener does not take in time
-//! it is told it missed.
+//! The turn history stores them; this module encodes them as JSON, one record at a time as the client reads. A caller
+//! sees the turns of its own API key's sessions; an admin, and every caller of a hub without keys, sees all turns.
+//! Readers and live listeners are limited by [`MAX_READERS`] and [`MAX_LISTENERS`]. Each listener has a bounded queue
+//! in the turn history and is notified of the number of changes it missed.
 
 use super::app::App;
 use super::auth::Identity;
@@ -25,26 +25,27 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// Live listeners at once; one more is answered 503. Each may hold a few hundred records while it does not read.
+/// Maximum concurrent live listeners; another is rejected with 503. Each may hold a few hundred records while it does
+/// not read.
 pub(super) const MAX_LISTENERS: usize = 64;
 
-/// Pages that are being read at once; one more waits for [`READER_WAIT`] and is answered 503 then. A page holds its records
-/// until it is read, some 9 KB each.
+/// Maximum concurrent page reads; another waits for [`READER_WAIT`] and is then rejected with 503. A page holds its
+/// records, about 9 KB each, until it is read.
 pub(super) const MAX_READERS: usize = 32;
 const READER_WAIT: Duration = Duration::from_secs(5);
 
-/// Turns of one page of the list: where the request does not say, and at most.
+/// Turns per page: the default and the maximum.
 const PAGE: usize = 100;
 
-/// How often a listener gets the state.
+/// Interval of state events.
 const STATE_EVERY: Duration = Duration::from_secs(1);
 
-/// What is asked of the list. What is unknown is left alone.
+/// The query of the list. Unknown parameters are ignored.
 #[derive(Deserialize)]
 pub(super) struct TurnQuery {
     limit: Option<usize>,
     session: Option<String>,
-    /// The id of a turn: those that began before it.
+    /// A turn's id; only turns that started before it are listed.
     before: Option<String>,
 }
 
@@ -73,18 +74,18 @@ pub(super) async fn list(State(app): State<Arc<App>>, identity: Identity, Query(
     ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(body)).into_response()
 }
 
-/// A place among those who read what takes some memory to make.
+/// A permit for a request whose response takes memory to build. An error response after [`READER_WAIT`].
 pub(super) async fn reader(app: &App) -> Result<OwnedSemaphorePermit, Box<Response>> {
     match timeout(READER_WAIT, app.readers.clone().acquire_owned()).await {
         Ok(Ok(place)) => Ok(place),
-        _ => Err(Box::new(busy("too_many_readers", "Enough clients read already. Try again soon."))),
+        _ => Err(Box::new(busy("too_many_readers", "Too many clients are reading. Try again soon."))),
     }
 }
 
-/// A place among the listeners.
+/// A permit for a live listener; an error response if all are in use.
 pub(super) fn listener(app: &App) -> Result<OwnedSemaphorePermit, Box<Response>> {
     let place = app.listeners.clone().try_acquire_owned();
-    place.map_err(|_| Box::new(busy("too_many_listeners", "Enough clients listen already. Try again soon.")))
+    place.map_err(|_| Box::new(busy("too_many_listeners", "Too many clients are listening. Try again soon.")))
 }
 
 fn busy(code: &str, message: &str) -> Response {
@@ -93,18 +94,18 @@ fn busy(code: &str, message: &str) -> Response {
     response
 }
 
-/// `GET /api/turns/{id}`.
+/// `GET /api/turns/{id}`: one turn, or 404.
 pub(super) async fn one(State(app): State<Arc<App>>, identity: Identity, Path(id): Path<String>) -> Response {
     match app.setup.turn_history.find(identity.viewer, &id) {
         Some(turn) => Json(&*turn).into_response(),
         None => {
-            refused(StatusCode::NOT_FOUND, "not_found", "No such turn is kept; older ones are pushed out by newer.")
+            refused(StatusCode::NOT_FOUND, "not_found", "There is no such turn; older turns are evicted by newer ones.")
         }
     }
 }
 
 /// `GET /api/turns/live`: server-sent events until the client leaves, its key is revoked or the server stops. With
-/// `Last-Event-ID`, what has changed since then comes first.
+/// `Last-Event-ID`, the changes since then come first.
 pub(super) async fn live(State(app): State<Arc<App>>, identity: Identity, headers: HeaderMap) -> Response {
     let place = match listener(&app) {
         Ok(place) => place,

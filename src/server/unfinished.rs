@@ -1,8 +1,8 @@
-//! The part of a client's message that has come: charged to the budgets while it grows, and given so much time in all.
+//! The incomplete message of a client: charged to the budgets while it grows, and limited in time.
 //!
-//! The reader of a connection ([`super::socket`]) holds one. Bytes are counted below the WebSocket's library from the last
-//! message it gave; a small message passes unnoticed. Control frames, which may stand between the parts of a message, are
-//! counted out again, so that they neither hide the rest nor renew its deadline.
+//! Each connection's reader ([`super::socket`]) holds one instance. It counts bytes below the WebSocket library since
+//! the last message that the library returned; small messages are not charged in advance. Control frames, which may be
+//! interleaved with the parts of a message, are deducted, so that they neither hide the rest nor extend its deadline.
 
 use super::app::{App, BUDGET_UNIT};
 use super::inflow::Inflow;
@@ -18,38 +18,37 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-/// What a message may be begun with before it is charged: audio for half a second, of which some are always under way.
+/// Size up to which an incomplete message is not charged: half a second of audio, since some is always in transit.
 const FREE_BYTES: u64 = 64 * 1024;
-/// What is charged at a time beyond that.
+/// Unit of the charges beyond that.
 const STEP_BYTES: usize = 256 * 1024;
-/// A control frame's head and mask (RFC 6455, section 5.2).
+/// Size of a control frame's header and mask (RFC 6455, section 5.2).
 const CONTROL_HEAD: u64 = 6;
 
-/// What comes of a wait.
+/// The result of a wait.
 pub(super) enum Next {
-    /// A message, or the end.
+    /// A message, or the end of the stream.
     Message(Option<Result<Message, axum::Error>>),
-    /// The message under way was not complete in time.
+    /// The incomplete message exceeded its time limit.
     Late,
-    /// There was no room for the message under way.
+    /// No budget became available for the incomplete message.
     NoRoom,
 }
 
-/// See the module.
 pub(super) struct Unfinished<'a> {
     app: &'a App,
     inflow: &'a Inflow,
     /// The session's own budget.
     budget: &'a Arc<Semaphore>,
-    /// How long a message may take from its first byte to its last.
+    /// Maximum time from the first to the last byte of a message.
     limit: Duration,
-    /// Up to here what was taken has been given as messages.
+    /// The receive count up to which bytes belong to returned messages.
     given: u64,
     held: Option<Held>,
     deadline: Option<Instant>,
 }
 
-/// What the message under way is charged with.
+/// The charges of the incomplete message.
 struct Held {
     share: Share,
     _unfinished: OwnedSemaphorePermit,
@@ -63,7 +62,7 @@ impl<'a> Unfinished<'a> {
         this
     }
 
-    /// The next message; waits at most `stuck` for room.
+    /// Waits for the next message; waits at most `stuck` for budget.
     pub(super) async fn next(&mut self, stream: &mut SplitStream<WebSocket>, stuck: Duration) -> Next {
         loop {
             match self.poll(stream).await {
@@ -86,7 +85,7 @@ impl<'a> Unfinished<'a> {
         }
     }
 
-    /// `None`: nothing more is taken until there is room.
+    /// `None`: the read limit is reached, and more budget is needed.
     async fn poll(&mut self, stream: &mut SplitStream<WebSocket>) -> Option<Next> {
         let mut timer = pin!(sleep_until(self.deadline.unwrap_or_else(|| Instant::now() + self.limit)));
         let message = poll_fn(|cx| {
@@ -116,7 +115,8 @@ impl<'a> Unfinished<'a> {
         message
     }
 
-    /// A message is complete; whatever was taken belongs to it, but for the beginning of the next that came with it.
+    /// Marks a message as complete. All bytes read so far are attributed to it, including the start of a following
+    /// message.
     fn complete(&mut self) {
         (self.given, self.deadline) = (self.inflow.taken(), None);
         self.allow();
@@ -135,14 +135,14 @@ impl<'a> Unfinished<'a> {
         self.inflow.allow(self.given + FREE_BYTES + held as u64);
     }
 
-    /// The share of a complete message of this size: what was charged while it came, and what is missing.
+    /// The share of a complete message of this size: what was already charged, plus or minus the difference.
     pub(super) async fn share(&mut self, n_bytes: usize) -> Share {
         let held = self.held.take().map(|held| held.share);
         self.allow();
         let Some(mut held) = held else { return self.app.budget(self.budget, n_bytes).await };
         let (needed, has) = (App::units(n_bytes), held.own.num_permits());
         if has >= needed {
-            // What is too much goes back with the rest.
+            // The excess is released when `held` is dropped.
             let (own, common) = (held.own.split(needed), held.common.split(needed));
             return Share { own: own.expect("as many"), common: common.expect("as many") };
         }

@@ -1,7 +1,8 @@
-//! The engines' connections, opened at start: the first client does not wait for a handshake, and the log says early what
-//! cannot be reached.
+//! Opens the engines' connections at startup: the first client does not wait for a handshake, and the log reports
+//! unreachable engines early.
 //!
-//! [`super::serve`] runs it beside the first sessions; it holds up neither them nor `/readyz`, and a failure stops nothing.
+//! [`super::serve_loading`] runs it concurrently with the first sessions; it delays neither them nor `/readyz`, and a
+//! failure has no effect.
 
 use antiphon_engine_api::Engines;
 use std::fmt::Display;
@@ -9,10 +10,10 @@ use std::future::Future;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a connection may take; an engine's own deadline may be shorter.
+/// Timeout per engine; an engine's own deadline may be shorter.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Warms all engines at the same time; ends within [`DEADLINE`].
+/// Warms all engines concurrently; returns within [`DEADLINE`].
 pub(super) async fn warm(engines: &Engines) {
     let Engines { vad: _, turn: _, stt, llm, tts } = engines;
     tokio::join!(
@@ -26,8 +27,8 @@ async fn reach<E: Display>(stage: &'static str, engine: &str, warmed: impl Futur
     match timeout(DEADLINE, warmed).await {
         Ok(Ok(())) => tracing::debug!(stage, engine, "warm"),
         Ok(Err(error)) => {
-            tracing::warn!(stage, engine, %error, "the engine cannot be reached now; sessions will try again");
+            tracing::warn!(stage, engine, %error, "the engine cannot be reached; sessions will retry");
         }
-        Err(_) => tracing::warn!(stage, engine, "the engine did not answer within 10 s; sessions will try again"),
+        Err(_) => tracing::warn!(stage, engine, "the engine did not respond within 10 s; sessions will retry"),
     }
 }

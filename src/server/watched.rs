@@ -1,8 +1,9 @@
-//! The stream of a connection that is no WebSocket (yet), watched: whether the client sends, and whether it reads.
+//! A connection's stream before its upgrade, observed: whether the client sends, and whether it reads.
 //!
-//! [`super::accepting`] puts it between a connection and HTTP. A client that does not read what is written for it is given
-//! up after [`STALL`] in all; what it reads makes up for that at [`MIN_BYTES_PER_SECOND`], so that a byte now and then does
-//! not. Once the connection is a WebSocket, its session watches it and this does nothing.
+//! [`super::accepting`] puts it between the connection and HTTP. A client that does not read its response is
+//! disconnected after [`STALL`] in total; data that it reads is credited at [`MIN_BYTES_PER_SECOND`], so that an
+//! occasional byte does not suffice. After an upgrade, the session observes the connection and this module does
+//! nothing.
 
 use super::connection_slots::Activity;
 use std::future::Future;
@@ -15,27 +16,26 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Sleep;
 
-/// How long a client may read nothing.
+/// Maximum accumulated time in which a client reads nothing.
 pub(super) const STALL: Duration = Duration::from_secs(30);
-/// The rate it must read at in the long run: a sound of the lowest quality plays at the double.
+/// Minimum sustained read rate: audio of the lowest quality plays at twice this rate.
 pub(super) const MIN_BYTES_PER_SECOND: u64 = 1_024;
 
-/// See the module.
 pub(super) struct Watched<S> {
     stream: S,
     activity: Activity,
     released: Released,
     deadline: Option<Pin<Box<Sleep>>>,
-    /// A write waits. A plain socket has nothing to flush, so that a flush says nothing of it.
+    /// A write is pending. Flushing a plain socket always succeeds, so it does not count as progress.
     write_waits: bool,
 }
 
-/// Ends the watch.
+/// Ends the observation.
 #[derive(Clone, Default)]
 pub(super) struct Released(Arc<AtomicBool>);
 
 impl Released {
-    /// The connection is a WebSocket from now on.
+    /// The connection has been upgraded to a WebSocket.
     pub(super) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -46,7 +46,7 @@ impl<S: Unpin> Watched<S> {
         Self { stream, activity, released, deadline: None, write_waits: false }
     }
 
-    /// What came of trying to write `n` bytes of it: progress, or a wait that has an end.
+    /// Handles the result of a write of `n` bytes: credits progress, or waits until the deadline.
     fn wrote<T>(
         &mut self,
         cx: &mut Context<'_>,
@@ -67,7 +67,7 @@ impl<S: Unpin> Watched<S> {
                 let activity = &self.activity;
                 let start = || Box::pin(tokio::time::sleep_until(activity.is_blocked(STALL)));
                 ready!(self.deadline.get_or_insert_with(start).as_mut().poll(cx));
-                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its answer")))
+                Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read its response")))
             }
         }
     }
@@ -133,7 +133,7 @@ mod tests {
         (Watched::new(near, place.activity(), released.clone()), far)
     }
 
-    /// How long a client lasts that reads so much every second.
+    /// How long a client lasts that reads `bytes` every second.
     async fn lasts(bytes: usize) -> Option<Duration> {
         let (mut near, mut far) = watched(&Released::default());
         let begun = Instant::now();

@@ -1,13 +1,13 @@
-//! The table: what a client sends, and what a server must say to it.
+//! The table: what a client sends, and the server's required reply.
 
 use super::raw::{BINARY, CLOSE, CONTINUATION, FIN, PING, PONG, Said, TEXT, close, frame, text};
 use antiphon::server::websocket::MAX_MESSAGE_BYTES;
 
-/// One row.
+/// A row of the table.
 pub struct Case {
     pub name: String,
     pub sent: Vec<u8>,
-    /// In order. A close ends the connection; without one it lives.
+    /// The replies in order. A close ends the connection; without one it stays open.
     pub said: Vec<Said>,
 }
 
@@ -75,7 +75,7 @@ pub fn lengths() -> Vec<Case> {
     cases
 }
 
-/// Section 5.5: pings, pongs, and control frames that are none.
+/// Section 5.5: pings, pongs, and invalid control frames.
 pub fn control() -> Vec<Case> {
     let pings: Vec<_> = (0..10).map(|i| frame(FIN | PING, format!("payload {i}").as_bytes())).collect();
     let pongs: Vec<_> = (0..10).map(|i| Said::Pong(format!("payload {i}").into_bytes())).collect();
@@ -149,7 +149,7 @@ pub fn utf8() -> Vec<Case> {
         let parts = [frame(TEXT, a), frame(CONTINUATION, b), frame(FIN | CONTINUATION, b"")];
         cases.push(case(format!("{name}, in fragments"), &parts, [Said::Close(Some(1007))]));
     }
-    // What cannot become UTF-8 any more is refused before the message has ended.
+    // Text that cannot become valid UTF-8 is rejected before the message has ended.
     cases.push(case("an early end", &[frame(TEXT, b"\xce\xba\xff")], [Said::Close(Some(1007))]));
     cases
 }
@@ -169,7 +169,7 @@ pub fn close_codes() -> Vec<Case> {
     for code in [1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 1012, 1013, 3000, 3999, 4000, 4999] {
         cases.push(case(format!("close {code}"), &[close(code, b"bye")], [Said::Close(Some(code))]));
     }
-    // 1014 is reserved by the RFC; a later registration (bad gateway) means it for servers, which the library leaves out.
+    // RFC 6455 reserves 1014; a later registration (bad gateway) is for servers only, and the library rejects it.
     for code in [0, 1, 999, 1004, 1005, 1006, 1014, 1015, 1016, 1100, 2000, 2999, 5000, 65_535] {
         cases.push(breaks(format!("close {code}"), &[close(code, b"bye")]));
     }

@@ -1,5 +1,5 @@
-//! RFC 6455 case by case, with frames made by hand: each against an echo on the hub's own WebSocket
-//! (`examples/ws_echo.rs`), and against the hub itself. The groups follow the Autobahn test suite's.
+//! RFC 6455 case by case, with hand-made frames: each against an echo server on the hub's own WebSocket
+//! (`examples/ws_echo.rs`), and against the hub itself. The groups follow the Autobahn test suite.
 
 mod cases;
 mod raw;
@@ -21,7 +21,7 @@ async fn echo() -> SocketAddr {
     address
 }
 
-/// Every case against the echo: the replies in order, and then an end, or a connection that lives.
+/// Checks every case against the echo server: the replies in order, then a closed connection or an open one.
 async fn check(cases: Vec<Case>) {
     let address = echo().await;
     for Case { name, sent, said } in cases {
@@ -80,7 +80,7 @@ async fn the_hub_answers_as_the_echo_does() {
         let last = said.last().filter(|last| matches!(last, Said::Close(_)));
         let expected = last.cloned().unwrap_or(Said::Pong(b"Still there?".to_vec()));
         loop {
-            // Events of the protocol come between.
+            // Protocol events arrive in between.
             match raw.next().await {
                 Some(said) if said == expected => break,
                 Some(Said::Close(code)) => panic!("{name}: closed with {code:?}"),
@@ -125,7 +125,7 @@ async fn a_handshake_that_is_none_is_refused() {
     for (name, request, status) in bad {
         let (head, _) = Raw::request(hub.address, &request, &[]).await;
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{name}: {head}");
-        // Section 4.4: whoever speaks another version is told which one would do.
+        // Section 4.4: a client with another version is told the supported one.
         assert_eq!(head.to_lowercase().contains("\r\nsec-websocket-version: 13\r\n"), status == 400, "{name}: {head}");
     }
     assert_eq!(hub.metric("antiphon_sessions_active "), 0.0);

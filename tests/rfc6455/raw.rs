@@ -1,4 +1,4 @@
-//! WebSocket frames by hand over a bare TCP socket, so that they can be wrong.
+//! WebSocket frames over a bare TCP socket, so that they can be invalid.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,9 +6,9 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Longer than anything here takes, so that a test that waits in vain ends.
+/// Longer than any step here takes, so that a test that hangs fails.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The key of RFC 6455, section 1.3, and what a server must answer to it.
+/// The key of RFC 6455, section 1.3, and the required reply to it.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 const MASK: [u8; 4] = [0x37, 0xfa, 0x21, 0x3d];
@@ -21,7 +21,7 @@ pub const CLOSE: u8 = 8;
 pub const PING: u8 = 9;
 pub const PONG: u8 = 10;
 
-/// What a server says.
+/// A server's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
     Text(String),
@@ -31,7 +31,7 @@ pub enum Said {
     Close(Option<u16>),
 }
 
-/// A masked frame with the shortest length that fits.
+/// A masked frame with the shortest length encoding.
 pub fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
     let length = match payload.len() {
         short @ 0..=125 => vec![0x80 | short as u8],
@@ -39,14 +39,14 @@ pub fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
         long => [&[0xff][..], &(long as u64).to_be_bytes()].concat(),
     };
     if payload.len() > 0xffff {
-        // A mask of zeros is one too, and costs nothing.
+        // An all-zero mask is valid and leaves the payload unchanged.
         return [&[first][..], &length, &[0; 4], payload].concat();
     }
     let masked = payload.iter().zip(MASK.iter().cycle()).map(|(byte, mask)| byte ^ mask);
     [&[first][..], &length, &MASK].concat().into_iter().chain(masked).collect()
 }
 
-/// A whole text message.
+/// A complete text message.
 pub fn text(payload: &str) -> Vec<u8> {
     frame(FIN | TEXT, payload.as_bytes())
 }
@@ -56,13 +56,13 @@ pub fn close(code: u16, reason: &[u8]) -> Vec<u8> {
     frame(FIN | CLOSE, &[&code.to_be_bytes(), reason].concat())
 }
 
-/// One connection.
+/// A connection.
 pub struct Raw {
     stream: TcpStream,
 }
 
 impl Raw {
-    /// The opening handshake, with `early` sent before its answer has come.
+    /// Performs the opening handshake; `early` is sent before its reply arrives.
     pub async fn open(address: SocketAddr, early: &[u8]) -> Self {
         let (head, raw) = Self::request(address, &handshake(address, 13), early).await;
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
@@ -74,7 +74,7 @@ impl Raw {
         raw
     }
 
-    /// Any request; the head of its answer.
+    /// Sends any request; returns the head of its response.
     pub async fn request(address: SocketAddr, request: &str, early: &[u8]) -> (String, Self) {
         let mut stream = TcpStream::connect(address).await.expect("the server listens");
         stream.write_all(&[request.as_bytes(), early].concat()).await.expect("the server reads");
@@ -85,7 +85,7 @@ impl Raw {
         (String::from_utf8(head).expect("ASCII"), Self { stream })
     }
 
-    /// Sends bytes. A server that has closed already takes no more, which is no failure here.
+    /// Sends bytes. A server that has already closed rejects them, which is not an error here.
     pub async fn send(&mut self, bytes: &[u8]) {
         let _ = timeout(PATIENCE, self.stream.write_all(bytes)).await.expect("the server reads");
     }
@@ -116,7 +116,7 @@ impl Raw {
     }
 }
 
-/// A handshake of this version.
+/// A handshake with this version.
 pub fn handshake(address: SocketAddr, version: u8) -> String {
     format!(
         "GET /v1/realtime HTTP/1.1\r\nHost: {address}\r\nUpgrade: websocket\r\nConnection: keep-alive, Upgrade\r\n\

@@ -1,4 +1,4 @@
-//! `antiphon models info`: all that is known of one model.
+//! `antiphon models info`: the details of one model.
 
 use super::super::{CliError, Settings, print};
 use super::{list, size};

@@ -1,4 +1,4 @@
-//! `antiphon models list`: what there is, and what is here.
+//! `antiphon models list`: all models, and which are on disk.
 
 use super::super::{CliError, Settings, print};
 use super::size;
@@ -49,7 +49,7 @@ pub(super) fn run(args: &ListArgs) -> Result<(), CliError> {
     });
     let entries = catalog.entries().iter().filter(|entry| stage.is_none_or(|stage| entry.stage == stage));
     let mut entries: Vec<_> = entries.filter(|entry| !args.here || is_here(&config, entry)).collect();
-    // An own file's models stand among those of their stage.
+    // Models of an additional registry are listed with those of their stage.
     entries.sort_by_key(|entry| entry.stage);
     if args.json {
         let models: Vec<_> = entries.into_iter().map(|entry| report(&config, entry)).collect();
@@ -65,7 +65,7 @@ pub(super) fn run(args: &ListArgs) -> Result<(), CliError> {
         text += &line(&config, entry);
     }
     if text.is_empty() {
-        text = format!("no model is in {}: `antiphon models list` shows what there is\n", config.dir);
+        text = format!("there is no model in {}: `antiphon models list` lists the available ones\n", config.dir);
     }
     print::line(text.trim_end())
 }
@@ -95,7 +95,7 @@ fn line(config: &ModelsConfig, entry: &Entry) -> String {
     format!("  {:<28} {size:>8}  {:<22} {:<18} {}\n", entry.name, here(config, entry), languages, entry.note)
 }
 
-/// What is here of it, in a few words.
+/// The variants on disk, as a short text.
 fn here(config: &ModelsConfig, entry: &Entry) -> String {
     let states = entry.variants.iter().map(|variant| (variant, on_disk(config, entry, variant)));
     let (mut whole, mut other) = (Vec::new(), None);
@@ -114,7 +114,7 @@ fn here(config: &ModelsConfig, entry: &Entry) -> String {
     }
 }
 
-/// One model as `--json` shows it.
+/// One model's JSON object for `--json`.
 pub(super) fn report(config: &ModelsConfig, entry: &Entry) -> Value {
     let variants: Vec<_> = entry
         .variants

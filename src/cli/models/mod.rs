@@ -1,4 +1,4 @@
-//! `antiphon models`: what there is, what is here, and how it gets here.
+//! `antiphon models`: lists, downloads and removes models.
 
 mod info;
 mod list;
@@ -41,7 +41,7 @@ pub(super) async fn run(command: ModelsCommand) -> Result<(), CliError> {
     }
 }
 
-/// Millions of bytes, as download pages have it.
+/// Formats a size in decimal units (1 MB = 1 000 000 bytes).
 fn size(bytes: u64) -> String {
     match bytes as f64 / 1e6 {
         mb if mb >= 1_000.0 => format!("{:.1} GB", mb / 1_000.0),

@@ -1,4 +1,4 @@
-//! `antiphon models pull`: fetches models, with a bar on a terminal and lines elsewhere.
+//! `antiphon models pull`: downloads models, with a progress bar on a terminal and lines elsewhere.
 
 use super::super::{CliError, Settings, print};
 use super::size;
@@ -44,7 +44,7 @@ pub(super) async fn run(args: PullArgs) -> Result<(), CliError> {
         tokio::select! {
             pulled = one(&puller, &config, wanted, args.json) => pulled?,
             _ = tokio::signal::ctrl_c() => {
-                eprintln!("what was fetched is kept; the same command goes on from it");
+                eprintln!("the partial download is kept; the same command resumes it");
                 return Err(CliError::Interrupted);
             }
         }
@@ -80,7 +80,7 @@ async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -
     }
     let checked = match unchecked {
         0 => "all checksums are right".to_owned(),
-        n if n == variant.files.len() => "no checksum is published for it: only its size and format can tell".into(),
+        n if n == variant.files.len() => "no checksum is published; only size and format were verified".into(),
         n => format!("{n} of {} files have no published checksum, the others are right", variant.files.len()),
     };
     print::line(&format!(
@@ -92,11 +92,11 @@ async fn one(puller: &Puller, config: &Config, wanted: Wanted<'_>, json: bool) -
     lacks.map_or(Ok(()), print::line)
 }
 
-/// What people see meanwhile.
+/// The progress display.
 enum Shown {
     Nothing,
     Bar(ProgressBar),
-    /// Tenths told so far.
+    /// Tenths of the download reported so far.
     Lines {
         name: String,
         tenths: u64,

@@ -1,4 +1,4 @@
-//! `antiphon models rm`: takes models off the disk.
+//! `antiphon models rm`: removes models from disk.
 
 use super::super::{CliError, Settings, print};
 use super::size;
@@ -28,14 +28,14 @@ pub struct RmArgs {
 pub(super) fn run(args: &RmArgs) -> Result<(), CliError> {
     let config = args.settings.load()?.models;
     let catalog = Catalog::load(&config)?;
-    // All names first: a wrong one at the end is not to be found when half is done.
+    // Check all names first: a wrong one must not leave the command half done.
     let wanted = args.models.iter().map(|model| catalog.find(model)).collect::<Result<Vec<_>, _>>()?;
     for (model, wanted) in args.models.iter().zip(wanted) {
         let bytes = remove(&config, wanted)?;
         if args.json {
             print::json(&json!({ "model": model, "bytes": bytes }))?;
         } else {
-            print::line(&format!("{model}: removed, {} free again", size(bytes)))?;
+            print::line(&format!("{model}: removed, {} freed", size(bytes)))?;
         }
     }
     Ok(())

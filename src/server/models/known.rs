@@ -1,7 +1,7 @@
-//! What the server knows of models: those that serve, those that requests name, and the pulls under way.
+//! The server's models: those that serve, those that requests name, and the pulls in progress.
 //!
-//! [`App`](crate::server::app::App) holds one. Engines are loaded on threads for what blocks; [`super::pulls`] keeps the
-//! pulls in here.
+//! [`App`](crate::server::app::App) holds one instance. Engines are loaded on blocking threads; [`super::pulls`]
+//! records the pulls here.
 
 use super::pulls::State;
 use crate::assembly::{EngineManager, Served, StageFailure};
@@ -13,26 +13,26 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::watch;
 
-/// See the module.
 pub(in crate::server) struct Models {
     manager: Option<Arc<EngineManager>>,
     pub(super) served: ArcSwap<Vec<Served>>,
-    /// The latest pull of each model; as many as there are models at most.
+    /// The latest pull of each model; at most one entry per model of the registry.
     pub(super) pulls: Mutex<BTreeMap<String, watch::Receiver<State>>>,
 }
 
 impl Models {
-    /// `None`: engines were given that nothing is to change.
+    /// `manager`: `None` if the engines are fixed.
     pub(in crate::server) fn new(manager: Option<Arc<EngineManager>>, served: Vec<Served>) -> Self {
         Self { manager, served: ArcSwap::from_pointee(served), pulls: Mutex::default() }
     }
 
-    /// The voice engine of a model that a request names; `None` where it is no model of that stage, or not on the disk.
+    /// The TTS engine of a model that a request names, loaded if necessary; `None` if the model is not one of that
+    /// stage or not on disk.
     pub(in crate::server) async fn tts(&self, model: &str) -> Option<Result<Arc<dyn Tts>, StageFailure>> {
         self.engine(Stage::Tts, model, EngineManager::tts).await
     }
 
-    /// The recognizer of a model, as [`Models::tts`].
+    /// The STT engine of a model, like [`Models::tts`].
     pub(in crate::server) async fn stt(&self, model: &str) -> Option<Result<Arc<dyn Stt>, StageFailure>> {
         self.engine(Stage::Stt, model, EngineManager::stt).await
     }
@@ -53,8 +53,8 @@ impl Models {
         tokio::task::spawn_blocking(load).await.ok().flatten()
     }
 
-    /// The models of the registry that a request may name and that are on the disk, by name with what runs them. Reads the
-    /// folder on a thread for that.
+    /// The registry's STT and TTS models on disk that a request may name, as name, stage and engine. Reads the disk on
+    /// a blocking thread.
     pub(in crate::server) async fn here(&self) -> Vec<(String, Stage, String)> {
         let Some(manager) = self.manager() else { return Vec::new() };
         let read = move || {
@@ -74,12 +74,12 @@ impl Models {
         tokio::task::spawn_blocking(read).await.unwrap_or_default()
     }
 
-    /// Where the engines come from; `None` where they stay as they are.
+    /// The engine manager; `None` if the engines are fixed.
     pub(in crate::server) fn manager(&self) -> Option<Arc<EngineManager>> {
         self.manager.clone()
     }
 
-    /// What serves new sessions.
+    /// The engines and models that serve new sessions.
     pub(in crate::server) fn served(&self) -> Arc<Vec<Served>> {
         self.served.load_full()
     }

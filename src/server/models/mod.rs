@@ -1,7 +1,7 @@
-//! `/api/models`: which models there are and which serve; pulling and removing them, for whoever runs the hub.
+//! `/api/models`: lists models and their state, and pulls and removes them for operators.
 //!
-//! A pull is a task of the server's own: it goes on when the page that asked for it is gone, and ends with the server. Once
-//! the model is here the engines are chosen anew; running sessions keep theirs.
+//! A pull runs in a task of the server: it continues after the page that started it is closed, and ends with the
+//! server. Once the model is on disk, the engines are selected again; running sessions keep theirs.
 
 mod known;
 mod pulls;
@@ -24,12 +24,12 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// What callers without admin rights get to know of a failure: paths, addresses and settings are the operator's.
+/// The error message for callers without operator rights: paths, addresses and settings are not exposed to them.
 const IN_THE_LOG: &str = "It failed; the operator's log has the details.";
 
-/// `GET /api/models`: what serves each stage, what would be better, and all models.
+/// `GET /api/models`: the engine of each stage, a better model if there is one, and all models.
 pub(super) async fn list(State(app): State<Arc<App>>, MayChange(may_change): MayChange) -> Response {
-    // Each looks at the disk.
+    // The number of concurrent requests is limited, because each reads the disk.
     let _place = match reader(&app).await {
         Ok(place) => place,
         Err(response) => return *response,
@@ -92,11 +92,11 @@ fn described(manager: &EngineManager, entry: &Entry) -> Value {
     })
 }
 
-/// The best model for this machine that is better than what serves and is not here, where the stage takes what is best. One
-/// that would run at once comes before one whose runtime is missing.
+/// For a stage that selects automatically: the best model for this machine that ranks higher than the current one and
+/// is not on disk. A model that can run immediately takes precedence over one whose runtime is missing.
 fn offer<'a>(manager: &'a EngineManager, served: &Served) -> Option<&'a Entry> {
     let entries = manager.catalog().entries();
-    // As the choice goes: what speaks the language first, then by rank.
+    // The order of selection: models that support the language first, then by rank.
     let rank = |entry: &Entry| (manager.speaks(entry), entry.auto);
     let served_rank = entries.iter().find(|entry| served.runs(&entry.name)).map_or((false, 0), rank);
     let config = manager.config();
@@ -118,7 +118,8 @@ fn offer<'a>(manager: &'a EngineManager, served: &Served) -> Option<&'a Entry> {
     entries.iter().filter(fits).max_by_key(|entry| (manager.lacks(entry).is_none(), entry.auto))
 }
 
-/// `POST /api/models/{name}/pull`, the name with or without a precision: 202, and the pull goes on by itself.
+/// `POST /api/models/{name}/pull`, with or without a precision in the name. Responds 202; the pull continues in the
+/// background.
 pub(super) async fn pull(
     State(app): State<Arc<App>>,
     _: Admin,
@@ -142,7 +143,7 @@ pub(super) async fn pull(
     }
 }
 
-/// `GET /api/models/{name}/pull`: its progress as server-sent events, to its end.
+/// `GET /api/models/{name}/pull`: the pull's progress as server-sent events, until it ends.
 pub(super) async fn progress(
     State(app): State<Arc<App>>,
     MayChange(may_change): MayChange,
@@ -154,11 +155,11 @@ pub(super) async fn progress(
     };
     match app.models.watch(&name) {
         Some(state) => pulls::events(app, state, may_change, place),
-        None => refused(StatusCode::NOT_FOUND, "not_found", "This model was not pulled since the hub started."),
+        None => refused(StatusCode::NOT_FOUND, "not_found", "This model has not been pulled since the hub started."),
     }
 }
 
-/// `DELETE /api/models/{name}`, the name with or without a precision.
+/// `DELETE /api/models/{name}`, with or without a precision in the name.
 pub(super) async fn delete(
     State(app): State<Arc<App>>,
     _: Admin,
@@ -181,7 +182,7 @@ pub(super) async fn delete(
             Json(json!({ "bytes": bytes })).into_response()
         }
         Ok(Err(error)) => failure(&error),
-        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, None, "The removal broke off."),
+        Err(_) => refused(StatusCode::INTERNAL_SERVER_ERROR, None, "The removal was interrupted."),
     }
 }
 
@@ -189,7 +190,7 @@ fn none() -> Response {
     refused(StatusCode::NOT_FOUND, "not_found", "This hub was started without models.")
 }
 
-/// The error in the shape of the OpenAI API, with the status that fits it.
+/// The error in the OpenAI format, with the matching status.
 fn failure(error: &RegistryError) -> Response {
     let (status, code) = match error {
         RegistryError::Unknown { .. } | RegistryError::NoPrecision { .. } | RegistryError::Absent { .. } => {

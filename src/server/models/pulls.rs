@@ -1,4 +1,4 @@
-//! The pulls of a running hub: one task each, watched by whoever wants to see.
+//! The pulls of a running hub: one task per pull, observed through a watch channel.
 
 use super::super::app::App;
 use super::super::guard::refused;
@@ -17,30 +17,30 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 
-/// Pulls under way at once; one more is answered 429.
+/// Maximum concurrent pulls; another is rejected with 429.
 const MAX_PULLS: usize = 2;
 
-/// How often a watcher is told at most.
+/// Minimum interval between two progress events.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How a pull stands.
+/// The state of a pull.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub(super) enum State {
-    /// It comes.
+    /// The files are being downloaded or verified.
     Pulling(Progress),
-    /// It is here and is being loaded.
+    /// The model is on disk and its engine is being loaded.
     Loading,
-    /// It is here.
+    /// The model is on disk.
     Done {
-        /// Whether the next session gets it.
+        /// Whether the next session uses it.
         serves: bool,
-        /// What to know.
+        /// The result for the user.
         message: String,
     },
-    /// It is not.
+    /// The pull or the load failed.
     Failed {
-        /// Why, and what would help.
+        /// The cause and a remedy.
         message: String,
     },
 }
@@ -50,7 +50,7 @@ impl State {
         matches!(self, Self::Done { .. } | Self::Failed { .. })
     }
 
-    /// As it is shown: why a pull failed is for admins.
+    /// The state as shown to a caller: only operators see why a pull failed.
     pub(super) fn shown(&self, may_change: bool) -> Self {
         match self {
             Self::Failed { .. } if !may_change => Self::Failed { message: super::IN_THE_LOG.into() },
@@ -60,7 +60,7 @@ impl State {
 }
 
 impl Models {
-    /// Each model's latest pull.
+    /// The state of each model's latest pull.
     pub(super) fn states(&self) -> BTreeMap<String, State> {
         let pulls = self.pulls.lock().expect("no panic while locked");
         pulls.iter().map(|(name, state)| (name.clone(), state.borrow().clone())).collect()
@@ -70,7 +70,7 @@ impl Models {
         self.pulls.lock().expect("no panic while locked").get(without_precision(name)).cloned()
     }
 
-    /// The model is gone, and with it what its pull came to and why it could not serve.
+    /// Forgets a removed model: the state of its pull, and the reason why it could not be loaded.
     pub(super) fn forget(&self, name: &str) {
         self.served.rcu(|served| {
             let mut served = served.as_ref().clone();
@@ -86,11 +86,11 @@ impl Models {
         let mut pulls = self.pulls.lock().expect("no panic while locked");
         let running = |state: &watch::Receiver<State>| !state.borrow().is_last();
         if pulls.get(name).is_some_and(running) {
-            let message = format!("{name} is being pulled already.");
+            let message = format!("{name} is already being pulled.");
             return Err(Box::new(refused(StatusCode::CONFLICT, "model_in_use", message)));
         }
         if pulls.values().filter(|state| running(state)).count() >= MAX_PULLS {
-            let message = "Other models are being pulled. Try again when they are here.";
+            let message = "Other models are being pulled. Try again when they are complete.";
             return Err(Box::new(refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)));
         }
         let (sender, state) = watch::channel(State::Pulling(Progress::default()));
@@ -99,7 +99,7 @@ impl Models {
     }
 }
 
-/// Begins a pull; it goes on by itself.
+/// Starts a pull in the background. An error response if the model is already being pulled or [`MAX_PULLS`] is reached.
 pub(super) fn start(
     app: &Arc<App>,
     manager: Arc<EngineManager>,
@@ -113,7 +113,7 @@ pub(super) fn start(
         let last = tokio::select! {
             last = pulled(&task, &manager, &entry, &variant, &told) => last,
             () = task.setup.drain.cancelled() => {
-                let message = "The hub was stopped; what was fetched is kept, and the next pull goes on from it.".into();
+                let message = "The hub was stopped. The partial download is kept, and the next pull resumes it.".into();
                 State::Failed { message }
             }
         };
@@ -126,7 +126,7 @@ pub(super) fn start(
     Ok(state)
 }
 
-/// Pulls, chooses the engines anew, and gives the last state.
+/// Downloads the model, selects the engines again, and returns the final state.
 async fn pulled(
     app: &Arc<App>,
     manager: &Arc<EngineManager>,
@@ -155,7 +155,7 @@ async fn pulled(
     if !manager.takes_the_best(entry) {
         let key = if entry.stage == Stage::Turn { "model" } else { "engine" };
         let message = format!(
-            "It is here. It may serve once {0}.{key} is \"auto\", no other model is named, and the hub was started again.",
+            "Installed. To let it serve, set {0}.{key} to \"auto\", name no other model, and restart the hub.",
             entry.stage
         );
         return State::Done { serves: false, message };
@@ -167,13 +167,13 @@ async fn pulled(
         Ok(Err(error)) => {
             tracing::warn!(model = entry.name, %error, "the model cannot be loaded");
             let why = error.0.first().map(|failure| failure.cause.to_string()).unwrap_or_default();
-            State::Failed { message: format!("It is here, but cannot be loaded: {why}") }
+            State::Failed { message: format!("Installed, but it cannot be loaded: {why}") }
         }
-        Err(_) => State::Failed { message: "It is here, but its engine broke while it was loaded.".into() },
+        Err(_) => State::Failed { message: "Installed, but its engine failed during loading.".into() },
     }
 }
 
-/// Lets new sessions have what is loaded, and says whether that is the model.
+/// Sets the loaded engines for new sessions, and returns whether they include the model.
 fn settled(app: &App, entry: &Entry, variant: &Variant, standing: ActiveEngines) -> State {
     let stage = entry.stage.to_string();
     let served = standing.served.iter().find(|served| served.stage == stage).cloned();
@@ -182,7 +182,7 @@ fn settled(app: &App, entry: &Entry, variant: &Variant, standing: ActiveEngines)
     let name = format!("{}:{}", entry.name, variant.precision);
     let is_it = |model: &String| *model == name || *model == entry.name;
     let Some(served) = served else {
-        return State::Done { serves: false, message: "It is here.".into() };
+        return State::Done { serves: false, message: "Installed.".into() };
     };
     if served.model.as_ref().is_some_and(is_it) {
         let unchecked = match variant.n_unchecked() {
@@ -193,15 +193,15 @@ fn settled(app: &App, entry: &Entry, variant: &Variant, standing: ActiveEngines)
         return State::Done { serves: true, message: format!("It serves from the next conversation on.{unchecked}") };
     }
     match served.passed_over.into_iter().find(|passed| is_it(&passed.model)) {
-        Some(passed) => State::Failed { message: format!("It is here, but cannot be loaded: {}", passed.why) },
+        Some(passed) => State::Failed { message: format!("Installed, but it cannot be loaded: {}", passed.why) },
         None => {
             let better = served.model.unwrap_or(served.engine);
-            State::Done { serves: false, message: format!("It is here; {better} ranks higher and goes on serving.") }
+            State::Done { serves: false, message: format!("Installed. {better} ranks higher and continues to serve.") }
         }
     }
 }
 
-/// A pull's states as they come, the last one last.
+/// The states of a pull as server-sent events, up to its final state.
 pub(super) fn events(
     app: Arc<App>,
     state: watch::Receiver<State>,
@@ -227,7 +227,7 @@ fn stream(
             if last {
                 return;
             }
-            // Pieces come by the hundred a second; nobody sees more than a few.
+            // Progress changes hundreds of times a second; a viewer needs only a few updates.
             tokio::time::sleep(EVERY).await;
             tokio::select! {
                 changed = state.changed() => if changed.is_err() { return },

@@ -1,252 +1,197 @@
-//! A tool's parameters out of the words of a request.
+//! The parameters of a tool, taken from the words of a request.
 
-use super::shape::Tool;
-use super::shape::{Kind, Parameter, Text, parameters, spoken_choice};
-use super::text;
-use super::vocabulary::{singular, words_of};
-use crate::numbers::{self, Found, LENIENT, STRICT};
+use super::schema::{Kind, Parameter, TextKind, Tool, WORDS, is_verb, says, spoken_choice, words_of};
+use crate::numbers::Number;
 use crate::query::{Query, find, one_of};
+use crate::{capital, units};
 use serde_json::{Map, Value};
+use std::ops::Range;
 
-/// What was found.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Filled {
-    pub values: Map<String, Value>,
-    /// A required parameter that was not.
-    pub missing: Option<Missing>,
+/// Words with which something else begins.
+const BOUNDARIES: &str = "in|at|for|to|from|with|on|saying|says|that|about|called|named|titled|by|into|near|tomorrow|today|\
+    tonight|now|please|of";
+const ARTICLES: &str = "the|a|an|my|our|your|is|it|be|make|as";
+/// A name has at most so many words.
+const MAX_NAME_WORDS: usize = 6;
+
+/// A request, and which of its words are values already.
+struct Words<'a> {
+    query: &'a Query,
+    said: &'a [String],
+    taken: Vec<bool>,
+    /// The words of the tool's name.
+    tool: Vec<String>,
 }
 
-/// A parameter to ask for.
-#[derive(Clone, Debug)]
-pub(super) struct Missing {
-    pub name: String,
-    pub question: String,
-}
-
-/// Seconds in each unit of time.
-const UNITS: [(&str, f64); 5] =
-    [("second|sec|s", 1.0), ("minute|min", 60.0), ("hour|hr", 3_600.0), ("day", 86_400.0), ("week", 604_800.0)];
-
-/// The words of a request, and which of them are taken.
-pub(super) struct Words<'a> {
-    pub query: &'a Query,
-    pub taken: Vec<bool>,
-}
-
-impl Words<'_> {
-    pub fn take(&mut self, range: std::ops::Range<usize>) {
-        self.taken[range].fill(true);
-    }
-}
-
-/// Fills what can be filled. `plain`: the tool's name was said, so that what is left over may be its text.
-pub(super) fn fill(tool: &Tool, query: &Query, plain: bool) -> Filled {
-    let parameters = parameters(tool);
-    let mut words = Words { query, taken: vec![false; query.words.len()] };
+/// The parameters that the request gives. `is_named`: the tool's name was said, so that what is left may be its text.
+pub(super) fn fill(tool: &Tool, query: &Query, is_named: bool) -> Map<String, Value> {
+    let parameters = tool.parameters();
+    let mut words = Words::new(query, words_of(&tool.name));
     let mut values = Map::new();
-    text::said_outright(&parameters, &mut words, &mut values);
-    choices(&parameters, &mut words, &mut values);
-    numbers_of(&parameters, &mut words, &mut values);
-    switches(&parameters, &mut words, &mut values);
-    text::fill(tool, &parameters, &mut words, &mut values);
-    if plain {
-        text::left_over(tool, &parameters, &mut words, &mut values);
-    }
-    let missing = first_missing(&parameters, &values);
-    Filled { values, missing }
-}
-
-/// The first required parameter without a value.
-pub(super) fn missing(tool: &Tool, values: &Map<String, Value>) -> Option<Missing> {
-    first_missing(&parameters(tool), values)
-}
-
-fn first_missing(parameters: &[Parameter<'_>], values: &Map<String, Value>) -> Option<Missing> {
-    let parameter = parameters.iter().find(|p| p.required && !values.contains_key(p.name))?;
-    let unit = parameter.words.iter().find(|word| unit(word).is_some()).map(|word| format!("{}s", singular(word)));
-    Some(Missing { name: parameter.name.to_owned(), question: parameter.question(unit.as_deref()) })
-}
-
-/// The value of one parameter, asked for and answered.
-pub(super) fn answer(tool: &Tool, name: &str, query: &Query) -> Option<Value> {
-    let parameters: Vec<_> = parameters(tool).into_iter().filter(|parameter| parameter.name == name).collect();
-    let parameter = parameters.first()?;
-    let mut words = Words { query, taken: vec![false; query.words.len()] };
-    let mut values = Map::new();
-    match parameter.kind {
-        Kind::Choice(_) => choices(&parameters, &mut words, &mut values),
-        Kind::Number { whole } => {
-            numbers_of(&parameters, &mut words, &mut values);
-            if values.is_empty() {
-                let found = numbers::all(&query.words, LENIENT);
-                return found.first().and_then(|(_, found)| number(parameter, found.value, whole));
-            }
-        }
-        Kind::Switch => {
-            let yes = query.said(&["yes|yeah|yep|sure|on|true|please do|okay|ok"]);
-            let no = query.said(&["no|nope|off|false"]);
-            return (yes != no).then_some(Value::Bool(yes));
-        }
-        Kind::Text(kind) => return text::whole(kind, query),
-        Kind::Beyond => return None,
-    }
-    values.remove(name)
-}
-
-/// The one parameter that a short further request gives anew.
-pub(super) fn rest(tool: &Tool, query: &Query) -> Option<(String, Value)> {
-    let joints = query.words.iter().take_while(|word| one_of(word, "and|what|how|about|then|also")).count();
-    let tail = Query::new(query.raw_from(joints));
-    let parameters = parameters(tool);
-    let wanted = parameters.iter().filter(|parameter| parameter.required).chain(&parameters);
-    wanted.into_iter().find_map(|parameter| {
-        let value = match parameter.kind {
-            Kind::Text(Text::Geography | Text::Room | Text::Person | Text::Other) if tail.words.len() <= 4 => {
-                answer(tool, parameter.name, &tail)
-            }
-            Kind::Choice(_) | Kind::Number { .. } => answer(tool, parameter.name, &tail),
+    for parameter in &parameters {
+        let value = match &parameter.kind {
+            Kind::Choice(choices) => words.choice(choices),
+            Kind::Number { .. } => words.time_span(parameter),
             _ => None,
         };
-        Some((parameter.name.to_owned(), value?))
-    })
-}
-
-fn choices(parameters: &[Parameter<'_>], words: &mut Words<'_>, values: &mut Map<String, Value>) {
-    for parameter in parameters {
-        let Kind::Choice(choices) = &parameter.kind else { continue };
-        let mut best: Option<(std::ops::Range<usize>, &Value)> = None;
-        for choice in choices {
-            let spoken = spoken_choice(choice);
-            let singulars: Vec<String> = words.query.words.iter().map(|word| singular(word)).collect();
-            let place = find(&words.query.words, &spoken).or_else(|| find(&singulars, &spoken));
-            let place = place.or_else(|| number_choice(choice, &words.query.words));
-            if let Some(place) =
-                place.filter(|place| !spoken.is_empty() && best.as_ref().is_none_or(|(b, _)| place.len() > b.len()))
-            {
-                best = Some((place, choice));
+        values.extend(value.map(|value| (parameter.name.to_owned(), value)));
+    }
+    // Other numbers are told apart only by their order.
+    let is_open = |p: &&Parameter<'_>| matches!(p.kind, Kind::Number { .. }) && !values.contains_key(p.name);
+    let open: Vec<_> = parameters.iter().filter(is_open).collect();
+    let left = words.free_numbers();
+    if left.len() == open.iter().filter(|parameter| parameter.required).count().max(1) {
+        for (parameter, found) in open.iter().zip(left) {
+            let value = number(parameter, found.value).inspect(|_| words.take(found.at..found.end()));
+            values.extend(value.map(|value| (parameter.name.to_owned(), value)));
+        }
+    }
+    let lacks = |values: &Map<String, Value>, p: &Parameter<'_>| !values.contains_key(p.name) && !p.wants_format();
+    // In the order of the kinds: the surest first.
+    for kind in &WORDS.kinds {
+        for parameter in parameters.iter().filter(|p| matches!(p.kind, Kind::Text(of) if of == kind)) {
+            if lacks(&values, parameter) {
+                let text = words.place_of(kind, parameter).and_then(|range| words.text(range, kind));
+                values.extend(text.map(|text| (parameter.name.to_owned(), text)));
             }
         }
-        if let Some((place, choice)) = best {
-            words.take(place);
-            values.insert(parameter.name.to_owned(), choice.clone());
+    }
+    let mut open = parameters.iter().filter(|parameter| parameter.required && lacks(&values, parameter));
+    if let (Some(parameter), None, true) = (open.next(), open.next(), is_named) {
+        values.extend(words.left_over(parameter).map(|text| (parameter.name.to_owned(), text)));
+    }
+    values
+}
+
+/// The value of one parameter from the answer to the question for it.
+pub(super) fn answer(parameter: &Parameter<'_>, query: &Query) -> Option<Value> {
+    let mut words = Words::new(query, Vec::new());
+    match &parameter.kind {
+        Kind::Choice(choices) => words.choice(choices),
+        Kind::Number { .. } => words.time_span(parameter).or_else(|| number(parameter, query.numbers.first()?.value)),
+        Kind::Switch => {
+            let (yes, no) = (query.said("yes|yeah|yep|sure|on|true|okay|ok"), query.said("no|nope|off|false"));
+            (yes != no).then_some(Value::Bool(yes))
         }
-    }
-}
-
-fn number_choice(choice: &Value, words: &[String]) -> Option<std::ops::Range<usize>> {
-    let wanted = choice.as_f64()?;
-    let found = numbers::all(words, STRICT).into_iter().find(|(_, found)| found.value == wanted);
-    found.map(|(at, found)| at..at + found.len)
-}
-
-fn numbers_of(parameters: &[Parameter<'_>], words: &mut Words<'_>, values: &mut Map<String, Value>) {
-    let open: Vec<&Parameter<'_>> =
-        parameters.iter().filter(|p| matches!(p.kind, Kind::Number { .. }) && !values.contains_key(p.name)).collect();
-    for parameter in &open {
-        let Kind::Number { whole } = parameter.kind else { continue };
-        let value = time_span(parameter, words).or_else(|| beside_its_name(parameter, words));
-        if let Some(value) = value.and_then(|value| number(parameter, value, whole)) {
-            values.insert(parameter.name.to_owned(), value);
+        Kind::Text(kind) => {
+            let is_question = query.starts("what|who|when|how|why|where|which|whose");
+            let is_lead = |word: &&String| !kind.is_free() && (one_of(word, BOUNDARIES) || one_of(word, ARTICLES));
+            let start = words.said.iter().take_while(is_lead).count();
+            let is_value = !is_question && (kind.is_free() || words.said.len() <= MAX_NAME_WORDS);
+            is_value.then(|| words.text(start..words.said.len(), kind))?
         }
-    }
-    // What is left is told apart by nothing but its order.
-    let open: Vec<_> = open.into_iter().filter(|parameter| !values.contains_key(parameter.name)).collect();
-    let left = free_numbers(words);
-    let required = open.iter().filter(|parameter| parameter.required).count();
-    if left.is_empty() || left.len() != required.max(1) {
-        return;
-    }
-    for (parameter, (at, found)) in open.iter().zip(left) {
-        let Kind::Number { whole } = parameter.kind else { continue };
-        if let Some(value) = number(parameter, found.value, whole) {
-            words.take(at..at + found.len);
-            values.insert(parameter.name.to_owned(), value);
-        }
+        Kind::Structured => None,
     }
 }
 
-/// Numbers nobody took. A number with a unit of time is no other number.
-fn free_numbers(words: &Words<'_>) -> Vec<(usize, Found)> {
-    let all = numbers::all(&words.query.words, STRICT).into_iter();
-    all.filter(|(at, found)| !words.taken[*at..at + found.len].contains(&true)).collect()
-}
-
-/// `two and a half hours` in the parameter's unit; several are added up.
-fn time_span(parameter: &Parameter<'_>, words: &mut Words<'_>) -> Option<f64> {
-    let described = words_of(parameter.description);
-    let (_, own) = parameter.words.iter().chain(&described).find_map(|word| unit(word))?;
-    let said = &words.query.words;
-    let mut spans: Vec<(std::ops::Range<usize>, f64)> = Vec::new();
-    for (at, found) in free_numbers(words) {
-        let mut end = at + found.len;
-        if said.get(end).is_some_and(|word| one_of(word, "a|an|of")) {
-            end += 1;
-        }
-        if let Some((_, seconds)) = said.get(end).and_then(|word| unit(word)) {
-            spans.push((at..end + 1, found.value * seconds));
-        }
-    }
-    for at in 0..said.len().saturating_sub(1) {
-        let counted = spans.iter().any(|(place, _)| place.contains(&at));
-        if let Some((_, seconds)) = unit(&said[at + 1]).filter(|_| !counted && one_of(&said[at], "a|an")) {
-            spans.push((at..at + 2, seconds));
-        }
-    }
-    if spans.is_empty() {
-        return None;
-    }
-    let total: f64 = spans.iter().map(|(_, seconds)| seconds).sum();
-    spans.into_iter().for_each(|(place, _)| words.take(place));
-    Some(total / own)
-}
-
-fn unit(word: &str) -> Option<(&'static str, f64)> {
-    let word = singular(word);
-    UNITS.iter().find(|(names, _)| one_of(&word, names)).copied()
-}
-
-/// `volume 5`, `5 people`, `the level to 5`.
-fn beside_its_name(parameter: &Parameter<'_>, words: &mut Words<'_>) -> Option<f64> {
-    let said = &words.query.words;
-    let is_name = |at: usize| {
-        said.get(at).is_some_and(|word| parameter.words.iter().any(|name| singular(name) == singular(word)))
-    };
-    let found = free_numbers(words)
-        .into_iter()
-        .find(|(at, found)| is_name(at + found.len) || (1..=2).any(|back| at.checked_sub(back).is_some_and(is_name)));
-    let (at, found) = found?;
-    words.take(at..at + found.len);
-    Some(found.value)
-}
-
-fn number(parameter: &Parameter<'_>, value: f64, whole: bool) -> Option<Value> {
-    // Beyond 2^53 a float names no whole number any more.
+fn number(parameter: &Parameter<'_>, value: f64) -> Option<Value> {
+    // Beyond 2^53 a float no longer names one whole number.
     let is_whole = value.fract() == 0.0 && value.abs() < 9e15;
-    if (whole && !is_whole) || !parameter.allows(value) {
+    if (parameter.kind == Kind::Number { whole: true } && !is_whole) || !parameter.allows(value) {
         return None;
     }
-    if is_whole { Some(Value::from(value as i64)) } else { serde_json::Number::from_f64(value).map(Value::Number) }
+    Some(if is_whole { Value::from(value as i64) } else { Value::from(value) })
 }
 
-fn switches(parameters: &[Parameter<'_>], words: &mut Words<'_>, values: &mut Map<String, Value>) {
-    const STATES: &str = "on|off|enabled|enable|active|state|power|powered|status|value|turn|switch";
-    for parameter in parameters.iter().filter(|parameter| parameter.kind == Kind::Switch) {
-        let query = words.query;
-        let is_state = parameter.words.iter().any(|word| one_of(word, STATES));
-        let on = query.any(&["on|enable|activate|yes|true|enabled"]);
-        let off = query.any(&["off|disable|deactivate|no|false|disabled"]);
-        let named = parameter.words.iter().find_map(|word| find(&query.words, word));
-        let value = match named {
-            _ if is_state && on != off => Some(on),
-            Some(place) => {
-                let before = place.start.checked_sub(1).map(|at| query.words[at].as_str());
-                words.take(place);
-                Some(!before.is_some_and(|word| one_of(word, "no|not|without")))
-            }
-            None => None,
-        };
-        if let Some(value) = value {
-            values.insert(parameter.name.to_owned(), Value::Bool(value));
+fn is_plain(word: &str) -> bool {
+    one_of(word, &WORDS.stop) || one_of(word, &WORDS.weak) || is_verb(word) || one_of(word, "on|off|out|down|all|every")
+}
+
+impl<'a> Words<'a> {
+    fn new(query: &'a Query, tool: Vec<String>) -> Self {
+        Self { query, said: &query.words, taken: vec![false; query.words.len()], tool }
+    }
+
+    fn take(&mut self, range: Range<usize>) {
+        self.taken[range].fill(true);
+    }
+
+    /// The text of a range as a value; names get the capitals that a recognizer does not write.
+    fn text(&mut self, range: Range<usize>, kind: &TextKind) -> Option<Value> {
+        let text = self.query.raw_words(range.clone());
+        let text = text.trim_matches(|c: char| c.is_whitespace() || ".,?!:;\"“”".contains(c));
+        if range.is_empty() || text.is_empty() {
+            return None;
         }
+        self.take(range);
+        let name = |word: &str| if one_of(word, "and|of|the|de|la|upon|in") { word.to_owned() } else { capital(word) };
+        let is_bare = kind.is_name && !text.chars().any(char::is_uppercase);
+        let names = || text.split(' ').map(name).collect::<Vec<_>>().join(" ");
+        Some(Value::String(if is_bare { names() } else { text.to_owned() }))
+    }
+
+    /// The choice whose words were said; of several, the longest.
+    fn choice(&mut self, choices: &[&Value]) -> Option<Value> {
+        let place = |choice: &Value| {
+            let number = self.query.numbers.iter().find(|number| choice.as_f64() == Some(number.value));
+            number.map(|number| number.at..number.end()).or_else(|| find(self.said, &spoken_choice(choice)))
+        };
+        let found = choices.iter().filter_map(|choice| Some((place(choice)?, *choice)));
+        let (place, choice) = found.max_by_key(|(place, _)| place.len())?;
+        self.take(place);
+        Some(choice.clone())
+    }
+
+    fn free_numbers(&self) -> Vec<Number> {
+        let is_free = |number: &&Number| !self.taken[number.at..number.end()].contains(&true);
+        self.query.numbers.iter().filter(is_free).copied().collect()
+    }
+
+    /// `two and a half hours` in the parameter's unit; several spans are added up.
+    fn time_span(&mut self, parameter: &Parameter<'_>) -> Option<Value> {
+        let described = words_of(parameter.description());
+        let unit = parameter.words.iter().chain(&described).find_map(|word| units::seconds(word))?;
+        let (mut total, mut places) = (0.0, Vec::new());
+        for at in 1..self.said.len() {
+            let Some(seconds) = units::seconds(&self.said[at]) else { continue };
+            let end = at - usize::from(one_of(&self.said[at - 1], "a|an|of"));
+            let number = self.free_numbers().into_iter().find(|number| number.end() == at || number.end() == end);
+            if number.is_some() || end < at {
+                total += number.map_or(1.0, |number| number.value) * seconds;
+                places.push(number.map_or(end, |number| number.at)..at + 1);
+            }
+        }
+        let value = number(parameter, total / unit).filter(|_| !places.is_empty())?;
+        places.into_iter().for_each(|place| self.take(place));
+        Some(value)
+    }
+
+    /// Where a text stands: behind a word that leads to its kind.
+    fn place_of(&self, kind: &TextKind, parameter: &Parameter<'_>) -> Option<Range<usize>> {
+        let is = |list: &str| parameter.words.iter().any(|word| one_of(word, list));
+        let leads = match () {
+            () if is("from|origin|source|departure|start|sender") => "from",
+            () if is("to|destination|target|arrival|end|recipient|receiver") => "to|with|for",
+            () if !parameter.required && kind.leads.starts_with("called") => "called|named",
+            () => &kind.leads,
+        };
+        // In `turn on the light` the `on` belongs to the tool.
+        let own = |lead: &&str| !self.tool.iter().any(|word| word == lead);
+        let after = |lead: &str| {
+            let mut places = (0..self.said.len()).rev().filter(|at| self.said[*at] == lead && !self.taken[*at]);
+            places.find_map(|at| self.value_from(at + 1, kind))
+        };
+        let day = || self.said.iter().position(|word| !kind.days.is_empty() && one_of(word, &kind.days));
+        leads.split('|').filter(own).find_map(after).or_else(|| day().map(|at| at..at + 1))
+    }
+
+    /// A value that begins here, without its article, up to where something else begins; a free text goes on.
+    fn value_from(&self, at: usize, kind: &TextKind) -> Option<Range<usize>> {
+        let start = at + self.said.get(at..)?.iter().take_while(|word| one_of(word, ARTICLES)).count();
+        let goes_on = |at: &usize| !self.taken[*at] && (kind.is_free() || !one_of(&self.said[*at], BOUNDARIES));
+        let n = (start..self.said.len()).take_while(goes_on).count();
+        (n > 0 && (kind.is_free() || n <= MAX_NAME_WORDS)).then_some(start..start + n)
+    }
+
+    /// What is left of a request that named its tool is the one text it still lacks.
+    fn left_over(&mut self, parameter: &Parameter<'_>) -> Option<Value> {
+        let Kind::Text(kind) = parameter.kind else { return None };
+        let is_own = |at: usize| self.tool.iter().any(|own| says(&self.said[at..=at], own));
+        let is_open = |at: &usize| !self.taken[*at] && !is_own(*at) && (kind.is_free() || !is_plain(&self.said[*at]));
+        let starts = |at: &usize| is_open(at) && !is_plain(&self.said[*at]) && !one_of(&self.said[*at], BOUNDARIES);
+        let start = (0..self.said.len()).find(starts)?;
+        let n = (start..self.said.len()).take_while(is_open).count();
+        let fits = kind.days.is_empty() && (kind.is_free() || n <= MAX_NAME_WORDS);
+        fits.then(|| self.text(start..start + n, kind))?
     }
 }
