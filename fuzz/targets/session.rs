@@ -1,8 +1,7 @@
 //! A whole session: a real hub with fake engines on loopback takes any messages and still answers the last one.
 //!
 //! The input is a run of lines, each a message: behind a `!` the rest is hexadecimal and goes as a binary frame. Every
-//! line of text that is JSON and whose error is told must echo its `event_id`; the sentinel behind them must be
-//! answered.
+//! line of text that is JSON and whose error is told must echo its `event_id`; the sentinel behind them must be answered.
 #![no_main]
 
 use antiphon::config::Config;

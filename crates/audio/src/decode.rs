@@ -1,10 +1,9 @@
 //! Sound files of others as mono PCM: WAV, MP3, FLAC, Ogg, MP4 and WebM, whatever their rate and channels.
 //!
-//! The transcription endpoint calls it, beside the runtime: everything here computes, nothing reads a disk. A file is
-//! looked through first ([`duration`], which unpacks and decodes nothing), then decoded piece by piece ([`Decoder`]),
-//! so that its samples are never held all at once. Containers and most codecs are symphonia's, Opus is libopus'. Bytes
-//! from outside may hold anything: what cannot be read is an error in plain words, a broken packet in the middle is
-//! passed over.
+//! The transcription endpoint calls it, beside the runtime: everything here computes, nothing reads a disk. A file is looked
+//! through first ([`duration`], which unpacks and decodes nothing), then decoded piece by piece ([`Decoder`]), so that its
+//! samples are never held all at once. Containers and most codecs are symphonia's, Opus is libopus'. Bytes from outside may
+//! hold anything: what cannot be read is an error in plain words, a broken packet in the middle is passed over.
 
 use super::Resampler;
 use super::codec::OpusIn;
@@ -209,8 +208,7 @@ fn codec(track: &Track) -> Result<Codec, DecodeError> {
     Ok(Codec::Opus(Box::new(decoder), usize::from(pre_skip) / 3))
 }
 
-/// The first audio track of a file, or of each where Ogg files stand one behind the other (radio stations write such
-/// ones).
+/// The first audio track of a file, or of each where Ogg files stand one behind the other (radio stations write such ones).
 struct Track {
     reader: Box<dyn FormatReader>,
     /// Which of the files in a row it is in.

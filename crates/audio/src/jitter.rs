@@ -1,8 +1,7 @@
 //! Puts microphone frames back into order.
 //!
-//! Session ingress pushes each binary frame and pops until there is nothing. A WebSocket keeps its order, but relays
-//! and WebRTC gateways before it do not. It waits for frames, not for time: a missing frame is given up once
-//! [`MAX_WAITING`] later ones are here. It never decodes.
+//! Session ingress pushes each binary frame and pops until there is nothing. A WebSocket keeps its order, but relays and WebRTC gateways before it do
+//! not. It waits for frames, not for time: a missing frame is given up once [`MAX_WAITING`] later ones are here. It never decodes.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -37,8 +36,8 @@ pub enum Slot {
     },
 }
 
-/// The reorder buffer of one microphone stream. Bounded: at most [`MAX_WAITING`] frames wait, and one push makes at
-/// most `MAX_GAP + MAX_WAITING` slots ready. Pop until `None` after each push.
+/// The reorder buffer of one microphone stream. Bounded: at most [`MAX_WAITING`] frames wait, and one push makes at most
+/// `MAX_GAP + MAX_WAITING` slots ready. Pop until `None` after each push.
 #[derive(Debug, Default)]
 pub struct Jitter {
     /// The sequence number that is due; none before the first frame.
@@ -84,8 +83,7 @@ impl Jitter {
         self.ready.pop_front()
     }
 
-    /// Stops waiting: gaps before the frames at hand are lost. For the end of a stream, and for when no frame has come
-    /// for a while.
+    /// Stops waiting: gaps before the frames at hand are lost. For the end of a stream, and for when no frame has come for a while.
     pub fn release(&mut self) {
         while !self.waiting.is_empty() {
             self.give_up_one();
@@ -123,8 +121,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pushes the numbers in this order and prints what comes out after each: `3` a frame, `3?` lost, `3!` lost with
-    /// the next at hand.
+    /// Pushes the numbers in this order and prints what comes out after each: `3` a frame, `3?` lost, `3!` lost with the next at hand.
     fn check(start: u32, pushed: &[u32], expect: &str) {
         let mut jitter = Jitter::new();
         let mut seen = Vec::new();

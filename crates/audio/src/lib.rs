@@ -1,9 +1,7 @@
-//! Audio mechanisms: codecs, sound files in and out, resampling, reordering, pre-roll, playhead and pacing, pitch,
-//! noise reduction, WAV, and the guard against the hub's own echo.
+//! Audio mechanisms: codecs, sound files in and out, resampling, reordering, pre-roll, playhead and pacing, pitch, noise reduction, WAV, and the guard against the hub's own echo.
 //!
-//! `session` calls them from its ingress and egress; `cli` and the speech endpoints use [`wav`] and [`Resampler`].
-//! Everything here is plain state: no clock (time is an argument), no IO, no task, no lock. Nothing here decides
-//! anything about turns.
+//! `session` calls them from its ingress and egress; `cli` and the speech endpoints use [`wav`] and [`Resampler`]. Everything
+//! here is plain state: no clock (time is an argument), no IO, no task, no lock. Nothing here decides anything about turns.
 
 pub mod codec;
 pub mod decode;

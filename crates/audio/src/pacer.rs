@@ -1,7 +1,6 @@
 //! How much reply audio may leave now, so that a barge-in finds little of it in the client's queue.
 //!
-//! Session egress asks it in the binary audio mode; without it audio is sent as it is produced. It reads no clock and
-//! keeps no queue.
+//! Session egress asks it in the binary audio mode; without it audio is sent as it is produced. It reads no clock and keeps no queue.
 
 use antiphon_types::Playhead;
 use antiphon_types::{Samples, Timestamp};

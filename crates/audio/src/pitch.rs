@@ -14,8 +14,7 @@ const LONGEST: usize = 57;
 const SHORTEST: usize = 10;
 /// From this correlation on a window has a pitch: unvoiced consonants and noise stay below.
 const PERIODIC: f32 = 0.6;
-/// A shorter period that correlates this nearly as well is the true one: twice a period correlates as well as the
-/// period.
+/// A shorter period that correlates this nearly as well is the true one: twice a period correlates as well as the period.
 const NEARLY: f32 = 0.88;
 
 /// How a window sounds.

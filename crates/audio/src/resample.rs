@@ -1,9 +1,8 @@
 //! Streaming resampling of mono PCM between any two rates, without a click at block edges.
 //!
-//! Ingress and egress hold one each per direction; `wav` and the speech endpoints use [`convert`]. It is rubato's
-//! windowed sinc used as an exact polyphase filter: the filter table has one row for each phase of the reduced ratio,
-//! so that nothing is interpolated. A block goes through whole, however small; only the filter's half length is waited
-//! for. Nothing is allocated after the first blocks.
+//! Ingress and egress hold one each per direction; `wav` and the speech endpoints use [`convert`]. It is rubato's windowed sinc used as an exact
+//! polyphase filter: the filter table has one row for each phase of the reduced ratio, so that nothing is interpolated. A block goes
+//! through whole, however small; only the filter's half length is waited for. Nothing is allocated after the first blocks.
 
 use antiphon_types::{SampleRate, Samples, to_sample};
 use rubato::audioadapter_buffers::direct::SequentialSlice;
@@ -13,17 +12,14 @@ use rubato::{
 };
 use std::time::Duration;
 
-/// Filter length in samples of the slower rate. rubato puts the cut-off as high as it can while aliases stay below the
-/// window's side lobes.
+/// Filter length in samples of the slower rate. rubato puts the cut-off as high as it can while aliases stay below the window's side lobes.
 const TAPS: usize = 64;
-/// Ratios whose reduced form has more phases (none among usual rates: 22050 to 16000 has 320) are interpolated between
-/// this many.
+/// Ratios whose reduced form has more phases (none among usual rates: 22050 to 16000 has 320) are interpolated between this many.
 const MAX_PHASES: usize = 512;
 /// The most input samples that go through rubato at once; it sizes the scratch buffers.
 const MAX_BLOCK: usize = 512;
 
-/// Converts a stream from one rate to another. Sample time stays aligned: output sample `i` sounds when input sample `i
-/// * from / to` did.
+/// Converts a stream from one rate to another. Sample time stays aligned: output sample `i` sounds when input sample `i * from / to` did.
 pub struct Resampler {
     from: SampleRate,
     to: SampleRate,
@@ -66,8 +62,8 @@ impl Resampler {
         self.n_out += (out.len() - before) as u64;
     }
 
-    /// Ends the stream: appends what is still inside, so that all output together is as long as the input, to the
-    /// sample. The next call begins a new stream.
+    /// Ends the stream: appends what is still inside, so that all output together is as long as the input, to the sample.
+    /// The next call begins a new stream.
     pub fn flush(&mut self, out: &mut Vec<i16>) {
         if let Some(sinc) = &mut self.sinc {
             let whole = (u128::from(self.n_in) * u128::from(self.to.hz())).div_ceil(u128::from(self.from.hz())) as u64;
@@ -131,8 +127,7 @@ impl Sinc {
     }
 }
 
-/// How a filter is brought into step: so many zeros go in before the first sample, and so many samples that come out
-/// are dropped.
+/// How a filter is brought into step: so many zeros go in before the first sample, and so many samples that come out are dropped.
 #[derive(Clone, Copy)]
 struct RunIn {
     n_zeros: usize,
@@ -140,9 +135,9 @@ struct RunIn {
 }
 
 impl RunIn {
-    /// rubato's first output sample stands `half - from/to - 1/phases` input samples before the first input sample,
-    /// then one every `from/to` (rubato 5: `InnerSinc::init_last_index`, `step_index`, `make_sincs`). Zeros ahead of
-    /// the stream, which cost no delay, move that until one output sample falls exactly on the first input sample.
+    /// rubato's first output sample stands `half - from/to - 1/phases` input samples before the first input sample, then one every
+    /// `from/to` (rubato 5: `InnerSinc::init_last_index`, `step_index`, `make_sincs`). Zeros ahead of the stream, which cost no
+    /// delay, move that until one output sample falls exactly on the first input sample.
     fn exact(from: SampleRate, to: SampleRate) -> Self {
         let divisor = gcd(from.hz(), to.hz());
         // In ticks, of which an input sample has `to` and an output sample `from`.

@@ -1,7 +1,6 @@
 //! The last audio of a microphone, so that the syllable before the VAD woke up is not lost.
 //!
-//! Session ingress pushes every sample; when speech begins it copies from the pre-roll's start on. Positions are turn
-//! time.
+//! Session ingress pushes every sample; when speech begins it copies from the pre-roll's start on. Positions are turn time.
 
 use antiphon_types::Samples;
 

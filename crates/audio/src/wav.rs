@@ -45,8 +45,8 @@ pub enum WavError {
     },
 }
 
-/// Reads a whole WAV file (PCM of 8, 16, 24 or 32 bits or 32-bit float, any number of channels, mixed evenly) as mono
-/// at `to`. A length of 0xFFFFFFFF, as streams have it, stands for all that follows.
+/// Reads a whole WAV file (PCM of 8, 16, 24 or 32 bits or 32-bit float, any number of channels, mixed evenly) as mono at `to`.
+/// A length of 0xFFFFFFFF, as streams have it, stands for all that follows.
 pub fn read(file: &[u8], to: SampleRate, longest: Duration) -> Result<Pcm, WavError> {
     let file = with_true_length(file)?;
     let mut reader = WavReader::new(Cursor::new(&file[..])).map_err(WavError::Header)?;
@@ -109,8 +109,7 @@ pub fn header(rate: SampleRate, len: Option<Samples>) -> [u8; HEADER_LEN] {
     header
 }
 
-/// Puts the true length into a streamed file's header and refuses one that is cut off; anything else is left to the
-/// reader.
+/// Puts the true length into a streamed file's header and refuses one that is cut off; anything else is left to the reader.
 fn with_true_length(file: &[u8]) -> Result<Cow<'_, [u8]>, WavError> {
     let Some((size_at, block)) = find_data(file) else { return Ok(file.into()) };
     let promised = u32::from_le_bytes([file[size_at], file[size_at + 1], file[size_at + 2], file[size_at + 3]]);

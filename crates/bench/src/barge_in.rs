@@ -2,9 +2,9 @@
 //!
 //! A story is asked for in text; when it has sounded for 0.4 to 0.8 s, a flite voice interrupts. The waits run from the
 //! moment before the frame with the first loud sample (above 5 % of the clip's peak) was written to the arrival of the
-//! first `output_audio_buffer.held` and of `output_audio_buffer.cleared`. The clips begin anywhere within a frame.
-//! Reply audio that arrives within half a second after the second event is counted: there must be none. The same is
-//! done once more with the engines that the models here make the default, where Silero is one of them.
+//! first `output_audio_buffer.held` and of `output_audio_buffer.cleared`. The clips begin anywhere within a frame. Reply
+//! audio that arrives within half a second after the second event is counted: there must be none. The same is done once
+//! more with the engines that the models here make the default, where Silero is one of them.
 
 use super::hub::{Engines, Hub};
 use super::noise::best_vad;

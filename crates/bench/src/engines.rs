@@ -1,16 +1,15 @@
 //! What neural voices cost the hub: its own overhead for each chunk, and what a batch is worth.
 //!
-//! The models are those of `make true-size`: the families' dimensions with random weights, so the sound is noise and
-//! the cost is real. They are run by the hub's own engines, through the port that sessions use, in this process.
+//! The models are those of `make true-size`: the families' dimensions with random weights, so the sound is noise and the
+//! cost is real. They are run by the hub's own engines, through the port that sessions use, in this process.
 //!
-//! Overhead: a model with Piper's inputs and outputs that does nothing speaks one chunk after the other; a wait runs
-//! from the call to the end of its sound, so it holds the phonemes, the lane, the tensors, the call and the way back.
+//! Overhead: a model with Piper's inputs and outputs that does nothing speaks one chunk after the other; a wait runs from
+//! the call to the end of its sound, so it holds the phonemes, the lane, the tensors, the call and the way back.
 //!
-//! Batches: eight listeners ask at once, again and again; chunks a second, and the time to each one's first sound. The
-//! same with batches of 1 to 8. The `[onnx]` section is taken from the environment, so that a GPU can be named
-//! (`ANTIPHON_ONNX__PROVIDER=cuda`), and what is named must serve: nothing falls back to the processor. On a GPU
-//! batches go to 16, requests a minute are told, and Kokoro is driven as Piper is, on so many lanes, for its model
-//! takes no batches.
+//! Batches: eight listeners ask at once, again and again; chunks a second, and the time to each one's first sound. The same
+//! with batches of 1 to 8. The `[onnx]` section is taken from the environment, so that a GPU can be named
+//! (`ANTIPHON_ONNX__PROVIDER=cuda`), and what is named must serve: nothing falls back to the processor. On a GPU batches go
+//! to 16, requests a minute are told, and Kokoro is driven as Piper is, on so many lanes, for its model takes no batches.
 
 use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
 use antiphon::assembly;
@@ -147,8 +146,7 @@ async fn overhead(
 ) -> Result<(), BenchError> {
     progress("engines: overhead");
     let onnx = OnnxConfig { provider: CPU.into(), ..onnx.clone() };
-    // One text a run; then as the configuration's default has it, where a chunk must not wait for others that never
-    // come.
+    // One text a run; then as the configuration's default has it, where a chunk must not wait for others that never come.
     for (max_batch_size, lane) in [(1, ""), (0, ", batching")] {
         let free = start("piper", "free", (1, max_batch_size), &onnx).await?;
         let (mut whole, mut first) = (Waits::default(), Waits::default());
@@ -165,8 +163,7 @@ async fn overhead(
     Ok(())
 }
 
-/// A family's voice with batches or lanes of each size, and what each gave: one listener first, alone at the first
-/// size.
+/// A family's voice with batches or lanes of each size, and what each gave: one listener first, alone at the first size.
 async fn sizes(
     section: &mut Section,
     plan: &Plan,

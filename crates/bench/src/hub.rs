@@ -1,7 +1,7 @@
 //! A hub in a process of its own, and what that process costs.
 //!
-//! The program is this one: its hidden `bench-hub --with-stdin` prints its address on the first line and serves until
-//! its stdin ends. So a hub never outlives the benchmark, however that ends.
+//! The program is this one: its hidden `bench-hub --with-stdin` prints its address on the first line and serves until its
+//! stdin ends. So a hub never outlives the benchmark, however that ends.
 
 use super::{BenchError, Process};
 use std::path::PathBuf;
@@ -63,8 +63,8 @@ impl Hub {
         Self::spawn(command, &[engines.name().to_owned()]).await
     }
 
-    /// The same with other arguments behind the command's. Any server will do that prints its address first and ends
-    /// with its stdin.
+    /// The same with other arguments behind the command's. Any server will do that prints its address first and ends with
+    /// its stdin.
     pub(super) async fn spawn(command: &HubCommand, args: &[String]) -> Result<Self, BenchError> {
         let failed = |what| move |source| BenchError::Hub { what, source: Some(source) };
         let mut child = Command::new(&command.program)

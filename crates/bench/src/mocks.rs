@@ -1,9 +1,9 @@
 //! The hub with mock engines over HTTP ([`super::mock`]): what it adds to engines of known latency, alone and full.
 //!
-//! `mocks`: engines that take no time, 200 ms of silence end a turn. One session, then a hundred on the same hub. The
-//! hub runs on one core, the load and the mock engines on another. Each session's question carries a mark; transcript,
-//! answer and voice must carry it back. `guesses`: engines of 100 ms a stage and 10 ms a word, one session, once with
-//! answers begun on a guess and once without. Definitions as in [`super::load`], which holds the conversations.
+//! `mocks`: engines that take no time, 200 ms of silence end a turn. One session, then a hundred on the same hub. The hub
+//! runs on one core, the load and the mock engines on another. Each session's question carries a mark; transcript, answer
+//! and voice must carry it back. `guesses`: engines of 100 ms a stage and 10 ms a word, one session, once with answers
+//! begun on a guess and once without. Definitions as in [`super::load`], which holds the conversations.
 
 use super::hub::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
@@ -45,8 +45,7 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Starts both; `settings` are the hub's, as `section.key=value`. Pinned: the hub to core 1, the mock to the
-    /// load's.
+    /// Starts both; `settings` are the hub's, as `section.key=value`. Pinned: the hub to core 1, the mock to the load's.
     pub(super) async fn start(
         plan: &Plan,
         latencies: Latencies,

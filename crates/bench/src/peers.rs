@@ -1,9 +1,9 @@
 //! Side by side with a peer: the same question, the same mock engines, the same wait, in one sitting.
 //!
-//! The peer is the small pipecat bot of the rig, a folder that is no part of this repository: `pipecat_bot.py`, its
-//! client `bench_pipecat.py`, and `question16k.wav`. Bot and hub run on core 1, clients and mock engines on core 0.
-//! Both clients take a wait from the last loud sample sent to the first reply sample that is not silent. Without the
-//! rig, or without a Python that has pipecat, there is nothing to compare, and the error says so.
+//! The peer is the small pipecat bot of the rig, a folder that is no part of this repository: `pipecat_bot.py`, its client
+//! `bench_pipecat.py`, and `question16k.wav`. Bot and hub run on core 1, clients and mock engines on core 0. Both clients
+//! take a wait from the last loud sample sent to the first reply sample that is not silent. Without the rig, or without a
+//! Python that has pipecat, there is nothing to compare, and the error says so.
 
 use super::hub::{Hub, HubCommand};
 use super::load::{Clip, Outcome, Sign};

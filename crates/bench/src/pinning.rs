@@ -1,7 +1,7 @@
 //! Which core runs what: the hub under measurement on one, the load on another.
 //!
-//! By `taskset` (util-linux), so that nothing unsafe is needed. Where it, or a second core, is missing, nothing is
-//! pinned and the section says so.
+//! By `taskset` (util-linux), so that nothing unsafe is needed. Where it, or a second core, is missing, nothing is pinned
+//! and the section says so.
 
 use super::HubCommand;
 use std::process::{Command, Stdio};

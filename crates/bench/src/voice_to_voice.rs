@@ -3,8 +3,8 @@
 //! A flite voice asks a question of the assistant's field on a fresh session, at real time, then silence; the session
 //! waits 200 ms of silence for the end of the turn. The wait runs from the moment the frame with the last loud sample
 //! (above 5 % of the clip's peak) was sent to the moment the first reply sample above -50 dBFS would sound, if playback
-//! began with the first one received. Questions follow one another; each voice asks in its turn. They are asked once
-//! more of the engines that the models here make the default, where Silero is one of them.
+//! began with the first one received. Questions follow one another; each voice asks in its turn. They are asked once more
+//! of the engines that the models here make the default, where Silero is one of them.
 
 use super::hub::{Engines, Hub};
 use super::noise::best_vad;

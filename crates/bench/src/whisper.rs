@@ -3,8 +3,8 @@
 //! A model of Whisper base's true size is written with random weights, since weights are not this project's to give;
 //! how long a decoding takes hangs on the size alone, once the number of tokens is fixed: 16, which is fast speech for
 //! 3 s. The utterance is 3 s of sound that rises and falls, on two threads. One engine's run (gate by energy,
-//! decoding, the step that asks for silence and language, judgement) is followed by one of whisper.cpp's own call on
-//! the same window, in turn, so that what else runs on the machine disturbs both alike. No temperature is tried again.
+//! decoding, the step that asks for silence and language, judgement) is followed by one of whisper.cpp's own call on the same
+//! window, in turn, so that what else runs on the machine disturbs both alike. No temperature is tried again.
 
 use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
 use antiphon_engines::stt::SttConfig;

@@ -1,5 +1,4 @@
-//! What a server sends, as far as a client here looks at it. Tolerant: servers other than this hub are spoken to as
-//! well.
+//! What a server sends, as far as a client here looks at it. Tolerant: servers other than this hub are spoken to as well.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;

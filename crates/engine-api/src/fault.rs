@@ -1,7 +1,7 @@
 //! What kind of failure an upstream had, and how it is told to clients.
 //!
-//! An engine's error holds the details: addresses, the server's words, the names of settings. They are the operator's
-//! and go to the log. A client gets [`Fault::client_message`]: which stage failed, how, and what to do.
+//! An engine's error holds the details: addresses, the server's words, the names of settings. They are the operator's and go to
+//! the log. A client gets [`Fault::client_message`]: which stage failed, how, and what to do.
 
 /// A kind of failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

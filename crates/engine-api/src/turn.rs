@@ -34,7 +34,7 @@ pub trait TurnModel: Send + Sync {
     /// How much of the end of a turn it hears; more is not used.
     fn span(&self) -> Samples;
 
-    /// P(the turn is over) in `[0, 1]`, of a turn's audio at [`RATE`] that ends with the pause. Dropping the future
-    /// gives the place up. It does not block.
+    /// P(the turn is over) in `[0, 1]`, of a turn's audio at [`RATE`] that ends with the pause. Dropping the future gives
+    /// the place up. It does not block.
     fn judge(&self, pcm: Vec<i16>) -> BoxFuture<'static, Result<f32, TurnModelError>>;
 }

@@ -1,9 +1,9 @@
 //! The protocol's names before GA, for clients that ask for them with `OpenAI-Beta: realtime=v1`.
 //!
-//! A mapping at the edge and nothing else: [`incoming`] turns a client's JSON into GA's before it is parsed,
-//! [`outgoing`] turns GA's JSON into what such a client knows. `dialect` calls both; nothing behind it knows that they
-//! exist. Fields that are named as in GA already pass as they are, so a client may mix. Unknown ones keep their names,
-//! and are refused by them.
+//! A mapping at the edge and nothing else: [`incoming`] turns a client's JSON into GA's before it is parsed, [`outgoing`]
+//! turns GA's JSON into what such a client knows. `dialect` calls both; nothing behind it knows that they exist. Fields
+//! that are named as in GA already pass as they are, so a client may mix. Unknown ones keep their names, and are refused
+//! by them.
 
 use super::server_event::{ServerEvent, encode};
 use serde::Deserialize;

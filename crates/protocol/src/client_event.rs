@@ -1,8 +1,8 @@
 //! What a client sends as text.
 //!
 //! [`parse`] looks at the head of a message first, without building a tree: `input_audio_buffer.append` comes fifty
-//! times a second and goes no further; every other event is weighed there, for a tree takes many times the bytes of its
-//! text, and then read field by field from a tree. The client's `event_id`
+//! times a second and goes no further; every other event is weighed there, for a tree takes many times the bytes of its text,
+//! and then read field by field from a tree. The client's `event_id`
 //! is found even when the rest is bad, so that the error answers it.
 
 use super::error::WireError;
@@ -155,8 +155,8 @@ pub fn parse_with(text: &str, unknown: UnknownFields) -> Result<Incoming, WireEr
     Ok(Incoming { event_id: event_id?, event })
 }
 
-/// Refuses a message that would take too much memory as a tree, for callers that build one before it is parsed. What is
-/// wrong with it otherwise is left to [`parse_with`].
+/// Refuses a message that would take too much memory as a tree, for callers that build one before it is parsed. What is wrong
+/// with it otherwise is left to [`parse_with`].
 pub(super) fn check_weight(text: &str) -> Result<(), WireError> {
     let mut head = Head::default();
     let Ok(()) = head.read(text) else { return Ok(()) };

@@ -25,8 +25,7 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Per direction, from 0, wraps.
     pub sequence: u32,
-    /// Where the payload's first sample stands, at 24 kHz: since the stream began (microphone), within the item
-    /// (reply).
+    /// Where the payload's first sample stands, at 24 kHz: since the stream began (microphone), within the item (reply).
     pub offset: Samples,
     /// One Opus packet, or PCM16.
     pub payload: Bytes,

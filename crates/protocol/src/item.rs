@@ -145,8 +145,7 @@ pub enum Content {
     },
     /// Spoken by the user.
     InputAudio {
-        /// What a client sends, in the session's input format. The hub keeps no audio, so that its own items carry
-        /// none.
+        /// What a client sends, in the session's input format. The hub keeps no audio, so that its own items carry none.
         #[serde(skip_serializing)]
         audio: Option<Bytes>,
         /// Null until it is known.

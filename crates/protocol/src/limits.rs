@@ -1,10 +1,9 @@
 //! What a client's JSON may hold. All limits stand here.
 //!
-//! JSON weighs more than its bytes once it is parsed: an element of a list takes 32 bytes and more for its two (`0,`),
-//! an object of one field some 700. So an event is weighed before it becomes a tree ([`Weight`]): its bytes beside
-//! audio and its number of values. What a session keeps is bounded field by field, and what is only passed on is kept
-//! as text ([`antiphon_types::Json`]). Audio is bounded by the size of a message; its base64 is one string, which
-//! weighs what it is.
+//! JSON weighs more than its bytes once it is parsed: an element of a list takes 32 bytes and more for its two (`0,`), an object
+//! of one field some 700. So an event is weighed before it becomes a tree ([`Weight`]): its bytes beside audio and its number of
+//! values. What a session keeps is bounded field by field, and what is only passed on is kept as text ([`antiphon_types::Json`]).
+//! Audio is bounded by the size of a message; its base64 is one string, which weighs what it is.
 
 use super::error::WireError;
 use serde::Deserializer;
@@ -13,8 +12,8 @@ use std::fmt;
 
 /// An event beside its audio: 1 MiB of text, more than any model reads, and what stands around it.
 pub(super) const MAX_EVENT_BYTES: usize = (1024 + 64) * 1024;
-/// Values and names of fields in an event: the largest tools there may be have half as many. As a tree they take some
-/// 20 MiB at worst, while the event is read.
+/// Values and names of fields in an event: the largest tools there may be have half as many. As a tree they take some 20 MiB at
+/// worst, while the event is read.
 pub(super) const MAX_EVENT_VALUES: usize = 32 * 1024;
 /// The system prompt: 60,000 tokens.
 pub(super) const MAX_INSTRUCTIONS_BYTES: usize = 256 * 1024;

@@ -1,7 +1,6 @@
 //! News of the session itself, for clients that asked for this hub's extensions; GA clients never get them.
 //!
-//! The actor sends them, but for the last, which `server` sends: it answers a connection and is no part of the
-//! session's numbered log.
+//! The actor sends them, but for the last, which `server` sends: it answers a connection and is no part of the session's numbered log.
 
 use serde::Serialize;
 

@@ -1,7 +1,6 @@
 //! How a client plays: the extension's reports of the playhead, and the pings that relate its clock to the hub's.
 //!
-//! All times named `..._ms` that are no lengths are of the client's own clock: any that runs evenly, from any
-//! beginning.
+//! All times named `..._ms` that are no lengths are of the client's own clock: any that runs evenly, from any beginning.
 
 use super::read::{Fields, Read};
 use antiphon_types::ItemId;

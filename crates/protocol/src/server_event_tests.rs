@@ -1,5 +1,5 @@
-//! Each event's exact text stands in `golden/server_events.jsonl`; `tests/clients` reads the same lines with an SDK's
-//! types. After a wanted change, take the line from the failing assertion's left side.
+//! Each event's exact text stands in `golden/server_events.jsonl`; `tests/clients` reads the same lines with an SDK's types.
+//! After a wanted change, take the line from the failing assertion's left side.
 
 use super::*;
 use crate::{

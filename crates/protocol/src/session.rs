@@ -223,8 +223,8 @@ pub enum Eagerness {
 }
 
 impl Session {
-    /// A session as it begins: `server_vad` on, audio out, PCM both ways, transcription on (the hub needs the words
-    /// anyway). `expires_at` is 0 until the caller, who has a clock, sets it.
+    /// A session as it begins: `server_vad` on, audio out, PCM both ways, transcription on (the hub needs the words anyway).
+    /// `expires_at` is 0 until the caller, who has a clock, sets it.
     pub fn new(id: SessionId, model: impl Into<String>, voice: impl Into<String>, server_vad: ServerVad) -> Self {
         Self {
             kind: SessionKind::Realtime,
@@ -256,8 +256,7 @@ impl Session {
         }
     }
 
-    /// Merges an update field by field; the session becomes what the update is for. Whether it may, is the caller's to
-    /// check.
+    /// Merges an update field by field; the session becomes what the update is for. Whether it may, is the caller's to check.
     pub fn apply(&mut self, update: SessionUpdate) {
         self.kind = update.kind;
         set(&mut self.model, update.model);

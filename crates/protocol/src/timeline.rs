@@ -1,5 +1,5 @@
-//! What `antiphon.timeline` tells of a turn: where its time went, and why its end was confirmed when it was. The
-//! session fills it in; nothing is measured here.
+//! What `antiphon.timeline` tells of a turn: where its time went, and why its end was confirmed when it was. The session
+//! fills it in; nothing is measured here.
 
 use serde::Serialize;
 

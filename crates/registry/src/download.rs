@@ -1,8 +1,8 @@
 //! One file from a server into a `.part` file, going on where an earlier transfer broke off.
 //!
-//! [`super::Puller`] calls [`fetch`] and moves the file into place. What is appended belongs to the same file as what
-//! is there: the server is asked for the rest under the tag (ETag) it gave the beginning, or the published checksum of
-//! the whole tells. Where there is neither, a broken transfer begins anew.
+//! [`super::Puller`] calls [`fetch`] and moves the file into place. What is appended belongs to the same file as what is
+//! there: the server is asked for the rest under the tag (ETag) it gave the beginning, or the published checksum of the
+//! whole tells. Where there is neither, a broken transfer begins anew.
 
 use super::disk::Kept;
 use super::pull::{Phase, ProgressReporter, PullTimeouts, hashed};
@@ -17,12 +17,11 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Where a file's size is not registered: it has at most this factor of what it is said to have about, and so much
-/// more.
+/// Where a file's size is not registered: it has at most this factor of what it is said to have about, and so much more.
 const SIZE_FACTOR: u64 = 2;
 const SIZE_SLACK: u64 = 16 << 20;
-/// The slowest transfer that is waited for, in bytes a second, behind a first wait of twice the stall. A server that
-/// trickles bytes is given up.
+/// The slowest transfer that is waited for, in bytes a second, behind a first wait of twice the stall. A server that trickles
+/// bytes is given up.
 const MIN_RATE: u64 = 4 << 10;
 /// Requests for one file in all, however much each brings.
 const MAX_ATTEMPTS: u32 = 100;
@@ -215,8 +214,8 @@ impl Source<'_> {
     }
 }
 
-/// Refuses a file before its first byte where the disk would be full before its last. `given_back` are bytes of an
-/// earlier transfer that are overwritten.
+/// Refuses a file before its first byte where the disk would be full before its last. `given_back` are bytes of an earlier
+/// transfer that are overwritten.
 fn has_room(part: &Path, need: u64, given_back: u64) -> Result<(), RegistryError> {
     let Some(disk) = part.parent().and_then(|folder| rustix::fs::statvfs(folder).ok()) else {
         // A file system that does not tell is asked by writing.

@@ -1,12 +1,11 @@
 //! The models the hub knows, where they lie, and how they get there.
 //!
-//! `models/registry.toml`, built into the binary, says what there is ([`Catalog`]); [`locate`] finds a model's files on
-//! the disk; [`pull`](pull()) fetches them. `engines` asks what is there, `cli` and `server` show and pull it. A model
-//! is a folder below `models.dir`. This module loads no model, knows no engine, and fetches nothing unless it is told
-//! to.
+//! `models/registry.toml`, built into the binary, says what there is ([`Catalog`]); [`locate`] finds a model's files on the
+//! disk; [`pull`](pull()) fetches them. `engines` asks what is there, `cli` and `server` show and pull it. A model is a
+//! folder below `models.dir`. This module loads no model, knows no engine, and fetches nothing unless it is told to.
 //!
-//! What is half fetched never counts: a file is written under a name that ends in `.part`, checked, and moved into
-//! place when all files of its precision are whole; a model with a file missing is not there.
+//! What is half fetched never counts: a file is written under a name that ends in `.part`, checked, and moved into place
+//! when all files of its precision are whole; a model with a file missing is not there.
 
 mod catalog;
 mod checksum;

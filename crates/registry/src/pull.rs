@@ -1,8 +1,8 @@
 //! Fetches a model: all files of one precision, or nothing that counts.
 //!
 //! `cli` and `server` make a [`Puller`] and watch its progress. Files come one after the other into `.part` files, are
-//! checked, and take their places together. Dropping the future stops at once and keeps what is there for the next
-//! pull, which goes on from it. One process pulls a model at a time.
+//! checked, and take their places together. Dropping the future stops at once and keeps what is there for the next pull,
+//! which goes on from it. One process pulls a model at a time.
 
 use super::disk::{Kept, Receipt, part};
 use super::download::{self, Source};
@@ -185,8 +185,8 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Follows a redirect to an https address, and to an http one only where nothing leaves the host that was asked over
-/// http or both addresses are on this machine. No key is ever sent, so none is forwarded.
+/// Follows a redirect to an https address, and to an http one only where nothing leaves the host that was asked over http or
+/// both addresses are on this machine. No key is ever sent, so none is forwarded.
 fn onward(attempt: redirect::Attempt<'_>) -> redirect::Action {
     let is_safe = attempt.previous().last().is_some_and(|from| may_redirect(from, attempt.url()));
     if attempt.previous().len() > MAX_REDIRECTS || !is_safe {

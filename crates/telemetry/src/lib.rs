@@ -1,8 +1,7 @@
 //! What is counted and how it is named: typed metric handles, span fields.
 //!
 //! `server` makes one [`Metrics`] and hands clones down; every floor may count. Nothing here knows the domain, decides
-//! anything or does IO, but for [`gpu`], which asks the graphics driver. There is no global recorder: two servers in
-//! one process count apart.
+//! anything or does IO, but for [`gpu`], which asks the graphics driver. There is no global recorder: two servers in one process count apart.
 
 mod causes;
 mod config;
@@ -212,8 +211,7 @@ impl Metrics {
         gauge(&self.0.recorder, names::QUEUE_DEPTH, ("queue", queue.into())).set(depth as f64);
     }
 
-    /// A graphics card now, by its number: bytes in use, and the share of the time in which it computed, where it
-    /// tells.
+    /// A graphics card now, by its number: bytes in use, and the share of the time in which it computed, where it tells.
     pub fn gpu(&self, n: usize, memory_bytes: u64, utilization: Option<f64>) {
         gauge(&self.0.recorder, names::GPU_MEMORY, ("gpu", n.to_string())).set(memory_bytes as f64);
         if let Some(ratio) = utilization {

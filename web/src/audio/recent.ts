@@ -1,5 +1,5 @@
-// The last half minute of the microphone, for a recognizer that failed: what was said can be sent once more as a
-// recording. Nothing of it leaves the page unless the user asks for it.
+// The last half minute of the microphone, for a recognizer that failed: what was said can be sent once more as a recording.
+// Nothing of it leaves the page unless the user asks for it.
 
 import { WIRE_RATE_HZ } from '../protocol/frame';
 import { pcm16FromFloat } from '../protocol/pcm';
@@ -28,8 +28,8 @@ export class RecentAudio {
   }
 
   /**
-   * Mono PCM16 at 24 kHz, in base64, of a stretch of the stream of which `sentMs` were sent so far; null `endMs` is
-   * now. Null where its beginning is kept no more.
+   * Mono PCM16 at 24 kHz, in base64, of a stretch of the stream of which `sentMs` were sent so far; null `endMs` is now. Null
+   * where its beginning is kept no more.
    */
   recording(startMs: number, endMs: number | null, sentMs: number): string | null {
     const at = (ms: number) => this.#frames.length - Math.ceil((sentMs - ms) / FRAME_MS);

@@ -19,8 +19,8 @@ export interface UserCaption {
   final: boolean;
   typed: boolean;
   /**
-   * `unclear`: the hub heard speech and could not make words of it; `failed`: its recognizer did not answer; `unsent`:
-   * typed, and the hub has not confirmed it.
+   * `unclear`: the hub heard speech and could not make words of it; `failed`: its recognizer did not answer; `unsent`: typed,
+   * and the hub has not confirmed it.
    */
   fault: 'unclear' | 'failed' | 'unsent' | null;
 }

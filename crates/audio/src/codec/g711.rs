@@ -1,7 +1,7 @@
 //! ITU-T G.711 (11/88): u-law (table 2) and A-law (table 1), as tables built at compile time.
 //!
-//! The standard numbers levels in 14 bits (u-law) and 13 bits (A-law); here they are scaled to 16 bits. Decoding is a
-//! table of 256; encoding finds the segment by its leading bit.
+//! The standard numbers levels in 14 bits (u-law) and 13 bits (A-law); here they are scaled to 16 bits. Decoding is a table of 256;
+//! encoding finds the segment by its leading bit.
 
 /// Added to a u-law magnitude so that segment edges fall on powers of two (33 in 14 bits).
 const ULAW_BIAS: i32 = 33 << 2;

@@ -1,7 +1,7 @@
 //! Bytes of the wire to mono PCM and back.
 //!
-//! [`Format`] covers what the GA protocol carries in base64: raw PCM and G.711, both without state. Opus has state and
-//! lives in [`OpusIn`] and [`OpusOut`]. Wrong bytes are an error, never a panic; no call here blocks.
+//! [`Format`] covers what the GA protocol carries in base64: raw PCM and G.711, both without state. Opus has state and lives in
+//! [`OpusIn`] and [`OpusOut`]. Wrong bytes are an error, never a panic; no call here blocks.
 
 pub(super) mod g711;
 mod opus;
@@ -87,8 +87,7 @@ mod tests {
             prop_assert_eq!(there_and_back(Format::Pcm16, &samples), samples);
         }
 
-        // A segment of G.711 has 16 steps; half a step of the widest segment is 512 in u-law, and relative to the
-        // sample 1/32.
+        // A segment of G.711 has 16 steps; half a step of the widest segment is 512 in u-law, and relative to the sample 1/32.
         #[test]
         fn g711_stays_within_half_a_step(sample: i16) {
             for format in [Format::Ulaw, Format::Alaw] {

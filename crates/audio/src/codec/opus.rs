@@ -1,7 +1,6 @@
 //! Opus in (16 kHz, with concealment) and out (24 kHz, 20 ms frames), through libopus.
 //!
-//! A stream each; to be made on first audio, since the states are large. Nothing blocks: coding 20 ms takes well under
-//! a millisecond.
+//! A stream each; to be made on first audio, since the states are large. Nothing blocks: coding 20 ms takes well under a millisecond.
 
 use super::CodecError;
 use antiphon_types::{SampleRate, Samples};
@@ -15,8 +14,7 @@ pub const OPUS_OUT_RATE: SampleRate = SampleRate::HZ_24000;
 /// The frame [`OpusOut`] sends: 20 ms at [`OPUS_OUT_RATE`].
 pub const OPUS_FRAME: Samples = Samples(480);
 
-/// RFC 6716, section 2.1.1: 28-40 kbit/s is the sweet spot for full-band speech at 20 ms; 24-32 serves the 12 kHz we
-/// have.
+/// RFC 6716, section 2.1.1: 28-40 kbit/s is the sweet spot for full-band speech at 20 ms; 24-32 serves the 12 kHz we have.
 const BITRATE_BPS: i32 = 32_000;
 /// In-band FEC is only written when the encoder is told to expect loss.
 const EXPECTED_LOSS_PERCENT: i32 = 5;
@@ -44,8 +42,7 @@ impl OpusIn {
         Ok(Self { decoder, packet_samples: USUAL_PACKET, pcm: Box::new([0; MAX_DECODED]) })
     }
 
-    /// Appends the audio of `packet` to `out`. After an error the decoder goes on with the next packet; what is missing
-    /// may be concealed.
+    /// Appends the audio of `packet` to `out`. After an error the decoder goes on with the next packet; what is missing may be concealed.
     pub fn decode(&mut self, packet: &[u8], out: &mut Vec<i16>) -> Result<(), CodecError> {
         if packet.is_empty() {
             return Err(CodecError::EmptyPacket);
@@ -56,9 +53,9 @@ impl OpusIn {
         Ok(())
     }
 
-    /// Appends, for one lost packet, as much audio as the last packet had. `next_packet` is the one after the lost
-    /// packet where it is already here: its in-band FEC (a coarse copy of the lost one) is used if it has any; else
-    /// libopus extrapolates and fades out. `next_packet` itself still has to be decoded afterwards.
+    /// Appends, for one lost packet, as much audio as the last packet had. `next_packet` is the one after the lost packet where it is
+    /// already here: its in-band FEC (a coarse copy of the lost one) is used if it has any; else libopus extrapolates and fades out.
+    /// `next_packet` itself still has to be decoded afterwards.
     pub fn conceal(&mut self, next_packet: Option<&[u8]>, out: &mut Vec<i16>) -> Result<(), CodecError> {
         let pcm = &mut self.pcm[..self.packet_samples];
         let next = next_packet.filter(|packet| !packet.is_empty());
@@ -105,8 +102,7 @@ impl OpusOut {
         Samples(self.lookahead as u64).duration(OPUS_OUT_RATE)
     }
 
-    /// Takes any number of samples and hands `sink` one packet for each full 20 ms. Less than a frame is kept for the
-    /// next call.
+    /// Takes any number of samples and hands `sink` one packet for each full 20 ms. Less than a frame is kept for the next call.
     pub fn push(&mut self, samples: &[i16], sink: &mut impl FnMut(&[u8])) -> Result<(), CodecError> {
         let frame = OPUS_FRAME.0 as usize;
         let mut rest = samples;

@@ -130,8 +130,7 @@ fn too_long_is_found_by_looking_and_by_decoding() {
 
 #[test]
 fn a_file_that_is_cut_off_gives_what_is_there() {
-    // The others have their sizes or their table of contents where they are looked for first, and a second of Ogg is
-    // one page.
+    // The others have their sizes or their table of contents where they are looked for first, and a second of Ogg is one page.
     for (name, file) in FOREIGN.iter().filter(|(name, _)| ["live webm", "mp3", "flac"].contains(name)) {
         let pcm = decode(file[..file.len() * 3 / 4].to_vec()).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!((6_000..15_000).contains(&pcm.len()), "{name}: {}", pcm.len());

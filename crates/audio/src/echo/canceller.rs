@@ -1,7 +1,7 @@
 //! The echo path at a known lag: a short filter by recursive least squares, one solution a window.
 //!
-//! Least squares converges with the first window, where a gradient filter would need a second of speech. Each window is
-//! weighted by the inverse of what it had left over, so that somebody else speaking hardly disturbs the fit.
+//! Least squares converges with the first window, where a gradient filter would need a second of speech. Each window is weighted by the inverse of what
+//! it had left over, so that somebody else speaking hardly disturbs the fit.
 
 use super::reference::Reference;
 use super::{WINDOW, dot, mean_square};
@@ -32,8 +32,7 @@ pub(super) struct Canceller {
 }
 
 impl Canceller {
-    /// Fits anew, from the last [`HISTORY`] samples, of which the newest window begins at `start`. That window is left
-    /// to `cancel`.
+    /// Fits anew, from the last [`HISTORY`] samples, of which the newest window begins at `start`. That window is left to `cancel`.
     pub(super) fn relearn(&mut self, reference: &Reference, mic: &[f32], lag: i32, start: u64) {
         for (buffer, len) in
             [(&mut self.covariance, TAPS * TAPS), (&mut self.factor, TAPS * TAPS), (&mut self.window, TAPS * TAPS)]

@@ -1,21 +1,15 @@
-//! The hub must not be interrupted by its own reply: this subtracts the reply from the microphone before the VAD
-//! listens.
+//! The hub must not be interrupted by its own reply: this subtracts the reply from the microphone before the VAD listens.
 //!
-//! Session egress feeds what is played, session ingress asks for the residual of each window. The page asks the browser
-//! for echo cancellation; this is the second net, for clients without one. What makes it hard is that the delay is
-//! unknown (network, the page's playback buffer, the room) and that the first window of echo must already be
-//! recognised.
+//! Session egress feeds what is played, session ingress asks for the residual of each window. The page asks the browser for echo cancellation;
+//! this is the second net, for clients without one. What makes it hard is that the delay is unknown (network, the page's playback buffer, the
+//! room) and that the first window of echo must already be recognised.
 //!
-//! 1. While a loud window is not explained, `search` correlates the last 64 ms of the microphone with 1.25 s of reply
-//!    and finds the lag.
-//! 2. `canceller` fits 4 ms of echo path at that lag by least squares and subtracts; a window counts the less the more
-//!    of it is somebody else.
-//! 3. What a codec or a long room leaves over is turned down as far as that leak was seen to go lately. Speech of the
-//!    user is above it and stays.
+//! 1. While a loud window is not explained, `search` correlates the last 64 ms of the microphone with 1.25 s of reply and finds the lag.
+//! 2. `canceller` fits 4 ms of echo path at that lag by least squares and subtracts; a window counts the less the more of it is somebody else.
+//! 3. What a codec or a long room leaves over is turned down as far as that leak was seen to go lately. Speech of the user is above it and stays.
 //!
-//! Measured on one core: 0.3 % while a reply comes back, 0.5 % while the user talks over it, 0.01 % while the
-//! microphone is silent. It decides nothing about turns: it gives a residual and says how much it explained. It holds
-//! no memory until the first reply and none long after it.
+//! Measured on one core: 0.3 % while a reply comes back, 0.5 % while the user talks over it, 0.01 % while the microphone is silent.
+//! It decides nothing about turns: it gives a residual and says how much it explained. It holds no memory until the first reply and none long after it.
 
 mod canceller;
 mod reference;
@@ -129,8 +123,8 @@ impl EchoGuard {
         }
     }
 
-    /// Reply audio at 16 kHz with the turn time at which it is estimated to sound: an estimate that is right up to the
-    /// lag the guard looks for. Up to 30 s may be given ahead; more is dropped and is then not guarded against.
+    /// Reply audio at 16 kHz with the turn time at which it is estimated to sound: an estimate that is right up to the lag the guard looks
+    /// for. Up to 30 s may be given ahead; more is dropped and is then not guarded against.
     pub fn played(&mut self, at: Samples, pcm16k: &[i16]) {
         let state = self.state.get_or_insert_with(|| Box::new(EchoState::new(self.position)));
         if !state.reference.in_reach(self.position) {
@@ -153,8 +147,7 @@ impl EchoGuard {
         }
     }
 
-    /// Takes the next [`WINDOW`] of the microphone (16 kHz) and writes what is left of it without the reply. Other
-    /// lengths are passed through.
+    /// Takes the next [`WINDOW`] of the microphone (16 kHz) and writes what is left of it without the reply. Other lengths are passed through.
     pub fn residual(&mut self, window: &[i16], out: &mut [i16]) -> EchoVerdict {
         let start = self.position;
         self.position += window.len() as u64;

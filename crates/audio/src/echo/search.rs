@@ -92,8 +92,7 @@ impl LagSearch {
         })
     }
 
-    /// Moves the coarse reference on to `first`. What the last search had made of it is kept up to the first sample
-    /// that was written since.
+    /// Moves the coarse reference on to `first`. What the last search had made of it is kept up to the first sample that was written since.
     fn follow(&mut self, reference: &mut Reference, first: i64, wide: &mut Vec<f32>) {
         let moved = first - self.first;
         let on_grid = moved >= 0 && moved % DECIMATION as i64 == 0;
@@ -117,8 +116,7 @@ impl LagSearch {
 
 impl Scratch {
     fn run(&mut self, reference: &Reference, mic: &[f32], mic_start: i64) -> Option<Found> {
-        // The microphone's history ends where it ends; half a filter of silence around it changes nothing but its
-        // edges.
+        // The microphone's history ends where it ends; half a filter of silence around it changes nothing but its edges.
         self.wide.clear();
         self.wide.resize(DECIMATION + HISTORY + TAPS, 0.0);
         self.wide[DECIMATION + TAPS / 2..][..HISTORY].copy_from_slice(mic);
@@ -133,8 +131,7 @@ impl Scratch {
             .max_by(|a, b| a.explained.total_cmp(&b.explained))
     }
 
-    /// Leaves the correlation for each coarse place in `self.mic` and the energies of the reference there in
-    /// `self.energies`.
+    /// Leaves the correlation for each coarse place in `self.mic` and the energies of the reference there in `self.energies`.
     fn correlate(&mut self) {
         let (forward, inverse) = &*PLANS;
         self.energies.clear();
@@ -213,8 +210,8 @@ impl fmt::Debug for LagSearch {
     }
 }
 
-/// Low-passes and takes every fourth, `n` of them; `wide` begins half a filter and one sample of the outcome early. Low
-/// frequencies, which are alike in all voices, are weakened.
+/// Low-passes and takes every fourth, `n` of them; `wide` begins half a filter and one sample of the outcome early. Low frequencies,
+/// which are alike in all voices, are weakened.
 fn decimate(wide: &[f32], n: usize, out: &mut Vec<f32>) {
     let low = |i: usize| dot(&wide[i * DECIMATION..i * DECIMATION + TAPS], &*LOW_PASS);
     let mut last = low(0);

@@ -2,8 +2,7 @@
 
 use super::*;
 
-/// A stand-in for speech, as hard to tell apart: noise in syllables of 60 to 300 ms with pauses, through a resonance
-/// that moves.
+/// A stand-in for speech, as hard to tell apart: noise in syllables of 60 to 300 ms with pauses, through a resonance that moves.
 fn speechlike(seed: u32, n: usize) -> Vec<i16> {
     let mut state = seed.wrapping_mul(747_796_405).wrapping_add(1);
     let mut random = move || {

@@ -1,8 +1,8 @@
 //! Speech as a file or stream that players know: PCM, WAV, Ogg Opus, FLAC, MP3.
 //!
-//! The speech endpoints call it: mono PCM at [`RATE`] goes in as a voice makes it, bytes come out as soon as a frame of
-//! the format is full, so that a listener begins before the voice ends. Nothing blocks and nothing is opened; encoding
-//! a second of speech costs 1 to 20 ms, so a caller on a runtime hands over a fraction of a second at a time.
+//! The speech endpoints call it: mono PCM at [`RATE`] goes in as a voice makes it, bytes come out as soon as a frame of the
+//! format is full, so that a listener begins before the voice ends. Nothing blocks and nothing is opened; encoding a second
+//! of speech costs 1 to 20 ms, so a caller on a runtime hands over a fraction of a second at a time.
 
 mod flac;
 mod mp3;
@@ -102,8 +102,7 @@ impl Encoder {
         Ok(Self { kind, is_begun: false })
     }
 
-    /// Takes any number of samples at [`RATE`] and appends to `out` what is ready; the first call appends the header
-    /// too.
+    /// Takes any number of samples at [`RATE`] and appends to `out` what is ready; the first call appends the header too.
     pub fn push(&mut self, pcm: &[i16], out: &mut Vec<u8>) -> Result<(), EncodeError> {
         self.begin(out)?;
         match &mut self.kind {

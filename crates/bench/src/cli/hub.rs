@@ -1,6 +1,6 @@
-//! `antiphon-bench hub` and `antiphon-bench mock`: what is measured, and the engines it is measured with, as processes
-//! of their own. Both print their address first and serve until they are killed; where the benchmark holds their
-//! standard input (`--with-stdin`), until that ends: then they never outlive it.
+//! `antiphon-bench hub` and `antiphon-bench mock`: what is measured, and the engines it is measured with, as processes of
+//! their own. Both print their address first and serve until they are killed; where the benchmark holds their standard
+//! input (`--with-stdin`), until that ends: then they never outlive it.
 
 use crate::mock::{self, Latencies};
 use antiphon::cli::{CliError, blocking, print};

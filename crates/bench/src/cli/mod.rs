@@ -64,8 +64,7 @@ pub struct Take {
 enum What {
     /// Many people talk to a server at the same time: latency, interruptions, mix-ups, cost
     Voice(Box<voice::VoiceArgs>),
-    /// Neural voices of the true size: the hub's overhead, batches of 1 to 8 (needs make true-size); Whisper beside
-    /// whisper.cpp
+    /// Neural voices of the true size: the hub's overhead, batches of 1 to 8 (needs make true-size); Whisper beside whisper.cpp
     Engines(Take),
     /// The voice engine under load: throughput, time to first audio
     Tts(Box<stage::TtsArgs>),
@@ -101,8 +100,7 @@ enum Name {
     Whisper,
     /// Detectors of speech in noise of six kinds, in this process: false speech, late ends, onsets
     Noise,
-    /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8, on a GPU to 16 (needs
-    /// make true-size)
+    /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8, on a GPU to 16 (needs make true-size)
     Engines,
 }
 
@@ -125,8 +123,7 @@ impl Name {
 /// Takes the measures, or does what the subcommand says.
 ///
 /// # Errors
-/// What kept it from being done; [`CliError::exit_code`] has the exit code. A missed gate is an error only with
-/// `--strict`.
+/// What kept it from being done; [`CliError::exit_code`] has the exit code. A missed gate is an error only with `--strict`.
 pub async fn run(args: Cli) -> Result<(), CliError> {
     match args.what {
         None => {

@@ -1,8 +1,8 @@
 //! Cross-talk: whether what a session heard belongs to it, or to a question that another one asked.
 //!
-//! Speech recognition errs, so a transcript is compared with all questions: it is another's when it is close to that
-//! one and far from its own. The mock engines' names and tones leave no doubt. The answer's words are looked at only
-//! where the transcript is right: a wrong answer to a question that was misheard is no mix-up.
+//! Speech recognition errs, so a transcript is compared with all questions: it is another's when it is close to that one
+//! and far from its own. The mock engines' names and tones leave no doubt. The answer's words are looked at only where the
+//! transcript is right: a wrong answer to a question that was misheard is no mix-up.
 
 use super::clips::{Clips, Sign};
 

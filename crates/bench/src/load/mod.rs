@@ -1,14 +1,13 @@
 //! Load: N people who talk to a Realtime server at the same time, at real time: what `antiphon-bench voice` runs.
 //!
-//! Each session ([`talk`]) speaks its clips, 20 ms every 20 ms, over a network as bad as [`Network`] says, plays the
-//! answer from its first sample on, talks over some answers, and records what its listener lived through ([`turn`]). It
-//! speaks the GA protocol and knows nothing of the server behind it, so any can be measured; only the binary modes are
-//! this hub's own. One more session talks before the load begins: what is made once in a process is not the load's to
-//! pay, and a server that cannot be reached is noticed at once. Nothing here prints.
+//! Each session ([`talk`]) speaks its clips, 20 ms every 20 ms, over a network as bad as [`Network`] says, plays the answer
+//! from its first sample on, talks over some answers, and records what its listener lived through ([`turn`]). It speaks
+//! the GA protocol and knows nothing of the server behind it, so any can be measured; only the binary modes are this hub's
+//! own. One more session talks before the load begins: what is made once in a process is not the load's to pay, and a
+//! server that cannot be reached is noticed at once. Nothing here prints.
 //!
-//! Voice-to-voice runs from the moment the frame with the last loud sample (above 5 % of the clip's peak) was spoken,
-//! to the moment the first reply sample above -50 dBFS would sound. The network's lateness is in it: a listener feels
-//! it.
+//! Voice-to-voice runs from the moment the frame with the last loud sample (above 5 % of the clip's peak) was spoken, to
+//! the moment the first reply sample above -50 dBFS would sound. The network's lateness is in it: a listener feels it.
 
 mod belonging;
 mod clips;
@@ -74,8 +73,8 @@ pub struct Load {
     pub n_turns: AtomicUsize,
 }
 
-/// Runs it. As long as its sessions talk; dropping the future ends them at once. A session that fails is in the
-/// outcome; an error is a server out of reach, or a first session that came to nothing.
+/// Runs it. As long as its sessions talk; dropping the future ends them at once. A session that fails is in the outcome;
+/// an error is a server out of reach, or a first session that came to nothing.
 pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchError> {
     progress("voice: one session to begin with");
     first(&load).await?;

@@ -1,7 +1,7 @@
 //! A bad network between microphone and server: frames that are late, lost, or held up by a stall.
 //!
-//! What is late stays in order, as on a TCP connection: a late frame holds up those behind it. What is lost is lost in
-//! the binary modes only. A stall stops both ways at once; what gathered meanwhile goes out, and comes in, in one go.
+//! What is late stays in order, as on a TCP connection: a late frame holds up those behind it. What is lost is lost in the
+//! binary modes only. A stall stops both ways at once; what gathered meanwhile goes out, and comes in, in one go.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};

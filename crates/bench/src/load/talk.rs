@@ -1,5 +1,4 @@
-//! One session of the load: it asks, listens to the answer as a person would, now and then talks over it, and asks
-//! again.
+//! One session of the load: it asks, listens to the answer as a person would, now and then talks over it, and asks again.
 
 use super::Load;
 use super::network::Line;

@@ -1,5 +1,5 @@
-//! One turn of one session, as its listener would live through it: the question's end, the reply's playback, and the
-//! reply that the question interrupted.
+//! One turn of one session, as its listener would live through it: the question's end, the reply's playback, and the reply
+//! that the question interrupted.
 
 use super::belonging::{RoundTrip, Verdict, judge};
 use super::clips::{Clips, Sign};
@@ -28,8 +28,8 @@ pub struct TurnRecord {
     pub at: Duration,
     /// From there to the first sound of the answer; `None` where there was none, or one before the question's end.
     pub wait: Option<Duration>,
-    /// Of a question that interrupts a reply: from its first loud sample to silence, `None` inside where the reply
-    /// played on. `None` outside for every other question, and where the reply ended by itself before.
+    /// Of a question that interrupts a reply: from its first loud sample to silence, `None` inside where the reply played
+    /// on. `None` outside for every other question, and where the reply ended by itself before.
     pub silence: Option<Option<Duration>>,
     /// Pieces of the interrupted reply that came after the silence.
     pub n_after_silence: usize,
@@ -67,8 +67,7 @@ pub(super) struct Turn {
     response: Option<String>,
     done: Option<Instant>,
     transcripts: Vec<String>,
-    /// Items committed in this turn, and whether their transcripts are there: one may come when the next turn has
-    /// begun.
+    /// Items committed in this turn, and whether their transcripts are there: one may come when the next turn has begun.
     items: Vec<(String, bool)>,
     answer: String,
     last_audio: Option<Instant>,

@@ -1,7 +1,7 @@
 //! Marks that tell sessions apart: a faint high tone in the recording, a name in the words, a frequency in the voice.
 //!
-//! The tone lies between 4.4 and 6.8 kHz, where speech is weak, at 3 % of the recording's peak: below what counts as
-//! loud, so that nothing is measured differently, and far above the speech in its own narrow band.
+//! The tone lies between 4.4 and 6.8 kHz, where speech is weak, at 3 % of the recording's peak: below what counts as loud,
+//! so that nothing is measured differently, and far above the speech in its own narrow band.
 use antiphon_types::SampleRate;
 use realfft::RealFftPlanner;
 use std::time::Duration;
@@ -17,8 +17,8 @@ const LOWEST_HZ: f64 = 4_400.0;
 const APART_HZ: f64 = 12.0;
 /// Of the recording's peak.
 const LEVEL: f64 = 0.03;
-/// Above this share of the utterance's peak a tone is a mark: a third of its level, for part of the window may be
-/// silent. A voice's harmonics lie far below it there.
+/// Above this share of the utterance's peak a tone is a mark: a third of its level, for part of the window may be silent. A
+/// voice's harmonics lie far below it there.
 const AT_LEAST: f32 = 0.01;
 
 /// Which word stands for a mark: two syllables that no speech engine's number or abbreviation is spelled with.

@@ -1,11 +1,11 @@
-//! Mock engines behind HTTP: a server with `/v1/audio/transcriptions`, `/v1/chat/completions` and `/v1/audio/speech`
-//! that takes as long for each as it is told.
+//! Mock engines behind HTTP: a server with `/v1/audio/transcriptions`, `/v1/chat/completions` and `/v1/audio/speech` that
+//! takes as long for each as it is told.
 //!
 //! A hub under measurement uses it as its remote engines, over real connections, so that a figure holds everything but
 //! the engines' own work. `antiphon-bench` starts it as a process of its own (`antiphon-bench mock`). What it hears, it
-//! names by the mark in the recording ([`marks`]); the name goes through transcript, answer and voice, so that a
-//! listener can tell whether each stage answered the right session. An answer is 14 words whatever was asked, each
-//! chunk of it a tone of a set length, sent five times as fast as it sounds.
+//! names by the mark in the recording ([`marks`]); the name goes through transcript, answer and voice, so that a listener
+//! can tell whether each stage answered the right session. An answer is 14 words whatever was asked, each chunk of it a
+//! tone of a set length, sent five times as fast as it sounds.
 
 mod marks;
 

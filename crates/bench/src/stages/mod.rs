@@ -1,13 +1,11 @@
 //! One stage under load: what `antiphon-bench tts`, `stt` and `llm` run.
 //!
 //! So many requests are under way at any time; each one's first product, end and amount are taken. The engine is asked
-//! through its port, so that the configured one in this process and any server with OpenAI's API are measured by the
-//! same code, a remote one's network included. The first requests of each place warm up and do not count. Nothing here
-//! prints.
+//! through its port, so that the configured one in this process and any server with OpenAI's API are measured by the same
+//! code, a remote one's network included. The first requests of each place warm up and do not count. Nothing here prints.
 //!
-//! Latency runs from the request to the end of its answer, TTFA and TTFT to its first sound or token, RTF is the
-//! latency over the length of the audio; `times real time` is the audio of all requests over the time they took
-//! together.
+//! Latency runs from the request to the end of its answer, TTFA and TTFT to its first sound or token, RTF is the latency
+//! over the length of the audio; `times real time` is the audio of all requests over the time they took together.
 
 mod llm;
 mod outcome;

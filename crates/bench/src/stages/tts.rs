@@ -21,8 +21,8 @@ const SENTENCES: [&str; 8] = [
     "Most of the noise came from the street behind the market.",
 ];
 
-/// See the module. Each request is somebody who plays what comes from the first sound on: engines serve those first who
-/// run dry first.
+/// See the module. Each request is somebody who plays what comes from the first sound on: engines serve those first who run
+/// dry first.
 pub struct TtsStage {
     /// The engine.
     pub tts: Arc<dyn Tts>,

@@ -1,7 +1,6 @@
 //! The port of language models: messages in, text and tool-call deltas out.
 //!
-//! An engine keeps no conversation: each request carries all the model is to know. It never speaks, and never runs a
-//! tool.
+//! An engine keeps no conversation: each request carries all the model is to know. It never speaks, and never runs a tool.
 
 mod error;
 
@@ -44,8 +43,8 @@ pub trait Llm: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
     fn name(&self) -> &str;
 
-    /// Opens the connection the first answer will need. The server calls it once at start; a local engine has nothing
-    /// to do. An error says why its server cannot be reached; the engine may be used all the same.
+    /// Opens the connection the first answer will need. The server calls it once at start; a local engine has nothing to
+    /// do. An error says why its server cannot be reached; the engine may be used all the same.
     fn warm(&self) -> BoxFuture<'_, Result<(), LlmError>> {
         Box::pin(std::future::ready(Ok(())))
     }

@@ -29,8 +29,8 @@ impl McpConfig {
     }
 }
 
-/// Same scheme, host and port, and a path that is the allowed one or lies below it. Below a path, only an unambiguous
-/// path counts: a server that decodes it must not end up elsewhere.
+/// Same scheme, host and port, and a path that is the allowed one or lies below it. Below a path, only an unambiguous path
+/// counts: a server that decodes it must not end up elsewhere.
 fn covers(allowed: &Url, wanted: &Url) -> bool {
     let path = allowed.path().trim_end_matches('/');
     let below = wanted
@@ -47,9 +47,9 @@ fn same_origin(allowed: &Url, wanted: &Url) -> bool {
         && allowed.port_or_known_default() == wanted.port_or_known_default()
 }
 
-/// Whether a server may read this path differently than it is written. The URL parser has resolved plain `..`, `%2e%2e`
-/// and backslashes already; what is left are separators and dots that it keeps encoded, percent signs that are decoded
-/// twice, and path parameters (`..;`), which some servers strip before they resolve dots.
+/// Whether a server may read this path differently than it is written. The URL parser has resolved plain `..`, `%2e%2e` and
+/// backslashes already; what is left are separators and dots that it keeps encoded, percent signs that are decoded twice, and
+/// path parameters (`..;`), which some servers strip before they resolve dots.
 fn is_ambiguous(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();
     let encoded = ["%2f", "%5c", "%2e", "%25", "%00", "\\"].iter().any(|code| lower.contains(code));

@@ -1,8 +1,8 @@
 //! Which headers a client may have the hub send to an MCP server.
 //!
-//! `session` calls [`check`] when a server is declared, and [`antiphon_engines::mcp::http`] again when it is reached.
-//! Headers that frame the request, belong to the connection, choose another virtual host or are the MCP transport's own
-//! are refused: with them a request is read differently by the server than it was sent.
+//! `session` calls [`check`] when a server is declared, and [`antiphon_engines::mcp::http`] again when it is reached. Headers that frame the
+//! request, belong to the connection, choose another virtual host or are the MCP transport's own are refused: with them a
+//! request is read differently by the server than it was sent.
 
 use http::header::{HeaderName, HeaderValue};
 

@@ -1,7 +1,7 @@
 //! The port of remote tools (Model Context Protocol): connects to a server and calls its tools.
 //!
-//! Which servers may be reached at all is the operator's choice ([`McpConfig::allows`]), because the hub reaches them
-//! from its own place in the network. Tools are called, never interpreted.
+//! Which servers may be reached at all is the operator's choice ([`McpConfig::allows`]), because the hub reaches them from
+//! its own place in the network. Tools are called, never interpreted.
 
 mod allow;
 mod config;

@@ -87,15 +87,15 @@ pub enum SpeakerState {
 /// The sentences that a language model understands, for recognizers with a closed vocabulary.
 ///
 /// The grammars share one notation. `<name> = ...;` defines a rule, `<request>` is the first one; `|` separates
-/// alternatives; `[...]` is there one time in two; `(...)+` comes one to five times; `/3/` before an alternative makes
-/// it three times as likely as one without; an alternative may be empty; `<word>` is any of [`words`](Self::words). A
-/// line that begins with `#` is a comment. All words are in lower case.
+/// alternatives; `[...]` is there one time in two; `(...)+` comes one to five times; `/3/` before an alternative makes it
+/// three times as likely as one without; an alternative may be empty; `<word>` is any of [`words`](Self::words). A line that
+/// begins with `#` is a comment. All words are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VocabularyHint {
     /// What people ask. An n-gram model of sentences drawn from it leaves other word orders possible.
     pub grammar: Cow<'static, str>,
-    /// Rules that replace those of `grammar` of the same name where whole sentences only are searched, so that they
-    /// must be fewer. `<every_word>` is any of `words` there.
+    /// Rules that replace those of `grammar` of the same name where whole sentences only are searched, so that they must be
+    /// fewer. `<every_word>` is any of `words` there.
     pub exact: Cow<'static, str>,
     /// What may be spelled or repeated, a word a line.
     pub words: Cow<'static, str>,
@@ -110,8 +110,8 @@ pub struct SttOptions {
     pub language: Option<String>,
     /// Words to expect, where the engine can use them.
     pub prompt: Option<String>,
-    /// What the language model understands ([`Llm::vocabulary`](crate::llm::Llm::vocabulary)), where it understands
-    /// only that. An engine may use it only where it was loaded with the same one.
+    /// What the language model understands ([`Llm::vocabulary`](crate::llm::Llm::vocabulary)), where it understands only that.
+    /// An engine may use it only where it was loaded with the same one.
     pub vocabulary: Option<Arc<VocabularyHint>>,
     /// From this session's last transcript.
     pub speaker: Option<SpeakerState>,
@@ -121,8 +121,7 @@ pub struct SttOptions {
     pub segments: bool,
     /// How freely the engine may guess, 0 to 1, where it can; `None`: its own choice.
     pub temperature: Option<f32>,
-    /// What was said is wanted in English, whatever language it was said in. Only of engines that can:
-    /// [`Stt::translates`].
+    /// What was said is wanted in English, whatever language it was said in. Only of engines that can: [`Stt::translates`].
     pub translate: bool,
 }
 
@@ -131,8 +130,8 @@ pub trait Stt: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
     fn name(&self) -> &str;
 
-    /// Opens the connection the first utterance will need. The server calls it once at start; a local engine has
-    /// nothing to do. An error says why its server cannot be reached; the engine may be used all the same.
+    /// Opens the connection the first utterance will need. The server calls it once at start; a local engine has nothing to
+    /// do. An error says why its server cannot be reached; the engine may be used all the same.
     fn warm(&self) -> BoxFuture<'_, Result<(), SttError>> {
         Box::pin(std::future::ready(Ok(())))
     }
@@ -169,8 +168,8 @@ pub trait SttUtterance: Send {
     /// Ends the utterance.
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>>;
 
-    /// Ends an utterance whose guess was taken for its final transcript; gives what the engine learnt of the speaker,
-    /// if it learns anything.
+    /// Ends an utterance whose guess was taken for its final transcript; gives what the engine learnt of the speaker, if
+    /// it learns anything.
     fn learn(self: Box<Self>) -> BoxFuture<'static, Option<SpeakerState>> {
         Box::pin(std::future::ready(None))
     }

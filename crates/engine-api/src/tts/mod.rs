@@ -23,8 +23,8 @@ pub struct SpeechRequest {
     pub voice: String,
     /// Rate of speech, 1.0 is the voice's own; 0.25 to 4.0.
     pub speed: f32,
-    /// How much audio the listener still has to hear before this chunk is wanted; zero for the first one. `None`:
-    /// nobody listens while it is made.
+    /// How much audio the listener still has to hear before this chunk is wanted; zero for the first one. `None`: nobody
+    /// listens while it is made.
     pub unplayed: Option<Duration>,
 }
 
@@ -68,8 +68,7 @@ pub trait Tts: Send + Sync {
         Err(format!("there is no voice {voice:?}; {} has {}", self.name(), listed(&ids)))
     }
 
-    /// The language that `voice` speaks, a BCP-47 tag; of a name that is none, the one of the default voice, which
-    /// speaks then.
+    /// The language that `voice` speaks, a BCP-47 tag; of a name that is none, the one of the default voice, which speaks then.
     fn language(&self, voice: &str) -> &str {
         let voices = self.voices();
         let speaks = voices.iter().find(|known| known.id == voice).or(voices.first());

@@ -1,7 +1,7 @@
 //! Somebody who plays what is made of a text from its first sound on: how urgent the next chunk is.
 //!
-//! Those keep one who speak a text chunk by chunk: the speech API, and the benchmark that stands for it. It reads the
-//! clock and nothing else.
+//! Those keep one who speak a text chunk by chunk: the speech API, and the benchmark that stands for it. It reads the clock and
+//! nothing else.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -30,8 +30,8 @@ export function percentiles(values: readonly number[]): Percentiles {
 }
 
 /**
- * What a turn took of a measure: null where it was not spoken or not answered. A stage that such a turn did not wait
- * for took nothing of it, and counts as zero: its percentiles are of all answered turns.
+ * What a turn took of a measure: null where it was not spoken or not answered. A stage that such a turn did not wait for took
+ * nothing of it, and counts as zero: its percentiles are of all answered turns.
  */
 export function valueOf(turn: Turn, measure: Measure): number | null {
   if (turn.kind !== 'speech' || turn.voiceToVoiceMs === null) return null;

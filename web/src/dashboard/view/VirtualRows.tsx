@@ -19,8 +19,8 @@ export interface Slice {
 }
 
 /**
- * Which of `n` rows to draw, where the window shows the list from `fromPx` to `toPx` of it. Row `open` is `extraPx`
- * higher than the others; -1 for none.
+ * Which of `n` rows to draw, where the window shows the list from `fromPx` to `toPx` of it. Row `open` is `extraPx` higher than
+ * the others; -1 for none.
  */
 export function sliceOf(n: number, rowPx: number, open: number, extraPx: number, fromPx: number, toPx: number): Slice {
   const topOf = (row: number) => row * rowPx + (open >= 0 && row > open ? extraPx : 0);
