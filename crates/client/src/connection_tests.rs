@@ -1,4 +1,4 @@
-//! Addresses, and what a person is told when there is no connection.
+//! Addresses, and the error messages of failed connections.
 
 use super::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

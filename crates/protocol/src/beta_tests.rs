@@ -1,4 +1,4 @@
-//! Each row of the table "GA vs beta", both ways.
+//! Each row of the table "GA vs beta", in both directions.
 
 use super::*;
 use crate::{AudioFormat, ClientEvent};
@@ -150,7 +150,7 @@ fn a_nested_session_is_shown_flat() {
         (&shown["max_response_output_tokens"], &shown["input_audio_transcription"]),
         (&json!("inf"), &json!({}))
     );
-    // What a client is shown, it may send back.
+    // A client may send back what it received.
     let again = json!({"type": "session.update", "session": shown}).to_string();
     let dialect = Dialect { beta: true, ..Dialect::default() };
     let ClientEvent::SessionUpdate(update) = dialect.parse(&again).unwrap().event else { panic!("another event") };
