@@ -108,7 +108,8 @@ impl ConnectOptions {
         if let Some(Ticket { key, received, .. }) = ticket {
             // The key is not sent in the address, because addresses are logged.
             let offers = HeaderValue::from_str(&format!("realtime, antiphon-resume.{key}.{received}"));
-            let offers = offers.map_err(|_| bad("the session's key holds characters that are not allowed in a header".into()))?;
+            let offers = offers
+                .map_err(|_| bad("the session's key holds characters that are not allowed in a header".into()))?;
             request.headers_mut().insert("Sec-WebSocket-Protocol", offers);
         }
         Ok(request)

@@ -22,7 +22,8 @@ impl Connection {
     /// must have been opened with [`ConnectOptions::resume`], and the server must have sent a ticket. Makes a single
     /// attempt.
     pub async fn resume(&mut self, options: &ConnectOptions) -> Result<u64, ClientError> {
-        let ticket = self.receiver.ticket().ok_or_else(|| ClientError::Protocol("the server sent no resume key".into()))?;
+        let ticket =
+            self.receiver.ticket().ok_or_else(|| ClientError::Protocol("the server sent no resume key".into()))?;
         let socket = connect_to(options, Some(&ticket)).await?;
         self.replace(socket);
         let late = ClientError::TimedOut { what: "resuming the session", after: options.deadline };
