@@ -1,7 +1,7 @@
-//! A hub in a process of its own, and what that process costs.
+//! A hub in a separate process, and the resource use of that process.
 //!
-//! The program is this one: its hidden `bench-hub --with-stdin` prints its address on the first line and serves until its
-//! stdin ends. So a hub never outlives the benchmark, however that ends.
+//! The program is this one: its hidden command `hub --with-stdin` prints its address on the first line and serves until
+//! its stdin ends, so a hub never outlives the benchmark.
 
 use super::{BenchError, Process};
 use std::path::PathBuf;
@@ -11,24 +11,24 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// How long engines may load.
+/// Timeout for loading the engines.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a hub under measurement is made of.
+/// The engines of a hub under measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engines {
-    /// The stages' fakes: they take no time.
+    /// The fakes of all stages, with zero latency.
     Fake,
-    /// What `antiphon serve` starts with by default where no model is.
+    /// The default engines of `antiphon serve` without models.
     Offline,
-    /// What it starts with by default with the models that are here.
+    /// The default engines of `antiphon serve` with the installed models.
     Shipped,
     /// Remote engines, all at one address.
     Mock,
 }
 
 impl Engines {
-    /// What the command calls it.
+    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fake => "fake",
@@ -39,32 +39,31 @@ impl Engines {
     }
 }
 
-/// How a hub is started: this, and the name of its [`Engines`] as the last argument.
+/// The command that starts a hub; the name of its [`Engines`] is appended as the last argument.
 #[derive(Clone, Debug)]
 pub struct HubCommand {
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Its arguments before the engines' name.
+    /// Arguments before the name of the engines.
     pub args: Vec<String>,
 }
 
 /// A running hub; dropping it ends its process.
 pub struct Hub {
-    /// Where it listens: `http://127.0.0.1:PORT`.
+    /// Its address: `http://127.0.0.1:PORT`.
     pub url: String,
-    /// What it costs.
+    /// The process, for its resource use.
     pub process: Process,
     child: Child,
 }
 
 impl Hub {
-    /// Starts one and waits until its engines are loaded.
+    /// Starts a hub and waits until its engines are loaded.
     pub async fn start(command: &HubCommand, engines: Engines) -> Result<Self, BenchError> {
         Self::spawn(command, &[engines.name().to_owned()]).await
     }
 
-    /// The same with other arguments behind the command's. Any server will do that prints its address first and ends with
-    /// its stdin.
+    /// Starts a server with additional arguments. It must print its address first and stop when its stdin ends.
     pub(super) async fn spawn(command: &HubCommand, args: &[String]) -> Result<Self, BenchError> {
         let failed = |what| move |source| BenchError::Hub { what, source: Some(source) };
         let mut child = Command::new(&command.program)
@@ -86,9 +85,9 @@ impl Hub {
         Ok(Self { url: format!("http://{}", address.trim()), process: Process(pid), child })
     }
 
-    /// Ends it.
+    /// Stops the hub.
     pub async fn stop(mut self) {
-        // Its stdin is closed by this; should it not end by itself, it is killed when it is dropped.
+        // Closing stdin stops it; if it does not stop, it is killed when it is dropped.
         drop(self.child.stdin.take());
         let _ = timeout(Duration::from_secs(5), self.child.wait()).await;
     }
