@@ -1,4 +1,4 @@
-// What the page says when something is in the way: what happened and what to do, in plain words.
+// Messages for the user about problems: what happened and what to do.
 
 import type { MicrophoneFault } from '../audio/microphone';
 import type { Readiness } from '../session/hub';
@@ -39,7 +39,7 @@ export const noSound: Notice = {
   action: null,
 };
 
-/** Null when there is nothing in the way. */
+/** Null if there is no problem. */
 export function notReady(readiness: Readiness): Notice | null {
   switch (readiness.kind) {
     case 'ready':
@@ -67,7 +67,7 @@ export function reconnecting(why: Notice | null, atMs: number): Notice {
   };
 }
 
-/** The hub keeps the session until `untilMs` (`Date.now()`), if it still runs. */
+/** The hub keeps the session until `untilMs` (`Date.now()`), if the hub is still running. */
 export function resuming(untilMs: number): Notice {
   return {
     kind: 'link', tone: 'warning', title: 'The connection was lost',
@@ -76,13 +76,13 @@ export function resuming(untilMs: number): Notice {
   };
 }
 
-/** The hub was reached, and its session is gone. */
+/** The hub is reachable but has discarded the session. */
 export const sessionGone: Notice = {
   kind: 'info', tone: 'info', title: 'A new session has begun',
   text: 'The hub no longer had the old one. What was said was handed over; an answer that was under way is lost.', action: null,
 };
 
-/** `wrong`: there was a key, and the hub does not know it. */
+/** `wrong`: a key was sent, but the hub does not accept it. */
 export function keyNeeded(wrong: boolean): Notice {
   return {
     kind: 'link', tone: 'warning', title: wrong ? 'The hub does not take this key' : 'This hub asks for a key',
@@ -103,7 +103,7 @@ export function hubReported(message: string): Notice {
   return { kind: 'hub', tone: 'warning', title: 'The hub reports a problem', text: message, action: null };
 }
 
-/** `message`: the hub's, which names what failed. */
+/** `message`: the hub's message, which names what failed. */
 export function transcriptionFailed(message?: string): Notice {
   return {
     kind: 'hub', tone: 'warning', title: 'Your words could not be transcribed',

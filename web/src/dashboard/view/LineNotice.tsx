@@ -1,4 +1,4 @@
-// How the line to the hub is: a word in the header, and what to do where something is in the way.
+// Status of the feed: a word in the header, and instructions if there is a problem.
 
 import { useEffect, useState } from 'preact/hooks';
 import { KeyForm } from '../../view/NoticeBar';
@@ -74,7 +74,7 @@ export function LineNotice({ line, onRetry, onKey }: Props) {
   );
 }
 
-/** Not read out: an alert that changes every second would be. */
+/** Hidden from screen readers, because an alert that changes every second would be read out every second. */
 function Countdown({ until }: { until: number }) {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {

@@ -1,4 +1,4 @@
-// Where the time goes: each stage's share of the wait, its percentiles, and the choice of what the chart shows.
+// Latency breakdown: each stage's share and percentiles, and the choice of what the chart shows.
 
 import { useMemo } from 'preact/hooks';
 import { MEASURES, type Measure, type Percentiles, percentiles, recent, samples } from '../data/percentiles';
@@ -16,7 +16,7 @@ interface Props {
 export function Stages({ turns, now, windowMs, measure, onMeasure }: Props) {
   const all = useMemo(() => MEASURES.map((of) => ({ of, samples: samples(turns, of) })), [turns]);
   const inWindow = all.map(({ of, samples: own }) => ({ of, ms: recent(own, now, windowMs) }));
-  // A stage that no turn waited for is left out.
+  // A stage that contributed to no turn is omitted.
   const rows = inWindow.filter(({ of, ms }) => of === 'voice_to_voice' || ms.some((one) => one > 0)).map(({ of, ms }) => ({ of, own: percentiles(ms) }));
   const widest = Math.max(1, ...rows.filter(({ of }) => of !== 'voice_to_voice').map(({ own }) => own.p95 ?? 0));
   return (

@@ -1,4 +1,4 @@
-// What is counted: sessions, turns, barge-ins, errors, guesses and what they cost in vain.
+// Counters: sessions, turns, barge-ins, errors, speculative responses and the time wasted on them.
 
 import type { Summary } from '../data/percentiles';
 import type { HubState } from '../data/turn';
@@ -38,7 +38,7 @@ export function Tally({ summary, state, windowMs }: Props) {
   );
 }
 
-/** Not every error ends a response: a client's mistakes are errors too. */
+/** Not every error ends a response: invalid client requests are errors too. */
 function errorNote(errors: number, responses: number): string {
   if (responses === 0) return 'since the start';
   const share = errors <= responses ? `${percent(errors / responses)} of ` : 'in ';

@@ -1,4 +1,4 @@
-// One turn in full: what was said, what was heard of the answer, and where each millisecond went.
+// One turn in full: what was said, what was heard of the response, and where each millisecond was spent.
 
 import type { ComponentChildren } from 'preact';
 import { lengthOf } from '../data/percentiles';
@@ -7,7 +7,7 @@ import { heardOf } from '../data/waterfall';
 import { MARK_WORDS, OUTCOME_WORDS, STAGE_WORDS, STATUS_WORDS, duration, fieldName, fieldValue } from '../data/words';
 import { Waterfall } from './Waterfall';
 
-/** Parts and total are rounded to a microsecond each. */
+/** Parts and total are each rounded to a microsecond. */
 const ROUNDING_MS = 0.01;
 
 export function TurnDetail({ turn }: { turn: Turn }) {
@@ -72,7 +72,7 @@ function Words({ turn }: { turn: Turn }) {
   );
 }
 
-/** Why there are no words, as far as that can be known. */
+/** Why there is no text, as far as it is known. */
 function wordless(turn: Turn): string {
   if (turn.kind === 'tool') return 'The result of a tool; nobody spoke.';
   if (turn.kind === 'idle') return 'Nobody spoke, so the hub did.';
@@ -82,7 +82,7 @@ function wordless(turn: Turn): string {
   return 'There are no words: they came to nothing, or the hub keeps none (server.keep_transcripts).';
 }
 
-/** The critical path as a sum, and whether it comes out. */
+/** The critical path as a sum, and whether it matches the total. */
 function Parts({ turn }: { turn: Turn }) {
   if (turn.parts.length === 0) return null;
   const sum = turn.parts.reduce((all, part) => all + lengthOf(part), 0);

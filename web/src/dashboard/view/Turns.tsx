@@ -1,4 +1,4 @@
-// The newest turn as it happens, and all before it; each opens to what was said and where its time went.
+// The current turn and all turns before it; each expands to its text and its latency breakdown.
 
 import { useEffect, useState } from 'preact/hooks';
 import type { Turn } from '../data/turn';
@@ -66,7 +66,7 @@ function Latest({ turn }: { turn: Turn }) {
 
 interface RowProps {
   turn: Turn;
-  /** Counted from 1, and of how many. */
+  /** Position from 1, and total number. */
   place: [number, number];
   scaleMs: number;
   isOpen: boolean;

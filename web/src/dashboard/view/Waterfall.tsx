@@ -1,5 +1,5 @@
-// A turn's stages on one line of time. What the answer waited for is drawn full; what ran beside it,
-// thin; what ran on a guess, hatched.
+// A turn's stages on a time axis. The critical path is drawn full, work beside it thin, and
+// speculative work hatched.
 
 import { useState } from 'preact/hooks';
 import type { Turn } from '../data/turn';
@@ -79,7 +79,7 @@ function spoken(lanes: Lane[]): string {
   return words.length === 0 ? 'Waterfall of the turn' : `Waterfall. The answer waited for: ${words.join(', ')}`;
 }
 
-/** The critical path on one line; `scaleMs` is the whole width, the same for all turns of a list. */
+/** The critical path in one bar; `scaleMs` is the full width, the same for all turns of a list. */
 export function Strip({ turn, scaleMs }: { turn: Turn; scaleMs: number }) {
   const width = (ms: number) => `${(ms / scaleMs) * 100}%`;
   return (
