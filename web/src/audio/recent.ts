@@ -28,9 +28,9 @@ export class RecentAudio {
   }
 
   /**
- * The given part of the stream as mono PCM16 at 24 kHz in base64. `sentMs` is the length of the stream sent so far; a
- * null `endMs` means now. Null if its start is no longer stored.
- */
+   * The given part of the stream as mono PCM16 at 24 kHz in base64. `sentMs` is the length of the stream sent so far; a
+   * null `endMs` means now. Null if its start is no longer stored.
+   */
   recording(startMs: number, endMs: number | null, sentMs: number): string | null {
     const at = (ms: number) => this.#frames.length - Math.ceil((sentMs - ms) / FRAME_MS);
     const from = at(startMs - BEFORE_MS);

@@ -18,9 +18,9 @@ export class Resampler {
   /** Input samples needed for later outputs, oldest first. */
   #history: Float32Array;
   /**
- * Position of the next output sample, in input samples from the start of `#history`, times `#up`.
- * It is an integer, so it neither drifts nor depends on the block boundaries.
- */
+   * Position of the next output sample, in input samples from the start of `#history`, times `#up`.
+   * It is an integer, so it neither drifts nor depends on the block boundaries.
+   */
   #position: number;
   readonly #up: number;
   readonly #down: number;

@@ -19,9 +19,9 @@ export interface UserCaption {
   final: boolean;
   typed: boolean;
   /**
- * `unclear`: the hub detected speech but recognized no words; `failed`: the recognizer failed; `unsent`: typed, and not
- * confirmed by the hub.
- */
+   * `unclear`: the hub detected speech but recognized no words; `failed`: the recognizer failed; `unsent`: typed, and not
+   * confirmed by the hub.
+   */
   fault: 'unclear' | 'failed' | 'unsent' | null;
 }
 

@@ -6,10 +6,10 @@ import type { ModelKeeper } from '../models/keeper';
 
 /** Stages in order of the benefit of a better model. */
 const STAGES: { stage: string; does: string; plain: string }[] = [
-  { stage: 'stt', does: 'Transcribes', plain: 'Writes down what you say' },
+  { stage: 'stt', does: 'Transcribes', plain: 'Converts your speech to text' },
   { stage: 'tts', does: 'Speaks', plain: 'The voice of the answers' },
-  { stage: 'vad', does: 'Hears speech', plain: 'Tells speech from noise' },
-  { stage: 'turn', does: 'Takes turns', plain: 'Hears when you are done' },
+  { stage: 'vad', does: 'Hears speech', plain: 'Separates speech from noise' },
+  { stage: 'turn', does: 'Takes turns', plain: 'Detects when you have finished' },
 ];
 
 /** Engines that need no model. */
@@ -51,7 +51,7 @@ export function EnginesPanel({ keeper, onClose }: Props) {
             {fault}
           </p>
         )}
-        {models === null && fault === null && <p class="panel-note">Asking the hub …</p>}
+        {models === null && fault === null && <p class="panel-note">Loading …</p>}
         {models && STAGES.map(({ stage, does, plain }) => <StageRow key={stage} models={models} name={stage} does={does} plain={plain} keeper={keeper} />)}
         {models && !models.mayChange && (
           <p class="panel-note">

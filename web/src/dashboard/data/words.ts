@@ -38,7 +38,7 @@ export const STAGE_WORDS: Record<Stage, { name: string; does: string }> = {
   llm: { name: 'Model', does: 'until its first token' },
   chunking: { name: 'Phrase', does: 'until there is enough to speak' },
   tts: { name: 'Voice', does: 'text to speech, first sound' },
-  sending: { name: 'Sending', does: 'until the first audio left' },
+  sending: { name: 'Sending', does: 'until the first audio is sent' },
   playback: { name: 'Playback', does: 'network and loudspeaker' },
 };
 
@@ -51,7 +51,7 @@ export const MARK_WORDS: Record<Mark, string> = {
   response_started: 'response started',
   llm_first_token: 'first token',
   first_chunk: 'first phrase',
-  tts_first_audio: 'first sound made',
+  tts_first_audio: 'first sound synthesized',
   first_audio_sent: 'first sound sent',
   first_audio_heard: 'first sound heard',
 };
@@ -67,10 +67,10 @@ export const STATUS_WORDS: Record<Status, string> = {
 };
 
 export const OUTCOME_WORDS: Record<string, string> = {
-  confirmed: 'right: the turn was over',
-  resumed: 'dropped: the person went on',
-  changed: 'dropped: the final words differed',
-  refused: 'not started: no room for a guess',
+  confirmed: 'confirmed: the turn was over',
+  resumed: 'dropped: the user continued to speak',
+  changed: 'dropped: the final transcript differed',
+  refused: 'not started: no capacity',
 };
 
 /** Names of fields that the hub may add: `stt_decoder_ms` -> "stt decoder". */

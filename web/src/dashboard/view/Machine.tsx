@@ -133,7 +133,7 @@ function Gpus({ gpus }: { gpus: Gpu[] | null }) {
     <div class="box" id="gpu">
       <h3>GPU</h3>
       {gpus === null ? (
-        <p class="quiet">No GPU. All engines of this hub run on the processor or elsewhere.</p>
+        <p class="quiet">No GPU. All engines of this hub run on the CPU or on other machines.</p>
       ) : (
         <dl class="facts">
           {gpus.map(({ name, utilization, memoryBytes, memoryTotalBytes }, i) => (

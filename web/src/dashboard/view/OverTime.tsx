@@ -154,6 +154,6 @@ function limits(plot: uPlot, ink: Ink): void {
   };
   ctx.save();
   draw(OBJECTIVE_MS, ink('warn'), 'objective: 2 s', 'bottom');
-  draw(HUMAN_MS, ink('you'), 'between people: 200 ms', 'top');
+  draw(HUMAN_MS, ink('you'), 'human conversation: 200 ms', 'top');
   ctx.restore();
 }

@@ -25,11 +25,11 @@ export function Stages({ turns, now, windowMs, measure, onMeasure }: Props) {
       <table class="stage-table">
         <thead>
           <tr>
-            <th scope="col">What the answer waited for</th>
+            <th scope="col">Stage</th>
             <th scope="col">p50</th>
             <th scope="col">p95</th>
             <th scope="col">p99</th>
-            <th scope="col" title="spoken turns that were answered; a stage that one did not wait for counts as 0">
+            <th scope="col" title="spoken turns that were answered; a stage that did not contribute counts as 0">
               n
             </th>
           </tr>
@@ -57,7 +57,7 @@ function Row({ of, own, widest, isShown, onMeasure }: RowProps) {
   return (
     <tr class={isShown ? 'is-shown' : ''}>
       <th scope="row">
-        <button type="button" aria-pressed={isShown} title={of === 'voice_to_voice' ? 'the whole wait' : STAGE_WORDS[of].does} onClick={() => onMeasure(of)}>
+        <button type="button" aria-pressed={isShown} title={of === 'voice_to_voice' ? 'the total latency' : STAGE_WORDS[of].does} onClick={() => onMeasure(of)}>
           <i class={`dot fill-${of}`} />
           {measureName(of)}
         </button>

@@ -29,8 +29,8 @@ export function Tally({ summary, state, windowMs }: Props) {
         note={errors === null ? 'failed turns' : errorNote(errors, responses)}
         bad={(errors ?? summary.failed) > 0}
       />
-      <Tile id="guesses" name="Guesses right" value={summary.guesses > 0 ? percent(summary.confirmed / summary.guesses) : '–'} note={guesses === null ? '' : `${guesses} since the start`} />
-      <Tile id="wasted" name="Wasted on guesses" value={duration(summary.wastedMs)} note={wastedS === null ? '' : `${duration(wastedS * 1000)} since the start`} />
+      <Tile id="guesses" name="Speculation confirmed" value={summary.guesses > 0 ? percent(summary.confirmed / summary.guesses) : '–'} note={guesses === null ? '' : `${guesses} since the start`} />
+      <Tile id="wasted" name="Speculation wasted" value={duration(summary.wastedMs)} note={wastedS === null ? '' : `${duration(wastedS * 1000)} since the start`} />
       <p class="tally-note quiet">
         Turns, barge-ins and guesses of the last {windowName(windowMs)}; errors since the start of the hub.
       </p>

@@ -18,14 +18,14 @@ export function TurnDetail({ turn }: { turn: Turn }) {
       <Waterfall turn={turn} />
       <div class="fact-boxes">
         <Parts turn={turn} />
-        <Facts name="Moments" entries={MARKS.flatMap((mark) => (turn.marks[mark] === undefined ? [] : [[MARK_WORDS[mark], duration(turn.marks[mark])] as const]))} />
+        <Facts name="Timestamps" entries={MARKS.flatMap((mark) => (turn.marks[mark] === undefined ? [] : [[MARK_WORDS[mark], duration(turn.marks[mark])] as const]))} />
         <Facts name="Why the turn was over" entries={fields(turn.endpointing)}>
-          {Object.keys(turn.endpointing).length === 0 && <p class="quiet">It was not decided from sound.</p>}
+          {Object.keys(turn.endpointing).length === 0 && <p class="quiet">It was not decided from audio.</p>}
         </Facts>
         <Guesses turn={turn} />
-        <Facts name="Waits inside" entries={fields(turn.waits)} />
+        <Facts name="Waits within stages" entries={fields(turn.waits)} />
         <Facts name="Audio of the answer" entries={fields(turn.audio)} />
-        <Facts name="Made by" entries={[...Object.entries(turn.engines), ...fields(turn.usage).map(([key, value]) => [`${key} tokens`, value] as const)]} />
+        <Facts name="Engines and tokens" entries={[...Object.entries(turn.engines), ...fields(turn.usage).map(([key, value]) => [`${key} tokens`, value] as const)]} />
         <Facts
           name="Record"
           entries={[
@@ -66,8 +66,8 @@ function Words({ turn }: { turn: Turn }) {
           </span>
         </p>
       )}
-      {unheard !== '' && <p class="quiet">What is struck through was never heard.</p>}
-      {turn.reply !== null && unknown && <p class="quiet">What was heard of it is not known.</p>}
+      {unheard !== '' && <p class="quiet">The struck-through text was not heard.</p>}
+      {turn.reply !== null && unknown && <p class="quiet">It is not known how much of it was heard.</p>}
     </div>
   );
 }
@@ -96,7 +96,7 @@ function Parts({ turn }: { turn: Turn }) {
             <dt>
               <i class={`dot fill-${part.stage}`} />
               {STAGE_WORDS[part.stage].name}
-              {part.guess !== null && <span class="quiet"> on a guess</span>}
+              {part.guess !== null && <span class="quiet"> speculative</span>}
             </dt>
             <dd>{duration(lengthOf(part))}</dd>
           </div>

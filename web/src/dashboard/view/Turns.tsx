@@ -53,7 +53,7 @@ function Latest({ turn }: { turn: Turn }) {
   return (
     <div class={`latest ${isLive ? 'is-live' : ''}`} id="latest">
       <h2>
-        {isLive ? 'Turn under way' : 'Latest turn'} <span class="quiet">{clock(turn.startedAt)}</span>
+        {isLive ? 'Current turn' : 'Latest turn'} <span class="quiet">{clock(turn.startedAt)}</span>
       </h2>
       <p class="latest-words">
         {turn.transcript ? <q>{turn.transcript}</q> : <span class="quiet">{placeholder(turn)}</span>}
@@ -85,7 +85,7 @@ function Row({ turn, place, scaleMs, isOpen, onToggle }: RowProps) {
         <span class="badges">
           {turn.kind !== 'speech' && <span class="badge">{turn.kind}</span>}
           {turn.bargedIn && <span class="badge hub">barge-in</span>}
-          {turn.wastedMs > 0 && <span class="badge">guessed wrong</span>}
+          {turn.wastedMs > 0 && <span class="badge">speculation dropped</span>}
           {turn.status !== 'completed' && !turn.bargedIn && <span class={`badge ${turn.status === 'failed' ? 'bad' : ''}`}>{STATUS_WORDS[turn.status]}</span>}
         </span>
         <Strip turn={turn} scaleMs={scaleMs} />

@@ -27,7 +27,7 @@ export function Waterfall({ turn }: { turn: Turn }) {
           {marks.filter(({ ms }) => ms >= fromMs && ms <= toMs).map(({ mark, ms }) => (
             <i key={mark} class={`mark-line ${mark}`} style={{ left: place(ms) }} title={`${MARK_WORDS[mark]}: ${duration(ms)}`} />
           ))}
-          {inside(HUMAN_MS) && <i class="limit human" style={{ left: place(HUMAN_MS) }} title="200 ms: between people" />}
+          {inside(HUMAN_MS) && <i class="limit human" style={{ left: place(HUMAN_MS) }} title="200 ms: human conversation" />}
           {inside(OBJECTIVE_MS) && <i class="limit objective" style={{ left: place(OBJECTIVE_MS) }} title="2 s: the objective" />}
         </div>
         {lanes.map((lane) => (
@@ -49,13 +49,13 @@ export function Waterfall({ turn }: { turn: Turn }) {
       </div>
       <div class="key-line quiet">
         <span aria-hidden="true">
-          <i class="swatch critical" /> the answer waited for it
+          <i class="swatch critical" /> on the critical path
         </span>
         <span aria-hidden="true">
-          <i class="swatch beside" /> ran beside it
+          <i class="swatch beside" /> in parallel
         </span>
         <span aria-hidden="true">
-          <i class="swatch hatched" /> on a guess
+          <i class="swatch hatched" /> speculative
         </span>
         {isCut && (
           <button type="button" class="link" aria-pressed={whole} onClick={() => setWhole(!whole)}>
