@@ -45,7 +45,7 @@ pub enum DecodeError {
     #[error("the file holds no audio")]
     Empty,
     /// The audio is longer than the caller accepts.
-    #[error("the audio is longer than {longest:.0?}, which is the most that is taken")]
+    #[error("the audio is longer than the maximum of {longest:.0?}")]
     TooLong {
         /// The longest accepted duration.
         longest: Duration,

@@ -268,7 +268,7 @@ async fn speak(voice: &dyn Tts, text: &str) -> Result<Spoken, BenchError> {
         sound += pcm.map_err(BenchError::Speech)?.duration();
         first_sound.get_or_insert_with(|| begun.elapsed());
     }
-    let silent = || BenchError::Speech(TtsError::Engine { message: "no sound came".into(), source: None });
+    let silent = || BenchError::Speech(TtsError::Engine { message: "no audio was produced".into(), source: None });
     Ok(Spoken { first_sound: first_sound.ok_or_else(silent)?, whole: begun.elapsed(), sound })
 }
 

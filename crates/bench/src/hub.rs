@@ -74,13 +74,13 @@ impl Hub {
             .kill_on_drop(true)
             .spawn()
             .map_err(failed("cannot be started"))?;
-        let pid = child.id().ok_or_else(|| BenchError::hub("ended at once"))?;
+        let pid = child.id().ok_or_else(|| BenchError::hub("ended immediately"))?;
         let stdout = child.stdout.take().expect("stdout is piped");
         let mut address = String::new();
         let read = timeout(START_DEADLINE, BufReader::new(stdout).read_line(&mut address)).await;
         let n_bytes = read.map_err(|_| BenchError::hub("took longer than a minute to start"))?;
         if n_bytes.map_err(failed("did not say its address"))? == 0 {
-            return Err(BenchError::hub("ended before it was ready; what it said stands above"));
+            return Err(BenchError::hub("ended before it was ready; see its output above"));
         }
         Ok(Self { url: format!("http://{}", address.trim()), process: Process(pid), child })
     }

@@ -73,7 +73,7 @@ pub struct Row {
 /// Runs all rows; takes several minutes. Dropping the future ends every process it started.
 pub async fn compare(peers: &Peers, plan: &Plan, progress: Progress<'_>) -> Result<Vec<Row>, BenchError> {
     let missing =
-        |what: &Path| BenchError::Peer(format!("{} is not there; it is no part of this repository", what.display()));
+        |what: &Path| BenchError::Peer(format!("{} is not there; it is not part of this repository", what.display()));
     for file in ["pipecat_bot.py", "bench_pipecat.py", "question16k.wav"] {
         let path = peers.rig.join(file);
         path.is_file().then_some(()).ok_or_else(|| missing(&path))?;
@@ -128,7 +128,7 @@ async fn pipecat(peers: &Peers, plan: &Plan, latencies: Latencies, n: usize) -> 
         .spawn()
         .map_err(cannot)?;
     ready(&mut bot, port).await?;
-    let pid = bot.id().ok_or_else(|| BenchError::Peer("the bot ended at once".into()))?;
+    let pid = bot.id().ok_or_else(|| BenchError::Peer("the bot ended immediately".into()))?;
     let client = on_core("0", "bench_pipecat.py")
         .args([n.to_string(), peers.turns.to_string(), pid.to_string()])
         .env("URL", format!("ws://127.0.0.1:{port}/ws"))
@@ -139,7 +139,7 @@ async fn pipecat(peers: &Peers, plan: &Plan, latencies: Latencies, n: usize) -> 
     mock.stop().await;
     let text = String::from_utf8_lossy(&output.stdout);
     Column::parse(&text).ok_or_else(|| {
-        BenchError::Peer(format!("the client said no figures: {text}{}", String::from_utf8_lossy(&output.stderr)))
+        BenchError::Peer(format!("the client printed no figures: {text}{}", String::from_utf8_lossy(&output.stderr)))
     })
 }
 

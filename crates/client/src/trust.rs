@@ -49,7 +49,7 @@ fn roots(path: &PathBuf) -> Result<RootCertStore, ClientError> {
         let certificate = certificate.map_err(|error| bad(error.to_string()))?;
         roots.add(certificate).map_err(|error| bad(error.to_string()))?;
     }
-    if roots.is_empty() { Err(bad("there is no certificate in it".into())) } else { Ok(roots) }
+    if roots.is_empty() { Err(bad("it contains no certificate".into())) } else { Ok(roots) }
 }
 
 /// Accepts any certificate, but still verifies that the server holds its key.

@@ -40,7 +40,7 @@ pub(super) fn describe(recorder: &dyn Recorder) {
         Some(Unit::Seconds),
         "Duration of speech API requests, by endpoint.".into(),
     );
-    counter(SESSIONS, "Sessions begun.");
+    counter(SESSIONS, "Sessions started.");
     counter(SESSIONS_REJECTED, "Sessions rejected because the server was full.");
     counter(TURNS, "User turns ended.");
     counter(RESPONSES, "Responses ended, by outcome.");

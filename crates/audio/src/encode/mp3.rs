@@ -15,7 +15,7 @@ pub(super) struct Mp3 {
 
 impl Mp3 {
     pub(super) fn new() -> Result<Self, String> {
-        let mut builder = Builder::new().ok_or("there is no memory for it")?;
+        let mut builder = Builder::new().ok_or("out of memory")?;
         builder.set_num_channels(1).map_err(said)?;
         builder.set_sample_rate(RATE.hz()).map_err(said)?;
         builder.set_mode(Mode::Mono).map_err(said)?;

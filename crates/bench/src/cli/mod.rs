@@ -18,19 +18,20 @@ use std::path::PathBuf;
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
-  antiphon-bench                           all of it, about ten minutes
+  antiphon-bench                           all measures, about ten minutes
   antiphon-bench --only barge-in           one measure; may be given several times
-  antiphon-bench --only noise --clips DIR  what detectors make of the speech in that folder, in noise
-  antiphon-bench --quick                   fewer turns: does it run, is it near?
+  antiphon-bench --only noise --clips DIR  speech detection in noise, with the speech in that folder
+  antiphon-bench --quick                   fewer turns: a quick check
   antiphon-bench --json --strict > numbers.json
-  antiphon-bench voice --sessions 20       people who talk to this hub, or to any Realtime server, at the same time
+  antiphon-bench voice --sessions 20       concurrent conversations with this hub or any Realtime server
 
-Each measure starts hubs of its own on free ports of this machine, as processes of their own, and talks to them at real
-time, as people would. The offline engines and default settings are used, whatever is configured; only `engines` reads
-the section [onnx], and `noise` that and [models], from the environment. Nothing else should run meanwhile: the table says when other programs took more than a tenth of the processors.
+Each measure starts its own hubs as separate processes on free ports of this machine and talks to them in real time. The
+offline engines and default settings are used, whatever is configured; only `engines` reads the section [onnx], and
+`noise` reads [onnx] and [models], from the environment. Run nothing else meanwhile: the table reports when other programs
+used more than a tenth of the processors.
 
-How to read it: pNN is the wait that NN % of all turns did not exceed; a wait that never ended counts as the longest.
-The gates are what this version promises on two processors. A missed gate is no error, unless --strict is given."
+pNN is the latency that NN % of all turns did not exceed; a turn without a response counts as the longest. The gates are
+the limits of this version on two processors. A missed gate is an error only with --strict."
 )]
 pub struct Cli {
     #[command(subcommand)]

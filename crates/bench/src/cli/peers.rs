@@ -13,8 +13,8 @@ Examples:
   make bench-peers                                         installs pipecat into .venv-peers first
   antiphon-bench peers --rig ../shared/rig --python .venv-peers/bin/python --turns 20
 
-The rig is a folder with pipecat_bot.py, bench_pipecat.py and question16k.wav; it is no part of this repository. Bot and
-hub run on core 1, clients and mock engines on core 0; both wait 200 ms of silence for the end of a turn.")]
+The rig is a folder with pipecat_bot.py, bench_pipecat.py and question16k.wav; it is not part of this repository. Bot
+and hub run on core 1, clients and mock engines on core 0; in both, 200 ms of silence end a turn.")]
 pub struct PeersArgs {
     /// The folder with the peer's scripts
     #[arg(long, default_value = "../shared/rig")]

@@ -57,10 +57,10 @@ Examples:
   antiphon-bench tts                                          the configured voice, one request at a time
   antiphon-bench tts -c 8 --duration 30 --html tts.html
   antiphon-bench tts --url http://127.0.0.1:8092/v1 --model cosyvoice --voice alloy -c 4 -n 100
-  ANTIPHON_TTS__LANES=4 antiphon-bench tts -c 8               settings of the engine, as ever: file or environment
+  ANTIPHON_TTS__LANES=4 antiphon-bench tts -c 8               engine settings from the file or the environment
 
-A text goes to the configured engine in chunks, as the hub cuts it; a server gets it whole. TTFA: to the first sound.
-RTF: how long a request took, over how long its sound lasts.")]
+The configured engine receives a text in chunks, as in the hub; a server receives the complete text. TTFA is the time to
+the first audio. RTF is the duration of a request divided by the playing time of its audio.")]
 pub struct TtsArgs {
     #[command(flatten)]
     common: Common,

@@ -19,25 +19,25 @@ const SPREAD: Duration = Duration::from_secs(4);
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  antiphon-bench voice                                       4 people ask a hub that is started for it, offline engines
+  antiphon-bench voice                                       4 sessions on a new hub with the offline engines
   antiphon-bench voice --sessions 50 --turns 10 --html voice.html
   antiphon-bench voice --clips recordings/ --barge-in 0.3 --jitter-ms 40 --stall-ms 400
   antiphon-bench voice --url http://127.0.0.1:8080 --pid $(pgrep -x antiphon) --audio pcm16 --loss 0.02
   antiphon-bench voice --url wss://api.openai.com/v1/realtime --model gpt-realtime --key-env OPENAI_API_KEY --sessions 2
-  antiphon-bench voice --search --objective-ms 800           how many are served at p95 < 800 ms?
+  antiphon-bench voice --search --objective-ms 800           how many sessions are served at p95 < 800 ms?
 
-It speaks the Realtime protocol's GA shape, so --url may be any server of it. Each session speaks at real time, plays the
-answer from its first sample on, listens to its end (or talks over it, with --barge-in), pauses, and asks the next clip.
+It uses the GA Realtime protocol, so --url may be any GA server. Each session speaks in real time, plays the response from
+its first sample on, listens to its end (or interrupts it, with --barge-in), pauses, and speaks the next clip.
 
-Without --clips, flite asks questions of the offline assistant's field. Beside x.wav in a folder of clips, x.txt may say
-what is said in it: then what comes back is checked to belong to its own session. A mix-up ends with exit code 1.
+Without --clips, flite speaks questions for the offline assistant. In a folder of clips, x.txt may contain the text of
+x.wav; responses are then checked for cross-talk between sessions. Cross-talk ends with exit code 1.
 
-Voice-to-voice runs from the last loud sample spoken (above 5 % of the clip's peak) to the first answered one above
--50 dBFS sounding. Silence after an interruption runs from its first loud sample to the end of playback: at the server's
-speech_started, where clients of the GA protocol stop their playback, or at output_audio_buffer.held in the binary modes.
-An underrun is playback that ran dry within an answer: it begins with the first sample received, without a buffer.
+Voice-to-voice latency is the time from the last loud sample spoken (above 5 % of the clip's peak) to the playback of the
+first response sample above -50 dBFS. Silence after an interruption is the time from its first loud sample to the end of
+playback: at speech_started, where GA clients stop playback, or at output_audio_buffer.held in the binary modes. An
+underrun is a gap in playback within a response; playback starts with the first sample received, without a buffer.
 
-Exit codes: 0 done   1 something was mixed up or broke off, or with --strict the objective was missed   2 wrong usage
+Exit codes: 0 done   1 cross-talk, a broken session, or with --strict a missed objective   2 wrong usage
 4 the server cannot be reached")]
 pub struct VoiceArgs {
     /// A running server; without it, a hub with the offline engines is started

@@ -60,7 +60,7 @@ impl Stage for TtsStage {
             }
             listener.heard_chunk();
         }
-        if answer.audio == Duration::ZERO { Err("no sound came".into()) } else { Ok(answer) }
+        if answer.audio == Duration::ZERO { Err("no audio was produced".into()) } else { Ok(answer) }
     }
 
     fn waiting(&self) -> usize {

@@ -107,7 +107,7 @@ impl SttUtterance for FakeUtterance {
     fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
         let fails = matches!(self.engine.script.lock().expect("no panic while locked").front(), Some(Err(_)));
         let guess = if fails {
-            Err(SttError::Engine { message: "no guess".into(), source: None })
+            Err(SttError::Engine { message: "no provisional transcript".into(), source: None })
         } else {
             Ok(self.transcript(self.next()))
         };

@@ -23,7 +23,7 @@ pub enum LlmError {
         message: String,
     },
     /// The server could not be reached, or the connection broke; the text states which and what to check.
-    #[error("the language model's server is out of reach: {0}")]
+    #[error("the language model's server cannot be reached: {0}")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The server's response is not a valid chat completion.
     #[error("the language model's answer cannot be read: {0}")]

@@ -9,12 +9,12 @@ impl McpConfig {
     /// # Errors
     /// Why the address is not allowed, as a message for the client.
     pub fn allows(&self, url: &str) -> Result<(), String> {
-        let wanted = Url::parse(url).map_err(|error| format!("it is no address ({error})"))?;
+        let wanted = Url::parse(url).map_err(|error| format!("it is not a valid address ({error})"))?;
         if !matches!(wanted.scheme(), "http" | "https") || wanted.host_str().is_none() {
-            return Err("it is no http:// or https:// address".into());
+            return Err("it is not an http:// or https:// address".into());
         }
         if !wanted.username().is_empty() || wanted.password().is_some() {
-            return Err("a name or password in an address is not taken; use 'authorization' or 'headers'".into());
+            return Err("a name or password in an address is not allowed; use 'authorization' or 'headers'".into());
         }
         let allowed: Vec<Url> = self.allowed_servers.iter().filter_map(|allowed| Url::parse(allowed).ok()).collect();
         if allowed.iter().any(|allowed| covers(allowed, &wanted)) {

@@ -12,6 +12,6 @@ pub enum McpError {
     #[error("the server cannot be used: {0}")]
     Unusable(String),
     /// The tool list exceeds the limit of a session.
-    #[error("the server has more than {0} tools, or describes them in more than is taken")]
+    #[error("the server has more than {0} tools, or their descriptions are too long")]
     TooMuch(usize),
 }

@@ -52,7 +52,7 @@ pub fn check(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Strin
     if name.len() > MAX_NAME_BYTES {
         return Err(format!("the name of a header has at most {MAX_NAME_BYTES} bytes"));
     }
-    let parsed = HeaderName::try_from(name).map_err(|_| "this is no name of a header".to_owned())?;
+    let parsed = HeaderName::try_from(name).map_err(|_| "this is not a valid header name".to_owned())?;
     let lower = parsed.as_str();
     if REFUSED.contains(&lower) || REFUSED_PREFIXES.iter().any(|prefix| lower.starts_with(prefix)) {
         return Err(format!("the header '{lower}' is set by this server only; leave it out"));

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum SttError {
     /// All decoders are in use and the queue is full.
-    #[error("every speech decoder is taken and {waiting} utterances wait already")]
+    #[error("every speech decoder is in use and {waiting} utterances are waiting")]
     Busy {
         /// Number of utterances in the queue.
         waiting: usize,
