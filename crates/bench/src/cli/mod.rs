@@ -27,8 +27,8 @@ Examples:
 
 Each measure starts its own hubs as separate processes on free ports of this machine and talks to them in real time. The
 offline engines and default settings are used, whatever is configured; only `engines` reads the section [onnx], and
-`noise` reads [onnx] and [models], from the environment. Run nothing else meanwhile: the table reports when other programs
-used more than a tenth of the processors.
+`noise` reads [onnx] and [models], from the environment. Run nothing else meanwhile: the table reports when other
+programs used more than a tenth of the processors.
 
 pNN is the latency that NN % of all turns did not exceed; a turn without a response counts as the longest. The gates are
 the limits of this version on two processors. A missed gate is an error only with --strict."

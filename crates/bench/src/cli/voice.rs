@@ -26,14 +26,14 @@ Examples:
   antiphon-bench voice --url wss://api.openai.com/v1/realtime --model gpt-realtime --key-env OPENAI_API_KEY --sessions 2
   antiphon-bench voice --search --objective-ms 800           how many sessions are served at p95 < 800 ms?
 
-It uses the GA Realtime protocol, so --url may be any GA server. Each session speaks in real time, plays the response from
-its first sample on, listens to its end (or interrupts it, with --barge-in), pauses, and speaks the next clip.
+It uses the GA Realtime protocol, so --url may be any GA server. Each session speaks in real time, plays the response
+from its first sample on, listens to its end (or interrupts it, with --barge-in), pauses, and speaks the next clip.
 
 Without --clips, flite speaks questions for the offline assistant. In a folder of clips, x.txt may contain the text of
 x.wav; responses are then checked for cross-talk between sessions. Cross-talk ends with exit code 1.
 
-Voice-to-voice latency is the time from the last loud sample spoken (above 5 % of the clip's peak) to the playback of the
-first response sample above -50 dBFS. Silence after an interruption is the time from its first loud sample to the end of
+Voice-to-voice latency is the time from the last loud sample spoken (above 5 % of the clip's peak) to the playback of
+the first response sample above -50 dBFS. Silence after an interruption is the time from its first loud sample to the end of
 playback: at speech_started, where GA clients stop playback, or at output_audio_buffer.held in the binary modes. An
 underrun is a gap in playback within a response; playback starts with the first sample received, without a buffer.
 
