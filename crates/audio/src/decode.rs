@@ -143,7 +143,7 @@ impl Decoder {
                 if self.resampler.as_ref().is_none_or(|(rate, _)| *rate != from) {
                     self.resampler = Some((from, Resampler::new(from, self.to)));
                 }
-                let (_, resampler) = self.resampler.as_mut().expect("made just now");
+                let (_, resampler) = self.resampler.as_mut().expect("created above");
                 resampler.process(&self.mono, out);
             }
             Err(error) => {

@@ -75,11 +75,11 @@ pub fn write(pcm: &Pcm) -> Vec<u8> {
     let spec =
         WavSpec { channels: 1, sample_rate: pcm.rate.hz(), bits_per_sample: 16, sample_format: SampleFormat::Int };
     let mut file = Cursor::new(Vec::with_capacity(HEADER_LEN + 2 * pcm.samples.len()));
-    let mut writer = WavWriter::new(&mut file, spec).expect("memory takes a header");
+    let mut writer = WavWriter::new(&mut file, spec).expect("writing to memory cannot fail");
     let mut samples = writer.get_i16_writer(pcm.samples.len() as u32);
     pcm.samples.iter().for_each(|&sample| samples.write_sample(sample));
-    samples.flush().expect("memory takes the samples");
-    writer.finalize().expect("memory takes the length");
+    samples.flush().expect("writing to memory cannot fail");
+    writer.finalize().expect("writing to memory cannot fail");
     file.into_inner()
 }
 

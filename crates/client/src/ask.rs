@@ -289,7 +289,7 @@ impl Turn {
     }
 
     fn answer(mut self, microphone: &Microphone) -> Answer {
-        let spoken = microphone.loud_sent().expect("the whole recording was sent");
+        let spoken = microphone.loud_sent().expect("the complete recording was sent");
         let from_spoken = |at: Instant| match at.checked_duration_since(spoken) {
             Some(after) => after.as_secs_f64() * 1e3,
             None => -(spoken - at).as_secs_f64() * 1e3,

@@ -338,7 +338,7 @@ impl Receiver {
             let decoder = opus::Decoder::new(super::RATE.hz(), opus::Channels::Mono).map_err(opus("opening"))?;
             self.decoder = Some(decoder);
         }
-        let decoder = self.decoder.as_mut().expect("it was just made");
+        let decoder = self.decoder.as_mut().expect("created above");
         // 120 ms, the longest packet (RFC 6716, section 2.1.4).
         let mut samples = vec![0; 6 * super::FRAME];
         let n = decoder.decode(packet, &mut samples, false).map_err(opus("decoding"))?;

@@ -13,7 +13,7 @@ fn check_in(beta: Value, ga: Value) {
     let mapped: Value = serde_json::from_str(&incoming(&beta.to_string())).unwrap();
     assert_eq!(mapped, ga);
     let dialect = Dialect { beta: true, ..Dialect::default() };
-    dialect.parse(&beta.to_string()).expect("GA takes it");
+    dialect.parse(&beta.to_string()).expect("GA accepts it");
 }
 
 #[track_caller]

@@ -86,7 +86,7 @@ impl Bench {
     async fn fails(&self, expect: &str) {
         let said = self.pull().await.expect_err("refused").to_string();
         assert!(said.contains(expect), "{expect:?} is not in {said:?}");
-        assert!(matches!(self.locate(), Err(RegistryError::Absent { .. })), "what is half there does not count");
+        assert!(matches!(self.locate(), Err(RegistryError::Absent { .. })), "an incomplete model counts as absent");
     }
 }
 
@@ -104,9 +104,9 @@ async fn a_pull_brings_all_files_and_a_second_one_only_looks() {
     assert_eq!(read(found.file("config").unwrap()), b"{\"a\":1}");
     assert_eq!(bench.host.asked().len(), 2);
     let names: Vec<_> = std::fs::read_dir(bench.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 3, "graph, folder and receipt, nothing left over: {names:?}");
+    assert_eq!(names.len(), 3, "graph, folder and receipt, no other files: {names:?}");
     bench.pull().await.unwrap();
-    assert_eq!(bench.host.asked(), [], "all is there");
+    assert_eq!(bench.host.asked(), [], "all files exist");
 }
 
 #[tokio::test]
@@ -132,7 +132,7 @@ async fn a_server_that_breaks_off_for_ever_is_given_up_and_what_came_is_kept() {
     assert_eq!(bench.host.asked().len(), 3, "as many tries as patience has");
     bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
     bench.pull().await.unwrap();
-    assert_eq!(bench.host.asked()[0].1, Some(1_500), "the next pull goes on");
+    assert_eq!(bench.host.asked()[0].1, Some(1_500), "the next pull resumes");
     assert_eq!(read(&bench.path("graph.onnx")), graph());
 }
 
@@ -203,7 +203,7 @@ async fn a_server_that_sends_in_circles_is_told_as_that_and_asked_once() {
     let bench = Bench::new().await;
     bench.host.put("graph.onnx", Served { status: Some((302, 99)), ..Served::default() });
     bench.fails("sends on to a place that is not safe, or without end").await;
-    assert_eq!(bench.host.asked().len(), 11, "ten redirects are followed, and no other try is made");
+    assert_eq!(bench.host.asked().len(), 11, "ten redirects are followed, and no further attempt is made");
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn a_file_that_came_whole_before_another_failed_is_not_fetched_again() {
     };
     bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), tag: Some("\"1\""), ..Served::default() });
     bench.host.put("graph.onnx", Served { status: Some((404, 9)), ..Served::default() });
-    pull().await.expect_err("half of it is not there");
+    pull().await.expect_err("half of it is missing");
     bench.host.asked();
     bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
     pull().await.unwrap();
@@ -270,7 +270,7 @@ async fn a_model_with_one_file_missing_does_not_count() {
     bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), ..Served::default() });
     bench.host.asked();
     bench.pull().await.unwrap();
-    assert_eq!(bench.host.asked(), [("base/x/config.json".to_owned(), None)], "the graph came before");
+    assert_eq!(bench.host.asked(), [("base/x/config.json".to_owned(), None)], "the graph was downloaded before");
 }
 
 #[tokio::test]
@@ -283,7 +283,7 @@ async fn a_damaged_file_is_fetched_again() {
     std::fs::write(bench.path("x/config.json"), "{\"a\":2}").unwrap();
     bench.pull().await.unwrap();
     assert_eq!(read(&bench.path("graph.onnx")), graph());
-    assert_eq!(read(&bench.path("x/config.json")), b"{\"a\":1}", "the receipt knows what was pulled");
+    assert_eq!(read(&bench.path("x/config.json")), b"{\"a\":1}", "the receipt records what was downloaded");
 }
 
 #[tokio::test]

@@ -119,12 +119,12 @@ fn too_long_is_found_by_looking_and_by_decoding() {
         let error = loop {
             match decoder.next(&mut pcm) {
                 Ok(true) => {}
-                Ok(false) => panic!("{format:?}: all of it was taken"),
+                Ok(false) => panic!("{format:?}: the complete file was accepted"),
                 Err(error) => break error,
             }
         };
         assert_eq!(error, DecodeError::TooLong { longest });
-        assert!(pcm.len() < 5 * 16_000, "{format:?}: it goes on for {} samples", pcm.len());
+        assert!(pcm.len() < 5 * 16_000, "{format:?}: decoding continued for {} samples", pcm.len());
     }
 }
 

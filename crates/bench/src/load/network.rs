@@ -164,7 +164,7 @@ mod tests {
         let start = Instant::now();
         let mut line = Line::new(network, 7, start);
         line.speak(Vec::new(), start + Duration::from_secs(2));
-        let until = line.stalled(start + Duration::from_secs(2)).expect("it stands still");
+        let until = line.stalled(start + Duration::from_secs(2)).expect("the connection is stalled");
         assert_eq!((until - start, line.stalled(until)), (Duration::from_millis(2_300), None));
     }
 }

@@ -92,7 +92,7 @@ fn without_binary_frames_playback_stops_when_speech_is_heard() {
     let later = start + ms(500);
     let mut turn = asked(later, false, Some(first));
     turn.audio("a", &[900; 480], later + ms(70));
-    let told = turn.event(started(), later + ms(150)).expect("the server is told what was heard");
+    let told = turn.event(started(), later + ms(150)).expect("the playback position is reported to the server");
     assert_eq!((told["item_id"].as_str(), told["audio_end_ms"].as_u64()), (Some("a"), Some(400)));
     turn.audio("a", &[900; 480], later + ms(160));
     response(&mut turn, "r2", later + ms(300));
