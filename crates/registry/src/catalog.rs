@@ -91,7 +91,7 @@ impl Catalog {
         Ok(Wanted { entry, precision })
     }
 
-    /// A similar name to suggest: one with the same ending, or one within the edit distance.
+    /// A similar name to suggest: one that contains `name`, or one within the edit distance.
     fn near(&self, name: &str) -> Option<String> {
         let names = || self.0.iter().map(|entry| entry.name.as_str());
         let part = names().find(|known| name.len() > 2 && known.contains(name));

@@ -137,7 +137,8 @@ impl Puller {
         Ok(())
     }
 
-    /// The receipt of the file if it is in place and valid. An invalid file is removed.
+    /// The receipt entry of the file if it is in place and valid; `kept` is the recorded one. An invalid file is
+    /// deleted.
     async fn whole(&self, file: &FileEntry, path: &Path, kept: Option<&Kept>) -> Result<Option<Kept>, RegistryError> {
         if !path.is_file() {
             return Ok(None);

@@ -1,7 +1,7 @@
 //! Opus input (16 kHz, with loss concealment) and output (24 kHz, 20 ms frames), through libopus.
 //!
-//! One codec per stream and direction, created at the first audio because its state is large. Nothing blocks: coding 20
-//! ms takes well under a millisecond.
+//! One codec per stream and direction, created at the first audio because its state is large. Nothing blocks: coding a
+//! 20 ms frame takes well under a millisecond.
 
 use super::CodecError;
 use antiphon_types::{SampleRate, Samples};

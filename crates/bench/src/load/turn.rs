@@ -241,7 +241,8 @@ impl Turn {
         self.trouble.get_or_insert_with(|| format!("{what}: {}", message.as_deref().unwrap_or("no reason given")));
     }
 
-    /// Whether the response was played to its end, or timed out. The question must have been spoken completely.
+    /// Whether the response was played to its end and the transcripts have arrived or are overdue. The question must
+    /// have been spoken completely.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         let Some(done) = self.done else { return false };
         let quiet = !self.paced || self.last_audio.is_none_or(|last| now.saturating_duration_since(last) >= QUIET);
