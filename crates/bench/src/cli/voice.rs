@@ -34,8 +34,8 @@ x.wav; responses are then checked for cross-talk between sessions. Cross-talk en
 
 Voice-to-voice latency is the time from the last loud sample spoken (above 5 % of the clip's peak) to the playback of
 the first response sample above -50 dBFS. Silence after an interruption is the time from its first loud sample to the
-end of playback: at speech_started, where GA clients stop playback, or at output_audio_buffer.held in the binary modes. An
-underrun is a gap in playback within a response; playback starts with the first sample received, without a buffer.
+end of playback: at speech_started, where GA clients stop playback, or at output_audio_buffer.held in the binary modes.
+An underrun is a gap in playback within a response; playback starts with the first sample received, without a buffer.
 
 Exit codes: 0 done   1 cross-talk, a broken session, or with --strict a missed objective   2 wrong usage
 4 the server cannot be reached")]
