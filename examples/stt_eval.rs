@@ -1,9 +1,10 @@
-//! Measures a local speech recognizer on folders of WAV files (mono, 16 kHz) with a `manifest.jsonl` of lines
-//! `{"file":..,"text":..,"voice":..,"answer":..}`: word errors, sentences right, sentences that the offline assistant
-//! answers right, CPU a second of audio, time of `finish`. `answer` is a part of the right answer, or several with `|`
-//! between them, or `?` for any real answer; without it, the answer to what was said is the right one.
+//! Evaluates a local speech recognizer on folders of WAV files (mono, 16 kHz) with a `manifest.jsonl` of lines
+//! `{"file":..,"text":..,"voice":..,"answer":..}`. It reports word errors, correct sentences, sentences that the
+//! offline assistant answers correctly, CPU time per second of audio, and the duration of `finish`. `answer` is a part
+//! of the correct answer, several parts separated by `|`, or `?` for any real answer; without it, the answer to `text`
+//! is the correct one.
 //!
-//! `cargo run --example stt_eval -- [-v] FOLDER...`; `-v` prints what was heard otherwise than said.
+//! `cargo run --example stt_eval -- [-v] FOLDER...`; `-v` prints the transcripts that differ from the text.
 #![allow(clippy::print_stdout, clippy::disallowed_methods)]
 
 use antiphon_assistant::Assistant;
@@ -14,14 +15,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What the hub leaves around speech: 300 ms of pre-roll, 200 ms of silence.
+/// Silence that the hub leaves around speech, in samples: 300 ms of pre-roll, 200 ms at the end.
 const PRE_ROLL: usize = 4_800;
 const SILENCE: usize = 3_200;
 
-/// The guess comes 100 ms before the end.
+/// The provisional transcript is requested 100 ms before the end.
 const GUESS: usize = 1_600;
 
-/// Samples of a piece as a session pushes them, 20 ms.
+/// Samples pushed at a time, as in a session: 20 ms.
 const PIECE: usize = 320;
 
 #[derive(serde::Deserialize)]
@@ -129,7 +130,7 @@ async fn clip(engine: &dyn Stt, line: &Line, pcm: &[i16], tally: &mut Tally, ver
     Ok(())
 }
 
-/// Whether the assistant's answer to what was heard has one of the parts.
+/// Whether the assistant's answer to the transcript contains one of the parts.
 fn answered(parts: &str, heard: &str) -> bool {
     let answer = Assistant::new().answer(&[Message::User(heard.to_owned())]);
     match parts {
@@ -138,7 +139,7 @@ fn answered(parts: &str, heard: &str) -> bool {
     }
 }
 
-/// Whether the assistant may answer both the same; where it throws dice, many throws are looked at.
+/// Whether the assistant may give the same answer to both; answers can be random, so many are compared.
 fn alike(said: &str, heard: &str) -> bool {
     let assistant = Assistant::new();
     let answer = |text: &str| assistant.answer(&[Message::User(text.to_owned())]);
@@ -151,7 +152,7 @@ fn normal(text: &str) -> Vec<String> {
     text.chars().map(keep).collect::<String>().split_whitespace().map(str::to_owned).collect()
 }
 
-/// Levenshtein's distance in words.
+/// Levenshtein distance in words.
 fn distance(said: &[String], heard: &[String]) -> usize {
     let mut row: Vec<usize> = (0..=heard.len()).collect();
     for (i, word) in said.iter().enumerate() {

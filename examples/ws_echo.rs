@@ -1,7 +1,7 @@
-//! An echo on the hub's own WebSocket: `cargo run --example ws_echo -- 127.0.0.1:9001`.
+//! An echo server on the hub's own WebSocket code: `cargo run --example ws_echo -- 127.0.0.1:9001`.
 //!
-//! For WebSocket test suites. What they find here holds for the hub: limits and answers to mistakes are the hub's own
-//! ([`antiphon::server::websocket`]). Any path will do. `tests/rfc6455/` runs it too.
+//! For WebSocket test suites. Their results apply to the hub, because limits and reactions to protocol errors are the
+//! hub's own ([`antiphon::server::websocket`]). It accepts any path. `tests/rfc6455/` also runs it.
 
 use antiphon::server::websocket::{close_for, configured};
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade};
@@ -9,7 +9,7 @@ use axum::routing::any;
 use std::time::Duration;
 use tokio::net::TcpListener;
 
-/// How long a client may take to answer a close.
+/// Timeout for the client's reply to a close frame.
 const CLOSING: Duration = Duration::from_secs(1);
 
 #[tokio::main]
@@ -23,7 +23,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(serve(listener).await?)
 }
 
-/// Serves until it is dropped.
+/// Serves until the future is dropped.
 pub async fn serve(listener: TcpListener) -> std::io::Result<()> {
     let upgrade = any(|upgrade: WebSocketUpgrade| async { configured(upgrade).on_upgrade(echo) });
     axum::serve(listener, axum::Router::new().fallback_service(upgrade)).await
@@ -33,7 +33,7 @@ async fn echo(mut socket: WebSocket) {
     while let Some(message) = socket.recv().await {
         let sent = match message {
             Ok(message @ (Message::Text(_) | Message::Binary(_))) => socket.send(message).await,
-            // The library answers pings and closes.
+            // The library replies to pings and close frames.
             Ok(_) => Ok(()),
             Err(error) => {
                 let Some((code, reason)) = close_for(error) else { return };

@@ -1,4 +1,4 @@
-//! Passes on how Whisper is linked; see `crates/engines/build.rs`.
+//! Forwards the linker settings for Whisper; see `crates/engines/build.rs`.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -1,10 +1,10 @@
-//! A text message of a client: it is an event or an error that can be told to the client, whatever stands in it.
+//! A text message of a client: any text is parsed to an event, or to an error that can be sent to the client.
 #![no_main]
 
 use antiphon_protocol::{ServerEvent, UnknownFields, encode, parse_with};
 use libfuzzer_sys::fuzz_target;
 
-/// An error quotes what is wrong; it must not send a client's megabytes back.
+/// An error quotes client input, whose megabytes must not be sent back.
 const MAX_ERROR_BYTES: usize = 8 * 1024;
 
 fuzz_target!(|text: &str| {

@@ -1,6 +1,6 @@
-//! Binary audio frames as a socket brings them: header, order, payload.
+//! Binary audio frames from a socket: header, order, payload.
 //!
-//! The input is a run of messages, each behind its length in two bytes.
+//! The input is a sequence of messages, each preceded by its length in two bytes.
 #![no_main]
 
 use antiphon_audio::codec::{OpusIn, decode};

@@ -1,12 +1,12 @@
-//! Opus packets of a client: a decoder that met any packets still decodes a good one, and its output stays bounded.
+//! Opus packets of a client: after any packets the decoder still decodes a valid one, and its output stays bounded.
 //!
-//! The input is a run of packets, each behind its length in one byte; a length of 255 stands for a lost one.
+//! The input is a sequence of packets, each preceded by its length in one byte; a length of 255 marks a lost packet.
 #![no_main]
 
 use antiphon_audio::codec::{OpusIn, OpusOut};
 use libfuzzer_sys::fuzz_target;
 
-/// 120 ms at 16 kHz, the longest packet.
+/// The longest packet: 120 ms at 16 kHz.
 const MAX_DECODED: usize = 1920;
 const LOST: u8 = 255;
 

@@ -1,7 +1,8 @@
-//! A whole session: a real hub with fake engines on loopback takes any messages and still answers the last one.
+//! A complete session: a hub with fake engines on loopback accepts any messages and still answers the last one.
 //!
-//! The input is a run of lines, each a message: behind a `!` the rest is hexadecimal and goes as a binary frame. Every
-//! line of text that is JSON and whose error is told must echo its `event_id`; the sentinel behind them must be answered.
+//! The input is a sequence of lines, each a message: after a `!` the rest is hexadecimal and is sent as a binary frame.
+//! If a text line is JSON and causes an error, the error must contain its `event_id`. A final sentinel message must be
+//! answered.
 #![no_main]
 
 use antiphon::config::Config;
@@ -24,7 +25,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_util::sync::CancellationToken;
 
-/// Far longer than anything takes: a hub that is silent for this long is stuck.
+/// Much longer than any operation: a hub that is silent for this long is stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
 const MAX_MESSAGES: usize = 40;
 const SENTINEL: &str = r#"{"type":"conversation.item.retrieve","item_id":"nobody","event_id":"the sentinel"}"#;
@@ -92,7 +93,7 @@ async fn talk(address: SocketAddr, script: &str) {
     tokio::time::timeout(PATIENCE, both).await.expect("the hub answers");
 }
 
-/// Pairs of hexadecimal digits; what is none ends them.
+/// Decodes pairs of hexadecimal digits, up to the first invalid one.
 fn bytes_of(hex: &str) -> Vec<u8> {
     let pairs = hex.as_bytes().chunks_exact(2);
     pairs.map_while(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()

@@ -1,4 +1,4 @@
-//! Sound files of any kind that a client has written down.
+//! Audio files of any format, uploaded by a client for transcription.
 #![no_main]
 
 use antiphon_audio::decode::{self, Decoder};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const RATE: SampleRate = SampleRate::HZ_16000;
 const LONGEST: Duration = Duration::from_secs(2);
-/// A second beyond the longest, and what one more packet may add.
+/// Upper bound in samples: one second beyond the longest duration, plus one more packet.
 const MOST: usize = 5 * 16_000;
 
 fuzz_target!(|file: &[u8]| {

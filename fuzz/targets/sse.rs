@@ -1,6 +1,6 @@
-//! The event stream of a language model's server: it gives deltas or an error, however it is cut into pieces.
+//! The event stream of a language model server: it is parsed to deltas or an error, however it is split.
 //!
-//! The first byte of the input is the size of the pieces.
+//! The first byte of the input is the size of the blocks.
 #![no_main]
 
 use antiphon_engine_api::llm::LlmDelta;

@@ -1,4 +1,4 @@
-//! WAV files that a client uploads or a user names.
+//! WAV files uploaded by a client or named by a user.
 #![no_main]
 
 use antiphon_audio::wav;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const RATE: SampleRate = SampleRate::HZ_16000;
 const LONGEST: Duration = Duration::from_secs(2);
-/// What a resampler may add at the end of the longest file.
+/// Samples that a resampler may add at the end of the longest file.
 const SLACK: usize = 1600;
 
 fuzz_target!(|file: &[u8]| {

@@ -1,10 +1,10 @@
-"""Runs the graphs of `true_size.py` by PyTorch and by ONNX Runtime, side by side: the same graph, the same tokens.
+"""Runs the graphs of `true_size.py` with PyTorch and with ONNX Runtime for comparison: the same graphs and tokens.
 
     python torch_run.py FOLDER [--device cpu|cuda] [--batches 1,4,8,16] [--tokens 60] [--rounds 5] [--json]
 
-PyTorch gets each node as its own operator of that kind (this file's table), in inference mode; that both make the same
-sound is checked first, with noise off. A figure is the median of the rounds, after one that does not count. ONNX Runtime
-here is the Python package's: the hub's own figures on the same graphs are `antiphon bench --only engines`.
+PyTorch executes each node as its own operator of that kind (the table in this file), in inference mode. First, with
+noise disabled, both outputs are compared. A figure is the median of the rounds after one warm-up round. ONNX Runtime
+here is the Python package's; the hub's own figures on the same graphs are those of `antiphon bench --only engines`.
 
 Needs the Python packages numpy, onnx, torch and onnxruntime (on a GPU: onnxruntime-gpu).
 """
@@ -22,7 +22,7 @@ import torch
 from onnx import numpy_helper
 from torch.nn import functional as F
 
-# Samples a second, the name of the tokens' input, and what else the graph is given for a batch of n.
+# Sampling rate in Hz, name of the token input, and additional inputs for a batch of n.
 FAMILIES = {
     "piper": (22_050, "input", lambda n: {"scales": numpy.array([0, 1, 0], numpy.float32)}),
     "kokoro": (
@@ -39,7 +39,7 @@ def conv(transposed):
         before, behind = a.get("pads", [0, 0])
         stride, dilation, groups = a.get("strides", [1]), a.get("dilations", [1]), a.get("group", 1)
         if transposed:
-            # What is cut off behind and not before is made up by output padding, which begins with nothing cut off.
+            # PyTorch crops `before` at both ends; output padding adds back the difference at the end.
             more = before - behind + a.get("output_padding", [0])[0]
             return F.conv_transpose1d(x, weight, bias, stride, before, more, groups, dilation)
         if before != behind:
@@ -82,7 +82,7 @@ def unsqueeze(a, x, axes):
 
 
 def lstm(a, x, w, r, b, *rest):
-    """Bidirectional, without initial states: ONNX orders its gates i o f c, PyTorch i f c o."""
+    """Bidirectional, without initial states. ONNX orders the gates i o f c, PyTorch i f c o."""
     hidden = a["hidden_size"]
 
     def order(m):
@@ -135,19 +135,19 @@ OPS = {
     "RandomNormalLike": lambda a, x: torch.randn_like(x),
     "LSTM": lstm,
 }
-# Inputs that say a shape or a place stay on the processor, as PyTorch wants them.
+# Inputs that contain a shape or an index stay on the CPU, as PyTorch requires.
 PLAIN = {"Reshape": (1,), "Squeeze": (1,), "Unsqueeze": (1,), "Split": (1,), "Slice": (1, 2, 3, 4), "Expand": (1,), "Range": (0, 1, 2)}
 
 
 class Torch:
-    """The graph, its weights on the device."""
+    """A graph with its weights on the device."""
 
     def __init__(self, path, device):
         graph = onnx.load(path).graph
         self.device = device
         self.nodes = [(n.op_type, list(n.input), list(n.output), self.attributes(n)) for n in graph.node]
         self.outputs = [output.name for output in graph.output]
-        # What no later node needs is let go behind each, as PyTorch's own modules do it.
+        # Tensors that no later node needs are released after each node, as PyTorch's own modules do.
         self.gone, kept = [], set(self.outputs) | {w.name for w in graph.initializer}
         for _, inputs, outputs, _ in reversed(self.nodes):
             self.gone.append([name for name in {*inputs, *outputs} if name and name not in kept])
@@ -175,7 +175,7 @@ class Torch:
             del given, made
             for name in gone:
                 del values[name]
-        # Back on the processor: the wait for the device is part of the run.
+        # Copying to the CPU waits for the device, so the wait is part of the run.
         return [values[name].cpu().numpy() for name in self.outputs]
 
 

@@ -1,13 +1,14 @@
-"""Writes voices of the true size and signature with random weights: what a run costs, without what it says.
+"""Writes voice models of realistic size and signature with random weights: realistic cost, but no intelligible output.
 
     python true_size.py FOLDER [free] [piper] [kokoro]
 
-The dimensions are those the families publish: Piper's "medium" VITS (hidden 192, 6 encoder layers, 4 flows, HiFi-GAN
-8x8x4 from 256 channels, 22.05 kHz) and Kokoro-82M (ALBERT of 768, text encoder and prosody of 512, iSTFTNet 10x6 from 512
-channels with 20-point frames, 24 kHz). Weights are random, from a fixed seed. The duration predictor runs, but what it says
-is not used: each token lasts a fixed number of frames, so that a text always makes the same amount of work. Left out are
-relative positions in VITS' attention and the harmonic source's sine in Kokoro (its convolutions are there): small parts of
-the work. `free` has Piper's inputs and outputs and does nothing. All take a batch, and give the samples of each item as `lengths`.
+The dimensions are those of the published models: Piper's "medium" VITS (hidden 192, 6 encoder layers, 4 flows, HiFi-GAN
+8x8x4 from 256 channels, 22.05 kHz) and Kokoro-82M (ALBERT of 768, text encoder and prosody of 512, iSTFTNet 10x6 from
+512 channels with 20-point frames, 24 kHz). Weights are random with a fixed seed. The duration predictor runs, but its
+output is not used: each token lasts a fixed number of frames, so that a text always causes the same amount of work.
+Omitted are the relative positions in VITS' attention and the sine of Kokoro's harmonic source (its convolutions are
+included): small parts of the work. `free` has Piper's inputs and outputs and computes nothing. All models accept a
+batch and return the number of samples of each item as `lengths`.
 
 Needs the Python packages onnx and numpy; `make true-size` has them.
 """
@@ -23,14 +24,14 @@ FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
 class Graph:
-    """A graph that grows node by node; each method returns the name of what it makes."""
+    """A graph built node by node; each method returns the name of its output."""
 
     def __init__(self, seed):
         self.nodes, self.weights, self.known = [], [], {}
         self.random = numpy.random.default_rng(seed)
         self.n_parameters = 0
         self.n_names = 0
-        # A layer that is used several times: what it made the first time, and where the next use is in that.
+        # A layer that is used several times: the weights of its first use, and the position of the next use in them.
         self.made, self.used = None, None
 
     def name(self, stem):
@@ -59,7 +60,7 @@ class Graph:
         return self.constant(numpy.array(numbers, numpy.int64))
 
     def weight(self, *shape, fan_in=None):
-        """Scaled so that what goes through keeps its size."""
+        """Random weights, scaled so that activations keep their magnitude."""
         if self.used is not None:
             self.used += 1
             return self.made[self.used - 1]
@@ -99,7 +100,7 @@ class Graph:
         return self.op("LayerNormalization", x, self.constant(ones), self.constant(zeros), axis=-1)
 
     def swap(self, x):
-        """Channels first to channels last, and back."""
+        """Transposes between channels first and channels last."""
         return self.op("Transpose", x, perm=[0, 2, 1])
 
     def norm_channels(self, x, size):
@@ -116,7 +117,7 @@ class Graph:
         return self.times(self.times(x, self.f(0.5)), self.plus(erf, self.f(1.0)))
 
     def attention(self, x, size, n_heads, far):
-        """x and the result: [batch, n, size]; far: [batch, 1, 1, n], very negative where there is nothing."""
+        """x and the result: [batch, n, size]; far: [batch, 1, 1, n], very negative at masked positions."""
         each = size // n_heads
         split = self.i(0, 0, n_heads, each)
 
@@ -132,7 +133,7 @@ class Graph:
         return self.linear(joined, size, size)
 
     def lstm(self, x, size, hidden):
-        """Both directions; x: [batch, n, size], the result [batch, n, 2 hidden]."""
+        """Bidirectional LSTM; x: [batch, n, size], the result: [batch, n, 2 hidden]."""
         w = self.weight(2, 4 * hidden, size, fan_in=size)
         r = self.weight(2, 4 * hidden, hidden, fan_in=hidden)
         b = self.weight(2, 8 * hidden, fan_in=100)
@@ -140,18 +141,18 @@ class Graph:
         return self.op("Reshape", self.op("Transpose", y, perm=[2, 0, 1, 3]), self.i(0, 0, 2 * hidden))
 
     def mask(self, ids, lengths):
-        """[batch, 1, n] of ones and zeros."""
+        """Mask [batch, 1, n] of ones and zeros."""
         n = self.op("Squeeze", self.op("Slice", self.op("Shape", ids), self.i(1), self.i(2)), self.i(0))
         places = self.op("Range", self.constant(numpy.int64(0)), n, self.constant(numpy.int64(1)))
         there = self.op("Less", self.op("Unsqueeze", places, self.i(0)), self.op("Unsqueeze", lengths, self.i(1)))
         return self.op("Unsqueeze", self.op("Cast", there, to=FLOAT), self.i(1))
 
     def far(self, mask):
-        """For attention: 0 where there is something, very negative elsewhere."""
+        """Attention mask: 0 at valid positions, very negative elsewhere."""
         return self.op("Unsqueeze", self.times(self.op("Sub", mask, self.f(1.0)), self.f(1e4)), self.i(1))
 
     def repeat(self, x, channels, times):
-        """Each column `times` times: [batch, channels, n] to [batch, channels, n times]."""
+        """Repeats each column `times` times: [batch, channels, n] to [batch, channels, n times]."""
         ones = self.op("Expand", self.op("Unsqueeze", x, self.i(3)), self.i(1, 1, 1, times))
         return self.op("Reshape", ones, self.i(0, channels, -1))
 
@@ -170,7 +171,7 @@ def value(name, kind, shape):
 
 
 def piper(path):
-    """Frames of 256 samples; 3 a token, about the speed of English with Piper's blanks between phonemes."""
+    """Frames of 256 samples; 3 per token, about the speed of English with Piper's blanks between phonemes."""
     g, size, frames = Graph(1), 192, 3
     mask = g.mask("input", "input_lengths")
     far = g.far(mask)
@@ -194,7 +195,7 @@ def piper(path):
         y = g.conv(g.times(d, mask), size, size, 3, dilation=3 ** (layer % 3), groups=size)
         y = g.gelu(g.norm_channels(g.conv(g.gelu(g.norm_channels(y, size)), size, size), size))
         d = g.plus(d, y)
-    # What it says is multiplied by nothing, and cannot be left out of the graph.
+    # Its output is multiplied by zero and added, so that it stays part of the graph.
     unused = g.times(g.op("ReduceMean", g.conv(d, size, 29), axes=[1], keepdims=1), g.f(0.0))
     mean = g.plus(mean, g.times(unused, scale[2]))
 
@@ -233,7 +234,7 @@ def piper(path):
             blocks.append(b)
         y = g.times(g.plus(g.plus(blocks[0], blocks[1]), blocks[2]), g.f(1 / 3))
     y = g.op("Tanh", g.times(g.conv(g.leaky(y), channels, 1, 7, bias=False), g.f(0.1)))
-    # scales[1], the length scale, is taken and changes nothing here.
+    # scales[1], the length scale, is accepted and has no effect.
     y = g.plus(y, g.times(scale[1], g.f(0.0)))
     g.nodes.append(helper.make_node("Unsqueeze", [y, g.i(1)], ["output"]))
     g.nodes.append(helper.make_node("Mul", ["input_lengths", g.i(frames * 256)], ["lengths"]))
@@ -249,14 +250,14 @@ def piper(path):
 
 
 def kokoro(path):
-    """Frames of 600 samples (25 ms); 3 a token."""
+    """Frames of 600 samples (25 ms); 3 per token."""
     g, frames = Graph(2), 3
     n = g.op("Slice", g.op("Shape", "input_ids"), g.i(1), g.i(2))
     batch = g.op("Slice", g.op("Shape", "input_ids"), g.i(0), g.i(1))
     far = g.far(g.mask("input_ids", "input_lengths"))
     decoding, prosody = g.op("Split", "style", n=2, axis=1)
 
-    # ALBERT: one layer's weights, twelve times.
+    # ALBERT: the weights of one layer, used twelve times.
     x = g.plus(g.op("Gather", g.weight(178, 128, fan_in=1), "input_ids"),
                g.op("Slice", g.weight(512, 128, fan_in=1), g.i(0), n, g.i(0)))
     x = g.linear(g.norm(x, 128), 128, 768)
@@ -291,7 +292,7 @@ def kokoro(path):
         t = g.leaky(g.norm_channels(g.conv(t, 512, 512, 5), 512), 0.2)
     t = g.repeat(g.swap(g.lstm(g.swap(t), 512, 256)), 512, frames)
 
-    # The decoder: one block in, four that are told again what was asked, the last of them twice as long.
+    # The decoder: one input block, then four blocks that receive the input again; the last one doubles the length.
     pitch, loudness = (g.conv(curve, 1, 1, 3, stride=2) for curve in curves)
     y = adain_block(g, g.op("Concat", t, pitch, loudness, axis=1), decoding, 514, 1024)
     asked = g.conv(t, 512, 64)
@@ -299,7 +300,7 @@ def kokoro(path):
         y = g.op("Concat", y, asked, pitch, loudness, axis=1)
         y = adain_block(g, y, decoding, 1090, 512 if last else 1024, up=last)
 
-    # The generator: 10 and 6 times longer; the source is brought in at each stage.
+    # The generator: upsampling by 10 and 6; the source is added at each stage.
     source = g.repeat(g.op("Concat", *[curves[0]] * 22, axis=1), 22, 60)
     channels = 512
     for stage, (rate, kernel) in enumerate(((10, 20), (6, 12))):
@@ -317,7 +318,7 @@ def kokoro(path):
     size, phase = g.op("Split", spectrum, n=2, axis=1)
     size, phase = g.op("Exp", size), g.op("Sin", phase)
     wave = g.op("Concat", g.times(size, g.op("Cos", phase)), g.times(size, g.op("Sin", phase)), axis=1)
-    # The inverse transform: overlapping frames of 20 samples, each 5.
+    # The inverse transform: overlapping frames of 20 samples with a hop of 5.
     y = g.op("ConvTranspose", wave, g.weight(22, 1, 20), kernel_shape=[20], strides=[5], pads=[8, 7])
     y = g.op("Tanh", g.times(y, g.f(0.1)))
     g.nodes.append(helper.make_node("Squeeze", [y, g.i(1)], ["waveform"]))
@@ -335,13 +336,13 @@ def kokoro(path):
 
 
 def adaptive(g, x, style, size):
-    """A layer norm whose scale and shift come from the style; x: [batch, n, size]."""
+    """A layer norm with scale and shift derived from the style; x: [batch, n, size]."""
     scale, shift = g.op("Split", g.op("Unsqueeze", g.linear(style, 128, 2 * size), g.i(1)), n=2, axis=2)
     return g.plus(g.times(g.norm(x, size), g.plus(scale, g.f(1.0))), shift)
 
 
 def adain(g, x, style, size):
-    """The same by channel over time; x: [batch, size, n]."""
+    """The same per channel over time; x: [batch, size, n]."""
     ones, zeros = numpy.ones(size, numpy.float32), numpy.zeros(size, numpy.float32)
     x = g.op("InstanceNormalization", x, g.constant(ones), g.constant(zeros))
     scale, shift = g.op("Split", g.op("Unsqueeze", g.linear(style, 128, 2 * size), g.i(2)), n=2, axis=1)
@@ -376,7 +377,7 @@ def resblock(g, x, style, size, kernel):
 
 
 def free(path):
-    """Piper's inputs and outputs and no work: what is left is what the hub adds."""
+    """Piper's inputs and outputs without work; what remains is the hub's overhead."""
     g = Graph(3)
     each = g.times(g.op("Cast", "input", to=FLOAT), g.f(0.001))
     sound = g.op("Reshape", g.op("Expand", g.op("Unsqueeze", each, g.i(2)), g.i(1, 1, 256)), g.i(0, 1, 1, -1))
@@ -394,7 +395,7 @@ def free(path):
 
 
 def piper_json(path):
-    """What stands beside a Piper voice. The ids are in the order of Piper's own table, as far as English goes."""
+    """The configuration file of a Piper voice, with the ids that English needs in the order of Piper's own table."""
     letters = ["_", "^", "$", *" !'(),-.:;?", *"abcdefhijklmnopqrstuvwxyz", *"æçðøħŋœǀǁǂǃɐɑɒɓɔɕɖɗɘəɚɛɜɞɟɠɡɢɣɤɥɦɧɨɪɫɬɭɮɯɰɱɲɳɴɵɶɸɹɺɻɽ",
                *"ɾʀʁʂʃʄʈʉʊʋʌʍʎʏʐʑʒʔʕʘʙʛʜʝʟʡʢʲˈˌːˑ˞βθχᵻⱱ"]
     ids = {letter: [place] for place, letter in enumerate(letters)}
@@ -411,7 +412,7 @@ def piper_json(path):
 
 
 def kokoro_voice(path):
-    """A pack of styles, one row for each number of tokens."""
+    """A voice file: one style row for each number of tokens."""
     styles = numpy.random.default_rng(4).standard_normal((510, 1, 256), numpy.float32) * numpy.float32(0.1)
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(styles.tobytes())
@@ -423,7 +424,7 @@ def main():
     for name, write in (("free", free), ("piper", piper), ("kokoro", kokoro)):
         if wanted and name not in wanted:
             continue
-        # A folder each, as the engines take them; the model under another name until it is whole.
+        # One folder per model, as the engines expect; the model is renamed once it is complete.
         place = folder / name
         place.mkdir(parents=True, exist_ok=True)
         part = place / "model.part"

@@ -1,5 +1,5 @@
-// `window.__antiphon`: what the browser test reads to know what really sounded. Read-only, and
-// nothing in the page depends on it.
+// `window.__antiphon`: lets the browser tests observe what was really played. Read-only, and nothing
+// in the page depends on it.
 
 import type { Conversation } from './session/conversation';
 import { levels } from './session/levels';
@@ -7,21 +7,21 @@ import type { Store } from './session/store';
 import { type Caption, phaseOf } from './state/model';
 
 export interface Hooks {
-  /** What the orb shows: idle, connecting, listening, hearing, thinking, speaking ... */
+  /** The phase shown by the orb: idle, connecting, listening, hearing, thinking, speaking ... */
   readonly phase: string;
   /** off, checking, connecting, live, waiting. */
   readonly link: string;
   /** `idle`, `playing` or `held`. */
   readonly playback: string;
-  /** `opus` or `pcm16`, null until a conversation began. */
+  /** `opus` or `pcm16`; null until a conversation has started. */
   readonly codec: string | null;
   /** Peaks of the last 20 ms, 0 to 1. */
   readonly levels: { microphone: number; reply: number };
-  /** Samples above -50 dBFS that left the playback worklet since the page was opened, at the context's rate. */
+  /** Samples above -50 dBFS rendered by the playback worklet since the page was opened, at the context's rate. */
   readonly audibleSamples: number;
-  /** All samples that left it, silence too. */
+  /** All samples it rendered, including silence. */
   readonly renderedSamples: number;
-  /** `performance.now()` of the last 20 ms that were audible; 0 before any. */
+  /** `performance.now()` of the last audible 20 ms; 0 if there were none. */
   readonly lastAudibleMs: number;
   readonly captions: readonly Caption[];
 }

@@ -1,4 +1,4 @@
-// The page's entry: one store, one conversation, one view.
+// Entry point of the page: one store, one conversation, one view.
 
 import { render } from 'preact';
 import './style/page.css';

@@ -1,9 +1,9 @@
-//! Sound files of others as mono PCM: WAV, MP3, FLAC, Ogg, MP4 and WebM, whatever their rate and channels.
+//! Decodes uploaded audio files to mono PCM: WAV, MP3, FLAC, Ogg, MP4 and WebM, at any rate and with any channels.
 //!
-//! The transcription endpoint calls it, beside the runtime: everything here computes, nothing reads a disk. A file is looked
-//! through first ([`duration`], which unpacks and decodes nothing), then decoded piece by piece ([`Decoder`]), so that its
-//! samples are never held all at once. Containers and most codecs are symphonia's, Opus is libopus'. Bytes from outside may
-//! hold anything: what cannot be read is an error in plain words, a broken packet in the middle is passed over.
+//! The transcription endpoint calls it outside the async runtime: it is CPU-bound and never reads a file from disk. A
+//! file is scanned first ([`duration`], which decodes nothing), then decoded packet by packet ([`Decoder`]), so that
+//! its samples are never all in memory. symphonia reads the containers and most codecs; libopus decodes Opus. The input
+//! is untrusted: unreadable data is a descriptive error, and a broken packet in the middle is skipped.
 
 use super::Resampler;
 use super::codec::OpusIn;
@@ -21,41 +21,42 @@ use symphonia::core::meta::MetadataOptions;
 use symphonia::core::packet::Packet;
 use symphonia::core::units::{TimeBase, Timestamp};
 
-/// What can be read, for messages.
+/// The supported formats, for error messages.
 pub const READABLE: &str = "WAV, MP3, FLAC, Ogg (Opus, Vorbis), MP4/M4A (AAC) and WebM (Opus, Vorbis)";
 
-/// Rates that are believed; a header may claim any.
+/// Accepted sampling rates; a header may claim any rate.
 const RATES_HZ: std::ops::RangeInclusive<u32> = 1_000..=384_000;
-/// Broken packets in a row after which the rest is given up.
+/// Number of consecutive broken packets after which decoding fails.
 const MAX_BROKEN: u32 = 100;
 
-/// Why a file gives no sound.
+/// Why a file cannot be decoded.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum DecodeError {
-    /// No container that is known here.
+    /// The container is not supported.
     #[error("this is no sound file that can be read here: {READABLE} can")]
     Unknown,
-    /// There is no audio in it, or by a codec nothing here decodes.
+    /// The file has no audio track, or its codec is not supported.
     #[error("the file's audio cannot be decoded: {0}. {READABLE} can be read")]
     Codec(String),
-    /// The container or its audio is broken.
+    /// The container or its audio data is broken.
     #[error("the file is broken: {0}")]
     Broken(String),
-    /// Not a single sample.
+    /// The file has no samples.
     #[error("the file holds no audio")]
     Empty,
-    /// Longer than the caller takes.
-    #[error("the audio is longer than {longest:.0?}, which is the most that is taken")]
+    /// The audio is longer than the caller accepts.
+    #[error("the audio is longer than the maximum of {longest:.0?}")]
     TooLong {
-        /// How long it may be.
+        /// The longest accepted duration.
         longest: Duration,
     },
 }
 
-/// How long the file sounds, by its packets. Takes milliseconds even for hours.
+/// The playing time of the file, from its packet durations. Takes milliseconds even for hours of audio.
 ///
 /// # Errors
-/// [`DecodeError::TooLong`] past `longest`; [`DecodeError::Empty`] without a packet; what keeps it from being read.
+/// [`DecodeError::TooLong`] above `longest`; [`DecodeError::Empty`] without packets; other errors if the file cannot be
+/// read.
 pub fn duration(file: Bytes, longest: Duration) -> Result<Duration, DecodeError> {
     let mut track = Track::open(file)?;
     let (mut end, mut summed) = (Duration::ZERO, Duration::ZERO);
@@ -63,7 +64,7 @@ pub fn duration(file: Bytes, longest: Duration) -> Result<Duration, DecodeError>
         let ticks = |n: u64| track.ticks(n);
         summed += ticks(packet.dur.get());
         end = end.max(ticks(packet.pts.max(Timestamp::ZERO).get() as u64) + ticks(packet.dur.get()));
-        // Some containers tell no packet's duration, others let the first one begin anywhere.
+        // Some containers omit packet durations; in others the first timestamp is arbitrary.
         if summed > longest || (summed.is_zero() && end > longest) {
             return Err(DecodeError::TooLong { longest });
         }
@@ -72,11 +73,11 @@ pub fn duration(file: Bytes, longest: Duration) -> Result<Duration, DecodeError>
     if whole.is_zero() { Err(DecodeError::Empty) } else { Ok(whole) }
 }
 
-/// One file being decoded.
+/// Decodes one file.
 pub struct Decoder {
     track: Track,
     codec: Codec,
-    /// Which of the files in a row the codec is for.
+    /// Index of the chained file that the codec belongs to.
     link: u32,
     to: SampleRate,
     longest: Samples,
@@ -90,12 +91,12 @@ pub struct Decoder {
 
 enum Codec {
     Symphonia(Box<dyn AudioDecoder>),
-    /// And the samples at its rate that are still to be dropped at the beginning.
+    /// Opus, and the number of decoded samples still to be dropped at the start.
     Opus(Box<OpusIn>, usize),
 }
 
 impl Decoder {
-    /// Reads the headers. More than `longest` is refused while it is decoded, whatever the headers say.
+    /// Reads the headers. Audio longer than `longest` fails while decoding, whatever the headers claim.
     pub fn open(file: Bytes, to: SampleRate, longest: Duration) -> Result<Self, DecodeError> {
         let track = Track::open(file)?;
         let codec = codec(&track)?;
@@ -114,10 +115,10 @@ impl Decoder {
         })
     }
 
-    /// Appends the next packet's audio, mono at the rate asked for. `false`: that was all of it.
+    /// Appends the audio of the next packet, mono at the requested rate. Returns `false` at the end of the file.
     ///
     /// # Errors
-    /// [`DecodeError::Empty`] or [`DecodeError::Broken`] at the end of a file that gave no sample.
+    /// [`DecodeError::Empty`] or [`DecodeError::Broken`] at the end of a file without a decodable sample.
     pub fn next(&mut self, out: &mut Vec<i16>) -> Result<bool, DecodeError> {
         let before = out.len();
         let Some(packet) = self.track.next()? else {
@@ -142,7 +143,7 @@ impl Decoder {
                 if self.resampler.as_ref().is_none_or(|(rate, _)| *rate != from) {
                     self.resampler = Some((from, Resampler::new(from, self.to)));
                 }
-                let (_, resampler) = self.resampler.as_mut().expect("made just now");
+                let (_, resampler) = self.resampler.as_mut().expect("created above");
                 resampler.process(&self.mono, out);
             }
             Err(error) => {
@@ -154,20 +155,20 @@ impl Decoder {
             }
         }
         self.n_made += (out.len() - before) as u64;
-        // A little more is not worth refusing: encoders pad.
+        // One second of tolerance, because encoders pad.
         if self.n_made > self.longest.0 + u64::from(self.to.hz()) {
             return Err(DecodeError::TooLong { longest: self.longest.duration(self.to) });
         }
         Ok(true)
     }
 
-    /// One packet to `self.mono`, and its rate.
+    /// Decodes one packet to `self.mono` and returns its sampling rate.
     fn decode(&mut self, packet: &Packet) -> Result<SampleRate, String> {
         match &mut self.codec {
             Codec::Opus(opus, to_skip) => {
                 opus.decode(&packet.data, &mut self.mono).map_err(|error| error.to_string())?;
                 let rate = crate::codec::OPUS_IN_RATE;
-                // Ticks of Opus are 48 kHz.
+                // Opus timestamps are at 48 kHz.
                 let padding = (packet.trim_end.get() / 3) as usize;
                 self.mono.truncate(self.mono.len().saturating_sub(padding));
                 let skipped = (*to_skip).min(self.mono.len());
@@ -208,10 +209,10 @@ fn codec(track: &Track) -> Result<Codec, DecodeError> {
     Ok(Codec::Opus(Box::new(decoder), usize::from(pre_skip) / 3))
 }
 
-/// The first audio track of a file, or of each where Ogg files stand one behind the other (radio stations write such ones).
+/// The first audio track of a file, or of each file of an Ogg chain (radio stations produce these).
 struct Track {
     reader: Box<dyn FormatReader>,
-    /// Which of the files in a row it is in.
+    /// Index of the chained file that the track belongs to.
     link: u32,
     id: u32,
     time_base: Option<TimeBase>,
@@ -230,7 +231,7 @@ impl Track {
         Ok(Self { reader, link: 0, id, time_base, parameters })
     }
 
-    /// The track's next packet. A file that ends in the middle of one ends before it.
+    /// The next packet of the track. A file truncated inside a packet ends before that packet.
     fn next(&mut self) -> Result<Option<Packet>, DecodeError> {
         loop {
             match self.reader.next_packet() {
@@ -255,7 +256,7 @@ impl Track {
     }
 }
 
-/// The number of the first audio track, what a tick of it is, and how it is coded.
+/// The id of the first audio track, its time base, and its codec parameters.
 fn first_audio(reader: &dyn FormatReader) -> Option<(u32, Option<TimeBase>, AudioCodecParameters)> {
     let track = reader.default_track(TrackType::Audio)?;
     let parameters = track.codec_params.as_ref()?.audio()?.clone();
@@ -267,7 +268,7 @@ fn no_audio(reader: &dyn FormatReader) -> DecodeError {
     DecodeError::Codec(format!("there is no audio in this {} file", reader.format_info().long_name))
 }
 
-/// Nothing that is known begins like this, or it breaks off within its headers.
+/// The start of the file matches no supported format, or the file ends within its headers.
 fn broken(error: Error) -> DecodeError {
     match error {
         Error::IoError(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => DecodeError::Unknown,

@@ -1,8 +1,8 @@
-//! Noise reduction for a microphone: RNNoise (Valin, 2018) by the nnnoiseless crate, between two resamplers.
+//! Noise reduction for a microphone: RNNoise (Valin, 2018) from the nnnoiseless crate, between two resamplers.
 //!
-//! Session ingress keeps one where a session asks for it and runs the decoded audio through it before everything else.
-//! The network works on 10 ms frames at 48 kHz, so that audio comes out late by up to 25 ms; it is held back, not
-//! shifted: sample `i` of the output is sample `i` of the input.
+//! Session ingress creates one if the session requests it, and applies it to the decoded audio before all other stages.
+//! The network processes 10 ms frames at 48 kHz, so output is delayed by up to 25 ms. The delay does not shift the
+//! samples: sample `i` of the output corresponds to sample `i` of the input.
 
 use super::resample::Resampler;
 use antiphon_types::{SampleRate, to_sample};
@@ -13,20 +13,20 @@ const OUTSIDE: SampleRate = SampleRate::HZ_16000;
 const INSIDE: SampleRate = SampleRate::HZ_48000;
 const FRAME: usize = DenoiseState::FRAME_SIZE;
 
-/// The weights built into nnnoiseless: read once, never changed.
+/// The weights built into nnnoiseless; loaded once, immutable.
 static MODEL: LazyLock<RnnModel> = LazyLock::new(RnnModel::default);
 
-/// What is reduced.
+/// Kind of noise reduction, chosen by microphone position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoiseReduction {
-    /// A microphone near the mouth: the noise is lowered by at most 12 dB, which spares the voice.
+    /// A microphone near the mouth: noise is lowered by at most 12 dB, which preserves the voice.
     Near,
-    /// A microphone in the room: all that the network takes for noise goes.
+    /// A microphone in the room: everything the network classifies as noise is removed.
     Far,
 }
 
 impl NoiseReduction {
-    /// The share of the untouched signal that stays.
+    /// The fraction of the original signal that is kept.
     fn dry(self) -> f32 {
         match self {
             Self::Near => 0.25,
@@ -35,15 +35,15 @@ impl NoiseReduction {
     }
 }
 
-/// The noise reduction of one microphone, mono at 16 kHz.
+/// Noise reduction for one microphone, mono at 16 kHz.
 pub struct Denoiser {
     reduction: NoiseReduction,
     up: Resampler,
     down: Resampler,
     state: Box<DenoiseState<'static>>,
-    /// At 48 kHz, less than a frame.
+    /// Samples at 48 kHz, less than a frame.
     pending: Vec<i16>,
-    /// The frame before, untouched: what comes out of the network belongs to it.
+    /// The previous input frame, unprocessed; the network's output corresponds to it.
     before: Option<[f32; FRAME]>,
     n_in: u64,
     n_out: u64,
@@ -51,7 +51,7 @@ pub struct Denoiser {
 }
 
 impl Denoiser {
-    /// Without history. Allocates about 100 KiB.
+    /// A denoiser without history. Allocates about 100 KiB.
     pub fn new(reduction: NoiseReduction) -> Self {
         Self {
             reduction,
@@ -66,12 +66,12 @@ impl Denoiser {
         }
     }
 
-    /// Reduces otherwise from the next frame on.
+    /// Changes the kind of noise reduction from the next frame on.
     pub fn set(&mut self, reduction: NoiseReduction) {
         self.reduction = reduction;
     }
 
-    /// Takes any number of samples and appends to `out` what is ready.
+    /// Accepts any number of samples and appends the completed output to `out`.
     pub fn process(&mut self, pcm: &[i16], out: &mut Vec<i16>) {
         let before = out.len();
         self.n_in += pcm.len() as u64;
@@ -79,8 +79,8 @@ impl Denoiser {
         self.n_out += (out.len() - before) as u64;
     }
 
-    /// Appends what is still inside, so that all output together is as long as the input. What comes next joins on; the
-    /// network keeps what it has learnt of the noise.
+    /// Appends the remaining output, so that the total output is as long as the input. Processing may continue
+    /// afterwards; the network keeps its noise estimate.
     pub fn flush(&mut self, out: &mut Vec<i16>) {
         let end = out.len() + (self.n_in - self.n_out) as usize;
         while out.len() < end {
@@ -103,7 +103,7 @@ impl Denoiser {
             let frame = &self.pending[start..start + FRAME];
             input.iter_mut().zip(frame).for_each(|(to, from)| *to = f32::from(*from));
             self.state.process_frame(&mut output, &input);
-            // What comes out first belongs to the time before the first frame.
+            // The first output frame corresponds to the time before the first input frame.
             if let Some(before) = self.before.replace(input) {
                 let dry = self.reduction.dry();
                 let mix = output.iter().zip(&before).map(|(wet, sample)| wet * (1.0 - dry) + sample * dry);
@@ -120,7 +120,7 @@ impl Denoiser {
 mod tests {
     use super::*;
 
-    /// A voice-like sound that comes and goes, 2 s.
+    /// A voice-like sound that starts and stops, 2 s.
     fn voice() -> Vec<f32> {
         let harmonic =
             |i: usize, k: usize| (std::f32::consts::TAU * 140.0 * k as f32 * i as f32 / 16_000.0).sin() / k as f32;

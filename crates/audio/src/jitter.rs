@@ -1,46 +1,47 @@
-//! Puts microphone frames back into order.
+//! Reorders microphone frames.
 //!
-//! Session ingress pushes each binary frame and pops until there is nothing. A WebSocket keeps its order, but relays and WebRTC gateways before it do
-//! not. It waits for frames, not for time: a missing frame is given up once [`MAX_WAITING`] later ones are here. It never decodes.
+//! Session ingress pushes each binary frame and pops until there is none left. A WebSocket preserves order, but relays
+//! and WebRTC gateways before it may not. The buffer waits for frames, not for time: a missing frame counts as lost
+//! once [`MAX_WAITING`] later frames have arrived. It never decodes.
 
 use bytes::Bytes;
 use std::collections::VecDeque;
 
-/// How many later frames are awaited before a missing one counts as lost: 60 ms at 20 ms a frame.
+/// Number of later frames after which a missing one counts as lost: 60 ms at 20 ms per frame.
 pub const MAX_WAITING: usize = 3;
-/// A jump of the sequence number beyond this is a new stream, not a loss: 1 s at 20 ms a frame.
+/// A larger jump of the sequence number starts a new stream instead of a loss: 1 s at 20 ms per frame.
 pub const MAX_GAP: u32 = 50;
 
-/// One frame as it came.
+/// One frame as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The sequence number, from 0, wrapping.
+    /// Sequence number, from 0, wrapping.
     pub seq: u32,
-    /// Offset of the payload's first sample in samples of the wire's rate.
+    /// Offset of the payload's first sample, in samples at the wire rate.
     pub offset: u64,
     /// An Opus packet or PCM.
     pub payload: Bytes,
 }
 
-/// What comes next in order.
+/// The next slot of the stream in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// The next frame.
+    /// The next frame has arrived.
     Frame(Frame),
     /// The next frame is lost.
     Lost {
-        /// Its sequence number.
+        /// Sequence number of the lost frame.
         seq: u32,
-        /// The payload of the frame right after it where that is here: Opus may hold a copy of the lost one in it.
+        /// Payload of the frame right after it, if it has arrived; an Opus packet may hold a copy of the lost one.
         next: Option<Bytes>,
     },
 }
 
-/// The reorder buffer of one microphone stream. Bounded: at most [`MAX_WAITING`] frames wait, and one push makes at most
-/// `MAX_GAP + MAX_WAITING` slots ready. Pop until `None` after each push.
+/// The reorder buffer of one microphone stream. It is bounded: at most [`MAX_WAITING`] frames wait, and one push yields
+/// at most `MAX_GAP + MAX_WAITING` slots. Call `pop` until it returns `None` after each push.
 #[derive(Debug, Default)]
 pub struct Jitter {
-    /// The sequence number that is due; none before the first frame.
+    /// The next sequence number; `None` before the first frame.
     due: Option<u32>,
     /// Frames after a gap, in order.
     waiting: VecDeque<Frame>,
@@ -49,12 +50,12 @@ pub struct Jitter {
 }
 
 impl Jitter {
-    /// An empty buffer; the first frame's number starts it.
+    /// An empty buffer; the sequence number of the first frame is its start.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes a frame in the order of arrival. Duplicates, and frames already given up, are dropped and counted.
+    /// Adds a frame in order of arrival. Duplicates, and frames already counted as lost, are dropped and counted.
     pub fn push(&mut self, seq: u32, offset: u64, payload: Bytes) {
         let due = *self.due.get_or_insert(seq);
         let ahead = seq.wrapping_sub(due).cast_signed();
@@ -78,12 +79,12 @@ impl Jitter {
         }
     }
 
-    /// The next slot in order, if it is known yet.
+    /// The next slot in order, if it is known.
     pub fn pop(&mut self) -> Option<Slot> {
         self.ready.pop_front()
     }
 
-    /// Stops waiting: gaps before the frames at hand are lost. For the end of a stream, and for when no frame has come for a while.
+    /// Declares all gaps before the waiting frames as lost. For the end of a stream, and after a time without frames.
     pub fn release(&mut self) {
         while !self.waiting.is_empty() {
             self.give_up_one();
@@ -91,12 +92,12 @@ impl Jitter {
         }
     }
 
-    /// How many frames were dropped because they came twice or too late.
+    /// Number of frames dropped as duplicates or as too late.
     pub fn n_late(&self) -> u64 {
         self.n_late
     }
 
-    /// Makes ready what is due.
+    /// Moves the slots that are due to the ready queue.
     fn advance(&mut self) {
         while let Some(frame) = self.waiting.front() {
             if Some(frame.seq) != self.due {
@@ -121,7 +122,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Pushes the numbers in this order and prints what comes out after each: `3` a frame, `3?` lost, `3!` lost with the next at hand.
+    /// Pushes the numbers in this order and prints the output after each: `3` a frame, `3?` lost, `3!` lost with the
+    /// next frame available.
     fn check(start: u32, pushed: &[u32], expect: &str) {
         let mut jitter = Jitter::new();
         let mut seen = Vec::new();

@@ -1,7 +1,9 @@
-//! Audio mechanisms: codecs, sound files in and out, resampling, reordering, pre-roll, playhead and pacing, pitch, noise reduction, WAV, and the guard against the hub's own echo.
+//! Audio processing: codecs, audio file decoding and encoding, resampling, reordering, pre-roll, pacing, pitch, mel
+//! spectrograms, noise reduction, WAV, and the echo guard.
 //!
-//! `session` calls them from its ingress and egress; `cli` and the speech endpoints use [`wav`] and [`Resampler`]. Everything
-//! here is plain state: no clock (time is an argument), no IO, no task, no lock. Nothing here decides anything about turns.
+//! `session` uses it in ingress and egress; `engines`, the speech endpoints and the command line use its files,
+//! resampler and spectrograms. Everything is plain state: it never reads a clock (time is an argument), never performs
+//! IO, spawns no task, holds no lock and makes no turn decisions.
 
 pub mod codec;
 pub mod decode;

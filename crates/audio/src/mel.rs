@@ -1,22 +1,22 @@
-//! Log-mel spectrograms as Whisper hears them: 80 or more bands, a frame each 10 ms at 16 kHz.
+//! Log-mel spectrograms as Whisper uses them: 80 or more bands, one frame per 10 ms at 16 kHz.
 //!
-//! `turn/smart.rs` computes its features here, and `stt/whisper` writes the filters into the files of its benchmark
-//! (whisper.cpp computes spectrograms itself). Pure arithmetic, no state between two calls.
+//! The turn model computes its features with it, and the Whisper engine's benchmark files contain its filters
+//! (whisper.cpp computes its own spectrograms). Pure arithmetic without state between calls.
 
 use realfft::{RealFftPlanner, RealToComplex};
 use std::f32::consts::PI;
 use std::sync::Arc;
 
-/// Samples of a frame and from one to the next, at 16 kHz: 25 ms, 10 ms.
+/// Samples per frame at 16 kHz: 25 ms.
 const FRAME: usize = 400;
-/// See [`FRAME`].
+/// Samples from one frame to the next at 16 kHz: 10 ms.
 pub const HOP: usize = 160;
 const RATE_HZ: f64 = 16_000.0;
 
 /// Bins of a frame's spectrum.
 pub const N_BINS: usize = FRAME / 2 + 1;
 
-/// Triangles on Slaney's mel scale, linear below 1 kHz and logarithmic above it, each of area one.
+/// Triangular filters on Slaney's mel scale, linear below 1 kHz and logarithmic above it, each of unit area.
 pub fn filters(n_mels: usize) -> Vec<[f32; N_BINS]> {
     let to_mel =
         |hz: f64| if hz < 1_000.0 { hz * 3.0 / 200.0 } else { 15.0 + 27.0 * (hz / 1_000.0).ln() / 6.4f64.ln() };
@@ -35,7 +35,7 @@ pub fn filters(n_mels: usize) -> Vec<[f32; N_BINS]> {
     (0..n_mels).map(triangle).collect()
 }
 
-/// Makes spectrograms. Cheap to clone.
+/// Computes spectrograms. Cheap to clone.
 #[derive(Clone)]
 pub struct LogMel {
     filters: Arc<Vec<Band>>,
@@ -43,14 +43,14 @@ pub struct LogMel {
     hann: Arc<[f32; FRAME]>,
 }
 
-/// The part of a filter that is not zero.
+/// The non-zero part of a filter.
 struct Band {
     first: usize,
     weights: Vec<f32>,
 }
 
 impl LogMel {
-    /// For so many bands.
+    /// A spectrogram with `n_mels` bands.
     pub fn new(n_mels: usize) -> Self {
         let band = |filter: [f32; N_BINS]| {
             let first = filter.iter().position(|weight| *weight > 0.0).unwrap_or(0);
@@ -62,8 +62,9 @@ impl LogMel {
         Self { filters: Arc::new(filters(n_mels).into_iter().map(band).collect()), fourier, hann: Arc::new(hann) }
     }
 
-    /// A frame for each [`HOP`] of `pcm`, which is mirrored at both ends: `[bands, frames]`, row by row, in Whisper's
-    /// units (decades of power, at most 8 below the loudest, plus 4, over 4). `pcm` holds more than 200 samples.
+    /// Computes one frame per [`HOP`] of `pcm`, which is mirrored at both ends. Shape `[bands, frames]`, row-major, in
+    /// Whisper's units: decades of power, clamped to 8 below the maximum, plus 4, divided by 4. `pcm` must hold more
+    /// than 200 samples.
     pub fn spectrogram(&self, pcm: &[f32]) -> Vec<f32> {
         let (n_frames, n_bands) = (pcm.len() / HOP, self.filters.len());
         let mut frame = self.fourier.make_input_vec();
@@ -88,7 +89,7 @@ impl LogMel {
     }
 }
 
-/// Where sample `i` of the audio with half a frame mirrored onto both ends comes from.
+/// The source index of sample `i` of the audio with half a frame mirrored at both ends.
 fn mirrored(i: usize, n: usize) -> usize {
     let half = FRAME / 2;
     if i < half {
@@ -104,7 +105,7 @@ fn mirrored(i: usize, n: usize) -> usize {
 mod tests {
     use super::*;
 
-    /// A chord with a beginning, so that neither time nor frequency is constant.
+    /// A chord with an onset, so that neither time nor frequency is constant.
     fn chord() -> Vec<f32> {
         let at = |i: usize| {
             let t = i as f32 / 16_000.0;
@@ -114,7 +115,7 @@ mod tests {
         (0..16_000).map(at).collect()
     }
 
-    /// The numbers come from `tests/fixtures/whisper/ggml.py`: `python ggml.py` prints them.
+    /// The expected values are the output of `python tests/fixtures/whisper/ggml.py`.
     #[test]
     fn filters_and_spectrogram_are_those_that_numpy_computes() {
         let filters = filters(80);

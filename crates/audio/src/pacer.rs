@@ -1,12 +1,14 @@
-//! How much reply audio may leave now, so that a barge-in finds little of it in the client's queue.
+//! Limits how much response audio is sent ahead of playback, so that little of it is queued at the client on a
+//! barge-in.
 //!
-//! Session egress asks it in the binary audio mode; without it audio is sent as it is produced. It reads no clock and keeps no queue.
+//! Session egress uses it in the binary audio mode; in the other mode audio is sent as it is produced. It never reads a
+//! clock and keeps no queue.
 
 use antiphon_types::Playhead;
 use antiphon_types::{Samples, Timestamp};
 use std::time::Duration;
 
-/// Lets at most `lead` of audio stand ahead of the playhead.
+/// Allows at most `lead` of audio ahead of the playhead.
 #[derive(Clone, Copy, Debug)]
 pub struct Pacer {
     lead: Duration,
@@ -14,28 +16,28 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// Holds `lead` ahead, sent in frames of `frame`; the lead is at least one frame.
+    /// A pacer with this lead for frames of `frame`; the lead is at least one frame.
     pub fn new(lead: Duration, frame: Duration) -> Self {
         Self { lead: lead.max(frame), frame }
     }
 
-    /// How many samples of the item may be sent at `now`. While playback is held the lead may still be filled.
+    /// Number of samples of the item that may be sent at `now`. While playback is paused the lead may still be filled.
     pub fn budget(&self, playhead: &Playhead, now: Timestamp) -> Samples {
         let limit = playhead.heard(now) + playhead.rate().samples_in(self.lead);
         limit.saturating_sub(playhead.n_sent())
     }
 
-    /// When a whole frame may go: `now` or later; none while playback is held and the lead is full.
+    /// When a full frame may be sent: `now` or later; `None` while playback is paused and the lead is full.
     pub fn next_due(&self, playhead: &Playhead, now: Timestamp) -> Option<Timestamp> {
         let frame = playhead.rate().samples_in(self.frame);
         if self.budget(playhead, now) >= frame {
             return Some(now);
         }
-        // The frame fits when the playhead is `lead - frame` before the end of what was sent.
+        // The frame fits when the playhead is `lead - frame` before the end of the sent audio.
         let full_until = playhead.dry_at(now)?;
         let early = self.lead - self.frame;
         let due = full_until.since_start().saturating_sub(early);
-        // A nanosecond of rounding must not make the caller come back a sample too early.
+        // Rounding by a nanosecond must not wake the caller one sample too early.
         Some(Timestamp::new(due + Duration::from_micros(50)).max(now))
     }
 }

@@ -1,28 +1,29 @@
-//! The pitch and level of a voice, window by window.
+//! The pitch and level of a voice per window.
 //!
-//! Session ingress asks for it where turn-taking listens to how a sentence falls. Normalised autocorrelation over the
-//! last 40 ms at 4 kHz: coarse and cheap (under 10 us a window), good for falls and rises, not for music.
+//! Session ingress uses it if turn-taking considers intonation. Normalised autocorrelation over the last 40 ms at 4
+//! kHz: coarse and cheap (under 10 us per window), sufficient for falling and rising pitch, not for music.
 
 use std::collections::VecDeque;
 
-/// 16 kHz to 4 kHz: a voice's pitch lies far below 2 kHz.
+/// Decimation from 16 kHz to 4 kHz; the pitch of a voice is far below 2 kHz.
 const STEP: usize = 4;
-/// Samples at 4 kHz that are compared with their past, 25 ms, and the longest period, 70 Hz.
+/// Samples at 4 kHz that are correlated, 25 ms, and the longest period, 70 Hz.
 const FRAME: usize = 100;
 const LONGEST: usize = 57;
 /// The shortest period, 400 Hz.
 const SHORTEST: usize = 10;
-/// From this correlation on a window has a pitch: unvoiced consonants and noise stay below.
+/// Minimum correlation of a periodic window; unvoiced consonants and noise are below it.
 const PERIODIC: f32 = 0.6;
-/// A shorter period that correlates this nearly as well is the true one: twice a period correlates as well as the period.
+/// A shorter period whose correlation is at least this fraction of the best one is preferred, because a multiple of the
+/// period correlates as well as the period.
 const NEARLY: f32 = 0.88;
 
-/// How a window sounds.
+/// Level and pitch of a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tone {
-    /// In dB below full scale, -96 at least.
+    /// Level in dBFS, at least -96.
     pub level_db: f32,
-    /// In hertz, 70 to 400, where the sound is periodic.
+    /// Pitch in hertz, 70 to 400; `None` if the sound is not periodic.
     pub pitch_hz: Option<f32>,
 }
 
@@ -34,7 +35,7 @@ pub struct Pitch {
 }
 
 impl Pitch {
-    /// Takes the next window of mono PCM at 16 kHz, of any length that is a multiple of 4.
+    /// Processes the next window of mono PCM at 16 kHz, of any length that is a multiple of 4.
     pub fn window(&mut self, pcm: &[i16]) -> Tone {
         let energy = pcm.iter().map(|&sample| f32::from(sample).powi(2)).sum::<f32>() / pcm.len().max(1) as f32;
         let level_db = 10.0 * (energy / 32_768f32.powi(2)).max(2.5e-10).log10();
@@ -66,13 +67,13 @@ impl Pitch {
         };
         let at = inner.clone().find(peak)?;
         let [a, b, c] = [correlations[at - 1], correlations[at], correlations[at + 1]];
-        // The top of the parabola through the three.
+        // The vertex of the parabola through the three points.
         let shift = if a + c < 2.0 * b { 0.5 * (a - c) / (a - 2.0 * b + c) } else { 0.0 };
         Some(16_000.0 / STEP as f32 / ((at + SHORTEST - 1) as f32 + shift))
     }
 }
 
-/// Of two stretches of the same length, -1 to 1; 0 for silence.
+/// Normalised correlation of two signals of equal length, -1 to 1; 0 for silence.
 fn correlation(a: &[f32], b: &[f32]) -> f32 {
     let (mut ab, mut aa, mut bb) = (0.0, 0.0, 0.0);
     for (x, y) in a.iter().zip(b) {
@@ -88,7 +89,7 @@ fn correlation(a: &[f32], b: &[f32]) -> f32 {
 mod tests {
     use super::*;
 
-    /// A voice-like sound: eight harmonics that fall by 6 dB an octave.
+    /// A voice-like sound: eight harmonics that fall by 6 dB per octave.
     fn voice(hz: f32, n: usize) -> Vec<i16> {
         let sample = |i: usize| {
             (1..=8).map(|k| (std::f32::consts::TAU * hz * k as f32 * i as f32 / 16_000.0).sin() / k as f32).sum::<f32>()

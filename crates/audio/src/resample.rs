@@ -1,8 +1,9 @@
-//! Streaming resampling of mono PCM between any two rates, without a click at block edges.
+//! Streaming resampling of mono PCM between any two rates, without discontinuities at block edges.
 //!
-//! Ingress and egress hold one each per direction; `wav` and the speech endpoints use [`convert`]. It is rubato's windowed sinc used as an exact
-//! polyphase filter: the filter table has one row for each phase of the reduced ratio, so that nothing is interpolated. A block goes
-//! through whole, however small; only the filter's half length is waited for. Nothing is allocated after the first blocks.
+//! Ingress and egress hold one per direction; `wav` and the speech endpoints use [`convert`]. rubato's windowed sinc is
+//! used as an exact polyphase filter: the filter table has one row per phase of the reduced ratio, so nothing is
+//! interpolated. A block of any size is processed completely, except for the delay of half the filter length. Nothing
+//! is allocated after the first blocks.
 
 use antiphon_types::{SampleRate, Samples, to_sample};
 use rubato::audioadapter_buffers::direct::SequentialSlice;
@@ -12,14 +13,16 @@ use rubato::{
 };
 use std::time::Duration;
 
-/// Filter length in samples of the slower rate. rubato puts the cut-off as high as it can while aliases stay below the window's side lobes.
+/// Filter length in samples of the slower rate. rubato chooses the highest cut-off at which aliases stay below the
+/// window's side lobes.
 const TAPS: usize = 64;
-/// Ratios whose reduced form has more phases (none among usual rates: 22050 to 16000 has 320) are interpolated between this many.
+/// Ratios with more phases than this are interpolated between so many. Common rates have fewer: 22050 to 16000 has 320.
 const MAX_PHASES: usize = 512;
-/// The most input samples that go through rubato at once; it sizes the scratch buffers.
+/// Largest number of input samples per rubato call; it sizes the scratch buffers.
 const MAX_BLOCK: usize = 512;
 
-/// Converts a stream from one rate to another. Sample time stays aligned: output sample `i` sounds when input sample `i * from / to` did.
+/// Converts a stream from one rate to another. Sample time stays aligned: output sample `i` corresponds to input sample
+/// `i * from / to`.
 pub struct Resampler {
     from: SampleRate,
     to: SampleRate,
@@ -31,7 +34,7 @@ pub struct Resampler {
 struct Sinc {
     inner: Async<f32>,
     run_in: RunIn,
-    /// Output samples of the filter's run-in still to be dropped.
+    /// Output samples of the filter's warm-up still to be dropped.
     to_trim: usize,
     input: Vec<f32>,
     output: Vec<f32>,
@@ -44,14 +47,14 @@ impl Resampler {
         Self { from, to, sinc, n_in: 0, n_out: 0 }
     }
 
-    /// How much later a sample comes out than it went in, at most 4.1 ms for rates from 8 kHz on: half the filter.
-    /// The samples are not shifted by it: they are only held back.
+    /// Time by which output is held back, half the filter length: at most 4.1 ms for rates of at least 8 kHz. The
+    /// samples are not shifted.
     pub fn delay(&self) -> Duration {
         let taps = if self.sinc.is_some() { filter_len(self.from, self.to) as u64 / 2 } else { 0 };
         Samples(taps).duration(self.from)
     }
 
-    /// Takes any number of samples and appends to `out` what is ready.
+    /// Accepts any number of samples and appends the completed output to `out`.
     pub fn process(&mut self, samples: &[i16], out: &mut Vec<i16>) {
         let before = out.len();
         match &mut self.sinc {
@@ -62,8 +65,8 @@ impl Resampler {
         self.n_out += (out.len() - before) as u64;
     }
 
-    /// Ends the stream: appends what is still inside, so that all output together is as long as the input, to the sample.
-    /// The next call begins a new stream.
+    /// Ends the stream: appends the remaining output, so that the total output is exactly as long as the input. The
+    /// next call starts a new stream.
     pub fn flush(&mut self, out: &mut Vec<i16>) {
         if let Some(sinc) = &mut self.sinc {
             let whole = (u128::from(self.n_in) * u128::from(self.to.hz())).div_ceil(u128::from(self.from.hz())) as u64;
@@ -95,7 +98,7 @@ impl Sinc {
         sinc
     }
 
-    /// Brings the filter to where its next output sample stands at the next input sample's time.
+    /// Aligns the filter so that its next output sample coincides with the next input sample.
     fn start(&mut self) {
         self.to_trim = self.run_in.n_trimmed;
         let (mut left, mut nothing) = (self.run_in.n_zeros, Vec::new());
@@ -106,7 +109,7 @@ impl Sinc {
         }
     }
 
-    /// Runs at most [`MAX_BLOCK`] samples through the filter.
+    /// Filters at most [`MAX_BLOCK`] samples.
     fn process(&mut self, block: &[i16], out: &mut Vec<i16>) {
         self.input.clear();
         self.input.extend(block.iter().map(|&sample| f32::from(sample)));
@@ -117,7 +120,7 @@ impl Sinc {
         let (_, n) = self.inner.process_into_buffer(&input, &mut output, None).expect("both buffers have their sizes");
         let trimmed = self.to_trim.min(n);
         self.to_trim -= trimmed;
-        // The cast saturates: an overshoot at full scale clips, it does not wrap.
+        // The cast saturates, so an overshoot at full scale clips and does not wrap.
         out.extend(self.output[trimmed..n].iter().map(|&sample| to_sample(sample)));
     }
 
@@ -127,7 +130,7 @@ impl Sinc {
     }
 }
 
-/// How a filter is brought into step: so many zeros go in before the first sample, and so many samples that come out are dropped.
+/// Alignment of a filter: the number of zeros fed before the first sample, and of output samples dropped.
 #[derive(Clone, Copy)]
 struct RunIn {
     n_zeros: usize,
@@ -135,12 +138,12 @@ struct RunIn {
 }
 
 impl RunIn {
-    /// rubato's first output sample stands `half - from/to - 1/phases` input samples before the first input sample, then one every
-    /// `from/to` (rubato 5: `InnerSinc::init_last_index`, `step_index`, `make_sincs`). Zeros ahead of the stream, which cost no
-    /// delay, move that until one output sample falls exactly on the first input sample.
+    /// rubato's first output sample is at `half - from/to - 1/phases` input samples before the first input sample;
+    /// further ones follow every `from/to` (rubato 5: `InnerSinc::init_last_index`, `step_index`, `make_sincs`). Zeros
+    /// before the stream, which add no delay, shift this until one output sample coincides with the first input sample.
     fn exact(from: SampleRate, to: SampleRate) -> Self {
         let divisor = gcd(from.hz(), to.hz());
-        // In ticks, of which an input sample has `to` and an output sample `from`.
+        // In ticks: an input sample lasts `to` ticks, an output sample `from`.
         let (from_ticks, to_ticks) = ((from.hz() / divisor) as usize, (to.hz() / divisor) as usize);
         let half = filter_len(from, to) / 2;
         let ahead = |n_zeros: usize| ((half + n_zeros) * to_ticks).checked_sub(from_ticks + 1);
@@ -149,7 +152,7 @@ impl RunIn {
         Self { n_zeros, n_trimmed: ahead(n_zeros).map_or(0, |ticks| ticks / from_ticks) }
     }
 
-    /// For ratios without an exact table: within half an output sample.
+    /// For ratios without an exact table: aligned within half an output sample.
     fn nearest(from: SampleRate, to: SampleRate) -> Self {
         let step = f64::from(from.hz()) / f64::from(to.hz());
         let ahead = filter_len(from, to) as f64 / 2.0 - step - 1.0 / MAX_PHASES as f64;
@@ -157,7 +160,7 @@ impl RunIn {
     }
 }
 
-/// All of `samples` at another rate.
+/// Converts all of `samples` to another rate.
 pub fn convert(samples: &[i16], from: SampleRate, to: SampleRate) -> Vec<i16> {
     let mut resampler = Resampler::new(from, to);
     let mut out = Vec::with_capacity(samples.len() * to.hz() as usize / from.hz() as usize + 64);
@@ -166,7 +169,7 @@ pub fn convert(samples: &[i16], from: SampleRate, to: SampleRate) -> Vec<i16> {
     out
 }
 
-/// Filter length at the input rate: [`TAPS`] of the slower one, in the multiples of 8 that rubato takes.
+/// Filter length at the input rate: [`TAPS`] of the slower rate, rounded to a multiple of 8 as rubato requires.
 fn filter_len(from: SampleRate, to: SampleRate) -> usize {
     let from_hz = from.hz() as usize;
     (TAPS * from_hz).div_ceil(from_hz.min(to.hz() as usize)).next_multiple_of(8)
@@ -201,7 +204,7 @@ mod tests {
         out
     }
 
-    /// Signal to error in dB against the same tone sampled at the new rate, edges left out.
+    /// Signal-to-error ratio in dB against the same tone sampled at the new rate, edges excluded.
     fn snr_db(from: u32, to: u32, hz: f64) -> f64 {
         let n = from as usize / 2;
         let out = in_blocks(&tone(hz, from, n), from, to, std::iter::repeat_n(from as usize / 50, 100));
@@ -219,7 +222,7 @@ mod tests {
     fn a_tone_comes_out_clean_and_in_place_at_every_pair_of_rates() {
         for from in RATES {
             for to in RATES.into_iter().filter(|&to| to != from) {
-                // The SNR holds the alignment too: a shift of half a sample would leave 20 dB.
+                // The SNR also checks the alignment: a shift of half a sample would reduce it to 20 dB.
                 let snr = snr_db(from, to, 440.0);
                 assert!(snr > 65.0, "{from} to {to}: {snr:.1} dB");
             }
@@ -259,11 +262,11 @@ mod tests {
 
     #[test]
     fn nothing_clicks_at_block_edges() {
-        // The steepest step of a 440 Hz tone of 12000 at 16 kHz is 2073; a click would double it.
+        // The steepest step of a 440 Hz tone of 12000 at 16 kHz is 2073; a discontinuity would double it.
         for to in [16_000, 48_000] {
             let out =
                 in_blocks(&tone(440.0, 24_000, 24_000), 24_000, to, (0..).map(|i| [480, 1, 17, 240][i % 4]).take(200));
-            // The tone's own beginning and end ring, being cut.
+            // The start and the end of the tone ring, because they are abrupt.
             let steepest = out[100..out.len() - 100]
                 .windows(2)
                 .map(|pair| (i32::from(pair[1]) - i32::from(pair[0])).abs())

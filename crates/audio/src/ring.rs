@@ -1,6 +1,7 @@
-//! The last audio of a microphone, so that the syllable before the VAD woke up is not lost.
+//! Pre-roll: the most recent audio of a microphone, so that the syllable before the VAD triggered is not lost.
 //!
-//! Session ingress pushes every sample; when speech begins it copies from the pre-roll's start on. Positions are turn time.
+//! Session ingress pushes every sample; when speech starts it copies from the pre-roll's start on. Positions are turn
+//! time.
 
 use antiphon_types::Samples;
 
@@ -18,12 +19,12 @@ impl PreRoll {
         Self { capacity: (capacity.0 as usize).max(1), ring: Box::default(), end: 0 }
     }
 
-    /// Appends samples; the oldest are forgotten.
+    /// Appends samples; the oldest are overwritten.
     pub fn push(&mut self, samples: &[i16]) {
         if self.ring.is_empty() {
             self.ring = vec![0; self.capacity].into();
         }
-        // Of a push longer than the ring only the end stays.
+        // Only the end of a push longer than the ring is kept.
         let kept = &samples[samples.len().saturating_sub(self.capacity)..];
         self.end += samples.len() as u64;
         if kept.is_empty() {
@@ -35,17 +36,17 @@ impl PreRoll {
         self.ring[..kept.len() - first].copy_from_slice(&kept[first..]);
     }
 
-    /// The offset after the last sample: how many were pushed.
+    /// The offset after the last sample, equal to the number of samples pushed.
     pub fn end(&self) -> Samples {
         Samples(self.end)
     }
 
-    /// The offset of the oldest sample that is still here.
+    /// The offset of the oldest sample in the ring.
     pub fn start(&self) -> Samples {
         Samples(self.end.saturating_sub(self.capacity as u64))
     }
 
-    /// Appends everything from `offset` on to `out`, or from the oldest sample here; returns where it really starts.
+    /// Appends all samples from `offset` on to `out`, or from the oldest one in the ring; returns the actual start.
     pub fn copy_from(&self, offset: Samples, out: &mut Vec<i16>) -> Samples {
         let start = offset.clamp(self.start(), self.end());
         let n = (self.end - start.0) as usize;

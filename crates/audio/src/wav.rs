@@ -1,6 +1,6 @@
-//! WAV files in and out: any PCM or float file to mono at the caller's rate, and mono 16-bit files and headers.
+//! Reads WAV files (any PCM or float format, as mono at the caller's rate) and writes mono 16-bit files and headers.
 //!
-//! `cli` and the speech endpoints call it with whole files in memory. It opens no file itself.
+//! The command line and the speech endpoints call it with complete files in memory. It never opens a file.
 
 use super::Resampler;
 use antiphon_types::{Pcm, SampleRate, Samples};
@@ -10,43 +10,43 @@ use std::io::Cursor;
 use std::time::Duration;
 use thiserror::Error;
 
-/// The size field of a body whose length is not known when it begins, as other programs write it too.
+/// The size field of a body whose length is unknown when it starts, as other programs write it too.
 const UNKNOWN_SIZE: u32 = u32::MAX;
-/// Bytes of a plain WAV header.
+/// Length of a plain WAV header in bytes.
 pub const HEADER_LEN: usize = 44;
 
-/// Why a file gives no audio.
+/// Why a file cannot be read.
 #[derive(Debug, Error)]
 pub enum WavError {
-    /// The header is broken or of a kind this reader does not know.
+    /// The header is broken or of an unsupported kind.
     #[error("not a readable WAV file: {0}")]
     Header(#[source] hound::Error),
-    /// The header promises more than there is.
+    /// The file is shorter than its header declares.
     #[error("the WAV file is cut off: its header promises {promised} bytes of audio, {present} are there")]
     CutOff {
-        /// Bytes the header speaks of.
+        /// Bytes of audio declared by the header.
         promised: u32,
-        /// Bytes after the header.
+        /// Bytes of audio after the header.
         present: usize,
     },
-    /// No sample.
+    /// The file holds no samples.
     #[error("the WAV file holds no audio")]
     Empty,
-    /// A rate of zero or one that no converter reaches.
+    /// The rate is outside the supported range.
     #[error("the WAV file's rate of {0} Hz is not between 1000 and 384000 Hz")]
     Rate(u32),
-    /// Longer than the caller takes.
+    /// The audio is longer than the caller accepts.
     #[error("the WAV file holds {got:.1?} of audio, at most {longest:.1?} is taken")]
     TooLong {
-        /// How long it is.
+        /// Duration of the audio.
         got: Duration,
-        /// How long it may be.
+        /// The longest accepted duration.
         longest: Duration,
     },
 }
 
-/// Reads a whole WAV file (PCM of 8, 16, 24 or 32 bits or 32-bit float, any number of channels, mixed evenly) as mono at `to`.
-/// A length of 0xFFFFFFFF, as streams have it, stands for all that follows.
+/// Reads a WAV file (PCM of 8, 16, 24 or 32 bits or 32-bit float, any number of channels, averaged) as mono at `to`.
+/// A length of 0xFFFFFFFF, as in streams, means that the audio extends to the end of the file.
 pub fn read(file: &[u8], to: SampleRate, longest: Duration) -> Result<Pcm, WavError> {
     let file = with_true_length(file)?;
     let mut reader = WavReader::new(Cursor::new(&file[..])).map_err(WavError::Header)?;
@@ -70,20 +70,20 @@ pub fn read(file: &[u8], to: SampleRate, longest: Duration) -> Result<Pcm, WavEr
     Ok(Pcm { rate: to, samples })
 }
 
-/// A whole mono 16-bit file.
+/// Writes a mono 16-bit file.
 pub fn write(pcm: &Pcm) -> Vec<u8> {
     let spec =
         WavSpec { channels: 1, sample_rate: pcm.rate.hz(), bits_per_sample: 16, sample_format: SampleFormat::Int };
     let mut file = Cursor::new(Vec::with_capacity(HEADER_LEN + 2 * pcm.samples.len()));
-    let mut writer = WavWriter::new(&mut file, spec).expect("memory takes a header");
+    let mut writer = WavWriter::new(&mut file, spec).expect("writing to memory cannot fail");
     let mut samples = writer.get_i16_writer(pcm.samples.len() as u32);
     pcm.samples.iter().for_each(|&sample| samples.write_sample(sample));
-    samples.flush().expect("memory takes the samples");
-    writer.finalize().expect("memory takes the length");
+    samples.flush().expect("writing to memory cannot fail");
+    writer.finalize().expect("writing to memory cannot fail");
     file.into_inner()
 }
 
-/// The header of a mono 16-bit file; `len` is unknown for a body that is still being made.
+/// The header of a mono 16-bit file; `len` is `None` for a body that is still being produced.
 pub fn header(rate: SampleRate, len: Option<Samples>) -> [u8; HEADER_LEN] {
     let data = len.and_then(|len| u32::try_from(len.0 * 2).ok()).filter(|&bytes| bytes < UNKNOWN_SIZE - 36);
     let mut header = [0; HEADER_LEN];
@@ -109,7 +109,7 @@ pub fn header(rate: SampleRate, len: Option<Samples>) -> [u8; HEADER_LEN] {
     header
 }
 
-/// Puts the true length into a streamed file's header and refuses one that is cut off; anything else is left to the reader.
+/// Corrects the length in a streamed file's header and rejects a truncated file; the reader checks everything else.
 fn with_true_length(file: &[u8]) -> Result<Cow<'_, [u8]>, WavError> {
     let Some((size_at, block)) = find_data(file) else { return Ok(file.into()) };
     let promised = u32::from_le_bytes([file[size_at], file[size_at + 1], file[size_at + 2], file[size_at + 3]]);
@@ -126,7 +126,7 @@ fn with_true_length(file: &[u8]) -> Result<Cow<'_, [u8]>, WavError> {
     Ok(owned.into())
 }
 
-/// Where the data chunk's length stands, and the bytes of one frame.
+/// The offset of the data chunk's length field, and the bytes per frame.
 fn find_data(file: &[u8]) -> Option<(usize, usize)> {
     let (mut at, mut block) = (12, 1);
     loop {
@@ -137,7 +137,7 @@ fn find_data(file: &[u8]) -> Option<(usize, usize)> {
         if &head[..4] == b"fmt " {
             block = usize::from(u16::from_le_bytes(*file.get(at + 20..)?.first_chunk()?)).max(1);
         }
-        // Chunks begin at even offsets.
+        // Chunks start at even offsets.
         let len = u32::from_le_bytes(*head[4..].first_chunk()?) as usize;
         at = at.checked_add(8 + len + len % 2)?;
     }
@@ -160,7 +160,7 @@ fn mono(reader: &mut WavReader<Cursor<&[u8]>>) -> Result<Vec<i16>, hound::Error>
             }
         }
     }
-    // The cast saturates and makes NaN silence.
+    // The cast saturates, and NaN becomes silence.
     Ok(sums.iter().map(|sum| (sum / channels as f64).round() as i16).collect())
 }
 

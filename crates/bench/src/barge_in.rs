@@ -1,10 +1,10 @@
-//! Barge-in: how fast a reply stops when somebody speaks, in the paced mode and with the offline engines.
+//! Barge-in latency: how fast a response stops when the user speaks, in the paced mode and with the offline engines.
 //!
-//! A story is asked for in text; when it has sounded for 0.4 to 0.8 s, a flite voice interrupts. The waits run from the
-//! moment before the frame with the first loud sample (above 5 % of the clip's peak) was written to the arrival of the
-//! first `output_audio_buffer.held` and of `output_audio_buffer.cleared`. The clips begin anywhere within a frame. Reply
-//! audio that arrives within half a second after the second event is counted: there must be none. The same is done once
-//! more with the engines that the models here make the default, where Silero is one of them.
+//! The client requests a story by text and interrupts it with a flite voice after 0.4 to 0.8 s of playback. Latency is
+//! measured from the moment before the frame with the first loud sample (above 5 % of the clip's peak) is written, to
+//! the arrival of the first `output_audio_buffer.held` and of `output_audio_buffer.cleared`. Clips start at any offset
+//! within a frame. Response audio that arrives within half a second after the second event is counted and must be zero.
+//! If the default engines for the installed models include Silero, the measure is repeated with them.
 
 use super::hub::{Engines, Hub};
 use super::noise::best_vad;
@@ -23,31 +23,31 @@ const ASKED_FOR: &str = "Tell me a story.";
 const SAID: [&str; 5] =
     ["Stop, please.", "Wait a moment.", "No, that is enough.", "Hold on, please.", "Okay, thank you."];
 
-/// How often what was heard is reported, as a page does.
+/// Interval of playback reports, the same as the web page's.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// How long after the cancel audio is listened for.
+/// How long audio is watched for after the cancel.
 const WATCH: Duration = Duration::from_millis(500);
-/// How long a reply may take to begin, and an interruption to be noticed.
+/// Timeout for the start of a response, and for the detection of an interruption.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const HELD_P95_MS: f64 = 60.0;
 const CLEARED_P95_MS: f64 = 150.0;
-/// Its windows are twice as long as earshot's.
+/// Silero's windows are twice as long as earshot's.
 const SILERO_HELD_P95_MS: f64 = 110.0;
 const SILERO_CLEARED_P95_MS: f64 = 180.0;
 
-/// What came of the interruptions.
+/// Results of the interruptions.
 #[derive(Default)]
 struct Waited {
     held: Waits,
     cleared: Waits,
-    /// Holds before the first loud sample, and holds given up although somebody went on speaking.
+    /// Holds before the first loud sample; holds that ended although speech continued.
     early: usize,
     resumed: usize,
-    /// Frames of audio that came during a hold, and after the cancel.
+    /// Audio frames received during a hold, and after the cancel.
     while_held: usize,
     after_cleared: usize,
-    /// Which were late, and how late.
+    /// Late interruptions, with their latency.
     late: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     Ok(Taken { section, hub_cpu_s })
 }
 
-/// What came of all interruptions of one hub, and its processor seconds.
+/// Runs all interruptions on one hub; returns the results and the hub's CPU seconds.
 async fn interrupted(
     plan: &Plan,
     engines: Engines,
@@ -78,7 +78,7 @@ async fn interrupted(
     let mut waited = Waited::default();
     for (i, clip) in clips.iter().enumerate() {
         progress(&format!("barge-in, {} engines: interruption {} of {}", engines.name(), i + 1, clips.len()));
-        // After 0.4 to 0.8 s of the reply, and anywhere within a frame: both steps reach every value.
+        // After 0.4 to 0.8 s of the response, at varying offsets within a frame: both steps reach every value.
         let after = Duration::from_millis(400 + (i as u64 * 137) % 400);
         let came = Interruption::open(&hub.url, clip, (i * 211) % FRAME).await?.run(after).await?;
         waited.take(clip, &came);
@@ -136,7 +136,7 @@ impl Waited {
     }
 }
 
-/// What came of one interruption, from its first loud sample.
+/// The result of one interruption, from its first loud sample.
 struct Came {
     held: Option<Duration>,
     cleared: Option<Duration>,
@@ -146,7 +146,7 @@ struct Came {
     n_after_cleared: usize,
 }
 
-/// One session in which a reply is interrupted.
+/// A session in which a response is interrupted.
 struct Interruption {
     talker: Talker,
     receiver: Receiver,
@@ -166,7 +166,7 @@ struct Interruption {
 
 impl Interruption {
     async fn open(url: &str, clip: &Spoken, shift: usize) -> Result<Self, ClientError> {
-        // Nothing is answered: what comes after the cancel would be another reply.
+        // Responses are disabled: audio after the cancel would otherwise belong to a new response.
         let Connection { sender, receiver } = open(url, AudioMode::Pcm16, &session(false)).await?;
         let clip = [vec![0; shift], clip.samples.clone()].concat();
         let (first_loud, _) = loud(&clip).ok_or(ClientError::Silent)?;
@@ -241,7 +241,7 @@ impl Interruption {
                 self.reply.take(&item_id, &samples, now);
             }
             Received::Event(Event::Held { .. }) => {
-                // The clip's quiet beginning may be enough to hold; a hold before it would be the hub's mistake.
+                // The quiet start of the clip may suffice for a hold; a hold before it would be an error of the hub.
                 self.n_early += usize::from(self.spoken.is_none());
                 self.held.get_or_insert(now);
                 self.is_held = true;
@@ -250,7 +250,7 @@ impl Interruption {
             Received::Event(Event::Resumed { .. }) => {
                 match self.spoken {
                     Some(_) => self.n_resumed += 1,
-                    // It held for something else.
+                    // The hold had another cause.
                     None => self.held = None,
                 }
                 self.is_held = false;

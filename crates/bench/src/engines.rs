@@ -1,15 +1,17 @@
-//! What neural voices cost the hub: its own overhead for each chunk, and what a batch is worth.
+//! The cost of neural voices: the hub's overhead per chunk, and the benefit of batching.
 //!
-//! The models are those of `make true-size`: the families' dimensions with random weights, so the sound is noise and the
-//! cost is real. They are run by the hub's own engines, through the port that sessions use, in this process.
+//! The models come from `make true-size`: the dimensions of the published models with random weights, so the sound is
+//! noise and the cost is realistic. The hub's own engines run them in this process, through the port that sessions use.
 //!
-//! Overhead: a model with Piper's inputs and outputs that does nothing speaks one chunk after the other; a wait runs from
-//! the call to the end of its sound, so it holds the phonemes, the lane, the tensors, the call and the way back.
+//! Overhead: a model with Piper's inputs and outputs that computes nothing speaks one chunk after the other. The time
+//! runs from the call to the end of the audio, so it includes phonemes, the engine pool, tensors, the model call and
+//! the return.
 //!
-//! Batches: eight listeners ask at once, again and again; chunks a second, and the time to each one's first sound. The same
-//! with batches of 1 to 8. The `[onnx]` section is taken from the environment, so that a GPU can be named
-//! (`ANTIPHON_ONNX__PROVIDER=cuda`), and what is named must serve: nothing falls back to the processor. On a GPU batches go
-//! to 16, requests a minute are told, and Kokoro is driven as Piper is, on so many lanes, for its model takes no batches.
+//! Batches: eight listeners request speech concurrently and repeatedly, with batches of 1 to 8; reported are chunks per
+//! second and the time to the first audio. The `[onnx]` section is read from the environment, so that a GPU can be
+//! selected (`ANTIPHON_ONNX__PROVIDER=cuda`); there is no fallback to the CPU. On a GPU batches go up to 16 and
+//! requests per minute are reported. Kokoro, whose model takes no batches, is measured with a pool of that many workers
+//! instead.
 
 use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
 use antiphon::assembly;
@@ -23,27 +25,27 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Where `make true-size` puts them.
+/// Where `make true-size` writes the models.
 const FOLDER: &str = "models/true-size";
 
 const OVERHEAD_CHUNKS: usize = 300;
 const OVERHEAD_MS: f64 = 2.0;
-/// Listeners who ask at once.
+/// Concurrent listeners.
 const N_LISTENERS: usize = 8;
-/// For a chunk, the wait for those before it included: a busy machine makes figures worse, not fewer.
+/// Timeout of a chunk including its queueing time: a busy machine makes figures worse, but not fewer.
 const PATIENCE_MS: u64 = 180_000;
 const ROUNDS: usize = 4;
-/// Sizes of batches, and of lanes where a model takes one chunk at a time. A batch of 16 needs as many listeners.
+/// Batch sizes, or pool sizes for a model that takes one chunk at a time. A batch of 16 needs as many listeners.
 const ON_CPU: [usize; 4] = [1, 2, 4, 8];
 const ON_GPU: [usize; 4] = [1, 4, 8, 16];
 const CPU: &str = "cpu";
-/// Time of a chunk in batches of 8 against batches of 1: 0.8 times the throughput on the processor, twice it on a GPU.
+/// Gate: time per chunk in batches of 8 relative to batches of 1; 0.8 times the throughput on a CPU, twice on a GPU.
 const CPU_TIME: f64 = 1.25;
 const GPU_TIME: f64 = 0.5;
-/// Time to the first sound of eight listeners against one, on a GPU.
+/// Gate on a GPU: time to first audio of eight listeners relative to one.
 const GPU_FIRST_SOUND: f64 = 3.0;
 
-/// Chunks of about the same length, as a reply has them.
+/// Chunks of similar length, as in a response.
 const CHUNKS: [&str; N_LISTENERS] = [
     "The next train to the coast leaves at nine.",
     "You will find the keys on the kitchen table.",
@@ -55,7 +57,7 @@ const CHUNKS: [&str; N_LISTENERS] = [
     "There are three messages from your brother.",
 ];
 
-/// How a family serves many at once.
+/// How a model family serves concurrent requests.
 #[derive(Clone, Copy)]
 enum By {
     Batches,
@@ -63,7 +65,7 @@ enum By {
     PoolSettings,
 }
 
-/// A family whose model of the true size is measured.
+/// A model family with a true-size model.
 #[derive(Clone, Copy)]
 struct Voice {
     family: &'static str,
@@ -89,7 +91,7 @@ impl By {
     }
 }
 
-/// What one model gave: to one listener, and to many by the size of its batches or lanes.
+/// Results of one model: for one listener, and for many by batch or pool size.
 struct Runs {
     alone: Run,
     together: Vec<(usize, Run)>,
@@ -101,12 +103,12 @@ impl Runs {
     }
 }
 
-/// What one model gave at one size.
+/// Results of one model at one size.
 #[derive(Default)]
 struct Run {
     first_sounds: Waits,
     chunks_a_second: f64,
-    /// Time of a run against the time its sound lasts.
+    /// Synthesis time relative to the playing time of the audio.
     real_time: f64,
 }
 
@@ -133,7 +135,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     Ok(Taken { section, hub_cpu_s: 0.0 })
 }
 
-/// A provider other than the processor must serve: figures of the processor under another's name are worse than none.
+/// Requires the configured provider: figures of the CPU under another provider's name would be misleading.
 fn demanded(onnx: OnnxConfig) -> OnnxConfig {
     OnnxConfig { require: onnx.require || onnx.provider != CPU, ..onnx }
 }
@@ -146,7 +148,7 @@ async fn overhead(
 ) -> Result<(), BenchError> {
     progress("engines: overhead");
     let onnx = OnnxConfig { provider: CPU.into(), ..onnx.clone() };
-    // One text a run; then as the configuration's default has it, where a chunk must not wait for others that never come.
+    // One text per run; then the configured default, where a chunk must not wait for others that never arrive.
     for (max_batch_size, lane) in [(1, ""), (0, ", batching")] {
         let free = start("piper", "free", (1, max_batch_size), &onnx).await?;
         let (mut whole, mut first) = (Waits::default(), Waits::default());
@@ -163,7 +165,7 @@ async fn overhead(
     Ok(())
 }
 
-/// A family's voice with batches or lanes of each size, and what each gave: one listener first, alone at the first size.
+/// Measures a voice with batches or pools of each size; at the first size, one listener is measured alone first.
 async fn sizes(
     section: &mut Section,
     plan: &Plan,
@@ -206,7 +208,7 @@ async fn sizes(
     Ok(runs)
 }
 
-/// What Piper's batches are worth, with its gates.
+/// Measures Piper's batches and adds their gates.
 async fn batches(
     section: &mut Section,
     plan: &Plan,
@@ -229,7 +231,7 @@ async fn batches(
     Ok(())
 }
 
-/// A voice on so many lanes with batches of at most so many chunks, as the hub makes it.
+/// Builds a voice with a given pool size and batch size, as the hub does.
 async fn start(
     engine: &str,
     model: &str,
@@ -266,7 +268,7 @@ async fn speak(voice: &dyn Tts, text: &str) -> Result<Spoken, BenchError> {
         sound += pcm.map_err(BenchError::Speech)?.duration();
         first_sound.get_or_insert_with(|| begun.elapsed());
     }
-    let silent = || BenchError::Speech(TtsError::Engine { message: "no sound came".into(), source: None });
+    let silent = || BenchError::Speech(TtsError::Engine { message: "no audio was produced".into(), source: None });
     Ok(Spoken { first_sound: first_sound.ok_or_else(silent)?, whole: begun.elapsed(), sound })
 }
 
@@ -280,7 +282,7 @@ async fn one_after_another(voice: &dyn Tts, n: usize) -> Result<Run, BenchError>
     Ok(Run::of(all, begun.elapsed()))
 }
 
-/// Listeners who ask at the same time, in rounds.
+/// Concurrent listeners, in rounds.
 async fn together(voice: &dyn Tts, (rounds, n_listeners): (usize, usize)) -> Result<Run, BenchError> {
     let begun = Instant::now();
     let mut all = Vec::new();

@@ -1,55 +1,55 @@
-//! What keeps a figure from being measured.
+//! Errors that prevent a measurement.
 
 use antiphon::assembly::EnginesError;
 use antiphon_client::ClientError;
 use std::io;
 
-/// Why a measure could not be taken.
+/// Why a measure could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum BenchError {
-    /// The hub to measure did not start, or broke off.
+    /// The hub under measurement did not start, or its connection broke.
     #[error("the hub under measurement {what}")]
     Hub {
         /// What went wrong.
         what: &'static str,
-        /// Why, where the system says.
+        /// The cause, if known.
         #[source]
         source: Option<io::Error>,
     },
-    /// Its memory or processor time cannot be read.
+    /// Memory or CPU time of the hub's process cannot be read.
     #[error("the figures of the hub's process cannot be read: {0}")]
     Proc(String),
-    /// A client of the measure failed.
+    /// A client failed.
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The voice engine that speaks the questions cannot start.
     #[error(transparent)]
     Engines(#[from] EnginesError),
-    /// It could not speak one.
+    /// The voice engine failed on a question.
     #[error("the questions could not be spoken")]
     Speech(#[source] antiphon_engine_api::tts::TtsError),
-    /// What the sessions are to say cannot be used; the text says which and why.
+    /// The clips cannot be used; the text states which and why.
     #[error("{0}")]
     Clips(String),
-    /// An engine under measurement failed; the text says how.
+    /// An engine under measurement failed; the text states how.
     #[error("{0}")]
     Engine(String),
-    /// There is no peer to compare with; the text says what is missing.
+    /// There is no peer to compare with; the text states what is missing.
     #[error("{0}")]
     Peer(String),
-    /// The session that talks before a load came to nothing.
+    /// The session before the load got no response.
     #[error("the server does not answer a single session: {0}")]
     First(String),
-    /// What the hub did contradicts how the figure is computed.
+    /// The hub's behaviour contradicts the method of the measurement.
     #[error("the measurement is wrong: {0}")]
     Method(String),
-    /// A client of the measure broke off.
+    /// A client task ended unexpectedly.
     #[error("a client broke off")]
     Join(#[from] tokio::task::JoinError),
 }
 
 impl BenchError {
-    /// A hub's failure the system has no word for.
+    /// A failure of the hub without an underlying system error.
     pub(super) fn hub(what: &'static str) -> Self {
         Self::Hub { what, source: None }
     }

@@ -1,7 +1,7 @@
-//! A hub in a process of its own, and what that process costs.
+//! A hub in a separate process, and the resource use of that process.
 //!
-//! The program is this one: its hidden `bench-hub --with-stdin` prints its address on the first line and serves until its
-//! stdin ends. So a hub never outlives the benchmark, however that ends.
+//! The program is this one: its hidden command `hub --with-stdin` prints its address on the first line and serves until
+//! its stdin ends, so a hub never outlives the benchmark.
 
 use super::{BenchError, Process};
 use std::path::PathBuf;
@@ -11,24 +11,24 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-/// How long engines may load.
+/// Timeout for loading the engines.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a hub under measurement is made of.
+/// The engines of a hub under measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engines {
-    /// The stages' fakes: they take no time.
+    /// The fakes of all stages, with zero latency.
     Fake,
-    /// What `antiphon serve` starts with by default where no model is.
+    /// The default engines of `antiphon serve` without models.
     Offline,
-    /// What it starts with by default with the models that are here.
+    /// The default engines of `antiphon serve` with the installed models.
     Shipped,
     /// Remote engines, all at one address.
     Mock,
 }
 
 impl Engines {
-    /// What the command calls it.
+    /// Name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fake => "fake",
@@ -39,32 +39,31 @@ impl Engines {
     }
 }
 
-/// How a hub is started: this, and the name of its [`Engines`] as the last argument.
+/// The command that starts a hub; the name of its [`Engines`] is appended as the last argument.
 #[derive(Clone, Debug)]
 pub struct HubCommand {
-    /// The program.
+    /// Path of the program.
     pub program: PathBuf,
-    /// Its arguments before the engines' name.
+    /// Arguments before the name of the engines.
     pub args: Vec<String>,
 }
 
 /// A running hub; dropping it ends its process.
 pub struct Hub {
-    /// Where it listens: `http://127.0.0.1:PORT`.
+    /// Its address: `http://127.0.0.1:PORT`.
     pub url: String,
-    /// What it costs.
+    /// The process, for its resource use.
     pub process: Process,
     child: Child,
 }
 
 impl Hub {
-    /// Starts one and waits until its engines are loaded.
+    /// Starts a hub and waits until its engines are loaded.
     pub async fn start(command: &HubCommand, engines: Engines) -> Result<Self, BenchError> {
         Self::spawn(command, &[engines.name().to_owned()]).await
     }
 
-    /// The same with other arguments behind the command's. Any server will do that prints its address first and ends with
-    /// its stdin.
+    /// Starts a server with additional arguments. It must print its address first and stop when its stdin ends.
     pub(super) async fn spawn(command: &HubCommand, args: &[String]) -> Result<Self, BenchError> {
         let failed = |what| move |source| BenchError::Hub { what, source: Some(source) };
         let mut child = Command::new(&command.program)
@@ -75,20 +74,20 @@ impl Hub {
             .kill_on_drop(true)
             .spawn()
             .map_err(failed("cannot be started"))?;
-        let pid = child.id().ok_or_else(|| BenchError::hub("ended at once"))?;
+        let pid = child.id().ok_or_else(|| BenchError::hub("ended immediately"))?;
         let stdout = child.stdout.take().expect("stdout is piped");
         let mut address = String::new();
         let read = timeout(START_DEADLINE, BufReader::new(stdout).read_line(&mut address)).await;
         let n_bytes = read.map_err(|_| BenchError::hub("took longer than a minute to start"))?;
         if n_bytes.map_err(failed("did not say its address"))? == 0 {
-            return Err(BenchError::hub("ended before it was ready; what it said stands above"));
+            return Err(BenchError::hub("ended before it was ready; see its output above"));
         }
         Ok(Self { url: format!("http://{}", address.trim()), process: Process(pid), child })
     }
 
-    /// Ends it.
+    /// Stops the hub.
     pub async fn stop(mut self) {
-        // Its stdin is closed by this; should it not end by itself, it is killed when it is dropped.
+        // Closing stdin stops it; if it does not stop, it is killed when it is dropped.
         drop(self.child.stdin.take());
         let _ = timeout(Duration::from_secs(5), self.child.wait()).await;
     }

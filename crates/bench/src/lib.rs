@@ -1,12 +1,12 @@
-//! The numbers this hub promises, measured: what `antiphon-bench` runs.
+//! The benchmarks behind `antiphon-bench`.
 //!
-//! `cli` calls [`run`] with a [`Plan`] and the program that starts a hub. Each measure is one file and gives a
-//! [`Section`] of the [`Report`]. A hub under measurement is a process of its own ([`hub`]), so that its memory and its
-//! processor time are counted without those of the clients; the clients here are those of [`antiphon_client`]. Nothing
-//! here prints, and no figure is filled in: what could not be measured says why instead.
+//! The command line calls [`run`] with a [`Plan`] and the command that starts a hub. Each measure is one file and
+//! returns a [`Section`] of the [`Report`]. A hub under measurement is a separate process ([`hub`]), so that its memory
+//! and CPU time do not include those of the clients, which use [`antiphon_client`]. Nothing outside `cli` prints, and
+//! no figure is made up: a measure that fails reports why.
 //!
-//! How each figure is taken stands at the head of its file. All of them share the machine with the clients that take
-//! them and with whatever else runs, so each section says how much of the processors other programs used meanwhile.
+//! The head of each file describes the method. All measures share the machine with their clients and with other
+//! programs, so each section reports how much CPU time other programs used.
 
 mod barge_in;
 pub mod cli;
@@ -40,31 +40,31 @@ pub use report::{Figure, Gate, Report, Section, Unit};
 use machine::Machine;
 use std::path::PathBuf;
 
-/// What can be measured.
+/// A measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measure {
-    /// From the last word of a question to the first sound of the answer, with the offline engines.
+    /// From the last word of a question to the first sound of the response, with the offline engines.
     VoiceToVoice,
-    /// What the hub adds by itself, with engines that take no time.
+    /// Overhead of the hub, with engines of zero latency.
     OwnShare,
-    /// How fast a reply stops when somebody speaks.
+    /// How fast a response stops when the user speaks.
     BargeIn,
     /// Memory of sessions and of idle connections.
     Memory,
-    /// With mock engines over HTTP that take no time, one session and a hundred on one core.
+    /// Mock engines over HTTP with zero latency: one session, and a hundred on one core.
     Mocks,
-    /// With mock engines that take their time, with answers begun on a guess and without.
+    /// Mock engines with realistic latency, with and without speculative responses.
     Guesses,
-    /// The Whisper engine beside whisper.cpp itself.
+    /// The Whisper engine compared with whisper.cpp itself.
     Whisper,
-    /// What neural voices cost beside their models, and what a batch is worth.
+    /// The overhead of neural voices, and the benefit of batching.
     Engines,
-    /// What the detectors take for speech, and what they make of speech in noise.
+    /// Voice activity detection in noise: false alarms, misses and delays.
     Noise,
 }
 
 impl Measure {
-    /// All of them, in the order in which they are run.
+    /// All measures, in the order in which they are run.
     pub const ALL: [Self; 9] = [
         Self::VoiceToVoice,
         Self::OwnShare,
@@ -77,7 +77,7 @@ impl Measure {
         Self::Noise,
     ];
 
-    /// What it is called: on the command line, in the table, in JSON.
+    /// Name on the command line, in the table and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Self::VoiceToVoice => "voice-to-voice",
@@ -93,18 +93,18 @@ impl Measure {
     }
 }
 
-/// What to run.
+/// What to measure and how.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// In this order.
+    /// The measures, in this order.
     pub measures: Vec<Measure>,
-    /// Fewer turns: a look, not a result.
+    /// Runs fewer turns: a quick check, not a result.
     pub quick: bool,
-    /// WAV files of speech for the measures in noise; `None`: flite speaks.
+    /// WAV files of speech for the measures in noise; `None`: spoken by flite.
     pub clips: Option<PathBuf>,
-    /// Starts a hub to measure.
+    /// Command that starts a hub.
     pub hub: HubCommand,
-    /// Starts mock engines for one.
+    /// Command that starts mock engines.
     pub mock: HubCommand,
 }
 
@@ -115,12 +115,12 @@ impl Plan {
     }
 }
 
-/// Where progress is told: one short line that replaces the last one.
+/// Progress callback: each short line replaces the previous one.
 pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
 
-/// Takes the measures one after the other, about half a minute each. Dropping the future ends the hubs it started.
+/// Runs the measures one after the other, about half a minute each. Dropping the future stops the hubs it started.
 ///
-/// A measure that fails is in the report with its reason, and the others are still taken.
+/// A measure that fails is reported with its reason, and the others still run.
 pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
     let mut report = Report::new(plan.quick);
     for measure in &plan.measures {
@@ -146,9 +146,9 @@ pub async fn run(plan: &Plan, progress: Progress<'_>) -> Report {
     report
 }
 
-/// A section, and what its hubs cost.
+/// A section and the resource use of its hubs.
 struct Taken {
     section: Section,
-    /// Processor seconds of the hubs it started.
+    /// CPU seconds of the hubs that the measure started.
     hub_cpu_s: f64,
 }

@@ -1,4 +1,4 @@
-//! The binary `antiphon-bench`: arguments, log, runtime, command, exit code.
+//! The program `antiphon-bench`: arguments, logging, runtime, command, exit code.
 
 use antiphon_bench::cli::{self, Cli};
 use clap::Parser;

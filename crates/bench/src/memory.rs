@@ -1,9 +1,9 @@
-//! Memory of a session and of an idle connection: resident memory of a hub with fake engines.
+//! Memory per session and per idle connection: resident memory of a hub with fake engines.
 //!
-//! Sessions: the most resident memory (`VmHWM`) once one session has talked, and once fifty more have talked at the
-//! same time; the difference, divided by fifty. Both peaks include what the turns need only for a moment. Connections:
-//! resident memory (`VmRSS`) with one open connection and with two hundred more that said nothing yet, each in a hub
-//! of its own, since memory that was freed is used again.
+//! Sessions: the difference of peak resident memory (`VmHWM`) after one session and after fifty more concurrent
+//! sessions, divided by fifty. Both peaks include temporary memory of the turns. Connections: the difference of
+//! resident memory (`VmRSS`) with one open connection and with two hundred more that have sent nothing. Each uses a hub
+//! of its own, because freed memory is reused.
 
 use super::hub::{Engines, Hub};
 use super::own_share::{N_SESSIONS, converse};
@@ -14,9 +14,9 @@ use tokio::time::{sleep, timeout};
 
 const TURNS: usize = 3;
 const N_IDLE: usize = 200;
-/// So long after the last connection the process is at rest.
+/// Time after the last connection until the process is idle.
 const SETTLE: Duration = Duration::from_millis(500);
-/// For a greeting.
+/// Timeout for the start of a session.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 const SESSION_KIB: f64 = 1024.0;
@@ -54,7 +54,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     Ok(Taken { section, hub_cpu_s })
 }
 
-/// A connection whose session has begun and that says nothing.
+/// Opens a connection whose session has started and that sends nothing.
 async fn idle(url: &str) -> Result<Connection, ClientError> {
     let mut connection = connect(&ConnectOptions { mode: AudioMode::Ga, ..ConnectOptions::new(url) }).await?;
     let late = ClientError::TimedOut { what: "the session's beginning", after: PATIENCE };

@@ -1,9 +1,10 @@
-//! The hub with mock engines over HTTP ([`super::mock`]): what it adds to engines of known latency, alone and full.
+//! The hub with mock engines over HTTP ([`super::mock`]): its overhead over engines of known latency, with one session
+//! and under load.
 //!
-//! `mocks`: engines that take no time, 200 ms of silence end a turn. One session, then a hundred on the same hub. The hub
-//! runs on one core, the load and the mock engines on another. Each session's question carries a mark; transcript, answer
-//! and voice must carry it back. `guesses`: engines of 100 ms a stage and 10 ms a word, one session, once with answers
-//! begun on a guess and once without. Definitions as in [`super::load`], which holds the conversations.
+//! `mocks`: engines with zero latency; 200 ms of silence end a turn. One session, then a hundred on the same hub. The
+//! hub runs on one core, the load and the mock engines on another. Each session's question carries a mark that must
+//! return in transcript, response and voice. `guesses`: engines of 100 ms per stage and 10 ms per word, one session,
+//! with and without speculative responses. The definitions are those of [`super::load`], which runs the conversations.
 
 use super::hub::{Engines, Hub};
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
@@ -18,15 +19,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-/// What is said: short, so that many turns fit into a minute.
+/// The spoken text, short enough for many turns per minute.
 const SAID: &str = "Hello, can you help me please?";
-/// How long each chunk of an answer sounds.
+/// Playing time of each chunk of a response.
 const SOUND: Duration = Duration::from_millis(600);
 
 const TURNS_ALONE: usize = 20;
 const N_TOGETHER: usize = 100;
 const TURNS_TOGETHER: usize = 5;
-/// A turn takes about so long; the sessions' beginnings are spread over it.
+/// Approximate duration of a turn; the starts of the sessions are spread over it.
 const PERIOD: Duration = Duration::from_millis(3_500);
 
 const ALONE_P50_MS: f64 = 250.0;
@@ -34,18 +35,19 @@ const ALONE_P95_MS: f64 = 285.0;
 const TOGETHER_MORE_MS: f64 = 25.0;
 const TOGETHER_PERCENT: f64 = 0.5;
 const TOGETHER_KIB: f64 = 1024.0;
-/// Everybody speaks half of the time.
+/// Every session speaks half of the time.
 const SILERO_PERCENT: f64 = 0.9;
 const GUESSED_P50_MS: f64 = 500.0;
 
-/// Mock engines and a hub that uses them; dropping it ends both.
+/// Mock engines and a hub that uses them; dropping it stops both.
 pub(super) struct Pair {
     pub(super) hub: Hub,
     mock: Hub,
 }
 
 impl Pair {
-    /// Starts both; `settings` are the hub's, as `section.key=value`. Pinned: the hub to core 1, the mock to the load's.
+    /// Starts both; `settings` are the hub's, as `section.key=value`. If pinned, the hub runs on core 1 and the mock on
+    /// core 0.
     pub(super) async fn start(
         plan: &Plan,
         latencies: Latencies,
@@ -67,14 +69,14 @@ impl Pair {
     }
 }
 
-/// The mock server's arguments.
+/// Command-line arguments of the mock server.
 pub(super) fn arguments(latencies: Latencies) -> Vec<String> {
     let Latencies { stt, first_token, token, first_sound, sound } = latencies;
     let times = [("stt", stt), ("ttft", first_token), ("itl", token), ("ttfb", first_sound), ("sound", sound)];
     times.into_iter().flat_map(|(name, time)| [format!("--{name}-ms"), time.as_millis().to_string()]).collect()
 }
 
-/// Both measures' conversations on a running hub.
+/// Runs the conversations of either measure on a running hub.
 pub(super) async fn talk(
     hub: &Hub,
     clips: &Arc<Clips>,
@@ -100,7 +102,7 @@ pub(super) async fn talk(
     load::run(load, progress).await
 }
 
-/// One clip for each mark, and so for each session.
+/// One clip per mark, and thus per session.
 pub(super) fn clips(said: &Clip) -> Arc<Clips> {
     let clip = |mark: usize| {
         let sign = Sign::Name { name: mock::name(mark), tone_hz: mock::tone_hz(mark) };
@@ -144,7 +146,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     if best_vad().await?.name() == "silero" {
         let latencies = Latencies { sound: SOUND, ..Latencies::default() };
         let pair = Pair::start(plan, latencies, &["vad.engine=silero"], pinned.as_ref().ok()).await?;
-        // The first session pays for what is made once in a process.
+        // The first session bears the one-time initialization.
         talk(&pair.hub, &clips, 1, 1, progress).await?;
         let together = talk(&pair.hub, &clips, N_TOGETHER, plan.turns(TURNS_TOGETHER), progress).await?;
         let name = format!("{N_TOGETHER} sessions with Silero");
@@ -183,7 +185,7 @@ pub(super) async fn guesses(plan: &Plan, progress: Progress<'_>) -> Result<Taken
 }
 
 impl Outcome {
-    /// What every load here must keep.
+    /// Adds the figures common to both measures.
     fn add_to(&self, section: &mut Section) {
         let (n, waits) = (self.n_sessions, self.waits());
         let count = |what: &str, value: usize, of: usize| {

@@ -1,15 +1,15 @@
-//! The hub's own share: what it adds to a turn when its engines take no time.
+//! The hub's overhead: what it adds to a turn when its engines have zero latency.
 //!
-//! A hub with the stages' fakes (loud is speech; the transcript is there at once; the answer, a short tone, too). The
-//! clients speak by the JSON protocol at real time: 320 ms of a tone, then silence, every 1.28 s. The wait runs from
-//! the moment before the frame was written whose arrival completes the silence that ends the turn, to the arrival of
-//! the first reply audio at the client. So it holds the way through both sockets and the clients' own work as well.
+//! The hub runs with the fakes of all stages: loud is speech; the transcript and the response, a short tone, are
+//! available immediately. The clients use the JSON protocol in real time: 320 ms of a tone, then silence, every 1.28 s.
+//! Latency is measured from the moment before the frame is written that completes the silence ending the turn, to the
+//! arrival of the first response audio at the client. It includes both sockets and the clients' own work.
 //!
-//! Which frame completes the wait follows by calculation. `input_audio_buffer.speech_stopped` says where in the stream
-//! the last voiced window ended. The turn ends with the first window that ends at least 200 ms later (windows are
-//! 16 ms: 208 ms), and that window is full with the first frame after which the resampler from 24 to 16 kHz has given
-//! that many samples; the same resampler is run here. Should the event come before that frame was sent, the
-//! calculation is wrong and the measure ends with an error.
+//! Which frame completes the silence is computed. `input_audio_buffer.speech_stopped` states where in the stream the
+//! last voiced window ended. The turn ends with the first window that ends at least 200 ms later (windows are 16 ms:
+//! 208 ms), and that window is full after the first frame for which the resampler from 24 to 16 kHz has produced enough
+//! samples; the same resampler runs here. If the event arrives before that frame was sent, the computation is wrong and
+//! the measure fails.
 
 use super::hub::{Engines, Hub};
 use super::talker::Talker;
@@ -24,7 +24,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
-/// Sessions at once in the second half.
+/// Concurrent sessions in the second half.
 pub(super) const N_SESSIONS: usize = 50;
 const TURNS_ALONE: usize = 20;
 const TURNS_TOGETHER: usize = 8;
@@ -32,18 +32,18 @@ const TURNS_TOGETHER: usize = 8;
 const ALONE_P50_MS: f64 = 5.0;
 const TOGETHER_P95_MS: f64 = 20.0;
 
-/// Frames from one question to the next: 1.28 s. The answer, 600 ms of tone, has sounded by then.
+/// Frames between two questions: 1.28 s. The response, 600 ms of a tone, has ended by then.
 const PERIOD: usize = 64;
 /// Frames of speech: 320 ms.
 const LOUD: usize = 16;
-/// How long after its last frame a session may wait for what is still missing.
+/// How long a session waits for missing events after its last frame.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
     let how = "zero-latency engines; from the frame that completes the wait to the first reply audio, at the client";
     let mut section = Section::new(Measure::OwnShare.name(), how);
     let hub = Hub::start(&plan.hub, Engines::Fake).await?;
-    // The first turn pays for what is made once in a process, and is no turn of the measure.
+    // The first turn bears the one-time initialization and is not counted.
     converse(&hub.url, 1, 1).await?;
 
     let turns = plan.turns(TURNS_ALONE);
@@ -76,7 +76,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     Ok(Taken { section, hub_cpu_s })
 }
 
-/// Holds `n_sessions` conversations at once, their beginnings spread over one period; gives the waits of all turns.
+/// Runs `n_sessions` concurrent conversations, their starts spread over one period; returns the latencies of all turns.
 pub(super) async fn converse(url: &str, n_sessions: usize, turns: usize) -> Result<Waits, BenchError> {
     let clock = Arc::new(WindowClock::new(turns * PERIOD));
     let period = Samples((PERIOD * FRAME) as u64).duration(RATE);
@@ -100,7 +100,7 @@ async fn conversation(url: &str, turns: usize, clock: &WindowClock) -> Result<Wa
     let Connection { sender, mut receiver } = open(url, AudioMode::Ga, &session(true)).await?;
     let mut talker = Talker::new(sender);
     let (mut sent, mut waits) = (Vec::with_capacity(turns * PERIOD), Waits::default());
-    // When the frame left that completed the wait of a turn not answered yet.
+    // When the frame was sent that completed the silence of a turn not answered yet.
     let mut completed = None;
     let mut deadline = None;
     while waits.n_ended() < turns {
@@ -132,15 +132,15 @@ async fn conversation(url: &str, turns: usize, clock: &WindowClock) -> Result<Wa
     Ok(waits)
 }
 
-/// Speech, as the fake detector understands it: 1 kHz at a quarter of full scale.
+/// Speech for the fake detector: 1 kHz at a quarter of full scale.
 fn tone() -> Vec<i16> {
     let step = std::f64::consts::TAU * 1_000.0 / f64::from(RATE.hz());
     (0..LOUD * FRAME).map(|i| (8_000.0 * (step * i as f64).sin()) as i16).collect()
 }
 
-/// Which frame fills which window.
+/// Which frame completes which window.
 struct WindowClock {
-    /// Samples at the detector's rate that there are after each frame.
+    /// Samples at the detector's rate available after each frame.
     produced: Vec<u64>,
     window: u64,
 }
@@ -158,7 +158,8 @@ impl WindowClock {
         Self { produced: produced.collect(), window: antiphon_engine_api::fakes::vad::FakeVad.window() as u64 }
     }
 
-    /// When the frame left that completed the wait of an utterance whose last voiced window ended at `audio_end_ms`.
+    /// When the frame was sent that completed the silence after an utterance whose last voiced window ended at
+    /// `audio_end_ms`.
     fn completing(&self, audio_end_ms: u64, sent: &[Instant]) -> Result<Instant, BenchError> {
         let silence = Samples::from_ms(SILENCE_MS, antiphon_engine_api::vad::RATE).0.next_multiple_of(self.window);
         let end = Samples::from_ms(audio_end_ms, antiphon_engine_api::vad::RATE).0 + silence;
@@ -179,7 +180,7 @@ mod tests {
         let clock = WindowClock { produced: vec![300, 620, 940, 1260, 1580, 1900, 3584], window: 256 };
         let start = Instant::now();
         let sent: Vec<_> = (0..7).map(|i| start + Duration::from_millis(20 * i)).collect();
-        // Voice to 16 ms, then 13 windows: 3584 samples.
+        // Voice up to 16 ms, then 13 windows: 3584 samples.
         assert_eq!(clock.completing(16, &sent).expect("sent"), sent[6]);
         let error = clock.completing(16, &sent[..6]).expect_err("not sent yet").to_string();
         assert_eq!(error, "the measurement is wrong: the turn was over with frame 6, and by calculation with 7");

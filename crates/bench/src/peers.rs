@@ -1,9 +1,9 @@
-//! Side by side with a peer: the same question, the same mock engines, the same wait, in one sitting.
+//! Comparison with a peer: the same question, mock engines and latency definition, in one run.
 //!
-//! The peer is the small pipecat bot of the rig, a folder that is no part of this repository: `pipecat_bot.py`, its client
-//! `bench_pipecat.py`, and `question16k.wav`. Bot and hub run on core 1, clients and mock engines on core 0. Both clients
-//! take a wait from the last loud sample sent to the first reply sample that is not silent. Without the rig, or without a
-//! Python that has pipecat, there is nothing to compare, and the error says so.
+//! The peer is a small pipecat bot in a folder outside this repository: `pipecat_bot.py`, its client
+//! `bench_pipecat.py`, and `question16k.wav`. Bot and hub run on core 1, clients and mock engines on core 0. Both
+//! clients measure from the last loud sample sent to the first response sample that is not silent. Without that folder,
+//! or without a Python with pipecat, the comparison fails with an error that says so.
 
 use super::hub::{Hub, HubCommand};
 use super::load::{Clip, Outcome, Sign};
@@ -21,48 +21,48 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
-/// How long the bot may take to start: it loads a Python stack and two networks.
+/// Timeout for the start of the bot, which loads a Python stack and two networks.
 const START_DEADLINE: Duration = Duration::from_secs(120);
 const BETWEEN_TRIES: Duration = Duration::from_millis(250);
-/// For a whole run of the peer's client, whatever was asked for.
+/// Timeout for a complete run of the peer's client.
 const RUN_DEADLINE: Duration = Duration::from_secs(1_800);
-/// How long each text of an answer sounds: the rig's own default.
+/// Playing time of each text of a response: the default of the peer's scripts.
 const SOUND: Duration = Duration::from_secs(2);
 
-/// What is compared.
+/// Parameters of the comparison.
 #[derive(Clone, Debug)]
 pub struct Peers {
-    /// The rig's folder.
+    /// The folder with the peer's scripts.
     pub rig: PathBuf,
-    /// A Python that has pipecat.
+    /// A Python with pipecat.
     pub python: PathBuf,
-    /// Turns of each session.
+    /// Turns per session.
     pub turns: usize,
-    /// Sessions of the third row; the first two are of one.
+    /// Sessions of the third row; the first two rows have one.
     pub n_sessions: usize,
 }
 
-/// One contestant's figures.
+/// The figures of one server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Column {
-    /// Voice-to-voice in ms; not finite where turns failed.
+    /// Voice-to-voice p50 in milliseconds; not finite if turns failed.
     pub p50_ms: f64,
-    /// See there.
+    /// Voice-to-voice p95 in milliseconds; not finite if turns failed.
     pub p95_ms: f64,
-    /// Of a core, each session.
+    /// CPU time per session, in per cent of a core.
     pub cpu_percent: f64,
-    /// MiB, each session.
+    /// Memory per session, in MiB.
     pub memory_mib: f64,
-    /// Turns that were answered, and that were not.
+    /// Turns that were answered.
     pub answered: usize,
-    /// See there.
+    /// Turns that were not.
     pub failed: usize,
 }
 
-/// One setting, both contestants.
+/// The figures of both servers in one setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// The setting.
+    /// Description of the setting.
     pub what: String,
     /// This hub.
     pub ours: Column,
@@ -70,10 +70,10 @@ pub struct Row {
     pub peer: Column,
 }
 
-/// Runs all rows; several minutes. Dropping the future ends every process it started.
+/// Runs all rows; takes several minutes. Dropping the future ends every process it started.
 pub async fn compare(peers: &Peers, plan: &Plan, progress: Progress<'_>) -> Result<Vec<Row>, BenchError> {
     let missing =
-        |what: &Path| BenchError::Peer(format!("{} is not there; it is no part of this repository", what.display()));
+        |what: &Path| BenchError::Peer(format!("{} is not there; it is not part of this repository", what.display()));
     for file in ["pipecat_bot.py", "bench_pipecat.py", "question16k.wav"] {
         let path = peers.rig.join(file);
         path.is_file().then_some(()).ok_or_else(|| missing(&path))?;
@@ -100,7 +100,7 @@ pub async fn compare(peers: &Peers, plan: &Plan, progress: Progress<'_>) -> Resu
     Ok(rows)
 }
 
-/// The rig's question as its own client cuts it: it ends with its last loud sample.
+/// Reads the question and trims it like the peer's client: it ends with its last loud sample.
 fn question(path: &Path) -> Result<Clip, BenchError> {
     let wrong = |why: String| BenchError::Peer(format!("{}: {why}", path.display()));
     let file = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
@@ -128,7 +128,7 @@ async fn pipecat(peers: &Peers, plan: &Plan, latencies: Latencies, n: usize) -> 
         .spawn()
         .map_err(cannot)?;
     ready(&mut bot, port).await?;
-    let pid = bot.id().ok_or_else(|| BenchError::Peer("the bot ended at once".into()))?;
+    let pid = bot.id().ok_or_else(|| BenchError::Peer("the bot ended immediately".into()))?;
     let client = on_core("0", "bench_pipecat.py")
         .args([n.to_string(), peers.turns.to_string(), pid.to_string()])
         .env("URL", format!("ws://127.0.0.1:{port}/ws"))
@@ -139,7 +139,7 @@ async fn pipecat(peers: &Peers, plan: &Plan, latencies: Latencies, n: usize) -> 
     mock.stop().await;
     let text = String::from_utf8_lossy(&output.stdout);
     Column::parse(&text).ok_or_else(|| {
-        BenchError::Peer(format!("the client said no figures: {text}{}", String::from_utf8_lossy(&output.stderr)))
+        BenchError::Peer(format!("the client printed no figures: {text}{}", String::from_utf8_lossy(&output.stderr)))
     })
 }
 
@@ -151,7 +151,7 @@ async fn free_port() -> Result<u16, BenchError> {
     address.map(|address| address.port()).map_err(|error| BenchError::Peer(format!("no free port: {error}")))
 }
 
-/// Waits until the bot listens. It tells nobody when it does, so that it has to be tried.
+/// Waits until the bot listens. It does not announce this, so connecting is tried repeatedly.
 async fn ready(bot: &mut Child, port: u16) -> Result<(), BenchError> {
     let until = Instant::now() + START_DEADLINE;
     while Instant::now() < until {
@@ -179,7 +179,7 @@ impl Column {
         }
     }
 
-    /// The one line of the rig's client.
+    /// Parses the output line of the peer's client.
     fn parse(text: &str) -> Option<Self> {
         let line = text.lines().find(|line| line.starts_with("N="))?;
         let after = |name: &str| {
@@ -207,12 +207,12 @@ impl Column {
     }
 }
 
-/// For programs.
+/// The rows as JSON.
 pub fn json(rows: &[Row]) -> Value {
     rows.iter().map(|row| json!({"what": row.what, "antiphon": row.ours.json(), "pipecat": row.peer.json()})).collect()
 }
 
-/// For people.
+/// The rows as a table.
 pub fn table(rows: &[Row]) -> String {
     let mut text = format!("{:<52} {:>10} {:>10}\n", "", "antiphon", "pipecat");
     for row in rows {
@@ -230,7 +230,7 @@ pub fn table(rows: &[Row]) -> String {
     text.trim_end().to_owned()
 }
 
-/// Starts nothing; for a plan of the commands alone.
+/// A plan without measures, for its commands only.
 pub fn plan(hub: HubCommand, mock: HubCommand) -> Plan {
     Plan { measures: Vec::new(), quick: false, clips: None, hub, mock }
 }

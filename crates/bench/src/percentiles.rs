@@ -1,9 +1,9 @@
-//! Waits and their percentiles.
+//! Latencies and their percentiles.
 
 use std::time::Duration;
 
-/// Waits in milliseconds, and how many never ended. One that never ended is longer than every other: it pushes the
-/// percentiles up instead of leaving them.
+/// Latencies in milliseconds, and the number of waits that never ended. These count as longer than all others, so that
+/// they raise the percentiles instead of being ignored.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Waits {
     ms: Vec<f64>,
@@ -11,44 +11,44 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// One that ended after `wait`.
+    /// Adds a wait that ended after `wait`.
     pub fn push(&mut self, wait: Duration) {
         self.push_ms(wait.as_secs_f64() * 1e3);
     }
 
-    /// One that ended after so many milliseconds; negative where what was awaited came too early.
+    /// Adds a wait in milliseconds; negative if the event came too early.
     pub fn push_ms(&mut self, ms: f64) {
         self.ms.push(ms);
     }
 
-    /// One that never ended.
+    /// Adds a wait that never ended.
     pub fn push_endless(&mut self) {
         self.endless += 1;
     }
 
-    /// Those of `other` too.
+    /// Adds the waits of `other`.
     pub fn extend(&mut self, other: Self) {
         self.ms.extend(other.ms);
         self.endless += other.endless;
     }
 
-    /// How many there are, endless ones included.
+    /// Number of waits, including those that never ended.
     pub fn len(&self) -> usize {
         self.ms.len() + self.endless
     }
 
-    /// Whether there are none.
+    /// Whether there are no waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many ended.
+    /// Number of waits that ended.
     pub fn n_ended(&self) -> usize {
         self.ms.len()
     }
 
-    /// The nearest-rank percentile in milliseconds: the smallest wait that at least `percent` of all do not exceed. So
-    /// 100 is the longest. Infinite where that one never ended, `None` without any.
+    /// The nearest-rank percentile in milliseconds: the smallest wait that at least `percent` of all waits do not
+    /// exceed, so 100 is the longest. Infinite if that wait never ended; `None` without any waits.
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         if self.is_empty() {
             return None;

@@ -1,18 +1,18 @@
-//! Which core runs what: the hub under measurement on one, the load on another.
+//! CPU pinning: the hub under measurement on one core, the load on another.
 //!
-//! By `taskset` (util-linux), so that nothing unsafe is needed. Where it, or a second core, is missing, nothing is pinned
-//! and the section says so.
+//! Uses `taskset` (util-linux), so that no unsafe code is needed. Without it, or without a second core, nothing is
+//! pinned and the section says so.
 
 use super::HubCommand;
 use std::process::{Command, Stdio};
 
-/// The load's threads on core 0; dropping it gives them back what they had.
+/// The load's threads, pinned to core 0; dropping it restores their previous affinity.
 pub(super) struct Pinned {
     before: String,
 }
 
 impl Pinned {
-    /// Pins every thread of this process to core 0. `Err` says why not.
+    /// Pins every thread of this process to core 0. The error text states why it is not possible.
     pub(super) fn load() -> Result<Self, String> {
         if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
             return Err("this machine has one processor".into());
@@ -23,7 +23,7 @@ impl Pinned {
         Ok(Self { before })
     }
 
-    /// The same program on core 1.
+    /// The same command, pinned to core 1.
     pub(super) fn other(&self, command: &HubCommand) -> HubCommand {
         let program = command.program.to_string_lossy().into_owned();
         let args = ["-c".into(), "1".into(), program].into_iter().chain(command.args.clone()).collect();
@@ -33,7 +33,7 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        // It worked once; should it fail now, what follows is slower and says that it was disturbed.
+        // If this fails, later measures are slower and report that they were disturbed.
         let _ = taskset(&self.before);
     }
 }

@@ -1,26 +1,26 @@
-//! What a process costs: its memory and processor time, from `/proc`.
+//! Memory and CPU time of a process, from `/proc`.
 
 use super::BenchError;
 
-/// Ticks a second in `/proc`: `USER_HZ`, 100 on every Linux this runs on.
+/// Ticks per second in `/proc`: `USER_HZ`, which is 100 on every supported Linux.
 pub(super) const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A process of this machine, by its id.
+/// A process of this machine, identified by its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process(pub u32);
 
 impl Process {
-    /// Resident memory now, in bytes. An error where there is no such process, or no `/proc`.
+    /// Current resident memory, in bytes. Fails if there is no such process, or no `/proc`.
     pub fn resident(self) -> Result<u64, BenchError> {
         self.status("VmRSS:")
     }
 
-    /// The most resident memory it ever had, in bytes.
+    /// Peak resident memory, in bytes.
     pub fn resident_peak(self) -> Result<u64, BenchError> {
         self.status("VmHWM:")
     }
 
-    /// Processor time it has used, user and system, in seconds.
+    /// CPU time used so far, user and system, in seconds.
     pub fn cpu_s(self) -> Result<f64, BenchError> {
         let text = self.read("stat")?;
         cpu_ticks(&text).map(|ticks| ticks as f64 / TICKS_PER_SECOND).ok_or_else(|| BenchError::Proc(text))
@@ -43,7 +43,7 @@ fn kib(status: &str, field: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.trim().parse().ok()
 }
 
-/// `utime` and `stime` of `/proc/<pid>/stat`: the 14th and 15th field. The second, the name, may hold spaces.
+/// `utime` plus `stime` of `/proc/<pid>/stat`: fields 14 and 15. The second field, the name, may contain spaces.
 pub(super) fn cpu_ticks(stat: &str) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_whitespace().skip(11);

@@ -1,4 +1,4 @@
-//! What is asked, and by which voices: flite speaks the assistant's field, before anything is measured.
+//! The questions and their voices: flite speaks questions for the offline assistant before a measurement starts.
 
 use super::BenchError;
 use antiphon::assembly::{self, EnginesError};
@@ -9,7 +9,7 @@ use antiphon_engines::tts::TtsConfig;
 use futures_util::StreamExt;
 use std::sync::Arc;
 
-/// Questions of the offline assistant's field, and a piece of the right answer as it is written, in lower case.
+/// Questions for the offline assistant, and a part of the correct answer in lower case.
 pub(super) const QUESTIONS: [(&str, &str); 12] = [
     ("What is twelve times seven?", "84"),
     ("How many feet are in a mile?", "5280"),
@@ -25,19 +25,19 @@ pub(super) const QUESTIONS: [(&str, &str); 12] = [
     ("Count from one to five.", "1, 2, 3, 4, 5"),
 ];
 
-/// Who speaks.
+/// Voices that speak the questions.
 pub(super) const VOICES: [&str; 4] = ["slt", "rms", "awb", "kal16"];
 
-/// One thing said.
+/// A spoken text.
 #[derive(Clone, Debug)]
 pub(super) struct Spoken {
     pub(super) text: &'static str,
     pub(super) voice: &'static str,
-    /// Mono at [`RATE`], without silence at its edges beyond 20 ms.
+    /// Samples, mono at [`RATE`], with at most 20 ms of silence at each end.
     pub(super) samples: Vec<i16>,
 }
 
-/// The voice that speaks them: flite with one lane, whatever the hub is configured to use.
+/// The engine that speaks the questions: flite with a pool of one, whatever the hub is configured to use.
 pub(super) async fn speaker() -> Result<Arc<dyn Tts>, BenchError> {
     let config = Config { tts: TtsConfig { lanes: 1, ..TtsConfig::default() }, ..Config::default() };
     let made = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
@@ -57,7 +57,7 @@ pub(super) async fn speak(speaker: &dyn Tts, text: &'static str, voice: &'static
     Ok(Spoken { text, voice, samples: antiphon_audio::convert(&whole, rate, RATE) })
 }
 
-/// Indices of the first and the last sample above 5 % of the peak: what counts as loud. `None` in silence.
+/// Indices of the first and the last loud sample (above 5 % of the peak). `None` for silence.
 pub(super) fn loud(samples: &[i16]) -> Option<(usize, usize)> {
     let peak = u32::from(samples.iter().map(|sample| sample.unsigned_abs()).max()?);
     let is_loud = |sample: &i16| u32::from(sample.unsigned_abs()) * 20 > peak;

@@ -1,29 +1,29 @@
-//! What was measured, for people and for programs.
+//! The report: measured figures, as a table and as JSON.
 
 use super::{BenchError, Waits};
 use antiphon_telemetry::with_causes;
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// Others' share of the processors from which on a section says that its figures are not the hub's alone.
+/// CPU share of other programs from which a section is reported as disturbed.
 const DISTURBED: f64 = 0.1;
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// Milliseconds.
     Ms,
     /// KiB.
     KiB,
-    /// Percent of one processor core.
+    /// Per cent of one core.
     PercentOfCore,
-    /// One against another.
+    /// A ratio.
     Times,
-    /// So many a second.
+    /// A rate per second.
     PerSecond,
-    /// Turns, frames.
+    /// A number of turns, frames or other objects.
     Count,
-    /// Anything else, by its name.
+    /// Any other unit, by its name.
     Of(&'static str),
 }
 
@@ -57,25 +57,25 @@ impl Unit {
     }
 }
 
-/// What a figure must keep.
+/// The bound that a figure must meet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Gate {
-    /// Not more than this.
+    /// At most this value.
     AtMost(f64),
 }
 
 /// One measured figure.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
-    /// What it is, within its section.
+    /// Name, unique within its section.
     pub name: String,
-    /// Its unit.
+    /// Unit of the value.
     pub unit: Unit,
-    /// As measured; infinite for a wait that never ended.
+    /// The measured value; infinite for a wait that never ended.
     pub value: f64,
-    /// What it must keep, if anything.
+    /// The bound, if any.
     pub gate: Option<Gate>,
-    /// Of how many samples.
+    /// Number of samples.
     pub n: usize,
 }
 
@@ -85,22 +85,22 @@ impl Figure {
         Self { name: name.into(), unit, value, gate: None, n }
     }
 
-    /// The same with an upper bound.
+    /// The figure with an upper bound.
     pub fn at_most(self, bound: f64) -> Self {
         Self { gate: Some(Gate::AtMost(bound)), ..self }
     }
 
-    /// Whether it keeps its gate; `None` without one.
+    /// Whether the value meets the bound; `None` without one.
     pub fn passes(&self) -> Option<bool> {
         self.gate.map(|Gate::AtMost(bound)| self.value <= bound)
     }
 
-    /// The value with its unit, for people.
+    /// The value with its unit, for display.
     pub fn shown(&self) -> String {
         self.unit.show(self.value)
     }
 
-    /// The gate, for people; empty without one.
+    /// The bound, for display; empty without one.
     pub fn gate_shown(&self) -> String {
         self.gate.map(|Gate::AtMost(bound)| format!("<= {}", self.unit.show(bound))).unwrap_or_default()
     }
@@ -111,30 +111,30 @@ impl Figure {
 pub struct Section {
     /// The measure's name.
     pub name: &'static str,
-    /// How it was taken, in a line.
+    /// The method in one line.
     pub how: String,
-    /// What came of it.
+    /// The results.
     pub figures: Vec<Figure>,
-    /// What else is worth knowing.
+    /// Additional remarks.
     pub notes: Vec<String>,
     /// Why there are no figures.
     pub failure: Option<String>,
-    /// The share of all processors, 0 to 1, that other programs used meanwhile.
+    /// Fraction of all CPU time, 0 to 1, used by other programs during the measure.
     pub others: Option<f64>,
 }
 
 impl Section {
-    /// An empty one.
+    /// A section without figures.
     pub(super) fn new(name: &'static str, how: impl Into<String>) -> Self {
         Self { name, how: how.into(), ..Self::default() }
     }
 
-    /// A measure that could not be taken.
+    /// A measure that failed.
     pub(super) fn failed(name: &'static str, error: &BenchError) -> Self {
         Self { failure: Some(with_causes(error)), ..Self::new(name, "") }
     }
 
-    /// Adds a percentile of waits, gated where `bound` is given. Without any wait there is nothing to add.
+    /// Adds a percentile of `waits`, with an upper bound if given. Adds nothing if there are no waits.
     pub(super) fn percentile(&mut self, name: &str, waits: &Waits, percent: f64, bound: Option<f64>) {
         let Some(value) = waits.percentile(percent) else { return };
         let which = if percent >= 100.0 { "max".into() } else { format!("p{percent}") };
@@ -146,16 +146,16 @@ impl Section {
     }
 }
 
-/// Everything measured.
+/// The figures of all measures.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// In the order they were taken.
+    /// Sections in the order in which they were measured.
     pub sections: Vec<Section>,
-    /// Processors of the machine.
+    /// Number of processors of the machine.
     pub n_processors: usize,
-    /// Fewer turns than a result needs.
+    /// Whether fewer turns were run than a result needs.
     pub quick: bool,
-    /// Made without optimization: good for trying the benchmark, not for its figures.
+    /// Whether it is a debug build, whose figures are not representative.
     pub debug_build: bool,
 }
 
@@ -165,17 +165,17 @@ impl Report {
         Self { sections: Vec::new(), n_processors, quick, debug_build: cfg!(debug_assertions) }
     }
 
-    /// Of one section.
+    /// A report with one section.
     pub fn of(section: Section) -> Self {
         Self { sections: vec![section], ..Self::new(false) }
     }
 
-    /// Gates that were missed.
+    /// Number of missed gates.
     pub fn n_missed(&self) -> usize {
         self.figures().filter(|figure| figure.passes() == Some(false)).count()
     }
 
-    /// Measures that could not be taken.
+    /// Number of measures that failed.
     pub fn n_failed(&self) -> usize {
         self.sections.iter().filter(|section| section.failure.is_some()).count()
     }
@@ -184,7 +184,7 @@ impl Report {
         self.sections.iter().flat_map(|section| &section.figures)
     }
 
-    /// A table for people.
+    /// The report as a table.
     pub fn table(&self) -> String {
         let mut text = String::new();
         for section in &self.sections {
@@ -234,7 +234,7 @@ impl Report {
         text
     }
 
-    /// For programs. A wait that never ended is `null`.
+    /// The report as JSON. A wait that never ended is `null`.
     pub fn json(&self) -> Value {
         let figure = |figure: &Figure| {
             json!({

@@ -1,10 +1,10 @@
-//! Voice-to-voice: how long a person waits for the answer, with the offline engines.
+//! Voice-to-voice latency: how long a user waits for the response, with the offline engines.
 //!
-//! A flite voice asks a question of the assistant's field on a fresh session, at real time, then silence; the session
-//! waits 200 ms of silence for the end of the turn. The wait runs from the moment the frame with the last loud sample
-//! (above 5 % of the clip's peak) was sent to the moment the first reply sample above -50 dBFS would sound, if playback
-//! began with the first one received. Questions follow one another; each voice asks in its turn. They are asked once more
-//! of the engines that the models here make the default, where Silero is one of them.
+//! On a new session, a flite voice asks a question for the offline assistant in real time, followed by silence; 200 ms
+//! of silence end the turn. Latency is measured from the moment the frame with the last loud sample (above 5 % of the
+//! clip's peak) was sent, to the playback of the first response sample above -50 dBFS, if playback starts with the
+//! first sample received. Questions follow one another with rotating voices. If the default engines for the installed
+//! models include Silero, the measure is repeated with them.
 
 use super::hub::{Engines, Hub};
 use super::noise::best_vad;
@@ -20,9 +20,9 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// Questions of a full run: each of the twelve by two voices.
 const N_QUESTIONS: usize = 24;
-/// The wait for the end of a turn that the figures are given for.
+/// Silence that ends a turn, for which the figures are valid.
 pub(super) const SILENCE_MS: u64 = 200;
-/// How long an answer may take before it counts as none.
+/// Timeout of a response.
 const PATIENCE: Duration = Duration::from_secs(8);
 
 const P50_MS: f64 = 300.0;
@@ -31,8 +31,8 @@ const P95_MS: f64 = 500.0;
 const STOPPED: &str = "speech_stopped";
 const QUIET_LEAD: &str = "quiet_lead";
 
-/// Where the time went: what the clients saw, and the hub's marks (`antiphon.timeline`), which count from the end of
-/// the last voiced window, later than the last loud sample by what the voice activity detector holds on.
+/// Latency breakdown: events at the client, and the hub's marks (`antiphon.timeline`). The marks count from the end of
+/// the last voiced window, which is later than the last loud sample by the hangover of the voice activity detector.
 const PARTS: [(&str, &str); 8] = [
     (STOPPED, "last loud sample to speech_stopped"),
     ("end_confirmed", "hub: speech end to its confirmation"),
@@ -44,13 +44,13 @@ const PARTS: [(&str, &str); 8] = [
     (QUIET_LEAD, "first reply sample to audible one"),
 ];
 
-/// What came of one question.
+/// The result of one question.
 #[derive(Default)]
 struct Outcome {
     wait: Option<Duration>,
-    /// From the last loud sample sent to the event that says that the turn is over.
+    /// Time from the last loud sample sent to the event that ends the turn.
     stopped: Option<Duration>,
-    /// From the first reply sample sounding to the first one above -50 dBFS.
+    /// Time from the first response sample played to the first one above -50 dBFS.
     quiet_lead: Option<Duration>,
     text: String,
     transcript: String,
@@ -75,7 +75,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     Ok(Taken { section, hub_cpu_s })
 }
 
-/// What came of all questions to one hub, and its processor seconds.
+/// Asks all questions of one hub; returns the results and the hub's CPU seconds.
 async fn asked(
     plan: &Plan,
     engines: Engines,
@@ -93,13 +93,13 @@ async fn asked(
     Ok((asked, hub_cpu_s))
 }
 
-/// What came of all of them.
+/// The results of all questions.
 #[derive(Default)]
 struct Asked {
     waits: Waits,
     n_right: usize,
     wrong: Vec<String>,
-    /// Where the time went, by name.
+    /// Latency breakdown by name.
     parts: BTreeMap<String, Waits>,
 }
 
@@ -108,7 +108,7 @@ async fn questions(n: usize) -> Result<Vec<(Spoken, &'static str)>, BenchError> 
     let mut spoken = Vec::new();
     for i in 0..n {
         let (text, expect) = QUESTIONS[i % QUESTIONS.len()];
-        // Shifted by one each round, so that the second round asks the same by another voice.
+        // Shifted by one each round, so that the second round uses another voice.
         let voice = VOICES[(i + i / QUESTIONS.len()) % VOICES.len()];
         spoken.push((speak(&*speaker, text, voice).await?, expect));
     }
@@ -153,7 +153,7 @@ impl Asked {
     }
 }
 
-/// A session's settings: what the measures need, the rest as it is.
+/// Session settings: those the measures need; the rest are defaults.
 pub(super) fn session(create_response: bool) -> Value {
     let vad = json!({
         "type": "server_vad", "silence_duration_ms": SILENCE_MS, "create_response": create_response,
@@ -166,7 +166,7 @@ pub(super) async fn open(url: &str, mode: AudioMode, session: &Value) -> Result<
     open_with(&ConnectOptions { mode, ..ConnectOptions::new(url) }, session).await
 }
 
-/// Connects and sends the settings as they are; waits until the server has taken them.
+/// Connects, sends the settings, and waits until the server has applied them.
 pub(super) async fn open_with(options: &ConnectOptions, session: &Value) -> Result<Connection, ClientError> {
     let mut connection = connect(options).await?;
     connection.sender.event(session).await?;
@@ -184,12 +184,12 @@ pub(super) async fn open_with(options: &ConnectOptions, session: &Value) -> Resu
     Ok(connection)
 }
 
-/// An `error` event as an error.
+/// Converts an `error` event to an error.
 pub(super) fn server_said(problem: antiphon_client::Problem) -> ClientError {
     ClientError::Server { code: problem.code, message: problem.message.unwrap_or_default() }
 }
 
-/// Asks one question on a fresh session and follows it until the answer's text is complete and its sound has begun.
+/// Asks one question on a new session and waits until the text of the response is complete and its audio has started.
 async fn ask(url: &str, question: &[i16]) -> Result<Outcome, ClientError> {
     let Connection { mut sender, mut receiver } = open(url, AudioMode::Pcm16, &session(true)).await?;
     let mut microphone = Microphone::new(question.to_vec())?;
@@ -206,7 +206,7 @@ async fn ask(url: &str, question: &[i16]) -> Result<Outcome, ClientError> {
     sender.close().await;
     let spoken = microphone.loud_sent();
     let audible = turn.reply.audible();
-    // A reply that sounded before the question was over answers only a piece of it: that is no answer.
+    // A response that played before the end of the question answers only a part of it and does not count.
     let since = |at: Option<Instant>, from: Option<Instant>| at?.checked_duration_since(from?);
     turn.outcome.wait = since(audible, spoken);
     turn.outcome.stopped = since(turn.stopped, spoken);
@@ -214,7 +214,7 @@ async fn ask(url: &str, question: &[i16]) -> Result<Outcome, ClientError> {
     Ok(turn.outcome)
 }
 
-/// What was seen of a turn so far.
+/// State of the turn so far.
 #[derive(Default)]
 struct Turn {
     reply: Reply,
@@ -228,7 +228,7 @@ impl Turn {
         match received {
             Received::Audio { item_id, samples } => self.reply.take(&item_id, &samples, now),
             Received::Event(Event::Error { error }) => return Err(server_said(error)),
-            // A later response answers more of the question than the one before it.
+            // A later response replaces the one before it.
             Received::Event(Event::ResponseCreated { .. }) => {
                 self.reply = Reply::default();
                 self.done = false;

@@ -1,10 +1,10 @@
-//! What the Whisper engine adds to whisper.cpp: from the end of an utterance to its final transcript.
+//! The overhead of the Whisper engine over whisper.cpp, from the end of an utterance to its final transcript.
 //!
-//! A model of Whisper base's true size is written with random weights, since weights are not this project's to give;
-//! how long a decoding takes hangs on the size alone, once the number of tokens is fixed: 16, which is fast speech for
-//! 3 s. The utterance is 3 s of sound that rises and falls, on two threads. One engine's run (gate by energy,
-//! decoding, the step that asks for silence and language, judgement) is followed by one of whisper.cpp's own call on the same
-//! window, in turn, so that what else runs on the machine disturbs both alike. No temperature is tried again.
+//! The model has the size of Whisper base and random weights, because the weights are not part of this project.
+//! Decoding time depends on the size alone once the number of tokens is fixed: 16, which is fast speech for 3 s. The
+//! utterance is 3 s of sound with changing level, on two threads. Each run of the engine (energy gate, decoding, the
+//! step that tests for silence and language, evaluation of the hypothesis) alternates with a direct whisper.cpp call on
+//! the same window, so that other programs disturb both equally. Temperature fallback is disabled.
 
 use super::{BenchError, Figure, Measure, Plan, Progress, Section, Taken, Unit, Waits};
 use antiphon_engines::stt::SttConfig;
@@ -21,7 +21,7 @@ const N_TOKENS: usize = 16;
 const N_THREADS: usize = 2;
 const SECONDS: usize = 3;
 
-/// The engine's median over whisper.cpp's own.
+/// Gate: the engine's median divided by whisper.cpp's.
 const MOST: f64 = 1.2;
 
 pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken, BenchError> {
@@ -57,7 +57,7 @@ fn run(sizes: &Sizes, n: usize) -> Result<Runs, BenchError> {
     let mut probe = Probe::open(&config, N_TOKENS).map_err(failed)?;
     let pcm = utterance();
     let mut runs = Runs { engine: Waits::default(), same: Waits::default(), whole: Waits::default() };
-    // The first of each pays for memory that is taken once.
+    // The first run of each kind bears one-time allocations.
     for i in 0..=n {
         let engine = timed(|| probe.by_engine(&pcm)).map_err(failed)?;
         let same = timed(|| probe.by_whisper_cpp(&pcm, false)).map_err(failed)?;
@@ -77,7 +77,7 @@ fn timed<E>(work: impl FnOnce() -> Result<(), E>) -> Result<Duration, E> {
     work().map(|()| began.elapsed())
 }
 
-/// Noise in syllables of 150 ms, sounding from end to end.
+/// Noise in syllables of 150 ms, without pauses at either end.
 fn utterance() -> Vec<i16> {
     let mut state = 1u32;
     let mut sample = |i: usize| {
@@ -88,7 +88,7 @@ fn utterance() -> Vec<i16> {
     (0..SECONDS * 16_000).map(&mut sample).collect()
 }
 
-/// A file of 148 MB that goes with it.
+/// A temporary file of 148 MB, deleted on drop.
 struct RandomModel(PathBuf);
 
 impl RandomModel {
@@ -107,7 +107,7 @@ fn write(path: &Path, sizes: &Sizes) -> io::Result<()> {
 
 impl Drop for RandomModel {
     fn drop(&mut self) {
-        // It may never have been made.
+        // It may not have been created.
         let _ = std::fs::remove_file(&self.0);
     }
 }

@@ -1,16 +1,16 @@
-//! The binary `antiphon-bench` as people and scripts meet it.
+//! The program `antiphon-bench`, tested from outside.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Output, Stdio};
 
-/// Runs the binary with nothing of this process' environment but PATH, and `env`.
+/// Runs the program with an environment that consists of PATH and `env`.
 fn bench(args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_antiphon-bench"))
         .args(args)
         .env_clear()
         .envs(std::env::var_os("PATH").map(|path| ("PATH", path)))
-        // Whatever models somebody has pulled here.
+        // Ignores installed models.
         .env("ANTIPHON_MODELS__DIR", "nowhere/models")
         .envs(env.iter().copied())
         .stdin(Stdio::piped())
@@ -18,12 +18,12 @@ fn bench(args: &[&str], env: &[(&str, &str)], stdin: &[u8]) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    // A command that ends without reading has closed the pipe: no failure of the test's.
+    // A command that ends without reading closes the pipe, which is not a failure.
     let _ = child.stdin.take().expect("piped").write_all(stdin);
     child.wait_with_output().expect("it ends")
 }
 
-/// Ends with `code`, says `expect` on stderr, nothing on stdout, and no word of a crash.
+/// Expects exit code `code`, `expect` on stderr, nothing on stdout, and no panic.
 fn check(args: &[&str], env: &[(&str, &str)], code: i32, expect: &str) {
     let output = bench(args, env, b"");
     let said = String::from_utf8_lossy(&output.stderr);
@@ -51,7 +51,7 @@ fn a_server_does_not_end_with_an_empty_standard_input() {
         .expect("the binary starts");
     let mut address = String::new();
     BufReader::new(child.stdout.take().expect("piped")).read_line(&mut address).expect("it prints its address");
-    // Long after it has found its input empty.
+    // Long after it could have read the end of its input.
     std::thread::sleep(std::time::Duration::from_millis(300));
     let mut answer = String::new();
     let asked = TcpStream::connect(address.trim()).and_then(|mut stream| {

@@ -1,4 +1,4 @@
-//! `antiphon bench voice` against a real hub with fake engines: answers, interruptions, mix-ups, a bad network.
+//! The load generator against a real hub with fake engines: responses, interruptions, cross-talk, a bad network.
 
 use antiphon::config::Config;
 use antiphon::server::{self, Keys, Parts};
@@ -23,16 +23,16 @@ use tokio_util::sync::CancellationToken;
 
 const QUESTIONS: [&str; 2] = ["how many feet are in a mile", "what sound does a cow make"];
 
-/// 200 ms of a loud tone: speech, as the fake detector understands it.
+/// 200 ms of a loud tone: speech for the fake detector.
 fn clip(said: &str) -> Clip {
     let tone = (0..4_800).map(|i| if i % 24 < 12 { 8_000 } else { -8_000 }).collect();
     Clip::new(said, Sign::Words { said: said.into(), expect: None }, tone).expect("it is loud")
 }
 
-/// Two sessions of two turns, each with a clip of its own, at a hub that hears `heard`, one utterance after the other.
+/// Two sessions of two turns, each with its own clip, on a hub whose utterances are transcribed as `heard`, in order.
 async fn talk(heard: &[&str], change: impl FnOnce(&mut Load)) -> Result<Outcome, BenchError> {
     let stt = FakeStt::hears(heard.iter().copied());
-    // An answer that repeated the question would pass for the hub's own echo.
+    // A response that repeated the question would be taken for the hub's own echo.
     let llm = FakeLlm::says(["That is a long story for another day."; 9]);
     let (vad, tts) = (Arc::new(FakeVad), Arc::new(FakeTts::default()));
     talk_to(Engines { vad, turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts }, change).await
@@ -80,7 +80,7 @@ async fn every_turn_is_answered_and_belongs_to_its_session() {
     assert_eq!((outcome.turns.len(), outcome.counted().count(), outcome.broken.len()), (2, 1, 0));
     assert!(outcome.turns.iter().all(|turn| turn.own && turn.wait.is_some()), "{:?}", outcome.turns);
     assert!(outcome.holds(Duration::from_secs(60)) && !outcome.holds(Duration::ZERO));
-    // The silence that ends a turn is in it.
+    // The latency includes the silence that ends the turn.
     assert!(outcome.waits().percentile(50.0).expect("a turn") >= 190.0);
 }
 
@@ -90,7 +90,7 @@ async fn a_question_of_another_session_in_the_transcript_is_a_mix_up() {
     let mix_ups = outcome.mix_ups();
     assert_eq!(mix_ups.len(), 2, "{mix_ups:?}");
     assert!(mix_ups.iter().all(|what| what.starts_with("session 1")), "{mix_ups:?}");
-    assert!(!outcome.holds(Duration::from_secs(60)), "however fast it was");
+    assert!(!outcome.holds(Duration::from_secs(60)), "independently of the latency");
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_server_that_does_not_answer_one_session_is_no_load() {
     assert_eq!(error, "the server does not answer a single session: there was no answer");
 }
 
-/// Engines behind HTTP, all at the mock server's address.
+/// Remote engines over HTTP, all at the mock server's address.
 async fn remote(address: std::net::SocketAddr) -> Engines {
     let mut config = Config::default();
     let url = format!("http://{address}/v1");

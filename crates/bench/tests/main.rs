@@ -1,4 +1,4 @@
-//! The benchmarks' program and its load generator, against real hubs.
+//! Tests of the benchmark program and its load generator against real hubs.
 
 mod cli;
 mod load;

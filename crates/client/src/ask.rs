@@ -1,4 +1,4 @@
-//! One question, spoken at real time, and its answer with where the time went.
+//! Asks one spoken question in real time and collects the response with its latency.
 
 use super::connection::{AudioMode, ConnectOptions, Connection, Sender};
 use super::error::ClientError;
@@ -12,26 +12,26 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How often what was heard is reported in the binary modes.
+/// Interval of playback reports in the binary modes.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// In the binary modes audio follows `response.done`, at real time; this long without any, it is over.
+/// In the binary modes audio arrives after `response.done`, in real time; it is over after this long without any.
 const QUIET: Duration = Duration::from_millis(700);
-/// How long after the response a transcript may come. Servers without transcription never send one.
+/// How long after the response a transcript may arrive. Servers without transcription never send one.
 const TRANSCRIPT_GRACE: Duration = Duration::from_secs(2);
 
-/// Between two attempts to take a session up again.
+/// Delay between two attempts to resume a session.
 const BETWEEN_TRIES: Duration = Duration::from_millis(500);
 
-/// How a question is asked.
+/// Options for a question.
 #[derive(Clone, Debug)]
 pub struct AskOptions {
-    /// A `session` for `session.update`, sent first: other servers have to be told about transcription.
+    /// A `session` object for `session.update`, sent first; other servers need it to enable transcription.
     pub session: Option<Value>,
-    /// How to connect again when the connection breaks; `None`: that ends it.
+    /// How to reconnect and resume after the connection breaks; `None`: the break is an error.
     pub reconnect: Option<ConnectOptions>,
-    /// For the session to begin.
+    /// Timeout for the start of the session.
     pub greeting_deadline: Duration,
-    /// For the whole answer, from the end of the recording.
+    /// Timeout for the complete response, from the end of the recording.
     pub answer_deadline: Duration,
 }
 
@@ -46,31 +46,32 @@ impl Default for AskOptions {
     }
 }
 
-/// What came of a question.
+/// The result of a question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// What the server understood; its utterances joined by spaces.
+    /// Transcript of the question; several utterances are joined by spaces.
     pub transcript: String,
-    /// What it answered.
+    /// Text of the response.
     pub text: String,
-    /// How the last response ended: `completed`, `incomplete`, `failed`.
+    /// Status of the last response: `completed`, `incomplete`, `failed`.
     pub status: String,
-    /// The reply: mono at 24 kHz.
+    /// Audio of the response: mono at 24 kHz.
     pub reply: Pcm,
-    /// From the last loud sample (above 5 % of the recording's peak) sent to the first reply sample above -50 dBFS
-    /// sounding; `None` for a reply without sound, or one that began before the question ended.
+    /// Time from sending the last loud sample (above 5 % of the recording's peak) to the playback of the first response
+    /// sample above -50 dBFS; `None` for a silent response, or one that started before the question ended.
     pub voice_to_voice: Option<Duration>,
-    /// What this side saw, in milliseconds from the last loud sample sent, in order; negative before it.
+    /// Client-side events with their times in milliseconds from the last loud sample sent, in order; negative before
+    /// it.
     pub seen: Vec<(&'static str, f64)>,
-    /// The server's own account of the last turn (`antiphon.timeline`), in milliseconds from the end of speech.
+    /// The server's timeline of the last turn (`antiphon.timeline`), in milliseconds from the end of speech.
     pub marks: BTreeMap<String, f64>,
 }
 
-/// Speaks `question` at real time and waits for the answer to its end.
+/// Speaks `question` in real time and waits for the end of the response.
 ///
-/// Takes as long as recording and answer are. Dropping the future stops at once; the socket closes with it. An `error`
-/// event ends it with [`ClientError::Server`], a failed response with its own error, silence with
-/// [`ClientError::TimedOut`].
+/// Takes as long as the recording and the response. Dropping the future stops immediately and closes the socket. Fails
+/// with [`ClientError::Server`] on an `error` event, with the response's error if the response fails, and with
+/// [`ClientError::TimedOut`] if the server does not respond.
 pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOptions) -> Result<Answer, ClientError> {
     let mut microphone = Microphone::new(antiphon_audio::convert(&question.samples, question.rate, RATE))?;
     greet(&mut connection, options).await?;
@@ -104,7 +105,7 @@ pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOption
     }
 }
 
-/// Takes the session up again after a break, for as long as the server keeps it; else `error` stands.
+/// Resumes the session after a break while the server keeps it; otherwise returns `error`.
 async fn come_back(connection: &mut Connection, options: &AskOptions, error: ClientError) -> Result<(), ClientError> {
     let broke = match &error {
         ClientError::Broken(_) => true,
@@ -154,17 +155,17 @@ fn said(problem: Problem) -> ClientError {
     ClientError::Server { code: problem.code, message: problem.message.unwrap_or_else(|| "an error".into()) }
 }
 
-/// What was seen of the turn so far.
+/// State of the turn so far.
 struct Turn {
     mode: AudioMode,
     transcripts: Vec<String>,
     text: String,
     reply: Reply,
-    /// The last response; `None` before the first, and once speech has cancelled one.
+    /// The last response; `None` before the first one and after speech cancelled one.
     response: Option<ResponseInfo>,
-    /// When it was done.
+    /// When the response was done.
     done: Option<Instant>,
-    /// Items committed whose transcription is not there yet.
+    /// Number of committed items without a transcript.
     untranscribed: usize,
     last_audio: Option<Instant>,
     reported: Option<Instant>,
@@ -213,7 +214,7 @@ impl Turn {
             Event::TranscriptionFailed { error, .. } => return Err(said(error)),
             Event::ResponseCreated { response } => {
                 self.see("response_created", now);
-                // A later response answers more of the question than the one before it.
+                // A later response replaces the one before it.
                 self.text.clear();
                 self.reply = Reply::default();
                 self.response = Some(response);
@@ -242,13 +243,13 @@ impl Turn {
         if response.status == "failed" {
             return Err(said(response.status_details.and_then(|details| details.error).unwrap_or_default()));
         }
-        // Cancelled by the rest of the question: another one will come.
+        // The rest of the question cancelled it: another response will follow.
         self.response = (response.status != "cancelled").then_some(response);
         self.done = self.response.as_ref().map(|_| now);
         Ok(())
     }
 
-    /// Remembers when something happened; of things that happen again, the last time.
+    /// Records the time of an event; for repeated events, the last time, except for the first text.
     fn see(&mut self, what: &'static str, now: Instant) {
         if what == "first_text" && !self.text.is_empty() {
             return;
@@ -276,7 +277,7 @@ impl Turn {
         quiet && (self.untranscribed == 0 || now - done >= TRANSCRIPT_GRACE)
     }
 
-    /// What a timeout was waiting for.
+    /// What the client was waiting for when a timeout expired.
     fn awaited(&self) -> &'static str {
         let saw = |what| self.seen.iter().any(|(seen, _)| *seen == what);
         match (saw("speech_started"), saw("speech_stopped"), self.response.is_some()) {
@@ -288,7 +289,7 @@ impl Turn {
     }
 
     fn answer(mut self, microphone: &Microphone) -> Answer {
-        let spoken = microphone.loud_sent().expect("the whole recording was sent");
+        let spoken = microphone.loud_sent().expect("the complete recording was sent");
         let from_spoken = |at: Instant| match at.checked_duration_since(spoken) {
             Some(after) => after.as_secs_f64() * 1e3,
             None => -(spoken - at).as_secs_f64() * 1e3,

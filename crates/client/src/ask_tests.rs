@@ -1,4 +1,4 @@
-//! A question asked of a scripted server over a pipe, in paused time, so that every figure is exact.
+//! Questions to a scripted server over a pipe, in paused time, so that every figure is exact.
 
 use super::*;
 use crate::ResponseInfo;
@@ -16,13 +16,13 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{WebSocketStream, accept_async, client_async};
 
-/// 100 ms of a loud tone and 60 ms of near-silence: the last loud frame goes out 80 ms after the first.
+/// 100 ms of a loud tone and 60 ms of near-silence: the last loud frame is sent 80 ms after the first.
 fn question() -> Pcm {
     let loud = (0..2400).map(|i| if i % 40 < 20 { 8000 } else { -8000 });
     Pcm { rate: RATE, samples: loud.chain((0..1440).map(|_| 100)).collect() }
 }
 
-/// The server's side of the pipe.
+/// The server's end of the pipe.
 struct Server {
     socket: WebSocketStream<DuplexStream>,
     mode: AudioMode,
@@ -57,7 +57,7 @@ impl Server {
         }
     }
 
-    /// Reads `n` frames of the microphone, or all there are before the client goes.
+    /// Reads `n` microphone frames, or all frames if the client closes earlier.
     async fn hear(&mut self, n: u32) {
         let until = self.frames + n;
         while self.frames < until {
@@ -97,7 +97,7 @@ impl Server {
         self.frames += 1;
     }
 
-    /// The usual turn up to the response: the transcript is `words`.
+    /// The usual turn up to the response; the transcript is `words`.
     async fn understand(&mut self, words: &str) {
         let of_item = |name: &str| json!({"type": name, "item_id": "u"});
         self.event(json!({"type": "input_audio_buffer.speech_started", "item_id": "u", "audio_start_ms": 0})).await;
@@ -117,7 +117,7 @@ impl Server {
     }
 }
 
-/// Asks [`question`] of a server that does `script` after its greeting.
+/// Asks [`question`] of a server that runs `script` after its greeting.
 async fn asked<F>(
     mode: AudioMode,
     options: AskOptions,
@@ -141,7 +141,7 @@ where
     tokio::join!(client, server)
 }
 
-/// 10 ms of silence, then 10 ms that are heard.
+/// 10 ms of silence, then 10 ms of audible samples.
 fn reply() -> Vec<i16> {
     [vec![0; 240], vec![5000; 240]].concat()
 }
@@ -167,7 +167,8 @@ async fn a_question_gets_its_answer_and_exact_times() {
         let answer = answer.unwrap();
         assert_eq!((answer.transcript.as_str(), answer.text.as_str()), ("what time is it", "It is noon."));
         assert_eq!((answer.status.as_str(), answer.reply.samples), ("completed", reply()));
-        // The tenth frame comes at 180 ms, the reply 50 ms later, its first loud sample 10 ms into it; 80 ms is zero.
+        // The tenth frame is sent at 180 ms, the response 50 ms later with its first loud sample at 10 ms; zero is at
+        // 80 ms.
         assert_eq!(answer.voice_to_voice, Some(Duration::from_millis(160)));
         let expect = [
             ("speech_started", 100.0),
@@ -276,7 +277,7 @@ async fn failures_are_told_in_words() {
             server
         })
     });
-    // The server runs out of script after 80 s; the client's 60 s are over before.
+    // The server's script ends after 80 s; the client's 60 s timeout expires before.
     tokio::select! {
         words = deaf => assert_eq!(words, "being heard (the server noticed no speech) took longer than 60s"),
         () = sleep(Duration::from_secs(100)) => panic!("the deadline did not hold"),

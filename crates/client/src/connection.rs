@@ -1,4 +1,4 @@
-//! The socket: connecting, sending in the mode's form, receiving as typed events and PCM.
+//! A WebSocket connection: connects, sends audio and events in the selected mode, receives typed events and PCM.
 
 use super::error::ClientError;
 use super::event::{Event, Received};
@@ -25,47 +25,47 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error as WsError, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_tls_with_config};
 
-/// The longest wait for the socket to take one message: a server that does not read for so long is gone.
+/// Timeout for sending one message: a server that does not read for this long counts as gone.
 const SEND_DEADLINE: Duration = Duration::from_secs(10);
-/// The largest message taken, as the hub's own limit.
+/// The largest accepted message, equal to the hub's own limit.
 const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// A socket whose handshake is done.
+/// A socket after its handshake.
 pub(super) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
 
-/// How audio travels.
+/// How audio is transported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AudioMode {
-    /// Base64 in JSON events, as every GA server takes it.
+    /// Base64 in JSON events, supported by every GA server.
     #[default]
     Ga,
-    /// Binary frames of PCM16: this hub only.
+    /// Binary frames of PCM16: only this hub.
     Pcm16,
-    /// Binary frames of Opus: this hub only.
+    /// Binary frames of Opus: only this hub.
     Opus,
 }
 
-/// Where and how to connect.
+/// Address and options of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// `http(s)://` or `ws(s)://`; without a path, `/v1/realtime` is meant.
+    /// `http(s)://` or `ws(s)://`; the default path is `/v1/realtime`.
     pub url: String,
-    /// Sent as a bearer token.
+    /// API key, sent as a bearer token.
     pub key: Option<String>,
-    /// `?model=`; some servers want one.
+    /// `?model=`; required by some servers.
     pub model: Option<String>,
-    /// How audio travels.
+    /// How audio is transported.
     pub mode: AudioMode,
-    /// Whose certificate is taken for the server's.
+    /// How the server's certificate is verified.
     pub trust: Trust,
-    /// Whether the session is to outlive its connection, for [`Connection::resume`]: this hub only.
+    /// Whether the session can be resumed with [`Connection::resume`] after a break: only this hub.
     pub resume: bool,
-    /// For the whole of connecting.
+    /// Timeout for connecting, including the handshake.
     pub deadline: Duration,
 }
 
 impl ConnectOptions {
-    /// To `url` in the GA mode, without key and model, within 10 s.
+    /// Options for `url` in the GA mode, without key and model, with a timeout of 10 s.
     pub fn new(url: impl Into<String>) -> Self {
         Self {
             url: url.into(),
@@ -102,28 +102,29 @@ impl ConnectOptions {
         let mut request = address.into_client_request().map_err(|error| bad(error.to_string()))?;
         if let Some(key) = &self.key {
             let bearer = HeaderValue::from_str(&format!("Bearer {key}"));
-            let bearer = bearer.map_err(|_| bad("the key holds characters that no header takes".into()))?;
+            let bearer = bearer.map_err(|_| bad("the key holds characters that are not allowed in a header".into()))?;
             request.headers_mut().insert("Authorization", bearer);
         }
         if let Some(Ticket { key, received, .. }) = ticket {
-            // Not in the address, which ends up in logs.
+            // The key is not sent in the address, because addresses are logged.
             let offers = HeaderValue::from_str(&format!("realtime, antiphon-resume.{key}.{received}"));
-            let offers = offers.map_err(|_| bad("the session's key holds characters that no header takes".into()))?;
+            let offers = offers
+                .map_err(|_| bad("the session's key holds characters that are not allowed in a header".into()))?;
             request.headers_mut().insert("Sec-WebSocket-Protocol", offers);
         }
         Ok(request)
     }
 }
 
-/// Connects. Dropping the future gives up.
+/// Connects. Dropping the future cancels the attempt.
 pub async fn connect(options: &ConnectOptions) -> Result<Connection, ClientError> {
     Connection::new(connect_to(options, None).await?, options.mode)
 }
 
-/// Connects to a new session, or to that of a ticket.
+/// Connects to a new session, or to the session of a ticket.
 pub(super) async fn connect_to(options: &ConnectOptions, ticket: Option<&Ticket>) -> Result<Socket, ClientError> {
     let request = options.request(ticket)?;
-    // Without the query, which may hold a key.
+    // Without the query, which may contain a key.
     let url = request.uri().to_string().split('?').next().unwrap_or_default().to_owned();
     let config = WebSocketConfig::default()
         .read_buffer_size(16 << 10)
@@ -152,16 +153,16 @@ fn not_connected(url: String, error: WsError) -> ClientError {
     ClientError::Refused { status: response.status().as_u16(), body: body.trim().chars().take(200).collect() }
 }
 
-/// An open socket, in its two halves.
+/// An open connection, split into its two halves.
 pub struct Connection {
-    /// To the server.
+    /// Sends to the server.
     pub sender: Sender,
-    /// From the server.
+    /// Receives from the server.
     pub receiver: Receiver,
 }
 
 impl Connection {
-    /// Takes over a socket whose handshake is done.
+    /// A connection over a socket whose handshake is complete.
     pub fn new<S>(socket: WebSocketStream<S>, mode: AudioMode) -> Result<Self, ClientError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -173,7 +174,7 @@ impl Connection {
         Ok(Self { sender, receiver })
     }
 
-    /// Goes on on another socket: numbers, encoder and decoder as they are.
+    /// Continues on another socket; sequence numbers, encoder and decoder are kept.
     pub(super) fn replace(&mut self, socket: Socket) {
         let (sink, stream) = socket.split();
         self.sender.sink = Box::pin(sink);
@@ -181,7 +182,7 @@ impl Connection {
     }
 }
 
-/// The half to the server.
+/// The sending half of a connection.
 pub struct Sender {
     sink: Pin<Box<dyn Sink<Message, Error = WsError> + Send>>,
     mode: AudioMode,
@@ -192,18 +193,18 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// How audio travels on this socket.
+    /// How audio is transported on this connection.
     pub fn mode(&self) -> AudioMode {
         self.mode
     }
 
-    /// Sends one event as it is. Waits while the server does not read, 10 s at most.
+    /// Sends one event unchanged. Waits at most 10 s for a server that does not read.
     pub async fn event(&mut self, event: &Value) -> Result<(), ClientError> {
         self.send(Message::text(event.to_string())).await
     }
 
-    /// Sends microphone audio: mono PCM at [`super::RATE`], any length; whole frames of 20 ms in the Opus mode, where
-    /// what is short of one waits for the next call.
+    /// Sends microphone audio: mono PCM at [`super::RATE`], any length. In the Opus mode it is sent in frames of 20 ms,
+    /// and a partial frame waits for the next call.
     pub async fn audio(&mut self, samples: &[i16]) -> Result<(), ClientError> {
         let bytes = || samples.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<u8>>();
         match self.mode {
@@ -228,8 +229,8 @@ impl Sender {
         }
     }
 
-    /// From now on binary frames of audio are made and numbered, but not sent: what a network loses. It does nothing in
-    /// the GA mode, whose audio is JSON on a connection that loses nothing.
+    /// Simulates packet loss: while `losing`, binary audio frames are encoded and numbered but not sent. Has no effect
+    /// in the GA mode, whose transport is lossless.
     pub fn lose(&mut self, losing: bool) {
         self.losing = losing;
     }
@@ -245,7 +246,7 @@ impl Sender {
         self.send(Message::Binary(bytes)).await
     }
 
-    /// Writes a message of the user's and asks for a response.
+    /// Sends a text message of the user and requests a response.
     pub async fn say_in_text(&mut self, text: &str) -> Result<(), ClientError> {
         let content = json!([{"type": "input_text", "text": text}]);
         let item = json!({"type": "message", "role": "user", "content": content});
@@ -253,7 +254,7 @@ impl Sender {
         self.event(&json!({"type": "response.create"})).await
     }
 
-    /// Reports what was heard of a reply; nothing in the GA mode, which has no such event.
+    /// Sends a playback report; does nothing in the GA mode, which has no such event.
     pub async fn played(&mut self, item_id: &ItemId, audio_end_ms: u64) -> Result<(), ClientError> {
         if self.mode == AudioMode::Ga {
             return Ok(());
@@ -262,7 +263,7 @@ impl Sender {
         self.event(&event).await
     }
 
-    /// Says goodbye. A server that is gone already is no error.
+    /// Closes the connection. A server that has already closed is not an error.
     pub async fn close(&mut self) {
         let _ = timeout(SEND_DEADLINE, self.sink.close()).await;
     }
@@ -275,23 +276,23 @@ impl Sender {
     }
 }
 
-/// The half from the server.
+/// The receiving half of a connection.
 pub struct Receiver {
     stream: BoxStream<'static, Result<Message, WsError>>,
     mode: AudioMode,
     decoder: Option<opus::Decoder>,
-    /// The way back, once the server has told it; its count is not kept up.
+    /// The ticket for resuming, if the server sent one; its `received` count is not updated.
     ticket: Option<Ticket>,
     n_received: u64,
 }
 
 impl Receiver {
-    /// How to go on with the session on another connection, where the server has said that it can be done.
+    /// The ticket for resuming the session on another connection, if the server supports it.
     pub fn ticket(&self) -> Option<Ticket> {
         Some(Ticket { received: self.n_received, ..self.ticket.clone()? })
     }
 
-    /// The next thing received; waits without a deadline, and nothing is lost when the wait is dropped.
+    /// The next message. Waits without a timeout; dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Received, ClientError> {
         let received = self.message().await?;
         self.n_received += 1;
@@ -302,7 +303,7 @@ impl Receiver {
         Ok(received)
     }
 
-    /// The first message on a connection that goes on with a session; it is not counted.
+    /// The first message on a resumed connection; it is not counted.
     pub(super) async fn greeting(&mut self) -> Result<Received, ClientError> {
         self.message().await
     }
@@ -337,8 +338,8 @@ impl Receiver {
             let decoder = opus::Decoder::new(super::RATE.hz(), opus::Channels::Mono).map_err(opus("opening"))?;
             self.decoder = Some(decoder);
         }
-        let decoder = self.decoder.as_mut().expect("it was just made");
-        // 120 ms, the longest packet there is (RFC 6716, section 2.1.4).
+        let decoder = self.decoder.as_mut().expect("created above");
+        // 120 ms, the longest packet (RFC 6716, section 2.1.4).
         let mut samples = vec![0; 6 * super::FRAME];
         let n = decoder.decode(packet, &mut samples, false).map_err(opus("decoding"))?;
         samples.truncate(n);

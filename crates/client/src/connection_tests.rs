@@ -1,4 +1,4 @@
-//! Addresses, and what a person is told when there is no connection.
+//! Addresses, and the error messages of failed connections.
 
 use super::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -70,7 +70,7 @@ async fn nobody_there_is_told_in_words() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
-    let error = connect(&ConnectOptions::new(format!("http://{address}"))).await.err().expect("nobody listens");
+    let error = connect(&ConnectOptions::new(format!("http://{address}"))).await.err().expect("no server listens");
     assert_eq!(error.to_string(), format!("cannot connect to ws://{address}/v1/realtime"));
     assert!(std::error::Error::source(&error).is_some());
 }

@@ -1,88 +1,88 @@
-//! Why a conversation with a server did not happen, in words for a person at a terminal.
+//! Errors of a client, with messages for a user at a terminal.
 
 use std::time::Duration;
 use tokio_tungstenite::tungstenite;
 
-/// Why a conversation with a server did not happen.
+/// Why a connection, a question or a response failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The address makes no sense.
-    #[error("{url:?} is no address of a server: {reason}")]
+    /// The address is invalid.
+    #[error("{url:?} is not a valid server address: {reason}")]
     BadUrl {
-        /// As given.
+        /// The address as given.
         url: String,
-        /// What is wrong with it.
+        /// What is invalid.
         reason: String,
     },
     /// The file of trusted certificates cannot be used.
     #[error("{}: no certificates to trust: {reason}", path.display())]
     BadCertificates {
-        /// As given.
+        /// The path as given.
         path: std::path::PathBuf,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         reason: String,
     },
-    /// Nobody answers there.
+    /// No connection could be opened.
     #[error("cannot connect to {url}")]
     CannotConnect {
-        /// Where to.
+        /// The address without its query.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<tungstenite::Error>,
     },
-    /// All sessions are taken.
+    /// All session slots are in use.
     #[error("the server is full{}", retry_after.as_ref().map(|s| format!("; try again in {s} s")).unwrap_or_default())]
     Full {
-        /// Its `Retry-After`, seconds.
+        /// The `Retry-After` header, in seconds.
         retry_after: Option<String>,
     },
-    /// It answered, but not with a WebSocket.
+    /// The server answered, but not with a WebSocket handshake.
     #[error("the server refused the connection with HTTP {status}{}", if body.is_empty() { String::new() } else { format!(": {body}") })]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// What it said, shortened.
+        /// The response body, truncated.
         body: String,
     },
-    /// It ended the connection.
+    /// The server closed the connection.
     #[error("the server closed the connection{}", if reason.is_empty() { String::new() } else { format!(": {reason}") })]
     Closed {
-        /// Close code and reason, where it gave them.
+        /// Close code and reason, if any.
         reason: String,
     },
     /// The connection broke.
     #[error("the connection broke")]
     Broken(#[source] Box<tungstenite::Error>),
-    /// It sent what the protocol does not have.
-    #[error("the server sent what is not the protocol: {0}")]
+    /// The server violated the protocol.
+    #[error("the server violated the protocol: {0}")]
     Protocol(String),
-    /// It answered with an `error` event.
+    /// The server sent an `error` event.
     #[error("the server said: {message}{}", code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default())]
     Server {
-        /// Its code.
+        /// The error code.
         code: Option<String>,
-        /// Its words.
+        /// The error message.
         message: String,
     },
-    /// A wait was over its deadline.
+    /// A timeout expired.
     #[error("{what} took longer than {after:?}")]
     TimedOut {
-        /// What was waited for.
+        /// What the client was waiting for.
         what: &'static str,
-        /// How long.
+        /// The timeout.
         after: Duration,
     },
-    /// An Opus packet could not be made or read.
+    /// An Opus packet could not be encoded or decoded.
     #[error("Opus failed on {what}")]
     Opus {
-        /// On what.
+        /// The packet or step that failed.
         what: &'static str,
-        /// Why.
+        /// The cause.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// There is nothing to speak.
+    /// The recording contains no audible sample.
     #[error("the recording is silent")]
     Silent,
 }

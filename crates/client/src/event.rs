@@ -1,23 +1,23 @@
-//! What a server sends, as far as a client here looks at it. Tolerant: servers other than this hub are spoken to as well.
+//! Server events, as far as this client uses them. Parsing is tolerant, because other servers are supported too.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// One thing received.
+/// One received message.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Received {
-    /// A JSON event, audio deltas excepted.
+    /// A JSON event other than an audio delta.
     Event(Event),
-    /// Reply audio, however it travelled.
+    /// Response audio, from a JSON event or a binary frame.
     Audio {
-        /// Of which item.
+        /// Id of the response item.
         item_id: String,
         /// Mono PCM at [`super::RATE`].
         samples: Vec<i16>,
     },
 }
 
-/// A JSON event. Fields are those the protocol requires.
+/// A JSON event, with the fields that the protocol requires.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "type")]
 #[allow(missing_docs, reason = "the variants and fields are named as on the wire")]
@@ -68,7 +68,7 @@ pub enum Event {
     SessionResumed { received: u64 },
     #[serde(rename = "error")]
     Error { error: Problem },
-    /// Everything else.
+    /// Any other event.
     #[serde(other)]
     Other,
 }
@@ -76,15 +76,15 @@ pub enum Event {
 /// `error` of an event, or of a failed response.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Problem {
-    /// Machine-readable.
+    /// Machine-readable code.
     #[serde(default)]
     pub code: Option<String>,
-    /// For people.
+    /// Message for people.
     #[serde(default)]
     pub message: Option<String>,
 }
 
-/// A response, as far as a client here looks at it.
+/// A response object, as far as this client uses it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct ResponseInfo {
     /// `resp_...`
@@ -101,10 +101,10 @@ pub struct ResponseInfo {
 /// Why a response ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct StatusInfo {
-    /// Of a cancelled or incomplete one.
+    /// Reason, for a cancelled or incomplete response.
     #[serde(default)]
     pub reason: Option<String>,
-    /// Of a failed one.
+    /// Error, for a failed response.
     #[serde(default)]
     pub error: Option<Problem>,
 }

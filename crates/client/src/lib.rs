@@ -1,8 +1,9 @@
-//! A client of the Realtime protocol: for `antiphon ask`, for the load benchmark, and for tests.
+//! A client of the Realtime protocol, used by `antiphon ask`, the load benchmark and tests.
 //!
-//! [`connect`] opens a socket to this hub or to any server of the GA protocol; [`ask`] speaks one recording at real
-//! time and gathers the answer; [`Microphone`] and [`Reply`] are its two halves, for those who need many turns. Nothing
-//! here spawns a task or prints, and every wait has a deadline.
+//! [`connect`] opens a connection to this hub or to any GA server; [`ask`] speaks one recording in real time and
+//! collects the response; [`Microphone`] and [`Reply`] are its two halves, for callers that run many turns. This crate
+//! never spawns a task and never prints. Every wait for the server has a timeout, except [`Receiver::next`], which the
+//! caller bounds.
 
 mod ask;
 mod connection;
@@ -24,5 +25,5 @@ pub use trust::Trust;
 
 use antiphon_types::SampleRate;
 
-/// The rate of all audio here, both ways: the protocol's.
+/// Sampling rate of all audio in both directions, as defined by the protocol.
 pub const RATE: SampleRate = SampleRate::HZ_24000;

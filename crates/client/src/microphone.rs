@@ -1,4 +1,4 @@
-//! A recording as if it were spoken: one frame of 20 ms every 20 ms, then silence.
+//! Plays a recording as microphone input: one frame of 20 ms every 20 ms, then silence.
 
 use super::RATE;
 use super::connection::Sender;
@@ -7,15 +7,15 @@ use antiphon_types::Samples;
 use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-/// Samples of one frame: 20 ms.
+/// Samples per frame: 20 ms.
 pub const FRAME: usize = 480;
 
 const FRAME_TIME: Duration = Duration::from_millis(20);
 
-/// A recording that is spoken at real time. Its clock starts with the first [`Microphone::step`].
+/// A recording sent in real time. Its clock starts with the first [`Microphone::step`].
 pub struct Microphone {
     samples: Vec<i16>,
-    /// Index behind the last sample above 5 % of the peak.
+    /// Index after the last sample above 5 % of the peak.
     loud_end: usize,
     at: usize,
     ticks: Option<Interval>,
@@ -23,7 +23,8 @@ pub struct Microphone {
 }
 
 impl Microphone {
-    /// Speaks `samples`, mono at [`super::RATE`]. [`ClientError::Silent`] when there is nothing in them.
+    /// A microphone that sends `samples`, mono at [`super::RATE`]. Fails with [`ClientError::Silent`] if they are
+    /// silent.
     pub fn new(samples: Vec<i16>) -> Result<Self, ClientError> {
         let peak = samples.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
         let loud = |sample: &i16| u32::from(sample.unsigned_abs()) * 20 > u32::from(peak);
@@ -31,8 +32,8 @@ impl Microphone {
         Ok(Self { samples, loud_end, at: 0, ticks: None, loud_sent: None })
     }
 
-    /// Waits until the next frame is due; dropping the wait loses nothing. A sender that was late catches up, so that
-    /// the recording keeps its length.
+    /// Waits until the next frame is due; dropping the future loses nothing. A late sender catches up, so that the
+    /// recording keeps its length.
     pub async fn due(&mut self) {
         let ticks = self.ticks.get_or_insert_with(|| {
             let mut ticks = interval(FRAME_TIME);
@@ -42,7 +43,7 @@ impl Microphone {
         ticks.tick().await;
     }
 
-    /// Sends the next frame: of the recording, or of the silence behind it. Call it when one is [`Self::due`].
+    /// Sends the next frame of the recording, or of the silence after it. Call it when a frame is [`Self::due`].
     pub async fn step(&mut self, to: &mut Sender) -> Result<(), ClientError> {
         let mut frame = [0; FRAME];
         let left = self.samples.get(self.at..).unwrap_or_default();
@@ -56,17 +57,17 @@ impl Microphone {
         Ok(())
     }
 
-    /// When the frame with the last loud sample (above 5 % of the peak) had been sent.
+    /// When the frame with the last loud sample (above 5 % of the peak) was sent.
     pub fn loud_sent(&self) -> Option<Instant> {
         self.loud_sent
     }
 
-    /// Whether the whole recording has been sent.
+    /// Whether the complete recording was sent.
     pub fn is_over(&self) -> bool {
         self.at >= self.samples.len()
     }
 
-    /// How long the recording is.
+    /// Playing time of the recording.
     pub fn duration(&self) -> Duration {
         Samples(self.samples.len() as u64).duration(RATE)
     }

@@ -1,39 +1,39 @@
-//! The reply as a listener would hear it: played from the first sample received, waiting where the next one is late.
+//! Simulates playback of a response: it starts with the first sample received and stalls when the next one is late.
 
 use super::RATE;
 use antiphon_types::Samples;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Above this a sample is heard: -50 dBFS, `32768 * 10^(-50 / 20)`.
+/// Samples above this level are audible: -50 dBFS, `32768 * 10^(-50 / 20)`.
 const AUDIBLE: u16 = 104;
-/// The longest reply kept, 10 minutes; what is beyond is counted and not kept.
+/// Samples kept of a response: 10 minutes. Samples beyond are counted but not kept.
 const MAX_SAMPLES: usize = 10 * 60 * 24_000;
 
-/// What came of one reply item, and where its playback is.
+/// The audio of a response and its playback position.
 #[derive(Debug, Default)]
 pub struct Reply {
-    /// The item; `None` before its first audio.
+    /// The item being played; `None` before the first audio.
     item_id: Option<String>,
     samples: Vec<i16>,
     received: Samples,
-    /// When playback would be at the end of what was received.
+    /// When playback reaches the end of the received audio.
     plays_until: Option<Instant>,
-    /// Since when playback is held, if it is.
+    /// When playback was paused, while it is.
     held: Option<Instant>,
     audible: Option<Instant>,
     first: Option<Instant>,
     gaps: Gaps,
 }
 
-/// The times playback ran dry and had to wait for more of the same reply.
+/// Underruns: times at which playback waited for more audio of the same item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gaps {
-    /// How often.
+    /// Number of underruns.
     pub n: usize,
-    /// How long in all.
+    /// Total duration.
     pub total: Duration,
-    /// The longest.
+    /// Longest duration.
     pub longest: Duration,
 }
 
@@ -46,8 +46,8 @@ impl Gaps {
 }
 
 impl Reply {
-    /// Takes audio that arrives at `now`. Another item's first audio begins anew where playback of the last one ends;
-    /// positions count within the item.
+    /// Adds audio received at `now`. The first audio of another item starts where playback of the previous item ends;
+    /// positions are relative to the item.
     pub fn take(&mut self, item_id: &str, samples: &[i16], now: Instant) {
         if samples.is_empty() {
             return;
@@ -73,19 +73,19 @@ impl Reply {
         self.samples.extend_from_slice(&samples[..samples.len().min(room)]);
     }
 
-    /// Playback stands still from `now` on.
+    /// Pauses playback at `now`.
     pub fn hold(&mut self, now: Instant) {
         self.held.get_or_insert(now);
     }
 
-    /// Playback goes on.
+    /// Resumes playback.
     pub fn resume(&mut self, now: Instant) {
         if let Some(since) = self.held.take() {
             self.plays_until = self.plays_until.map(|until| if until > since { until + (now - since) } else { until });
         }
     }
 
-    /// What was not yet played is dropped.
+    /// Drops the audio that was not played yet.
     pub fn clear(&mut self, now: Instant) {
         let unheard = self.unheard(now);
         self.received = self.received.saturating_sub(unheard);
@@ -95,39 +95,39 @@ impl Reply {
         self.plays_until = Some(now);
     }
 
-    /// The item being played and how much of it was heard at `now`.
+    /// The item being played and the length of its audio played by `now`.
     pub fn heard(&self, now: Instant) -> Option<(&str, Samples)> {
         let item_id = self.item_id.as_deref()?;
         Some((item_id, self.received.saturating_sub(self.unheard(now))))
     }
 
-    /// How long playback will still go on after `now`, if nothing more comes.
+    /// Remaining playing time after `now`.
     pub fn remaining(&self, now: Instant) -> Duration {
         let at = self.held.unwrap_or(now);
         self.plays_until.map_or(Duration::ZERO, |until| until.saturating_duration_since(at))
     }
 
-    /// When the first sample came.
+    /// When the first sample was received.
     pub fn first(&self) -> Option<Instant> {
         self.first
     }
 
-    /// When the first sample above -50 dBFS would sound.
+    /// When the first sample above -50 dBFS is played.
     pub fn audible(&self) -> Option<Instant> {
         self.audible
     }
 
-    /// Where playback waited for a sample that was late; holds are none.
+    /// Underruns so far; pauses are not counted.
     pub fn gaps(&self) -> Gaps {
         self.gaps
     }
 
-    /// Everything received and not cleared so far: mono PCM at [`super::RATE`].
+    /// All samples received and not cleared: mono PCM at [`super::RATE`].
     pub fn samples(&self) -> &[i16] {
         &self.samples
     }
 
-    /// The same, at the end.
+    /// The samples, by value.
     pub fn into_samples(self) -> Vec<i16> {
         self.samples
     }
@@ -152,7 +152,7 @@ mod tests {
         let mut second = vec![103; 480];
         second[240] = -104;
         reply.take("a", &[0; 480], start);
-        // It comes early and waits its turn behind the first frame.
+        // It arrives early and is played after the first frame.
         reply.take("a", &second, start + ms(5));
         assert_eq!((reply.first(), reply.audible()), (Some(start), Some(start + ms(30))));
         let mut late = Reply::default();

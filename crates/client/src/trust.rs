@@ -1,4 +1,4 @@
-//! Whose certificate a client takes for the server's.
+//! Verification of the server's certificate.
 
 use super::error::ClientError;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -10,20 +10,21 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use tokio_tungstenite::Connector;
 
-/// Who vouches for the server. It matters for `https://` and `wss://` only.
+/// Which certificates are trusted. Applies to `https://` and `wss://` only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// The authorities this machine trusts.
+    /// Those signed by an authority that this machine trusts.
     #[default]
     System,
-    /// Those in this PEM file, such as the server's own certificate, and nobody else.
+    /// Only those in this PEM file, for example the server's own certificate.
     File(PathBuf),
-    /// Nobody has to: the connection is encrypted, but whoever stands in between can read and change it.
+    /// Any certificate: the connection is encrypted, but a man in the middle can read and change it.
     Anyone,
 }
 
 impl Trust {
-    /// `None` is the library's own: the system's. Blocks for a small file.
+    /// The TLS connector; `None` selects the library's default, the system's authorities. Blocks while it reads a small
+    /// file.
     pub(super) fn connector(&self) -> Result<Option<Connector>, ClientError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
@@ -48,10 +49,10 @@ fn roots(path: &PathBuf) -> Result<RootCertStore, ClientError> {
         let certificate = certificate.map_err(|error| bad(error.to_string()))?;
         roots.add(certificate).map_err(|error| bad(error.to_string()))?;
     }
-    if roots.is_empty() { Err(bad("there is no certificate in it".into())) } else { Ok(roots) }
+    if roots.is_empty() { Err(bad("it contains no certificate".into())) } else { Ok(roots) }
 }
 
-/// Takes any certificate; still checks that the other side has its key.
+/// Accepts any certificate, but still verifies that the server holds its key.
 #[derive(Debug)]
 struct Unchecked(Arc<CryptoProvider>);
 

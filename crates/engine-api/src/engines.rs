@@ -1,4 +1,4 @@
-//! What a session works with: one handle a stage, shared by all sessions.
+//! The set of engines that a session uses: one handle per stage, shared by all sessions.
 
 use crate::llm::Llm;
 use crate::stt::Stt;
@@ -8,12 +8,12 @@ use crate::vad::Vad;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// The engines, made by `engines::build` or from the stages' fakes. Cheap to clone.
+/// One engine per stage, built by `engines::build` or from the fakes. Cheap to clone.
 #[derive(Clone)]
 pub struct Engines {
-    /// Voice activity.
+    /// Voice activity detection.
     pub vad: Arc<dyn Vad>,
-    /// What says at a pause whether the turn is over; `None`: the other hints do.
+    /// The turn model; `None`: endpointing uses its other hints only.
     pub turn: Option<Arc<dyn TurnModel>>,
     /// Speech to text.
     pub stt: Arc<dyn Stt>,
@@ -24,7 +24,7 @@ pub struct Engines {
 }
 
 impl Engines {
-    /// What they are called.
+    /// The configured names of the engines.
     pub fn names(&self) -> EngineNames {
         EngineNames {
             vad: self.vad.name().into(),
@@ -35,7 +35,7 @@ impl Engines {
     }
 }
 
-/// The engines, as configured.
+/// The configured name of the engine of each stage.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[allow(missing_docs, reason = "the stages are named as everywhere")]
 pub struct EngineNames {

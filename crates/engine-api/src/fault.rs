@@ -1,31 +1,31 @@
-//! What kind of failure an upstream had, and how it is told to clients.
+//! Kinds of upstream failure, and the message that a client receives for each.
 //!
-//! An engine's error holds the details: addresses, the server's words, the names of settings. They are the operator's and go to
-//! the log. A client gets [`Fault::client_message`]: which stage failed, how, and what to do.
+//! An engine's error holds the details (addresses, the server's message, names of settings), which are logged for the
+//! operator. A client receives [`Fault::client_message`]: which stage failed, how, and what to do.
 
-/// A kind of failure.
+/// A kind of upstream failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The server refused the hub's key (401, 403).
+    /// The server rejected the hub's key (401, 403).
     Auth,
-    /// It could not be reached, or the connection broke.
+    /// The server could not be reached, or the connection broke.
     Unreachable,
-    /// It gave no answer in time.
+    /// The server did not answer in time.
     Timeout,
-    /// It has no room now (429, 503).
+    /// The server is overloaded (429, 503).
     Overloaded,
-    /// It refused the request (another status of 4xx, or a redirect).
+    /// The server rejected the request (another 4xx status, or a redirect).
     Refused,
-    /// What it answered cannot be used.
+    /// The server's response is invalid.
     BadAnswer,
-    /// It failed by itself (another status of 5xx), or a local engine did.
+    /// The server failed (another 5xx status), or a local engine failed.
     Failed,
-    /// It is not set up on this machine.
+    /// The engine is not set up on this machine.
     Unavailable,
 }
 
 impl Fault {
-    /// The kind of an HTTP status that is no success.
+    /// The kind of failure for an HTTP status that is not a success.
     pub fn of_status(status: u16) -> Self {
         match status {
             401 | 403 => Self::Auth,
@@ -36,7 +36,7 @@ impl Fault {
         }
     }
 
-    /// The words for a client. `stage` is its name at the beginning of a sentence, such as "The language model".
+    /// The message for a client. `stage` names the stage at the start of a sentence, such as "The language model".
     pub fn client_message(self, stage: &str) -> String {
         let what = match self {
             Self::Auth => "refused the hub's key; the operator's log has the details",

@@ -1,8 +1,9 @@
-//! The ports: what a session asks of voice detection, turn models, speech to text, language models, text to speech and
-//! remote tools, with their requests, options and errors.
+//! The engine ports: traits for voice activity detection, turn models, speech to text, language models, text to speech
+//! and remote tools, with their requests, options and errors.
 //!
-//! `session` calls the ports; `engines` and `assistant` implement them; the root package assembles an [`Engines`]. The feature
-//! `fakes` adds scripted engines for tests and benchmarks. Nothing here loads a model, opens a connection or spawns a task.
+//! `session` calls the ports; `engines` and `assistant` implement them; the root package assembles an [`Engines`]. The
+//! feature `fakes` adds scripted engines for tests and benchmarks. This crate never loads a model, opens a connection
+//! or spawns a task.
 
 mod engines;
 #[cfg(feature = "fakes")]

@@ -1,9 +1,8 @@
-//! The protocol's names before GA, for clients that ask for them with `OpenAI-Beta: realtime=v1`.
+//! Translates between the GA protocol and the beta protocol, for clients that send `OpenAI-Beta: realtime=v1`.
 //!
-//! A mapping at the edge and nothing else: [`incoming`] turns a client's JSON into GA's before it is parsed, [`outgoing`]
-//! turns GA's JSON into what such a client knows. `dialect` calls both; nothing behind it knows that they exist. Fields
-//! that are named as in GA already pass as they are, so a client may mix. Unknown ones keep their names, and are refused
-//! by them.
+//! A mapping at the edge of the protocol: [`incoming`] converts a client's JSON to GA before it is parsed, [`outgoing`]
+//! converts GA events to beta. `dialect` calls both; no other code depends on them. Fields that already have their GA
+//! name pass unchanged, so a client may mix both. Unknown fields keep their names and are rejected by the parser.
 
 use super::server_event::{ServerEvent, encode};
 use serde::Deserialize;
@@ -12,7 +11,7 @@ use std::borrow::Cow;
 
 type Object = Map<String, Value>;
 
-/// Events whose names alone differ: GA's, then beta's.
+/// Events that differ only in name: GA, beta.
 const EVENTS: &[(&str, &str)] = &[
     ("response.output_audio.delta", "response.audio.delta"),
     ("response.output_audio.done", "response.audio.done"),
@@ -23,12 +22,12 @@ const EVENTS: &[(&str, &str)] = &[
     ("conversation.item.added", "conversation.item.created"),
 ];
 
-/// Content parts of the assistant's messages: GA's, then beta's.
+/// Content parts of assistant messages: GA, beta.
 const PARTS: &[(&str, &str)] = &[("output_text", "text"), ("output_audio", "audio")];
 
 const FORMATS: &[(&str, &str)] = &[("audio/pcm", "pcm16"), ("audio/pcmu", "g711_ulaw"), ("audio/pcma", "g711_alaw")];
 
-/// Settings of a session: where GA has them, and beta's name. The formats' shapes differ too.
+/// Session settings: path in GA, name in beta. The shapes of the audio formats differ too.
 const SETTINGS: &[(&[&str], &str)] = &[
     (&["output_modalities"], "modalities"),
     (&["max_output_tokens"], "max_response_output_tokens"),
@@ -41,10 +40,10 @@ const SETTINGS: &[(&[&str], &str)] = &[
     (&["audio", "output", "speed"], "speed"),
 ];
 
-/// Settings that GA has no more; they change nothing here.
+/// Settings that GA removed; they are ignored.
 const GONE: &[&str] = &["temperature", "client_secret"];
 
-/// A client's message in GA's names. What is no JSON, or needs no change, comes back as it was.
+/// Converts a client message to GA names. Text that is not JSON, or needs no change, is returned unchanged.
 pub(super) fn incoming(text: &str) -> Cow<'_, str> {
     #[derive(Deserialize)]
     struct Head<'a> {
@@ -72,7 +71,7 @@ fn update(event: &mut Object, kind: &str) {
     event.insert("type".into(), "session.update".into());
     with(event, "session", |session| {
         if kind == "transcription" {
-            // It never had another.
+            // A transcription session has no other modality.
             session.remove("modalities");
         }
         settings_to_ga(session);
@@ -104,7 +103,7 @@ fn settings_to_ga(session: &mut Object) {
     }
 }
 
-/// Beta's "text and audio" is GA's "audio", whose transcript is its text.
+/// Beta's "text and audio" corresponds to GA's "audio", whose transcript is the text.
 fn modalities_to_ga(value: Value) -> Value {
     let both = value
         .as_array()
@@ -112,11 +111,11 @@ fn modalities_to_ga(value: Value) -> Value {
     if both { json!(["audio"]) } else { value }
 }
 
-/// An event in beta's names; `None` for one that it does not have.
+/// Converts an event to beta names; `None` for an event that beta does not have.
 pub(super) fn outgoing(event: &ServerEvent, event_id: &str) -> Option<String> {
     let text = encode(event, event_id);
     if let ServerEvent::OutputAudioDelta { .. } = event {
-        // Most of what is sent: its head alone differs.
+        // The most frequent event: only its type differs.
         return Some(text.replacen("response.output_audio.delta", "response.audio.delta", 1));
     }
     if let ServerEvent::ItemDone { .. } = event {
@@ -143,12 +142,12 @@ fn response(response: &mut Object) {
     }
     let most = response.get("max_output_tokens").cloned();
     settings_to_beta(response);
-    // Here the name was GA's already.
+    // Here beta uses the GA name.
     response.remove("max_response_output_tokens");
     response.extend(most.map(|most| ("max_output_tokens".to_owned(), most)));
 }
 
-/// Says whether it is a transcription session.
+/// Returns whether it is a transcription session.
 fn session_to_beta(session: &mut Object) -> bool {
     let kind = session.remove("type");
     settings_to_beta(session);
@@ -170,7 +169,7 @@ fn settings_to_beta(session: &mut Object) {
     session.remove("audio");
 }
 
-/// Paths and format names in what is told of a mistake are those the client used.
+/// Replaces the paths and format names in an error by those of beta.
 fn error(error: &mut Object) {
     for name in ["param", "message"] {
         let Some(Value::String(text)) = error.get_mut(name) else { continue };
@@ -215,7 +214,8 @@ fn with(event: &mut Object, name: &str, change: impl FnOnce(&mut Object)) {
     }
 }
 
-/// Puts a value where the path leads, making the objects on its way. What is no object stays: it is refused as it is.
+/// Sets the value at `path`, creating objects as needed. A value on the path that is not an object is left unchanged,
+/// and the parser rejects it.
 fn put(object: &mut Object, path: &[&str], value: Value) {
     let [first, rest @ ..] = path else { return };
     if rest.is_empty() {

@@ -1,4 +1,4 @@
-//! Each row of the table "GA vs beta", both ways.
+//! Each row of the table "GA vs beta", in both directions.
 
 use super::*;
 use crate::{AudioFormat, ClientEvent};
@@ -13,7 +13,7 @@ fn check_in(beta: Value, ga: Value) {
     let mapped: Value = serde_json::from_str(&incoming(&beta.to_string())).unwrap();
     assert_eq!(mapped, ga);
     let dialect = Dialect { beta: true, ..Dialect::default() };
-    dialect.parse(&beta.to_string()).expect("GA takes it");
+    dialect.parse(&beta.to_string()).expect("GA accepts it");
 }
 
 #[track_caller]
@@ -150,7 +150,7 @@ fn a_nested_session_is_shown_flat() {
         (&shown["max_response_output_tokens"], &shown["input_audio_transcription"]),
         (&json!("inf"), &json!({}))
     );
-    // What a client is shown, it may send back.
+    // A client may send back what it received.
     let again = json!({"type": "session.update", "session": shown}).to_string();
     let dialect = Dialect { beta: true, ..Dialect::default() };
     let ClientEvent::SessionUpdate(update) = dialect.parse(&again).unwrap().event else { panic!("another event") };

@@ -1,9 +1,9 @@
-//! What a client sends as text.
+//! Parses the text messages of a client.
 //!
-//! [`parse`] looks at the head of a message first, without building a tree: `input_audio_buffer.append` comes fifty
-//! times a second and goes no further; every other event is weighed there, for a tree takes many times the bytes of its text,
-//! and then read field by field from a tree. The client's `event_id`
-//! is found even when the rest is bad, so that the error answers it.
+//! [`parse`] scans the head of a message first, without building a tree. `input_audio_buffer.append`, which arrives
+//! fifty times a second, needs only this scan. For all other events the scan also checks the size, because a tree takes
+//! many times the bytes of its text; then the fields are read from a tree. The client's `event_id` is found even if the
+//! rest is invalid, so that the error can refer to it.
 
 use super::error::WireError;
 use super::item::{Item, decode_audio, read_item_id};
@@ -21,14 +21,14 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use std::fmt;
 
-/// One event of a client.
+/// An event from a client.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientEvent {
     /// `session.update`
     SessionUpdate(Box<SessionUpdate>),
     /// `input_audio_buffer.append`
     InputAudioAppend {
-        /// In the session's input format, not empty; its length is not checked here.
+        /// Audio in the session's input format, not empty; its length is not checked here.
         audio: Bytes,
     },
     /// `input_audio_buffer.commit`
@@ -37,46 +37,46 @@ pub enum ClientEvent {
     InputAudioClear,
     /// `output_audio_buffer.clear`
     OutputAudioClear,
-    /// `output_audio_buffer.played`, an extension: what was heard.
+    /// `output_audio_buffer.played`, an extension: a playback report.
     OutputAudioPlayed(Box<PlayedReport>),
-    /// `antiphon.clock.ping`, an extension: the client's clock.
+    /// `antiphon.clock.ping`, an extension: a reading of the client's clock.
     ClockPing(ClockPing),
     /// `conversation.item.create`
     ItemCreate {
-        /// Where it goes.
+        /// Position in the conversation.
         position: Position,
-        /// The item; `item.id` may be the client's choice.
+        /// The item; the client may choose `item.id`.
         item: Box<Item>,
     },
     /// `conversation.item.delete`
     ItemDelete {
-        /// Which.
+        /// Identifier of the item.
         item_id: ItemId,
     },
     /// `conversation.item.retrieve`
     ItemRetrieve {
-        /// Which.
+        /// Identifier of the item.
         item_id: ItemId,
     },
     /// `conversation.item.truncate`
     ItemTruncate {
-        /// Which.
+        /// Identifier of the item.
         item_id: ItemId,
-        /// Which of its parts.
+        /// Index of the content part.
         content_index: u32,
-        /// What stays, from the part's beginning.
+        /// Length of the audio to keep, in milliseconds.
         audio_end_ms: u32,
     },
     /// `response.create`
     ResponseCreate(Box<ResponseParams>),
     /// `response.cancel`
     ResponseCancel {
-        /// `None`: the one of the conversation.
+        /// The response to cancel; `None`: the active response of the conversation.
         response_id: Option<ResponseId>,
     },
 }
 
-/// Where a created item goes in the conversation.
+/// Position of a created item in the conversation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Position {
     /// No `previous_item_id`: at the end.
@@ -84,14 +84,14 @@ pub enum Position {
     End,
     /// `"root"`: at the beginning.
     Root,
-    /// Behind this one.
+    /// After this item.
     After(ItemId),
 }
 
-/// One event and its own id.
+/// An event with its event id.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Incoming {
-    /// What an error about it refers to.
+    /// Event id chosen by the client; errors refer to it.
     pub event_id: Option<String>,
     /// The event.
     pub event: ClientEvent,
@@ -102,7 +102,7 @@ type Reader = fn(&mut Fields) -> Read<ClientEvent>;
 const APPEND: &str = "input_audio_buffer.append";
 const MAX_EVENT_ID_BYTES: usize = 512;
 
-/// Every event but [`APPEND`].
+/// The reader of each event type except [`APPEND`].
 const EVENTS: &[(&str, Reader)] = &[
     ("session.update", |fields| {
         Ok(ClientEvent::SessionUpdate(Box::new(fields.required("session", SessionUpdate::read)?)))
@@ -139,13 +139,13 @@ const EVENTS: &[(&str, Reader)] = &[
     }),
 ];
 
-/// Reads one text message, refusing fields nobody knows as the original does. Never panics, whatever `text` is.
+/// Parses one text message and rejects unknown fields, as OpenAI's server does. Never panics.
 pub fn parse(text: &str) -> Result<Incoming, WireError> {
     parse_with(text, UnknownFields::Refuse)
 }
 
-/// As [`parse`], with the choice of what happens to unknown fields. Those of `input_audio_buffer.append` are always
-/// passed over.
+/// Parses one text message like [`parse`], with a policy for unknown fields. Unknown fields of
+/// `input_audio_buffer.append` are always ignored.
 pub fn parse_with(text: &str, unknown: UnknownFields) -> Result<Incoming, WireError> {
     let mut head = Head::default();
     let read = head.read(text);
@@ -155,8 +155,8 @@ pub fn parse_with(text: &str, unknown: UnknownFields) -> Result<Incoming, WireEr
     Ok(Incoming { event_id: event_id?, event })
 }
 
-/// Refuses a message that would take too much memory as a tree, for callers that build one before it is parsed. What is wrong
-/// with it otherwise is left to [`parse_with`].
+/// Rejects a message that would need too much memory as a tree, for callers that build a tree before parsing. All other
+/// errors are left to [`parse_with`].
 pub(super) fn check_weight(text: &str) -> Result<(), WireError> {
     let mut head = Head::default();
     let Ok(()) = head.read(text) else { return Ok(()) };
@@ -201,13 +201,13 @@ fn not_json(error: serde_json::Error) -> WireError {
     WireError::invalid("invalid_json", format!("Invalid event: failed to parse JSON value. {error}"), None)
 }
 
-/// The top-level fields that are needed before the tree, as they stand in the message.
+/// The top-level fields that are needed before a tree is built.
 #[derive(Default)]
 struct Head<'a> {
     kind: Option<&'a RawValue>,
     event_id: Option<&'a RawValue>,
     audio: Option<&'a RawValue>,
-    /// Of the other fields.
+    /// Weight of the other fields.
     weight: Weight,
 }
 
@@ -222,7 +222,7 @@ enum Key {
 }
 
 impl<'a> Head<'a> {
-    /// Fills in what is there, up to where the message stops being JSON.
+    /// Reads the fields up to the end of the message or the first syntax error.
     fn read(&mut self, text: &'a str) -> Read<()> {
         let mut from = serde_json::Deserializer::from_str(text);
         self.deserialize(&mut from).and_then(|()| from.end()).map_err(|error| match error.is_data() {
@@ -273,7 +273,7 @@ impl<'de> Visitor<'de> for &mut Head<'de> {
     }
 }
 
-/// A JSON string's content, borrowed where nothing in it is escaped.
+/// The content of a JSON string, borrowed unless it contains escapes.
 fn string<'a>(path: &str, raw: &'a RawValue) -> Read<std::borrow::Cow<'a, str>> {
     let json = raw.get();
     if let Some(inner) = json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'))

@@ -1,16 +1,16 @@
-//! What clients send, and how bad messages are refused: the rows of the error table that parsing decides.
+//! Client events, and how invalid messages are rejected: the rows of the error table that are decided by parsing.
 
 use super::*;
 use crate::{AudioFormat, Content, InputItem, ItemBody, MaxTokens, Modality, Role, Tool, ToolChoice};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// Parses `message`, which must be good.
+/// Parses `message`, which must be valid.
 fn event(message: Value) -> ClientEvent {
     parse(&message.to_string()).unwrap_or_else(|error| panic!("{message}: {error:?}")).event
 }
 
-/// Parses `text`, which must be refused with exactly this code, parameter and message.
+/// Parses `text`, which must be rejected with exactly this code, parameter and message.
 #[track_caller]
 fn refused(text: &str, code: &str, param: Option<&str>, message: &str) {
     let error = parse(text).expect_err(text);
@@ -18,7 +18,7 @@ fn refused(text: &str, code: &str, param: Option<&str>, message: &str) {
     assert_eq!(error.message, message, "{text}");
 }
 
-/// Parses an update of the session, which must be refused with this code at this parameter.
+/// Parses a session update, which must be rejected with this code at this parameter.
 #[track_caller]
 fn session_refused(session: Value, code: &str, param: &str) {
     let text = json!({"type": "session.update", "event_id": "e7", "session": session}).to_string();
@@ -93,7 +93,7 @@ fn appended_audio_is_decoded_however_the_client_writes_it() {
         assert_eq!(incoming.event_id.as_deref(), Some("e1"));
     };
     check(r#"{"type":"input_audio_buffer.append","audio":"//8B","event_id":"e1"}"#);
-    // Escaped slashes are JSON too, and the order of fields is free.
+    // Escaped slashes are valid JSON, and the order of fields is arbitrary.
     check(r#" {"audio" : "\/\/8B", "event_id":"e1", "type":"input_audio_buffer.append"} "#);
     check(r#"{"type":"input_audio_buffer.append","event_id":"e1","audio":"\u002f/8B","seq":[{"x":1}]}"#);
     let unpadded = parse(r#"{"type":"input_audio_buffer.append","audio":"AQ"}"#).unwrap().event;
@@ -308,7 +308,7 @@ fn unknown_fields_can_be_let_through() {
     assert!(parse_with(text, UnknownFields::Ignore).is_ok());
 }
 
-/// JSON that looks like an event but may be wrong anywhere.
+/// JSON that resembles an event but may be invalid anywhere.
 fn near_event() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just(Value::Null),

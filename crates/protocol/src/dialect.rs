@@ -1,6 +1,7 @@
-//! How a connection's JSON is read and written: what happens to unknown fields, and whose names are used.
+//! The JSON dialect of a connection: the policy for unknown fields, and GA or beta names.
 //!
-//! `server` chooses one for each connection from the configuration and its headers; `session` reads and writes by it.
+//! `server` chooses a dialect per connection from the configuration and the request headers; `session` parses and
+//! encodes with it.
 
 use super::beta;
 use super::client_event::{Incoming, check_weight, parse_with};
@@ -8,17 +9,17 @@ use super::error::WireError;
 use super::read::UnknownFields;
 use super::server_event::{ServerEvent, encode};
 
-/// How one connection speaks.
+/// The dialect of one connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Dialect {
-    /// What happens to fields nobody knows.
+    /// Policy for unknown fields.
     pub unknown: UnknownFields,
-    /// The names before GA.
+    /// Whether the client uses the beta protocol.
     pub beta: bool,
 }
 
 impl Dialect {
-    /// Reads one text message of the client.
+    /// Parses one text message of the client.
     pub fn parse(&self, text: &str) -> Result<Incoming, WireError> {
         match self.beta {
             true => {
@@ -29,7 +30,7 @@ impl Dialect {
         }
     }
 
-    /// The event as it goes out; `None` where the client has no name for it.
+    /// Encodes an event; `None` if the client's protocol does not have it.
     pub fn encode(&self, event: &ServerEvent, event_id: &str) -> Option<String> {
         match self.beta {
             true => beta::outgoing(event, event_id),

@@ -1,4 +1,4 @@
-//! The header of binary audio frames, for sockets that opted into them.
+//! Binary audio frames, for sockets that enabled them. Layout:
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -9,67 +9,68 @@
 //! | 8-15 | offset of the payload's first sample, at 24 kHz |
 //! | then | the item id in ASCII, then the payload |
 //!
-//! Little endian. The payload is one Opus packet (20 ms, mono) or PCM16 (mono, 24 kHz); the header does not say which,
-//! the socket's mode does. Nothing is copied on the way in.
+//! All integers are little-endian. The payload is one Opus packet (20 ms, mono) or PCM16 (mono, 24 kHz), depending on
+//! the mode of the socket; the header does not state which. Parsing copies nothing.
 
 use antiphon_types::{ItemId, Samples};
 use bytes::{BufMut, Bytes, BytesMut};
 
-/// The fixed part of the header.
+/// Length of the fixed part of the header in bytes.
 pub const HEADER_BYTES: usize = 16;
 
 /// One binary frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Which way it goes.
+    /// Direction of the frame.
     pub kind: FrameKind,
-    /// Per direction, from 0, wraps.
+    /// Sequence number per direction, from 0, wrapping.
     pub sequence: u32,
-    /// Where the payload's first sample stands, at 24 kHz: since the stream began (microphone), within the item (reply).
+    /// Offset of the payload's first sample at 24 kHz: from the start of the stream (microphone) or of the item
+    /// (reply).
     pub offset: Samples,
-    /// One Opus packet, or PCM16.
+    /// One Opus packet or PCM16 samples.
     pub payload: Bytes,
 }
 
-/// Which way a frame goes.
+/// Direction of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// Client to hub.
     Microphone,
     /// Hub to client.
     Reply {
-        /// Of which item; 1 to 255 bytes of ASCII.
+        /// The item it belongs to; 1 to 255 bytes of ASCII.
         item_id: ItemId,
     },
 }
 
-/// Why bytes are no frame.
+/// Why bytes are not a valid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Shorter than its header says.
+    /// Shorter than its header requires.
     #[error("binary frame too short: {got} bytes, its header needs {needed}")]
     TooShort {
-        /// Bytes there are.
+        /// Bytes received.
         got: usize,
-        /// Bytes the header takes.
+        /// Bytes required.
         needed: usize,
     },
-    /// Neither microphone nor reply.
+    /// The kind is neither microphone nor reply.
     #[error("binary frame of unknown kind {0}: 1 is microphone audio, 2 reply audio")]
     UnknownKind(u8),
-    /// Flags this version does not know.
+    /// Unknown flags are set.
     #[error("binary frame with unknown flags {0:#06x}")]
     UnknownFlags(u16),
-    /// Empty for a reply, not empty for the microphone, or not ASCII.
+    /// The item id is empty for a reply, not empty for the microphone, or not ASCII.
     #[error("binary frame with a wrong item id: none for microphone audio, 1 to 255 ASCII bytes for reply audio")]
     BadItemId,
-    /// No audio in it.
+    /// The payload is empty.
     #[error("binary frame without a payload")]
     Empty,
 }
 
 impl Frame {
-    /// Reads a frame; the payload shares `bytes`.
+    /// Parses a frame; the payload shares the memory of `bytes`.
     pub fn parse(bytes: &Bytes) -> Result<Self, FrameError> {
         let too_short = |needed| FrameError::TooShort { got: bytes.len(), needed };
         let header: &[u8; HEADER_BYTES] = bytes.first_chunk().ok_or_else(|| too_short(HEADER_BYTES))?;
@@ -96,7 +97,7 @@ impl Frame {
         Ok(Self { kind, sequence, offset: Samples(u64::from_le_bytes(offset)), payload: bytes.slice(start..) })
     }
 
-    /// The frame as it goes out. [`FrameError::BadItemId`] when the id does not fit.
+    /// Encodes the frame. Fails with [`FrameError::BadItemId`] if the item id is not valid.
     pub fn encode(&self) -> Result<Bytes, FrameError> {
         let (kind, id) = match &self.kind {
             FrameKind::Microphone => (1, ""),

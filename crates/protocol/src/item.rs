@@ -1,4 +1,4 @@
-//! Conversation items, both ways: what a client creates, and what it is shown.
+//! Conversation items, as created by clients and as sent by the hub.
 
 use super::error::WireError;
 use super::mcp::{McpApproval, McpCallError, McpTool};
@@ -11,86 +11,86 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use bytes::Bytes;
 use serde::Serialize;
 
-/// One item of a conversation.
+/// A conversation item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Item {
-    /// `None` where a client leaves the choice to the hub; always there in what the hub sends.
+    /// Item id. `None` if a client lets the hub choose it; always present in items sent by the hub.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<ItemId>,
     #[serde(skip_serializing_if = "str::is_empty")]
     object: &'static str,
-    /// What it is.
+    /// The kind of item and its content.
     #[serde(flatten)]
     pub body: ItemBody,
-    /// How far it got.
+    /// Status of the item.
     #[serde(skip_serializing_if = "ItemStatus::is_unsaid")]
     pub status: ItemStatus,
 }
 
-/// What an item is.
+/// The kind of an item and its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ItemBody {
-    /// Something said or written.
+    /// A message, spoken or written.
     Message {
-        /// By whom.
+        /// Author of the message.
         role: Role,
-        /// Its parts.
+        /// Content parts.
         content: Vec<Content>,
     },
-    /// The model calls a function of the client's.
+    /// A call of a client-side function by the model.
     FunctionCall {
-        /// Ties the output to the call.
+        /// Identifier that links the output to the call.
         call_id: String,
-        /// Which function.
+        /// Name of the function.
         name: String,
-        /// JSON, empty while it is still being written.
+        /// Arguments as JSON, empty while they are being generated.
         arguments: String,
     },
-    /// What the function gave.
+    /// The output of a function.
     FunctionCallOutput {
-        /// Of which call.
+        /// Identifier of the call.
         call_id: String,
-        /// As the model is to read it.
+        /// Output as passed to the model.
         output: String,
     },
-    /// The tools of a remote server.
+    /// The tool list of a remote server.
     McpListTools {
-        /// Which server.
+        /// Label of the server.
         server_label: String,
-        /// Empty until they are known.
+        /// The tools; empty until they are known.
         tools: Vec<McpTool>,
     },
-    /// A call of a remote server's tool. Every field is always there, for one client throws without.
+    /// A tool call on a remote server. All fields are always present, because one client library fails otherwise.
     McpCall {
-        /// Which server.
+        /// Label of the server.
         server_label: String,
-        /// Which tool.
+        /// Name of the tool.
         name: String,
-        /// JSON, empty while it is still being written.
+        /// Arguments as JSON, empty while they are being generated.
         arguments: String,
-        /// The request that was approved.
+        /// The approved approval request.
         approval_request_id: Option<ItemId>,
-        /// What the tool gave.
+        /// Output of the tool.
         output: Option<String>,
-        /// Why it gave nothing.
+        /// Why there is no output.
         error: Option<McpCallError>,
     },
-    /// A call that waits for the client's consent.
+    /// A tool call that waits for the client's approval.
     McpApprovalRequest {
-        /// Which server.
+        /// Label of the server.
         server_label: String,
-        /// Which tool.
+        /// Name of the tool.
         name: String,
-        /// JSON, empty while it is still being written.
+        /// Arguments as JSON, empty while they are being generated.
         arguments: String,
     },
-    /// The client's consent, or that there is none.
+    /// The client's decision on an approval request.
     McpApprovalResponse(McpApproval),
 }
 
 impl ItemBody {
-    /// Whether the protocol gives such items neither object nor status.
+    /// Whether the protocol defines neither `object` nor `status` for this kind of item.
     fn is_bare(&self) -> bool {
         matches!(
             self,
@@ -102,29 +102,29 @@ impl ItemBody {
     }
 }
 
-/// Who speaks.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// The person.
+    /// The user.
     User,
-    /// Whoever set the conversation up.
+    /// The application, which sets up the conversation.
     System,
     /// The model.
     Assistant,
 }
 
-/// How far an item got.
+/// Status of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemStatus {
-    /// Still growing.
+    /// Still being generated.
     InProgress,
-    /// Whole.
+    /// Complete.
     Completed,
-    /// Cut off.
+    /// Interrupted or truncated.
     Incomplete,
-    /// Of an item that has none.
+    /// The item has no status; the field is omitted.
     Unsaid,
 }
 
@@ -134,46 +134,46 @@ impl ItemStatus {
     }
 }
 
-/// One part of a message.
+/// A content part of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Content {
-    /// Written by the user or the system.
+    /// Text from the user or the system.
     InputText {
         /// The text.
         text: String,
     },
-    /// Spoken by the user.
+    /// Speech of the user.
     InputAudio {
-        /// What a client sends, in the session's input format. The hub keeps no audio, so that its own items carry none.
+        /// Audio sent by a client, in the session's input format. The hub stores no audio, so its own items have none.
         #[serde(skip_serializing)]
         audio: Option<Bytes>,
         /// Null until it is known.
         transcript: Option<String>,
     },
-    /// Written by the model.
+    /// Text from the model.
     OutputText {
         /// The text.
         text: String,
     },
-    /// Spoken by the model.
+    /// Speech of the model.
     OutputAudio {
-        /// What it says; null after a truncation.
+        /// Transcript; null after a truncation.
         transcript: Option<String>,
     },
 }
 
-/// An item in `input` of `response.create`: a new one, or one that is there.
+/// An item in `input` of `response.create`: a new item or a reference to an existing one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputItem {
-    /// As in `conversation.item.create`.
+    /// A new item, as in `conversation.item.create`.
     Item(Item),
     /// `item_reference`
     Reference(ItemId),
 }
 
 impl Item {
-    /// An item as the hub shows it.
+    /// An item as sent by the hub.
     pub fn new(id: ItemId, status: ItemStatus, body: ItemBody) -> Self {
         if body.is_bare() {
             return Self { id: Some(id), object: "", body, status: ItemStatus::Unsaid };
@@ -181,7 +181,7 @@ impl Item {
         Self { id: Some(id), object: "realtime.item", body, status }
     }
 
-    /// A message as the hub shows it.
+    /// A message as sent by the hub.
     pub fn message(id: ItemId, status: ItemStatus, role: Role, content: Vec<Content>) -> Self {
         Self::new(id, status, ItemBody::Message { role, content })
     }
@@ -272,7 +272,7 @@ impl Content {
                 transcript: fields.optional("transcript", Node::text)?,
             },
             "output_text" => Self::OutputText { text: fields.required("text", Node::text)? },
-            // The audio itself cannot be played again by anyone; its words are what the model reads.
+            // The audio itself cannot be played again; the model reads the transcript.
             _ => {
                 fields.pass_over(&["audio"]);
                 Self::OutputAudio { transcript: fields.optional("transcript", Node::text)? }
@@ -283,7 +283,7 @@ impl Content {
     }
 }
 
-/// An item's id as a client may choose it: printable ASCII, since it also travels in binary frames.
+/// Reads an item id chosen by a client: printable ASCII, because it is also sent in binary frames.
 pub(super) fn read_item_id(node: Node) -> Read<ItemId> {
     let path = node.path().to_owned();
     let id = node.name(MAX_NAME_BYTES)?;
@@ -293,13 +293,13 @@ pub(super) fn read_item_id(node: Node) -> Read<ItemId> {
     Ok(ItemId::from(id))
 }
 
-/// Standard alphabet; padding may be missing, as some clients leave it out.
+/// Standard alphabet; padding is optional, because some clients omit it.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Audio bytes out of base64; refused when bad or empty.
+/// Decodes base64 audio; rejects invalid or empty input.
 pub(super) fn decode_audio(param: &str, base64: &str) -> Read<Bytes> {
     let refuse = |got: &str| {
         let name = param.rsplit('.').next().unwrap_or(param);

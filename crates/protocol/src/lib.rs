@@ -1,9 +1,10 @@
-//! The protocols' messages in and out: the OpenAI Realtime GA shape, the extension's events and its binary frame.
+//! The messages of the hub's wire protocols: the OpenAI Realtime GA protocol, the events of the extension, and binary
+//! audio frames.
 //!
-//! [`parse`] reads what a client sent, [`encode`] writes what the hub answers, [`frame`] is the header of binary audio.
-//! `server` parses, `session::project` builds the answers, `client` speaks the other side. This module holds no state
-//! and knows no session: whether an event makes sense now is decided above. To complete the protocol, add a row: a
-//! variant and its line in `client_event::EVENTS`, or a variant of [`ServerEvent`].
+//! [`parse`] parses a client's message, [`encode`] encodes an event of the hub, [`frame`] handles binary audio.
+//! `server` and `session` use it on the hub's side, `client` on the other side. This crate holds no state and never
+//! decides whether an event is valid in the current state of a session. To add an event, add a variant and its row in
+//! `client_event::EVENTS`, or a variant of [`ServerEvent`].
 
 mod beta;
 mod client_event;

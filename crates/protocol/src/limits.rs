@@ -1,52 +1,55 @@
-//! What a client's JSON may hold. All limits stand here.
+//! Limits on the JSON that a client sends.
 //!
-//! JSON weighs more than its bytes once it is parsed: an element of a list takes 32 bytes and more for its two (`0,`), an object
-//! of one field some 700. So an event is weighed before it becomes a tree ([`Weight`]): its bytes beside audio and its number of
-//! values. What a session keeps is bounded field by field, and what is only passed on is kept as text ([`antiphon_types::Json`]).
-//! Audio is bounded by the size of a message; its base64 is one string, which weighs what it is.
+//! Parsed JSON takes more memory than its text: a list element of two bytes (`0,`) takes 32 bytes or more, an object
+//! with one field about 700. Each event is therefore weighed before a tree is built ([`Weight`]): its bytes excluding
+//! audio, and its number of values. What a session keeps is bounded field by field; what is only forwarded is kept as
+//! text ([`antiphon_types::Json`]). Audio is bounded by the message size; its base64 is a single string of the same
+//! size.
 
 use super::error::WireError;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// An event beside its audio: 1 MiB of text, more than any model reads, and what stands around it.
+/// Bytes of an event excluding audio: 1 MiB of text, more than any model reads, plus the JSON around it.
 pub(super) const MAX_EVENT_BYTES: usize = (1024 + 64) * 1024;
-/// Values and names of fields in an event: the largest tools there may be have half as many. As a tree they take some 20 MiB at
-/// worst, while the event is read.
+/// Values and field names in an event: twice as many as the largest allowed tool list has. As a tree they take at most
+/// about 20 MiB while the event is parsed.
 pub(super) const MAX_EVENT_VALUES: usize = 32 * 1024;
-/// The system prompt: 60,000 tokens.
+/// Bytes of the system prompt: about 60,000 tokens.
 pub(super) const MAX_INSTRUCTIONS_BYTES: usize = 256 * 1024;
-/// All tools of a session or a response together, schemas and descriptions included; as with a remote server's list.
+/// Total bytes of all tools of a session or a response, including schemas and descriptions; the limit for a remote
+/// server's tool list is the same.
 pub(super) const MAX_TOOLS_BYTES: usize = 256 * 1024;
-/// Tools of a session or a response.
+/// Number of tools of a session or a response.
 pub(super) const MAX_TOOLS: usize = 256;
-/// Names in one filter of a remote server's tools, of which a session takes 128.
+/// Number of names in a filter of a remote server's tools; a session accepts 128 tools per server.
 pub(super) const MAX_FILTER_NAMES: usize = 128;
-/// Words a recognizer is to expect; engines read a few hundred tokens.
+/// Bytes of the transcription prompt; engines use a few hundred tokens of it.
 pub(super) const MAX_PROMPT_BYTES: usize = 16 * 1024;
-/// The same as a list, of words of [`super::MAX_NAME_BYTES`].
+/// Number of transcription keywords, each of at most [`super::MAX_NAME_BYTES`].
 pub(super) const MAX_KEYWORDS: usize = 256;
-/// Languages of an input.
+/// Number of input languages.
 pub(super) const MAX_LANGUAGES: usize = 64;
-/// A setting that is echoed and has no effect here.
+/// Bytes of a setting that is echoed and has no effect.
 pub(super) const MAX_ECHOED_BYTES: usize = 16 * 1024;
-/// Metadata, as the protocol documents it: pairs, and characters of a name and a value.
+/// Number of metadata pairs, and characters of a name and a value, as documented by the protocol.
 pub(super) const MAX_METADATA_PAIRS: usize = 16;
 pub(super) const MAX_METADATA_NAME_CHARS: usize = 64;
 pub(super) const MAX_METADATA_VALUE_CHARS: usize = 512;
 
-/// What an event weighs, found without building anything.
+/// The weight of an event, computed without building a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Weight {
-    /// Values, and names of fields.
+    /// Number of values and field names.
     pub(super) n_values: usize,
-    /// Bytes of strings called `audio`.
+    /// Bytes of strings in fields named `audio`.
     n_audio: usize,
 }
 
 impl Weight {
-    /// Refuses what would take too much memory as a tree. `kind` is the event's, `n_bytes` the message's length.
+    /// Rejects an event that would take too much memory as a tree. `kind` is its type, `n_bytes` the length of the
+    /// message.
     pub(super) fn check(&self, kind: &str, n_bytes: usize) -> Result<(), WireError> {
         let (holds_audio, field) = match kind {
             "conversation.item.create" => (true, Some("item")),
@@ -71,7 +74,7 @@ impl Weight {
     }
 }
 
-/// Weighs one value.
+/// Computes the weight of one value.
 pub(super) struct Weigh<'a> {
     pub(super) weight: &'a mut Weight,
     pub(super) is_audio: bool,
@@ -134,7 +137,7 @@ impl<'de> Visitor<'de> for Weigh<'_> {
     }
 }
 
-/// Whether a field is called `audio`.
+/// Deserializes a field name to whether it is `audio`.
 struct IsAudio;
 
 impl<'de> DeserializeSeed<'de> for IsAudio {

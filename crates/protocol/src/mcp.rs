@@ -1,4 +1,4 @@
-//! MCP servers as a client declares them among its tools, and the items of their tools.
+//! MCP servers as declared by a client among its tools, and the related items.
 
 use super::error::WireError;
 use super::limits::MAX_FILTER_NAMES;
@@ -10,39 +10,39 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The longest address of a server, or value of a header, in bytes.
+/// Longest address of a server, and longest value of a header, in bytes.
 const MAX_TEXT_BYTES: usize = 4096;
-/// Headers a client may have the hub send.
+/// Number of headers a client may set for one server.
 const MAX_HEADERS: usize = 16;
-/// Servers of one session.
+/// Number of servers per session.
 pub(super) const MAX_SERVERS: usize = 8;
 
 /// A remote server whose tools the model may call. Its secrets are never sent back.
 #[derive(Clone, PartialEq, Serialize)]
 pub struct McpServer {
-    /// What the client calls it; unique in its list.
+    /// Label chosen by the client; unique in its list.
     pub server_label: String,
-    /// Where it is. `None`: the session's server of that label, as it was declared before.
+    /// Address. `None`: the server previously declared in this session with the same label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_url: Option<String>,
-    /// What it is for.
+    /// Description of the server.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server_description: Option<String>,
-    /// An OAuth access token.
+    /// OAuth access token.
     #[serde(skip)]
     pub authorization: Option<String>,
-    /// Further headers of each request.
+    /// Additional headers of each request.
     #[serde(skip)]
     pub headers: BTreeMap<String, String>,
-    /// Which of its tools the model is shown.
+    /// Tools offered to the model; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_tools: Option<ToolFilter>,
-    /// Which calls wait for the client's consent; absent: all.
+    /// Calls that need the client's approval; absent: all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub require_approval: Option<Approval>,
 }
 
-/// Without the secrets.
+/// Omits the secrets.
 impl fmt::Debug for McpServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("McpServer");
@@ -50,41 +50,41 @@ impl fmt::Debug for McpServer {
     }
 }
 
-/// Tools by name, or by what their server says of them.
+/// Selects tools by name and by annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ToolFilter {
-    /// These; absent: any.
+    /// Accepted names; absent: any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_names: Option<Vec<String>>,
-    /// Those marked as changing nothing, or those not.
+    /// Required read-only annotation; absent: either.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub read_only: Option<bool>,
 }
 
-/// Which calls wait for consent.
+/// Which calls need approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Approval {
     /// `"always"` or `"never"`.
     Flat(ApprovalWord),
-    /// By tool; what neither names waits.
+    /// By tool; a tool that matches neither filter needs approval.
     ByTool {
-        /// These wait.
+        /// Calls that need approval.
         #[serde(skip_serializing_if = "Option::is_none")]
         always: Option<ToolFilter>,
-        /// These do not.
+        /// Calls that do not.
         #[serde(skip_serializing_if = "Option::is_none")]
         never: Option<ToolFilter>,
     },
 }
 
-/// All or none.
+/// All calls or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalWord {
-    /// Every call waits.
+    /// Every call needs approval.
     Always,
-    /// No call does.
+    /// No call needs approval.
     Never,
 }
 
@@ -164,48 +164,48 @@ fn read_headers(node: Node) -> Read<BTreeMap<String, String>> {
 /// A tool in an `mcp_list_tools` item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct McpTool {
-    /// As its server calls it.
+    /// Name of the tool on its server.
     pub name: String,
-    /// What it does; never null, for one client drops the item else.
+    /// What the tool does; never null, because one client library drops the item otherwise.
     pub description: String,
-    /// JSON schema of its arguments.
+    /// JSON schema of the arguments.
     pub input_schema: Json,
-    /// The server's hints.
+    /// Annotations from the server.
     pub annotations: Option<Value>,
 }
 
-/// Why an `mcp_call` gave no output.
+/// Why an `mcp_call` has no output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum McpCallError {
-    /// The server refused it.
+    /// The server answered with a protocol error.
     ProtocolError {
-        /// The protocol's.
+        /// The protocol's error code.
         code: i64,
-        /// The server's words.
+        /// The server's message.
         message: String,
     },
     /// The tool failed.
     ToolExecutionError {
-        /// Its words.
+        /// The tool's error message.
         message: String,
     },
-    /// The server was not reached.
+    /// The server could not be reached.
     HttpError {
-        /// The status; 0 where there was none.
+        /// HTTP status; 0 if there was none.
         code: i64,
-        /// What happened.
+        /// Description of the failure.
         message: String,
     },
 }
 
-/// A client's answer to an `mcp_approval_request`.
+/// A client's decision on an `mcp_approval_request`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct McpApproval {
-    /// Which request.
+    /// Id of the approval request.
     pub approval_request_id: ItemId,
-    /// Yes or no.
+    /// Whether the call is approved.
     pub approve: bool,
-    /// Why, for the model.
+    /// Reason, passed to the model.
     pub reason: Option<String>,
 }

@@ -1,48 +1,50 @@
-//! News of the session itself, for clients that asked for this hub's extensions; GA clients never get them.
+//! Events about the session itself, sent only to clients that enabled the hub's extensions; GA clients never receive
+//! them.
 //!
-//! The actor sends them, but for the last, which `server` sends: it answers a connection and is no part of the session's numbered log.
+//! The session actor sends them, except for the last one, which `server` sends: it is a reply to a connection and not
+//! part of the session's numbered event log.
 
 use serde::Serialize;
 
-/// One notice. It has no `Debug`: a key must not reach a log.
+/// A session notice. It does not implement `Debug`, so that a key cannot reach a log.
 #[derive(Clone, PartialEq, Serialize)]
 #[serde(tag = "type")]
 pub enum SessionNotice {
-    /// The session can be taken up again with this key after its connection broke.
+    /// After its connection broke, the session can be resumed with this key.
     #[serde(rename = "antiphon.session.resumable")]
     Resumable {
-        /// For `?resume=`.
+        /// Value for `?resume=`.
         key: String,
-        /// How long after the break.
+        /// Time after the break within which the session can be resumed, in seconds.
         within_s: u64,
     },
-    /// The session is about to end.
+    /// The session is about to expire.
     #[serde(rename = "antiphon.session.expiring")]
     Expiring {
-        /// Unix time.
+        /// Time of expiry, in seconds of Unix time.
         expires_at: u64,
-        /// From now.
+        /// Time until expiry, in seconds.
         in_s: u64,
     },
-    /// The answer to `antiphon.clock.ping`.
+    /// The reply to `antiphon.clock.ping`.
     #[serde(rename = "antiphon.clock.pong")]
     Pong {
-        /// As the ping had it.
+        /// The client's clock as sent in the ping, in milliseconds.
         client_ms: f64,
-        /// The session's clock.
+        /// The session's clock, in milliseconds.
         hub_ms: f64,
     },
-    /// The session goes on, on this connection.
+    /// The session was resumed on this connection.
     #[serde(rename = "antiphon.session.resumed")]
     Resumed {
-        /// The number of the last event the client said it has; the next one follows.
+        /// Number of the last event that the client reported as received; the next one follows.
         after: u64,
-        /// How many of the client's messages the hub has got.
+        /// Number of client messages that the hub has received.
         received: u64,
     },
 }
 
-/// The notice as it goes out.
+/// Encodes a notice.
 pub fn encode_notice(notice: &SessionNotice, event_id: &str) -> String {
     #[derive(Serialize)]
     struct Envelope<'a> {

@@ -1,40 +1,42 @@
-//! How a client plays: the extension's reports of the playhead, and the pings that relate its clock to the hub's.
+//! Playback reports and clock pings, which are extensions: the client's playhead, and the relation of its clock to the
+//! hub's.
 //!
-//! All times named `..._ms` that are no lengths are of the client's own clock: any that runs evenly, from any beginning.
+//! A time named `..._ms` that is not a duration is a reading of the client's clock, which may be any steady clock with
+//! any origin.
 
 use super::read::{Fields, Read};
 use antiphon_types::ItemId;
 
-/// Later than any clock in milliseconds.
+/// Upper bound of a clock reading in milliseconds.
 const MAX_MS: f64 = 1e15;
 
 /// `output_audio_buffer.played`
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlayedReport {
-    /// Of which reply item.
+    /// The response item being played.
     pub item_id: ItemId,
-    /// Heard so far, from the item's beginning.
+    /// Playback position from the start of the item, in milliseconds.
     pub audio_end_ms: u32,
-    /// When that was so; `None`: now.
+    /// Time of the position; `None`: now.
     pub at_ms: Option<f64>,
-    /// When the item's first audible sample sounded.
+    /// Time at which the item's first audible sample was played.
     pub first_sound_ms: Option<f64>,
-    /// How often playback ran dry within the item so far, and for how long in all.
+    /// Number of underruns within the item so far.
     pub n_underruns: Option<u32>,
-    /// See [`PlayedReport::n_underruns`].
+    /// Total duration of these underruns in milliseconds.
     pub underrun_ms: Option<u32>,
-    /// Playback of the item was stopped here: nothing more of it will be heard.
+    /// Whether playback of the item was stopped here for good.
     pub stopped: bool,
 }
 
 /// `antiphon.clock.ping`
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClockPing {
-    /// The client's clock when it was sent.
+    /// The client's clock when the ping was sent.
     pub client_ms: f64,
-    /// The client's clock when the answer to the ping before came.
+    /// The client's clock when the reply to the previous ping arrived.
     pub pong_ms: Option<f64>,
-    /// The client's clock when the first sample of its microphone's stream was captured.
+    /// The client's clock when the first sample of its microphone stream was captured.
     pub microphone_ms: Option<f64>,
 }
 

@@ -1,40 +1,40 @@
-//! Reading a client's JSON field by field, so that every refusal names the full path of what is wrong.
+//! Reads a client's JSON field by field, so that every error states the full path of the invalid value.
 //!
-//! Derived deserializers cannot tell "absent" from "null", nor give the protocol's codes and dotted paths; hence these
-//! two: a [`Node`] is a value and its path, [`Fields`] an object whose fields are taken one after the other until
-//! [`Fields::finish`] refuses what is left over. Used by the readers of this module only.
+//! Derived deserializers cannot distinguish absent from null, and cannot produce the protocol's codes and dotted paths.
+//! A [`Node`] is a value with its path; [`Fields`] is an object whose fields are taken one by one until
+//! [`Fields::finish`] rejects the remaining ones. Used only inside this crate.
 
 use super::error::WireError;
 use antiphon_types::Json;
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
 
-/// The result of every reader here.
+/// The result of every reader in this module.
 pub(super) type Read<T> = Result<T, WireError>;
 
-/// What happens to a field nobody knows.
+/// Policy for unknown fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum UnknownFields {
-    /// `unknown_parameter`, as the original does.
+    /// Reject with `unknown_parameter`, as OpenAI's server does.
     #[default]
     Refuse,
-    /// Passed over.
+    /// Ignore.
     Ignore,
 }
 
 /// A field of a partial update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Patch<T> {
-    /// Absent: stays as it is.
+    /// Absent: unchanged.
     #[default]
     Keep,
-    /// `null`: switched off.
+    /// `null`: disabled.
     Clear,
-    /// A value: replaces, or is merged into, the present one.
+    /// A value: replaces the present one or is merged into it.
     Set(T),
 }
 
-/// A value and where it stands.
+/// A value and its path.
 pub(super) struct Node {
     path: String,
     value: Value,
@@ -54,12 +54,12 @@ impl Node {
         self.value.is_array()
     }
 
-    /// Whatever it is.
+    /// The value, unchecked.
     pub fn any(self) -> Value {
         self.value
     }
 
-    /// Its bytes as compact JSON, where a list or an object may have at most `max`.
+    /// Checks that the value takes at most `max` bytes as compact JSON.
     pub fn check_bytes(&self, max: usize) -> Read<()> {
         let mut counter = Counter(0);
         // Writing to a counter cannot fail.
@@ -71,7 +71,7 @@ impl Node {
         Ok(())
     }
 
-    /// Whatever it is, as text of at most `max` bytes.
+    /// Any value, as JSON text of at most `max` bytes.
     pub fn json(self, max: usize) -> Read<Json> {
         self.check_bytes(max)?;
         Ok(self.value.into())
@@ -88,7 +88,7 @@ impl Node {
         Ok(text)
     }
 
-    /// As [`Self::list`], of at most `max` elements.
+    /// Reads a list like [`Self::list`], of at most `max` elements.
     pub fn list_within<T>(self, max: usize, read: impl Fn(Node) -> Read<T>) -> Read<Vec<T>> {
         if let Value::Array(values) = &self.value
             && values.len() > max
@@ -124,7 +124,7 @@ impl Node {
         let Value::Number(number) = &self.value else {
             return Err(wrong_type(&self.path, "an integer", &self.value));
         };
-        // Some clients' languages have one number type and write 500.0.
+        // Clients in languages with a single number type write 500.0.
         let Some(wide) = number.as_f64().filter(|x| x.fract() == 0.0) else {
             return Err(wrong_type(&self.path, "an integer", &self.value));
         };
@@ -154,7 +154,7 @@ impl Node {
         }
     }
 
-    /// Every element through `read`; its path ends in `[index]`.
+    /// Reads a list; each element's path ends in `[index]`.
     pub fn list<T>(self, read: impl Fn(Node) -> Read<T>) -> Read<Vec<T>> {
         let Value::Array(values) = self.value else {
             return Err(wrong_type(&self.path, "an array", &self.value));
@@ -168,7 +168,7 @@ impl Node {
     }
 }
 
-/// Counts what is written.
+/// Counts the bytes written.
 struct Counter(usize);
 
 impl std::io::Write for Counter {
@@ -182,7 +182,7 @@ impl std::io::Write for Counter {
     }
 }
 
-/// An object being read.
+/// An object whose fields are being read.
 pub(super) struct Fields {
     path: String,
     map: Map<String, Value>,
@@ -190,7 +190,7 @@ pub(super) struct Fields {
 }
 
 impl Fields {
-    /// The event itself: its fields' paths have no prefix.
+    /// The event itself; the paths of its fields have no prefix.
     pub fn top(map: Map<String, Value>, unknown: UnknownFields) -> Self {
         Self { path: String::new(), map, unknown }
     }
@@ -199,13 +199,13 @@ impl Fields {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// The field, if it is there; `null` is there.
+    /// Takes the field, if it is present; it may be `null`.
     pub fn node(&mut self, name: &str) -> Option<Node> {
         let value = self.map.remove(name)?;
         Some(Node { path: self.path_of(name), value, unknown: self.unknown })
     }
 
-    /// `None` when absent or null.
+    /// Takes the field; `None` if it is absent or null.
     pub fn optional<T>(&mut self, name: &str, read: impl FnOnce(Node) -> Read<T>) -> Read<Option<T>> {
         match self.node(name) {
             Some(node) if !node.value.is_null() => read(node).map(Some),
@@ -213,7 +213,7 @@ impl Fields {
         }
     }
 
-    /// Absent, null and a value told apart.
+    /// Takes the field and distinguishes absent, null and a value.
     pub fn patch<T>(&mut self, name: &str, read: impl FnOnce(Node) -> Read<T>) -> Read<Patch<T>> {
         match self.node(name) {
             None => Ok(Patch::Keep),
@@ -222,24 +222,24 @@ impl Fields {
         }
     }
 
-    /// Refused with `missing_required_parameter` when absent or null.
+    /// Takes the field; fails with `missing_required_parameter` if it is absent or null.
     pub fn required<T>(&mut self, name: &str, read: impl FnOnce(Node) -> Read<T>) -> Read<T> {
         self.optional(name, read)?.ok_or_else(|| missing(&self.path_of(name)))
     }
 
-    /// Fields that are known and mean nothing here.
+    /// Drops known fields that are ignored.
     pub fn pass_over(&mut self, names: &[&str]) {
         for name in names {
             self.map.remove(*name);
         }
     }
 
-    /// Everything not yet taken, as it is.
+    /// All fields not taken yet.
     pub fn rest(self) -> Map<String, Value> {
         self.map
     }
 
-    /// Refuses what nobody took.
+    /// Rejects the remaining fields according to the policy.
     pub fn finish(self) -> Read<()> {
         match self.map.keys().next() {
             Some(name) if self.unknown == UnknownFields::Refuse => {
@@ -251,7 +251,7 @@ impl Fields {
     }
 }
 
-/// `invalid_value`: `'text'` is none of `names`.
+/// `invalid_value`: `text` is not one of `names`.
 pub(super) fn not_among<'a>(path: &str, text: &str, names: impl Iterator<Item = &'a str>) -> WireError {
     let names: Vec<_> = names.map(|name| format!("'{name}'")).collect();
     let list = match names.as_slice() {
@@ -260,7 +260,7 @@ pub(super) fn not_among<'a>(path: &str, text: &str, names: impl Iterator<Item = 
         [a, b] => format!("{a} and {b}"),
         [rest @ .., last] => format!("{}, and {last}", rest.join(", ")),
     };
-    // A client's own text is echoed only as far as a person would read it.
+    // Client text is echoed only to a readable length.
     let shown: String = text.chars().take(100).collect();
     let message = format!("Invalid value: '{shown}'. Supported values are: {list}.");
     WireError::invalid("invalid_value", message, Some(path))

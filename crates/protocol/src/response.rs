@@ -1,4 +1,4 @@
-//! Responses: what a client may ask of one, and the object it is shown.
+//! Responses: the parameters a client may set, and the response object it receives.
 
 use super::item::{InputItem, Item};
 use super::limits::MAX_INSTRUCTIONS_BYTES;
@@ -9,12 +9,12 @@ use antiphon_types::ResponseId;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// `response` of `response.create`. `None` everywhere means the session's own setting.
+/// `response` of `response.create`. `None` selects the session's setting.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResponseParams {
     /// The system prompt of this response.
     pub instructions: Option<String>,
-    /// What it is made of.
+    /// Audio or text.
     pub output_modalities: Option<Modality>,
     /// `audio.output.voice`
     pub voice: Option<String>,
@@ -24,15 +24,15 @@ pub struct ResponseParams {
     pub format: Option<AudioFormat>,
     /// Tools the model may call.
     pub tools: Option<Vec<Tool>>,
-    /// How it chooses among them.
+    /// How the model chooses among the tools.
     pub tool_choice: Option<ToolChoice>,
-    /// The most tokens.
+    /// Limit on output tokens.
     pub max_output_tokens: Option<MaxTokens>,
-    /// `conversation` is `"none"`: beside the conversation, which stays as it is.
+    /// `conversation` is `"none"`: the response does not read or change the conversation.
     pub out_of_band: bool,
     /// Echoed in `response.created` and `response.done`.
     pub metadata: Option<BTreeMap<String, String>>,
-    /// What the model reads instead of the conversation.
+    /// Items that the model reads instead of the conversation.
     pub input: Option<Vec<InputItem>>,
 }
 
@@ -81,28 +81,28 @@ pub struct Response {
     object: &'static str,
     /// `resp_...`
     pub id: ResponseId,
-    /// How far it got.
+    /// Status of the response.
     pub status: ResponseStatus,
-    /// Why it ended; null while it goes on, and where it simply completed.
+    /// Why it ended; null while it is in progress and after normal completion.
     pub status_details: Option<StatusDetails>,
-    /// Its items so far.
+    /// Items generated so far.
     pub output: Vec<Item>,
-    /// `conv_...`; null out of band.
+    /// `conv_...`; null for an out-of-band response.
     pub conversation_id: Option<String>,
-    /// What it is made of.
+    /// Audio or text.
     pub output_modalities: Modality,
-    /// The most tokens.
+    /// Limit on output tokens.
     pub max_output_tokens: MaxTokens,
-    /// How it sounds.
+    /// Audio output settings.
     pub audio: ResponseAudio,
-    /// Null until it is done.
+    /// Token usage; null until the response is done.
     pub usage: Option<Usage>,
-    /// As the client gave it.
+    /// Metadata from the client.
     pub metadata: Option<BTreeMap<String, String>>,
 }
 
 impl Response {
-    /// A response at its beginning; the caller sets what differs.
+    /// A response in progress with default settings; the caller sets the rest.
     pub fn new(id: ResponseId, conversation_id: Option<String>) -> Self {
         Self {
             object: "realtime.response",
@@ -120,15 +120,15 @@ impl Response {
     }
 }
 
-/// How far a response got.
+/// Status of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ResponseStatus {
-    /// Still growing.
+    /// Still being generated.
     InProgress,
-    /// Whole.
+    /// Complete.
     Completed,
-    /// Stopped by the client or by speech.
+    /// Stopped by the client or by user speech.
     Cancelled,
     /// Stopped by a limit.
     Incomplete,
@@ -139,13 +139,13 @@ pub enum ResponseStatus {
 /// Why a response ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StatusDetails {
-    /// The status once more.
+    /// The status, repeated.
     #[serde(rename = "type")]
     pub kind: ResponseStatus,
-    /// Of a cancelled or incomplete one.
+    /// Reason, for a cancelled or incomplete response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<StatusReason>,
-    /// Of a failed one.
+    /// Error, for a failed response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<StatusError>,
 }
@@ -161,7 +161,7 @@ impl StatusDetails {
         Self { kind: ResponseStatus::Incomplete, reason: Some(reason), error: None }
     }
 
-    /// `{type: failed, error}`; the message says which stage failed and how.
+    /// `{type: failed, error}`; the message states which stage failed and how.
     pub fn failed(code: impl Into<String>, message: impl Into<String>) -> Self {
         let error = StatusError { kind: "server_error", code: code.into(), message: message.into() };
         Self { kind: ResponseStatus::Failed, reason: None, error: Some(error) }
@@ -178,25 +178,25 @@ pub enum StatusReason {
     ClientCancelled,
     /// `max_output_tokens` was reached.
     MaxOutputTokens,
-    /// The model's provider held it back.
+    /// The model provider's content filter stopped it.
     ContentFilter,
 }
 
-/// What failed.
+/// The error of a failed response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StatusError {
     #[serde(rename = "type")]
     kind: &'static str,
-    /// Names the stage.
+    /// Name of the stage.
     pub code: String,
-    /// Plain words.
+    /// Description for the client's developer.
     pub message: String,
 }
 
 /// `response.audio`
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ResponseAudio {
-    /// Null where the response is text.
+    /// Null for a text response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<ResponseAudioOutput>,
 }
@@ -204,20 +204,20 @@ pub struct ResponseAudio {
 /// `response.audio.output`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ResponseAudioOutput {
-    /// How it travels.
+    /// Audio format on the wire.
     pub format: AudioFormat,
-    /// A voice's id.
+    /// Voice id.
     pub voice: String,
 }
 
-/// What a response cost in tokens: text as the model counts it, audio at the protocol's rates.
+/// Token usage of a response: text as counted by the model, audio at the protocol's rates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
-    /// Input and output.
+    /// Input plus output.
     pub total_tokens: u64,
-    /// What the model read.
+    /// Tokens read by the model.
     pub input_tokens: u64,
-    /// What it wrote.
+    /// Tokens generated by the model.
     pub output_tokens: u64,
     /// Input by kind.
     pub input_token_details: InputTokens,
@@ -226,7 +226,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The sums of these.
+    /// The totals of `input` and `output`.
     pub fn new(input: InputTokens, output: OutputTokens) -> Self {
         let input_tokens = input.text_tokens + input.audio_tokens + input.image_tokens;
         let output_tokens = output.text_tokens + output.audio_tokens;
@@ -249,7 +249,7 @@ pub struct InputTokens {
     pub audio_tokens: u64,
     /// Images.
     pub image_tokens: u64,
-    /// Of these, those the provider had in its cache.
+    /// The part of the input that was in the provider's cache.
     pub cached_tokens: u64,
 }
 

@@ -1,4 +1,4 @@
-//! What the hub sends as text. The names, fields and nulls are the protocol's; `event_id` is added by [`encode`].
+//! Events that the hub sends as text. Names, fields and nulls follow the protocol; [`encode`] adds `event_id`.
 
 use super::error::{ErrorKind, WireError};
 use super::item::Item;
@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Serialize, Serializer};
 
-/// One event of the hub's.
+/// An event from the hub.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type")]
 #[allow(missing_docs, reason = "the variants and fields are named as on the wire")]
@@ -30,16 +30,16 @@ pub enum ServerEvent {
         session: Box<Session>,
     },
 
-    /// Of the names before GA.
+    /// Beta protocol only.
     #[serde(rename = "conversation.created")]
     ConversationCreated { conversation: Conversation },
 
-    /// The user's audio became an item.
+    /// User audio was committed to a conversation item.
     #[serde(rename = "input_audio_buffer.committed")]
     InputAudioCommitted { previous_item_id: Option<ItemId>, item_id: ItemId },
     #[serde(rename = "input_audio_buffer.cleared")]
     InputAudioCleared {},
-    /// `audio_start_ms` counts all audio of the session, the pre-roll included.
+    /// `audio_start_ms` counts all audio of the session and includes the pre-roll.
     #[serde(rename = "input_audio_buffer.speech_started")]
     SpeechStarted { audio_start_ms: u64, item_id: ItemId },
     #[serde(rename = "input_audio_buffer.speech_stopped")]
@@ -75,7 +75,7 @@ pub enum ServerEvent {
         content_index: u32,
         transcript: String,
         usage: TranscriptionUsage,
-        /// Where the client asked for them and the engine has them.
+        /// Present if the client requested them and the engine supports them.
         #[serde(skip_serializing_if = "Option::is_none")]
         logprobs: Option<Vec<Logprob>>,
     },
@@ -119,7 +119,7 @@ pub enum ServerEvent {
         at: PartAt,
         text: String,
     },
-    /// In the session's output format; [`encode`] turns it into base64.
+    /// Audio in the session's output format; [`encode`] converts it to base64.
     #[serde(rename = "response.output_audio.delta")]
     OutputAudioDelta {
         #[serde(flatten)]
@@ -187,16 +187,16 @@ pub enum ServerEvent {
     #[serde(rename = "rate_limits.updated")]
     RateLimitsUpdated { rate_limits: Vec<RateLimit> },
 
-    /// Extension: pause playback now, keep what is queued.
+    /// Extension: pause playback and keep the queue.
     #[serde(rename = "output_audio_buffer.held")]
     OutputHeld { response_id: ResponseId, item_id: ItemId },
-    /// Extension: go on playing.
+    /// Extension: resume playback.
     #[serde(rename = "output_audio_buffer.resumed")]
     OutputResumed { response_id: ResponseId, item_id: ItemId },
-    /// Stop at once, drop what is queued.
+    /// Stop playback immediately and drop the queue.
     #[serde(rename = "output_audio_buffer.cleared")]
     OutputCleared { response_id: ResponseId },
-    /// Extension: where the time of a turn went, and where the wait for its end adapted, why it was so long.
+    /// Extension: latency of each stage of a turn, and the endpointing decision if endpointing is adaptive.
     #[serde(rename = "antiphon.timeline")]
     Timeline {
         item_id: ItemId,
@@ -207,7 +207,7 @@ pub enum ServerEvent {
     },
 }
 
-/// A conversation as clients of the names before GA are shown it.
+/// A conversation object of the beta protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Conversation {
     id: String,
@@ -215,92 +215,92 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// The conversation of this id.
+    /// The conversation with this id.
     pub fn new(id: impl Into<String>) -> Self {
         Self { id: id.into(), object: "realtime.conversation" }
     }
 }
 
-/// Where in a response an item stands.
+/// Position of an item in a response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ItemAt {
-    /// Of which response.
+    /// Id of the response.
     pub response_id: ResponseId,
-    /// The item itself.
+    /// Id of the item.
     pub item_id: ItemId,
-    /// Its place in `response.output`.
+    /// Index in `response.output`.
     pub output_index: u32,
 }
 
-/// Where in a response a content part stands.
+/// Position of a content part in a response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PartAt {
-    /// Its item.
+    /// The item of the part.
     #[serde(flatten)]
     pub item: ItemAt,
-    /// Its place in `item.content`.
+    /// Index in `item.content`.
     pub content_index: u32,
 }
 
 impl PartAt {
-    /// The part `content_index` of an item.
+    /// The content part `content_index` of an item.
     pub fn new(response_id: ResponseId, item_id: ItemId, output_index: u32, content_index: u32) -> Self {
         Self { item: ItemAt { response_id, item_id, output_index }, content_index }
     }
 }
 
-/// `part` of `response.content_part.*`; named otherwise than in items, and never with nulls.
+/// `part` of `response.content_part.*`; named differently from content parts in items, and never null.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ResponsePart {
-    /// Written.
+    /// A text part.
     Text {
-        /// Empty when it begins.
+        /// Empty in `response.content_part.added`.
         text: String,
     },
-    /// Spoken.
+    /// An audio part.
     Audio {
-        /// Empty when it begins.
+        /// Empty in `response.content_part.added`.
         transcript: String,
     },
 }
 
-/// How sure the recognizer is of a token.
+/// The log probability of one token of a transcript.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Logprob {
     /// The token as text.
     pub token: String,
-    /// The token as UTF-8.
+    /// The token's UTF-8 bytes.
     pub bytes: Vec<u8>,
     /// Natural logarithm of its probability.
     pub logprob: f64,
 }
 
-/// What a transcription cost.
+/// Usage of a transcription.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TranscriptionUsage {
-    /// The length of the audio.
+    /// The duration of the audio.
     Duration {
         /// In seconds.
         seconds: f64,
     },
 }
 
-/// One row of `rate_limits.updated`.
+/// One entry of `rate_limits.updated`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RateLimit {
     /// `requests` or `tokens`.
     pub name: &'static str,
-    /// In the window.
+    /// Limit per window.
     pub limit: u64,
-    /// Of these, left.
+    /// Remaining amount in the current window.
     pub remaining: u64,
-    /// Until the window begins anew.
+    /// Seconds until the window resets.
     pub reset_seconds: f64,
 }
 
-/// The event as it goes out.
+/// Encodes an event.
 pub fn encode(event: &ServerEvent, event_id: &str) -> String {
     #[derive(Serialize)]
     struct Envelope<'a> {
@@ -314,7 +314,7 @@ pub fn encode(event: &ServerEvent, event_id: &str) -> String {
     serde_json::to_string(&Envelope { event_id, event }).expect("server events have string keys and no failing parts")
 }
 
-/// Audio deltas are most of what is sent: the base64 is written straight into the message.
+/// Encodes an audio delta, the most frequent event: the base64 is written directly into the message.
 fn encode_audio(at: &PartAt, audio: &[u8], event_id: &str) -> String {
     #[derive(Serialize)]
     struct Head<'a> {
@@ -333,7 +333,7 @@ fn encode_audio(at: &PartAt, audio: &[u8], event_id: &str) -> String {
     text
 }
 
-/// The error of something no client event asked for.
+/// Serializes an error that no client event caused.
 fn without_event_id<S: Serializer>(error: &WireError, to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Shape<'a> {

@@ -1,5 +1,5 @@
-//! Each event's exact text stands in `golden/server_events.jsonl`; `tests/clients` reads the same lines with an SDK's types.
-//! After a wanted change, take the line from the failing assertion's left side.
+//! The exact text of each event is in `golden/server_events.jsonl`; `tests/clients` parses the same lines with an SDK's
+//! types. After an intended change, copy the line from the left side of the failing assertion.
 
 use super::*;
 use crate::{

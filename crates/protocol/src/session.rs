@@ -1,7 +1,7 @@
-//! The session object as the hub sends it, whole and effective, and how an update is merged into it.
+//! The session object as the hub sends it, with all effective settings, and how an update is merged into it.
 //!
-//! A session keeps one [`Session`], applies each accepted [`SessionUpdate`] to a copy and sends that. What an update
-//! may say is read in `session_update`; what a setting does is the session's business.
+//! A session keeps one [`Session`], applies each accepted [`SessionUpdate`] to a copy and sends the copy.
+//! `session_update` parses updates; the session implements the settings.
 
 use super::read::Patch;
 use super::session_update::{ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate};
@@ -16,43 +16,43 @@ use serde_json::Value;
 /// `session` of `session.created` and `session.updated`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Session {
-    /// What it is for. A transcription session is shown with fewer fields: [`shown`].
+    /// Kind of session. A transcription session is sent with fewer fields: see [`shown`].
     #[serde(rename = "type")]
     pub kind: SessionKind,
     object: &'static str,
     /// `sess_...`
     pub id: SessionId,
-    /// As the client asked for it; the hub's engines are configured, so it names, and does not choose.
+    /// Model name requested by the client. It is echoed only: the engines are configured by the operator.
     pub model: String,
-    /// What responses are made of.
+    /// Audio or text.
     pub output_modalities: Modality,
-    /// The system prompt; empty: the hub's own.
+    /// The system prompt; empty: the hub's default.
     pub instructions: String,
     /// Tools the model may call.
     pub tools: Vec<Tool>,
-    /// How it chooses among them.
+    /// How the model chooses among the tools.
     pub tool_choice: ToolChoice,
-    /// The most tokens of one response.
+    /// Limit on output tokens per response.
     pub max_output_tokens: MaxTokens,
-    /// Both directions' audio.
+    /// Audio settings of both directions.
     pub audio: Audio,
-    /// When the session ends by itself, in seconds of Unix time.
+    /// When the session expires, in seconds of Unix time.
     pub expires_at: u64,
-    /// Extra fields the client asked for in events.
+    /// Additional event fields requested by the client.
     pub include: Option<Vec<String>>,
-    /// Accepted, echoed, without effect here.
+    /// Accepted and echoed; no effect.
     pub tracing: Option<Json>,
-    /// What happens to a conversation that is too long.
+    /// What happens to a conversation that exceeds the model's context.
     pub truncation: Truncation,
-    /// Accepted, echoed, without effect here.
+    /// Accepted and echoed; no effect.
     pub prompt: Option<Json>,
-    /// Accepted, echoed, without effect here.
+    /// Accepted and echoed; no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Json>,
-    /// Accepted, echoed, without effect here.
+    /// Accepted and echoed; no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallel_tool_calls: Option<bool>,
-    /// What `server_vad` starts from when a client switches to it; never sent.
+    /// Defaults of `server_vad` when a client switches to it; never sent.
     #[serde(skip)]
     pub server_vad: ServerVad,
 }
@@ -60,61 +60,61 @@ pub struct Session {
 /// `session.audio`
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Audio {
-    /// From the client.
+    /// Audio from the client.
     pub input: AudioInput,
-    /// To the client.
+    /// Audio to the client.
     pub output: AudioOutput,
 }
 
 /// `session.audio.input`
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AudioInput {
-    /// How it travels.
+    /// Audio format on the wire.
     pub format: AudioFormat,
-    /// Null: the client does not want transcription events.
+    /// Transcription settings. Null: no transcription events.
     pub transcription: Option<Transcription>,
-    /// Null: off.
+    /// Noise reduction. Null: off.
     pub noise_reduction: Option<NoiseReduction>,
-    /// Null: the client commits turns itself.
+    /// Turn detection. Null: the client commits turns itself.
     pub turn_detection: Option<TurnDetection>,
 }
 
 /// `session.audio.output`
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AudioOutput {
-    /// How it travels.
+    /// Audio format on the wire.
     pub format: AudioFormat,
-    /// A voice's id.
+    /// Voice id.
     pub voice: String,
-    /// Rate of speech, 1.0 is the voice's own; 0.25 to 1.5.
+    /// Speech rate relative to the voice's default of 1.0; 0.25 to 1.5.
     pub speed: f64,
 }
 
-/// What transcription events are made with.
+/// Transcription settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Transcription {
-    /// As the client asked for it.
+    /// Model name requested by the client.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// ISO-639-1 code; absent: the engine's own choice.
+    /// ISO-639-1 code of the language; absent: the engine decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
-    /// Words to expect.
+    /// Expected words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
-    /// Accepted, echoed, without effect here.
+    /// Accepted and echoed; no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<String>,
-    /// Words to expect, as a list; they go to the engine behind the prompt.
+    /// Expected words as a list, passed to the engine after the prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keywords: Option<Vec<String>>,
-    /// Accepted, echoed, without effect here: `language` names the one.
+    /// Accepted and echoed; no effect. `language` selects the language.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub languages: Option<Vec<String>>,
 }
 
 impl Transcription {
-    /// The words to expect, in one text: the prompt, then the keywords.
+    /// The expected words as one text: the prompt, then the keywords.
     pub fn expected(&self) -> Option<String> {
         let keywords = self.keywords.iter().map(|words| words.join(", ")).filter(|words| !words.is_empty());
         let all: Vec<String> = self.prompt.iter().cloned().chain(keywords).collect();
@@ -122,29 +122,29 @@ impl Transcription {
     }
 }
 
-/// Noise reduction of the microphone's audio, before everything else.
+/// Noise reduction of the microphone audio, applied before all other stages.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NoiseReduction {
     /// `near_field` or `far_field`.
     #[serde(rename = "type")]
     pub kind: Option<String>,
-    /// 0 to 1. Accepted, echoed, without effect here.
+    /// Strength, 0 to 1. Accepted and echoed; no effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strength: Option<f64>,
 }
 
-/// Who ends the user's turn.
+/// How the end of a user turn is detected.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TurnDetection {
-    /// A pause of a fixed length.
+    /// By a pause of fixed length.
     ServerVad(ServerVad),
-    /// A model that hears whether the speaker has finished.
+    /// By a model that estimates whether the user has finished.
     SemanticVad(SemanticVad),
 }
 
 impl TurnDetection {
-    /// Whether the end of a turn starts a response by itself.
+    /// Whether the end of a turn starts a response.
     pub fn create_response(&self) -> bool {
         match self {
             Self::ServerVad(vad) => vad.create_response,
@@ -152,7 +152,7 @@ impl TurnDetection {
         }
     }
 
-    /// Whether speech interrupts the reply.
+    /// Whether user speech interrupts a response.
     pub fn interrupt_response(&self) -> bool {
         match self {
             Self::ServerVad(vad) => vad.interrupt_response,
@@ -161,20 +161,20 @@ impl TurnDetection {
     }
 }
 
-/// `server_vad`; the defaults are the protocol's.
+/// `server_vad` settings; the defaults are the protocol's.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerVad {
-    /// P(speech) from which a window is voiced, 0 to 1.
+    /// P(speech) from which a window counts as voiced, 0 to 1.
     pub threshold: f64,
-    /// Audio kept from before the first voiced window.
+    /// Audio kept before the first voiced window, in milliseconds.
     pub prefix_padding_ms: u32,
-    /// The pause that ends a turn.
+    /// Length of the pause that ends a turn, in milliseconds.
     pub silence_duration_ms: u32,
-    /// Whether the end of a turn starts a response by itself.
+    /// Whether the end of a turn starts a response.
     pub create_response: bool,
-    /// Whether speech interrupts the reply.
+    /// Whether user speech interrupts a response.
     pub interrupt_response: bool,
-    /// After this much silence following a reply, the hub speaks up.
+    /// After this much silence following a response, in milliseconds, the hub speaks.
     pub idle_timeout_ms: Option<u32>,
 }
 
@@ -191,14 +191,14 @@ impl Default for ServerVad {
     }
 }
 
-/// `semantic_vad`
+/// `semantic_vad` settings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SemanticVad {
-    /// How soon it takes the turn.
+    /// How soon the hub takes the turn.
     pub eagerness: Eagerness,
-    /// Whether the end of a turn starts a response by itself.
+    /// Whether the end of a turn starts a response.
     pub create_response: bool,
-    /// Whether speech interrupts the reply.
+    /// Whether user speech interrupts a response.
     pub interrupt_response: bool,
 }
 
@@ -208,13 +208,13 @@ impl Default for SemanticVad {
     }
 }
 
-/// How soon `semantic_vad` takes the turn.
+/// How soon `semantic_vad` ends the user's turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Eagerness {
-    /// Lets the user take their time.
+    /// Waits longer.
     Low,
-    /// As `Auto`.
+    /// Same as `Auto`.
     Medium,
     /// As soon as possible.
     High,
@@ -223,8 +223,8 @@ pub enum Eagerness {
 }
 
 impl Session {
-    /// A session as it begins: `server_vad` on, audio out, PCM both ways, transcription on (the hub needs the words anyway).
-    /// `expires_at` is 0 until the caller, who has a clock, sets it.
+    /// A new session: `server_vad`, audio output, PCM in both directions, transcription enabled (the hub needs the text
+    /// anyway). `expires_at` is 0 until the caller, which has a clock, sets it.
     pub fn new(id: SessionId, model: impl Into<String>, voice: impl Into<String>, server_vad: ServerVad) -> Self {
         Self {
             kind: SessionKind::Realtime,
@@ -256,7 +256,7 @@ impl Session {
         }
     }
 
-    /// Merges an update field by field; the session becomes what the update is for. Whether it may, is the caller's to check.
+    /// Merges an update field by field, including the kind of session. The caller checks whether the change is allowed.
     pub fn apply(&mut self, update: SessionUpdate) {
         self.kind = update.kind;
         set(&mut self.model, update.model);
@@ -291,7 +291,7 @@ impl Session {
     }
 }
 
-/// The session object of an event, in the shape of its kind: a transcription session has an input and no output.
+/// Serializes the session for an event according to its kind: a transcription session has input settings only.
 pub(super) fn shown<S: Serializer>(session: &Session, to: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Shape<'a> {
@@ -347,7 +347,7 @@ fn merge_transcription(mut old: Transcription, new: TranscriptionUpdate) -> Tran
     old
 }
 
-/// Fields merge into a detector of the same type; a change of type starts from the defaults.
+/// Merges fields into a detector of the same type; a change of type starts from the defaults.
 fn merge_turn_detection(old: Option<TurnDetection>, new: TurnDetectionUpdate, defaults: &ServerVad) -> TurnDetection {
     match (old, new) {
         (Some(TurnDetection::ServerVad(old)), TurnDetectionUpdate::Server(new)) => merge_server_vad(old, new),

@@ -1,6 +1,6 @@
-//! What a client may say in `session.update`: a partial session, where absent, null and a value differ.
+//! `session.update`: a partial session, in which absent, null and a value differ.
 //!
-//! Read from a [`Fields`]; every refusal carries the dotted path. [`super::Session::apply`] merges it.
+//! Parsed from [`Fields`]; every error states the dotted path. [`super::Session::apply`] merges the update.
 
 use super::error::WireError;
 use super::limits::{MAX_ECHOED_BYTES, MAX_INSTRUCTIONS_BYTES, MAX_KEYWORDS, MAX_LANGUAGES, MAX_PROMPT_BYTES};
@@ -12,12 +12,13 @@ use super::truncation::Truncation;
 use antiphon_types::Json;
 use serde::Serialize;
 
-/// The longest pre-roll a client may ask for. Ten times the protocol's default; the ring that holds it is bounded.
+/// The longest pre-roll a client may request, in milliseconds: ten times the protocol's default. The ring that holds it
+/// is bounded.
 pub const MAX_PREFIX_PADDING_MS: u32 = 3_000;
-/// The longest pause a client may ask to wait for: the longest utterance a session holds.
+/// The longest pause a client may request, in milliseconds: the longest utterance of a session.
 pub const MAX_SILENCE_DURATION_MS: u32 = 30_000;
 
-/// The one value of `include`.
+/// The only supported value of `include`.
 pub const INCLUDE_LOGPROBS: &str = "item.input_audio_transcription.logprobs";
 
 /// A partial session.
@@ -43,7 +44,7 @@ pub struct SessionUpdate {
     pub output: AudioOutputUpdate,
     /// `session.include`
     pub include: Patch<Vec<String>>,
-    /// Accepted, echoed, without effect here; so are the fields that follow.
+    /// Accepted and echoed; no effect. The same applies to `prompt`, `reasoning` and `parallel_tool_calls`.
     pub tracing: Patch<Json>,
     /// `session.truncation`
     pub truncation: Option<Truncation>,
@@ -55,14 +56,14 @@ pub struct SessionUpdate {
     pub parallel_tool_calls: Patch<bool>,
 }
 
-/// What a session is for.
+/// Kind of session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionKind {
-    /// To talk.
+    /// A conversation with responses.
     #[default]
     Realtime,
-    /// To be transcribed.
+    /// Transcription only.
     Transcription,
 }
 
@@ -71,9 +72,9 @@ pub enum SessionKind {
 pub struct AudioInputUpdate {
     /// `format`
     pub format: Option<AudioFormat>,
-    /// `transcription`; null switches it off.
+    /// `transcription`; null disables it.
     pub transcription: Patch<TranscriptionUpdate>,
-    /// `noise_reduction`; null switches it off.
+    /// `noise_reduction`; null disables it.
     pub noise_reduction: Patch<NoiseReduction>,
     /// `turn_detection`; null: the client commits turns itself.
     pub turn_detection: Patch<TurnDetectionUpdate>,
@@ -84,7 +85,7 @@ pub struct AudioInputUpdate {
 pub struct AudioOutputUpdate {
     /// `format`
     pub format: Option<AudioFormat>,
-    /// `voice`: a name, or the id of a custom one.
+    /// `voice`: a name, or the id of a custom voice.
     pub voice: Option<String>,
     /// `speed`, 0.25 to 1.5.
     pub speed: Option<f64>,
@@ -129,7 +130,7 @@ pub struct ServerVadUpdate {
     pub create_response: Option<bool>,
     /// `interrupt_response`
     pub interrupt_response: Option<bool>,
-    /// 5000 to 30000; null switches it off.
+    /// 5000 to 30000 milliseconds; null disables it.
     pub idle_timeout_ms: Patch<u32>,
 }
 
@@ -172,13 +173,13 @@ impl SessionUpdate {
             reasoning: fields.patch("reasoning", read_any)?,
             parallel_tool_calls: fields.patch("parallel_tool_calls", Node::flag)?,
         };
-        // A client may send back the session it was given.
+        // A client may send back the session object it received.
         fields.pass_over(&["id", "object", "expires_at"]);
         fields.finish()?;
         Ok(update)
     }
 
-    /// The fields of a transcription session: it has an input and nothing else.
+    /// Reads a transcription session, which has input settings only.
     fn read_transcription(mut fields: Fields) -> Read<Self> {
         let input = fields.optional("audio", |node| {
             let mut audio = node.object()?;
@@ -193,7 +194,7 @@ impl SessionUpdate {
     }
 }
 
-/// What a client may ask to see more of.
+/// Reads the additional event fields that a client requests.
 fn read_include(node: Node) -> Read<Vec<String>> {
     node.list_within(1, |node| node.one_of(&[(INCLUDE_LOGPROBS, INCLUDE_LOGPROBS.to_owned())]))
 }

@@ -1,4 +1,4 @@
-//! Settings that sessions and responses share: modality, audio format, tools, token limit, voice.
+//! Settings shared by sessions and responses: modality, audio format, token limit, voice, metadata.
 
 use super::limits::{MAX_METADATA_NAME_CHARS, MAX_METADATA_PAIRS, MAX_METADATA_VALUE_CHARS};
 use super::read::{Fields, Node, Read, bad, not_among, wrong_type};
@@ -6,10 +6,10 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The longest identifier or name a client may choose, in bytes. A binary frame carries an item id of at most 255.
+/// The longest identifier or name chosen by a client, in bytes. A binary frame can hold an item id of at most 255.
 pub const MAX_NAME_BYTES: usize = 128;
 
-/// What a response is made of; on the wire a list of exactly one.
+/// Output modality of a response; on the wire a list of exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modality {
     /// `["audio"]`: speech and its transcript.
@@ -42,10 +42,10 @@ impl Modality {
     }
 }
 
-/// How audio travels inside JSON events.
+/// Audio format inside JSON events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AudioFormat {
-    /// `audio/pcm`: 16-bit little endian, mono, 24 kHz.
+    /// `audio/pcm`: signed 16-bit little-endian, mono, 24 kHz.
     Pcm,
     /// `audio/pcmu`: G.711 u-law, 8 kHz.
     Pcmu,
@@ -82,12 +82,12 @@ impl AudioFormat {
     }
 }
 
-/// The most tokens of one response.
+/// Limit on output tokens per response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxTokens {
     /// 1 to 4096.
     Limit(u32),
-    /// `"inf"`: as many as the model gives.
+    /// `"inf"`: the model's own limit.
     Inf,
 }
 
@@ -109,7 +109,7 @@ impl MaxTokens {
     }
 }
 
-/// A voice: its name, or an object with its id.
+/// Reads a voice: a name, or an object with an id.
 pub(super) fn read_voice(node: Node) -> Read<String> {
     if node.is_string() {
         return node.name(MAX_NAME_BYTES);
@@ -120,7 +120,7 @@ pub(super) fn read_voice(node: Node) -> Read<String> {
     Ok(id)
 }
 
-/// Labels a client attaches: a few short pairs of strings.
+/// Reads metadata: a few short pairs of strings.
 pub(super) fn read_metadata(node: Node) -> Read<BTreeMap<String, String>> {
     let path = node.path().to_owned();
     let pairs = node.object()?.rest();
@@ -144,7 +144,7 @@ pub(super) fn read_metadata(node: Node) -> Read<BTreeMap<String, String>> {
     pairs.into_iter().map(read).collect()
 }
 
-/// The `type` of an object whose shape hangs on it, refused by name when it is none of `names`.
+/// Reads the `type` of a tagged object; fails if it is not one of `names`.
 pub(super) fn read_type(fields: &mut Fields, names: &[&'static str]) -> Read<&'static str> {
     let path = fields.path_of("type");
     let text = fields.required("type", Node::text)?;

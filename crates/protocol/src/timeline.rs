@@ -1,53 +1,53 @@
-//! What `antiphon.timeline` tells of a turn: where its time went, and why its end was confirmed when it was. The session
+//! The content of `antiphon.timeline`: the latency of each stage of a turn, and the endpointing decision. The session
 //! fills it in; nothing is measured here.
 
 use serde::Serialize;
 
-/// Milliseconds from the end of the user's speech; what did not happen is absent.
+/// Times in milliseconds from the end of the user's speech; absent for stages that did not run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Marks {
-    /// The last voiced window's end: 0.
+    /// End of the last voiced window: 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub speech_end: Option<f64>,
-    /// It was decided that the turn is over.
+    /// The end of the turn was confirmed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub end_confirmed: Option<f64>,
-    /// The final transcript was there.
+    /// The final transcript was available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stt_final: Option<f64>,
-    /// The model's first token.
+    /// The language model's first token arrived.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub llm_first_token: Option<f64>,
-    /// The first chunk to speak was complete.
+    /// The first chunk was ready for synthesis.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_chunk: Option<f64>,
-    /// The first samples of it came.
+    /// The first audio of that chunk was synthesized.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tts_first_audio: Option<f64>,
-    /// The first reply audio went out.
+    /// The first response audio was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_audio_sent: Option<f64>,
 }
 
-/// Why the end of a turn was confirmed when it was: the decision and all that went into it.
+/// The endpointing decision and its inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Endpointing {
-    /// That the turn is over, 0 to 1.
+    /// Probability that the turn is over, 0 to 1.
     pub probability: f64,
-    /// The silence that was waited for.
+    /// Silence before the decision, in milliseconds.
     pub wait_ms: f64,
-    /// Voiced time of the utterance.
+    /// Voiced time of the utterance, in milliseconds.
     pub spoken_ms: f64,
     /// How the transcript ends: unknown, open, unfinished, plain, command, sentence, question, answer.
     pub wording: &'static str,
-    /// How much softer the voice became, in dB.
+    /// Decrease in level at the end, in dB.
     pub energy_fall_db: Option<f32>,
-    /// How much lower it became.
+    /// Decrease in pitch at the end, in semitones.
     pub pitch_fall_semitones: Option<f32>,
-    /// Pauses inside turns that this speaker was heard to make.
+    /// Number of pauses inside turns observed for this speaker.
     pub n_pauses: u32,
-    /// The length expected of them.
+    /// Expected length of such a pause, in milliseconds.
     pub typical_pause_ms: f64,
-    /// What a turn model says, where there is one.
+    /// Probability from the turn model, if there is one.
     pub model_probability: Option<f32>,
 }

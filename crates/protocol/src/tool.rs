@@ -1,4 +1,4 @@
-//! Tools as a client declares them, and how the model is to choose among them.
+//! Tools declared by a client, and the tool choice.
 
 use super::error::WireError;
 use super::limits::{MAX_TOOLS, MAX_TOOLS_BYTES};
@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, HashSet};
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Tool {
-    /// A function of the client's.
+    /// A client-side function.
     Function {
-        /// What the model calls it; unique in its list.
+        /// Name; unique in its list.
         name: String,
-        /// What it is for.
+        /// What the function does, for the model.
         #[serde(skip_serializing_if = "Option::is_none")]
         description: Option<String>,
         /// JSON Schema of the arguments.
@@ -46,7 +46,7 @@ impl Tool {
         Ok(tool)
     }
 
-    /// A whole list; its functions' names differ, and its servers' labels.
+    /// Reads a list of tools; function names and server labels must be unique.
     pub(super) fn read_list(node: Node) -> Read<Vec<Self>> {
         let path = node.path().to_owned();
         node.check_bytes(MAX_TOOLS_BYTES)?;
@@ -70,7 +70,7 @@ impl Tool {
     }
 }
 
-/// A function's name, as every language model's server takes it.
+/// Reads a function name in the form that all language model servers accept.
 fn read_name(node: Node) -> Read<String> {
     let path = node.path().to_owned();
     let name = node.name(MAX_NAME_BYTES)?;
@@ -81,7 +81,7 @@ fn read_name(node: Node) -> Read<String> {
     Err(bad(&path, "invalid_value", problem))
 }
 
-/// A function takes an object, so its schema describes one. What the schema says further is the model's to read.
+/// Reads the schema of a function's arguments, which must describe an object. The rest of the schema is not checked.
 fn read_schema(node: Node, function: &str) -> Read<Json> {
     let path = node.path().to_owned();
     let schema = node.object()?.rest();
@@ -110,19 +110,19 @@ fn is_list_of_names(value: &Value) -> bool {
 /// How the model chooses among the tools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolChoice {
-    /// As it sees fit.
+    /// The model decides.
     Auto,
-    /// No call.
+    /// No tool call.
     None,
-    /// At least one call.
+    /// At least one tool call.
     Required,
     /// This function.
     Function(String),
     /// A tool of this server.
     Mcp {
-        /// Which server.
+        /// Label of the server.
         server_label: String,
-        /// Which tool; `None`: any.
+        /// Name of the tool; `None`: any.
         name: Option<String>,
     },
 }
@@ -162,10 +162,10 @@ impl ToolChoice {
         Ok(Self::Function(name))
     }
 
-    /// Whether the tools can follow it; `param` is where the choice stands.
+    /// Checks that the choice refers to a tool in `tools`; `param` is the path of the choice.
     ///
     /// # Errors
-    /// `invalid_value` when it names a tool that is not among them.
+    /// `invalid_value` if it refers to a tool that is not among them.
     pub fn check(&self, tools: &[Tool], param: &str) -> Result<(), WireError> {
         match self {
             Self::Auto | Self::None | Self::Required => Ok(()),

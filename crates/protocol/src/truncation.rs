@@ -1,4 +1,4 @@
-//! `session.truncation`: what happens to a conversation that outgrows the model's memory.
+//! `session.truncation`: what happens to a conversation that exceeds the model's context.
 
 use super::read::{Node, Read};
 use super::setting::read_type;
@@ -8,16 +8,16 @@ use serde::ser::{SerializeMap, Serializer};
 /// `session.truncation`
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Truncation {
-    /// The oldest turns are left out as far as needed.
+    /// The oldest turns are omitted as far as needed.
     #[default]
     Auto,
     /// The response fails.
     Disabled,
-    /// The oldest turns are left out until this share is filled.
+    /// The oldest turns are omitted until this fraction of the limit is filled.
     RetentionRatio {
         /// 0 to 1.
         ratio: f64,
-        /// `token_limits.post_instructions`: the most tokens of the conversation.
+        /// `token_limits.post_instructions`: limit on the tokens of the conversation.
         post_instructions: Option<u32>,
     },
 }

@@ -1,26 +1,26 @@
-//! All models: those built in, and those of an own file.
+//! The catalog of models: the built-in registry, and the entries of a user's registry file.
 
 use super::entry::{Raw, is_name};
 use super::{Entry, ModelsConfig, RegistryError, Variant};
 use serde::Deserialize;
 use std::path::Path;
 
-/// `models/registry.toml` as it was built into the binary.
+/// The text of `models/registry.toml`, built into the binary.
 pub const BUILT_IN: &str = include_str!("../../../models/registry.toml");
 
-/// How many letters a name may be off to be suggested.
+/// Largest edit distance of a suggested name.
 const NEAR: usize = 3;
 
-/// What is known, by name.
+/// Models by name.
 #[derive(Clone, Debug)]
 pub struct Catalog(Vec<Entry>);
 
-/// A model as settings name it: `kokoro`, or `kokoro:fp16`.
+/// A model as written in settings: `kokoro`, or `kokoro:fp16`.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// The model.
     pub entry: &'a Entry,
-    /// The precision, where one was named.
+    /// The precision, if one was given.
     pub precision: Option<&'a str>,
 }
 
@@ -32,7 +32,7 @@ struct File {
 }
 
 impl Catalog {
-    /// The built-in models, and those of `models.registry` over them. Blocks for one small file.
+    /// The built-in models, overridden by those of `models.registry`. Blocks while it reads one small file.
     pub fn load(config: &ModelsConfig) -> Result<Self, RegistryError> {
         let mut catalog = Self::read("the built-in registry", BUILT_IN)?;
         if config.registry.is_empty() {
@@ -50,7 +50,7 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The models of a registry file's text; `place` is for the words of an error.
+    /// Parses the text of a registry file; `place` names the file in errors.
     pub fn read(place: &str, text: &str) -> Result<Self, RegistryError> {
         let wrong = |message: String| RegistryError::Catalog { place: place.into(), message };
         let file: File = toml::from_str(text).map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
@@ -59,19 +59,19 @@ impl Catalog {
             let name = raw.name.clone();
             let entry = raw.check().map_err(|why| wrong(format!("model {name:?}: {why}")))?;
             if entries.iter().any(|known| known.name == entry.name) {
-                return Err(wrong(format!("model {name:?} is there twice")));
+                return Err(wrong(format!("model {name:?} is defined twice")));
             }
             entries.push(entry);
         }
         Ok(Self(entries))
     }
 
-    /// All, in the file's order.
+    /// All models, in the file's order.
     pub fn entries(&self) -> &[Entry] {
         &self.0
     }
 
-    /// The model that `text` names, with or without a precision.
+    /// The model named by `text`, with or without a precision.
     pub fn find<'a>(&'a self, text: &'a str) -> Result<Wanted<'a>, RegistryError> {
         let (name, precision) = match text.split_once(':') {
             Some((name, precision)) => (name, Some(precision)),
@@ -91,7 +91,7 @@ impl Catalog {
         Ok(Wanted { entry, precision })
     }
 
-    /// The name people may have meant: one that ends as they wrote it, or one a few letters off.
+    /// A similar name to suggest: one that contains `name`, or one within the edit distance.
     fn near(&self, name: &str) -> Option<String> {
         let names = || self.0.iter().map(|entry| entry.name.as_str());
         let part = names().find(|known| name.len() > 2 && known.contains(name));
@@ -101,13 +101,13 @@ impl Catalog {
 }
 
 impl<'a> Wanted<'a> {
-    /// The variant to pull: the one named, else the usual one.
+    /// The variant of the given precision, or the default variant.
     pub fn variant(&self) -> &'a Variant {
         self.entry.variant(self.precision).expect("find looked for it")
     }
 }
 
-/// Letters to change, add or leave out between two names (Levenshtein).
+/// Edit distance between two names (Levenshtein).
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.bytes().enumerate() {
@@ -166,7 +166,7 @@ mod tests {
         let mut ranks = BTreeSet::new();
         for entry in built_in().entries() {
             assert!(!entry.note.is_empty() && !entry.licence.is_empty() && entry.rate_hz >= 16_000, "{}", entry.name);
-            // A turn model has to be named, and so is not offered either.
+            // A turn model is never selected or offered automatically.
             let is_named = entry.stage == Stage::Turn && entry.auto == 0 && entry.offer_cores == 0;
             let is_ranked = entry.auto > 0 && ranks.insert((entry.stage, entry.auto));
             assert!(is_named || is_ranked, "{}: rank {}", entry.name, entry.auto);

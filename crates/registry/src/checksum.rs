@@ -1,4 +1,4 @@
-//! Published checksums, and the computation of those of files.
+//! Published checksums, and the checksums computed from files.
 
 use sha1::Sha1;
 use sha2::Sha256;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// A published checksum. SHA-1 is no defence against malice any more, but it finds what broke on the way.
+/// A published checksum. SHA-1 no longer protects against an attacker, but it detects transfer errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sum {
     /// 64 hex digits.
@@ -16,7 +16,7 @@ pub enum Sum {
 }
 
 impl Sum {
-    /// What it says of itself; `None` when the digits are not as many as the kind has.
+    /// Parses a published checksum; fails if the number of digits does not match its kind.
     pub(super) fn read(sha256: Option<&str>, sha1: Option<&str>) -> Result<Option<Self>, String> {
         let right = |digits: &str, n: usize| digits.len() == n && digits.bytes().all(|b| b.is_ascii_hexdigit());
         match (sha256, sha1) {
@@ -39,7 +39,7 @@ impl fmt::Display for Sum {
     }
 }
 
-/// Reckons both kinds over what passes: the one that is published, and the one that is kept.
+/// Computes both checksums of a stream: the published one is verified, and SHA-256 is stored in the receipt.
 #[derive(Clone, Default)]
 pub(super) struct Hasher {
     sha256: Sha256,
@@ -48,7 +48,7 @@ pub(super) struct Hasher {
 }
 
 impl Hasher {
-    /// Of all that the file at `path` holds. Blocks for as long as reading it takes.
+    /// The checksums of the file at `path`. Blocks while it reads the file.
     pub(super) fn of_file(path: &Path) -> io::Result<Self> {
         let (mut hasher, mut file) = (Self::default(), std::fs::File::open(path)?);
         let mut piece = vec![0; 1 << 18];
@@ -70,7 +70,7 @@ impl Hasher {
         self.n_bytes
     }
 
-    /// The checksum of the kind that `published` is.
+    /// The computed checksum of the same kind as `published`.
     pub(super) fn like(&self, published: &Sum) -> Sum {
         match published {
             Sum::Sha256(_) => Sum::Sha256(self.sha256()),
@@ -97,7 +97,7 @@ mod tests {
         let path = folder.path().join("abc");
         std::fs::write(&path, "abc").unwrap();
         let hasher = Hasher::of_file(&path).unwrap();
-        // FIPS 180-4's own example.
+        // The example of FIPS 180-4.
         let sha256 = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let sha1 = "a9993e364706816aba3e25717850c26c9cd0d89d";
         for sum in [Sum::Sha256(sha256.into()), Sum::Sha1(sha1.into())] {

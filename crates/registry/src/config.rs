@@ -3,23 +3,23 @@
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Settings of the models on disk. Each key is documented in `configs/default.toml`.
+/// Settings of the model store. Each key is documented in `configs/default.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelsConfig {
-    /// The folder that holds a folder for each model.
+    /// The folder with one subfolder per model.
     pub dir: String,
-    /// A file of further entries; empty: none.
+    /// A file with additional registry entries; empty: none.
     pub registry: String,
-    /// What takes the place of scheme and host in every address; empty: none.
+    /// Replaces scheme and host of every download address; empty: none.
     pub mirror: String,
-    /// The proxy for pulls; empty: as the environment says.
+    /// Proxy for downloads; empty: from the environment.
     pub proxy: String,
-    /// Models that are loaded at start beside those that serve the stages.
+    /// Models loaded at start in addition to those of the configured engines.
     pub preload: Vec<String>,
-    /// Models in memory at once.
+    /// Maximum number of models in memory.
     pub max_loaded: usize,
-    /// Memory of all loaded models together, in MiB; 0: no bound.
+    /// Maximum memory of all loaded models, in MiB; 0: unlimited.
     pub memory_budget_mb: u64,
 }
 
@@ -38,7 +38,7 @@ impl Default for ModelsConfig {
 }
 
 impl ModelsConfig {
-    /// The folder of the model of that name.
+    /// The folder of the model with this name.
     pub fn folder(&self, name: &str) -> PathBuf {
         Path::new(&self.dir).join(name)
     }

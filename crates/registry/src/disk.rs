@@ -1,4 +1,4 @@
-//! The models' folder: what is there, where its files are, and taking them away.
+//! The models on disk: finds out which are complete, locates their files, and removes models.
 
 use super::catalog::Wanted;
 use super::download::tag_of;
@@ -8,62 +8,62 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// In a model's folder: what was pulled, with size and checksum as it came.
+/// File in a model's folder that records the size and checksum of each downloaded file.
 pub(super) const RECEIPT: &str = "pulled.json";
 
-/// A model that is whole.
+/// A complete model on disk.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Located {
     /// Its name.
     pub name: String,
     /// The engine that runs it.
     pub family: String,
-    /// The precision that was found.
+    /// The precision found.
     pub precision: String,
     /// Its folder.
     pub folder: PathBuf,
-    /// Size of its files together, which is about what it takes in memory.
+    /// Total size of its files in bytes, approximately its memory use.
     pub bytes: u64,
     files: Vec<(String, PathBuf)>,
 }
 
 impl Located {
-    /// The first file of that role.
+    /// The first file with this role.
     pub fn file(&self, role: &str) -> Option<&Path> {
         self.files(role).next()
     }
 
-    /// All files of that role, in the registry's order.
+    /// All files with this role, in the registry's order.
     pub fn files(&self, role: &str) -> impl Iterator<Item = &Path> {
         self.files.iter().filter(move |(of, _)| of == role).map(|(_, path)| path.as_path())
     }
 }
 
-/// How much of a variant is on the disk.
+/// How much of a variant is on disk.
 #[derive(Clone, Debug, PartialEq)]
 pub enum OnDisk {
-    /// Nothing of it.
+    /// No file.
     Absent,
-    /// A pull broke off, or a file is missing.
+    /// A download was interrupted, or a file is missing.
     Partly {
-        /// What is there.
+        /// Bytes on disk.
         bytes: u64,
     },
-    /// All of it.
+    /// Complete.
     Whole {
-        /// What is there.
+        /// Bytes on disk.
         bytes: u64,
     },
-    /// A file has not the size it had, or should have.
+    /// A file does not have its recorded or registered size.
     Damaged {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// How.
+        /// Description of the mismatch.
         why: String,
     },
 }
 
-/// What was pulled, by path.
+/// The record of downloaded files, by path.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(super) struct Receipt {
     pub(super) files: BTreeMap<String, Kept>,
@@ -76,7 +76,7 @@ pub(super) struct Kept {
 }
 
 impl Receipt {
-    /// Of the model in `folder`; an empty one where none can be read: files may have been copied by hand.
+    /// Reads the receipt in `folder`; empty if there is none, because files may have been copied by hand.
     pub(super) fn read(folder: &Path) -> Self {
         let text = std::fs::read(folder.join(RECEIPT)).ok();
         text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
@@ -90,14 +90,14 @@ impl Receipt {
     }
 }
 
-/// Where a file waits until the whole variant is there.
+/// The path of a file while its variant is being downloaded.
 pub(super) fn part(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
     name.into()
 }
 
-/// How much of the variant is there. Looks at names and sizes only; [`super::Puller::pull`] looks into the files.
+/// How much of the variant is on disk. Checks names and sizes only; [`super::Puller::pull`] verifies the contents.
 pub fn on_disk(config: &ModelsConfig, entry: &Entry, variant: &Variant) -> OnDisk {
     let folder = config.folder(&entry.name);
     let receipt = Receipt::read(&folder);
@@ -128,10 +128,10 @@ fn size(path: &Path) -> Option<u64> {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|found| found.len())
 }
 
-/// The files of a model; of the precision named, else of the first one that is whole.
+/// Locates the files of a model: of the given precision, or of the first complete one.
 ///
 /// # Errors
-/// [`RegistryError::Absent`] and [`RegistryError::Damaged`].
+/// [`RegistryError::Absent`] or [`RegistryError::Damaged`].
 pub fn locate(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<Located, RegistryError> {
     let entry = wanted.entry;
     let folder = config.folder(&entry.name);
@@ -152,10 +152,10 @@ pub fn locate(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<Located, Regi
     Err(damage.unwrap_or_else(|| RegistryError::Absent { name, dir: config.dir.clone().into() }))
 }
 
-/// Takes a model away, or only what one precision of it needs alone; says how many bytes. Blocks.
+/// Removes a model, or the files that only one precision of it needs; returns the number of bytes freed. Blocks.
 ///
 /// # Errors
-/// [`RegistryError::Busy`] while it is pulled, [`RegistryError::Absent`] when nothing of it is there.
+/// [`RegistryError::Busy`] while the model is being downloaded or removed, [`RegistryError::Absent`] if no file exists.
 pub fn remove(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<u64, RegistryError> {
     let entry = wanted.entry;
     let folder = config.folder(&entry.name);
@@ -172,7 +172,7 @@ pub fn remove(config: &ModelsConfig, wanted: Wanted<'_>) -> Result<u64, Registry
         Some(precision) => entry.variants.iter().filter(|variant| variant.precision != precision).map(of).collect(),
         None => Vec::new(),
     };
-    // One whose own files are not here does not keep what it would share, or a last one would never go.
+    // A variant without files of its own does not keep shared files; otherwise the last variant could never be removed.
     let kept: Vec<_> = others
         .into_iter()
         .filter(|files| files.iter().any(|path| !own.contains(path) && is_any_here(path)))
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
     use crate::Catalog;
 
-    /// A model of two precisions that share a file, and a folder for it.
+    /// A model with two precisions that share a file, and a folder for it.
     fn fixture() -> (tempfile::TempDir, ModelsConfig, Catalog) {
         let dir = tempfile::tempdir().unwrap();
         let config = ModelsConfig { dir: dir.path().to_str().unwrap().into(), ..ModelsConfig::default() };
@@ -273,7 +273,7 @@ mod tests {
         }
         let said = locate(&config, catalog.find("m:fp32").unwrap()).unwrap_err().to_string();
         assert!(said.contains("m.onnx: it has 3 bytes and should have 4; pull the model again"), "{said}");
-        // Of a file whose size no registry knows, the receipt does.
+        // If the registry does not know the size of a file, the receipt does.
         let fp16 = catalog.find("m:fp16").unwrap();
         assert!(locate(&config, fp16).is_ok());
         put(&config, RECEIPT, r#"{"files":{"m16.onnx":{"bytes":9,"sha256":""}}}"#);
@@ -307,7 +307,7 @@ mod tests {
         assert!(!config.folder("m").join("m16.onnx.part.tag").exists());
     }
 
-    /// The receipt that the first removal wrote.
+    /// Length of the receipt written by the first removal.
     fn receipt_len(n_files: usize) -> u64 {
         assert_eq!(n_files, 0);
         serde_json::to_vec_pretty(&Receipt::default()).unwrap().len() as u64

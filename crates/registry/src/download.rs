@@ -1,8 +1,8 @@
-//! One file from a server into a `.part` file, going on where an earlier transfer broke off.
+//! Downloads one file into a `.part` file and resumes interrupted transfers.
 //!
-//! [`super::Puller`] calls [`fetch`] and moves the file into place. What is appended belongs to the same file as what is
-//! there: the server is asked for the rest under the tag (ETag) it gave the beginning, or the published checksum of the
-//! whole tells. Where there is neither, a broken transfer begins anew.
+//! [`super::Puller`] calls [`fetch`] and renames the file afterwards. Resumed bytes must belong to the same version of
+//! the file: the range request is conditional on the server's ETag, or the published checksum is verified over the
+//! complete file. Without either, an interrupted transfer is restarted.
 
 use super::disk::Kept;
 use super::pull::{Phase, ProgressReporter, PullTimeouts, hashed};
@@ -17,16 +17,16 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Where a file's size is not registered: it has at most this factor of what it is said to have about, and so much more.
+/// Bound for a file of unregistered size: this factor of its approximate size, plus [`SIZE_SLACK`].
 const SIZE_FACTOR: u64 = 2;
 const SIZE_SLACK: u64 = 16 << 20;
-/// The slowest transfer that is waited for, in bytes a second, behind a first wait of twice the stall. A server that trickles
-/// bytes is given up.
+/// The slowest accepted transfer, in bytes per second, after an initial wait of twice the stall timeout. A slower
+/// server is given up.
 const MIN_RATE: u64 = 4 << 10;
-/// Requests for one file in all, however much each brings.
+/// Total number of requests for one file, even if each makes progress.
 const MAX_ATTEMPTS: u32 = 100;
 
-/// A file and where it comes from.
+/// A file and its origin.
 pub(super) struct Source<'a> {
     pub(super) client: &'a Client,
     pub(super) address: Url,
@@ -34,17 +34,18 @@ pub(super) struct Source<'a> {
     pub(super) patience: PullTimeouts,
 }
 
-/// How one try ended.
+/// How an attempt ended.
 enum Ended {
-    /// All bytes are here.
+    /// The file is complete.
     Whole,
-    /// The connection broke, or the server asks for another try; the error is for the last of them.
+    /// The connection broke, or the server asks to retry; the error is reported if this was the last attempt.
     Broke(RegistryError),
-    /// It brought bytes, but too slowly to ever end: that is no progress.
+    /// The transfer was too slow to finish; this does not count as progress.
     Slow(RegistryError),
 }
 
-/// Brings the file into `part` and checks it. What is wrong is thrown away, what is merely not whole is kept.
+/// Downloads the file into `part` and verifies it. Invalid data is deleted; incomplete data is kept for the next
+/// attempt.
 pub(super) async fn fetch(
     source: &Source<'_>,
     part: &Path,
@@ -60,7 +61,7 @@ pub(super) async fn fetch(
         let is_slow = matches!(ended, Ended::Slow(_));
         match ended {
             Ended::Whole => break,
-            // A server that was never reached will not be in a second; one that was may be again.
+            // An unreachable server is not retried, unless it was reachable before.
             Ended::Broke(error @ RegistryError::Unreachable { .. }) if !brought_any => return Err(error),
             Ended::Broke(error) | Ended::Slow(error) => {
                 let progressed = length(part) > had && !is_slow;
@@ -80,7 +81,7 @@ pub(super) async fn fetch(
 }
 
 impl Source<'_> {
-    /// One request, from byte `had` on if that can be.
+    /// Sends one request, for the bytes from `had` on if possible.
     async fn attempt(&self, part: &Path, had: u64, told: &mut ProgressReporter<'_>) -> Result<Ended, RegistryError> {
         let tag = std::fs::read_to_string(tag_of(part)).ok().filter(|tag| !tag.is_empty());
         let resumes = had > 0 && (tag.is_some() || self.file.sum.is_some());
@@ -108,7 +109,7 @@ impl Source<'_> {
             StatusCode::PARTIAL_CONTENT if range_of(&response).is_some_and(|(from, _)| from == Some(had)) => {
                 self.take(response, part, had, told).await
             }
-            // The server has no more than we have: then this is all of it.
+            // The server has no further bytes: the file is complete.
             StatusCode::RANGE_NOT_SATISFIABLE if range_of(&response) == Some((None, Some(had))) => Ok(Ended::Whole),
             StatusCode::PARTIAL_CONTENT | StatusCode::RANGE_NOT_SATISFIABLE => {
                 discard(part)?;
@@ -122,7 +123,7 @@ impl Source<'_> {
         }
     }
 
-    /// Writes what the response brings behind the first `from` bytes.
+    /// Appends the response body after the first `from` bytes.
     async fn take(
         &self,
         response: Response,
@@ -177,7 +178,7 @@ impl Source<'_> {
             file.write_all(&piece).await.map_err(RegistryError::disk(part, "cannot be written"))?;
             told.fetched(had, limit);
         };
-        // tokio's file reports a failed write at the next call: without the flush a full disk would go unseen.
+        // tokio's file reports a failed write at the next call: without the flush a full disk would be missed.
         file.flush().await.map_err(RegistryError::disk(part, "cannot be written"))?;
         if !whole {
             return Ok(self.broken(had));
@@ -186,7 +187,7 @@ impl Source<'_> {
         Ok(Ended::Whole)
     }
 
-    /// Reckons the checksum of what is on the disk and compares.
+    /// Computes the checksum of the file on disk and compares it.
     async fn check(&self, part: &Path) -> Result<Kept, RegistryError> {
         let computed = hashed(part).await?;
         let (found, expected) = (computed.n_bytes(), self.file.bytes);
@@ -214,11 +215,11 @@ impl Source<'_> {
     }
 }
 
-/// Refuses a file before its first byte where the disk would be full before its last. `given_back` are bytes of an earlier
-/// transfer that are overwritten.
+/// Fails before the download if the disk has too little space for the file. `given_back` is the number of bytes of an
+/// earlier transfer that will be overwritten.
 fn has_room(part: &Path, need: u64, given_back: u64) -> Result<(), RegistryError> {
     let Some(disk) = part.parent().and_then(|folder| rustix::fs::statvfs(folder).ok()) else {
-        // A file system that does not tell is asked by writing.
+        // If the file system does not report free space, a full disk is detected by a failing write.
         return Ok(());
     };
     let free = disk.f_bavail.saturating_mul(disk.f_frsize).saturating_add(given_back);
@@ -236,14 +237,14 @@ fn range_of(response: &Response) -> Option<(Option<u64>, Option<u64>)> {
     Some((from, total.parse().ok()))
 }
 
-/// Where the tag of what is in `part` is kept.
+/// The file that stores the ETag of `part`.
 pub(super) fn tag_of(part: &Path) -> PathBuf {
     let mut name = part.as_os_str().to_owned();
     name.push(".tag");
     name.into()
 }
 
-/// Keeps a strong tag; weak ones promise nothing about single bytes.
+/// Stores a strong ETag; a weak one does not guarantee identical bytes.
 fn keep_tag(response: &Response, part: &Path) -> Result<(), RegistryError> {
     let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).filter(|tag| tag.starts_with('"'));
     match tag {

@@ -1,18 +1,18 @@
-//! What the registry says of one model.
+//! Registry entries: models, variants and files.
 
 use super::checksum::Sum;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
 
-/// The longest name of a model or a file: with a folder before it, every file system takes it.
+/// Maximum length of a model or file name in bytes; with a folder before it, every file system accepts it.
 const MAX_NAME: usize = 100;
 
 /// The stage a model serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
-    /// Voice activity.
+    /// Voice activity detection.
     Vad,
     /// Turn-taking.
     Turn,
@@ -33,61 +33,61 @@ impl fmt::Display for Stage {
     }
 }
 
-/// A model.
+/// A model in the registry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// Its folder below `models.dir`, and what settings call it.
+    /// Name in settings, and of its folder below `models.dir`.
     pub name: String,
     /// The stage it serves.
     pub stage: Stage,
     /// The engine that runs it.
     pub family: String,
-    /// For people.
+    /// Display name.
     pub title: String,
-    /// Of the weights.
+    /// Licence of the weights.
     pub licence: String,
-    /// ISO 639-1; empty: many.
+    /// ISO 639-1 codes of its languages; empty: many.
     pub languages: Vec<String>,
-    /// The rate of the sound it makes or takes, in Hz.
+    /// Sampling rate of its input or output audio, in Hz.
     pub rate_hz: u32,
-    /// `engine = "auto"` takes the model with the highest number; 0: never.
+    /// Priority for `engine = "auto"`, which selects the highest; 0: never selected.
     pub auto: u32,
-    /// The page offers it on machines with at least so many cores, or a GPU; 0: nowhere.
+    /// The web page offers the model on machines with at least this many cores, or a GPU; 0: never offered.
     pub offer_cores: u32,
-    /// What to know of it, in a sentence or two.
+    /// Short description, one or two sentences.
     pub note: String,
-    /// Its precisions, the usual one first. Never empty.
+    /// Its precisions, default first. Never empty.
     pub variants: Vec<Variant>,
 }
 
 /// A model in one precision.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variant {
-    /// Its name, such as `fp16`.
+    /// Name of the precision, such as `fp16`.
     pub precision: String,
-    /// All files it needs, those it shares with other precisions too.
+    /// All files it needs, including those shared with other precisions.
     pub files: Vec<FileEntry>,
 }
 
 /// A file of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FileEntry {
-    /// What the engine knows it by.
+    /// Role of the file for the engine.
     pub role: String,
-    /// In the model's folder, with `/`.
+    /// Path in the model's folder, with `/` as separator.
     pub path: String,
-    /// Where it is fetched from.
+    /// Download address.
     pub address: String,
-    /// Its exact size, where it is known.
+    /// Exact size in bytes, if known.
     pub bytes: Option<u64>,
-    /// Its size, roughly where it is not known.
+    /// Size in bytes, approximate if the exact size is unknown.
     pub about_bytes: u64,
-    /// Published; `None` where none is known.
+    /// Published checksum; `None` if there is none.
     pub sum: Option<Sum>,
 }
 
 impl Entry {
-    /// The variant of that precision; the usual one where none is named.
+    /// The variant of this precision; the default variant if none is given.
     pub fn variant(&self, precision: Option<&str>) -> Option<&Variant> {
         match precision {
             Some(precision) => self.variants.iter().find(|variant| variant.precision == precision),
@@ -95,30 +95,30 @@ impl Entry {
         }
     }
 
-    /// Whether it may be used for speech in `language` (two letters; `None`: not known).
+    /// Whether it may be used for speech in `language` (two letters; `None`: unknown).
     pub fn speaks(&self, language: Option<&str>) -> bool {
         language.is_none_or(|code| self.languages.is_empty() || self.languages.iter().any(|known| known == code))
     }
 }
 
 impl Variant {
-    /// What it takes on the disk and about as much in memory, since weights are nearly all of it.
+    /// Size on disk in bytes, and approximately in memory, because weights are nearly all of it.
     pub fn about_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.about_bytes).sum()
     }
 
-    /// Whether all its sizes are exact.
+    /// Whether the sizes of all files are exact.
     pub fn is_exact(&self) -> bool {
         self.files.iter().all(|file| file.bytes.is_some())
     }
 
-    /// Files without a published checksum.
+    /// Number of files without a published checksum.
     pub fn n_unchecked(&self) -> usize {
         self.files.iter().filter(|file| file.sum.is_none()).count()
     }
 }
 
-/// A `[[model]]` as the file has it.
+/// A `[[model]]` table of the registry file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Raw {
@@ -163,7 +163,7 @@ struct RawFile {
 }
 
 impl Raw {
-    /// The entry, once all of it is right.
+    /// Validates the table and returns the entry.
     pub(super) fn check(self) -> Result<Entry, String> {
         if !is_name(&self.name) {
             return Err("a name is made of letters, digits and -._ and does not begin with one of these".into());
@@ -181,7 +181,7 @@ impl Raw {
         let mut variants = Vec::new();
         for raw in &self.variant {
             if !is_name(&raw.precision) {
-                return Err(format!("precision = {:?} is no name", raw.precision));
+                return Err(format!("precision = {:?} is not a valid name", raw.precision));
             }
             let mut all = files(&self.base, &raw.files)?;
             all.extend(common.iter().cloned());
@@ -227,7 +227,7 @@ fn files(base: &str, raw: &[RawFile]) -> Result<Vec<FileEntry>, String> {
     Ok(files)
 }
 
-/// A name that is a file's on every system and leads nowhere else.
+/// Whether the text is a valid file name on every system and cannot escape its folder.
 pub(super) fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())

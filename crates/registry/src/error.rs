@@ -1,25 +1,25 @@
-//! What can be wrong with a model or its way here.
+//! Errors of finding, downloading and removing models.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why a model cannot be found, pulled or removed. Each message says what would be right.
+/// Why a model cannot be found, downloaded or removed. Each message states how to fix it.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// The own registry file is wrong.
+    /// A registry file is invalid.
     #[error("{place}: {message}")]
     Catalog {
-        /// The file.
+        /// The registry file.
         place: String,
-        /// What is wrong in it, with the model's name.
+        /// What is invalid, with the model's name.
         message: String,
     },
     /// No model has that name.
     #[error("there is no model {name:?}{}; `antiphon models list` shows them", suggestion(.near))]
     Unknown {
-        /// As asked for.
+        /// The requested name.
         name: String,
-        /// The nearest name, if one is near.
+        /// A similar name, if there is one.
         near: Option<String>,
     },
     /// The model has no such precision.
@@ -27,9 +27,9 @@ pub enum RegistryError {
     NoPrecision {
         /// The model.
         name: String,
-        /// As asked for.
+        /// The requested precision.
         precision: String,
-        /// Those it has.
+        /// The available precisions.
         has: Vec<String>,
     },
     /// The model is not on the disk.
@@ -37,35 +37,35 @@ pub enum RegistryError {
     Absent {
         /// The model.
         name: String,
-        /// Where models are.
+        /// The models folder.
         dir: PathBuf,
     },
-    /// A file is not what was pulled.
+    /// A file differs from what was downloaded.
     #[error("{}: {why}; pull the model again with `antiphon models pull`", .path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Description of the mismatch.
         why: String,
     },
-    /// Another process, or another request, pulls or removes the model now.
+    /// Another process or request is downloading or removing the model.
     #[error("{0} is being pulled or removed already")]
     Busy(String),
-    /// An engine works with the model.
+    /// An engine uses the model.
     #[error("{0} is in use; choose another engine, or stop the hub, and try again")]
     InUse(String),
-    /// The file system refuses.
+    /// A file system operation failed.
     #[error("{}: {what}{}", .path.display(), hint(.source))]
     Disk {
-        /// Which file or folder.
+        /// The file or folder.
         path: PathBuf,
-        /// What was tried.
+        /// The operation that failed.
         what: &'static str,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// The disk has less room than the file takes.
+    /// The disk has too little space for the file.
     #[error(
         "{}: {} MB are to come and the disk has {} MB left; make room, or set models.dir to another disk",
         .path.display(), .need.div_ceil(1_000_000), .free / 1_000_000
@@ -73,15 +73,15 @@ pub enum RegistryError {
     NoRoom {
         /// The file.
         path: PathBuf,
-        /// Bytes that are missing of it.
+        /// Bytes of the file still to be downloaded.
         need: u64,
-        /// Bytes that a user may still write.
+        /// Bytes available to the user.
         free: u64,
     },
-    /// The setting for the proxy or the mirror is no address.
+    /// The proxy or mirror setting is not a valid address.
     #[error("{0}")]
     Setting(String),
-    /// No connection.
+    /// The host could not be reached.
     #[error(
         "{host} cannot be reached: is this machine online? A proxy is set by models.proxy or HTTPS_PROXY, a mirror by \
          models.mirror; files can also be copied by hand, see docs/guide/models.md"
@@ -89,63 +89,63 @@ pub enum RegistryError {
     Unreachable {
         /// The host.
         host: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: reqwest::Error,
     },
-    /// The server says no.
+    /// The server refused the request.
     #[error("{address}: the server answered {status}{}", meaning(*.status))]
     Refused {
-        /// What was asked for.
+        /// The requested address.
         address: String,
-        /// HTTP.
+        /// HTTP status.
         status: u16,
     },
-    /// It sends on, over and over or away from https.
+    /// Too many redirects, or a redirect from https to an insecure address.
     #[error(
         "{address}: the server sends on to a place that is not safe, or without end; a mirror can be set by models.mirror"
     )]
     SentAway {
-        /// What was asked for.
+        /// The requested address.
         address: String,
-        /// How.
+        /// The cause.
         #[source]
         source: reqwest::Error,
     },
-    /// The transfer broke off, again and again.
+    /// The transfer was interrupted repeatedly.
     #[error("{address}: the transfer broke off after {} bytes; what is here is kept, and the next pull goes on from it", .had)]
     BrokenOff {
-        /// What was asked for.
+        /// The requested address.
         address: String,
-        /// What is on the disk.
+        /// Bytes on disk.
         had: u64,
     },
-    /// The file is longer or shorter than it should be.
+    /// The file has the wrong size.
     #[error(
         "{address}: it has {found} bytes and should have {expected}; the registry and the server do not mean the same file"
     )]
     WrongSize {
-        /// What was asked for.
+        /// The requested address.
         address: String,
-        /// By the registry, or the server's own word.
+        /// Size according to the registry or the server.
         expected: u64,
-        /// What came, or was announced.
+        /// Size received or announced.
         found: u64,
     },
-    /// The file is not the published one.
+    /// The checksum does not match.
     #[error("{address}: wrong checksum: expected {expected}, found {found}; what was fetched has been thrown away")]
     WrongChecksum {
-        /// What was asked for.
+        /// The requested address.
         address: String,
-        /// Published.
+        /// The published checksum.
         expected: String,
-        /// Of what came.
+        /// The computed checksum.
         found: String,
     },
 }
 
 impl RegistryError {
-    /// Whether there was no way to the server, or no answer worth the name: exit code 4 rather than 1.
+    /// Whether the network or the server failed, for which the command line exits with code 4 instead of 1.
     pub fn is_network(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Refused { .. } | Self::SentAway { .. } | Self::BrokenOff { .. })
     }

@@ -1,11 +1,12 @@
-//! The models the hub knows, where they lie, and how they get there.
+//! The model registry: which models exist, where their files are on disk, and how they are downloaded.
 //!
-//! `models/registry.toml`, built into the binary, says what there is ([`Catalog`]); [`locate`] finds a model's files on the
-//! disk; [`pull`](pull()) fetches them. `engines` asks what is there, `cli` and `server` show and pull it. A model is a
-//! folder below `models.dir`. This module loads no model, knows no engine, and fetches nothing unless it is told to.
+//! `models/registry.toml`, built into the binary, lists the models ([`Catalog`]); [`locate`] finds a model's files on
+//! disk; [`pull`](pull()) downloads them. `engines` locates models; the command line and the server list and download
+//! them. A model is a folder below `models.dir`. This crate never loads a model, has no engine-specific code, and
+//! downloads only on request.
 //!
-//! What is half fetched never counts: a file is written under a name that ends in `.part`, checked, and moved into place
-//! when all files of its precision are whole; a model with a file missing is not there.
+//! An incomplete download is never used: a file is written under a name that ends in `.part`, verified, and renamed
+//! once all files of its precision are complete. A model with a missing file counts as absent.
 
 mod catalog;
 mod checksum;

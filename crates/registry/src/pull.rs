@@ -1,8 +1,8 @@
-//! Fetches a model: all files of one precision, or nothing that counts.
+//! Downloads a model: all files of one precision, or none.
 //!
-//! `cli` and `server` make a [`Puller`] and watch its progress. Files come one after the other into `.part` files, are
-//! checked, and take their places together. Dropping the future stops at once and keeps what is there for the next pull,
-//! which goes on from it. One process pulls a model at a time.
+//! The command line and the server create a [`Puller`] and watch its progress. Files are downloaded one after the other
+//! into `.part` files, verified, and renamed together. Dropping the future stops immediately and keeps the partial
+//! files for the next pull. A file lock ensures that only one process downloads a model at a time.
 
 use super::disk::{Kept, Receipt, part};
 use super::download::{self, Source};
@@ -14,51 +14,51 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// Redirects that are followed: hosts of models send on to their storage.
+/// Maximum number of redirects; model hosts redirect to their storage.
 const MAX_REDIRECTS: usize = 10;
 
-/// How a pull goes.
+/// Progress of a download.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Progress {
-    /// What is done now.
+    /// Current phase.
     pub phase: Phase,
-    /// The file it is done with.
+    /// Current file.
     pub file: String,
-    /// Files that are whole.
+    /// Number of complete files.
     pub n_done: usize,
-    /// All files.
+    /// Total number of files.
     pub n_files: usize,
-    /// Bytes on the disk, those of earlier pulls too.
+    /// Bytes on disk, including those of earlier pulls.
     pub bytes: u64,
-    /// All bytes, as far as they are known.
+    /// Total bytes, as far as known.
     pub total_bytes: u64,
 }
 
-/// What is done with a file.
+/// Phase of the download of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// The server is asked.
+    /// The request was sent.
     #[default]
     Asking,
-    /// Its bytes come.
+    /// Data is being received.
     Fetching,
-    /// Its checksum is computed.
+    /// The checksum is being computed.
     Checking,
-    /// The whole model is in its place.
+    /// The complete model is in place.
     Done,
 }
 
-/// How long a pull waits, and how often it tries.
+/// Timeouts and retries of a download.
 #[derive(Clone, Copy, Debug)]
 pub struct PullTimeouts {
-    /// For a connection.
+    /// Timeout for connecting.
     pub connect: Duration,
-    /// For an answer, and for the next piece of it.
+    /// Timeout for the response headers, and for each further block of data.
     pub stall: Duration,
-    /// Before another try, doubled each time.
+    /// Delay before the next attempt, doubled each time.
     pub pause: Duration,
-    /// Tries in a row that brought nothing.
+    /// Maximum number of consecutive attempts without progress.
     pub tries: u32,
 }
 
@@ -69,7 +69,7 @@ impl Default for PullTimeouts {
     }
 }
 
-/// Pulls models with one set of settings.
+/// Downloads models with one set of settings.
 pub struct Puller {
     config: ModelsConfig,
     client: Client,
@@ -77,9 +77,9 @@ pub struct Puller {
 }
 
 impl Puller {
-    /// Connects to nothing.
+    /// Creates a puller; opens no connection.
     pub fn new(config: &ModelsConfig, patience: PullTimeouts) -> Result<Self, RegistryError> {
-        // The first installation wins; a second is no failure.
+        // Only the first installation takes effect; a second is not an error.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
             .connect_timeout(patience.connect)
@@ -90,7 +90,7 @@ impl Puller {
                 .map_err(|error| RegistryError::Setting(format!("models.proxy {:?}: {error}", config.proxy)))?;
             builder = builder.no_proxy().proxy(proxy);
         } else if mirror(config)?.is_some_and(|url| is_loopback(&url)) {
-            // No proxy reaches this machine.
+            // No proxy can reach this machine.
             builder = builder.no_proxy();
         }
         let client =
@@ -98,8 +98,8 @@ impl Puller {
         Ok(Self { config: config.clone(), client, patience })
     }
 
-    /// Fetches what is missing of the variant and checks all of it, also what is there already. Nothing is in its place
-    /// before all is whole. `progress` always holds the latest state.
+    /// Downloads the missing files of the variant and verifies all files, including existing ones. No file is in place
+    /// before all are complete. `progress` always holds the latest state.
     pub async fn pull(
         &self,
         entry: &Entry,
@@ -120,7 +120,7 @@ impl Puller {
                 continue;
             }
             let below = path.parent().expect("a file in a folder");
-            std::fs::create_dir_all(below).map_err(RegistryError::disk(below, "the folder cannot be made"))?;
+            std::fs::create_dir_all(below).map_err(RegistryError::disk(below, "the folder cannot be created"))?;
             let source = Source { client: &self.client, address: self.address(file)?, file, patience: self.patience };
             let kept = download::fetch(&source, &part(&path), &mut told).await?;
             told.end(kept.bytes);
@@ -129,15 +129,16 @@ impl Puller {
         }
         receipt.write(&folder)?;
         for path in &moves {
-            std::fs::rename(part(path), path).map_err(RegistryError::disk(path, "cannot be put in its place"))?;
-            // It told that a whole .part is whole, for a pull that broke off behind it.
+            std::fs::rename(part(path), path).map_err(RegistryError::disk(path, "cannot be renamed into place"))?;
+            // The tag marked a .part file as complete, for a pull interrupted after it.
             let _ = std::fs::remove_file(download::tag_of(&part(path)));
         }
         told.phase(Phase::Done);
         Ok(())
     }
 
-    /// What is kept of the file where it is in its place and right. One that is not is moved out of the way.
+    /// The receipt entry of the file if it is in place and valid; `kept` is the recorded one. An invalid file is
+    /// deleted.
     async fn whole(&self, file: &FileEntry, path: &Path, kept: Option<&Kept>) -> Result<Option<Kept>, RegistryError> {
         if !path.is_file() {
             return Ok(None);
@@ -155,7 +156,7 @@ impl Puller {
         Ok(None)
     }
 
-    /// Where the file is fetched from: with a mirror, the same path there.
+    /// The download address: with a mirror, the same path there.
     fn address(&self, file: &FileEntry) -> Result<Url, RegistryError> {
         let wrong = |error| RegistryError::Setting(format!("{}: {error}", file.address));
         let url = Url::parse(&file.address).map_err(|error| wrong(error.to_string()))?;
@@ -185,8 +186,8 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
 }
 
-/// Follows a redirect to an https address, and to an http one only where nothing leaves the host that was asked over http or
-/// both addresses are on this machine. No key is ever sent, so none is forwarded.
+/// Follows redirects to https addresses, and from http to http if the host stays the same or both addresses are on this
+/// machine. No key is ever sent, so none is forwarded.
 fn onward(attempt: redirect::Attempt<'_>) -> redirect::Action {
     let is_safe = attempt.previous().last().is_some_and(|from| may_redirect(from, attempt.url()));
     if attempt.previous().len() > MAX_REDIRECTS || !is_safe {
@@ -207,17 +208,17 @@ fn may_redirect(from: &Url, to: &Url) -> bool {
 pub(super) async fn hashed(path: &Path) -> Result<Hasher, RegistryError> {
     let (read, named) = (path.to_owned(), path.to_owned());
     let computed = tokio::task::spawn_blocking(move || Hasher::of_file(&read)).await;
-    let computed = computed.unwrap_or_else(|_| Err(std::io::Error::other("the reading broke off")));
+    let computed = computed.unwrap_or_else(|_| Err(std::io::Error::other("reading was interrupted")));
     computed.map_err(RegistryError::disk(&named, "cannot be read"))
 }
 
-/// Puts the pull's state together for those who watch.
+/// Publishes the progress of a download.
 pub(super) struct ProgressReporter<'a> {
     progress: &'a watch::Sender<Progress>,
     state: Progress,
-    /// Bytes of the files that are whole.
+    /// Bytes of the complete files.
     before: u64,
-    /// What the files after this one take.
+    /// Bytes of the files after the current one.
     after: u64,
     about: u64,
 }
@@ -236,7 +237,7 @@ impl<'a> ProgressReporter<'a> {
         self.phase(Phase::Asking);
     }
 
-    /// `had` bytes of this file are here; `total` as the server says.
+    /// Reports that `had` bytes of the current file are on disk; `total` is its size according to the server.
     pub(super) fn fetched(&mut self, had: u64, total: Option<u64>) {
         self.about = total.unwrap_or(self.about.max(had));
         self.state.bytes = self.before + had;
@@ -258,14 +259,14 @@ impl<'a> ProgressReporter<'a> {
     }
 }
 
-/// Held while a model is pulled or removed; other processes and requests see it.
+/// Held while a model is downloaded or removed; visible to other processes and requests.
 pub(super) struct Lock(#[expect(dead_code, reason = "the file's lock lasts as long as the file is open")] File);
 
 impl Lock {
-    /// Takes the model's lock without waiting.
+    /// Acquires the model's lock without waiting.
     pub(super) fn take(config: &ModelsConfig, name: &str) -> Result<Self, RegistryError> {
         let dir = Path::new(&config.dir);
-        std::fs::create_dir_all(dir).map_err(RegistryError::disk(dir, "the folder of models.dir cannot be made"))?;
+        std::fs::create_dir_all(dir).map_err(RegistryError::disk(dir, "the folder of models.dir cannot be created"))?;
         let path: PathBuf = dir.join(format!(".{name}.lock"));
         let file = File::options().create(true).append(true).open(&path);
         let file = file.map_err(RegistryError::disk(&path, "cannot be written"))?;

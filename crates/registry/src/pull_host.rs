@@ -1,4 +1,5 @@
-//! The server that the tests of pulls ask: it does ranges, breaks off, lies, refuses, and changes its files.
+//! A server for the download tests: it supports ranges, breaks connections, sends wrong lengths, refuses requests, and
+//! changes its files.
 
 use axum::Router;
 use axum::body::Body;
@@ -9,26 +10,26 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use tokio::net::TcpListener;
 
-/// A file as the server has it.
+/// A file and how it is served.
 #[derive(Clone, Default)]
 pub(super) struct Served {
     pub(super) bytes: Vec<u8>,
     pub(super) tag: Option<&'static str>,
-    /// The connection breaks after this many bytes of an answer, so many times.
+    /// The connection breaks after this many bytes of a response, this many times.
     pub(super) breaks: Option<(usize, usize)>,
-    /// What it says instead, so many times.
+    /// The status sent instead of the file, this many times.
     pub(super) status: Option<(u16, usize)>,
-    /// It gives no bytes after the first and never ends.
+    /// The server sends nothing after the first bytes and keeps the connection open.
     pub(super) stalls: bool,
-    /// It gives a byte now and then.
+    /// The server sends a byte now and then.
     pub(super) trickles: bool,
-    /// It says nothing of its length.
+    /// The length is not announced.
     pub(super) unannounced: bool,
-    /// It says this of its length.
+    /// The announced length, if it is wrong.
     pub(super) announces: Option<u64>,
 }
 
-/// What was asked for: the paths, and from which byte.
+/// The requests received: path and first byte requested.
 pub(super) type Asked = Vec<(String, Option<usize>)>;
 
 #[derive(Clone, Default)]
@@ -46,7 +47,7 @@ impl Host {
         std::mem::take(&mut *self.asked.lock().unwrap())
     }
 
-    /// Serves on loopback until the runtime ends; gives its address.
+    /// Serves on loopback until the runtime ends; returns its address.
     #[allow(clippy::disallowed_methods)]
     pub(super) async fn start(&self) -> String {
         let router = Router::new().route("/{*path}", axum::routing::get(answer)).with_state(self.clone());
@@ -74,7 +75,7 @@ async fn answer(
         && *times > 0
     {
         *times -= 1;
-        // Where it redirects, it does so to itself.
+        // A redirect leads to the same path.
         return Response::builder().status(*status).header("location", uri.path()).body(Body::empty()).unwrap();
     }
     let is_same = text("if-range").is_none_or(|tag| served.tag == Some(tag.as_str()));

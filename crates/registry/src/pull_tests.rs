@@ -1,4 +1,4 @@
-//! Pulls from a real server on loopback: what is resumed, what is refused, what counts as there.
+//! Downloads from a real server on loopback: resuming, rejection, completeness.
 
 use super::disk::{RECEIPT, part};
 use super::pull_host::{Host, Served};
@@ -8,7 +8,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// A models' folder, a server, and a registry of one model: a graph with a checksum, a config without, in a folder.
+/// A models folder, a server, and a registry with one model: a graph with a checksum, and a config without one in a
+/// subfolder.
 struct Bench {
     _dir: tempfile::TempDir,
     host: Host,
@@ -17,7 +18,7 @@ struct Bench {
     patience: PullTimeouts,
 }
 
-/// 5000 bytes that differ from place to place.
+/// 5000 bytes that vary with the position.
 fn graph() -> Vec<u8> {
     (0..5_000_u32).map(|i| (i * i % 251) as u8).collect()
 }
@@ -81,11 +82,11 @@ impl Bench {
         locate(&self.config, self.catalog.find("m").unwrap())
     }
 
-    /// Pulled in vain: nothing counts as there.
+    /// A pull that fails with `expect`; the model stays absent.
     async fn fails(&self, expect: &str) {
         let said = self.pull().await.expect_err("refused").to_string();
         assert!(said.contains(expect), "{expect:?} is not in {said:?}");
-        assert!(matches!(self.locate(), Err(RegistryError::Absent { .. })), "what is half there does not count");
+        assert!(matches!(self.locate(), Err(RegistryError::Absent { .. })), "an incomplete model counts as absent");
     }
 }
 
@@ -103,9 +104,9 @@ async fn a_pull_brings_all_files_and_a_second_one_only_looks() {
     assert_eq!(read(found.file("config").unwrap()), b"{\"a\":1}");
     assert_eq!(bench.host.asked().len(), 2);
     let names: Vec<_> = std::fs::read_dir(bench.path("")).unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(names.len(), 3, "graph, folder and receipt, nothing left over: {names:?}");
+    assert_eq!(names.len(), 3, "graph, folder and receipt, no other files: {names:?}");
     bench.pull().await.unwrap();
-    assert_eq!(bench.host.asked(), [], "all is there");
+    assert_eq!(bench.host.asked(), [], "all files exist");
 }
 
 #[tokio::test]
@@ -117,7 +118,7 @@ async fn a_broken_transfer_goes_on_from_where_it_was() {
     assert_eq!(read(&bench.path("graph.onnx")), graph());
     let from: Vec<_> = bench.host.asked().into_iter().filter(|(path, _)| path.ends_with("onnx")).collect();
     assert_eq!(from.len(), 3);
-    // How much of the last piece arrives before the break is the system's affair.
+    // How much of the last block arrives before the break depends on the system.
     assert!(from[0].1.is_none() && from[1].1.unwrap() >= 1_000 && from[2].1.unwrap() > from[1].1.unwrap(), "{from:?}");
 }
 
@@ -131,7 +132,7 @@ async fn a_server_that_breaks_off_for_ever_is_given_up_and_what_came_is_kept() {
     assert_eq!(bench.host.asked().len(), 3, "as many tries as patience has");
     bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
     bench.pull().await.unwrap();
-    assert_eq!(bench.host.asked()[0].1, Some(1_500), "the next pull goes on");
+    assert_eq!(bench.host.asked()[0].1, Some(1_500), "the next pull resumes");
     assert_eq!(read(&bench.path("graph.onnx")), graph());
 }
 
@@ -157,7 +158,7 @@ async fn a_stalled_server_is_not_waited_for() {
     let mut bench = Bench::new().await;
     bench.patience.stall = Duration::from_millis(30);
     bench.host.put("graph.onnx", Served { bytes: graph(), stalls: true, ..Served::default() });
-    // Each try brings a piece, so that it is no failure; the last ones bring the rest.
+    // Each attempt makes progress, so it does not count as a failure; the last ones complete the file.
     bench.pull().await.unwrap();
     assert_eq!(read(&bench.path("graph.onnx")), graph());
     assert!(bench.host.asked().len() > 3);
@@ -173,11 +174,11 @@ async fn wrong_sizes_and_checksums_are_found_and_thrown_away() {
     assert!(!bench.path("graph.onnx.part").exists());
     bench.host.put("graph.onnx", Served { bytes: graph()[1..].to_vec(), ..Served::default() });
     bench.fails("it has 4999 bytes and should have 5000").await;
-    // One that does not say how long it is, and does not end in time.
+    // A server that does not announce the length and sends too much.
     let long = [graph(), graph()].concat();
     bench.host.put("graph.onnx", Served { bytes: long, unannounced: true, ..Served::default() });
     bench.fails("and should have 5000").await;
-    // One that is too short and does not say so: tries end.
+    // A server that sends too little and does not announce it: attempts are exhausted.
     bench.host.put("graph.onnx", Served { bytes: graph()[..4_000].to_vec(), unannounced: true, ..Served::default() });
     bench.fails("graph.onnx: ").await;
 }
@@ -202,13 +203,13 @@ async fn a_server_that_sends_in_circles_is_told_as_that_and_asked_once() {
     let bench = Bench::new().await;
     bench.host.put("graph.onnx", Served { status: Some((302, 99)), ..Served::default() });
     bench.fails("sends on to a place that is not safe, or without end").await;
-    assert_eq!(bench.host.asked().len(), 11, "ten redirects are followed, and no other try is made");
+    assert_eq!(bench.host.asked().len(), 11, "ten redirects are followed, and no further attempt is made");
 }
 
 #[tokio::test]
 async fn a_file_that_came_whole_before_another_failed_is_not_fetched_again() {
     let bench = Bench::new().await;
-    // The config has neither size nor checksum, and comes first here.
+    // The config has neither size nor checksum, and is downloaded first here.
     let wanted = bench.catalog.find("m").unwrap();
     let mut variant = wanted.variant().clone();
     variant.files.reverse();
@@ -218,7 +219,7 @@ async fn a_file_that_came_whole_before_another_failed_is_not_fetched_again() {
     };
     bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), tag: Some("\"1\""), ..Served::default() });
     bench.host.put("graph.onnx", Served { status: Some((404, 9)), ..Served::default() });
-    pull().await.expect_err("half of it is not there");
+    pull().await.expect_err("half of it is missing");
     bench.host.asked();
     bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
     pull().await.unwrap();
@@ -243,7 +244,7 @@ async fn without_a_way_to_the_server_it_says_what_to_do() {
 async fn a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one() {
     let mut bench = Bench::new().await;
     bench.patience.tries = 1;
-    // The config has no checksum, so that only its tag can tell.
+    // The config has no checksum, so only its ETag identifies the version.
     let (old, new) = (vec![b'o'; 3_000], vec![b'n'; 4_000]);
     let breaks = Some((2_000, 1));
     bench.host.put("x/config.json", Served { bytes: old, tag: Some("\"1\""), breaks, ..Served::default() });
@@ -251,7 +252,7 @@ async fn a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one() {
     bench.host.put("x/config.json", Served { bytes: new.clone(), tag: Some("\"2\""), ..Served::default() });
     bench.pull().await.unwrap();
     assert_eq!(read(&bench.path("x/config.json")), new);
-    // Without tag and checksum nothing tells, and it begins anew.
+    // Without ETag and checksum the download is restarted.
     std::fs::remove_file(bench.path("x/config.json")).unwrap();
     std::fs::write(bench.path("x/config.json.part"), "zzz").unwrap();
     bench.host.put("x/config.json", Served { bytes: new.clone(), ..Served::default() });
@@ -269,7 +270,7 @@ async fn a_model_with_one_file_missing_does_not_count() {
     bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), ..Served::default() });
     bench.host.asked();
     bench.pull().await.unwrap();
-    assert_eq!(bench.host.asked(), [("base/x/config.json".to_owned(), None)], "the graph came before");
+    assert_eq!(bench.host.asked(), [("base/x/config.json".to_owned(), None)], "the graph was downloaded before");
 }
 
 #[tokio::test]
@@ -282,7 +283,7 @@ async fn a_damaged_file_is_fetched_again() {
     std::fs::write(bench.path("x/config.json"), "{\"a\":2}").unwrap();
     bench.pull().await.unwrap();
     assert_eq!(read(&bench.path("graph.onnx")), graph());
-    assert_eq!(read(&bench.path("x/config.json")), b"{\"a\":1}", "the receipt knows what was pulled");
+    assert_eq!(read(&bench.path("x/config.json")), b"{\"a\":1}", "the receipt records what was downloaded");
 }
 
 #[tokio::test]
@@ -291,7 +292,7 @@ async fn what_the_disk_has_no_room_for_is_refused_before_its_first_byte() {
     bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces: Some(1 << 60), ..Served::default() });
     bench.fails("1152921504607 MB are to come and the disk has ").await;
     assert!(!part(&bench.path("x/config.json")).exists());
-    // Room enough on most disks, but more than a file of a megabyte can have.
+    // Enough space on most disks, but more than a file of one megabyte may have.
     let announces = Some(64 << 20);
     bench.host.put("x/config.json", Served { bytes: vec![1; 9], announces, ..Served::default() });
     bench.fails("67108864").await;
@@ -302,7 +303,7 @@ async fn what_the_disk_has_no_room_for_is_refused_before_its_first_byte() {
 async fn a_full_disk_is_told_and_is_no_crash() {
     let bench = Bench::new().await;
     std::fs::create_dir_all(bench.path("")).unwrap();
-    // A device that takes nothing: each write fails with "no space left".
+    // A device that accepts no data: each write fails with "no space left".
     std::os::unix::fs::symlink("/dev/full", bench.path("graph.onnx.part")).unwrap();
     bench.fails("the disk is full; make room").await;
 }
@@ -330,7 +331,7 @@ async fn a_server_that_trickles_a_file_is_given_up() {
     let mut bench = Bench::new().await;
     bench.patience.stall = Duration::from_millis(100);
     bench.host.put("graph.onnx", Served { bytes: graph(), trickles: true, tag: Some("\"a\""), ..Served::default() });
-    // The whole file would take 100 s.
+    // The complete file would take 100 s.
     let pulled = tokio::time::timeout(Duration::from_secs(30), bench.fails("broke off"));
     pulled.await.expect("its bytes renew no deadline");
     assert_eq!(bench.host.asked().len(), 3, "and are no progress");

@@ -1,10 +1,10 @@
-//! An error as people and logs get it: with what it came from.
+//! Formats an error together with its causes, for users and logs.
 //!
-//! Called by whoever tells an error to somebody who cannot ask for its sources. It decides nothing.
+//! Used wherever an error leaves the program and its sources would otherwise be lost.
 
 use std::error::Error;
 
-/// The error and its causes, each once: some messages tell their cause themselves.
+/// The error and its causes, each once: some messages already contain their cause.
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,25 +1,26 @@
-//! The graphics cards' load, from NVIDIA's management library where it is installed.
+//! The load of graphics cards, from NVIDIA's management library (NVML) if it is installed.
 //!
-//! The server shows it, benchmarks record it. A query may take milliseconds: callers on a runtime ask beside it.
+//! The server displays it and benchmarks record it. A query may block for milliseconds: on an async runtime, run it on
+//! a blocking thread.
 
 use nvml_wrapper::Nvml;
 use nvml_wrapper::enum_wrappers::device::Clock;
 use serde::Serialize;
 
-/// One card now. What a card does not tell is `None`.
+/// The state of one card. Values that the card does not report are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Card {
-    /// As the driver calls it.
+    /// Name from the driver.
     pub name: String,
-    /// Per cent of the time in which something ran on it; cards that are divided into instances tell none.
+    /// Utilization in per cent of time; not reported by cards that are partitioned into instances (MIG).
     pub utilization: Option<u32>,
-    /// Memory in use.
+    /// Memory in use, in bytes.
     pub memory_bytes: u64,
-    /// All of its memory.
+    /// Total memory, in bytes.
     pub memory_total_bytes: u64,
-    /// What it draws, in milliwatts.
+    /// Power draw, in milliwatts.
     pub power_mw: Option<u32>,
-    /// The clock of its processors, in MHz.
+    /// Clock of the streaming multiprocessors, in MHz.
     pub sm_clock_mhz: Option<u32>,
 }
 
@@ -27,12 +28,12 @@ pub struct Card {
 pub struct Cards(Nvml);
 
 impl Cards {
-    /// `None` where there is no library. Blocks while it is loaded.
+    /// Loads the library; `None` if there is none. Blocks while loading.
     pub fn open() -> Option<Self> {
         Nvml::init().inspect_err(|error| tracing::debug!(%error, "no NVIDIA management library")).ok().map(Self)
     }
 
-    /// All cards that tell their memory at least.
+    /// The state of all cards that report their memory.
     pub fn read(&self) -> Vec<Card> {
         (0..self.0.device_count().unwrap_or(0)).filter_map(|n| self.card(n)).collect()
     }

@@ -1,7 +1,8 @@
-//! What is counted and how it is named: typed metric handles, span fields.
+//! Telemetry: typed metric handles, span names and fields, GPU load.
 //!
-//! `server` makes one [`Metrics`] and hands clones down; every floor may count. Nothing here knows the domain, decides
-//! anything or does IO, but for [`gpu`], which asks the graphics driver. There is no global recorder: two servers in one process count apart.
+//! `server` creates one [`Metrics`] and passes clones to all layers; every layer may record. This crate never makes
+//! domain decisions and never performs IO, except for [`gpu`], which queries the graphics driver. There is no global
+//! recorder, so two servers in one process have separate metrics.
 
 mod causes;
 mod config;
@@ -22,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use totals::{Counted, count};
 
-/// The handles, made once. Cheap to clone; counting takes no lock and blocks nobody.
+/// The metric handles, created once. Cheap to clone; recording takes no lock and never blocks.
 #[derive(Clone)]
 pub struct Metrics(Arc<Handles>);
 
@@ -46,22 +47,23 @@ struct Handles {
     n_observed: AtomicU64,
 }
 
-/// Upper bounds of the latency histograms' buckets, in seconds: fine where a conversation feels it, 50 ms to 1 s.
+/// Upper bounds of the latency histogram buckets, in seconds; fine between 50 ms and 1 s, which matters in a
+/// conversation.
 const BUCKETS: [f64; 18] =
     [0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0];
 
-/// The same for requests of the speech API, which last as long as what they speak or hear.
+/// Bucket bounds for requests of the speech API, in seconds; a request lasts as long as its audio.
 const REQUEST_BUCKETS: [f64; 16] =
     [0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1_800.0];
 
-/// The recorder keeps every observation until someone scrapes or tidies; nobody may. Tidying every so many
-/// observations bounds that without a timer.
+/// The recorder keeps every observation until it is scraped or maintained, and it may never be scraped. Maintenance
+/// after this many observations bounds the memory without a timer.
 const TIDY_EVERY: u64 = 256;
 
 const METADATA: Metadata<'static> = Metadata::new("antiphon", Level::INFO, None);
 
 impl Metrics {
-    /// All handles, each at zero.
+    /// All metrics, at zero.
     pub fn new() -> Self {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Full(names::LATENCY.into()), &BUCKETS)
@@ -70,7 +72,7 @@ impl Metrics {
             .expect("there are buckets")
             .build_recorder();
         names::describe(&recorder);
-        // Shown from the start, at zero.
+        // Exported from the start, at zero.
         for outcome in ["confirmed", "resumed", "changed"] {
             let _ = labelled(&recorder, names::GUESSES, "outcome", outcome);
         }
@@ -106,43 +108,43 @@ impl Metrics {
         Self(Arc::new(handles))
     }
 
-    /// Counts a session in, and out again when the guard is dropped.
+    /// Increments the number of active sessions; dropping the guard decrements it.
     pub fn session(&self) -> ActiveSession {
         self.0.sessions.increment(1);
         self.0.sessions_active.increment(1.0);
         ActiveSession(self.0.sessions_active.clone())
     }
 
-    /// A session was refused because the server is full.
+    /// Records a session that was rejected because the server is full.
     pub fn session_rejected(&self) {
         self.0.sessions_rejected.increment(1);
     }
 
-    /// A turn of the user's ended.
+    /// Records the end of a user turn.
     pub fn turn(&self) {
         self.0.turns.increment(1);
         count(&self.0.counted.turns);
     }
 
-    /// A response ended.
+    /// Records the end of a response.
     pub fn response(&self, outcome: Outcome) {
         self.0.responses[outcome as usize].increment(1);
         count(&self.0.counted.responses);
     }
 
-    /// An error was reported to a client. Codes are the protocol's own, a fixed few: never text from outside.
+    /// Records an error sent to a client. `code` must be one of the protocol's fixed codes, never external text.
     pub fn error(&self, code: &'static str) {
         labelled(&self.0.recorder, names::ERRORS, "code", code).increment(1);
         count(&self.0.counted.errors);
     }
 
-    /// How long a stage took.
+    /// Records the latency of a stage.
     pub fn latency(&self, stage: Stage, took: Duration) {
         self.0.stages[stage as usize].record(took.as_secs_f64());
         self.observed();
     }
 
-    /// A request of the speech API ended: ok, refused, overloaded, failed or cancelled.
+    /// Records the end of a speech API request; `outcome` is ok, refused, overloaded, failed or cancelled.
     pub fn request(&self, endpoint: Endpoint, outcome: &'static str, took: Duration) {
         requests(&self.0.recorder, endpoint, outcome).increment(1);
         request_duration(&self.0.recorder, endpoint).record(took.as_secs_f64());
@@ -155,28 +157,28 @@ impl Metrics {
         }
     }
 
-    /// Speech stopped a reply.
+    /// Records a barge-in: speech stopped a response.
     pub fn barge_in(&self) {
         self.0.barge_ins.increment(1);
         count(&self.0.counted.barge_ins);
     }
 
-    /// A reply ran dry so often while it played.
+    /// Records `n` underruns during the playback of a response.
     pub fn underruns(&self, n: u32) {
         self.0.underruns.increment(u64::from(n));
     }
 
-    /// What was counted so far.
+    /// The totals so far.
     pub fn totals(&self) -> Totals {
         self.0.counted.totals()
     }
 
-    /// A reply was held because speech may have begun.
+    /// Records that a response was paused because speech may have started.
     pub fn held(&self) {
         self.0.held.increment(1);
     }
 
-    /// An answer was begun on a guess, and this became of it; `wasted` is the time spent where it came to nothing.
+    /// Records the outcome of a speculative response; `wasted` is the time spent on it if it was discarded.
     pub fn speculation(&self, outcome: &'static str, wasted: Duration) {
         labelled(&self.0.recorder, names::GUESSES, "outcome", outcome).increment(1);
         counter(&self.0.recorder, names::GUESS_WASTED).increment(wasted.as_millis() as u64);
@@ -188,17 +190,17 @@ impl Metrics {
         }
     }
 
-    /// Bytes of messages that came in.
+    /// Adds to the bytes of messages received.
     pub fn bytes_in(&self, n: u64) {
         self.0.bytes_in.increment(n);
     }
 
-    /// Bytes of messages that went out.
+    /// Adds to the bytes of messages sent.
     pub fn bytes_out(&self, n: u64) {
         self.0.bytes_out.increment(n);
     }
 
-    /// How many utterances wait for a decoder now, and how many chunks for a voice.
+    /// Sets the number of utterances waiting for a decoder, and of chunks waiting for a TTS engine.
     pub fn waiting(&self, stt: usize, tts: usize) {
         self.0.stt_waiting.set(stt as f64);
         self.0.tts_waiting.set(tts as f64);
@@ -206,12 +208,12 @@ impl Metrics {
         self.queue("tts", tts);
     }
 
-    /// So many wait in a queue now.
+    /// Sets the depth of a queue.
     pub fn queue(&self, queue: &'static str, depth: usize) {
         gauge(&self.0.recorder, names::QUEUE_DEPTH, ("queue", queue.into())).set(depth as f64);
     }
 
-    /// A graphics card now, by its number: bytes in use, and the share of the time in which it computed, where it tells.
+    /// Sets the memory in use on graphics card `n`, in bytes, and its utilization from 0 to 1, if reported.
     pub fn gpu(&self, n: usize, memory_bytes: u64, utilization: Option<f64>) {
         gauge(&self.0.recorder, names::GPU_MEMORY, ("gpu", n.to_string())).set(memory_bytes as f64);
         if let Some(ratio) = utilization {
@@ -219,7 +221,7 @@ impl Metrics {
         }
     }
 
-    /// All of it in Prometheus' text format, for `/metrics`. Takes well under a millisecond.
+    /// All metrics in Prometheus' text format, for `/metrics`. Takes well under a millisecond.
     pub fn render(&self) -> String {
         self.0.prometheus.render()
     }
@@ -231,7 +233,7 @@ impl Default for Metrics {
     }
 }
 
-/// A session that lives; dropping it counts it out.
+/// Counts one active session; dropping it decrements the count.
 #[must_use = "dropping it counts the session out"]
 pub struct ActiveSession(Gauge);
 
@@ -270,7 +272,7 @@ fn request_duration(recorder: &PrometheusRecorder, endpoint: Endpoint) -> Histog
 mod tests {
     use super::*;
 
-    /// The value of the line that begins with `series`.
+    /// The value of the line that starts with `series`.
     fn value(text: &str, series: &str) -> Option<f64> {
         text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok())
     }

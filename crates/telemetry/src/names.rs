@@ -1,4 +1,4 @@
-//! The metrics' names and labels, as Prometheus shows them.
+//! Names, labels and descriptions of the metrics, as exported to Prometheus.
 
 use super::{Recorder, Unit};
 
@@ -24,55 +24,55 @@ pub(super) const GPU_MEMORY: &str = "voice_gpu_memory_bytes";
 pub(super) const GPU_UTILIZATION: &str = "voice_gpu_utilization_ratio";
 pub(super) const TTS_WAITING: &str = "antiphon_tts_waiting";
 
-/// Says of each metric what it is.
+/// Registers the description of each metric.
 pub(super) fn describe(recorder: &dyn Recorder) {
     let gauge = |name: &'static str, text: &'static str| recorder.describe_gauge(name.into(), None, text.into());
     let counter = |name: &'static str, text: &'static str| recorder.describe_counter(name.into(), None, text.into());
-    gauge(SESSIONS_ACTIVE, "Sessions that live now.");
-    gauge(STT_WAITING, "Utterances that wait for a speech decoder now.");
-    gauge(TTS_WAITING, "Pieces of speech that wait for a voice now.");
-    counter(REQUESTS, "Requests of the speech API that ended, by endpoint and outcome.");
-    gauge(QUEUE_DEPTH, "What waits now, by queue.");
+    gauge(SESSIONS_ACTIVE, "Active sessions.");
+    gauge(STT_WAITING, "Utterances waiting for a speech decoder.");
+    gauge(TTS_WAITING, "Text chunks waiting for a voice engine.");
+    counter(REQUESTS, "Speech API requests, by endpoint and outcome.");
+    gauge(QUEUE_DEPTH, "Queue depth, by queue.");
     gauge(GPU_MEMORY, "Memory in use on a graphics card.");
-    gauge(GPU_UTILIZATION, "Share of the time in which a graphics card computed, 0 to 1.");
+    gauge(GPU_UTILIZATION, "GPU utilization, 0 to 1.");
     recorder.describe_histogram(
         REQUEST_DURATION.into(),
         Some(Unit::Seconds),
-        "From a request of the speech API to the end of its answer, by endpoint.".into(),
+        "Duration of speech API requests, by endpoint.".into(),
     );
-    counter(SESSIONS, "Sessions begun.");
-    counter(SESSIONS_REJECTED, "Sessions refused because the server was full.");
-    counter(TURNS, "Turns of users ended.");
+    counter(SESSIONS, "Sessions started.");
+    counter(SESSIONS_REJECTED, "Sessions rejected because the server was full.");
+    counter(TURNS, "User turns ended.");
     counter(RESPONSES, "Responses ended, by outcome.");
     counter(ERRORS, "Errors reported to clients, by code.");
-    counter(BARGE_INS, "Replies stopped by speech.");
-    counter(HELD, "Replies held because speech may have begun.");
-    counter(GUESSES, "Answers begun before the end of the turn was known, by what became of them.");
-    counter(GUESS_WASTED, "Time spent on answers begun that came to nothing.");
-    counter(UNDERRUNS, "Times a reply ran dry while it played, as clients report it or as the send clock has it.");
+    counter(BARGE_INS, "Responses stopped by speech.");
+    counter(HELD, "Responses paused because speech may have started.");
+    counter(GUESSES, "Speculative responses, by outcome.");
+    counter(GUESS_WASTED, "Time spent on speculative responses that were discarded.");
+    counter(UNDERRUNS, "Playback underruns, as reported by clients or estimated by the send clock.");
     counter(BYTES_IN, "Bytes of messages received.");
     counter(BYTES_OUT, "Bytes of messages sent.");
-    recorder.describe_histogram(LATENCY.into(), Some(Unit::Seconds), "Waits of a turn, by stage.".into());
+    recorder.describe_histogram(LATENCY.into(), Some(Unit::Seconds), "Latency of a turn, by stage.".into());
 }
 
 /// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It said all of it.
+    /// The response is complete.
     Completed,
     /// A barge-in or the client stopped it.
     Cancelled,
     /// A stage failed.
     Failed,
-    /// A limit cut it.
+    /// A limit truncated it.
     Incomplete,
 }
 
 impl Outcome {
-    /// All of them; each stands at its own number.
+    /// All outcomes; each is at the index of its discriminant.
     pub const ALL: [Self; 4] = [Self::Completed, Self::Cancelled, Self::Failed, Self::Incomplete];
 
-    /// The label's value.
+    /// Value of the label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -83,27 +83,27 @@ impl Outcome {
     }
 }
 
-/// What may become of a request of the speech API.
+/// Outcomes of a speech API request.
 pub(super) const REQUEST_OUTCOMES: [&str; 5] = ["ok", "refused", "overloaded", "failed", "cancelled"];
 
-/// A part of the speech API.
+/// An endpoint of the speech API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Endpoint {
     /// Text to speech.
     Speech,
     /// Speech to text.
     Transcriptions,
-    /// Speech to text in another language.
+    /// Translation: speech in any supported language to English text.
     Translations,
-    /// A text spoken as a job, from its beginning to its end.
+    /// A speech job, from its start to its end.
     Job,
 }
 
 impl Endpoint {
-    /// All of them.
+    /// All endpoints; each is at the index of its discriminant.
     pub const ALL: [Self; 4] = [Self::Speech, Self::Transcriptions, Self::Translations, Self::Job];
 
-    /// The label's value.
+    /// Value of the label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Speech => "speech",
@@ -114,27 +114,27 @@ impl Endpoint {
     }
 }
 
-/// A wait worth watching.
+/// A measured latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// From the confirmed end of speech to the final transcript.
     SttFinal,
     /// From the request to the language model to its first token.
     LlmFirstToken,
-    /// From a chunk given to the voice engine to its first sound.
+    /// From passing a chunk to the TTS engine to its first audio.
     TtsFirstAudio,
-    /// From the end of the user's speech to the first reply audio sent.
+    /// From the end of the user's speech to the first response audio sent.
     VoiceToVoice,
-    /// The same to the first sound at the listener's ear, as clients report it.
+    /// From the end of the user's speech to the first sound played at the client, as reported by clients.
     VoiceToEar,
 }
 
 impl Stage {
-    /// All of them; each stands at its own number.
+    /// All stages; each is at the index of its discriminant.
     pub const ALL: [Self; 5] =
         [Self::SttFinal, Self::LlmFirstToken, Self::TtsFirstAudio, Self::VoiceToVoice, Self::VoiceToEar];
 
-    /// The label's value.
+    /// Value of the label.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::SttFinal => "stt_final",

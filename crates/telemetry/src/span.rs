@@ -1,26 +1,26 @@
-//! The spans all log lines stand in, and their fields. Only identifiers: no audio, no words, no secret.
+//! The spans of log lines and their fields. Fields are identifiers only: no audio, no text, no secrets.
 
 use std::fmt::Display;
 use tracing::Span;
 
-/// The session's identifier.
+/// Field: identifier of the session.
 pub const SESSION: &str = "session";
-/// The turn's number.
+/// Field: number of the turn.
 pub const TURN: &str = "turn";
-/// The response's identifier.
+/// Field: identifier of the response.
 pub const RESPONSE: &str = "response";
 
-/// One conversation.
+/// Span of a session.
 pub fn session(id: impl Display) -> Span {
     tracing::info_span!("session", { SESSION } = %id)
 }
 
-/// One move of the user's, inside its session's span.
+/// Span of a user turn, inside its session's span.
 pub fn turn(id: impl Display) -> Span {
     tracing::info_span!("turn", { TURN } = %id)
 }
 
-/// One response, inside its session's span.
+/// Span of a response, inside its session's span.
 pub fn response(id: impl Display) -> Span {
     tracing::info_span!("response", { RESPONSE } = %id)
 }

@@ -1,28 +1,28 @@
-//! What was counted since the start, to be read back: the recorder's counters cannot be.
+//! Totals since the start that can be read back, which the recorder's counters cannot.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// The numbers of `/api/state`.
+/// The totals shown by `/api/state`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Turns of users ended.
+    /// User turns ended.
     pub turns: u64,
     /// Responses ended.
     pub responses: u64,
     /// Errors reported to clients.
     pub errors: u64,
-    /// Replies stopped by speech.
+    /// Responses stopped by speech.
     pub barge_ins: u64,
-    /// Answers begun early.
+    /// Speculative responses started.
     pub guesses: u64,
-    /// Those that went out.
+    /// Speculative responses that were released.
     pub guesses_confirmed: u64,
-    /// Spent on those that did not.
+    /// Time spent on speculative responses that were discarded.
     pub guess_wasted: Duration,
 }
 
-/// The same while they are counted.
+/// Atomic counters behind [`Totals`].
 #[derive(Default)]
 pub(super) struct Counted {
     pub(super) turns: AtomicU64,
@@ -49,7 +49,7 @@ impl Counted {
     }
 }
 
-/// One more.
+/// Increments a counter.
 pub(super) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }

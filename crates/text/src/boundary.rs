@@ -1,60 +1,60 @@
-//! Where a chunk ends.
+//! Finds where a chunk ends.
 //!
-//! [`find`] walks the pending text and takes the first end it meets. Each decision rests on the text up to and
-//! including the character at which it is made, never on what may follow, so that it is the same whenever it is asked.
+//! [`find`] scans the pending text and returns the first boundary. Each decision depends only on the text up to and
+//! including the current character, never on what follows, so the result does not depend on how the text is streamed.
 
 use super::tables::{CAPITAL_ENDS, FUNCTION_WORDS, NEVER_ENDS};
 
-/// The longest chunk in characters: about 20 s of speech, and what keeps one voice lane below a quarter of a second.
+/// The longest chunk in characters: about 20 s of speech. It bounds the time for which one chunk occupies a TTS engine.
 pub(super) const MAX_CHARS: usize = 300;
 
-/// Words after which the first chunk ends where no punctuation comes.
+/// The first chunk ends after this many words if there is no punctuation.
 const FIRST_WORDS: usize = 8;
-/// Words after which the first chunk may end before a word like "and" or "with".
+/// After this many words the first chunk may end before a function word such as "and" or "with".
 const FIRST_PHRASE_WORDS: usize = 6;
-/// The fewest words of a first clause.
+/// Minimum number of words in a first clause.
 const FIRST_CLAUSE_WORDS: usize = 2;
-/// Shorter sentences are spoken together with the next one, but for the first.
+/// A sentence with fewer words is merged with the next one, except for the first sentence.
 const SENTENCE_WORDS: usize = 4;
-/// Characters from which the second chunk may end with a clause: little has been said, so little time is covered.
+/// Minimum length at which the second chunk may end with a clause. It is short because little audio is buffered yet.
 const SECOND_CLAUSE_CHARS: usize = 50;
-/// The same for later chunks.
+/// Minimum length at which a later chunk may end with a clause.
 const CLAUSE_CHARS: usize = 120;
 
-/// Where in the text the pending part begins.
+/// State of the text at the start of the pending part.
 #[derive(Clone, Debug)]
 pub(super) struct TextPosition {
-    /// Nothing but blanks stands before it on its line.
+    /// Only blanks precede it on its line.
     pub(super) line_start: bool,
-    /// It is inside a code block.
+    /// The text is inside a code block.
     fenced: bool,
-    /// Chunks with something to say so far.
+    /// Number of chunks so far that contain something to speak.
     n_spoken: usize,
 }
 
-/// An end that was found.
+/// A chunk boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// Bytes of the chunk.
+    /// Length of the chunk in bytes.
     pub(super) at: usize,
     /// A heading, a list item or a paragraph ends here, whatever its punctuation.
     pub(super) ends_line: bool,
 }
 
 impl TextPosition {
-    /// The beginning of a text.
+    /// The start of a text.
     pub(super) fn start() -> Self {
         Self { line_start: true, fenced: false, n_spoken: 0 }
     }
 
-    /// Whether the text that begins here is code or a code block's fence.
+    /// Whether `text`, which starts here, is code or the fence of a code block.
     pub(super) fn is_code(&self, text: &str) -> bool {
         let body = text.trim_start();
         let begins_line = self.line_start || text[..text.len() - body.len()].contains('\n');
         self.fenced || (begins_line && is_fence(body))
     }
 
-    /// Moves past a chunk.
+    /// Advances past a chunk.
     pub(super) fn advance(&mut self, chunk: &str, code: bool, spoken: bool) {
         let body = chunk.trim();
         let begins_line = self.line_start || chunk[..chunk.len() - chunk.trim_start().len()].contains('\n');
@@ -74,7 +74,7 @@ fn is_fence(body: &str) -> bool {
     body.starts_with("```") || body.starts_with("~~~")
 }
 
-/// The end of the first chunk of `text`, which begins at `place`; `None`: more text is needed.
+/// The end of the first chunk of `text`, which starts at `place`; `None` if more text is needed.
 pub(super) fn find(text: &str, place: &TextPosition) -> Option<Cut> {
     if place.is_code(text) {
         return find_code(text);
@@ -91,7 +91,7 @@ pub(super) fn find(text: &str, place: &TextPosition) -> Option<Cut> {
     None
 }
 
-/// Code ends with its line.
+/// A chunk of code ends at the end of its line.
 fn find_code(text: &str) -> Option<Cut> {
     let body = text.len() - text.trim_start().len();
     if let Some(newline) = text[body..].find('\n') {
@@ -106,13 +106,13 @@ enum Ending {
     Plain,
     Clause,
     Sentence,
-    /// A sentence, if the next word begins with a capital or a line ends here.
+    /// A sentence if the next word starts with a capital or the line ends here.
     IfCapital,
-    /// A sentence, unless the next word begins with a digit ("No. 5").
+    /// A sentence unless the next word starts with a digit ("No. 5").
     UnlessDigit,
 }
 
-/// Inside a markdown link nothing is cut.
+/// Position relative to a Markdown link, inside which no chunk ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Link {
     Outside,
@@ -121,15 +121,15 @@ enum Link {
     Target,
 }
 
-/// The state of one walk over the pending text.
+/// State of one scan over the pending text.
 struct Walk<'a> {
     text: &'a str,
     n_spoken: usize,
-    /// The current line is a heading or a list item: it ends a chunk with its newline.
+    /// The current line is a heading or a list item: its newline ends a chunk.
     block: bool,
     line_start: bool,
     word_start: Option<usize>,
-    /// Words so far, counted in halves: a CJK character is about half a word.
+    /// Words so far, counted in halves: a CJK character counts as half a word.
     half_words: usize,
     n_chars: usize,
     link: Link,
@@ -137,12 +137,12 @@ struct Walk<'a> {
     n_newlines: usize,
     unsure: Option<(usize, Ending)>,
     last_clause: Option<usize>,
-    /// The last blank where nothing is torn apart.
+    /// The last blank at which the text may be split.
     last_gap: Option<usize>,
     /// Where the last word ended.
     word_end: Option<usize>,
     after_number: bool,
-    /// The last word was one like "and" or "with".
+    /// The last word was a function word such as "and" or "with".
     after_join: bool,
 }
 
@@ -168,7 +168,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes the character at byte `at`.
+    /// Processes the character at byte `at`.
     fn step(&mut self, at: usize, c: char) -> Option<Cut> {
         self.n_chars += 1;
         if c.is_whitespace() {
@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
         self.inside_word(at, c)
     }
 
-    /// A word begins: what waited to see it is decided.
+    /// A word starts: resolves endings that depend on its first character.
     fn begin_word(&mut self, c: char) -> Option<Cut> {
         if let Some((end, ending)) = self.unsure.take() {
             let sentence = match ending {
@@ -213,7 +213,7 @@ impl<'a> Walk<'a> {
         None
     }
 
-    /// A word has ended before the blank at `end`.
+    /// A word ended before the blank at `end`.
     fn end_word(&mut self, start: usize, end: usize) -> Option<Cut> {
         let word = &self.text[start..end];
         let ending = ending_of(word, std::mem::take(&mut self.line_start), self.after_number);
@@ -245,7 +245,7 @@ impl<'a> Walk<'a> {
         if self.accepts(ending) { cut_at(end) } else { None }
     }
 
-    /// A line has ended.
+    /// A line ended.
     fn end_line(&mut self, at: usize) -> Option<Cut> {
         self.link = Link::Outside;
         if self.block && self.half_words > 0 {
@@ -258,7 +258,7 @@ impl<'a> Walk<'a> {
         None
     }
 
-    /// Inside a word: punctuation that needs no blank after it.
+    /// Inside a word: handles punctuation that needs no blank after it.
     fn inside_word(&mut self, at: usize, c: char) -> Option<Cut> {
         let end = at + c.len_utf8();
         if is_cjk(c) {
@@ -278,7 +278,7 @@ impl<'a> Walk<'a> {
         if self.link != Link::Outside {
             return None;
         }
-        // The word under way counts here, for it ends with this character.
+        // The current word is counted, because it ends with this character.
         let whole = self.half_words;
         let start = self.word_start.unwrap_or(at);
         if self.text[start..at].chars().any(|c| c.is_alphanumeric() && !is_cjk(c)) {
@@ -292,8 +292,8 @@ impl<'a> Walk<'a> {
         if accepted { cut_at(end) } else { None }
     }
 
-    /// Whether the word under way, up to `at`, is letters only, so that punctuation after it is no part of a number or
-    /// an address.
+    /// Whether the current word, up to `at`, consists of letters only, so that punctuation after it is not part of a
+    /// number or an address.
     fn is_letters(&self, at: usize) -> bool {
         let word = &self.text[self.word_start.unwrap_or(at)..at];
         word.chars().next_back().is_some_and(char::is_alphabetic)
@@ -310,7 +310,7 @@ impl<'a> Walk<'a> {
         };
     }
 
-    /// Whether a chunk may end with this ending here.
+    /// Whether a chunk may end here with this ending.
     fn accepts(&self, ending: Ending) -> bool {
         let words = self.half_words / 2;
         match (ending, self.n_spoken) {
@@ -323,7 +323,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The end of a chunk that has grown to its limit at byte `at`.
+    /// The end of a chunk that reached the maximum length at byte `at`.
     fn forced(&self, at: usize) -> Cut {
         let end = self.last_clause.or(self.last_gap).unwrap_or(at);
         Cut { at: end, ends_line: false }
@@ -334,7 +334,7 @@ fn cut_at(at: usize) -> Option<Cut> {
     (at > 0).then_some(Cut { at, ends_line: false })
 }
 
-/// How `word`, which a blank follows, ends.
+/// The ending of `word`, which is followed by a blank.
 fn ending_of(word: &str, first_of_line: bool, after_number: bool) -> Ending {
     if matches!(word, "-" | "–" | "--" | "—") {
         return if after_number { Ending::Plain } else { Ending::Clause };
@@ -348,7 +348,7 @@ fn ending_of(word: &str, first_of_line: bool, after_number: bool) -> Ending {
     }
 }
 
-/// How a word ends that a dot follows; `word` comes without the dot.
+/// The ending of a word followed by a dot; `word` excludes the dot.
 fn ending_of_dotted(word: &str, first_of_line: bool) -> Ending {
     if word.ends_with('.') {
         return Ending::Clause;
@@ -373,7 +373,7 @@ fn is_function_word(word: &str) -> bool {
     FUNCTION_WORDS.iter().any(|known| word.eq_ignore_ascii_case(known))
 }
 
-/// Scripts written without blanks between words, where a cut between any two characters is bearable.
+/// Scripts written without blanks between words, where a split between any two characters is acceptable.
 fn is_cjk(c: char) -> bool {
     matches!(c, '\u{3040}'..='\u{30ff}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}'
         | '\u{20000}'..='\u{2fa1f}')

@@ -1,24 +1,24 @@
-//! Streamed text in, speakable chunks out.
+//! Splits streamed text into chunks that a TTS engine can speak.
 
 use super::boundary::{self, TextPosition};
 use super::normalize::{Language, Position, speakable};
 
-/// A piece of the text, and what a voice says of it.
+/// A chunk of text and its spoken form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// The text as it was written. All chunks' raw text in a row is the text that was pushed, byte for byte.
+    /// The text as written. The concatenated raw text of all chunks equals the pushed text, byte for byte.
     pub raw: String,
-    /// Plain words with punctuation. Empty where there is nothing to say (a code block, a rule, an emoji): such a
-    /// chunk is shown and not spoken.
+    /// Normalized text with punctuation. Empty if there is nothing to speak (a code block, a rule, an emoji): such a
+    /// chunk is shown but not spoken.
     pub spoken: String,
 }
 
-/// Cuts text into chunks while it comes.
+/// Splits text into chunks while it is streamed.
 ///
-/// The first chunk is short, so that the voice begins early: the first clause of two words or more, or eight words
-/// where no punctuation comes. Later chunks grow to sentences, and no chunk is longer than 300 characters. Numbers,
-/// abbreviations, addresses and links stay whole (unless longer than that). How the text is split into deltas changes
-/// nothing: each character is judged as it comes, by what came before it.
+/// The first chunk is short, so that speech starts early: the first clause of two words or more, or eight words if
+/// there is no punctuation. Later chunks are sentences. A chunk has at most 300 characters. Numbers, abbreviations,
+/// addresses and links are not split unless they are longer than that. The chunks do not depend on how the text is
+/// divided into deltas: each decision depends only on the characters before it.
 #[derive(Clone, Debug)]
 pub struct Chunker {
     language: Language,
@@ -28,17 +28,17 @@ pub struct Chunker {
 }
 
 impl Chunker {
-    /// An empty chunker. `language` says into which words figures and symbols are put.
+    /// An empty chunker. `language` selects the words for figures and symbols.
     pub fn new(language: Language) -> Self {
         Self { language, pending: String::new(), place: TextPosition::start(), in_word: false }
     }
 
-    /// Takes more text, any length; returns the chunks that are complete now.
+    /// Appends text of any length and returns the chunks that are now complete.
     pub fn push(&mut self, delta: &str) -> Vec<Chunk> {
         let mut chunks = Vec::new();
         for c in delta.chars() {
             self.pending.push(c);
-            // Nothing is decided inside a plain word, which saves most of the looking.
+            // A chunk never ends inside a plain word; skipping the scan there saves most of the work.
             let plain = c.is_ascii_alphanumeric();
             let skip = plain && self.in_word && self.pending.len() <= boundary::MAX_CHARS;
             self.in_word = plain;
@@ -54,7 +54,7 @@ impl Chunker {
         chunks
     }
 
-    /// Ends the text: returns what is left, and begins anew.
+    /// Ends the text: returns the remaining chunk, if any, and resets the chunker.
     pub fn finish(&mut self) -> Vec<Chunk> {
         let raw = std::mem::take(&mut self.pending);
         let rest = if raw.is_empty() { None } else { Some(self.chunk(raw, false)) };

@@ -1,9 +1,9 @@
-//! Figures, units, signs, times, dates, money and addresses as English words.
+//! Converts figures, units, signs, times, dates, money and addresses to English words.
 
 use super::names::{address, dotted, tagged};
 use super::tables::{CURRENCIES, FRACTIONS, MONTHS, SAID, SIGNS, UNITS};
 
-/// The text with its figures and signs in words. Plain numbers stay digits.
+/// The text with figures and signs replaced by words. Plain numbers remain digits.
 pub(super) fn in_words(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     let mut out: Vec<String> = Vec::with_capacity(words.len());
@@ -27,12 +27,12 @@ pub(super) fn in_words(text: &str) -> String {
     out.join(" ")
 }
 
-/// A word, its punctuation apart.
+/// A word without its punctuation.
 struct Word<'a> {
     core: &'a str,
-    /// The punctuation after it; quotes are gone, and a closing bracket is a comma.
+    /// The punctuation after the word; quotes are removed, and a closing bracket becomes a comma.
     tail: String,
-    /// A bracket opens before it.
+    /// A bracket opens before the word.
     parenthesis: bool,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Word<'a> {
         Self { core, tail: tail.replace('…', "..."), parenthesis }
     }
 
-    /// What is said where this word and the next make one figure: "5 km", "$3 million", "No. 5".
+    /// The spoken form if this word and the next make one figure: "5 km", "$3 million", "No. 5".
     fn with_next(&self, before: &str, next: Option<&Word<'_>>) -> Option<String> {
         let next = next.filter(|next| !next.core.is_empty() && !next.parenthesis)?;
         if self.core.eq_ignore_ascii_case("no") && self.tail == "." && number(next.core).is_some() {
@@ -86,7 +86,7 @@ impl<'a> Word<'a> {
         }
     }
 
-    /// What is said for this word.
+    /// The spoken form of this word alone.
     fn alone(&self, before: &str, after: &str) -> String {
         let core = self.core;
         let near = Near { before, after };
@@ -106,7 +106,7 @@ impl<'a> Word<'a> {
     }
 }
 
-/// "am" and "pm" in any spelling, as a voice reads them.
+/// "am" and "pm" in any spelling, in the form that TTS engines read correctly.
 fn day_half(word: &str) -> Option<&'static str> {
     match word {
         "am" | "AM" | "a.m." | "a.m" | "A.M." => Some("a.m."),
@@ -115,13 +115,13 @@ fn day_half(word: &str) -> Option<&'static str> {
     }
 }
 
-/// The words on both sides.
+/// The words before and after.
 struct Near<'a> {
     before: &'a str,
     after: &'a str,
 }
 
-/// Whether the final dot belongs to the word: initials and abbreviations that are put in words.
+/// Whether the final dot belongs to the word: initials, and abbreviations that have a spoken form.
 fn keeps_dot(word: &str) -> bool {
     let body = &word[..word.len() - 1];
     let initials = body.contains('.') && body.split('.').all(|part| part.len() == 1 && part.is_ascii());
@@ -133,7 +133,7 @@ fn said(core: &str) -> Option<String> {
     SAID.iter().find(|(known, _)| core.eq_ignore_ascii_case(known)).map(|(_, words)| (*words).to_owned())
 }
 
-/// A number as a voice reads it: digits with a sign in words. `None` for anything else.
+/// A number in the form that TTS engines read correctly: digits, with the sign as a word. `None` for anything else.
 pub(super) fn number(text: &str) -> Option<String> {
     let (sign, digits) = match text.chars().next()? {
         '-' | '−' | '–' => ("minus ", &text[text.chars().next()?.len_utf8()..]),
@@ -164,7 +164,7 @@ fn in_units(figure: &str, unit: &str) -> Option<String> {
 
 type Currency = (char, &'static str, &'static str, &'static str);
 
-/// Money: the currency and the figure.
+/// An amount of money: the currency and the figure.
 fn money(core: &str) -> Option<(&'static Currency, String)> {
     let (sign, rest) = match core.strip_prefix(['-', '−']) {
         Some(rest) => ("minus ", rest),
@@ -266,7 +266,7 @@ fn date(core: &str) -> Option<String> {
     Some(format!("{month} {day}, {year}"))
 }
 
-/// "10-20", "1914–1918". Telephone numbers ("555-1234") are no ranges.
+/// "10-20", "1914–1918". Telephone numbers ("555-1234") are not ranges.
 fn range(core: &str) -> Option<String> {
     let (from, to) = core.split_once('–').or_else(|| core.split_once('-'))?;
     let value = |text: &str| number(text).and_then(|_| text.replace(',', "").parse::<f64>().ok());
@@ -315,7 +315,7 @@ fn signed(core: &str) -> Option<String> {
         .then(|| format!("{word} {}", figure.alone("", "")))
 }
 
-/// A dash between blanks: "minus" between figures, else a pause.
+/// A dash between blanks: "minus" between figures, otherwise a pause.
 fn dash(core: &str, near: &Near<'_>) -> Option<String> {
     if !matches!(core, "-" | "–" | "—" | "--" | "−") {
         return None;
@@ -324,7 +324,7 @@ fn dash(core: &str, near: &Near<'_>) -> Option<String> {
     Some(if is_figure(near.before) && is_figure(near.after) { "minus".into() } else { ",".into() })
 }
 
-/// Signs inside any other word.
+/// Replaces signs inside any other word.
 fn signs(core: &str) -> String {
     let core = core.replace("->", "→").replace("=>", "⇒").replace("<=", "≤").replace(">=", "≥").replace("!=", "≠");
     let mut out = String::with_capacity(core.len() + 8);
@@ -366,7 +366,7 @@ fn signs(core: &str) -> String {
     out
 }
 
-/// A word between blanks.
+/// Appends a word, separated by blanks.
 fn push_word(out: &mut String, word: &str) {
     if !out.is_empty() && !out.ends_with(' ') {
         out.push(' ');

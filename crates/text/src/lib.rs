@@ -1,8 +1,9 @@
-//! From what a model writes to what a voice says.
+//! Converts the text a language model writes into text that a TTS engine speaks.
 //!
-//! [`Chunker`] cuts streamed text into chunks a voice can begin with early; [`normalize`] turns each into words.
-//! Sessions feed it model deltas, the speech REST endpoint whole texts. It holds no clock, does no IO and knows no
-//! voice; what one engine cannot read (flite: accents) is that engine's affair.
+//! [`Chunker`] splits streamed text into chunks, so that synthesis starts before the response is complete;
+//! [`normalize`] converts each chunk to words. `session` passes it the model's deltas, and the speech REST endpoint
+//! passes whole texts. It never reads a clock, never performs IO and has no engine-specific rules: text that one engine
+//! cannot read (accents in flite) is handled by that engine.
 
 mod boundary;
 mod chunker;

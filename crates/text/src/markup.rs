@@ -1,9 +1,9 @@
-//! Takes markup and pictographs out of a text and leaves its words.
+//! Removes markup and pictographs from a text and keeps its words.
 
 use unicode_properties::{EmojiStatus, GeneralCategory, UnicodeEmoji, UnicodeGeneralCategory};
 
-/// Plain text on one line. `line_start` says whether `text` begins a line, where headings and list items are marked.
-/// Rules are local, so that a text cut into chunks (in the middle of a bold phrase, say) loses the same marks.
+/// Plain text on one line. `line_start` states whether `text` starts a line, where headings and list items are marked.
+/// The rules are local, so a text split into chunks (inside a bold phrase, for example) loses the same marks.
 pub(super) fn strip(text: &str, line_start: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for (n, line) in text.split('\n').enumerate() {
@@ -16,7 +16,8 @@ pub(super) fn strip(text: &str, line_start: bool) -> String {
     out
 }
 
-/// Takes away what marks a line: quotes, headings, bullets, boxes; all of a rule or a table's separator.
+/// Removes the marks of a line (quotes, headings, bullets, checkboxes), and the whole line if it is a rule or a table
+/// separator.
 fn strip_line_marks(line: &str) -> &str {
     let mut rest = line.trim();
     if rest.len() >= 3 && rest.chars().all(|c| "-=*_|: ".contains(c)) {
@@ -38,7 +39,7 @@ fn strip_line_marks(line: &str) -> &str {
     rest.trim_matches('|')
 }
 
-/// Takes away the marks inside a line.
+/// Removes the marks inside a line.
 fn strip_inline(line: &str, out: &mut String) {
     let mut rest = line;
     while let Some(c) = rest.chars().next() {
@@ -74,7 +75,7 @@ fn strip_inline(line: &str, out: &mut String) {
     }
 }
 
-/// A star between figures multiplies; any other one marks emphasis.
+/// A star between figures means multiplication; any other star marks emphasis.
 fn strip_star<'a>(before: Option<char>, after: &'a str, out: &mut String) -> &'a str {
     let next = after.chars().next();
     let tight = before.is_some_and(|c| c.is_ascii_digit()) && next.is_some_and(|c| c.is_ascii_digit());
@@ -85,7 +86,7 @@ fn strip_star<'a>(before: Option<char>, after: &'a str, out: &mut String) -> &'a
     after
 }
 
-/// An underscore inside a word stands for a blank; any other one marks emphasis.
+/// An underscore inside a word becomes a blank; any other underscore marks emphasis.
 fn strip_underscore<'a>(before: Option<char>, after: &'a str, out: &mut String) -> &'a str {
     let joins = before.is_some_and(char::is_alphanumeric) && after.starts_with(char::is_alphanumeric);
     let address = joins && after.split(char::is_whitespace).next().is_some_and(|word| word.contains(['@', '/']));
@@ -97,7 +98,7 @@ fn strip_underscore<'a>(before: Option<char>, after: &'a str, out: &mut String) 
     after
 }
 
-/// An address in angle brackets is kept, a tag is not; `<` alone is a sign.
+/// An address in angle brackets is kept and a tag is removed; a lone `<` is a sign.
 fn strip_tag<'a>(after: &'a str, out: &mut String) -> &'a str {
     let is_tag = after.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '!');
     match after.find('>').filter(|_| is_tag) {
@@ -130,14 +131,14 @@ fn strip_entity<'a>(after: &'a str, out: &mut String) -> &'a str {
     after
 }
 
-/// Emoji and pictographs, the invisible characters that join and colour them, and control characters.
+/// Emoji and pictographs, the invisible characters that join or colour them, and control characters.
 fn is_pictograph(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_control() && c != '\t';
     }
     let emoji = match c.emoji_status() {
         EmojiStatus::NonEmoji | EmojiStatus::NonEmojiButEmojiComponent => false,
-        // Digits and the like are emoji by the table, arrows and signs too; those that figures use stay.
+        // The table also lists digits, arrows and signs as emoji; those used in figures are kept.
         EmojiStatus::EmojiOther | EmojiStatus::EmojiOtherAndEmojiComponent => !"↔↕↖↗↘↙".contains(c),
         _ => true,
     };

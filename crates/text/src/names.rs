@@ -1,4 +1,4 @@
-//! Addresses, file names, versions and tags as words. Used by the figures only.
+//! Converts addresses, file names, versions and tags to words. Used only by `figures`.
 
 use super::figures::number;
 

@@ -1,38 +1,38 @@
-//! Text to words a voice can say: no markup, no emoji, figures and signs as words.
+//! Normalizes text for speech: no markup, no emoji, figures and signs as words.
 //!
-//! The chunker calls it on each chunk. Plain numbers stay in digits, for voices read those themselves.
+//! The chunker applies it to each chunk. Plain numbers remain digits, because TTS engines read them correctly.
 
 use super::{figures, markup};
 
-/// Into which words figures and signs are put.
+/// The language of the words that replace figures and signs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Language {
     /// English words: "5 %" becomes "5 percent".
     #[default]
     English,
-    /// Figures and signs stay as they are; markup and emoji go all the same. For voices that read them themselves in
-    /// another language.
+    /// Figures and signs are unchanged; markup and emoji are still removed. For voices in other languages, which read
+    /// figures and signs themselves.
     Other,
 }
 
 impl Language {
-    /// Of a voice with that BCP-47 tag.
+    /// The language for a voice with BCP-47 tag `tag`.
     pub fn of_tag(tag: &str) -> Self {
         let primary = tag.split(['-', '_']).next().unwrap_or_default();
         if primary.eq_ignore_ascii_case("en") { Self::English } else { Self::Other }
     }
 }
 
-/// Where a text stands.
+/// The position of a chunk in its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Position {
-    /// It begins a line, so that a `#` or a `-` there is a mark.
+    /// The chunk starts a line, so a `#` or a `-` there is markup.
     pub line_start: bool,
-    /// A line of its own ends with it (a heading, a list item): it gets a full stop if it has no punctuation.
+    /// The chunk ends a line of its own (a heading, a list item): a full stop is added if it has no punctuation.
     pub ends_line: bool,
 }
 
-/// What a voice says of `text`: one line, single blanks, empty where there is no word in it.
+/// The spoken form of `text`: one line, single blanks, empty if it contains no word.
 pub fn speakable(text: &str, position: Position, language: Language) -> String {
     let plain = markup::strip(text, position.line_start);
     let words = match language {
@@ -46,7 +46,7 @@ pub fn speakable(text: &str, position: Position, language: Language) -> String {
     out
 }
 
-/// Single blanks, none before punctuation, no punctuation at the beginning and no commas in a row.
+/// Leaves single blanks, none before punctuation, no leading punctuation and no repeated commas.
 fn tidy(text: &str) -> String {
     if !text.contains(char::is_alphanumeric) {
         return String::new();

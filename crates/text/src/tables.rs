@@ -1,4 +1,4 @@
-//! Word lists of the chunker and the normalizer.
+//! Word lists used by the chunker and the normalizer.
 
 /// Abbreviations whose dot never ends a sentence: a name or a number follows.
 pub(super) const NEVER_ENDS: [&str; 44] = [
@@ -7,19 +7,19 @@ pub(super) const NEVER_ENDS: [&str; 44] = [
     "pp", "prof", "rep", "rev", "sen", "sep", "sept", "sgt", "st", "vol", "vs", "z.b",
 ];
 
-/// Abbreviations whose dot ends a sentence only where a capital follows.
+/// Abbreviations whose dot ends a sentence only if a capital follows.
 pub(super) const CAPITAL_ENDS: [&str; 22] = [
     "a.m", "blvd", "co", "corp", "dept", "est", "etc", "ft", "hr", "hrs", "inc", "jr", "kg", "km", "lb", "lbs", "ltd",
     "min", "oz", "p.m", "rd", "sr",
 ];
 
-/// Words before which a phrase may end.
+/// Function words, before which a phrase may end.
 pub(super) const FUNCTION_WORDS: [&str; 26] = [
     "and", "because", "but", "by", "for", "from", "if", "in", "into", "of", "on", "or", "since", "so", "than", "that",
     "though", "through", "to", "until", "when", "where", "which", "while", "who", "with",
 ];
 
-/// Units: as written, one, several. Read as units only after a number.
+/// Units: symbol, singular, plural. Recognized only after a number.
 pub(super) const UNITS: [(&str, &str, &str); 62] = [
     ("km/h", "kilometer per hour", "kilometers per hour"),
     ("kph", "kilometer per hour", "kilometers per hour"),
@@ -85,7 +85,7 @@ pub(super) const UNITS: [(&str, &str, &str); 62] = [
     ("kcal", "kilocalorie", "kilocalories"),
 ];
 
-/// Currencies: sign, one, several, and the hundredth (empty where there is none).
+/// Currencies: sign, singular, plural, and the hundredth (empty if there is none).
 pub(super) const CURRENCIES: [(char, &str, &str, &str); 6] = [
     ('$', "dollar", "dollars", "cent"),
     ('€', "euro", "euros", "cent"),
@@ -95,7 +95,7 @@ pub(super) const CURRENCIES: [(char, &str, &str, &str); 6] = [
     ('₩', "won", "won", ""),
 ];
 
-/// Signs that become a word wherever they stand.
+/// Signs that are always replaced by a word.
 pub(super) const SIGNS: [(char, &str); 26] = [
     ('&', "and"),
     ('@', "at"),
@@ -125,7 +125,7 @@ pub(super) const SIGNS: [(char, &str); 26] = [
     ('−', "minus"),
 ];
 
-/// Fractions of one character.
+/// Single-character fractions.
 pub(super) const FRACTIONS: [(char, &str); 9] = [
     ('½', "one half"),
     ('⅓', "one third"),
@@ -138,7 +138,7 @@ pub(super) const FRACTIONS: [(char, &str); 9] = [
     ('⅝', "five eighths"),
 ];
 
-/// Abbreviations and what is said for them, dots included, in lower case.
+/// Abbreviations and their spoken forms, dots included, in lower case.
 pub(super) const SAID: [(&str, &str); 12] = [
     ("e.g.", "for example"),
     ("e.g", "for example"),
@@ -154,7 +154,7 @@ pub(super) const SAID: [(&str, &str); 12] = [
     ("24/7", "twenty four seven"),
 ];
 
-/// The months.
+/// Names of the months.
 pub(super) const MONTHS: [&str; 12] = [
     "January",
     "February",

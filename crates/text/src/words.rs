@@ -1,14 +1,15 @@
-//! A text's words, also where no blanks are written: Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan.
+//! Splits text into words, including scripts without blanks: Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan.
 //!
-//! `dialog`'s captions tell transcripts word by word, `stt` counts the words of one. Each letter of those scripts counts as
-//! a word here, which is enough to compare and to count; where a true word ends nobody asks. Pure.
+//! `dialog` compares transcripts word by word for captions, and speech-to-text engines count words. Each letter of
+//! those scripts counts as a word here, which suffices for comparing and counting; true word boundaries are not needed.
+//! Pure functions.
 
 use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
 
-/// So many letters of a script without blanks are about what a word says, and take as long.
+/// Letters of a script without blanks that correspond to about one word, in content and in speaking time.
 const LETTERS_A_WORD: usize = 3;
 
-/// Blocks of scripts without blanks.
+/// Unicode blocks of scripts without blanks.
 const UNSPACED: [std::ops::RangeInclusive<char>; 13] = [
     '\u{0e00}'..='\u{0e7f}', // Thai
     '\u{0e80}'..='\u{0eff}', // Lao
@@ -25,24 +26,25 @@ const UNSPACED: [std::ops::RangeInclusive<char>; 13] = [
     '\u{20000}'..='\u{3ffff}',
 ];
 
-/// Languages that are written without blanks between words, by their ISO 639 codes.
+/// ISO 639 codes of languages written without blanks between words.
 const UNSPACED_LANGUAGES: [&str; 8] = ["zh", "ja", "yue", "th", "lo", "my", "km", "bo"];
 
-/// Whether a language is written with blanks between words.
+/// Whether the language is written with blanks between words.
 pub fn is_spaced(language: &str) -> bool {
     !UNSPACED_LANGUAGES.contains(&language)
 }
 
-/// A word with the marks that cling to it.
+/// A word with its adjacent punctuation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word<'a> {
-    /// Without blanks.
+    /// The word, without blanks.
     pub text: &'a str,
-    /// Whether a blank stands before it.
+    /// Whether a blank precedes it.
     pub spaced: bool,
 }
 
-/// All of them in order. A text is its words with one blank before each that is `spaced`, up to how many blanks it had.
+/// All words in order. Joining them with one blank before each `spaced` word restores the text, except for runs of
+/// blanks.
 pub fn words(text: &str) -> impl Iterator<Item = Word<'_>> {
     text.split_whitespace().enumerate().flat_map(|(i, part)| {
         let mut rest = part;
@@ -55,12 +57,12 @@ pub fn words(text: &str) -> impl Iterator<Item = Word<'_>> {
     })
 }
 
-/// The words as they sound: in lower case, without marks; those that are nothing but marks are left out.
+/// The words in lower case without punctuation; words that are only punctuation are omitted.
 pub fn spoken(text: &str) -> impl Iterator<Item = String> {
     words(text).map(|word| letters(word.text)).filter(|word| !word.is_empty())
 }
 
-/// How many words it says, where letters of scripts without blanks count for less.
+/// Number of words, where letters of scripts without blanks count for less.
 pub fn count(text: &str) -> usize {
     let (mut n_words, mut n_letters) = (0, 0);
     for word in spoken(text) {
@@ -70,13 +72,13 @@ pub fn count(text: &str) -> usize {
     n_words + usize::div_ceil(n_letters, LETTERS_A_WORD)
 }
 
-/// A word in lower case without its marks.
+/// A word in lower case without its punctuation.
 pub fn letters(word: &str) -> String {
     let kept = |c: &char| c.is_alphanumeric() || is_mark(*c);
     word.chars().filter(kept).flat_map(char::to_lowercase).collect()
 }
 
-/// Where the first word of a text without blanks ends; `None`: there is none.
+/// Where the first word of a text without blanks ends; `None` if there is none.
 fn first_end(text: &str) -> Option<usize> {
     let (mut has_letter, mut was_unspaced) = (false, false);
     for (at, c) in text.char_indices() {
@@ -94,7 +96,7 @@ fn is_unspaced(c: char) -> bool {
     UNSPACED.iter().any(|block| block.contains(&c))
 }
 
-/// Whether it stands over, under or at a letter.
+/// Whether the character combines with a letter.
 fn is_mark(c: char) -> bool {
     !c.is_ascii() && matches!(c.general_category(), GeneralCategory::NonspacingMark | GeneralCategory::SpacingMark)
 }
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The words with a bar before each that no blank parts from the one before.
+    /// Checks the words, with a bar before each that is not preceded by a blank.
     #[track_caller]
     fn check(text: &str, expect: &str) {
         let parted = words(text).map(|word| format!("{}{}", if word.spaced { " " } else { "|" }, word.text));

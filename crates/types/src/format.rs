@@ -1,12 +1,12 @@
-//! Wire formats of audio that have no state.
+//! Stateless audio formats of the wire protocol.
 
 use crate::SampleRate;
 use serde::{Deserialize, Serialize};
 
-/// A wire format without state.
+/// A stateless audio format of the wire protocol, mono.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Format {
-    /// 24 kHz, 16 bits a sample, signed, little endian.
+    /// 24 kHz, signed 16-bit samples, little-endian.
     Pcm16,
     /// ITU-T G.711 u-law at 8 kHz.
     Ulaw,
@@ -15,7 +15,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// Samples a second on the wire.
+    /// Sampling rate on the wire.
     pub const fn rate(self) -> SampleRate {
         match self {
             Self::Pcm16 => SampleRate::HZ_24000,
@@ -23,7 +23,7 @@ impl Format {
         }
     }
 
-    /// Bytes a sample takes on the wire.
+    /// Bytes per sample on the wire.
     pub const fn bytes_per_sample(self) -> usize {
         match self {
             Self::Pcm16 => 2,

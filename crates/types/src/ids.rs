@@ -1,4 +1,4 @@
-//! Identifiers. Those that travel on the wire are strings with the prefixes of the Realtime protocol; clients may choose item ids.
+//! Identifiers. Wire identifiers are strings with the prefixes of the Realtime protocol; a client may choose item ids.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,7 +12,7 @@ macro_rules! wire_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The identifier as it stands on the wire.
+            /// The identifier as sent on the wire.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -39,19 +39,19 @@ macro_rules! wire_id {
 }
 
 wire_id!(
-    /// One conversation: `sess_...`.
+    /// Identifier of a session: `sess_...`.
     SessionId
 );
 wire_id!(
-    /// One conversation item: `item_...`, or what the client chose.
+    /// Identifier of a conversation item: `item_...`, or a string chosen by the client.
     ItemId
 );
 wire_id!(
-    /// One response: `resp_...`.
+    /// Identifier of a response: `resp_...`.
     ResponseId
 );
 
-/// One move of the user's, counted from 1 in each session.
+/// Number of a user turn, counted from 1 in each session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TurnId(pub u64);
 
@@ -61,13 +61,14 @@ impl fmt::Display for TurnId {
     }
 }
 
-/// The API key that something belongs to: 128 bits derived from the key's hash. Neither the key nor its hash follows from
-/// it, so that it may stand in a database and in a log. The same key has the same one in every process.
+/// Tenant identifier: 128 bits derived from the hash of an API key. The same key gives the same tenant in every
+/// process. Neither the key nor its hash can be derived from it, so it may be stored in a database and written to a
+/// log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct KeyId([u8; 16]);
 
 impl KeyId {
-    /// Of these bytes.
+    /// A tenant with these bytes.
     pub const fn new(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -85,11 +86,11 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// One WebSocket connection of this process, counted from 1.
+/// Number of a WebSocket connection, counted from 1 in each process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// Mints identifiers from a seed and a counter: the same seed gives the same identifiers, so a replay is exact.
+/// Generates identifiers from a seed and a counter. The same seed gives the same sequence, so a replay is exact.
 #[derive(Clone, Debug)]
 pub struct IdMint {
     seed: u64,
@@ -97,7 +98,7 @@ pub struct IdMint {
 }
 
 impl IdMint {
-    /// A mint of one session. Two sessions of one process must not share a seed.
+    /// A generator for one session. Two sessions of one process must not share a seed.
     pub const fn new(seed: u64) -> Self {
         Self { seed, counter: 0 }
     }
@@ -120,7 +121,7 @@ impl IdMint {
 
 const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/// The finalizer of splitmix64 (Steele, Lea and Flood, 2014): a bijection, so no two counters of one seed collide.
+/// The finalizer of splitmix64 (Steele, Lea and Flood, 2014): a bijection, so two counters of one seed never collide.
 fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

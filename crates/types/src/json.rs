@@ -1,4 +1,4 @@
-//! JSON that is passed on and not looked into, such as a tool's schema.
+//! JSON that is forwarded without being inspected, such as the schema of a tool.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -6,23 +6,23 @@ use serde_json::value::RawValue;
 use std::fmt;
 use std::sync::Arc;
 
-/// A JSON value as compact text: it weighs its bytes, where a tree takes ten times as much and, of short elements, hundreds.
-/// Cheap to clone.
+/// A JSON value as compact text. It occupies its length in bytes; a parsed tree takes ten times as much, and hundreds
+/// of times as much for short elements. Cheap to clone.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Json(Arc<str>);
 
 impl Json {
-    /// The text.
+    /// The JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Its bytes.
+    /// Length of the text in bytes.
     pub fn n_bytes(&self) -> usize {
         self.0.len()
     }
 
-    /// The tree, parsed again.
+    /// Parses the text into a tree.
     pub fn value(&self) -> Value {
         serde_json::from_str(&self.0).unwrap_or(Value::Null)
     }

@@ -1,7 +1,8 @@
-//! The vocabulary that every crate shares: audio time, wall time, rates, identifiers, PCM, wire formats, playheads, JSON that
-//! is passed on, and what is said to a language model and to remote tools.
+//! Types shared by every crate: audio time, wall time, sampling rates, identifiers, PCM, wire formats, playheads,
+//! opaque JSON, and the messages exchanged with language models and remote tools.
 //!
-//! Every crate uses it; it depends on none of ours. It never does IO, never reads a clock and has no runtime.
+//! Every crate of the workspace uses it; it depends on none of them. It never performs IO, never reads a clock and
+//! never needs a runtime.
 
 pub mod chat;
 mod format;

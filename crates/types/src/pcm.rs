@@ -1,4 +1,4 @@
-//! Mono PCM with its rate.
+//! Mono PCM with its sampling rate.
 
 use super::{SampleRate, Samples};
 use std::time::Duration;
@@ -6,31 +6,32 @@ use std::time::Duration;
 /// Mono 16-bit PCM at `rate`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pcm {
-    /// Samples a second.
+    /// Sampling rate.
     pub rate: SampleRate,
-    /// Shape `[n_samples]`, full scale at `i16::MAX`.
+    /// Samples, shape `[n_samples]`; full scale is `i16::MAX`.
     pub samples: Vec<i16>,
 }
 
 impl Pcm {
-    /// How many samples there are.
+    /// Number of samples.
     pub fn len(&self) -> Samples {
         Samples(self.samples.len() as u64)
     }
 
-    /// Whether there are none.
+    /// Whether it holds no samples.
     pub fn is_empty(&self) -> bool {
         self.samples.is_empty()
     }
 
-    /// How long it sounds.
+    /// Playing time.
     pub fn duration(&self) -> Duration {
         self.len().duration(self.rate)
     }
 }
 
-/// The nearest whole sample, clipped to full scale; NaN is silence. The cast saturates, and half a step away from zero before it is rounding
-/// without the call into the C library that `f32::round` is where the processor may lack the instruction.
+/// Rounds to the nearest sample and clips to full scale; NaN becomes silence. The cast saturates. Adding half a step
+/// away from zero before the cast rounds without `f32::round`, which is a C library call on processors without the
+/// instruction.
 pub fn to_sample(value: f32) -> i16 {
     (value + 0.5_f32.copysign(value)) as i16
 }

@@ -1,35 +1,36 @@
-//! What the listener has heard of one reply item: generated is not sent is not heard.
+//! How much of one response item the listener has heard. Generated, sent and heard audio are three different amounts.
 //!
-//! Session egress keeps one for each item. Without reports it estimates: playback begins with the first audio sent and goes on in real time, stalls
-//! when it runs dry, and stands while held. A client's report beats the estimate. It reads no clock.
+//! Session egress keeps one playhead per item. Without reports it estimates: playback starts with the first audio sent,
+//! advances in real time, stalls when it runs out of audio, and stops while paused. A report from the client replaces
+//! the estimate. It never reads a clock.
 
 use crate::{SampleRate, Samples, Timestamp};
 use std::time::Duration;
 
-/// The playhead of one item. All positions are within the item, at its rate.
+/// The playhead of one item. All positions are offsets within the item, at the item's rate.
 #[derive(Clone, Debug)]
 pub struct Playhead {
     rate: SampleRate,
     not_before: Timestamp,
     sent: Samples,
-    /// The position at `since`.
+    /// The heard position at `since`.
     base: Samples,
-    /// When the base was true; none until something was sent.
+    /// When `base` was valid; `None` until audio is sent.
     since: Option<Timestamp>,
     held: bool,
-    /// When playback began.
+    /// When playback started.
     begun: Option<Timestamp>,
     n_underruns: u32,
     underrun: Duration,
 }
 
 impl Playhead {
-    /// An item of which nothing was sent, at `rate`.
+    /// A playhead at `rate` for an item of which no audio was sent.
     pub fn new(rate: SampleRate) -> Self {
         Self::queued(rate, Timestamp::ZERO)
     }
 
-    /// An item that waits in the client's queue behind another until `not_before` (the other's [`Playhead::dry_at`]).
+    /// An item queued at the client behind another one until `not_before` (the other item's [`Playhead::dry_at`]).
     pub fn queued(rate: SampleRate, not_before: Timestamp) -> Self {
         Self {
             rate,
@@ -44,7 +45,7 @@ impl Playhead {
         }
     }
 
-    /// `n` more samples left for the client at `now`.
+    /// Records that `n` more samples were sent to the client at `now`.
     pub fn sent(&mut self, now: Timestamp, n: Samples) {
         if n == Samples::ZERO {
             return;
@@ -54,7 +55,7 @@ impl Playhead {
             self.since = Some(now.max(self.not_before));
             self.begun = self.since;
         } else if heard == self.sent && !self.held {
-            // It had run dry: it goes on with what comes now, not as if it had never stopped.
+            // After an underrun, playback restarts with this audio; the gap does not count as played.
             self.n_underruns += 1;
             self.underrun += self.dry_since().map_or(Duration::ZERO, |dry| now.since(dry));
             self.settle(now, heard);
@@ -70,24 +71,25 @@ impl Playhead {
         }
     }
 
-    /// The client says how much it has played. That is true now and the estimate goes on from it, even where it goes back.
+    /// Records how much the client reports as played at `now`. The estimate continues from there, even if that is
+    /// earlier than the estimate so far.
     pub fn reported(&mut self, now: Timestamp, heard: Samples) {
         let heard = heard.min(self.sent);
         if heard > Samples::ZERO {
-            // A client that has heard something has begun, whatever was estimated.
+            // A client that reports played audio has started, whatever was estimated.
             self.since = Some(now);
         }
         self.settle(now, heard);
     }
 
-    /// Playback pauses.
+    /// Pauses playback.
     pub fn hold(&mut self, now: Timestamp) {
         let heard = self.heard(now);
         self.settle(now, heard);
         self.held = true;
     }
 
-    /// Playback goes on.
+    /// Resumes playback.
     pub fn resume(&mut self, now: Timestamp) {
         if self.held {
             self.held = false;
@@ -100,49 +102,49 @@ impl Playhead {
         self.held
     }
 
-    /// When playback began, or will begin; none before something was sent.
+    /// When playback started or will start; `None` before audio is sent.
     pub fn begins_at(&self) -> Option<Timestamp> {
         self.begun
     }
 
-    /// When all that was sent will have been heard, if nothing more comes; none while held.
+    /// When all audio sent so far will have been heard; `None` while paused.
     pub fn dry_at(&self, now: Timestamp) -> Option<Timestamp> {
         let left = self.sent.saturating_sub(self.heard(now));
         let begins = self.since.map_or(now, |since| since.max(now));
         (!self.held).then(|| begins + left.duration(self.rate))
     }
 
-    /// When all that was sent has been heard, or will have been; none before playback began and while held.
+    /// When all audio sent so far has been or will have been heard; `None` before playback starts and while paused.
     pub fn ends_at(&self) -> Option<Timestamp> {
         self.dry_since().filter(|_| !self.held)
     }
 
-    /// How much was sent in all.
+    /// Total number of samples sent.
     pub fn n_sent(&self) -> Samples {
         self.sent
     }
 
-    /// How often playback ran dry in the middle of the item.
+    /// Number of underruns in the middle of the item.
     pub fn n_underruns(&self) -> u32 {
         self.n_underruns
     }
 
-    /// For how long, in all.
+    /// Total duration of the underruns.
     pub fn underrun(&self) -> Duration {
         self.underrun
     }
 
-    /// The item's rate.
+    /// Sampling rate of the item.
     pub fn rate(&self) -> SampleRate {
         self.rate
     }
 
-    /// How long what was sent and not heard will sound.
+    /// Playing time of the audio that was sent but not heard yet.
     pub fn ahead(&self, now: Timestamp) -> Duration {
         self.sent.saturating_sub(self.heard(now)).duration(self.rate)
     }
 
-    /// Since when all that was sent has been heard.
+    /// When all audio sent so far has been heard.
     fn dry_since(&self) -> Option<Timestamp> {
         let left = self.sent.saturating_sub(self.base);
         self.since.map(|since| since + left.duration(self.rate))
@@ -150,7 +152,7 @@ impl Playhead {
 
     fn settle(&mut self, now: Timestamp, heard: Samples) {
         self.base = heard;
-        // What has not begun keeps its beginning.
+        // If playback has not started, its start time is kept.
         self.since = self.since.map(|since| since.max(now));
     }
 }
@@ -161,7 +163,7 @@ mod tests {
 
     const RATE: SampleRate = SampleRate::HZ_24000;
 
-    /// Runs a script of `time op [ms]` lines; `heard` lines are expectations.
+    /// Runs a script of `time op [ms]` lines; a `heard` line is an expectation.
     fn check(mut playhead: Playhead, script: &str) -> Playhead {
         for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
             let words: Vec<&str> = line.split_whitespace().collect();

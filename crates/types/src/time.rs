@@ -1,4 +1,4 @@
-//! Two clocks: [`Samples`] counts audio at a known rate, [`Timestamp`] is wall time since the session began.
+//! Two clocks: [`Samples`] counts audio at a known rate, [`Timestamp`] is wall time since the start of the session.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -12,25 +12,25 @@ pub struct SampleRate(u32);
 impl SampleRate {
     /// Telephony: G.711.
     pub const HZ_8000: Self = Self(8_000);
-    /// What VAD and STT engines take; the rate of turn time.
+    /// Input rate of VAD and STT engines; the rate of turn time.
     pub const HZ_16000: Self = Self(16_000);
-    /// PCM16 on the wire, both ways.
+    /// PCM16 on the wire, in both directions.
     pub const HZ_24000: Self = Self(24_000);
-    /// Opus inside browsers.
+    /// Opus in browsers.
     pub const HZ_48000: Self = Self(48_000);
 
-    /// A rate in hertz. Panics on zero: a rate of zero has no time.
+    /// A rate in hertz. Panics on zero.
     pub const fn new(hz: u32) -> Self {
         assert!(hz > 0, "a sampling rate is positive");
         Self(hz)
     }
 
-    /// Hertz.
+    /// The rate in hertz.
     pub const fn hz(self) -> u32 {
         self.0
     }
 
-    /// How many samples `duration` holds at this rate, rounded down.
+    /// Number of samples in `duration` at this rate, rounded down.
     pub fn samples_in(self, duration: Duration) -> Samples {
         Samples((duration.as_nanos() * u128::from(self.0) / 1_000_000_000) as u64)
     }
@@ -42,31 +42,31 @@ impl fmt::Display for SampleRate {
     }
 }
 
-/// A count of samples, or an offset in samples from the start of a stream. The rate is known from where it stands.
+/// A count of samples, or an offset in samples from the start of a stream. The rate is known from the context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Samples(pub u64);
 
 impl Samples {
-    /// No sample.
+    /// Zero samples.
     pub const ZERO: Self = Self(0);
 
-    /// How long this many samples last at `rate`.
+    /// Playing time at `rate`.
     pub fn duration(self, rate: SampleRate) -> Duration {
         Duration::from_nanos((u128::from(self.0) * 1_000_000_000 / u128::from(rate.hz())) as u64)
     }
 
-    /// Whole milliseconds at `rate`, rounded down.
+    /// Milliseconds at `rate`, rounded down.
     pub fn as_ms(self, rate: SampleRate) -> u64 {
         self.0 * 1_000 / u64::from(rate.hz())
     }
 
-    /// Whole milliseconds at `rate`, rounded up: a length told to a client is never shorter than the audio.
+    /// Milliseconds at `rate`, rounded up, so that a length reported to a client is never shorter than the audio.
     pub fn as_ms_ceil(self, rate: SampleRate) -> u64 {
         (self.0 * 1_000).div_ceil(u64::from(rate.hz()))
     }
 
-    /// The samples of `ms` milliseconds at `rate`, rounded down.
+    /// Number of samples in `ms` milliseconds at `rate`, rounded down.
     pub fn from_ms(ms: u64, rate: SampleRate) -> Self {
         Self(ms * u64::from(rate.hz()) / 1_000)
     }
@@ -97,49 +97,49 @@ impl Sub for Samples {
     }
 }
 
-/// Wall time since the session began. Serves deadlines and timelines; turn-taking runs on [`Samples`].
+/// Wall time since the start of the session. Used for deadlines and timelines; turn-taking uses [`Samples`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "u64", into = "u64")]
 pub struct Timestamp(Duration);
 
 impl Timestamp {
-    /// The session's beginning.
+    /// The start of the session.
     pub const ZERO: Self = Self(Duration::ZERO);
 
-    /// The moment `since_start` after the session began.
+    /// The moment `since_start` after the start of the session.
     pub const fn new(since_start: Duration) -> Self {
         Self(since_start)
     }
 
-    /// The moment `ms` milliseconds after the session began.
+    /// The moment `ms` milliseconds after the start of the session.
     pub const fn from_ms(ms: u64) -> Self {
         Self(Duration::from_millis(ms))
     }
 
-    /// Time since the session began.
+    /// Time since the start of the session.
     pub const fn since_start(self) -> Duration {
         self.0
     }
 
-    /// The moment so long before this one, or the session's beginning.
+    /// The moment `by` before this one, but not before the start of the session.
     pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(by))
     }
 
-    /// How long after `earlier` this is, or zero.
+    /// Time elapsed since `earlier`, or zero.
     pub fn since(self, earlier: Self) -> Duration {
         self.0.saturating_sub(earlier.0)
     }
 }
 
-/// From nanoseconds, as recordings hold it.
+/// From nanoseconds, the unit of replay logs.
 impl From<u64> for Timestamp {
     fn from(ns: u64) -> Self {
         Self(Duration::from_nanos(ns))
     }
 }
 
-/// In nanoseconds, which last for five centuries.
+/// To nanoseconds; `u64` lasts for five centuries.
 impl From<Timestamp> for u64 {
     fn from(at: Timestamp) -> Self {
         at.0.as_nanos() as u64

@@ -1,6 +1,6 @@
-// Runs on the audio thread: the microphone at the context's rate in, 20 ms mono frames at the
-// codec's rate out, with the peaks the latency measure needs. While muted it sends silence, so
-// that the stream's sample count goes on without a gap.
+// Runs on the audio thread: takes the microphone at the context's rate and emits 20 ms mono frames at
+// the codec's rate, with the peaks needed for the latency measurement. While muted it emits silence,
+// so that the stream's sample count continues without a gap.
 
 import { Framer } from './framer';
 import { CAPTURE, type CaptureOptions, type CapturedFrame, type ToCapture } from './messages';
@@ -38,7 +38,7 @@ class CaptureProcessor extends AudioWorkletProcessor {
   }
 }
 
-/** The mean of all channels; silence where the microphone gives none yet. */
+/** The mean of all channels; silence while the microphone provides no data. */
 function mono(channels: Float32Array[], length: number): Float32Array {
   const block = new Float32Array(length);
   for (const channel of channels) {

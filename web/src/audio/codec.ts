@@ -1,5 +1,5 @@
-// The two ways reply and microphone audio travel: Opus through WebCodecs, or raw PCM16.
-// Both look the same to the session: samples in, payload out; payload in, chunks out, in order.
+// The two audio codecs of the extension socket: Opus through WebCodecs, or raw PCM16. Both have the
+// same interface: samples in, payload out; payload in, chunks out, in order.
 
 import { floatFromPcm16, pcm16FromFloat } from '../protocol/pcm';
 import { WIRE_RATE_HZ } from '../protocol/frame';
@@ -12,7 +12,7 @@ const OPUS_BITS_PER_S = 32_000;
 const FRAME_US = 20_000;
 
 export interface MicrophoneEncoder {
-  /** Rate of the samples `encode` takes. */
+  /** Sampling rate of the input of `encode`. */
   readonly rateHz: number;
   encode(samples: Float32Array<ArrayBuffer>): void;
   close(): void;
@@ -20,9 +20,9 @@ export interface MicrophoneEncoder {
 
 export interface ReplyDecoder {
   decode(itemId: string, offset: number, payload: Uint8Array): void;
-  /** Calls back after the chunks of all payloads so far. */
+  /** Calls back once the chunks of all payloads so far have been delivered. */
   afterAll(callback: () => void): void;
-  /** Forgets what was given and not yet decoded. */
+  /** Discards payloads that are not decoded yet. */
   reset(): void;
   close(): void;
 }
@@ -32,12 +32,12 @@ const ENCODER: AudioEncoderConfig = {
   sampleRate: OPUS_RATE_HZ,
   numberOfChannels: 1,
   bitrate: OPUS_BITS_PER_S,
-  // In-band error correction and the voice mode; the hub conceals lost packets with them.
+  // In-band error correction and the voice mode; the hub uses them to conceal lost packets.
   opus: { frameDuration: FRAME_US, application: 'voip', useinbandfec: true, packetlossperc: 5 } as OpusEncoderConfig,
 };
 const DECODER: AudioDecoderConfig = { codec: 'opus', sampleRate: OPUS_RATE_HZ, numberOfChannels: 1 };
 
-/** Opus where the browser can do both directions, else PCM16. */
+/** Opus if the browser supports both directions, otherwise PCM16. */
 export async function bestCodec(): Promise<Codec> {
   if (typeof AudioEncoder === 'undefined' || typeof AudioDecoder === 'undefined') return 'pcm16';
   try {
@@ -47,7 +47,7 @@ export async function bestCodec(): Promise<Codec> {
     ]);
     return encoder.supported && decoder.supported ? 'opus' : 'pcm16';
   } catch {
-    // A browser that does not know the configuration's shape rejects instead of answering no.
+    // A browser that does not know the shape of the configuration rejects it instead of reporting no support.
     return 'pcm16';
   }
 }
@@ -118,7 +118,7 @@ class PcmDecoder implements ReplyDecoder {
   close(): void {}
 }
 
-/** Decoding is asynchronous: each output takes the oldest waiting entry, as packets decode in order, one to one. */
+/** Decoding is asynchronous and in order, one output per packet: each output belongs to the oldest waiting entry. */
 class OpusDecoder implements ReplyDecoder {
   readonly #decoder: AudioDecoder;
   #waiting: ({ itemId: string; offset: number } | (() => void))[] = [];

@@ -1,4 +1,4 @@
-// Cuts a stream of blocks into frames of one fixed length. The capture worklet uses it for its 20 ms frames.
+// Splits a stream of blocks into frames of fixed length. The capture worklet uses it for its 20 ms frames.
 
 export class Framer {
   readonly #frameSamples: number;
@@ -10,7 +10,7 @@ export class Framer {
     this.#frame = new Float32Array(frameSamples);
   }
 
-  /** The frames this block completes; the caller owns them. */
+  /** The frames completed by this block; the caller owns them. */
   push(block: Float32Array): Float32Array<ArrayBuffer>[] {
     const frames: Float32Array<ArrayBuffer>[] = [];
     for (let read = 0; read < block.length; ) {

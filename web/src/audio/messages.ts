@@ -1,4 +1,4 @@
-// What passes between the page and its two worklets.
+// Messages between the page and its two worklets.
 
 import type { Chunk, QueueReport } from './queue';
 
@@ -6,7 +6,7 @@ export const CAPTURE = 'antiphon-capture';
 export const PLAYBACK = 'antiphon-playback';
 
 export interface CaptureOptions {
-  /** Rate of the frames handed out: 48000 for Opus, 24000 for PCM16. */
+  /** Sampling rate of the emitted frames: 48000 for Opus, 24000 for PCM16. */
   toHz: number;
 }
 
@@ -28,7 +28,7 @@ export type ToPlayback =
   | { kind: 'pause' | 'resume' | 'flush' };
 
 export interface PlaybackReport extends QueueReport {
-  /** Samples rendered since the worklet began, sounding or not. */
+  /** Samples rendered since the worklet started, including silence. */
   renderedSamples: number;
   /** Context time of the report. */
   atS: number;

@@ -1,5 +1,5 @@
-// The user's microphone: permission, capture worklet, and its end. One exists while the
-// conversation is spoken. Opening it can fail in ways people can mend; `MicrophoneError` names them.
+// The user's microphone: permission, capture worklet and teardown. One exists during a spoken
+// conversation. Opening it can fail in ways the user can fix; `MicrophoneError` names them.
 
 import captureUrl from './capture.worklet.ts?worker&url';
 import { CAPTURE, type CaptureOptions, type CapturedFrame, type ToCapture } from './messages';
@@ -17,10 +17,10 @@ export class MicrophoneError extends Error {
 }
 
 export interface MicrophoneOptions {
-  /** Rate of the frames, as the encoder wants it. */
+  /** Sampling rate of the frames, as required by the encoder. */
   toHz: number;
   frame: (frame: CapturedFrame) => void;
-  /** The device went away while in use. */
+  /** The device was disconnected while in use. */
   lost: () => void;
 }
 
@@ -29,7 +29,7 @@ export class Microphone {
   readonly #source: MediaStreamAudioSourceNode;
   readonly #node: AudioWorkletNode;
 
-  /** Asks for the device first: without its permission nothing else is worth doing. */
+  /** Requests the device first, because nothing else works without its permission. */
   static async open(context: AudioContext, options: MicrophoneOptions): Promise<Microphone> {
     const stream = await askForStream();
     try {
@@ -47,7 +47,7 @@ export class Microphone {
     const processorOptions: CaptureOptions = { toHz: options.toHz };
     this.#node = new AudioWorkletNode(context, CAPTURE, { numberOfInputs: 1, numberOfOutputs: 1, processorOptions });
     this.#node.port.onmessage = (message: MessageEvent<CapturedFrame>) => options.frame(message.data);
-    // Its output is silent; browsers run only what leads to the destination.
+    // Its output is silent; browsers only run nodes that are connected to the destination.
     this.#source.connect(this.#node).connect(context.destination);
     for (const track of stream.getAudioTracks()) track.addEventListener('ended', options.lost);
   }

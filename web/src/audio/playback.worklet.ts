@@ -1,5 +1,5 @@
-// Runs on the audio thread: plays what the page hands it and says where the playhead is, about
-// every 20 ms. All rules are in `queue.ts`; this file only connects it to the thread.
+// Runs on the audio thread: plays the chunks from the page and reports the playhead about every
+// 20 ms. The logic is in `queue.ts`; this file only connects it to the thread.
 
 import { PLAYBACK, type PlaybackReport, type ToPlayback } from './messages';
 import { PlaybackQueue } from './queue';
@@ -37,7 +37,7 @@ class PlaybackProcessor extends AudioWorkletProcessor {
         return this.#queue.end(message.itemId);
       default:
         this.#queue[message.kind]();
-        // The page shows and reports a stop at once, not at the next regular report.
+        // A stop is displayed and reported immediately, not with the next regular report.
         this.#report();
     }
   }

@@ -1,20 +1,20 @@
-// What the playback worklet plays: chunks per reply item, in order, at the context's rate.
-// It plays the first chunk at once (time to first sound is the product) and waits a little
-// longer only after the network has made it run dry. It knows no messages and no clock: time
-// is the samples rendered. `playback.worklet.ts` drives it.
+// The playback queue: chunks per response item, in order, at the context's rate. The first chunk is
+// played immediately to minimise latency; only after an underrun does playback wait to refill. It
+// handles no messages and reads no clock: time is the number of rendered samples.
+// `playback.worklet.ts` drives it.
 
 import { Resampler } from './resample';
 
-/** Wire rate of all positions reported. */
+/** Wire rate of all reported positions, in Hz. */
 const POSITION_HZ = 24_000;
-/** At most this much may wait; a hub that paces stays near 0.3 s. What is over it is refused and counted. */
+/** Maximum queue length in seconds; a hub that paces stays near 0.3 s. Audio beyond it is rejected and counted. */
 const MAX_QUEUED_S = 120;
-/** Wait after the first dry spell within an item, and the longest one after more of them. */
+/** Refill time after the first underrun within an item, and the longest one after further underruns, in seconds. */
 const FIRST_REFILL_S = 0.04;
 const MAX_REFILL_S = 0.16;
-/** Ramp after a start or a resume, so that a cut in mid-wave does not click. */
+/** Ramp after a start or a resume, in seconds, which prevents a click when the waveform starts abruptly. */
 const RAMP_S = 0.002;
-/** -50 dBFS: quieter samples do not count as sound. */
+/** -50 dBFS: quieter samples are inaudible. */
 export const AUDIBLE = 0.00316;
 
 export interface Chunk {
@@ -35,7 +35,7 @@ interface Queued {
 
 export type QueueState = 'empty' | 'filling' | 'playing' | 'paused';
 
-/** Where an item's playback is, or was stopped. */
+/** Playback position of an item, or where it was stopped. */
 export interface Position {
   itemId: string;
   playedSamples: number;
@@ -43,26 +43,26 @@ export interface Position {
   underrunMs: number;
 }
 
-/** What happened since the last report. */
+/** Events since the last report. */
 export interface QueueReport {
   state: QueueState;
-  /** The item at the playhead, or the last one that was. */
+  /** The item at the playhead, or the last one. */
   itemId: string | null;
   /** Playhead within that item, in 24 kHz samples. */
   playedSamples: number;
   queuedMs: number;
-  /** How often that item ran dry in its middle, and for how long in all. */
+  /** Number of underruns in the middle of that item, and their total duration. */
   underruns: number;
   underrunMs: number;
-  /** Where an item was when it was flushed. */
+  /** The position of the item that was flushed. */
   stopped: Position | null;
-  /** Largest absolute sample rendered since the last report. */
+  /** Largest absolute sample value rendered since the last report. */
   peak: number;
-  /** Items that played to their end. */
+  /** Items that were played to their end. */
   finished: string[];
-  /** Items whose first audible sample was rendered, with its index in the stream of rendered samples. */
+  /** Items whose first audible sample was rendered, with its index in the rendered stream. */
   firstSounds: { itemId: string; atSample: number }[];
-  /** Samples rendered above -50 dBFS, since the beginning. */
+  /** Number of samples above -50 dBFS rendered since the start. */
   audibleSamples: number;
   refused: number;
 }
@@ -80,7 +80,7 @@ export class PlaybackQueue {
   #itemId: string | null = null;
   #played = 0;
   #ended = new Set<string>();
-  /** The item whose end was told, and the one whose first sound was. */
+  /** The item whose end was reported, and the one whose first sound was. */
   #over: string | null = null;
   #sounded: string | null = null;
   #gain = 0;
@@ -89,7 +89,7 @@ export class PlaybackQueue {
   #peak = 0;
   #audible = 0;
   #refused = 0;
-  /** Silence since the item at the playhead ran dry; an underrun once more of it comes. */
+  /** Silence since the item at the playhead ran out of audio; it counts as an underrun if more audio follows. */
   #dry = 0;
   #underruns = 0;
   #underrun = 0;
@@ -119,7 +119,7 @@ export class PlaybackQueue {
     this.#queued += samples.length;
   }
 
-  /** No more chunks of this item are expected; ones that come all the same are played. */
+  /** No more chunks of this item are expected; later ones are still played. */
   end(itemId: string): void {
     this.#ended.add(itemId);
     if (this.#chunks.length === 0 && this.#itemId === itemId) this.#finish();
@@ -133,7 +133,7 @@ export class PlaybackQueue {
     this.#paused = false;
   }
 
-  /** Forgets everything that waits, at once, and is ready for the next reply. */
+  /** Discards all queued audio immediately and prepares for the next response. */
   flush(): void {
     if (this.#itemId !== null && this.#over !== this.#itemId) this.#stopped = this.#position(this.#itemId);
     this.#dry = 0;
@@ -209,12 +209,12 @@ export class PlaybackQueue {
     const target = this.#refillS * this.#rateHz;
     const first = this.#chunks[0];
     const enough = this.#queued >= target || (first !== undefined && this.#ended.has(first.itemId));
-    // A hub that sends less than the wait asks for must not silence the page for good.
+    // A hub that sends less audio than the refill requires must not silence the page for good.
     if (enough || this.#waited >= 2 * target) this.#filling = false;
     return !this.#filling;
   }
 
-  /** Copies from the first chunk to `out` from `n` on; the new fill of `out`. */
+  /** Copies from the first chunk to `out` from index `n` on; returns the new fill level of `out`. */
   #copy(out: Float32Array, n: number): number {
     const chunk = this.#chunks[0];
     if (!chunk) return n;
@@ -258,7 +258,7 @@ export class PlaybackQueue {
     this.#firstSounds.push({ itemId, atSample: this.#rendered + index });
   }
 
-  /** The item at the playhead is over: say so once. */
+  /** Reports once that the item at the playhead has ended. */
   #finish(): void {
     if (this.#itemId === null || this.#over === this.#itemId) return;
     this.#over = this.#itemId;
@@ -266,7 +266,7 @@ export class PlaybackQueue {
     this.#refillS /= 2;
   }
 
-  /** Silence, entered over about a millisecond from where the wave was. */
+  /** Fades from the current sample value to silence over about a millisecond. */
   #fade(out: Float32Array, from: number): void {
     for (let i = from; i < out.length; i++) {
       this.#tail = Math.abs(this.#tail) < 1e-4 ? 0 : this.#tail * 0.94;

@@ -1,14 +1,14 @@
-// The last half minute of the microphone, for a recognizer that failed: what was said can be sent once more as a recording.
-// Nothing of it leaves the page unless the user asks for it.
+// The last 30 s of the microphone. If the recognizer fails, the user can send the speech again as a recording. None of
+// it leaves the page unless the user requests it.
 
 import { WIRE_RATE_HZ } from '../protocol/frame';
 import { pcm16FromFloat } from '../protocol/pcm';
 import { Resampler } from './resample';
 
 const FRAME_MS = 20;
-/** As long as the hub lets one utterance be; 6 MB at 48 kHz. */
+/** The hub's longest utterance; 6 MB at 48 kHz. */
 const KEPT_MS = 30_000;
-/** Around the speech, so that no sound is cut off: the stream's clock is a frame or two ahead of what was encoded. */
+/** Margin around the speech, because the stream's clock is a frame or two ahead of the encoded audio. */
 const BEFORE_MS = 100;
 const AFTER_MS = 200;
 
@@ -16,20 +16,20 @@ export class RecentAudio {
   readonly #rateHz: number;
   #frames: Float32Array[] = [];
 
-  /** `rateHz`: of the frames that will be pushed. */
+  /** `rateHz`: sampling rate of the frames that will be pushed. */
   constructor(rateHz: number) {
     this.#rateHz = rateHz;
   }
 
-  /** The next 20 ms. */
+  /** Adds the next 20 ms. */
   push(frame: Float32Array): void {
     this.#frames.push(frame);
     if (this.#frames.length > KEPT_MS / FRAME_MS) this.#frames.shift();
   }
 
   /**
-   * Mono PCM16 at 24 kHz, in base64, of a stretch of the stream of which `sentMs` were sent so far; null `endMs` is now. Null
-   * where its beginning is kept no more.
+   * The given part of the stream as mono PCM16 at 24 kHz in base64. `sentMs` is the length of the stream sent so far; a
+   * null `endMs` means now. Null if its start is no longer stored.
    */
   recording(startMs: number, endMs: number | null, sentMs: number): string | null {
     const at = (ms: number) => this.#frames.length - Math.ceil((sentMs - ms) / FRAME_MS);

@@ -1,13 +1,13 @@
 // A streaming resampler between any two rates: windowed sinc, read from a table.
-// Both worklets use it, because a context may run at 44.1 or 48 kHz whatever was asked for.
-// Blocks of any length go in; the output has no seam between them. It delays by ZERO_CROSSINGS
-// samples of the lower rate (0.7 ms at 24 kHz).
+// Both worklets use it, because a context may run at 44.1 or 48 kHz whatever rate was requested.
+// It accepts blocks of any length; the output has no discontinuities between them. Its delay is
+// ZERO_CROSSINGS samples of the lower rate (0.7 ms at 24 kHz).
 
 /** Zero crossings of the kernel on each side; 16 keep the stop band below about -70 dB. */
 const ZERO_CROSSINGS = 16;
-/** Table steps between two zero crossings; values between them are interpolated. */
+/** Table entries between two zero crossings; values between them are interpolated. */
 const STEPS = 256;
-/** Part of the lower band that passes; the rest is the filter's slope. */
+/** Fraction of the lower band that passes; the rest is the transition band. */
 const PASS_BAND = 0.94;
 
 const KERNEL = buildKernel();
@@ -15,11 +15,11 @@ const KERNEL = buildKernel();
 export class Resampler {
   readonly fromHz: number;
   readonly toHz: number;
-  /** Input samples that later outputs still need, oldest first. */
+  /** Input samples needed for later outputs, oldest first. */
   #history: Float32Array;
   /**
-   * Where the next output sample lies, in input samples from the start of `#history`, times `#up`.
-   * Whole numbers: the position neither drifts nor depends on how the input was cut.
+   * Position of the next output sample, in input samples from the start of `#history`, times `#up`.
+   * It is an integer, so it neither drifts nor depends on the block boundaries.
    */
   #position: number;
   readonly #up: number;
@@ -40,7 +40,7 @@ export class Resampler {
     this.#position = this.#reach * this.#up;
   }
 
-  /** All output samples that this block completes; the caller owns the result. */
+  /** The output samples completed by this block; the caller owns the result. */
   process(block: Float32Array): Float32Array {
     if (this.fromHz === this.toHz) return block.slice();
     const input = new Float32Array(this.#history.length + block.length);

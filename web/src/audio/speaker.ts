@@ -1,5 +1,5 @@
-// The reply's way out: the playback worklet behind a few calls. It is opened once a page and
-// kept, since browsers start an AudioContext only from a click or a key.
+// Audio output: the playback worklet behind a few calls. It is opened once per page and kept,
+// because browsers start an AudioContext only in response to a click or a key.
 
 import playbackUrl from './playback.worklet.ts?worker&url';
 import { PLAYBACK, type PlaybackReport, type ToPlayback } from './messages';
@@ -23,7 +23,7 @@ export class Speaker {
     this.#node.connect(context.destination);
   }
 
-  /** Takes the samples over; the caller must not use them again. */
+  /** Takes ownership of the samples; the caller must not use them again. */
   play(chunk: Chunk): void {
     const message: ToPlayback = { kind: 'chunk', chunk };
     this.#node.port.postMessage(message, [chunk.samples.buffer as ArrayBuffer]);

@@ -1,4 +1,4 @@
-// The names that exist only inside an AudioWorklet; the DOM library does not declare them.
+// Declarations of names that exist only inside an AudioWorklet and are missing from the DOM library.
 
 declare abstract class AudioWorkletProcessor {
   readonly port: MessagePort;
@@ -6,7 +6,7 @@ declare abstract class AudioWorkletProcessor {
   abstract process(inputs: Float32Array[][], outputs: Float32Array[][], parameters: Record<string, Float32Array>): boolean;
 }
 declare function registerProcessor(name: string, processor: new (options: AudioWorkletNodeOptions) => AudioWorkletProcessor): void;
-/** Rate of the context, in Hz. */
+/** Sampling rate of the context, in Hz. */
 declare const sampleRate: number;
 /** Time of the first sample of the block being processed, in seconds. */
 declare const currentTime: number;

@@ -1,5 +1,5 @@
-// The line to the hub: reads the list of turns, then follows the live ones; when the hub is gone it
-// tries again, for as long as the page is open. Draws nothing and decides nothing about turns.
+// The feed from the hub: reads the list of turns, then follows live updates, and reconnects for as
+// long as the page is open. Draws nothing and makes no decisions about turns.
 
 import { backoffMs } from '../session/backoff';
 import { authorization, isKey, loadKey, saveKey } from '../session/key';
@@ -8,11 +8,11 @@ import { type Message, SseReader } from './data/sse';
 import { pageFrom, stateFrom, type Turn, turnFrom } from './data/turn';
 
 const ANSWER_MS = 5_000;
-/** The hub sends its state once a second; a line that is quiet for so long is dead. */
+/** The hub sends its state once a second; after this time without data the connection counts as lost. */
 const QUIET_MS = 8_000;
-/** Turns that are read when the line comes up; what a hub keeps beyond them is shown as it changes. */
+/** Number of turns read on connecting; older turns are shown only when they change. */
 const MAX_TURNS = 1_000;
-/** The hub has as many listeners as it takes. */
+/** Status of a hub that accepts no more dashboards. */
 export const BUSY = 503;
 
 /** Why an attempt ended. */
@@ -38,7 +38,7 @@ export class Feed {
 
   /** Follows the hub until `stop`. */
   start(): void {
-    // The browser knows when a network comes back; there is no need to wait the rest of the pause.
+    // The browser reports when the network is back, so the rest of the delay is skipped.
     window.addEventListener('online', this.retry);
     void this.#follow();
   }
@@ -50,7 +50,7 @@ export class Feed {
     this.#current = null;
   }
 
-  /** Tries at once instead of after the pause; while the line is up nothing happens. */
+  /** Retries immediately instead of after the delay; has no effect while connected. */
   readonly retry = (): void => {
     if (this.#current !== null) return;
     clearTimeout(this.#timer);
@@ -88,10 +88,10 @@ export class Feed {
     this.#timer = setTimeout(this.retry, pause);
   }
 
-  /** One attempt, until the line breaks. */
+  /** One attempt, until the connection is lost. */
   async #attend(abort: AbortController): Promise<End> {
     try {
-      // The stream is opened before the list is read: a turn that ends between the two is in the stream.
+      // The stream is opened before the list is read, so that a turn that ends in between is in the stream.
       const stream = await this.#get('api/turns/live', abort, abort.signal);
       if (!stream.ok || stream.body === null) return this.#refused(stream.status);
       const refused = await this.#list(abort);
@@ -101,12 +101,12 @@ export class Feed {
       this.#attempt = 0;
       await this.#read(stream.body, abort);
     } catch {
-      // Unreachable, aborted or cut: for the viewer it is all the same.
+      // Unreachable, aborted and interrupted connections are treated alike.
     }
     return { kind: 'lost' };
   }
 
-  /** Reads all turns the hub has, up to a bound, page by page. Its status where it refuses. */
+  /** Reads the hub's turns page by page, up to a limit. Returns the HTTP status if the hub refuses. */
   async #list(abort: AbortController): Promise<number | null> {
     const known: Turn[] = [];
     let path = 'api/turns?limit=100';
@@ -124,7 +124,7 @@ export class Feed {
     }
   }
 
-  /** The answer's head must come in time; its body may go on for as long as `signal` lets it. */
+  /** The response headers must arrive in time; the body may continue until `signal` aborts it. */
   async #get(path: string, abort: AbortController, signal: AbortSignal): Promise<Response> {
     const late = setTimeout(() => abort.abort(), ANSWER_MS);
     try {
@@ -149,7 +149,7 @@ export class Feed {
       if (done) return;
       const heard = events.push(words.decode(value, { stream: true }));
       for (const message of heard) this.#heard(message);
-      // We were too slow, and the hub kept no more for us: all is read again.
+      // The page was too slow and the hub dropped updates: everything is read again.
       if (heard.some(({ event }) => event === 'missed')) await this.#list(abort);
     }
   }

@@ -1,4 +1,4 @@
-// The dashboard's entry: one line to the hub, one view.
+// Entry point of the dashboard: one feed from the hub, one view.
 
 import { render } from 'preact';
 import 'uplot/dist/uPlot.min.css';

@@ -1,18 +1,18 @@
-// What the hub says of its models, read with suspicion, and how it is put into words. Pure.
+// Parses and validates the hub's model list, and formats it for display. Pure functions.
 
 export interface PassedOver {
   model: string;
   why: string;
 }
 
-/** What serves a stage. */
+/** The engine that serves a stage. */
 export interface Stage {
   stage: string;
   engine: string;
-  /** The registry's model behind it, with its precision; null for an engine that needs none. */
+  /** The registry's model used by the engine, with its precision; null if the engine needs none. */
   model: string | null;
   passedOver: PassedOver[];
-  /** A better model that is not here. */
+  /** A better model that is not installed. */
   offer: string | null;
 }
 
@@ -23,7 +23,7 @@ export interface Variant {
   uncheckedFiles: number;
 }
 
-/** How a pull stands. */
+/** State of a download. */
 export type Pull =
   | { state: 'pulling'; phase: string; bytes: number; totalBytes: number }
   | { state: 'loading' }
@@ -38,7 +38,7 @@ export interface Model {
   licence: string;
   languages: string[];
   serves: boolean;
-  /** What it needs besides its files and is not at the hub, with how to get it. */
+  /** What the model needs besides its files and is missing at the hub, with instructions. */
   lacks: string | null;
   variants: Variant[];
   pull: Pull | null;
@@ -58,7 +58,7 @@ const text = (value: unknown): string => (typeof value === 'string' ? value : ''
 const textOrNull = (value: unknown): string | null => (typeof value === 'string' && value !== '' ? value : null);
 const count = (value: unknown): number => (typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : 0);
 
-/** Null where it is no answer of `/api/models`. */
+/** Null if the body is not a valid response of `/api/models`. */
 export function modelsFrom(body: unknown): Models | null {
   const { may_change, stages, models } = fields(body);
   if (typeof may_change !== 'boolean' || !Array.isArray(stages)) return null;
@@ -93,7 +93,7 @@ function variantFrom(body: unknown): Variant {
   return { precision: text(precision), state: known, aboutBytes: count(about_bytes), uncheckedFiles: count(unchecked_files) };
 }
 
-/** Null for what is no state of a pull. */
+/** Null if the body is not a valid download state. */
 export function pullFrom(body: unknown): Pull | null {
   const { state, phase, bytes, total_bytes, serves, message } = fields(body);
   if (state === 'pulling') return { state, phase: text(phase), bytes: count(bytes), totalBytes: count(total_bytes) };
@@ -107,14 +107,14 @@ export function isUnderWay(pull: Pull | null): boolean {
   return pull?.state === 'pulling' || pull?.state === 'loading';
 }
 
-/** From 0 to 1; null while nothing can be said. */
+/** Progress from 0 to 1; null while it is unknown. */
 export function share(pull: Pull): number | null {
   if (pull.state === 'loading') return 1;
   if (pull.state !== 'pulling' || pull.totalBytes === 0) return null;
   return Math.min(1, pull.bytes / pull.totalBytes);
 }
 
-/** What is being done, for people. */
+/** The state of a download, for display. */
 export function told(pull: Pull): string {
   switch (pull.state) {
     case 'pulling':
@@ -127,7 +127,7 @@ export function told(pull: Pull): string {
   }
 }
 
-/** Millions of bytes, as download pages have it. */
+/** Size in megabytes (10^6 bytes). */
 export function size(bytes: number): string {
   const mb = bytes / 1e6;
   if (mb >= 1000) return `${(mb / 1000).toFixed(1)} GB`;
@@ -139,18 +139,18 @@ export function isHere(model: Model): boolean {
   return model.variants.some(({ state }) => state === 'whole');
 }
 
-/** What to know before it is pulled: where nothing can tell whether what came is what was published. */
+/** A warning shown before the download if the model's files have no published checksum. */
 export function unchecked(model: Model): string | null {
   return (model.variants[0]?.uncheckedFiles ?? 0) > 0 ? 'Not all of its files have a published checksum.' : null;
 }
 
-/** The models of a stage, those that are here first, else in the hub's order. */
+/** The models of a stage: installed ones first, otherwise in the hub's order. */
 export function modelsOf(models: Models, stage: string): Model[] {
   const of = models.models.filter((model) => model.stage === stage);
   return [...of.filter(isHere), ...of.filter((model) => !isHere(model))];
 }
 
-/** The same with another state of one pull. */
+/** The list with an updated download state of one model. */
 export function withPull(models: Models, name: string, pull: Pull): Models {
   return { ...models, models: models.models.map((model) => (model.name === name ? { ...model, pull } : model)) };
 }

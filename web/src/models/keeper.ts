@@ -1,4 +1,4 @@
-// Asks the hub for its models, has one pulled, and follows the pull to its end. Draws nothing.
+// Reads the hub's models, starts downloads, and follows them to their end. Draws nothing.
 
 import { SseReader } from '../dashboard/data/sse';
 import { authorization, loadKey } from '../session/key';
@@ -12,14 +12,14 @@ export class ModelKeeper {
   #listeners = new Set<() => void>();
   #followed = new Set<string>();
 
-  /** `served`: called when a model has come to serve, or has gone. */
+  /** `served`: called when a model has started or stopped serving. */
   constructor(private readonly served: () => void) {}
 
   get models(): Models | null {
     return this.#models;
   }
 
-  /** What went wrong with the last thing that was asked for. */
+  /** The error of the last request. */
   get fault(): string | null {
     return this.#fault;
   }
@@ -29,7 +29,7 @@ export class ModelKeeper {
     return () => this.#listeners.delete(listener);
   }
 
-  /** Reads what there is, and follows the pulls that somebody began. */
+  /** Reads the models, and follows downloads that are in progress. */
   async look(): Promise<void> {
     const answer = await this.#ask('api/models', 'GET');
     if (answer === null) return;
@@ -51,7 +51,7 @@ export class ModelKeeper {
     if ((await this.#ask(`api/models/${encodeURIComponent(name)}`, 'DELETE')) !== null) await this.look();
   }
 
-  /** To the pull's end, also over a line that breaks: then what stands is read anew. */
+  /** Follows a download to its end; if the connection is lost, the list is read again. */
   async #follow(name: string): Promise<void> {
     if (this.#followed.has(name)) return;
     this.#followed.add(name);
@@ -60,13 +60,13 @@ export class ModelKeeper {
       const answer = await fetch(url, { headers: authorization(loadKey()), cache: 'no-store' });
       if (answer.ok && answer.body !== null) await this.#read(name, answer.body);
     } catch {
-      // The line broke. The pull goes on at the hub, and the next look shows it.
+      // The connection was lost. The download continues at the hub, and the next look shows it.
     } finally {
       this.#followed.delete(name);
     }
     const kept = this.#models?.models.find((model) => model.name === name)?.pull;
     await this.look();
-    // The list is read after the end: it has it too, and words that were shown stay.
+    // The list is read after the end and contains the result; text that is already shown is kept.
     if (kept && !isUnderWay(kept)) this.#tell(name, kept);
     this.served();
   }
@@ -85,7 +85,7 @@ export class ModelKeeper {
     }
   }
 
-  /** The answer; null where there is none or it is a refusal, which `fault` then says. */
+  /** The response; null if there is none or the request was refused, in which case `fault` states why. */
   async #ask(path: string, method: string): Promise<unknown> {
     try {
       const signal = AbortSignal.timeout(ANSWER_MS);

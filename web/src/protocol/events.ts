@@ -1,7 +1,7 @@
-// The JSON events this page sends and takes: OpenAI Realtime, GA shape, with the extension socket's own.
-// `parseEvent` is the only door for text from the server; what the page does not use passes as `other`.
+// The JSON events that the page sends and receives: OpenAI Realtime GA, and the extension's own.
+// All text from the server is parsed by `parseEvent`; events that the page does not use become `other`.
 
-/** Milliseconds since the end of the user's speech; a mark that did not happen is absent. */
+/** Milliseconds since the end of the user's speech; marks of stages that did not run are absent. */
 export interface TimelineMarks {
   speech_end?: number;
   end_confirmed?: number;
@@ -37,7 +37,7 @@ interface InResponse {
   item_id: string;
 }
 
-/** The server events the page acts on. */
+/** The server events that the page handles. */
 export type ServerEvent =
   | { type: 'session.created' | 'session.updated'; session: { id?: string } }
   | { type: 'error'; error: { message: string; code?: string | null; event_id?: string | null } }
@@ -64,7 +64,7 @@ export type ServerEvent =
   | { type: 'antiphon.session.resumed'; after: number; received: number }
   | { type: 'other'; name: string };
 
-/** The fields without which an event of the type cannot be used; types not named here pass as `other`. */
+/** Required fields per event type; types not listed here become `other`. */
 const NEEDED: Record<string, string[]> = {
   'session.created': ['session'],
   'session.updated': ['session'],
@@ -97,7 +97,7 @@ const NEEDED: Record<string, string[]> = {
   'antiphon.session.resumed': ['after', 'received'],
 };
 
-/** An event that cannot be read; the message says what was wrong with it. */
+/** An event that cannot be parsed; the message states why. */
 export class EventError extends Error {
   override name = 'EventError';
 }
@@ -122,13 +122,13 @@ export function parseEvent(text: string): ServerEvent {
 }
 
 export interface SessionWish {
-  /** Null leaves the hub's default voice. */
+  /** Null selects the hub's default voice. */
   voice: string | null;
-  /** False where the page cannot play sound: the hub then answers in text alone. */
+  /** False if the page cannot play sound: the hub then responds with text only. */
   sound: boolean;
 }
 
-/** The wait at the end of speech follows what was said (`semantic_vad`); what is not named here stays as the hub's operator set it. */
+/** Endpointing depends on what was said (`semantic_vad`); settings not listed here keep the operator's values. */
 export function sessionUpdate(wish: SessionWish): object {
   return {
     type: 'session.update',
@@ -146,13 +146,13 @@ export function sessionUpdate(wish: SessionWish): object {
   };
 }
 
-/** A message that becomes part of the conversation; assistant messages carry what was said before a reconnection. */
+/** A message to add to the conversation; assistant messages restore what was said before a reconnection. */
 export function messageItem(id: string, role: 'user' | 'assistant', text: string): object {
   const part = { type: role === 'user' ? 'input_text' : 'output_text', text };
   return { type: 'conversation.item.create', item: { id, type: 'message', role, content: [part] } };
 }
 
-/** Speech that comes as a recording: mono PCM16 at 24 kHz, in base64. */
+/** A user message with recorded speech: mono PCM16 at 24 kHz, in base64. */
 export const audioItem = (audio: string): object => ({
   type: 'conversation.item.create',
   item: { type: 'message', role: 'user', content: [{ type: 'input_audio', audio }] },
@@ -164,17 +164,17 @@ export const responseCreate = (): object => ({ type: 'response.create' });
 export const responseCancel = (): object => ({ type: 'response.cancel' });
 export const outputClear = (): object => ({ type: 'output_audio_buffer.clear' });
 
-/** What the hub is told of an item's playback; times are the page's clock. */
+/** A playback report; times are the page's clock. */
 export interface Played {
   itemId: string;
   audioEndMs: number;
-  /** When that is heard. */
+  /** When that position is heard. */
   atMs: number;
-  /** When the item's first audible sample was, once. */
+  /** When the item's first audible sample is heard; reported once. */
   firstSoundMs: number | null;
   nUnderruns: number;
   underrunMs: number;
-  /** Nothing more of it will be heard. */
+  /** Whether playback of the item was stopped for good. */
   stopped: boolean;
 }
 

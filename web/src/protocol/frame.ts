@@ -1,11 +1,11 @@
-// The binary frame of the extension socket: a 16-byte header, the item id, one audio payload.
-// Called by the session for each frame in and out. It never looks inside the payload.
+// The binary frame of the extension socket: a 16-byte header, the item id, and one audio payload.
+// The session encodes and decodes each frame here. The payload is never inspected.
 
-/** What a frame carries; the numbers are those on the wire. */
+/** Kind of a frame; the numbers are those on the wire. */
 export const FrameKind = { Microphone: 1, Reply: 2 } as const;
 export type FrameKind = (typeof FrameKind)[keyof typeof FrameKind];
 
-/** Samples a second in which every offset of the socket is counted, whatever the codec. */
+/** Sampling rate of all offsets on the socket, whatever the codec. */
 export const WIRE_RATE_HZ = 24_000;
 /** Samples of one 20 ms frame at the wire rate. */
 export const FRAME_SAMPLES = 480;
@@ -15,17 +15,17 @@ const MAX_ITEM_ID_BYTES = 255;
 
 export interface Frame {
   kind: FrameKind;
-  /** Counts frames per direction from 0 and wraps at 2^32. */
+  /** Sequence number per direction, from 0, wrapping at 2^32. */
   sequence: number;
   /** Position of the payload's first sample, in 24 kHz samples. */
   sampleOffset: number;
-  /** The reply's item; empty for the microphone. */
+  /** Id of the response item; empty for the microphone. */
   itemId: string;
-  /** One Opus packet, or PCM16 little endian mono at 24 kHz. */
+  /** One Opus packet, or PCM16 little-endian mono at 24 kHz. */
   payload: Uint8Array;
 }
 
-/** A frame that cannot be read; the message says what was wrong with it. */
+/** A frame that cannot be decoded; the message states why. */
 export class FrameError extends Error {
   override name = 'FrameError';
 }
@@ -45,7 +45,7 @@ export function encodeFrame(frame: Frame): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** Reads one frame; the payload is a view into `buffer`, not a copy. */
+/** Decodes one frame; the payload is a view into `buffer`, not a copy. */
 export function decodeFrame(buffer: ArrayBuffer): Frame {
   if (buffer.byteLength < HEADER_BYTES) throw new FrameError(`${buffer.byteLength} bytes are no frame`);
   const view = new DataView(buffer);

@@ -1,4 +1,5 @@
-// PCM16 little endian to float and back. Floats are in [-1, 1]; what lies outside is clipped, NaN is silence.
+// Converts between PCM16 little-endian and float. Floats are in [-1, 1]; values outside are clipped, NaN becomes
+// silence.
 
 export function pcm16FromFloat(samples: Float32Array): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(samples.length * 2);
@@ -10,7 +11,7 @@ export function pcm16FromFloat(samples: Float32Array): Uint8Array<ArrayBuffer> {
   return bytes;
 }
 
-/** A trailing odd byte is not a sample and is left out. */
+/** A trailing odd byte is ignored. */
 export function floatFromPcm16(bytes: Uint8Array): Float32Array<ArrayBuffer> {
   const samples = new Float32Array(bytes.length >> 1);
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);

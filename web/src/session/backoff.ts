@@ -1,10 +1,10 @@
-// How long to wait before the next attempt to reconnect.
+// The delay before the next reconnection attempt.
 
 const FIRST_MS = 500;
 const LONGEST_MS = 8_000;
-/** Attempts before the page stops by itself; together about a minute. */
+/** Attempts before the page gives up; together about a minute. */
 export const MAX_ATTEMPTS = 10;
-/** Spread, so that all pages of a restarted hub do not return in the same instant. */
+/** Jitter, so that the pages of a restarted hub do not reconnect at the same time. */
 const SPREAD = 0.2;
 
 /** `attempt` counts from 0; `random` is in [0, 1). */

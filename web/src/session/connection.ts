@@ -1,39 +1,39 @@
 // One WebSocket to the hub: JSON events as text, audio as binary frames. It numbers the microphone
-// frames, counts what came and went, and tells its owner once when it is over. It never reconnects;
-// the conversation does, with a new connection that goes on from the `ticket` of the old one.
+// frames, counts sent and received messages, and notifies its owner once when it is lost. It never
+// reconnects; the conversation opens a new connection that resumes from the `ticket` of the old one.
 
 import { type ServerEvent, EventError, parseEvent } from '../protocol/events';
 import { type Frame, FRAME_SAMPLES, FrameError, FrameKind, decodeFrame, encodeFrame } from '../protocol/frame';
 
-/** Bytes must leave within this time; else the way to the hub is blocked and the connection is given up. */
+/** Sent bytes must leave within this time; otherwise the connection counts as lost. */
 const STUCK_MS = 8_000;
 const OPEN_TIMEOUT_MS = 6_000;
-/** Events remembered in case the hub did not get them; each is short, and most are reports of the playhead. */
+/** Number of sent events kept for retransmission; each is short, and most are playback reports. */
 const MAX_SAID = 200;
 
-/** Close codes of the hub: a bad key, a session that cannot be taken up, and a peer that seemed dead to it. */
+/** Close codes of the hub: invalid key, session that cannot be resumed, and a client that did not respond. */
 export const Closed = { badKey: 3000, noSession: 4000, dead: 1011, abnormal: 1006 } as const;
 
 export interface ConnectionHandlers {
   event: (event: ServerEvent) => void;
   audio: (frame: Frame) => void;
-  /** The session of the ticket goes on here. */
+  /** The session of the ticket was resumed on this connection. */
   resumed: () => void;
-  /** The hub sent what cannot be read; the connection goes on. */
+  /** The hub sent an invalid message; the connection stays open. */
   unreadable: (message: string) => void;
-  /** Over, not by `close`. `opened` tells a refusal from a loss; `code` is the WebSocket's. */
+  /** Closed, but not by `close`. `opened` distinguishes a refused from a lost connection; `code` is the WebSocket's. */
   lost: (opened: boolean, code: number) => void;
 }
 
-/** What a new connection needs to go on where another broke off. */
+/** What a new connection needs to resume the session of a lost one. */
 export interface Ticket {
   key: string;
   withinMs: number;
-  /** Messages of the session received. */
+  /** Number of messages of the session received. */
   nReceived: number;
   nSent: number;
   nFrames: number;
-  /** The last events sent, by number. */
+  /** The last events sent, with their numbers. */
   said: { number: number; text: string }[];
 }
 
@@ -42,7 +42,7 @@ export class Connection {
   readonly #handlers: ConnectionHandlers;
   readonly #openTimer: number;
   #ticket: Ticket;
-  /** The hub has said whose session this is: the greeting of a new one, or of the one that goes on. */
+  /** Whether the first message arrived: the greeting of a new session, or of a resumed one. */
   #greeted: boolean;
   #opened = false;
   #over = false;
@@ -60,7 +60,7 @@ export class Connection {
     this.#openTimer = window.setTimeout(() => this.#giveUp(), OPEN_TIMEOUT_MS);
   }
 
-  /** Null until the hub has said that the session can be taken up. */
+  /** Null until the hub reports that the session can be resumed. */
   get ticket(): Ticket | null {
     return this.#ticket.key === '' ? null : this.#ticket;
   }
@@ -73,7 +73,7 @@ export class Connection {
     this.#socket.send(text);
   }
 
-  /** One 20 ms payload of the microphone, the next in order. */
+  /** Sends the next 20 ms payload of the microphone. */
   sendAudio(payload: Uint8Array): void {
     if (this.#socket.readyState !== WebSocket.OPEN || !this.#greeted) return;
     const now = performance.now();
@@ -123,12 +123,12 @@ export class Connection {
     this.#handlers.event(event);
   }
 
-  /** The first message to a ticket is not counted: the session goes on, or the close code will tell why not. */
+  /** Handles the first message on a resumed connection, which is not counted: `resumed`, or the socket closes. */
   #takeGreeting(data: string | ArrayBuffer): void {
     const event = typeof data === 'string' ? parseEvent(data) : null;
     if (event?.type !== 'antiphon.session.resumed') return;
     this.#greeted = true;
-    // What the hub did not get any more. Lost microphone frames stay lost: it conceals them.
+    // The events that the hub did not receive. Lost microphone frames are not sent again: the hub conceals them.
     const missed = this.#ticket.said.filter(({ number }) => number > event.received);
     this.#ticket.nSent = event.received;
     this.#ticket.said = [];
@@ -136,7 +136,7 @@ export class Connection {
     this.#handlers.resumed();
   }
 
-  /** The socket's own close may take minutes when the way is blocked: tell the owner now. */
+  /** Closing a blocked socket may take minutes, so the owner is notified now. */
   #giveUp(): void {
     this.#socket.close();
     this.#end(Closed.abnormal);

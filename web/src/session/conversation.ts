@@ -1,6 +1,6 @@
-// The conversation: what the buttons do, and what ties connection, microphone, loudspeaker and
-// state together. One exists for the page's life. It decides nothing that the reducer or
-// `effects.ts` can decide; it performs.
+// The conversation: implements the actions of the buttons and connects connection, microphone,
+// loudspeaker and state. One exists for the lifetime of the page. Decisions belong to the reducer and
+// to `effects.ts`; this file carries them out.
 
 import { type Codec, bestCodec } from '../audio/codec';
 import type { PlaybackReport } from '../audio/messages';
@@ -25,10 +25,10 @@ import { Sound } from './sound';
 import type { Store } from './store';
 import { UserAudio } from './user_audio';
 
-/** How often a hub that is loading its engines is asked whether they are ready. */
+/** Polling interval of a hub that is loading its engines. */
 const LOADING_POLL_MS = 700;
 
-/** The user's latest turn, for a recognizer that failed. */
+/** The user's latest turn, kept in case the recognizer fails. */
 interface Utterance {
   itemId: string;
   startMs: number;
@@ -49,20 +49,20 @@ export class Conversation {
   #clock = new TurnClock();
   readonly #hubClock = new HubClock((event) => this.#connection?.send(event), () => this.#microphoneMs());
   #wantsMicrophone = false;
-  /** Typed and not yet sent, because the connection is being made. */
+  /** Typed messages waiting for the connection. */
   #pending: { id: string; text: string }[] = [];
-  /** Sent, and not yet in the hub's conversation: a new session gets them again. */
+  /** Messages sent but not confirmed by the hub; they are sent again in a new session. */
   #unconfirmed: { id: string; text: string }[] = [];
-  /** Where in the microphone's stream the user's latest turn was, in ms of this connection. */
+  /** Position of the user's latest turn in the microphone stream, in ms of this connection. */
   #utterance: Utterance | null = null;
   #attempt = 0;
   #resumption = new Resumption();
   #wasLive = false;
-  /** The hub has let the old session go: the user is told when a new one has begun. */
+  /** The hub discarded the old session: the user is notified once a new one has started. */
   #replacesSession = false;
   #retryTimer = 0;
   #lookTimer = 0;
-  /** Counts starts and stops: what was awaited under an older number is not wanted any more. */
+  /** Incremented at each start and stop: results of older asynchronous work are ignored. */
   #epoch = 0;
 
   constructor(store: Store) {
@@ -71,7 +71,7 @@ export class Conversation {
     window.addEventListener('pagehide', () => this.stop());
   }
 
-  /** Fills in engines and voices without taking a seat. */
+  /** Loads the engines and voices without opening a session. */
   async look(): Promise<void> {
     const [state, offered] = await Promise.all([readiness(), voices(this.#key)]);
     if (state.kind !== 'unreachable') this.#store.dispatch({ kind: 'hub', engines: state.engines });
@@ -82,7 +82,7 @@ export class Conversation {
     if (state.kind === 'loading' && !offered.refused) this.#lookTimer = window.setTimeout(() => void this.look(), LOADING_POLL_MS);
   }
 
-  /** A key was typed: with it, what was wanted is tried again. */
+  /** Stores a typed key and retries what was refused without it. */
   useKey(key: string): void {
     this.#key = key;
     saveKey(key);
@@ -91,7 +91,7 @@ export class Conversation {
     if (this.#pending.length > 0) this.retry();
   }
 
-  /** The big button. */
+  /** Handles the main button. */
   async talk(): Promise<void> {
     if (this.#wantsMicrophone || this.#isLost()) return this.stop();
     this.#wantsMicrophone = true;
@@ -122,7 +122,7 @@ export class Conversation {
     this.#store.dispatch({ kind: 'mute', muted });
   }
 
-  /** Ends the reply that plays, and keeps the conversation. */
+  /** Stops the current response and keeps the conversation. */
   hush(): void {
     const { playback, responseId } = this.#store.state;
     if (playback === 'idle' && responseId === null) return;
@@ -159,7 +159,7 @@ export class Conversation {
     saveSettings(this.settings);
   }
 
-  /** The notice's button: now, instead of after the wait. */
+  /** Handles the notice's button: retries immediately instead of waiting. */
   retry(): void {
     if (this.#store.state.notice?.action === 'repeat' && this.#store.state.link === 'live') return this.#repeat();
     clearTimeout(this.#retryTimer);
@@ -175,7 +175,7 @@ export class Conversation {
     await this.#connect(++this.#epoch);
   }
 
-  /** Browsers let sound begin only in answer to a click or a key, so this runs first in each of them. */
+  /** Browsers allow audio to start only in response to a click or a key, so each of their handlers calls this first. */
   #wake(): void {
     if (!window.isSecureContext || typeof AudioWorkletNode === 'undefined') return;
     this.#context ??= new AudioContext({ latencyHint: 'interactive' });
@@ -217,10 +217,10 @@ export class Conversation {
     return new Connection(url, protocols(this.#key, ticket), handlers, ticket);
   }
 
-  /** Tries to go on with the session where its connection broke, until the hub has let it go. */
+  /** Tries to resume the session of the lost connection until the hub has discarded it. */
   #takeUp(epoch: number): void {
     const { ticket } = this.#resumption;
-    // One that hangs is not waited for.
+    // A connection that hangs is abandoned.
     this.#connection?.close();
     if (epoch === this.#epoch && this.codec !== null && ticket !== null) this.#connection = this.#open(epoch, this.codec, ticket);
   }
@@ -232,7 +232,7 @@ export class Conversation {
     this.#sendPending();
   }
 
-  /** False when the conversation was stopped meanwhile. A page without sound goes on in text. */
+  /** Returns false if the conversation was stopped meanwhile. A page without sound continues with text. */
   async #openSpeaker(epoch: number): Promise<boolean> {
     if (this.#context && !this.#speaker) {
       this.#speaker = await Speaker.open(this.#context, (report) => this.#playback(report));
@@ -241,7 +241,7 @@ export class Conversation {
     return epoch === this.#epoch;
   }
 
-  /** False when there is no microphone; then a conversation that needs it does not begin. */
+  /** Returns false if there is no microphone; a conversation that needs it then does not start. */
   async #openMicrophone(epoch: number): Promise<boolean> {
     this.#store.dispatch({ kind: 'microphone', microphone: 'asking' });
     try {
@@ -267,7 +267,7 @@ export class Conversation {
   }
 
   #event(event: wire.ServerEvent): void {
-    // The speaker first: a stop must not wait for the page to be drawn.
+    // The speaker first: a stop must not wait until the page is drawn.
     for (const effect of effectsOf(this.#store.state, event)) this.#reply?.perform(effect);
     this.#hubClock.take(event);
     if (event.type === 'session.created') this.#begin();
@@ -277,7 +277,7 @@ export class Conversation {
     this.#store.dispatch({ kind: 'server', event });
   }
 
-  /** Keeps what a failure would need again: messages the hub has not confirmed, and where the user's last words were. */
+  /** Keeps what is needed after a failure: unconfirmed messages, and the position of the user's last utterance. */
   #follow(event: wire.ServerEvent): void {
     switch (event.type) {
       case 'conversation.item.added':
@@ -292,7 +292,7 @@ export class Conversation {
     }
   }
 
-  /** Sends the words once more that the recognizer failed on, as a recording. Without them the user has to say them again. */
+  /** Sends the utterance again as a recording after the recognizer failed; without one the user must repeat it. */
   #repeat(): void {
     this.#notice(null);
     const last = this.#utterance;
@@ -305,7 +305,7 @@ export class Conversation {
     this.#store.dispatch({ kind: 'sent' });
   }
 
-  /** The hub greeted: say what we want, bring the past back, and send what waits. */
+  /** A session has started: sends its settings, the conversation so far, and waiting messages. */
   #begin(): void {
     this.#connection?.send(wire.sessionUpdate(this.#wish()));
     this.#hubClock.begin();
@@ -320,7 +320,7 @@ export class Conversation {
     if (this.#replacesSession) this.#notice(plain.sessionGone);
     this.#replacesSession = false;
     this.#sendPending();
-    // The button may have been pressed while a typed conversation was being connected.
+    // The talk button may have been pressed while a typed conversation was being connected.
     if (this.#wantsMicrophone && !this.#user) void this.#openMicrophone(this.#epoch);
   }
 
@@ -385,12 +385,12 @@ export class Conversation {
     this.#reply = null;
     if (code === Closed.badKey) return this.#keyNeeded();
     if (code === Closed.noSession && this.#wasLive) return this.#startOver(epoch);
-    // A refusal has a reason that only /readyz tells.
+    // The reason for a refusal is available only from /readyz.
     const why = opened ? null : plain.notReady(await readiness());
     if (epoch === this.#epoch) this.#failed(why ?? plain.gaveUp);
   }
 
-  /** The reply that plays is kept, and goes on with the session. */
+  /** Keeps the current response, which continues with the resumed session. */
   #resume(epoch: number): void {
     this.#connection = null;
     this.#store.dispatch({ kind: 'link', link: 'resuming' });
@@ -398,7 +398,7 @@ export class Conversation {
     this.#retryTimer = window.setTimeout(() => this.#takeUp(epoch), this.#resumption.delayMs(Math.random()));
   }
 
-  /** The hub answers and has no such session: a new one begins with what was said. */
+  /** The hub is reachable but has discarded the session: starts a new one with the conversation so far. */
   async #startOver(epoch: number): Promise<void> {
     this.#store.dispatch({ kind: 'link', link: 'waiting' });
     this.#replacesSession = true;
@@ -412,7 +412,7 @@ export class Conversation {
     this.#notice(plain.keyNeeded(this.#key !== null));
   }
 
-  /** A first attempt that fails is told and ends; a conversation that ran is taken up again. */
+  /** A first attempt that fails is reported; an interrupted conversation is reconnected. */
   #failed(notice: Notice): void {
     if (!this.#wasLive || this.#attempt >= MAX_ATTEMPTS) {
       const pending = this.#pending;
@@ -427,7 +427,7 @@ export class Conversation {
     this.#retryTimer = window.setTimeout(() => void this.#connect(epoch), delayMs);
   }
 
-  /** A new session with the same conversation, for what cannot change within one. */
+  /** Opens a new session with the same conversation, for settings that cannot change within a session. */
   #reopen(): void {
     this.#disconnect();
     this.#store.dispatch({ kind: 'stopped' });

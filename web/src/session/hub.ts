@@ -1,5 +1,5 @@
-// The hub's HTTP side: is it ready, and which voices has it? Addresses are relative to the page,
-// so that it works below any path.
+// The hub's HTTP API: readiness and voices. Addresses are relative to the page, so that it works
+// below any path.
 
 import type { Engines, Voice } from '../state/model';
 import { authorization } from './key';
@@ -13,8 +13,8 @@ export type Readiness =
   | { kind: 'unreachable' };
 
 /**
- * The place of the extension socket; `codec` is `opus` or `pcm16`. Its session may be taken up later,
- * by a ticket among the subprotocols: an address ends up in logs.
+ * Address of the extension socket; `codec` is `opus` or `pcm16`. The session can be resumed later with a ticket, which
+ * is sent as a subprotocol because addresses are logged.
  */
 export function socketUrl(codec: string, base: string): string {
   const url = new URL('v1/realtime', base);
@@ -23,7 +23,7 @@ export function socketUrl(codec: string, base: string): string {
   return url.href;
 }
 
-/** Browsers do not show why a WebSocket was refused, so this is asked before and after. */
+/** Browsers do not expose why a WebSocket was refused, so readiness is queried before and after. */
 export async function readiness(): Promise<Readiness> {
   try {
     const answer = await fetch(new URL('readyz', document.baseURI), { cache: 'no-store', signal: AbortSignal.timeout(TIMEOUT_MS) });
@@ -63,7 +63,7 @@ function fieldsOf(value: unknown): Record<string, unknown> {
   return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
 }
 
-/** Empty where the hub does not say; then there is nothing to choose. `refused`: it wants a key, or another one. */
+/** Empty if the hub does not list its voices. `refused`: the hub requires a key, or a different one. */
 export async function voices(key: string | null): Promise<{ voices: Voice[]; refused: boolean }> {
   try {
     const signal = AbortSignal.timeout(TIMEOUT_MS);

@@ -1,9 +1,9 @@
-// What relates the page's clock to the hub's: pings, whose answers go back with the next one, so that
-// the hub knows how long each way took. Times sent to the hub are `performance.now()` of this page.
+// Relates the page's clock to the hub's with pings. The time of each reply is sent with the next ping,
+// so that the hub can compute both one-way delays. Times sent to the hub are `performance.now()`.
 
 import { type ServerEvent, clockPing } from '../protocol/events';
 
-/** The first exchanges follow one another at once; the hub believes the quickest of the last few. */
+/** Number of pings sent without delay at the start; the hub uses the fastest of the recent exchanges. */
 const QUICK_PINGS = 4;
 const PING_EVERY_MS = 5_000;
 
@@ -14,7 +14,7 @@ export class HubClock {
   #nPings = 0;
   #timer = 0;
 
-  /** `microphoneMs`: when the first sample of the microphone's stream was captured, if there is one. */
+  /** `microphoneMs`: when the first sample of the microphone stream was captured, if there is a microphone. */
   constructor(send: (event: object) => void, microphoneMs: () => number | null) {
     this.#send = send;
     this.#microphoneMs = microphoneMs;
@@ -46,21 +46,21 @@ export class HubClock {
   }
 }
 
-/** What of an `AudioContext` tells when its samples sound. */
+/** The part of an `AudioContext` that tells when its samples are played. */
 export type OutputClock = Pick<AudioContext, 'currentTime'> & {
   outputLatency?: number;
   getOutputTimestamp?: () => { contextTime?: number; performanceTime?: number };
 };
 
-/** The page's clock, in ms, when the sample of this context time is heard; the output's delay included. */
+/** The page's clock, in ms, when the sample of this context time is heard, including the output latency. */
 export function heardMs(context: OutputClock, atS: number, nowMs: number): number {
   const { contextTime, performanceTime } = context.getOutputTimestamp?.() ?? {};
-  // Before the first sample has left, browsers say zero.
+  // Before the first sample is played, browsers report zero.
   if (contextTime && performanceTime) return performanceTime + (atS - contextTime) * 1000;
   return nowMs + (atS - context.currentTime + (context.outputLatency ?? 0)) * 1000;
 }
 
-/** The page's clock, in ms, at a context time of the microphone's. */
+/** The page's clock, in ms, at a context time of the microphone. */
 export function capturedMs(context: OutputClock, atS: number, nowMs: number): number {
   return nowMs - (context.currentTime - atS) * 1000;
 }

@@ -1,12 +1,12 @@
-// The key of a hub that wants one: from the page's address (`#key=...`), or typed when the hub asks.
-// Kept in sessionStorage, so that it goes with the tab; taken out of the address, so that it is
-// neither seen nor shared with it.
+// The API key of a hub that requires one: from the page's address (`#key=...`), or typed on request.
+// Kept in sessionStorage, so that it is discarded with the tab; removed from the address, so that it
+// is neither visible nor shared.
 
 const KEY = 'antiphon.key';
-/** What a WebSocket's subprotocol can carry (RFC 9110: token); browsers refuse the rest. */
+/** The characters allowed in a WebSocket subprotocol (RFC 9110: token); browsers reject others. */
 const TOKEN = /^[\w!#$%&'*+.^`|~-]+$/;
 
-/** Null where the fragment holds none, or none that could be sent. */
+/** Null if the fragment contains no key, or one that cannot be sent. */
 export function keyFrom(hash: string): string | null {
   const key = new URLSearchParams(hash.replace(/^#/, '')).get('key')?.trim();
   return key && isKey(key) ? key : null;
@@ -28,7 +28,7 @@ export function saveKey(key: string): void {
   try {
     sessionStorage.setItem(KEY, key);
   } catch {
-    // Storage is switched off: the key lasts until the page is left.
+    // Storage is disabled: the key is kept until the page is closed.
   }
 }
 
@@ -41,8 +41,8 @@ function stored(): string | null {
 }
 
 /**
- * The subprotocols of a socket: a browser's WebSocket can set no header. With a ticket, the session
- * it is for goes on behind the last message received.
+ * The subprotocols of a socket, because a browser's WebSocket cannot set headers. With a ticket, its
+ * session is resumed after the last message received.
  */
 export function protocols(key: string | null, ticket: { key: string; nReceived: number } | null = null): string[] {
   const secrets = [
@@ -52,7 +52,7 @@ export function protocols(key: string | null, ticket: { key: string; nReceived: 
   return secrets.length === 0 ? [] : ['realtime', ...secrets];
 }
 
-/** The header of a request. */
+/** The authorization header of a request. */
 export function authorization(key: string | null): Record<string, string> {
   return key === null ? {} : { Authorization: `Bearer ${key}` };
 }

@@ -1,5 +1,5 @@
-// How loud the two sides are now, read by the orb at each animation frame. Plain mutable numbers:
-// at fifty changes a second they would only make the store redraw everything.
+// Current levels of both sides, read by the orb in each animation frame. Plain mutable numbers: fifty
+// changes per second in the store would redraw the whole page.
 
 export interface Levels {
   /** Peak of the last 20 ms, 0 to 1. */

@@ -1,5 +1,5 @@
-// Reply audio from the wire to the loudspeaker: decoder, playback worklet, and the played-position
-// reports that the hub's pacing and its cut of the history rest on.
+// Response audio from the wire to the loudspeaker: decoder, playback worklet, and the playback reports
+// on which the hub bases pacing and truncation.
 
 import { type Codec, type ReplyDecoder, replyDecoder } from '../audio/codec';
 import type { PlaybackReport } from '../audio/messages';
@@ -7,18 +7,18 @@ import type { Speaker } from '../audio/speaker';
 import type { Frame } from '../protocol/frame';
 import type { Effect } from '../state/effects';
 
-/** How often the hub is told where the playhead is. */
+/** Interval of playback reports, in seconds. */
 const REPORT_EVERY_S = 0.1;
 const SAMPLES_PER_MS = 24;
-/** After speech began over a reply, the hub decides within about 100 ms; without a word by now the reply is dropped. */
+/** When speech starts over a response, the hub decides within about 100 ms. After this time the response is dropped. */
 const DECIDE_MS = 1_000;
 
-/** An item's position, with times of the audio context. */
+/** An item's playback position, with times of the audio context. */
 export interface PlayedAt {
   itemId: string;
   audioEndMs: number;
   atS: number;
-  /** Told once. */
+  /** Reported once. */
   firstSoundS: number | null;
   nUnderruns: number;
   underrunMs: number;
@@ -26,12 +26,12 @@ export interface PlayedAt {
 }
 
 export interface ReplyAudioHandlers {
-  /** The position to tell the hub. */
+  /** Called with the position to report to the hub. */
   played: (report: PlayedAt) => void;
-  /** Audio decoded up to here, in ms of the item. */
+  /** Audio was decoded up to this position, in ms of the item. */
   received: (itemId: string, endMs: number) => void;
   failed: (cause: Error) => void;
-  /** Speech began over the reply, and the hub has not said what becomes of it. */
+  /** Speech started over the response, and the hub has not decided what happens to it. */
   undecided: () => void;
 }
 
@@ -39,7 +39,7 @@ export class ReplyAudio {
   readonly #speaker: Speaker;
   readonly #handlers: ReplyAudioHandlers;
   readonly #decoder: ReplyDecoder;
-  /** End of each unfinished item's audio, in ms. */
+  /** End of the audio of each unfinished item, in ms. */
   #endMs = new Map<string, number>();
   #toldS = 0;
   #told = '';
@@ -86,7 +86,7 @@ export class ReplyAudio {
     this.#decoder.close();
   }
 
-  /** The worklet's report, every 20 ms: passes on to the hub what is due. */
+  /** Handles the worklet's report, every 20 ms, and reports to the hub when due. */
   report(report: PlaybackReport): void {
     for (const { itemId, atS } of report.firstSoundTimes) this.#firstSounds.set(itemId, atS);
     const { atS, underruns, underrunMs, stopped } = report;
@@ -109,7 +109,7 @@ export class ReplyAudio {
     this.#speaker.play(chunk);
   }
 
-  /** A position is told once: a paused or dry playhead does not repeat itself. */
+  /** Reports each position once: a paused or stalled playhead is not reported repeatedly. */
   #tell(at: { itemId: string; audioEndMs: number; atS: number; underruns: number; underrunMs: number; stopped: boolean }): void {
     const { itemId, audioEndMs, atS, underruns, underrunMs, stopped } = at;
     const position = `${itemId} ${Math.floor(audioEndMs)} ${underruns} ${stopped}`;

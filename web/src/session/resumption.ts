@@ -1,9 +1,9 @@
-// Whether a broken connection's session may still be taken up, and when to try next. Reads no clock.
+// Decides whether the session of a lost connection can still be resumed, and when to try next. Reads no clock.
 
 import { backoffMs } from './backoff';
 import { Closed, type Ticket } from './connection';
 
-/** A session waits for half a minute: the way back to it is tried more often than the way to a new one. */
+/** A session is kept for 30 s, so resuming is retried more often than opening a new session. */
 const LONGEST_WAIT_MS = 2_000;
 
 export class Resumption {
@@ -11,12 +11,12 @@ export class Resumption {
   #untilMs = 0;
   #nTries = 0;
 
-  /** Of the connection that broke first. */
+  /** The ticket of the connection that was lost first. */
   get ticket(): Ticket | null {
     return this.#ticket;
   }
 
-  /** A connection ended: may its session, or the one it was to take up, still be taken up? */
+  /** A connection was lost: returns whether its session, or the one it was to resume, can still be resumed. */
   lost(ticket: Ticket | null, how: { opened: boolean; code: number }, nowMs: number): boolean {
     if (this.#ticket === null && ticket !== null) {
       this.#ticket = ticket;
@@ -26,18 +26,18 @@ export class Resumption {
     return broke && this.#ticket !== null && nowMs < this.#untilMs;
   }
 
-  /** When the hub lets the session go, on the clock of `lost`. */
+  /** When the hub discards the session, on the clock of `lost`. */
   get untilMs(): number {
     return this.#untilMs;
   }
 
-  /** Before the next try; the first is made at once. */
+  /** Delay before the next attempt; the first one is immediate. */
   delayMs(random: number): number {
     const nTries = this.#nTries++;
     return nTries === 0 ? 0 : Math.min(LONGEST_WAIT_MS, backoffMs(nTries - 1, random));
   }
 
-  /** The session goes on, or is given up. */
+  /** The session was resumed or given up. */
   over(): void {
     this.#ticket = null;
     this.#nTries = 0;

@@ -1,19 +1,19 @@
-// What the page remembers between visits, in localStorage. A browser that keeps nothing (private
-// windows) gives the defaults each time.
+// Settings that persist between visits, in localStorage. Without storage (private windows) the
+// defaults apply each time.
 
 import type { Codec } from '../audio/codec';
 
 const KEY = 'antiphon.settings';
 
 export interface Settings {
-  /** Null is the hub's own choice. */
+  /** Null selects the hub's default. */
   voice: string | null;
   showTimings: boolean;
 }
 
 export const defaultSettings: Settings = { voice: null, showTimings: true };
 
-/** What is missing or of the wrong kind takes its default. */
+/** Missing or invalid values become defaults. */
 export function settingsFrom(text: string | null): Settings {
   let value: Record<string, unknown> = {};
   try {
@@ -33,12 +33,12 @@ export function loadSettings(): Settings {
   try {
     return settingsFrom(localStorage.getItem(KEY));
   } catch {
-    // Storage is switched off.
+    // Storage is disabled.
     return defaultSettings;
   }
 }
 
-/** `?audio=opus` or `?audio=pcm16` in the page's address; null is the best the browser can do. */
+/** `?audio=opus` or `?audio=pcm16` in the page's address; null selects the best supported codec. */
 export function codecAsked(search: string): Codec | null {
   const asked = new URLSearchParams(search).get('audio');
   return asked === 'opus' || asked === 'pcm16' ? asked : null;
@@ -48,6 +48,6 @@ export function saveSettings(settings: Settings): void {
   try {
     localStorage.setItem(KEY, JSON.stringify(settings));
   } catch {
-    // Storage is switched off or full: the choice lasts for this visit.
+    // Storage is disabled or full: the choice applies to this visit.
   }
 }

@@ -1,15 +1,15 @@
-// What the loudspeaker did: how loud the reply is now, and how much has sounded. The conversation
-// keeps one for the page's life, also when the loudspeaker is opened anew; the test hooks read it.
+// Statistics of the loudspeaker: the current level of the response, and how much was played. The
+// conversation keeps one for the lifetime of the page, even if the loudspeaker is reopened; the test hooks read it.
 
 import type { PlaybackReport } from '../audio/messages';
 import { AUDIBLE } from '../audio/queue';
 import { levels } from './levels';
 
 export class Sound {
-  /** Samples at 24 kHz above silence, and all that were given to the device. */
+  /** Samples above the audibility threshold, and all samples passed to the device. */
   audibleSamples = 0;
   renderedSamples = 0;
-  /** When something audible was played last, in ms of the page's clock. */
+  /** When audible sound was last played, in ms of the page's clock. */
   lastAudibleMs = 0;
 
   take(report: PlaybackReport): void {

@@ -1,4 +1,4 @@
-// Holds the state between the session, which changes it, and the view, which draws it.
+// Holds the state, which the session changes and the view draws.
 
 import { type Action, reduce } from '../state/reduce';
 import { initialState, type State } from '../state/model';

@@ -1,5 +1,5 @@
-// The user's voice from the microphone to the wire: capture, encoder, and the memory of loudness
-// from which each turn's latency is measured.
+// The user's audio from the microphone to the wire: capture, encoder, and the loudness history from
+// which the latency of each turn is measured.
 
 import { type Codec, type MicrophoneEncoder, microphoneEncoder } from '../audio/codec';
 import { LoudTracker } from '../audio/loudness';
@@ -23,7 +23,7 @@ export class UserAudio {
   readonly #loud = new LoudTracker();
   readonly #recent: RecentAudio;
   #microphone: Microphone | null = null;
-  /** Context time of the frame that was captured last. */
+  /** Context time of the last captured frame. */
   #latestS: number | null = null;
 
   static async open(context: AudioContext, codec: Codec, handlers: UserAudioHandlers): Promise<UserAudio> {
@@ -46,7 +46,7 @@ export class UserAudio {
     this.#recent = new RecentAudio(this.#encoder.rateHz);
   }
 
-  /** What was said between two times of the stream, as `wire.audioItem` takes it; null where it is kept no more. */
+  /** The speech between two stream times, in the format of `wire.audioItem`; null if it is no longer stored. */
   recording(startMs: number, endMs: number | null, nFramesSent: number): string | null {
     return this.#recent.recording(startMs, endMs, nFramesSent * FRAME_S * 1000);
   }
@@ -56,7 +56,7 @@ export class UserAudio {
     if (muted) levels.microphone = 0;
   }
 
-  /** Context time at which the stream's first sample was captured, given how many frames were sent since. */
+  /** Context time at which the stream's first sample was captured, given the number of frames sent since. */
   streamStartS(nFramesSent: number): number | null {
     return this.#latestS === null || nFramesSent === 0 ? null : this.#latestS - nFramesSent * FRAME_S;
   }

@@ -1,5 +1,5 @@
-// What the speaker must do on an event of the hub, decided from the state before it. Pure; the
-// session carries the effects out at once, ahead of drawing anything.
+// What the loudspeaker must do on an event of the hub, decided from the state before the event. Pure
+// functions; the session executes the effects immediately, before drawing.
 
 import type { ServerEvent } from '../protocol/events';
 import type { State } from './model';
@@ -9,7 +9,7 @@ export type Effect =
   | { kind: 'resume' }
   | { kind: 'flush' }
   | { kind: 'end'; itemId: string }
-  /** Paused because the user speaks: if the hub neither clears nor resumes soon, the reply is dropped. */
+  /** Paused because the user speaks: if the hub neither clears nor resumes soon, the response is dropped. */
   | { kind: 'pause-or-drop' };
 
 export function effectsOf(state: State, event: ServerEvent): Effect[] {
@@ -23,7 +23,7 @@ export function effectsOf(state: State, event: ServerEvent): Effect[] {
     case 'input_audio_buffer.speech_started':
       return state.playback === 'idle' ? [] : [{ kind: 'pause-or-drop' }];
     case 'response.created':
-      // A new reply must be heard even when the hub forgot to end a hold.
+      // A new response must be heard even if the hub failed to end a hold.
       return state.playback === 'held' ? [{ kind: 'flush' }] : [];
     case 'response.done':
       return event.response.status === 'cancelled' && isComing(state, event.response.id) ? [{ kind: 'flush' }] : [];
@@ -34,7 +34,7 @@ export function effectsOf(state: State, event: ServerEvent): Effect[] {
   }
 }
 
-/** Audio of an item that was cut or ended badly is not played, even when it is still on its way. */
+/** Audio of an interrupted or failed item is not played, even if it is still arriving. */
 export function isWanted(state: State, itemId: string): boolean {
   const caption = state.captions.find((c) => c.id === itemId);
   return caption?.role !== 'assistant' || caption.status === 'coming' || caption.status === 'done';

@@ -1,9 +1,9 @@
-// What a new session is told of the conversation so far, so that a reconnection or another voice
-// does not make the hub forget. Pure.
+// The conversation so far, as sent to a new session after a reconnection or a change of voice. Pure
+// functions.
 
 import type { Caption } from './model';
 
-/** The newest messages that are brought back. */
+/** Maximum number of messages restored, newest first. */
 const MAX_MESSAGES = 24;
 
 export interface PastMessage {
@@ -12,7 +12,7 @@ export interface PastMessage {
   text: string;
 }
 
-/** `waiting`: ids of typed messages that will be sent anyway. Ids are new, since the hub's own may come again. */
+/** `waiting`: ids of typed messages that will be sent anyway. Ids are new, because the hub may reuse its own. */
 export function history(captions: Caption[], waiting: ReadonlySet<string>, nSessions: number): PastMessage[] {
   return captions
     .filter((caption) => !waiting.has(caption.id) && !(caption.role === 'user' && caption.fault === 'unsent'))
@@ -22,7 +22,7 @@ export function history(captions: Caption[], waiting: ReadonlySet<string>, nSess
     .map((message, i) => ({ ...message, id: `past_${nSessions}_${i}` }));
 }
 
-/** A reply counts as far as it was heard. */
+/** A response counts as far as it was heard. */
 function saidText(caption: Caption): string {
   return caption.role === 'user' ? caption.text : caption.text.slice(0, caption.revealed);
 }

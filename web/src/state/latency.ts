@@ -1,16 +1,16 @@
-// Where a turn's milliseconds went. Two measures meet here: the page's own (last loud microphone
-// sample to first reply sound) and the hub's timeline, whose marks count from the end of speech.
+// Latency breakdown of a turn, from two sources: the page's own measurement (last loud microphone
+// sample to first response sound) and the hub's timeline, whose marks count from the end of speech.
 
 import type { ServerEvent, TimelineMarks } from '../protocol/events';
 
 export interface Segment {
-  /** Key of the stage, for its colour. */
+  /** Key of the stage, which selects its colour. */
   key: 'wait' | 'hear' | 'think' | 'phrase' | 'voice' | 'send' | 'play';
   label: string;
   ms: number;
 }
 
-/** The marks in the order of a turn, each with what was being done until it. */
+/** The marks in the order of a turn, each with the activity before it. */
 const STAGES: [keyof TimelineMarks, Segment['key'], string][] = [
   ['end_confirmed', 'wait', 'waiting for the end of your turn'],
   ['stt_final', 'hear', 'recognising'],
@@ -20,7 +20,7 @@ const STAGES: [keyof TimelineMarks, Segment['key'], string][] = [
   ['first_audio_sent', 'send', 'sending'],
 ];
 
-/** Work done early, on a guess, has a mark before its predecessor's and takes no time of its own. */
+/** Speculative work has a mark before that of its predecessor and contributes no time. */
 export function segments(marks: TimelineMarks | null, pageMs: number | null): Segment[] {
   const found: Segment[] = [];
   let until = marks?.speech_end ?? 0;
@@ -34,7 +34,7 @@ export function segments(marks: TimelineMarks | null, pageMs: number | null): Se
   return found;
 }
 
-/** The number to show: the page's own measure where it has one, else the hub's. */
+/** The latency to show: the page's own measurement if there is one, otherwise the hub's. */
 export function shownLatency(marks: TimelineMarks | null, pageMs: number | null): number | null {
   return pageMs ?? marks?.first_audio_sent ?? null;
 }
@@ -45,17 +45,17 @@ export interface Span {
   toS: number;
 }
 
-/** Speech begins up to this long before the hub says so. */
+/** Speech starts at most this long before the hub reports it. */
 const BEFORE_START_S = 1;
-/** Room after the hub's date of the end, for the blocks of capture and codec. */
+/** Margin after the end reported by the hub, for the blocks of capture and codec. */
 const AFTER_END_S = 0.1;
 
-/** Follows one turn at a time: where the user's move ended, until the reply to it first sounds. */
+/** Follows one turn at a time: from the end of the user's turn to the first sound of the response. */
 export class TurnClock {
   #startedS: number | null = null;
   #move: { spoken: Span } | { typedS: number } | null = null;
 
-  /** `micStartS`: context time of the microphone stream's first sample, from which the hub counts. */
+  /** `micStartS`: context time of the microphone stream's first sample, the origin of the hub's times. */
   heard(event: ServerEvent, nowS: number, micStartS: number | null): void {
     if (event.type === 'input_audio_buffer.speech_started') {
       this.#startedS = nowS;
@@ -71,7 +71,7 @@ export class TurnClock {
     this.#move = { typedS: nowS };
   }
 
-  /** Latency in ms of the reply that sounds now, once a turn; `lastLoud` looks the microphone up. */
+  /** Latency in ms of the response that is now audible, once per turn; `lastLoud` searches the microphone's peaks. */
   sounded(atS: number, lastLoud: (span: Span) => number | null): number | null {
     const move = this.#move;
     if (move === null) return null;

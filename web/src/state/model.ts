@@ -1,11 +1,11 @@
-// Everything the page shows, as plain data. `reduce.ts` alone makes a new one from an old one;
-// levels (60 a second) are not in here, see `session/levels.ts`.
+// The state shown by the page, as plain data. Only `reduce.ts` creates a new state; levels, which change
+// 60 times a second, are in `session/levels.ts`.
 
 import type { TimelineMarks } from '../protocol/events';
 
 /**
- * The connection: `resuming` means lost, and to be taken up where it broke off, the reply too; `waiting`, to
- * be tried again with a new session.
+ * The connection. `resuming`: lost, the session and its response will be resumed. `waiting`: a new session will
+ * be opened.
  */
 export type Link = 'off' | 'checking' | 'connecting' | 'live' | 'resuming' | 'waiting';
 
@@ -13,14 +13,14 @@ export interface UserCaption {
   role: 'user';
   id: string;
   text: string;
-  /** The hub took the speech as a turn; before that it may still turn out to be a cough. */
+  /** The hub accepted the speech as a turn; before that it may be a false start. */
   committed: boolean;
-  /** True once the final transcript is in, or for typed text. */
+  /** True once the final transcript has arrived, or for typed text. */
   final: boolean;
   typed: boolean;
   /**
-   * `unclear`: the hub heard speech and could not make words of it; `failed`: its recognizer did not answer; `unsent`: typed,
-   * and the hub has not confirmed it.
+   * `unclear`: the hub detected speech but recognized no words; `failed`: the recognizer failed; `unsent`: typed, and not
+   * confirmed by the hub.
    */
   fault: 'unclear' | 'failed' | 'unsent' | null;
 }
@@ -37,11 +37,11 @@ export interface ReplyCaption {
   receivedMs: number;
   playedMs: number;
   audioDone: boolean;
-  /** Characters shown as spoken; never shrinks while the reply plays. */
+  /** Number of characters shown as spoken; never decreases while the response plays. */
   revealed: number;
-  /** `cut`: by the user; `lost`: its connection was. */
+  /** `cut`: interrupted by the user; `lost`: interrupted by a lost connection. */
   status: 'coming' | 'done' | 'cut' | 'lost' | 'failed';
-  /** Last loud microphone sample (or the press of Enter) to the first sound out of the worklet. */
+  /** From the last loud microphone sample (or the Enter key) to the first sound rendered by the worklet. */
   latencyMs: number | null;
   marks: TimelineMarks | null;
 }
@@ -49,14 +49,14 @@ export interface ReplyCaption {
 export type Caption = UserCaption | ReplyCaption;
 
 export interface Notice {
-  /** One of each kind is shown at a time; a link notice goes when the link is back. */
+  /** At most one of each kind is shown; a link notice is removed when the connection is back. */
   kind: 'microphone' | 'link' | 'hub' | 'info';
   tone: 'info' | 'warning';
   title: string;
-  /** `{s}` stands for the seconds until `untilMs`. */
+  /** `{s}` is replaced by the seconds until `untilMs`. */
   text: string;
   action: 'retry' | 'reconnect' | 'key' | 'repeat' | null;
-  /** `Date.now()` at the end of a wait that is counted down. */
+  /** `Date.now()` at the end of a countdown. */
   untilMs?: number;
 }
 
@@ -71,7 +71,7 @@ export interface Engines {
   stt?: string;
   llm?: string;
   tts?: string;
-  /** Of the engines that are servers: the model they were asked for, and where they are, as far as the hub says. */
+  /** For engines that are servers: the requested model and the address, if the hub reports them. */
   remote?: Partial<Record<'stt' | 'llm' | 'tts', { model: string | null; address: string | null }>>;
 }
 
@@ -79,9 +79,9 @@ export interface State {
   link: Link;
   microphone: 'off' | 'asking' | 'on';
   muted: boolean;
-  /** Speech began and did not end yet. */
+  /** Speech has started and not ended. */
   userSpeaking: boolean;
-  /** The user's move is over and no sound of the answer has played. */
+  /** The user's turn is over and no sound of the response was played. */
   awaiting: boolean;
   playback: 'idle' | 'playing' | 'held';
   /** The response being generated. */
@@ -90,15 +90,15 @@ export interface State {
   notice: Notice | null;
   engines: Engines | null;
   voices: Voice[];
-  /** The voice cannot change any more in a session in which the assistant has spoken. */
+  /** The assistant has spoken in this session, after which the voice cannot change. */
   audioMade: boolean;
-  /** Speaking rate learnt from finished replies; what reveals words in time. */
+  /** Speaking rate learnt from completed responses; used to reveal words in time. */
   charsPerSecond: number;
-  /** Sessions opened so far; captions of earlier ones carry its number in their ids. */
+  /** Number of sessions opened so far; it is part of the ids of captions from earlier sessions. */
   nSessions: number;
 }
 
-/** Characters a second of an English voice at normal speed; corrected by the first reply. */
+/** Characters per second of an English voice at normal speed; corrected by the first response. */
 const FIRST_GUESS_CHARS_PER_S = 15;
 
 export const initialState: State = {
@@ -118,7 +118,7 @@ export const initialState: State = {
   nSessions: 0,
 };
 
-/** What the orb shows and the status line says. */
+/** The phase shown by the orb and the status line. */
 export type Phase =
   | 'idle'
   | 'connecting'

@@ -1,4 +1,4 @@
-// What the page says when something is in the way: what happened and what to do, in plain words.
+// Messages for the user about problems: what happened and what to do.
 
 import type { MicrophoneFault } from '../audio/microphone';
 import type { Readiness } from '../session/hub';
@@ -9,13 +9,13 @@ const MICROPHONE: Record<MicrophoneFault, [string, string]> = {
     'This address cannot use a microphone',
     'Browsers allow it on https:// and on http://localhost only. Open the page there, or type your question below.',
   ],
-  unsupported: ['This browser gives no microphone', 'Try a current Chrome, Edge, Firefox or Safari, or type your question below.'],
+  unsupported: ['This browser does not support microphones', 'Try a current Chrome, Edge, Firefox or Safari, or type your question below.'],
   missing: ['No microphone found', 'Plug one in or switch it on, then press the button again. You can also type below.'],
   refused: [
     'The microphone is not allowed',
     'Allow it for this page (the icon beside the address), then press the button again. You can also type below.',
   ],
-  busy: ['The microphone does not start', 'Another program may be using it. Close that and press the button again, or type below.'],
+  busy: ['The microphone could not be started', 'Another program may be using it. Close that program and press the button again, or type below.'],
 };
 
 export function microphoneFault(fault: MicrophoneFault): Notice {
@@ -26,20 +26,20 @@ export function microphoneFault(fault: MicrophoneFault): Notice {
 export const microphoneLost: Notice = {
   kind: 'microphone',
   tone: 'warning',
-  title: 'The microphone went away',
-  text: 'It was unplugged or switched off. Press the button to go on, or type below.',
+  title: 'The microphone was disconnected',
+  text: 'It was unplugged or switched off. Press the button to continue, or type below.',
   action: 'retry',
 };
 
 export const noSound: Notice = {
   kind: 'info',
   tone: 'info',
-  title: 'Answers in writing only',
+  title: 'Text answers only',
   text: 'Browsers play live audio on https:// and on http://localhost only. Here you can type and read.',
   action: null,
 };
 
-/** Null when there is nothing in the way. */
+/** Null if there is no problem. */
 export function notReady(readiness: Readiness): Notice | null {
   switch (readiness.kind) {
     case 'ready':
@@ -47,14 +47,14 @@ export function notReady(readiness: Readiness): Notice | null {
     case 'full':
       return {
         kind: 'link', tone: 'warning', title: 'All seats are taken',
-        text: `The hub is in conversation with ${readiness.sessions} people, as many as it can serve. Try again in a moment.`, action: 'retry',
+        text: `The hub is serving ${readiness.sessions} conversations, its maximum. Try again in a moment.`, action: 'retry',
       };
     case 'loading':
-      return { kind: 'link', tone: 'info', title: 'The hub is getting ready', text: 'Its engines are loading; this page goes on by itself.', action: null };
+      return { kind: 'link', tone: 'info', title: 'The hub is getting ready', text: 'Its engines are loading. This page continues automatically.', action: null };
     case 'unreachable':
       return {
         kind: 'link', tone: 'warning', title: 'The hub does not answer',
-        text: 'It may be switched off, or the network is down. What was said stays on this page.', action: 'retry',
+        text: 'It may be switched off, or the network is down. The conversation stays on this page.', action: 'retry',
       };
   }
 }
@@ -63,51 +63,51 @@ export function notReady(readiness: Readiness): Notice | null {
 export function reconnecting(why: Notice | null, atMs: number): Notice {
   return {
     kind: 'link', tone: 'warning', title: why?.title ?? 'The connection was lost',
-    text: 'Trying again in {s} s. What was said stays here; a new session begins with it.', action: 'reconnect', untilMs: atMs,
+    text: 'Trying again in {s} s. The conversation stays here and continues in a new session.', action: 'reconnect', untilMs: atMs,
   };
 }
 
-/** The hub keeps the session until `untilMs` (`Date.now()`), if it still runs. */
+/** The hub keeps the session until `untilMs` (`Date.now()`), if the hub is still running. */
 export function resuming(untilMs: number): Notice {
   return {
     kind: 'link', tone: 'warning', title: 'The connection was lost',
-    text: 'Trying to reach the hub. If it still runs, the conversation goes on where it stopped, for another {s} s. After that a new one begins with what was said.',
+    text: 'Trying to reach the hub. For another {s} s the session can be resumed where it stopped. After that the conversation continues in a new session.',
     action: 'reconnect', untilMs,
   };
 }
 
-/** The hub was reached, and its session is gone. */
+/** The hub is reachable but has discarded the session. */
 export const sessionGone: Notice = {
   kind: 'info', tone: 'info', title: 'A new session has begun',
-  text: 'The hub no longer had the old one. What was said was handed over; an answer that was under way is lost.', action: null,
+  text: 'The hub had discarded the old one. The conversation was transferred; an unfinished answer is lost.', action: null,
 };
 
-/** `wrong`: there was a key, and the hub does not know it. */
+/** `wrong`: a key was sent, but the hub does not accept it. */
 export function keyNeeded(wrong: boolean): Notice {
   return {
-    kind: 'link', tone: 'warning', title: wrong ? 'The hub does not take this key' : 'This hub asks for a key',
-    text: 'Whoever runs the hub gives it out. It stays in this tab and is forgotten when you close it.', action: 'key',
+    kind: 'link', tone: 'warning', title: wrong ? 'The hub does not accept this key' : 'This hub requires a key',
+    text: 'Ask the operator of the hub for it. It is stored in this tab only and removed when you close the tab.', action: 'key',
   };
 }
 
 export const opusFailed: Notice = {
-  kind: 'info', tone: 'info', title: 'Plain audio is used', text: 'This browser could not go on with compressed audio; the conversation continues without it.', action: null,
+  kind: 'info', tone: 'info', title: 'Using uncompressed audio', text: 'Compressed audio failed in this browser; the conversation continues without it.', action: null,
 };
 
 export const gaveUp: Notice = {
   kind: 'link', tone: 'warning', title: 'The connection could not be restored',
-  text: 'What was said stays here. Try again when the hub is back.', action: 'retry',
+  text: 'The conversation stays here. Try again when the hub is back.', action: 'retry',
 };
 
 export function hubReported(message: string): Notice {
   return { kind: 'hub', tone: 'warning', title: 'The hub reports a problem', text: message, action: null };
 }
 
-/** `message`: the hub's, which names what failed. */
+/** `message`: the hub's message, which names what failed. */
 export function transcriptionFailed(message?: string): Notice {
   return {
     kind: 'hub', tone: 'warning', title: 'Your words could not be transcribed',
-    text: [message, 'Try again with what you said, say it once more, or type it below.'].filter(Boolean).join(' '),
+    text: [message, 'Send the recording again, repeat what you said, or type it below.'].filter(Boolean).join(' '),
     action: 'repeat',
   };
 }

@@ -1,5 +1,5 @@
-// The page's reducer: pure, no clock, no network. The session feeds it what happened; effects on
-// the speaker that the same events ask for are in `effects.ts`.
+// The page's reducer: pure, without clock or network. The session passes events to it; the effects of
+// the same events on the loudspeaker are in `effects.ts`.
 
 import type { QueueState } from '../audio/queue';
 import type { Item, ServerEvent, TimelineMarks } from '../protocol/events';
@@ -15,16 +15,16 @@ export type Action =
   | { kind: 'notice'; notice: Notice | null }
   | { kind: 'hub'; engines?: Engines; voices?: Voice[] }
   | { kind: 'typed'; id: string; text: string }
-  /** What was typed, or said once more, is on its way to the hub. */
+  /** A typed message, or a repeated recording, is being sent. */
   | { kind: 'sent' }
-  /** Reply audio came in; `endMs` is where it ends within its item. */
+  /** Response audio arrived; `endMs` is its end within the item. */
   | { kind: 'received'; itemId: string; endMs: number }
   | { kind: 'playback'; state: QueueState; itemId: string | null; playedMs: number; finished: string[] }
   | { kind: 'latency'; itemId: string; ms: number }
-  /** The user stopped the reply, or the page gave up waiting for it. */
+  /** The user stopped the response, or the page gave up waiting for the hub's decision. */
   | { kind: 'stopped' };
 
-/** Older captions are let go, so that a page left open for a day stays small. */
+/** Older captions are removed, so that a page left open for a day stays small. */
 const MAX_CAPTIONS = 200;
 
 export function reduce(state: State, action: Action): State {
@@ -61,7 +61,7 @@ function onServer(state: State, event: ServerEvent): State {
     case 'session.created':
       return beginSession(state);
     case 'error':
-      // A response may end by itself in the moment it is cancelled: that is what was wanted.
+      // A response may end by itself while it is being cancelled, which has the intended result.
       if (event.error.code === 'response_cancel_not_active') return state;
       return { ...state, awaiting: state.responseId !== null && state.awaiting, notice: hubReported(event.error.message) };
     case 'input_audio_buffer.speech_started':
@@ -142,14 +142,14 @@ function onLink(state: State, link: Link): State {
   };
 }
 
-/** A hub may number its items anew in each session, so those of the last one get ids of their own. */
+/** A hub may reuse item numbers in each session, so items of the previous session get unique ids. */
 function beginSession(state: State): State {
   const past = (caption: Caption): Caption =>
     caption.id.startsWith('past/') || isFresh(caption) ? caption : { ...caption, id: `past/${state.nSessions}/${caption.id}` };
   return { ...state, captions: state.captions.map(past), audioMade: false, nSessions: state.nSessions + 1 };
 }
 
-/** Text typed while the connection was being made belongs to the new session. */
+/** Text typed while connecting belongs to the new session. */
 function isFresh(caption: Caption): boolean {
   return caption.role === 'user' && caption.typed;
 }
@@ -159,7 +159,7 @@ function onTranscript(state: State, id: string, transcript: string): State {
   return withUser(ensureUser(state, id), id, (user) => ({ ...user, text, final: true, fault: text === '' ? 'unclear' : null }));
 }
 
-/** The recognizer's failure ends the wait for an answer to those words, and nothing else: the hub listens on. */
+/** A failed transcription only ends the wait for a response to that utterance; the hub keeps listening. */
 function onTranscriptionFailed(state: State, id: string, message?: string): State {
   const next = withUser(ensureUser(state, id), id, (user) => ({ ...user, final: true, fault: 'failed' }));
   return { ...next, awaiting: state.responseId !== null && state.awaiting, notice: transcriptionFailed(message) };
@@ -187,7 +187,7 @@ function onPlayback(state: State, action: Extract<Action, { kind: 'playback' }>)
   return next;
 }
 
-/** A queue that ran dry in the middle of an item still speaks; the network only stumbled. */
+/** A queue that underruns in the middle of an item still counts as speaking. */
 function playbackOf(state: State, queue: QueueState, itemId: string | null): State['playback'] {
   if (queue === 'paused') return 'held';
   if (queue !== 'empty') return 'playing';
@@ -203,13 +203,13 @@ function onResponseDone(state: State, id: string, status?: string, message?: str
     const captions = mapReplies(next.captions, (reply) =>
       mine(reply) && reply.status === 'coming' ? { ...reply, status: 'failed' } : reply,
     );
-    // The recognizer's failure was told with its own notice, which can have the words tried again.
+    // The failed transcription has its own notice, which offers to try again.
     const notice = next.notice?.action === 'repeat' ? next.notice : replyFailed(message);
     return { ...next, captions, awaiting: false, notice };
   }
   const silent = (reply: ReplyCaption) => mine(reply) && !reply.sound && reply.status === 'coming';
   const captions = mapReplies(next.captions, (reply) => (silent(reply) ? { ...shown(reply), status: 'done' } : reply));
-  // Audio of a paced reply is still on its way when its response is done; without any the wait is over.
+  // Audio of a paced response is still arriving when the response is done; without audio the wait is over.
   const sounding = captions.some((caption) => caption.role === 'assistant' && mine(caption) && caption.status === 'coming');
   return { ...next, captions, awaiting: sounding && next.awaiting };
 }
@@ -226,14 +226,14 @@ function reveal(state: State, reply: ReplyCaption): ReplyCaption {
   return { ...reply, revealed: Math.min(reply.text.length, revealedChars(reply, state.charsPerSecond)) };
 }
 
-/** A reply that stopped before its end. One that was shown to its end by then is done, whatever stopped. */
+/** A response that ended early. If it was already shown to its end, it counts as done. */
 function ended(reply: ReplyCaption, how: 'cut' | 'lost'): ReplyCaption {
   if (reply.status !== 'coming') return reply;
   const complete = reply.textDone && reply.revealed === reply.text.length;
   return { ...reply, status: complete && how === 'lost' ? 'done' : how };
 }
 
-/** A reply in text alone, or one whose sound is over: all of it is shown. */
+/** A text-only response, or one whose audio has ended: all of its text is shown. */
 function shown(reply: ReplyCaption): ReplyCaption {
   return { ...reply, revealed: reply.text.length };
 }
@@ -268,7 +268,7 @@ function ensureReply(state: State, id: string, responseId: string): State {
   });
 }
 
-/** Speech that came to nothing (a cough) leaves no line behind. */
+/** A false start (a cough) leaves no caption. */
 function withoutEmptyUser(state: State): State {
   const empty = (caption: Caption) => caption.role === 'user' && !caption.committed && caption.text === '';
   return { ...state, captions: state.captions.filter((caption) => !empty(caption)) };

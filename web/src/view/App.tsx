@@ -1,4 +1,4 @@
-// The whole page: who is speaking on one side, what was said on the other.
+// The page: the speaker on one side, the captions on the other.
 
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { ModelKeeper } from '../models/keeper';
@@ -54,7 +54,7 @@ export function App({ store, conversation }: Props) {
   );
 }
 
-/** Draws at most once an animation frame, however many events came. */
+/** Draws at most once per animation frame, however many events arrive. */
 function useStore(store: Store): State {
   const [state, setState] = useState(store.state);
   useEffect(() => {
@@ -64,7 +64,7 @@ function useStore(store: Store): State {
       setState(store.state);
     };
     const stop = store.subscribe(() => {
-      // A hidden page has no animation frames; its title and captions still go on.
+      // A hidden page has no animation frames, but its title and captions are still updated.
       if (document.hidden) setState(store.state);
       else frame ||= requestAnimationFrame(draw);
     });

@@ -1,4 +1,4 @@
-// What was said, as it is said: the user's words as they are recognised, the reply's as they sound.
+// Live captions: the user's words as they are recognised, the response's words as they are spoken.
 
 import { useLayoutEffect, useRef } from 'preact/hooks';
 import { parts } from '../state/captions';
@@ -7,12 +7,12 @@ import { CallSign, ResponseSign } from './icons';
 import { Latency } from './Latency';
 
 const EXAMPLES = ['What time is it?', 'How many miles are ten kilometres?', 'Tell me a story', 'What can you do?'];
-/** Within this distance of the end, the list follows what is said. */
+/** Within this distance of the end, the list scrolls along. */
 const FOLLOW_PX = 80;
 
 interface Props {
   captions: Caption[];
-  /** The hub is connected: what was typed is on its way. */
+  /** Whether the hub is connected and typed text is being sent. */
   live: boolean;
   showTimings: boolean;
   onExample: (text: string) => void;
@@ -57,7 +57,7 @@ const FAULT_WORDS: Record<NonNullable<UserCaption['fault']>, string> = {
   unsent: '',
 };
 
-/** What is said of a reply that ended early. */
+/** Labels of a response that ended early. */
 const ENDED: Partial<Record<ReplyCaption['status'], { tag: string; title: string }>> = {
   cut: { tag: 'interrupted', title: 'you interrupted' },
   lost: { tag: 'connection lost', title: 'the connection was lost' },
@@ -100,7 +100,7 @@ function ReplyLine({ caption, showTimings }: { caption: ReplyCaption; showTiming
   );
 }
 
-/** Words fade in one by one while they are spoken; afterwards they are plain text again. */
+/** Words fade in one by one while they are spoken; afterwards they are plain text. */
 function Words({ text, fresh }: { text: string; fresh: boolean }) {
   if (!fresh) return <span class="spoken">{text}</span>;
   const words = text.match(/\S+\s*/g) ?? [];

@@ -1,9 +1,9 @@
-// The way in without a microphone: type, and hear the answer.
+// Text input: type, and hear the response.
 
 import { useState } from 'preact/hooks';
 import { SendIcon } from './icons';
 
-/** Longer than anyone types to a voice; keeps one message far below the hub's limit. */
+/** Longest message; far below the hub's limit. */
 const MAX_CHARS = 2_000;
 
 export function Composer({ onSend }: { onSend: (text: string) => void }) {

@@ -1,18 +1,18 @@
-// Which engine serves each stage, and, for whoever runs the hub, the better one: one click gets it.
+// The engine of each stage, and for the operator a better model that one click installs.
 
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { type Model, type Models, type Pull, type Stage, isHere, isUnderWay, modelsOf, share, size, told, unchecked } from '../models/data';
 import type { ModelKeeper } from '../models/keeper';
 
-/** What a better model changes most stands first. */
+/** Stages in order of the benefit of a better model. */
 const STAGES: { stage: string; does: string; plain: string }[] = [
-  { stage: 'stt', does: 'Transcribes', plain: 'Writes down what you say' },
+  { stage: 'stt', does: 'Transcribes', plain: 'Converts your speech to text' },
   { stage: 'tts', does: 'Speaks', plain: 'The voice of the answers' },
-  { stage: 'vad', does: 'Hears speech', plain: 'Tells speech from noise' },
-  { stage: 'turn', does: 'Takes turns', plain: 'Hears when you are done' },
+  { stage: 'vad', does: 'Hears speech', plain: 'Separates speech from noise' },
+  { stage: 'turn', does: 'Takes turns', plain: 'Detects when you have finished' },
 ];
 
-/** The engines that serve without a model. */
+/** Engines that need no model. */
 const NEED_NONE = ['earshot', 'silence', 'sphinx', 'flite'];
 
 interface Props {
@@ -51,7 +51,7 @@ export function EnginesPanel({ keeper, onClose }: Props) {
             {fault}
           </p>
         )}
-        {models === null && fault === null && <p class="panel-note">Asking the hub …</p>}
+        {models === null && fault === null && <p class="panel-note">Loading …</p>}
         {models && STAGES.map(({ stage, does, plain }) => <StageRow key={stage} models={models} name={stage} does={does} plain={plain} keeper={keeper} />)}
         {models && !models.mayChange && (
           <p class="panel-note">
@@ -69,9 +69,9 @@ function StageRow({ models, name, does, plain, keeper }: { models: Models; name:
   if (!stage) return null;
   const serving = models.models.find(({ serves, stage: of }) => serves && of === name);
   const offered = models.models.find((model) => model.name === stage.offer);
-  // A pull that ends leaves no offer behind; what it came to is told all the same.
+  // A completed download removes the offer, but its result is still shown.
   const told = offered ?? models.models.find((model) => model.stage === name && model.pull !== null);
-  // An offer that is the only model stands above already.
+  // If the offer is the only model, it is already shown above.
   const others = modelsOf(models, name).filter((model, _, all) => all.length > 1 || model.name !== told?.name || isHere(model));
   return (
     <section class="engine-stage" data-stage={name}>
@@ -153,7 +153,7 @@ function PullState({ pull, name }: { pull: Pull; name: string }) {
 
 interface RowProps {
   model: Model;
-  /** What its pull came to stands above the list already. */
+  /** Whether the result of its download is already shown above the list. */
   isToldAbove: boolean;
   mayChange: boolean;
   keeper: ModelKeeper;

@@ -1,4 +1,4 @@
-// Which engine serves each stage, as the hub says it, with the way to more about them and to the dashboard.
+// The engine of each stage, with links to the engines panel and to the dashboard.
 
 import type { Engines } from '../state/model';
 
@@ -9,7 +9,7 @@ const STAGES: ['vad' | 'stt' | 'llm' | 'tts', string][] = [
   ['tts', 'speaks'],
 ];
 
-/** An engine that is a server says little by its protocol's name: its model and its address do. */
+/** The protocol's name says little about an engine that is a server, so its model and address are shown. */
 function EngineName({ engines, stage }: { engines: Engines | null; stage: 'vad' | 'stt' | 'llm' | 'tts' }) {
   const remote = stage === 'vad' ? undefined : engines?.remote?.[stage];
   return (
@@ -42,7 +42,7 @@ export function Footer({ engines, codec, onEngines }: Props) {
           <b>{codec}</b> carries
         </span>
       )}
-      {/* A tab of its own, so that the conversation goes on; `opener` hands it this tab's key. */}
+      {/* A separate tab, so that the conversation continues; `opener` passes this tab's key to it. */}
       <a class="engine" href="dashboard" target="_blank" rel="opener">
         latency dashboard
       </a>

@@ -1,4 +1,4 @@
-// The page's name and the two things one may choose: the voice, and whether timings are shown.
+// The page's name, the choice of the voice, and the switch for timings.
 
 import type { State } from '../state/model';
 import { Mark } from './icons';

@@ -1,4 +1,4 @@
-// How long a turn's answer took to sound, and a bar of where the milliseconds went.
+// The latency of a turn, with a bar for its stages.
 
 import { segments, shownLatency } from '../state/latency';
 import type { ReplyCaption } from '../state/model';

@@ -1,4 +1,4 @@
-// Says what is in the way and offers the next step.
+// Shows a problem and offers the next step.
 
 import { useEffect, useState } from 'preact/hooks';
 import { isKey } from '../session/key';
@@ -36,7 +36,7 @@ export function NoticeBar({ notice, onAction, onKey, onClose }: Props) {
   );
 }
 
-/** Counts the seconds down. Screen readers hear them once: the number is hidden from the alert after that. */
+/** Counts down the seconds. Screen readers read them once; afterwards the number is hidden from the alert. */
 function NoticeText({ notice }: { notice: Notice }) {
   const { text, untilMs } = notice;
   const [nowMs, setNowMs] = useState(Date.now());

@@ -1,4 +1,4 @@
-// The orb, which is the button to talk, and beneath it who is speaking now, in words.
+// The orb, which is the talk button, and the status line below it.
 
 import { useEffect, useRef } from 'preact/hooks';
 import type { Conversation } from '../session/conversation';

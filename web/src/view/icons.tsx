@@ -1,8 +1,8 @@
-// The few pictures of the page, drawn here: nothing is fetched.
+// Icons of the page, inline: nothing is fetched.
 
 const line = { fill: 'none', stroke: 'currentColor', 'stroke-width': 1.8, 'stroke-linecap': 'round', 'stroke-linejoin': 'round' } as const;
 
-/** Five strokes, two voices around a middle. */
+/** The logo: five strokes, two voices around a centre. */
 export function Mark() {
   return (
     <svg class="mark" viewBox="0 0 24 24" aria-hidden="true">
@@ -48,7 +48,7 @@ export function SendIcon() {
   );
 }
 
-/** Versicle and response, the old signs of call and answer: a letter with a stroke through it. */
+/** Versicle and response, the traditional signs of call and answer: a letter with a stroke through it. */
 export function CallSign() {
   return (
     <svg class="sign" viewBox="0 0 24 24" aria-hidden="true" {...line}>

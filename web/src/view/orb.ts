@@ -1,20 +1,20 @@
-// The picture of who is speaking, drawn on a canvas at each animation frame: the user's voice as a
-// cool ring of strokes, the reply's as a warm body that swells, both by their real levels. Colours
-// come from the style sheet. With reduced motion it keeps still and only its size follows the levels.
+// The orb, drawn on a canvas in each animation frame: the user's voice as a cool ring of strokes, the
+// response as a warm body that swells, both driven by their real levels. Colours come from the style
+// sheet. With reduced motion it is static and only its size follows the levels.
 
 import { levels } from '../session/levels';
 import type { Phase } from '../state/model';
 
 const N_STROKES = 96;
 const N_POINTS = 120;
-/** Levels rise at once and fall with this half-life, as meters do. */
+/** Levels rise immediately and fall with this half-life, like audio meters. */
 const FALL_HALF_LIFE_S = 0.09;
-/** Drawings a second while nothing but its breath moves; a phone's battery is worth it. */
+/** Frame rate while nothing but the idle animation moves, which saves a phone's battery. */
 const CALM_PER_S = 15;
-/** Colours are read again this often, so that a change between light and dark shows. */
+/** Colours are read again this often, so that a change between light and dark takes effect. */
 const COLOURS_EVERY_S = 1;
 
-/** How strongly each phase shows its parts; the drawing glides from one to the next. */
+/** The strength of each part in a phase; the drawing interpolates between phases. */
 interface Mood {
   you: number;
   hub: number;
@@ -90,7 +90,7 @@ export class Orb {
     return settled && target.think === 0 && loudest < 0.05;
   }
 
-  /** Glides moods and levels towards what they are now. */
+  /** Moves moods and levels towards their targets. */
   #follow(nowS: number, passedS: number): void {
     const target = MOODS[this.phase];
     const glide = 1 - Math.exp(-passedS * 7);
@@ -107,7 +107,7 @@ export class Orb {
     }
   }
 
-  /** Keeps the bitmap as sharp as the screen; its side in pixels. */
+  /** Matches the bitmap to the screen's resolution; returns its side in pixels. */
   #fit(): number {
     const size = Math.round(this.#canvas.clientWidth * Math.min(2, devicePixelRatio));
     if (this.#canvas.width !== size) this.#canvas.width = this.#canvas.height = size;
@@ -122,7 +122,7 @@ export class Orb {
     const colour = warm >= cool ? this.#colours.hub : this.#colours.you;
     light.addColorStop(0, colour);
     light.addColorStop(0.55, `${colour}44`);
-    // The same colour without weight: towards plain `transparent` it would turn grey on the way.
+    // The same colour with zero alpha: a gradient towards plain `transparent` would turn grey.
     light.addColorStop(1, `${colour}00`);
     context.globalAlpha = Math.min(0.5, 0.05 + Math.max(warm, cool) * 0.5);
     context.fillStyle = light;
@@ -130,7 +130,7 @@ export class Orb {
     context.globalAlpha = 1;
   }
 
-  /** Three uneven discs, one over the other, that move against each other. */
+  /** Three uneven discs on top of each other that rotate against each other. */
   #body(context: CanvasRenderingContext2D, radius: number, timeS: number): void {
     const { hub, think, calm } = this.#mood;
     const swell = hub * this.#reply;
@@ -156,7 +156,7 @@ export class Orb {
     context.globalAlpha = 1;
   }
 
-  /** The user's voice: strokes around the body, longer where the voice is louder. */
+  /** The user's voice: strokes around the body, longer at higher levels. */
   #strokes(context: CanvasRenderingContext2D, radius: number, half: number, timeS: number): void {
     const { you, calm } = this.#mood;
     const from = radius * 1.2;
@@ -177,7 +177,7 @@ export class Orb {
     context.globalAlpha = 1;
   }
 
-  /** Thinking: two short arcs that go round, one in each colour. */
+  /** Thinking: two short rotating arcs, one in each colour. */
   #arc(context: CanvasRenderingContext2D, radius: number): void {
     const { think } = this.#mood;
     if (think < 0.02) return;
@@ -195,7 +195,7 @@ export class Orb {
   }
 }
 
-/** Peaks spread over the range the ear gives them: -50 dBFS is 0, -6 dBFS is 1. */
+/** Maps peaks to a perceptual range: -50 dBFS is 0, -6 dBFS is 1. */
 function shaped(peak: number): number {
   return Math.max(0, Math.min(1, (20 * Math.log10(Math.max(peak, 1e-6)) + 50) / 44));
 }
@@ -205,7 +205,7 @@ function wobble(angle: number, timeS: number): number {
   return (Math.sin(angle * 2 + timeS * 1.1) + Math.sin(angle * 3 - timeS * 1.7) + Math.sin(angle * 5 + timeS * 0.9)) / 3;
 }
 
-/** Between two `#rrggbb` colours. */
+/** Interpolates between two `#rrggbb` colours. */
 function mix(from: string, to: string, part: number): string {
   const channel = (colour: string, i: number) => Number.parseInt(colour.slice(1 + i * 2, 3 + i * 2), 16) || 0;
   const blend = (i: number) => Math.round(channel(from, i) + (channel(to, i) - channel(from, i)) * part);

@@ -1,4 +1,4 @@
-// Keys that work wherever the focus is, except in fields and on buttons, which have their own.
+// Global keyboard shortcuts, inactive in fields and on buttons, which have their own keys.
 
 import { useEffect } from 'preact/hooks';
 import type { Conversation } from '../session/conversation';

@@ -1,13 +1,13 @@
 //! ITU-T G.711 (11/88): u-law (table 2) and A-law (table 1), as tables built at compile time.
 //!
-//! The standard numbers levels in 14 bits (u-law) and 13 bits (A-law); here they are scaled to 16 bits. Decoding is a table of 256;
-//! encoding finds the segment by its leading bit.
+//! The standard defines levels of 14 bits (u-law) and 13 bits (A-law); here they are scaled to 16 bits. Decoding reads
+//! a table of 256 levels; encoding finds the segment from the leading bit.
 
-/// Added to a u-law magnitude so that segment edges fall on powers of two (33 in 14 bits).
+/// Added to a u-law magnitude so that segment edges are powers of two (33 in 14 bits).
 const ULAW_BIAS: i32 = 33 << 2;
 /// The largest u-law magnitude that does not overflow after the bias (8158 in 14 bits).
 const ULAW_CLIP: i32 = 8158 << 2;
-/// A-law inverts every other bit, so that silence is not a row of equal bits on the line.
+/// A-law inverts every other bit, so that silence is not a run of equal bits on the line.
 const ALAW_TOGGLE: u8 = 0x55;
 
 static ULAW: [i16; 256] = ulaw_table();
@@ -23,7 +23,7 @@ pub(crate) fn alaw_to_linear(code: u8) -> i16 {
     ALAW[usize::from(code)]
 }
 
-/// The u-law code nearest to a 16-bit level; the codes are sent inverted.
+/// The u-law code nearest to a 16-bit level; codes are transmitted inverted.
 pub(crate) fn linear_to_ulaw(sample: i16) -> u8 {
     let sign = if sample < 0 { 0x80 } else { 0 };
     let magnitude = i32::from(sample).abs().min(ULAW_CLIP) + ULAW_BIAS;
@@ -102,7 +102,7 @@ mod tests {
     fn every_level_encodes_to_its_own_code() {
         for code in 0..=255 {
             let ulaw = linear_to_ulaw(ulaw_to_linear(code));
-            // 0x7f is minus zero, which has no level of its own.
+            // 0x7f is negative zero, which decodes to the same level as 0xff.
             assert_eq!(ulaw, if code == 0x7f { 0xff } else { code });
             assert_eq!(linear_to_alaw(alaw_to_linear(code)), code);
         }
@@ -112,7 +112,8 @@ mod tests {
     fn every_sample_lands_in_its_own_step() {
         for sample in i16::MIN..=i16::MAX {
             let wrong = |level: i16| (i32::from(level) - i32::from(sample)).abs();
-            // u-law steps are 8 wide in segment 0 and double with each; A-law's are 16 wide in segments 0 and 1.
+            // u-law steps are 8 wide in segment 0 and double with each segment; A-law steps are 16 wide in segments 0
+            // and 1.
             let ulaw = linear_to_ulaw(sample);
             let half = 4 << ((!ulaw >> 4) & 7);
             let clipped = i32::from(sample).abs() > ULAW_CLIP;

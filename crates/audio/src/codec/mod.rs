@@ -1,7 +1,7 @@
-//! Bytes of the wire to mono PCM and back.
+//! Conversion between wire bytes and mono PCM.
 //!
-//! [`Format`] covers what the GA protocol carries in base64: raw PCM and G.711, both without state. Opus has state and lives in
-//! [`OpusIn`] and [`OpusOut`]. Wrong bytes are an error, never a panic; no call here blocks.
+//! [`Format`] covers the stateless formats that the GA protocol carries in base64: raw PCM and G.711. Opus is stateful:
+//! see [`OpusIn`] and [`OpusOut`]. Malformed bytes are an error, never a panic. No call blocks.
 
 pub(super) mod g711;
 mod opus;
@@ -11,24 +11,24 @@ pub use opus::{OPUS_FRAME, OPUS_IN_RATE, OPUS_OUT_RATE, OpusIn, OpusOut};
 use antiphon_types::Format;
 use thiserror::Error;
 
-/// Why bytes are not audio.
+/// Why bytes cannot be decoded or samples cannot be encoded.
 #[derive(Debug, Error)]
 pub enum CodecError {
-    /// PCM16 that ends inside a sample.
+    /// The PCM16 data ends inside a sample.
     #[error("PCM16 audio must have an even number of bytes, got {0}")]
     OddLength(usize),
-    /// An Opus packet without a byte: a lost packet is concealed, not sent.
+    /// The Opus packet is empty. A lost packet is concealed with [`OpusIn::conceal`], not sent.
     #[error("an Opus packet must not be empty")]
     EmptyPacket,
-    /// An Opus packet libopus refuses. The decoder goes on with the next packet.
+    /// libopus rejected the packet. The decoder continues with the next packet.
     #[error("the Opus packet is corrupt or longer than 120 ms: {0}")]
     Packet(#[source] ::opus::Error),
-    /// libopus could not make a codec or encode.
+    /// libopus could not create a codec or encode.
     #[error("libopus failed: {0}")]
     Library(#[source] ::opus::Error),
 }
 
-/// Appends the samples of `bytes` to `out`, at `format.rate()`. On an error `out` is as it was.
+/// Appends the samples of `bytes` to `out`, at `format.rate()`. On an error `out` is unchanged.
 pub fn decode(format: Format, bytes: &[u8], out: &mut Vec<i16>) -> Result<(), CodecError> {
     match format {
         Format::Pcm16 => {
@@ -87,7 +87,8 @@ mod tests {
             prop_assert_eq!(there_and_back(Format::Pcm16, &samples), samples);
         }
 
-        // A segment of G.711 has 16 steps; half a step of the widest segment is 512 in u-law, and relative to the sample 1/32.
+        // A segment of G.711 has 16 steps. Half a step of the widest u-law segment is 512, or 1/32 relative to the
+        // sample.
         #[test]
         fn g711_stays_within_half_a_step(sample: i16) {
             for format in [Format::Ulaw, Format::Alaw] {

@@ -1,33 +1,36 @@
-//! Opus in (16 kHz, with concealment) and out (24 kHz, 20 ms frames), through libopus.
+//! Opus input (16 kHz, with loss concealment) and output (24 kHz, 20 ms frames), through libopus.
 //!
-//! A stream each; to be made on first audio, since the states are large. Nothing blocks: coding 20 ms takes well under a millisecond.
+//! One codec per stream and direction, created at the first audio because its state is large. Nothing blocks: coding a
+//! 20 ms frame takes well under a millisecond.
 
 use super::CodecError;
 use antiphon_types::{SampleRate, Samples};
 use opus::{Application, Bitrate, Channels, Decoder, Encoder, Signal};
 use std::time::Duration;
 
-/// The rate [`OpusIn`] decodes to: turn time. libopus resamples inside, without further delay.
+/// Output rate of [`OpusIn`], the rate of turn time. libopus resamples internally without additional delay.
 pub const OPUS_IN_RATE: SampleRate = SampleRate::HZ_16000;
-/// The rate [`OpusOut`] takes.
+/// Input rate of [`OpusOut`].
 pub const OPUS_OUT_RATE: SampleRate = SampleRate::HZ_24000;
-/// The frame [`OpusOut`] sends: 20 ms at [`OPUS_OUT_RATE`].
+/// Frame length of [`OpusOut`]: 20 ms at [`OPUS_OUT_RATE`].
 pub const OPUS_FRAME: Samples = Samples(480);
 
-/// RFC 6716, section 2.1.1: 28-40 kbit/s is the sweet spot for full-band speech at 20 ms; 24-32 serves the 12 kHz we have.
+/// RFC 6716, section 2.1.1: 28-40 kbit/s is the sweet spot for full-band speech at 20 ms; 24-32 for the 12 kHz used
+/// here.
 const BITRATE_BPS: i32 = 32_000;
-/// In-band FEC is only written when the encoder is told to expect loss.
+/// The encoder writes in-band FEC only if it is configured to expect loss.
 const EXPECTED_LOSS_PERCENT: i32 = 5;
-/// Of 0 to 10: the middle. Encoding then takes 11 ms of CPU for a second of speech (measured), decoding 1.2.
+/// Complexity from 0 to 10. At 5, encoding takes 11 ms of CPU per second of speech (measured); decoding takes 1.2 ms.
 const COMPLEXITY: i32 = 5;
 /// RFC 6716, section 3.4: a frame is at most 1275 bytes.
 const MAX_PACKET: usize = 1275;
-/// 120 ms at [`OPUS_IN_RATE`], the longest packet.
+/// The longest packet: 120 ms at [`OPUS_IN_RATE`].
 const MAX_DECODED: usize = 1920;
-/// What is taken as lost before any packet has come: 20 ms at [`OPUS_IN_RATE`].
+/// Assumed length of a packet lost before any packet arrived: 20 ms at [`OPUS_IN_RATE`].
 const USUAL_PACKET: usize = 320;
 
-/// Decodes one microphone's packets of 2.5 to 120 ms to mono PCM at [`OPUS_IN_RATE`]; libopus mixes stereo down.
+/// Decodes the packets of one microphone, 2.5 to 120 ms each, to mono PCM at [`OPUS_IN_RATE`]; libopus downmixes
+/// stereo.
 #[derive(Debug)]
 pub struct OpusIn {
     decoder: Decoder,
@@ -36,13 +39,14 @@ pub struct OpusIn {
 }
 
 impl OpusIn {
-    /// A decoder without history. Fails only when memory does.
+    /// A decoder without history. Fails only if memory allocation fails.
     pub fn new() -> Result<Self, CodecError> {
         let decoder = Decoder::new(OPUS_IN_RATE.hz(), Channels::Mono).map_err(CodecError::Library)?;
         Ok(Self { decoder, packet_samples: USUAL_PACKET, pcm: Box::new([0; MAX_DECODED]) })
     }
 
-    /// Appends the audio of `packet` to `out`. After an error the decoder goes on with the next packet; what is missing may be concealed.
+    /// Appends the audio of `packet` to `out`. After an error the decoder continues with the next packet; the caller
+    /// may conceal the missing audio.
     pub fn decode(&mut self, packet: &[u8], out: &mut Vec<i16>) -> Result<(), CodecError> {
         if packet.is_empty() {
             return Err(CodecError::EmptyPacket);
@@ -53,16 +57,16 @@ impl OpusIn {
         Ok(())
     }
 
-    /// Appends, for one lost packet, as much audio as the last packet had. `next_packet` is the one after the lost packet where it is
-    /// already here: its in-band FEC (a coarse copy of the lost one) is used if it has any; else libopus extrapolates and fades out.
-    /// `next_packet` itself still has to be decoded afterwards.
+    /// Conceals one lost packet: appends as much audio as the last packet held. `next_packet` is the packet after the
+    /// lost one, if it has arrived. Its in-band FEC (a low-bitrate copy of the lost packet) is used if present;
+    /// otherwise libopus extrapolates and fades out. `next_packet` must still be decoded afterwards.
     pub fn conceal(&mut self, next_packet: Option<&[u8]>, out: &mut Vec<i16>) -> Result<(), CodecError> {
         let pcm = &mut self.pcm[..self.packet_samples];
         let next = next_packet.filter(|packet| !packet.is_empty());
         let with_fec = next.and_then(|packet| self.decoder.decode(packet, pcm, true).ok());
         let n = match with_fec {
             Some(n) => n,
-            // No next packet, or a corrupt one, which `decode` will report: extrapolation serves both.
+            // There is no next packet, or it is corrupt, which `decode` will report: extrapolate.
             None => self.decoder.decode(&[], pcm, false).map_err(CodecError::Library)?,
         };
         out.extend_from_slice(&self.pcm[..n]);
@@ -70,7 +74,7 @@ impl OpusIn {
     }
 }
 
-/// Encodes reply audio at [`OPUS_OUT_RATE`] to packets of 20 ms.
+/// Encodes response audio at [`OPUS_OUT_RATE`] to packets of 20 ms.
 #[derive(Debug)]
 pub struct OpusOut {
     encoder: Encoder,
@@ -80,7 +84,7 @@ pub struct OpusOut {
 }
 
 impl OpusOut {
-    /// An encoder without history. Fails only when memory does.
+    /// An encoder without history. Fails only if memory allocation fails.
     pub fn new() -> Result<Self, CodecError> {
         Self::open().map_err(CodecError::Library)
     }
@@ -97,12 +101,13 @@ impl OpusOut {
         Ok(Self { encoder, lookahead, pending, packet: Box::new([0; MAX_PACKET]) })
     }
 
-    /// How much later than its place in the packets a sample sounds: the encoder's look-ahead, 6.5 ms.
+    /// Delay between a sample's position in the packets and its decoded position: the encoder's look-ahead, 6.5 ms.
     pub fn delay(&self) -> Duration {
         Samples(self.lookahead as u64).duration(OPUS_OUT_RATE)
     }
 
-    /// Takes any number of samples and hands `sink` one packet for each full 20 ms. Less than a frame is kept for the next call.
+    /// Accepts any number of samples and passes one packet to `sink` for each full 20 ms. A partial frame is kept for
+    /// the next call.
     pub fn push(&mut self, samples: &[i16], sink: &mut impl FnMut(&[u8])) -> Result<(), CodecError> {
         let frame = OPUS_FRAME.0 as usize;
         let mut rest = samples;
@@ -119,8 +124,8 @@ impl OpusOut {
         Ok(())
     }
 
-    /// Ends an item: pads with silence until the last sample pushed has left the look-ahead and the last frame is full.
-    /// Sends nothing when nothing was pushed since the last flush.
+    /// Ends an item: pads with silence until the last sample has left the look-ahead and the last frame is full. Emits
+    /// nothing if no samples were pushed since the last flush.
     pub fn flush(&mut self, sink: &mut impl FnMut(&[u8])) -> Result<(), CodecError> {
         let frame = OPUS_FRAME.0 as usize;
         let to_send = (self.pending.len() + self.lookahead).next_multiple_of(frame);
@@ -165,7 +170,7 @@ mod tests {
 
     #[test]
     fn the_last_sample_leaves_the_encoder() {
-        // 20 ms exactly: without room for the look-ahead one packet would carry only the first 13.5 ms.
+        // Exactly 20 ms: without room for the look-ahead, one packet would hold only the first 13.5 ms.
         assert_eq!(encode(&tone(440.0, 480)).len(), 2);
         assert_eq!(encode(&[]).len(), 1);
     }
@@ -178,7 +183,7 @@ mod tests {
             for packet in &packets[..20] {
                 decoder.decode(packet, &mut pcm).unwrap();
             }
-            // Five are lost: extrapolation has faded by the last, its FEC copy has not.
+            // Five packets are lost: extrapolation has faded out by the last one, but its FEC copy has not.
             for _ in 0..4 {
                 decoder.conceal(None, &mut pcm).unwrap();
             }

@@ -1,4 +1,4 @@
-//! Files of every kind, whole, foreign and broken.
+//! Files of every format: valid, made by other programs, and broken.
 
 use super::*;
 use crate::encode::{Encoder, FileFormat, RATE as MADE};
@@ -10,7 +10,7 @@ use std::f64::consts::TAU;
 const TO: SampleRate = SampleRate::HZ_16000;
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// A second of 440 Hz, made by another program (see `tests/fixtures/sounds/README.md`).
+/// One second of 440 Hz, encoded by other programs (see `tests/fixtures/sounds/README.md`).
 const FOREIGN: [(&str, &[u8]); 7] = [
     ("m4a", include_bytes!("../../../../tests/fixtures/sounds/tone.m4a")),
     ("webm", include_bytes!("../../../../tests/fixtures/sounds/tone.webm")),
@@ -100,7 +100,7 @@ fn what_cannot_be_read_is_told_in_plain_words() {
         let said = said(nothing);
         assert!(said.contains("no sound file"), "{said}");
     }
-    // A header that lies: a rate of zero.
+    // An invalid header: a sampling rate of zero.
     let mut broken = made(FileFormat::Wav, 1);
     broken[24..28].fill(0);
     let said = said(broken);
@@ -119,18 +119,18 @@ fn too_long_is_found_by_looking_and_by_decoding() {
         let error = loop {
             match decoder.next(&mut pcm) {
                 Ok(true) => {}
-                Ok(false) => panic!("{format:?}: all of it was taken"),
+                Ok(false) => panic!("{format:?}: the complete file was accepted"),
                 Err(error) => break error,
             }
         };
         assert_eq!(error, DecodeError::TooLong { longest });
-        assert!(pcm.len() < 5 * 16_000, "{format:?}: it goes on for {} samples", pcm.len());
+        assert!(pcm.len() < 5 * 16_000, "{format:?}: decoding continued for {} samples", pcm.len());
     }
 }
 
 #[test]
 fn a_file_that_is_cut_off_gives_what_is_there() {
-    // The others have their sizes or their table of contents where they are looked for first, and a second of Ogg is one page.
+    // The other formats store sizes or an index that is read first, and one second of Ogg is a single page.
     for (name, file) in FOREIGN.iter().filter(|(name, _)| ["live webm", "mp3", "flac"].contains(name)) {
         let pcm = decode(file[..file.len() * 3 / 4].to_vec()).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!((6_000..15_000).contains(&pcm.len()), "{name}: {}", pcm.len());

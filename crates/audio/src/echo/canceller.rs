@@ -1,38 +1,39 @@
-//! The echo path at a known lag: a short filter by recursive least squares, one solution a window.
+//! Estimates the echo path at a known lag: a short filter fitted by recursive least squares, updated once per window.
 //!
-//! Least squares converges with the first window, where a gradient filter would need a second of speech. Each window is weighted by the inverse of what
-//! it had left over, so that somebody else speaking hardly disturbs the fit.
+//! Least squares converges within the first window, where a gradient filter would need a second of speech. Each window
+//! is weighted by the inverse of its residual energy, so that other speakers hardly affect the fit.
 
 use super::reference::Reference;
 use super::{WINDOW, dot, mean_square};
 
-/// Samples of microphone kept: 64 ms, what a search needs and a new fit learns from.
+/// Microphone samples kept: 64 ms, used by a search and by a new fit.
 pub(super) const HISTORY: usize = 1_024;
-/// Taps at 16 kHz: 4 ms, of which
+/// Filter taps at 16 kHz: 4 ms.
 const TAPS: usize = 64;
-/// 1 ms lies before the lag found.
+/// Taps before the lag: 1 ms.
 const BEFORE: usize = 16;
-/// How much the past counts from window to window: half after 0.4 s.
+/// Forgetting factor per window; a window's weight halves after 0.4 s.
 const MEMORY: f32 = 0.97;
-/// Added to the diagonal, relative to its mean: bands without energy get no filter.
+/// Diagonal loading relative to the mean of the diagonal: bands without energy get no filter.
 const LOADING: f32 = 1e-4;
-/// Mean square (-90 dBFS) below which a difference is noise: it bounds the weights.
+/// Mean square (-90 dBFS) below which a signal counts as noise; it bounds the weights.
 const NOISE: f32 = 1e-9;
 
 #[derive(Debug, Default)]
 pub(super) struct Canceller {
-    /// Weighted covariance of the reference, `[TAPS, TAPS]`, lower triangle; none before the first fit.
+    /// Weighted covariance of the reference, `[TAPS, TAPS]`, lower triangle; empty before the first fit.
     covariance: Vec<f32>,
     factor: Vec<f32>,
     correlation: Vec<f32>,
     taps: Vec<f32>,
-    /// One window's covariance.
+    /// Covariance of one window.
     window: Vec<f32>,
     reference_energy: f32,
 }
 
 impl Canceller {
-    /// Fits anew, from the last [`HISTORY`] samples, of which the newest window begins at `start`. That window is left to `cancel`.
+    /// Restarts the fit from the last [`HISTORY`] samples, except for the newest window, which begins at `start` and is
+    /// processed by `cancel`.
     pub(super) fn relearn(&mut self, reference: &Reference, mic: &[f32], lag: i32, start: u64) {
         for (buffer, len) in
             [(&mut self.covariance, TAPS * TAPS), (&mut self.factor, TAPS * TAPS), (&mut self.window, TAPS * TAPS)]
@@ -52,7 +53,7 @@ impl Canceller {
         }
     }
 
-    /// Learns from the window that begins at `start` and writes it without the echo.
+    /// Updates the fit with the window that begins at `start` and writes the window without the echo to `out`.
     pub(super) fn cancel(
         &mut self,
         reference: &Reference,
@@ -98,7 +99,7 @@ impl Canceller {
             let now = dot(tap(k), window);
             self.correlation[k] = MEMORY * self.correlation[k] + weight * now;
         }
-        // Each diagonal follows from its first element: one sample enters, one leaves.
+        // Each diagonal follows from its first element: one sample is added, one removed.
         for i in 1..TAPS {
             for j in 1..=i {
                 self.window[i * TAPS + j] = self.window[(i - 1) * TAPS + j - 1]
@@ -111,7 +112,7 @@ impl Canceller {
         }
     }
 
-    /// Solves for the taps by Cholesky's factorisation.
+    /// Solves for the taps by Cholesky factorisation.
     fn solve(&mut self) {
         let trace: f32 = (0..TAPS).map(|i| self.covariance[i * TAPS + i]).sum();
         let loading = trace / TAPS as f32 * LOADING + f32::MIN_POSITIVE;
@@ -139,7 +140,7 @@ impl Canceller {
     }
 }
 
-/// The reference as the window at `start` may hold it, the taps' reach included.
+/// The reference for the window at `start`, including the reach of the taps.
 fn read_window(reference: &Reference, start: i64, lag: i32, heard: &mut [f32; WINDOW + TAPS - 1]) {
     reference.read(start - i64::from(lag) + BEFORE as i64 - (TAPS as i64 - 1), heard);
 }

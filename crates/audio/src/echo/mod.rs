@@ -1,15 +1,20 @@
-//! The hub must not be interrupted by its own reply: this subtracts the reply from the microphone before the VAD listens.
+//! Echo guard: subtracts the response from the microphone signal before the VAD, so that the hub is not interrupted by
+//! its own response.
 //!
-//! Session egress feeds what is played, session ingress asks for the residual of each window. The page asks the browser for echo cancellation;
-//! this is the second net, for clients without one. What makes it hard is that the delay is unknown (network, the page's playback buffer, the
-//! room) and that the first window of echo must already be recognised.
+//! Session egress provides the played audio; session ingress requests the residual of each window. The web page asks
+//! the browser for echo cancellation; this guard serves clients without it. The delay is unknown (network, playback
+//! buffer, room), and the first window of echo must already be recognised.
 //!
-//! 1. While a loud window is not explained, `search` correlates the last 64 ms of the microphone with 1.25 s of reply and finds the lag.
-//! 2. `canceller` fits 4 ms of echo path at that lag by least squares and subtracts; a window counts the less the more of it is somebody else.
-//! 3. What a codec or a long room leaves over is turned down as far as that leak was seen to go lately. Speech of the user is above it and stays.
+//! 1. While a loud window is unexplained, `search` correlates the last 64 ms of the microphone with 1.25 s of response
+//!    audio and finds the lag.
+//! 2. `canceller` fits 4 ms of echo path at that lag by least squares and subtracts it. Windows that contain other
+//!    sound have less weight.
+//! 3. The residual left by a codec or a long room is attenuated according to the recently observed leak. Speech of the
+//!    user is louder and passes.
 //!
-//! Measured on one core: 0.3 % while a reply comes back, 0.5 % while the user talks over it, 0.01 % while the microphone is silent.
-//! It decides nothing about turns: it gives a residual and says how much it explained. It holds no memory until the first reply and none long after it.
+//! CPU load measured on one core: 0.3 % while a response echoes, 0.5 % while the user talks over it, 0.01 % while the
+//! microphone is silent. The guard makes no turn decisions: it returns a residual and how much of the window it
+//! explained. It allocates at the first response and frees its memory 5 s after the last one.
 
 mod canceller;
 mod reference;
@@ -20,58 +25,58 @@ use canceller::{Canceller, HISTORY};
 use reference::Reference;
 use search::{Found, LagSearch};
 
-/// Samples of one window: 16 ms at 16 kHz.
+/// Samples per window: 16 ms at 16 kHz.
 pub const WINDOW: usize = 256;
-/// The echo is looked for up to this much later than its reference position: playback buffer, network and room. 1.2 s.
+/// The largest lag searched, 1.2 s: the delay of the playback buffer, the network and the room.
 pub const MAX_LAG: usize = 19_200;
-/// And up to this much earlier, should playback be ahead of its estimate: 50 ms.
+/// The largest lead searched, 50 ms, for playback that is ahead of its estimate.
 pub const MAX_LEAD: usize = 800;
-/// All memory is given back when no reply has been in reach for this long: 5 s.
+/// Time without response audio in reach after which all memory is freed: 5 s.
 const FREE_AFTER: u64 = 80_000;
-/// A window below this mean square (-60 dBFS) is nobody's speech; it is neither searched nor learned from.
+/// A window below this mean square (-60 dBFS) contains no speech; it is neither searched nor used for the fit.
 const QUIET: f32 = 1e-6;
-/// A fit that explains this part of 64 ms is believed at once: two different voices stay below it.
+/// A fit that explains this part of 64 ms is accepted immediately; two different voices stay below it.
 const SURE: f32 = 0.6;
-/// A weaker one is believed when the next search finds the same lag.
+/// A fit that explains this part is accepted if the next search finds the same lag.
 const LIKELY: f32 = 0.25;
-/// How far two searches may differ and still be the same lag: 0.5 ms.
+/// The largest difference between two searches that counts as the same lag: 0.5 ms.
 const SAME_LAG: i32 = 8;
-/// Only a window above this mean square (-56 dBFS) is searched: below it the VAD hears no speech.
+/// Only a window above this mean square (-56 dBFS) is searched; below it the VAD detects no speech.
 const SEARCHABLE: f32 = 2.5e-6;
-/// A window that is 6 dB above the one searched last is an onset: it and the next are searched at once,
+/// Energy ratio (6 dB) to the window searched last above which a window is an onset. Onsets are searched immediately.
 const ONSET: f32 = 4.0;
 const ONSET_WINDOWS: u32 = 4;
-/// the memory of which fades by 1 dB a window.
+/// Decay per window (1 dB) of the energy of the window searched last.
 const SEARCHED_FADES: f32 = 0.8;
-/// So many searches are left to onsets.
+/// Number of searches reserved for onsets.
 const KEPT_FOR_ONSETS: f32 = 8.0;
-/// A new lag is in doubt until so many searches have found it again.
+/// Number of searches that must find a new lag again before it counts as confirmed.
 const CONFIRMED: u32 = 3;
-/// Below this part explained, a loud window is a reason to search.
+/// A loud window of which less than this part is explained triggers a search.
 const UNEXPLAINED: f32 = 0.5;
-/// After so many loud windows in a row of which little was explained the lag is given up: 0.5 s.
+/// Number of consecutive loud, unexplained windows after which the lag is discarded: 0.5 s.
 const GIVE_UP_AFTER: u32 = 32;
-/// Searches are saved up to this number, so that each window at the start of a reply can be searched,
+/// Largest search budget, so that each window at the start of a response can be searched.
 const MAX_SEARCHES: f32 = 16.0;
-/// and earned at this rate a window: 12 a second. That bounds the cost when somebody talks all through a reply.
+/// Search budget gained per window: 12 searches per second. It bounds the cost while the user talks over a response.
 const SEARCHES_PER_WINDOW: f32 = 0.2;
 
-/// How much of a window was the hub's own reply.
+/// How much of a window was the hub's own response.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EchoVerdict {
-    /// The part of the window's energy that the reply explains, in `[0, 1]`; 0 when no reply is in reach.
+    /// The fraction of the window's energy that the response explains, in `[0, 1]`; 0 if no response is in reach.
     pub explained: f32,
-    /// Whether a reply may be in the window at all.
+    /// Whether the window may contain echo of a response.
     pub in_reach: bool,
-    /// How much later than its reference position the reply is heard, in samples at 16 kHz, once that is known.
+    /// The delay of the echo relative to its reference position, in samples at 16 kHz; `None` until it is known.
     pub lag: Option<i32>,
 }
 
-/// The guard of one microphone. Windows are contiguous turn time from 0 on.
+/// The echo guard of one microphone. Windows are contiguous turn time from 0 on.
 #[derive(Debug, Default)]
 pub struct EchoGuard {
     position: u64,
-    /// The lag outlives the buffers: most often the next reply has the same.
+    /// Kept when the buffers are freed, because the next response usually has the same lag.
     lag: Option<i32>,
     state: Option<Box<EchoState>>,
 }
@@ -81,31 +86,31 @@ struct EchoState {
     reference: Reference,
     search: LagSearch,
     canceller: Canceller,
-    /// The last [`HISTORY`] samples of the microphone in [-1, 1], the current window last.
+    /// The last [`HISTORY`] microphone samples in [-1, 1]; the current window is last.
     mic: Vec<f32>,
     residual: [f32; WINDOW],
-    /// What the last search found, if it was not sure.
+    /// The result of the last search, to be confirmed by the next one.
     suspect: Option<i32>,
     searches: f32,
-    /// The energy of the window searched last, fading; a window far above it is an onset.
+    /// Decaying energy of the window searched last; a window far above it is an onset.
     searched: f32,
     /// Windows left of the last onset.
     n_onset: u32,
-    /// How many searches in a row found the lag in use.
+    /// Number of consecutive searches that found the lag in use.
     n_confirmed: u32,
     n_unexplained: u32,
-    /// Energy of the reference as a room would still hold it.
+    /// Energy of the reference including reverberation.
     ringing: f32,
-    /// Energy of the echo over that of its reference.
+    /// Energy of the echo divided by that of its reference.
     coupling: f32,
-    /// Energy left over, relative to the echo, as seen lately.
+    /// Recent energy of the residual relative to the echo.
     leak: f32,
-    /// The gain at the end of the last window.
+    /// Gain at the end of the last window.
     gain: f32,
 }
 
 impl EchoGuard {
-    /// A guard that has seen nothing; it holds no memory until the first reply.
+    /// A guard without history; it allocates no memory until the first response.
     pub fn new() -> Self {
         Self::default()
     }
@@ -115,7 +120,7 @@ impl EchoGuard {
         Samples(self.position)
     }
 
-    /// Turn time went on by `n` samples without windows, e.g. while the microphone was not watched.
+    /// Advances turn time by `n` samples without windows, for example while the microphone is not processed.
     pub fn skip(&mut self, n: Samples) {
         self.position += n.0;
         if let Some(state) = &mut self.state {
@@ -123,8 +128,8 @@ impl EchoGuard {
         }
     }
 
-    /// Reply audio at 16 kHz with the turn time at which it is estimated to sound: an estimate that is right up to the lag the guard looks
-    /// for. Up to 30 s may be given ahead; more is dropped and is then not guarded against.
+    /// Adds response audio at 16 kHz and the turn time at which it is estimated to sound, with an error of at most the
+    /// searched lag. At most 30 s may be added ahead of time; audio beyond that is dropped and its echo is not removed.
     pub fn played(&mut self, at: Samples, pcm16k: &[i16]) {
         let state = self.state.get_or_insert_with(|| Box::new(EchoState::new(self.position)));
         if !state.reference.in_reach(self.position) {
@@ -133,21 +138,22 @@ impl EchoGuard {
         state.reference.write(at.0, pcm16k);
     }
 
-    /// Playback stopped for good at `at`: what was to sound later never will.
+    /// Playback was stopped for good at `at`: audio scheduled after it will not sound.
     pub fn stopped(&mut self, at: Samples) {
         if let Some(state) = &mut self.state {
             state.reference.cut(at.0);
         }
     }
 
-    /// Playback stood still at `at` for `by` (a hold, an underrun): everything from there on sounds that much later.
+    /// Playback paused at `at` for `by` (a hold or an underrun): audio from there on sounds that much later.
     pub fn delayed(&mut self, at: Samples, by: Samples) {
         if let Some(state) = &mut self.state {
             state.reference.delay(at.0, by.0);
         }
     }
 
-    /// Takes the next [`WINDOW`] of the microphone (16 kHz) and writes what is left of it without the reply. Other lengths are passed through.
+    /// Accepts the next [`WINDOW`] of the microphone (16 kHz) and writes it to `out` with the response removed. Windows
+    /// of other lengths are passed through.
     pub fn residual(&mut self, window: &[i16], out: &mut [i16]) -> EchoVerdict {
         let start = self.position;
         self.position += window.len() as u64;
@@ -165,7 +171,7 @@ impl EchoGuard {
         EchoVerdict { explained, in_reach: true, lag: self.lag }
     }
 
-    /// Bytes held on the heap now.
+    /// Heap memory in bytes.
     pub fn memory(&self) -> usize {
         self.state.as_ref().map_or(0, |state| {
             size_of::<EchoState>()
@@ -205,7 +211,7 @@ impl EchoState {
         }
     }
 
-    /// Subtracts the echo from the newest window; returns the part of its energy explained.
+    /// Subtracts the echo from the newest window; returns the fraction of its energy that was explained.
     fn cancel(&mut self, lag: &mut Option<i32>, start: u64, out: &mut [i16]) -> f32 {
         self.searches = (self.searches + SEARCHES_PER_WINDOW).min(MAX_SEARCHES);
         let energy = mean_square(&self.mic[HISTORY - WINDOW..]);
@@ -235,13 +241,13 @@ impl EchoState {
         self.canceller.cancel(&self.reference, window, lag, start, &mut self.residual);
         let explained = 1.0 - mean_square(&self.residual) / energy;
         if explained < 0.0 {
-            // What makes it louder is no echo path: the lag is wrong or the path has just changed.
+            // The subtraction must not add energy: the lag is wrong or the echo path has just changed.
             self.residual.copy_from_slice(window);
         }
         explained.max(0.0)
     }
 
-    /// A lag that explains the last 64 ms better than the present one, if a search is due and finds it.
+    /// A lag that explains the last 64 ms better than the present one, if a search is due and finds one.
     fn look_for_lag(&mut self, lag: Option<i32>, start: u64, energy: f32, explained: f32) -> Option<i32> {
         let onset = energy > ONSET * self.searched;
         self.n_onset = if onset { ONSET_WINDOWS } else { self.n_onset.saturating_sub(1) };
@@ -261,14 +267,14 @@ impl EchoState {
             self.n_confirmed += 1;
             return None;
         }
-        // A lag in use is left for a much better fit only: the next pitch period fits nearly as well.
+        // The lag in use is replaced only by a much better fit, because the next pitch period fits nearly as well.
         let believed = fit >= SURE || (fit >= LIKELY && again);
         let better = believed && fit > explained;
         self.n_confirmed = if better { 0 } else { self.n_confirmed };
         better.then_some(found)
     }
 
-    /// Scales the residual by the part of it that is not leaked echo, and writes it.
+    /// Attenuates the residual by the part that is leaked echo, and writes it.
     fn turn_down_the_leak(&mut self, energy: f32, explained: f32, out: &mut [i16]) {
         let left = mean_square(&self.residual).max(1e-12);
         let played = self.canceller.reference_energy().max(1e-12);
@@ -284,12 +290,12 @@ impl EchoState {
             self.leak = ((1.0 - pace) * self.leak + pace * seen).max(LEAK_AT_BEST);
         }
         let leaked = (LEAK_MARGIN * self.leak).min(LEAK_AT_WORST) * echo;
-        // A lag that was found once may be chance. What it does not explain is the user's then, and not its leak.
+        // An unconfirmed lag may be a coincidence. Its residual is then treated as the user's speech, not as leak.
         let is_chance = self.n_confirmed < CONFIRMED && explained < LIKELY;
         let own = if is_chance { 1.0 } else { (1.0 - leaked / left).max(0.0).sqrt().max(GAIN_FLOOR) };
         let step = (own - self.gain) / WINDOW as f32;
         for (i, (pcm, &sample)) in out.iter_mut().zip(&self.residual).enumerate() {
-            // An echo that begins must be down at once; a user who begins comes up within a window.
+            // The gain drops immediately when an echo starts, and rises within a window when the user starts to speak.
             let gain = if own < self.gain { own } else { self.gain + step * i as f32 };
             *pcm = to_sample(sample * gain * 32_768.0);
         }
@@ -297,20 +303,20 @@ impl EchoState {
     }
 }
 
-/// The leak that is assumed before anything was seen: 5 dB below the echo.
+/// Initial estimate of the leak: 5 dB below the echo.
 const LEAK_AT_FIRST: f32 = 0.3;
-/// No canceller is trusted further than 20 dB.
+/// Lower bound of the leak: no canceller is assumed to attenuate by more than 20 dB.
 const LEAK_AT_BEST: f32 = 0.01;
-/// How much louder than seen lately the leak may get,
+/// Factor by which the leak may exceed its recent estimate.
 const LEAK_MARGIN: f32 = 2.0;
-/// but more than this beside the echo is somebody speaking.
+/// Upper bound of the leak relative to the echo; above it the residual counts as speech.
 const LEAK_AT_WORST: f32 = 0.8;
-/// Per window, towards a higher figure and towards a lower one: peaks count.
+/// Smoothing factors per window, upwards and downwards; the leak rises faster than it falls, so that peaks count.
 const LEAK_RISES: f32 = 0.3;
 const LEAK_FALLS: f32 = 0.05;
-/// What a room of 0.8 s reverberation time keeps of an energy from window to window.
+/// Energy that remains from window to window in a room with a reverberation time of 0.8 s.
 const ROOM_FADES: f32 = 0.75;
-/// Leak alone is turned down by 20 dB, not muted.
+/// Attenuation of pure leak: 20 dB instead of muting.
 const GAIN_FLOOR: f32 = 0.1;
 
 fn mean_square(samples: &[f32]) -> f32 {

@@ -1,18 +1,18 @@
-//! What the listener hears, by turn time: the last and next moments as samples, the further future packed.
+//! The response audio indexed by turn time: recent and near-future audio as samples, later audio as u-law.
 
 use super::{MAX_LAG, MAX_LEAD};
 use crate::codec::g711;
 use std::collections::VecDeque;
 
-/// Samples at hand, a power of two: 2 s, which hold the longest lag with its history and [`AHEAD`].
+/// Samples in the ring, a power of two: 2 s, which holds the longest lag with its history and [`AHEAD`].
 const RING: usize = 32_768;
-/// How far ahead of the microphone the ring reaches: 0.5 s.
+/// How far the ring extends ahead of the microphone: 0.5 s.
 const AHEAD: u64 = 8_000;
-/// How much future is kept, in u-law (38 dB of SNR, far below what is subtracted): 30 s, 480 KB.
+/// Largest amount of future audio, stored as u-law (38 dB of SNR, much more than the subtraction needs): 30 s, 480 KB.
 const MAX_PENDING: usize = 480_000;
-/// A turn time that does not come.
+/// A turn time that is never reached.
 const NEVER: u64 = 1 << 62;
-/// The tail of a room.
+/// Reverberation tail of a room: 0.2 s.
 const TAIL: u64 = 3_200;
 
 #[derive(Debug)]
@@ -20,12 +20,12 @@ pub(super) struct Reference {
     ring: Box<[i16]>,
     /// The ring holds the [`RING`] samples before this turn time.
     end: u64,
-    /// Pieces after `end`, in order.
+    /// Audio after `end`, in order.
     pending: VecDeque<ReferenceSpan>,
     n_pending: usize,
-    /// Turn time after the last sample given.
+    /// Turn time after the last sample added.
     sounds_until: u64,
-    /// The first turn time that was written since a search looked.
+    /// The first turn time written since the last search.
     changed: u64,
 }
 
@@ -41,7 +41,7 @@ impl Reference {
         Self { ring, end: position + AHEAD, pending: VecDeque::new(), n_pending: 0, sounds_until: 0, changed: 0 }
     }
 
-    /// Whether a window at `position` can hold echo of it.
+    /// Whether a window at `position` may contain echo.
     pub(super) fn in_reach(&self, position: u64) -> bool {
         position < self.sounds_until + MAX_LAG as u64 + TAIL
     }
@@ -51,7 +51,7 @@ impl Reference {
         position.saturating_sub(self.sounds_until)
     }
 
-    /// Moves on to a microphone at `position`.
+    /// Advances to a microphone at `position`.
     pub(super) fn advance(&mut self, position: u64) {
         let end = position + AHEAD;
         if end <= self.end {
@@ -78,14 +78,14 @@ impl Reference {
         }
     }
 
-    /// Audio that sounds from `at` on.
+    /// Adds audio that sounds from `at` on.
     pub(super) fn write(&mut self, at: u64, pcm: &[i16]) {
         self.changed = self.changed.min(at);
         let n_now = self.end.saturating_sub(at).min(pcm.len() as u64) as usize;
         for (i, &sample) in pcm[..n_now].iter().enumerate() {
             self.put(at + i as u64, sample);
         }
-        // A delay may have pushed samples out of the ring on top of a full future.
+        // A delay may have moved samples from the ring into pending audio that is already full.
         let room = MAX_PENDING.saturating_sub(self.n_pending);
         let later = &pcm[n_now..];
         let later = &later[..later.len().min(room)];
@@ -99,7 +99,7 @@ impl Reference {
         self.sounds_until = self.sounds_until.max(at + (n_now + later.len()) as u64);
     }
 
-    /// Nothing sounds from `at` on.
+    /// Removes all audio from `at` on.
     pub(super) fn cut(&mut self, at: u64) {
         self.changed = self.changed.min(at);
         for i in at.max(self.end.saturating_sub(RING as u64))..self.end {
@@ -113,7 +113,7 @@ impl Reference {
         self.sounds_until = self.sounds_until.min(at);
     }
 
-    /// What sounds from `at` on sounds `by` later.
+    /// Delays the audio from `at` on by `by`.
     pub(super) fn delay(&mut self, at: u64, by: u64) {
         let first = at.max(self.end.saturating_sub(RING as u64));
         let moved: Vec<i16> = (first..self.end.max(first)).map(|i| self.ring[index(i)]).collect();
@@ -132,12 +132,12 @@ impl Reference {
         self.sounds_until = until + by;
     }
 
-    /// The first turn time at which something may differ from what it was at the last call.
+    /// The first turn time at which the audio may have changed since the last call.
     pub(super) fn take_changed(&mut self) -> i64 {
         std::mem::replace(&mut self.changed, NEVER) as i64
     }
 
-    /// Copies the samples from turn time `at` on into `out`, in [-1, 1]; what is not at hand is silence.
+    /// Copies the samples from turn time `at` on into `out`, in [-1, 1]; samples outside the ring are silence.
     pub(super) fn read(&self, at: i64, out: &mut [f32]) {
         let (first, end) = (self.end as i64 - RING as i64, self.end as i64);
         for (i, sample) in out.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! Finds the lag: normalised cross-correlation at 4 kHz by FFT, the best places then at 16 kHz.
+//! Finds the lag: normalised cross-correlation at 4 kHz by FFT, then refinement of the best candidates at 16 kHz.
 
 use super::reference::Reference;
 use super::{HISTORY, MAX_LAG, MAX_LEAD, dot};
@@ -8,34 +8,34 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, LazyLock};
 
-/// The coarse search runs at a quarter of the rate.
+/// The coarse search runs at a quarter of the sampling rate.
 const DECIMATION: usize = 4;
-/// Low-pass before decimation: 33 taps, cut at 1.6 kHz.
+/// Low-pass filter before decimation: 33 taps, cut-off at 1.6 kHz.
 const TAPS: usize = 33;
-/// Coarse microphone samples.
+/// Microphone samples of the coarse search.
 const N_MIC: usize = HISTORY / DECIMATION;
-/// Coarse lags.
+/// Lags of the coarse search.
 const N_LAGS: usize = (MAX_LAG + MAX_LEAD) / DECIMATION;
-/// Coarse reference samples.
+/// Reference samples of the coarse search.
 const N_REF: usize = N_LAGS + N_MIC;
-/// The transform; nothing wraps into the lags.
+/// FFT length, large enough that circular wrap-around does not reach the lags.
 const N_FFT: usize = 8_192;
-/// How many coarse peaks are looked at closely: pitch makes several.
+/// Number of coarse peaks that are refined; pitch produces several.
 const N_PEAKS: usize = 6;
-/// How far around a coarse peak, in samples at 16 kHz.
+/// Range of the refinement around a coarse peak, in samples at 16 kHz.
 const NEAR: i32 = 5;
 
 const _: () = assert!(N_FFT >= N_REF + N_MIC);
 
 type Plans = (Arc<dyn RealToComplex<f32>>, Arc<dyn ComplexToReal<f32>>);
 
-/// The plans are the same for all sessions.
+/// FFT plans, shared by all sessions.
 static PLANS: LazyLock<Plans> = LazyLock::new(|| {
     let mut planner = RealFftPlanner::new();
     (planner.plan_fft_forward(N_FFT), planner.plan_fft_inverse(N_FFT))
 });
 
-/// Hamming-windowed sinc at 0.1 of the rate.
+/// Hamming-windowed sinc with a cut-off of 0.1 of the sampling rate.
 static LOW_PASS: LazyLock<[f32; TAPS]> = LazyLock::new(|| {
     let middle = (TAPS / 2) as f32;
     let mut taps: [f32; TAPS] = std::array::from_fn(|i| {
@@ -48,24 +48,24 @@ static LOW_PASS: LazyLock<[f32; TAPS]> = LazyLock::new(|| {
     taps
 });
 
-/// The best place of a search.
+/// The best candidate of a search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found {
-    /// How much later than its reference position the echo is heard, in samples at 16 kHz.
+    /// The delay of the echo relative to its reference position, in samples at 16 kHz.
     pub(super) lag: i32,
-    /// The part of the microphone's energy that the reference explains there with one gain.
+    /// The fraction of the microphone's energy that the reference explains at this lag with a single gain.
     pub(super) explained: f32,
 }
 
-/// The search of one microphone.
+/// The search state of one microphone.
 #[derive(Default)]
 pub(super) struct LagSearch {
-    /// The reference of the last search at 4 kHz, its first sample at turn time `first`.
+    /// The reference of the last search at 4 kHz; its first sample is at turn time `first`.
     coarse: Vec<f32>,
     first: i64,
 }
 
-/// What a search fills anew each time: one for each thread, since a session's own would be a quarter of its memory.
+/// Buffers overwritten by each search. One per thread: a copy per session would be a quarter of its memory.
 #[derive(Default)]
 struct Scratch {
     wide: Vec<f32>,
@@ -83,7 +83,8 @@ thread_local! {
 }
 
 impl LagSearch {
-    /// Looks for `mic` ([`HISTORY`] samples from turn time `mic_start` on) in the reference; none when that is silent.
+    /// Searches the reference for `mic` ([`HISTORY`] samples from turn time `mic_start` on); `None` if the reference is
+    /// silent.
     pub(super) fn run(&mut self, reference: &mut Reference, mic: &[f32], mic_start: i64) -> Option<Found> {
         SCRATCH.with_borrow_mut(|scratch| {
             self.follow(reference, mic_start - MAX_LAG as i64, &mut scratch.wide);
@@ -92,14 +93,15 @@ impl LagSearch {
         })
     }
 
-    /// Moves the coarse reference on to `first`. What the last search had made of it is kept up to the first sample that was written since.
+    /// Advances the coarse reference to `first`. The samples of the last search are reused up to the first one that has
+    /// changed since.
     fn follow(&mut self, reference: &mut Reference, first: i64, wide: &mut Vec<f32>) {
         let moved = first - self.first;
         let on_grid = moved >= 0 && moved % DECIMATION as i64 == 0;
         let n_gone = if on_grid { moved as usize / DECIMATION } else { self.coarse.len() }.min(self.coarse.len());
         self.coarse.drain(..n_gone);
         self.first = first;
-        // A filter reaches half its length ahead, and pre-emphasis one sample back.
+        // The filter reaches half its length ahead, and pre-emphasis one sample back.
         let changed = reference.take_changed() - first - (TAPS / 2) as i64;
         self.coarse.truncate((changed / DECIMATION as i64).max(0) as usize);
         let n_kept = self.coarse.len();
@@ -116,7 +118,7 @@ impl LagSearch {
 
 impl Scratch {
     fn run(&mut self, reference: &Reference, mic: &[f32], mic_start: i64) -> Option<Found> {
-        // The microphone's history ends where it ends; half a filter of silence around it changes nothing but its edges.
+        // The microphone history is padded with half a filter length of silence, which affects only its edges.
         self.wide.clear();
         self.wide.resize(DECIMATION + HISTORY + TAPS, 0.0);
         self.wide[DECIMATION + TAPS / 2..][..HISTORY].copy_from_slice(mic);
@@ -131,7 +133,8 @@ impl Scratch {
             .max_by(|a, b| a.explained.total_cmp(&b.explained))
     }
 
-    /// Leaves the correlation for each coarse place in `self.mic` and the energies of the reference there in `self.energies`.
+    /// Computes the correlation at each coarse lag in `self.mic` and the energies of the reference there in
+    /// `self.energies`.
     fn correlate(&mut self) {
         let (forward, inverse) = &*PLANS;
         self.energies.clear();
@@ -163,13 +166,13 @@ impl Scratch {
             .expect("the buffers have the plan's lengths");
     }
 
-    /// The best local maxima.
+    /// The highest local maxima.
     fn peaks(&mut self) -> Option<[Option<usize>; N_PEAKS]> {
         let loudest = self.energies.iter().copied().fold(0.0, f32::max);
         if loudest < 1e-6 * N_MIC as f32 {
             return None;
         }
-        // A place far quieter than the loudest correlates by chance.
+        // A lag where the reference is far quieter than its maximum correlates by chance.
         let floor = loudest * 1e-3;
         let score = |(&fit, &energy): (&f32, &f32)| if energy > floor { fit * fit / energy } else { 0.0 };
         self.scores.clear();
@@ -185,7 +188,7 @@ impl Scratch {
         Some(best.map(|(_, place)| place))
     }
 
-    /// The best lag near a coarse place, at 16 kHz.
+    /// The best lag near a coarse one, at 16 kHz.
     fn refine(&mut self, reference: &Reference, mic: &[f32], mic_start: i64, place: usize) -> Found {
         let lag = MAX_LAG as i32 - (place * DECIMATION) as i32;
         let span = HISTORY + 2 * NEAR as usize;
@@ -210,8 +213,8 @@ impl fmt::Debug for LagSearch {
     }
 }
 
-/// Low-passes and takes every fourth, `n` of them; `wide` begins half a filter and one sample of the outcome early. Low frequencies,
-/// which are alike in all voices, are weakened.
+/// Low-passes and decimates by four to `n` samples; `wide` starts half a filter length and one output sample early.
+/// Pre-emphasis attenuates low frequencies, which are similar in all voices.
 fn decimate(wide: &[f32], n: usize, out: &mut Vec<f32>) {
     let low = |i: usize| dot(&wide[i * DECIMATION..i * DECIMATION + TAPS], &*LOW_PASS);
     let mut last = low(0);
@@ -222,14 +225,14 @@ fn decimate(wide: &[f32], n: usize, out: &mut Vec<f32>) {
     }
 }
 
-/// At 4 kHz it flattens the slope of voiced speech.
+/// Pre-emphasis coefficient at 4 kHz; it flattens the spectral slope of voiced speech.
 const PRE_EMPHASIS: f32 = 0.9;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A noise that is never the same twice.
+    /// Non-repeating noise.
     fn noise(seed: &mut u32, n: usize) -> Vec<i16> {
         let mut next = || {
             *seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -250,7 +253,7 @@ mod tests {
                 0 | 4 => reference.write(at, &noise(&mut seed, 5_000)),
                 2 => reference.cut(at),
                 7 => reference.delay(at, 123),
-                // A microphone that was not watched comes back off the grid.
+                // After a skip, the microphone position is not a multiple of the decimation.
                 9 => position += 1 + round % 4,
                 _ => {}
             }

@@ -1,8 +1,9 @@
-//! The guard on synthetic speech: delays, codecs, rooms, double talk.
+//! The echo guard on synthetic speech: delays, codecs, rooms, double talk.
 
 use super::*;
 
-/// A stand-in for speech, as hard to tell apart: noise in syllables of 60 to 300 ms with pauses, through a resonance that moves.
+/// A substitute for speech that is as hard to align: noise in syllables of 60 to 300 ms with pauses, through a moving
+/// resonance.
 fn speechlike(seed: u32, n: usize) -> Vec<i16> {
     let mut state = seed.wrapping_mul(747_796_405).wrapping_add(1);
     let mut random = move || {
@@ -65,7 +66,7 @@ fn the_reply_is_gone_from_the_first_loud_window_at_any_delay() {
         assert_eq!(verdicts.last().and_then(|verdict| verdict.lag), Some(delay as i32), "{delay_ms} ms");
         let down = db(energy(&mic), energy(&left));
         assert!(down >= 15.0, "{delay_ms} ms: {down:.1} dB");
-        // The first 160 ms alone as well: it does not have to learn first.
+        // The first 160 ms are checked separately too: the guard needs no learning phase.
         let loud = (delay + mic[delay..].iter().position(|x| x.unsigned_abs() > 300).unwrap()) / WINDOW * WINDOW;
         let at_first = db(energy(&mic[loud..loud + 2_560]), energy(&left[loud..loud + 2_560]));
         assert!(at_first >= 12.0, "{delay_ms} ms: {at_first:.1} dB at first");
@@ -105,7 +106,7 @@ fn a_user_without_echo_is_not_touched_by_a_reply() {
 fn a_delay_it_was_not_told_of_is_found_again() {
     let reply = speechlike(6, 96_000);
     let mut mic = microphone(&reply, 1_600, 0, &[]);
-    // Playback stands still for 300 ms in the middle.
+    // Playback pauses for 300 ms in the middle.
     mic.splice(48_000..48_000, [0; 4_800]);
     let mut guard = EchoGuard::new();
     guard.played(Samples::ZERO, &reply);
@@ -140,7 +141,7 @@ fn pieces_sent_as_they_are_played_do_as_well_as_the_whole() {
     for (i, (window, left)) in mic.as_chunks::<WINDOW>().0.iter().zip(left.as_chunks_mut::<WINDOW>().0).enumerate() {
         for (n, piece) in pieces.by_ref() {
             guard.played(Samples(n as u64 * 320), piece);
-            // 300 ms ahead, as the pacer lets it go.
+            // 300 ms ahead, as the pacer sends it.
             if n * 320 > i * WINDOW + 4_800 {
                 break;
             }
@@ -184,7 +185,7 @@ fn what_was_stopped_is_not_subtracted() {
     guard.played(Samples::ZERO, &reply);
     guard.stopped(Samples(16_000));
     let (left, _) = residual_of(&mut guard, &mic);
-    // From there on it is somebody else who says the same words.
+    // From there on another speaker says the same words.
     let n = left.len() / WINDOW * WINDOW;
     let lost = db(energy(&mic[40_000..n]), energy(&left[40_000..n]));
     assert!(lost < 0.1, "{lost:.1} dB");

@@ -1,4 +1,4 @@
-//! FLAC frame by frame. The header tells neither length nor checksum: both are known only at the end.
+//! FLAC, frame by frame. The header contains neither length nor checksum, which are known only at the end.
 
 use super::RATE;
 use flacenc::bitsink::ByteSink;
@@ -9,12 +9,12 @@ use flacenc::error::{Verified, Verify};
 use flacenc::source::{Fill, FrameBuf};
 use std::fmt::Debug;
 
-/// Samples of a frame, 96 ms: one of the sizes the format has a code for, small enough to begin early.
+/// Samples per frame: 96 ms. The format has a code for this size, and it is small enough for a low latency.
 const BLOCK: usize = 2_304;
-/// The smallest frame the library makes. A shorter end gets silence of up to 1.3 ms behind it.
+/// The smallest frame the library encodes. A shorter end is padded with up to 1.3 ms of silence.
 const SHORTEST: usize = 32;
 
-/// One stream.
+/// One FLAC stream.
 pub(super) struct Flac {
     config: Verified<config::Encoder>,
     info: StreamInfo,
@@ -27,7 +27,7 @@ impl Flac {
         let config = config::Encoder::default().into_verified().map_err(|(_, error)| said(error))?;
         let mut info = StreamInfo::new(RATE.hz() as usize, 1, 16).map_err(said)?;
         info.set_block_sizes(BLOCK, BLOCK).map_err(said)?;
-        // Zero: not known.
+        // Zero means unknown.
         info.set_frame_sizes(0, 0).map_err(said)?;
         Ok(Self { config, info, pending: Vec::with_capacity(BLOCK), n_frames: 0 })
     }

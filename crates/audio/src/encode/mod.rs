@@ -1,8 +1,8 @@
-//! Speech as a file or stream that players know: PCM, WAV, Ogg Opus, FLAC, MP3.
+//! Encodes speech to common audio formats: PCM, WAV, Ogg Opus, FLAC, MP3.
 //!
-//! The speech endpoints call it: mono PCM at [`RATE`] goes in as a voice makes it, bytes come out as soon as a frame of the
-//! format is full, so that a listener begins before the voice ends. Nothing blocks and nothing is opened; encoding a second
-//! of speech costs 1 to 20 ms, so a caller on a runtime hands over a fraction of a second at a time.
+//! The speech endpoints call it: mono PCM at [`RATE`] is pushed as it is synthesized, and bytes are returned as soon as
+//! a frame of the format is full, so that playback starts before synthesis ends. It never blocks on IO; encoding a
+//! second of speech takes 1 to 20 ms of CPU, so a caller on an async runtime pushes a fraction of a second at a time.
 
 mod flac;
 mod mp3;
@@ -14,10 +14,10 @@ use flac::Flac;
 use mp3::Mp3;
 use ogg_opus::OggOpus;
 
-/// What every encoder takes, and what is written: mono, 24 kHz, as OpenAI's speech API has its PCM.
+/// Sampling rate of the input and the output, mono: 24 kHz, as in OpenAI's speech API.
 pub const RATE: SampleRate = SampleRate::HZ_24000;
 
-/// A format of speech files.
+/// An audio file format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFormat {
     /// MPEG-2 layer III, 64 kbit/s.
@@ -26,17 +26,17 @@ pub enum FileFormat {
     Opus,
     /// FLAC, 16 bits.
     Flac,
-    /// RIFF WAVE of 16 bits whose length is not told: its header leaves before the sound is made.
+    /// RIFF WAVE, 16 bits, of unknown length: the header is sent before the audio is complete.
     Wav,
-    /// Samples of 16 bits, little-endian, without any header.
+    /// Signed 16-bit samples, little-endian, without a header.
     Pcm,
 }
 
 impl FileFormat {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 5] = [Self::Mp3, Self::Opus, Self::Flac, Self::Wav, Self::Pcm];
 
-    /// What requests call it; also its file extension.
+    /// The name used in requests, which is also the file extension.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mp3 => "mp3",
@@ -47,12 +47,12 @@ impl FileFormat {
         }
     }
 
-    /// The format of that name.
+    /// The format with this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
 
-    /// The media type of a body.
+    /// The media type of a response body.
     pub const fn media_type(self) -> &'static str {
         match self {
             Self::Mp3 => "audio/mpeg",
@@ -64,17 +64,17 @@ impl FileFormat {
     }
 }
 
-/// An encoder that does not work. The codecs fail only where memory does or their library is broken.
+/// A failed encoder. The codecs fail only if memory allocation fails or their library is broken.
 #[derive(Debug, thiserror::Error)]
 #[error("the {format} encoder failed: {message}")]
 pub struct EncodeError {
-    /// The format's name.
+    /// Name of the format.
     pub format: &'static str,
-    /// What the library said.
+    /// Message from the library.
     pub message: String,
 }
 
-/// One stream being encoded.
+/// Encodes one stream.
 pub struct Encoder {
     kind: Kind,
     is_begun: bool,
@@ -89,7 +89,7 @@ enum Kind {
 }
 
 impl Encoder {
-    /// An encoder that has written nothing yet.
+    /// An encoder that has produced no output.
     pub fn new(format: FileFormat) -> Result<Self, EncodeError> {
         let failed = |message| EncodeError { format: format.name(), message };
         let kind = match format {
@@ -102,7 +102,8 @@ impl Encoder {
         Ok(Self { kind, is_begun: false })
     }
 
-    /// Takes any number of samples at [`RATE`] and appends to `out` what is ready; the first call appends the header too.
+    /// Accepts any number of samples at [`RATE`] and appends the completed output to `out`; the first call also appends
+    /// the header.
     pub fn push(&mut self, pcm: &[i16], out: &mut Vec<u8>) -> Result<(), EncodeError> {
         self.begin(out)?;
         match &mut self.kind {
@@ -116,7 +117,7 @@ impl Encoder {
         }
     }
 
-    /// Appends what is still inside and ends the stream.
+    /// Appends the remaining output and ends the stream.
     pub fn finish(mut self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
         self.begin(out)?;
         match self.kind {

@@ -1,13 +1,13 @@
-//! MP3 by LAME, at a constant bit rate: a stream without a table of contents plays at the right speed everywhere.
+//! MP3 by LAME at a constant bit rate, so that a stream without a table of contents plays at the right speed.
 
 use super::RATE;
 use mp3lame_encoder::{Bitrate, Builder, FlushNoGap, Mode, MonoPcm, Quality, max_required_buffer_size};
 use std::fmt::Display;
 
-/// LAME may hold so many bytes back until the end (its header: `lame_encode_flush`).
+/// Largest number of bytes that LAME holds back until the end (`lame_encode_flush` in its header).
 const MAX_FLUSH: usize = 7_200;
 
-/// One stream.
+/// One MP3 stream.
 pub(super) struct Mp3 {
     lame: mp3lame_encoder::Encoder,
     is_empty: bool,
@@ -15,14 +15,14 @@ pub(super) struct Mp3 {
 
 impl Mp3 {
     pub(super) fn new() -> Result<Self, String> {
-        let mut builder = Builder::new().ok_or("there is no memory for it")?;
+        let mut builder = Builder::new().ok_or("out of memory")?;
         builder.set_num_channels(1).map_err(said)?;
         builder.set_sample_rate(RATE.hz()).map_err(said)?;
         builder.set_mode(Mode::Mono).map_err(said)?;
-        // Speech of 12 kHz width at 64 kbit/s is hard to tell from the original.
+        // At 64 kbit/s, speech with a bandwidth of 12 kHz is hard to distinguish from the original.
         builder.set_brate(Bitrate::Kbps64).map_err(said)?;
         builder.set_quality(Quality::Good).map_err(said)?;
-        // The tag holds the length and is written by seeking back, which a stream cannot.
+        // The tag holds the length and is written by seeking back, which is impossible in a stream.
         builder.set_to_write_vbr_tag(false).map_err(said)?;
         Ok(Self { lame: builder.build().map_err(said)?, is_empty: true })
     }
@@ -35,7 +35,7 @@ impl Mp3 {
 
     pub(super) fn finish(mut self, out: &mut Vec<u8>) -> Result<(), String> {
         if self.is_empty {
-            // LAME complains on stderr where there is nothing to flush.
+            // LAME prints an error to stderr if there is nothing to flush.
             return Ok(());
         }
         out.reserve(MAX_FLUSH);

@@ -1,28 +1,28 @@
-//! Opus in Ogg, after RFC 7845. Unlike the packets of a session, a file loses none: no error correction is written.
+//! Opus in Ogg (RFC 7845). Files suffer no packet loss, so no forward error correction is written.
 
 use super::RATE;
 use ogg::{PacketWriteEndInfo, PacketWriter};
 use opus::{Application, Bitrate, Channels, Encoder, Signal};
 use std::fmt::Display;
 
-/// A packet: 20 ms.
+/// Samples per packet: 20 ms.
 const FRAME: usize = RATE.hz() as usize / 50;
-/// Packets of a page: 100 ms. Fewer cost more headers, more hold sound back.
+/// Packets per page: 100 ms. Fewer add header overhead, more add latency.
 const PACKETS_PER_PAGE: u32 = 5;
-/// Positions are counted at 48 kHz whatever the rate (RFC 7845, section 4).
+/// Ticks per sample: granule positions are counted at 48 kHz at any rate (RFC 7845, section 4).
 const TICKS: u64 = 48_000 / RATE.hz() as u64;
 /// RFC 6716, section 3.4: a frame is at most 1275 bytes.
 const MAX_PACKET: usize = 1_275;
 const BITRATE_BPS: i32 = 48_000;
 
-/// One stream.
+/// One Ogg Opus stream.
 pub(super) struct OggOpus {
     encoder: Encoder,
     writer: PacketWriter<'static, Vec<u8>>,
     serial: u32,
     lookahead: usize,
     pending: Vec<i16>,
-    /// The last packet and its end in ticks: only at the end is it known that it is the last.
+    /// The last packet and its end in ticks, held back because the final packet must be marked.
     held: Option<(Vec<u8>, u64)>,
     n_packets: u32,
     n_samples: u64,
@@ -52,7 +52,7 @@ impl OggOpus {
         let mut head = b"OpusHead\x01\x01".to_vec();
         head.extend(u16::try_from(self.pre_skip()).map_err(said)?.to_le_bytes());
         head.extend(RATE.hz().to_le_bytes());
-        // No gain; one channel, mapping family 0.
+        // Output gain zero; one channel, mapping family 0.
         head.extend([0, 0, 0]);
         let vendor = concat!("antiphon ", env!("CARGO_PKG_VERSION")).as_bytes();
         let mut tags = b"OpusTags".to_vec();
@@ -73,7 +73,7 @@ impl OggOpus {
         Ok(())
     }
 
-    /// Pads until the last sample has left the look-ahead; the last position says where the sound really ends.
+    /// Pads until the last sample has left the look-ahead; the final granule position marks the true end of the audio.
     pub(super) fn finish(mut self, out: &mut Vec<u8>) -> Result<(), String> {
         let inside = self.pending.len() + self.lookahead;
         let silence = vec![0; inside.next_multiple_of(FRAME) - self.pending.len()];
@@ -100,7 +100,7 @@ impl OggOpus {
             let ends_at = self.n_encoded * TICKS;
             if let Some((earlier, ends_at)) = self.held.replace((packet, ends_at)) {
                 self.n_packets += 1;
-                // The first one leaves alone, so that a player can begin.
+                // The first packet has a page of its own, so that a player can start.
                 let ends_page = self.n_packets % PACKETS_PER_PAGE == 1;
                 let info = if ends_page { PacketWriteEndInfo::EndPage } else { PacketWriteEndInfo::NormalPacket };
                 self.writer.write_packet(earlier, self.serial, info, ends_at).map_err(said)?;
@@ -109,7 +109,7 @@ impl OggOpus {
         Ok(())
     }
 
-    /// The samples a player drops at the beginning, in ticks.
+    /// Number of samples a player drops at the start, in ticks.
     fn pre_skip(&self) -> u64 {
         self.lookahead as u64 * TICKS
     }

@@ -1,4 +1,4 @@
-//! What is written is read back.
+//! Round trips: what is encoded can be decoded.
 
 use super::super::decode::{Decoder, duration};
 use super::*;
@@ -23,7 +23,7 @@ fn encode(format: FileFormat, blocks: &[&[i16]]) -> Vec<u8> {
     out
 }
 
-/// What a reader makes of it, at 24 kHz.
+/// Decodes a file to 24 kHz.
 fn read(format: FileFormat, file: Vec<u8>) -> Vec<i16> {
     if format == FileFormat::Pcm {
         return file.chunks_exact(2).map(|pair| i16::from_le_bytes([pair[0], pair[1]])).collect();
@@ -34,7 +34,7 @@ fn read(format: FileFormat, file: Vec<u8>) -> Vec<i16> {
     pcm
 }
 
-/// How loud 440 Hz is in it, of all sound: 1.0 is nothing else.
+/// The energy at 440 Hz relative to the total energy; 1.0 is a pure tone.
 fn purity(pcm: &[i16]) -> f64 {
     let (mut sin, mut cos, mut energy) = (0.0, 0.0, 0.0);
     for (i, &sample) in pcm.iter().enumerate() {
@@ -51,7 +51,7 @@ fn every_format_is_read_back_with_its_length_and_sound() {
     for format in FileFormat::ALL {
         let file = encode(format, &[&pcm]);
         let back = read(format, file.clone());
-        // MP3 pads at both ends and, streamed, cannot say by how much: at most three frames of 576 here.
+        // MP3 pads at both ends and a stream cannot declare the padding: at most three frames of 576 samples here.
         let slack = match format {
             FileFormat::Mp3 => 3 * 576 + 1_105,
             FileFormat::Opus => 2,
@@ -116,7 +116,7 @@ proptest! {
         for format in FileFormat::ALL {
             let (mut one, mut many) = (encode(format, &[&pcm]), encode(format, &blocks));
             if format == FileFormat::Opus {
-                // The stream's number is its own, and the pages' checksums cover it.
+                // The stream's serial number differs, and the page checksums cover it.
                 one = read(format, one).iter().flat_map(|sample| sample.to_le_bytes()).collect();
                 many = read(format, many).iter().flat_map(|sample| sample.to_le_bytes()).collect();
             }

@@ -1,6 +1,6 @@
-//! `antiphon-bench hub` and `antiphon-bench mock`: what is measured, and the engines it is measured with, as processes of
-//! their own. Both print their address first and serve until they are killed; where the benchmark holds their standard
-//! input (`--with-stdin`), until that ends: then they never outlive it.
+//! `antiphon-bench hub` and `antiphon-bench mock`: the hub under measurement and mock engines, as separate processes.
+//! Both print their address first and serve until they are killed. With `--with-stdin` they also stop when their
+//! standard input ends, so that they never outlive the benchmark.
 
 use crate::mock::{self, Latencies};
 use antiphon::cli::{CliError, blocking, print};
@@ -16,40 +16,40 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-/// Which hub to be.
+/// Arguments of the hub under measurement.
 #[derive(Debug, Args)]
 pub struct HubArgs {
-    /// Of what it is made
+    /// The kind of engines
     #[arg(value_enum)]
     engines: EnginesName,
     /// The address of the mock engines, up to and including /v1
     #[arg(long, required_if_eq("engines", "mock"))]
     engines_url: Option<String>,
-    /// A setting that differs from the default
+    /// A setting that differs from its default
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
-    /// End with the standard input
+    /// Stop when the standard input ends
     #[arg(long)]
     with_stdin: bool,
 }
 
-/// What the hub is made of.
+/// The engines of the hub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum EnginesName {
-    /// Engines that take no time
+    /// Engines with zero latency
     Fake,
-    /// The default ones where no model is
+    /// The default engines without models
     Offline,
-    /// The default ones with the models that are here
+    /// The default engines with the installed models
     Shipped,
-    /// Remote ones, all at one address
+    /// Remote engines, all at one address
     Mock,
 }
 
-/// Sessions a measured hub takes: more than any measure opens.
+/// Session limit of the hub, higher than any measure needs.
 const MAX_SESSIONS: usize = 1_000;
 
-/// Utterances a hub with fakes understands: more than any measure speaks.
+/// Number of utterances the fakes can transcribe, higher than any measure needs.
 const MAX_TURNS: usize = 10_000;
 
 /// Serves on a free port; prints its address first.
@@ -67,7 +67,8 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
         }
         EnginesName::Offline | EnginesName::Mock => {
             let mut config = config.clone();
-            // The figures are of these, whatever models lie here; mock engines were named already.
+            // The figures are for the offline engines, whatever models are installed; mock engines are configured
+            // above.
             config.turn.model.clear();
             for (engine, offline) in [
                 (&mut config.vad.engine, "earshot"),
@@ -86,7 +87,7 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
     serve(&listener.local_addr(), with_stdin, stop.clone(), server::serve(listener, parts, stop)).await
 }
 
-/// How long mock engines take.
+/// Latencies of the mock engines.
 #[derive(Debug, Args)]
 pub struct MockArgs {
     #[arg(long, default_value_t = 0)]
@@ -99,12 +100,12 @@ pub struct MockArgs {
     ttfb_ms: u32,
     #[arg(long, default_value_t = 2_000)]
     sound_ms: u32,
-    /// End with the standard input
+    /// Stop when the standard input ends
     #[arg(long)]
     with_stdin: bool,
 }
 
-/// Mock engines on a free port.
+/// Runs mock engines on a free port.
 pub(super) async fn run_mock(args: MockArgs) -> Result<(), CliError> {
     let ms = |n: u32| Duration::from_millis(n.into());
     let latencies = Latencies {
@@ -145,7 +146,7 @@ async fn listen() -> Result<TcpListener, CliError> {
     listener.map_err(|source| CliError::Listen { address: "127.0.0.1:0".into(), source })
 }
 
-/// Prints the address, and serves: `with_stdin`, until the standard input ends.
+/// Prints the address and serves; if `with_stdin`, until the standard input ends.
 async fn serve(
     address: &std::io::Result<std::net::SocketAddr>,
     with_stdin: bool,
@@ -162,12 +163,12 @@ async fn serve(
     serving.await.map_err(|error| CliError::failed(&error))
 }
 
-/// The benchmark holds the other end; it ends with the benchmark, however that ends.
+/// The benchmark holds the other end of the pipe, which closes when the benchmark ends for any reason.
 async fn end_of_stdin() {
     let _ = blocking(|| std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())).await;
 }
 
-/// Each utterance is understood as "ok" and answered "You said: ok", 600 ms of a tone.
+/// Each utterance is transcribed as "ok" and answered with "You said: ok", 600 ms of a tone.
 fn fakes() -> Engines {
     let heard = std::iter::repeat_n("ok", MAX_TURNS);
     Engines {

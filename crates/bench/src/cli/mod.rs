@@ -1,4 +1,4 @@
-//! The command line of `antiphon-bench`: which measures to take, and the hub and mock engines they start as processes.
+//! The command line of `antiphon-bench`: selects the measures, and starts the hub and mock engines as processes.
 
 mod hub;
 mod peers;
@@ -18,19 +18,20 @@ use std::path::PathBuf;
     args_conflicts_with_subcommands = true,
     after_help = "\
 Examples:
-  antiphon-bench                           all of it, about ten minutes
+  antiphon-bench                           all measures, about ten minutes
   antiphon-bench --only barge-in           one measure; may be given several times
-  antiphon-bench --only noise --clips DIR  what detectors make of the speech in that folder, in noise
-  antiphon-bench --quick                   fewer turns: does it run, is it near?
+  antiphon-bench --only noise --clips DIR  speech detection in noise, with the speech in that folder
+  antiphon-bench --quick                   fewer turns: a quick check
   antiphon-bench --json --strict > numbers.json
-  antiphon-bench voice --sessions 20       people who talk to this hub, or to any Realtime server, at the same time
+  antiphon-bench voice --sessions 20       concurrent conversations with this hub or any Realtime server
 
-Each measure starts hubs of its own on free ports of this machine, as processes of their own, and talks to them at real
-time, as people would. The offline engines and default settings are used, whatever is configured; only `engines` reads
-the section [onnx], and `noise` that and [models], from the environment. Nothing else should run meanwhile: the table says when other programs took more than a tenth of the processors.
+Each measure starts its own hubs as separate processes on free ports of this machine and talks to them in real time. The
+offline engines and default settings are used, whatever is configured; only `engines` reads the section [onnx], and
+`noise` reads [onnx] and [models], from the environment. Run nothing else meanwhile: the table reports when other
+programs used more than a tenth of the processors.
 
-How to read it: pNN is the wait that NN % of all turns did not exceed; a wait that never ended counts as the longest.
-The gates are what this version promises on two processors. A missed gate is no error, unless --strict is given."
+pNN is the latency that NN % of all turns did not exceed; a turn without a response counts as the longest. The gates are
+the limits of this version on two processors. A missed gate is an error only with --strict."
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -42,7 +43,7 @@ pub struct Cli {
     how: Take,
 }
 
-/// How measures are taken and shown.
+/// How measures are run and displayed.
 #[derive(Debug, Args)]
 pub struct Take {
     /// A folder of WAV files of speech, for `noise` [default: sentences by flite]
@@ -59,48 +60,50 @@ pub struct Take {
     strict: bool,
 }
 
-/// What else can be run.
+/// Subcommands.
 #[derive(Debug, Subcommand)]
 enum What {
     /// Many people talk to a server at the same time: latency, interruptions, mix-ups, cost
     Voice(Box<voice::VoiceArgs>),
-    /// Neural voices of the true size: the hub's overhead, batches of 1 to 8 (needs make true-size); Whisper beside whisper.cpp
+    /// Neural voices of the true size: the hub's overhead, batches of 1 to 8 (needs make true-size); Whisper beside
+    /// whisper.cpp
     Engines(Take),
-    /// The voice engine under load: throughput, time to first audio
+    /// Load on the voice engine: throughput, time to first audio
     Tts(Box<stage::TtsArgs>),
-    /// The recognizer under load
+    /// Load on the speech recognizer
     Stt(Box<stage::SttArgs>),
-    /// The language model under load
+    /// Load on the language model
     Llm(Box<stage::LlmArgs>),
     /// This hub and a pipecat bot on the same mock engines, in one sitting
     Peers(peers::PeersArgs),
-    /// Mock engines over HTTP that take as long as they are told to
+    /// Mock engines over HTTP with configurable latencies
     Mock(hub::MockArgs),
-    /// The hub that is measured
+    /// The hub under measurement
     #[command(hide = true)]
     Hub(hub::HubArgs),
 }
 
-/// A measure's name.
+/// The name of a measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Name {
     /// From the last word of a question to the first sound of its answer
     VoiceToVoice,
-    /// What the hub adds by itself, with engines that take no time
+    /// Overhead of the hub, with engines of zero latency
     OwnShare,
-    /// How fast a reply stops when somebody speaks
+    /// How fast a response stops when the user speaks
     BargeIn,
     /// Memory of sessions and of idle connections
     Memory,
-    /// Mock engines over HTTP that take no time: 1 session, and 100 on one core
+    /// Mock engines over HTTP with zero latency: 1 session, and 100 on one core
     Mocks,
-    /// Mock engines that take 100 ms a stage, with answers begun on a guess and without
+    /// Mock engines that take 100 ms per stage, with and without speculative responses
     Guesses,
-    /// The Whisper engine beside whisper.cpp itself
+    /// The Whisper engine compared with whisper.cpp itself
     Whisper,
     /// Detectors of speech in noise of six kinds, in this process: false speech, late ends, onsets
     Noise,
-    /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8, on a GPU to 16 (needs make true-size)
+    /// Neural voices of the true size, random weights: the hub's overhead, batches of 1 to 8, on a GPU to 16 (needs
+    /// make true-size)
     Engines,
 }
 
@@ -120,10 +123,10 @@ impl Name {
     }
 }
 
-/// Takes the measures, or does what the subcommand says.
+/// Runs the measures, or the subcommand.
 ///
 /// # Errors
-/// What kept it from being done; [`CliError::exit_code`] has the exit code. A missed gate is an error only with `--strict`.
+/// Why a measure could not be run; see [`CliError::exit_code`]. A missed gate is an error only with `--strict`.
 pub async fn run(args: Cli) -> Result<(), CliError> {
     match args.what {
         None => {
@@ -160,17 +163,17 @@ async fn take(measures: Vec<Measure>, how: Take) -> Result<(), CliError> {
     }
 }
 
-/// How this program starts one of its hidden commands: a hub, mock engines.
+/// The command that starts a hidden subcommand of this program: the hub or the mock engines.
 fn hub_command(name: &str) -> Result<HubCommand, CliError> {
     let program = std::env::current_exe();
     let program = program.map_err(|error| CliError::Failed(format!("this program cannot be found: {error}")))?;
     Ok(HubCommand { program, args: vec![name.into(), "--with-stdin".into()] })
 }
 
-/// On a terminal each line replaces the last one; elsewhere they follow one another.
+/// Prints a progress line. On a terminal it replaces the previous line; elsewhere lines follow one another.
 fn progress(line: &str) {
     let mut err = std::io::stderr().lock();
-    // A stderr that is closed is no reason not to measure.
+    // A closed stderr must not stop the measurement.
     let _ = match err.is_terminal() {
         true => write!(err, "\r\x1b[K{line}").and_then(|()| err.flush()),
         false if line.is_empty() => Ok(()),
@@ -178,9 +181,9 @@ fn progress(line: &str) {
     };
 }
 
-/// A line that stays.
+/// Prints a line that is not replaced.
 fn lasting(line: &str) {
-    // As above.
+    // See `progress`.
     let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 

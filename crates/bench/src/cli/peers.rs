@@ -1,4 +1,4 @@
-//! `antiphon-bench peers`: this hub and a pipecat bot on the same mock engines, in one sitting.
+//! `antiphon-bench peers`: compares this hub with a pipecat bot on the same mock engines, in one run.
 
 use super::{hub_command, progress};
 use crate::peers::{self, Peers};
@@ -6,26 +6,26 @@ use antiphon::cli::{CliError, print};
 use clap::Args;
 use std::path::PathBuf;
 
-/// Where the peer is, and how much is run.
+/// Location of the peer, and the size of the comparison.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   make bench-peers                                         installs pipecat into .venv-peers first
   antiphon-bench peers --rig ../shared/rig --python .venv-peers/bin/python --turns 20
 
-The rig is a folder with pipecat_bot.py, bench_pipecat.py and question16k.wav; it is no part of this repository. Bot and
-hub run on core 1, clients and mock engines on core 0; both wait 200 ms of silence for the end of a turn.")]
+The rig is a folder with pipecat_bot.py, bench_pipecat.py and question16k.wav; it is not part of this repository. Bot
+and hub run on core 1, clients and mock engines on core 0; in both, 200 ms of silence end a turn.")]
 pub struct PeersArgs {
-    /// The rig's folder
+    /// The folder with the peer's scripts
     #[arg(long, default_value = "../shared/rig")]
     rig: PathBuf,
-    /// A Python that has pipecat-ai 1.14 and the rig's other needs
+    /// A Python with pipecat-ai 1.14 and the other requirements of the peer
     #[arg(long, default_value = ".venv-peers/bin/python")]
     python: PathBuf,
-    /// Turns of each session
+    /// Turns per session
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     turns: u16,
-    /// Sessions of the last comparison
+    /// Sessions in the last comparison
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=100))]
     sessions: u16,
     /// Print one JSON object

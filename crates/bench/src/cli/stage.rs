@@ -1,4 +1,4 @@
-//! `antiphon-bench tts | stt | llm`: one engine under load, the configured one or any OpenAI-compatible server's.
+//! `antiphon-bench tts | stt | llm`: load on one engine, either the configured one or any OpenAI-compatible server.
 
 use super::progress;
 use crate::Report;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where the engine is, and how it is driven.
+/// Location of the engine, and how it is loaded.
 #[derive(Debug, Args)]
 pub struct Common {
     /// A server's address up to and including /v1; without it, the configured engine runs in this process
@@ -25,25 +25,25 @@ pub struct Common {
     /// The environment variable that holds the server's key
     #[arg(long, value_name = "NAME", requires = "url")]
     key_env: Option<String>,
-    /// Requests under way at the same time
+    /// Concurrent requests
     #[arg(long, short, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4_096))]
     concurrency: u16,
-    /// Requests that count [default: 20]
+    /// Measured requests [default: 20]
     #[arg(long, short = 'n', conflicts_with = "duration", value_parser = clap::value_parser!(u32).range(1..))]
     requests: Option<u32>,
-    /// Or so many seconds
+    /// Duration instead of a number of requests
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     duration: Option<u32>,
-    /// Requests of each place at the beginning that are left out
+    /// Requests per worker that are left out at the start
     #[arg(long, value_name = "REQUESTS", default_value_t = 1)]
     warm_up: u32,
-    /// How long a request may take
+    /// Timeout of a request
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..))]
     patience: u32,
-    /// Print one JSON object, each request too
+    /// Print one JSON object that includes each request
     #[arg(long)]
     json: bool,
-    /// Write figures and plots as a page that stands alone
+    /// Write figures and plots as a self-contained page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     #[command(flatten)]
@@ -57,20 +57,20 @@ Examples:
   antiphon-bench tts                                          the configured voice, one request at a time
   antiphon-bench tts -c 8 --duration 30 --html tts.html
   antiphon-bench tts --url http://127.0.0.1:8092/v1 --model cosyvoice --voice alloy -c 4 -n 100
-  ANTIPHON_TTS__LANES=4 antiphon-bench tts -c 8               settings of the engine, as ever: file or environment
+  ANTIPHON_TTS__LANES=4 antiphon-bench tts -c 8               engine settings from the file or the environment
 
-A text goes to the configured engine in chunks, as the hub cuts it; a server gets it whole. TTFA: to the first sound.
-RTF: how long a request took, over how long its sound lasts.")]
+The configured engine receives a text in chunks, as in the hub; a server receives the complete text. TTFA is the time to
+the first audio. RTF is the duration of a request divided by the playing time of its audio.")]
 pub struct TtsArgs {
     #[command(flatten)]
     common: Common,
     /// The voice [default: as configured]
     #[arg(long)]
     voice: Option<String>,
-    /// Rate of speech, 0.25 to 4.0
+    /// Speech rate, 0.25 to 4.0
     #[arg(long, default_value_t = 1.0)]
     speed: f32,
-    /// Characters of each text
+    /// Characters per text
     #[arg(long, value_name = "CHARS", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     text_length: u32,
 }
@@ -84,13 +84,13 @@ Examples:
 pub struct SttArgs {
     #[command(flatten)]
     common: Common,
-    /// A folder of WAV files, an utterance each [default: sentences spoken by flite]
+    /// A folder of WAV files, one utterance each [default: sentences spoken by flite]
     #[arg(long, value_name = "DIR")]
     clips: Option<PathBuf>,
-    /// Characters of each sentence; 45 are about 3 s
+    /// Characters per sentence; 45 are about 3 s
     #[arg(long, value_name = "CHARS", default_value_t = 45, value_parser = clap::value_parser!(u32).range(1..=4_096))]
     text_length: u32,
-    /// Language spoken, two letters
+    /// Spoken language, two letters
     #[arg(long)]
     language: Option<String>,
 }
@@ -103,7 +103,7 @@ Examples:
 pub struct LlmArgs {
     #[command(flatten)]
     common: Common,
-    /// At most this many tokens an answer [default: as configured]
+    /// Limit on tokens per response [default: as configured]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
 }
@@ -124,7 +124,7 @@ pub(super) async fn tts(args: TtsArgs) -> Result<(), CliError> {
     let tts = blocking(move || assembly::tts(&config)).await?.map_err(EnginesError::from)?;
     let voice = voice(args.voice, &settings, tts.as_ref())?;
     let how = format!("{}, voice {voice}, {} characters a text", args.common.whom(tts.name()), args.text_length);
-    // A server cuts texts itself.
+    // A server splits texts itself.
     let chunked = tts.name() != "openai";
     let stage = TtsStage { tts, voice, speed: args.speed, n_chars: args.text_length as usize, chunked };
     args.common.run(Arc::new(stage), how).await
@@ -208,7 +208,7 @@ impl Common {
         } else {
             print::line(&report.table())?;
         }
-        // Behind the figures: a page that cannot be written takes none of them.
+        // Written after the figures are printed, so that a page that cannot be written does not lose them.
         if let Some((path, page)) = page {
             std::fs::write(path, page).map_err(|error| CliError::file("written", path, &error))?;
         }

@@ -1,4 +1,4 @@
-//! `antiphon-bench voice`: many people talk to a Realtime server at the same time.
+//! `antiphon-bench voice`: many concurrent conversations with a Realtime server.
 
 use super::{hub_command, lasting, progress};
 use crate::load::{self, Clips, Length, Load, Network, Outcome, Step};
@@ -12,118 +12,118 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-/// Sessions begin one after the other within so long, unless told otherwise.
+/// Period over which the starts of the sessions are spread by default.
 const SPREAD: Duration = Duration::from_secs(4);
 
-/// Who talks to whom, and how.
+/// The server, the conversations and the network.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  antiphon-bench voice                                       4 people ask a hub that is started for it, offline engines
+  antiphon-bench voice                                       4 sessions on a new hub with the offline engines
   antiphon-bench voice --sessions 50 --turns 10 --html voice.html
   antiphon-bench voice --clips recordings/ --barge-in 0.3 --jitter-ms 40 --stall-ms 400
   antiphon-bench voice --url http://127.0.0.1:8080 --pid $(pgrep -x antiphon) --audio pcm16 --loss 0.02
   antiphon-bench voice --url wss://api.openai.com/v1/realtime --model gpt-realtime --key-env OPENAI_API_KEY --sessions 2
-  antiphon-bench voice --search --objective-ms 800           how many are served at p95 < 800 ms?
+  antiphon-bench voice --search --objective-ms 800           how many sessions are served at p95 < 800 ms?
 
-It speaks the Realtime protocol's GA shape, so --url may be any server of it. Each session speaks at real time, plays the
-answer from its first sample on, listens to its end (or talks over it, with --barge-in), pauses, and asks the next clip.
+It uses the GA Realtime protocol, so --url may be any GA server. Each session speaks in real time, plays the response
+from its first sample on, listens to its end (or interrupts it, with --barge-in), pauses, and speaks the next clip.
 
-Without --clips, flite asks questions of the offline assistant's field. Beside x.wav in a folder of clips, x.txt may say
-what is said in it: then what comes back is checked to belong to its own session. A mix-up ends with exit code 1.
+Without --clips, flite speaks questions for the offline assistant. In a folder of clips, x.txt may contain the text of
+x.wav; responses are then checked for cross-talk between sessions. Cross-talk ends with exit code 1.
 
-Voice-to-voice runs from the last loud sample spoken (above 5 % of the clip's peak) to the first answered one above
--50 dBFS sounding. Silence after an interruption runs from its first loud sample to the end of playback: at the server's
-speech_started, where clients of the GA protocol stop their playback, or at output_audio_buffer.held in the binary modes.
-An underrun is playback that ran dry within an answer: it begins with the first sample received, without a buffer.
+Voice-to-voice latency is the time from the last loud sample spoken (above 5 % of the clip's peak) to the playback of
+the first response sample above -50 dBFS. Silence after an interruption is the time from its first loud sample to the
+end of playback: at speech_started, where GA clients stop playback, or at output_audio_buffer.held in the binary modes.
+An underrun is a gap in playback within a response; playback starts with the first sample received, without a buffer.
 
-Exit codes: 0 done   1 something was mixed up or broke off, or with --strict the objective was missed   2 wrong usage
+Exit codes: 0 done   1 cross-talk, a broken session, or with --strict a missed objective   2 wrong usage
 4 the server cannot be reached")]
 pub struct VoiceArgs {
-    /// A running server; without it, a hub with the offline engines is started for this
+    /// A running server; without it, a hub with the offline engines is started
     #[arg(long, value_name = "URL")]
     url: Option<String>,
     #[command(flatten)]
     target: Target,
-    /// The server's process on this machine: its processor time and memory are told
+    /// The server's process on this machine, whose CPU time and memory are reported
     #[arg(long, requires = "url")]
     pid: Option<u32>,
-    /// How audio travels; servers other than this hub know only `ga`
+    /// How audio is transported; servers other than this hub support only `ga`
     #[arg(long, value_enum, default_value_t = Mode::Ga)]
     audio: Mode,
     /// A folder of WAV files to speak, any rate [default: questions spoken by flite]
     #[arg(long, value_name = "DIR")]
     clips: Option<PathBuf>,
-    /// How many talk at the same time; with --search, how many to begin with
+    /// Concurrent sessions; with --search, the number to start with
     #[arg(long, short = 'n', default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     sessions: u16,
-    /// Turns of each, the warm-up's not counted [default: 5]
+    /// Turns per session, without the warm-up [default: 5]
     #[arg(long, conflicts_with = "duration", value_parser = clap::value_parser!(u32).range(1..))]
     turns: Option<u32>,
-    /// Or so many seconds
+    /// Duration instead of a number of turns
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     duration: Option<u32>,
-    /// Turns at the beginning of each session that are left out
+    /// Turns left out at the start of each session
     #[arg(long, value_name = "TURNS", default_value_t = 1)]
     warm_up: u32,
-    /// From one session's beginning to the next one's [default: all within 4 s]
+    /// Delay between the starts of two sessions [default: all within 4 s]
     #[arg(long, value_name = "MS")]
     stagger_ms: Option<u32>,
-    /// The share of answers that are talked over, after 0.4 to 0.8 s of them: 0.0 to 1.0
+    /// Fraction of responses that are interrupted after 0.4 to 0.8 s: 0.0 to 1.0
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     barge_in: f64,
-    /// Frames are late by up to so much, either way
+    /// Maximum jitter of a frame, in both directions
     #[arg(long, value_name = "MS", default_value_t = 0)]
     jitter_ms: u32,
-    /// The share of microphone frames lost: 0.0 to 1.0; binary audio only
+    /// Fraction of microphone frames lost: 0.0 to 1.0; binary audio only
     #[arg(long, value_name = "SHARE", default_value_t = 0.0, value_parser = share)]
     loss: f64,
-    /// The network stands still for so long, both ways
+    /// Duration of network stalls, in both directions
     #[arg(long, value_name = "MS", default_value_t = 0)]
     stall_ms: u32,
-    /// About how often it does
+    /// Average interval between stalls
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     stall_every: u32,
-    /// How the server finds the end of a turn
+    /// How the server detects the end of a turn
     #[arg(long, value_enum, default_value_t = Turns::ServerVad)]
     turn_detection: Turns,
     /// With server-vad: the silence that ends a turn
     #[arg(long, value_name = "MS", default_value_t = 200)]
     silence_ms: u32,
-    /// What p95 of voice-to-voice has to keep
+    /// Objective for the p95 of voice-to-voice latency
     #[arg(long, value_name = "MS", default_value_t = 2_000)]
     objective_ms: u32,
-    /// Find the largest number of sessions that keeps it, by doubling and halving
+    /// Find the largest number of sessions that meets the objective, by doubling and bisection
     #[arg(long)]
     search: bool,
     /// With --search: the largest number to try
     #[arg(long, default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     max_sessions: u16,
-    /// How long an answer may take before it counts as none
+    /// Timeout of a response
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     patience: u32,
-    /// The same one makes the same pauses, interruptions and mishaps
+    /// Seed of pauses, interruptions and network faults
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Write everything, each turn too, as JSON
+    /// Write all results, including each turn, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write figures and plots as a page that stands alone
+    /// Write figures and plots as a self-contained page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Exit with 1 when the objective is missed
+    /// Exit with 1 if the objective is missed
     #[arg(long)]
     strict: bool,
 }
 
-/// How the server finds the end of a turn.
+/// How the server detects the end of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Turns {
     /// A fixed silence
     ServerVad,
     /// A wait that depends on what was said
     SemanticVad,
-    /// As the server is set
+    /// As configured at the server
     AsIs,
 }
 
@@ -148,7 +148,7 @@ pub(super) async fn run(args: VoiceArgs) -> Result<(), CliError> {
         if args.search {
             lasting(&outcome.verdict(objective));
         }
-        // The largest that was served; the last one where none was.
+        // The largest number that was served; the last one tried if none was.
         if search.largest().is_none_or(|largest| largest == n_sessions) {
             shown = Some(outcome);
         }
@@ -181,7 +181,7 @@ impl VoiceArgs {
         }
     }
 
-    /// Runs it once, on a hub of its own where no server is given.
+    /// Runs the load once, on a new hub if no server is given.
     async fn load(&self, n_sessions: usize, clips: &Arc<Clips>) -> Result<Outcome, CliError> {
         let hub = match self.url {
             Some(_) => None,
@@ -220,7 +220,7 @@ impl VoiceArgs {
     }
 
     fn session(&self) -> Value {
-        // Other servers transcribe only when asked to; the hub takes any name.
+        // Other servers transcribe only on request; this hub accepts any model name.
         let mut input = json!({"transcription": {"model": "whisper-1"}});
         match self.turn_detection {
             Turns::ServerVad => {
@@ -232,7 +232,7 @@ impl VoiceArgs {
         json!({"type": "session.update", "session": {"type": "realtime", "audio": {"input": input}}})
     }
 
-    /// What was run, in a line.
+    /// Describes the run in one line.
     fn how(&self, outcome: &Outcome) -> String {
         let whom =
             self.url.as_ref().map_or("a hub with the offline engines", |url| url.split('?').next().unwrap_or(url));

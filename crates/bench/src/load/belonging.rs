@@ -1,39 +1,39 @@
-//! Cross-talk: whether what a session heard belongs to it, or to a question that another one asked.
+//! Cross-talk detection: whether what a session received belongs to it or to another session's question.
 //!
-//! Speech recognition errs, so a transcript is compared with all questions: it is another's when it is close to that one
-//! and far from its own. The mock engines' names and tones leave no doubt. The answer's words are looked at only where the
-//! transcript is right: a wrong answer to a question that was misheard is no mix-up.
+//! Speech recognition makes errors, so a transcript is compared with all questions: it belongs to another one if it is
+//! close to that one and far from its own. The names and tones of the mock engines are unambiguous. The text of the
+//! response is checked only if the transcript is correct: a wrong response to a misheard question is not cross-talk.
 
 use super::clips::{Clips, Sign};
 
-/// Alike enough to be the same sentence, by [`likeness`].
+/// Minimum [`likeness`] of sentences that count as the same.
 const SAME: f64 = 0.8;
-/// Too different to be the same sentence misheard.
+/// Maximum [`likeness`] of sentences that count as different, not as misheard.
 const DIFFERENT: f64 = 0.5;
-/// How far a tone may lie from its nominal frequency, in Hz: half of what lies between two of them.
+/// Tolerance of a tone's frequency, in Hz: half the distance between two of them.
 const TONE_TOLERANCE_HZ: f64 = 5.0;
 
-/// What came back for one question.
+/// What was received for one question.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RoundTrip<'a> {
     pub(super) transcript: &'a str,
     pub(super) answer: &'a str,
-    /// The frequency of the reply's sound, where it is a tone.
+    /// Frequency of the response's audio, if it is a tone.
     pub(super) tone_hz: Option<f64>,
 }
 
-/// Whose it is.
+/// Which question a result belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// As it should be.
+    /// Its own question.
     Own,
-    /// Another question's: what shows it.
+    /// Another question, with the evidence.
     Other(String),
-    /// Neither: misheard, or nothing is known of the question.
+    /// Neither: misheard, or nothing is known about the question.
     Unclear,
 }
 
-/// Judges what came back for the clip `own`.
+/// Judges what was received for the clip `own`.
 pub(super) fn judge(clips: &Clips, own: usize, heard: &RoundTrip<'_>) -> Verdict {
     match &clips[own].sign {
         Sign::Unknown => Verdict::Unclear,
@@ -87,13 +87,13 @@ fn words(text: &str) -> Vec<String> {
     words.map(str::to_lowercase).collect()
 }
 
-/// Whether the words of `piece` stand in `text`, one behind the other.
+/// Whether the words of `piece` occur consecutively in `text`.
 fn holds(text: &str, piece: &str) -> bool {
     let (text, piece) = (words(text), words(piece));
     !piece.is_empty() && text.windows(piece.len()).any(|window| window == piece)
 }
 
-/// How many words two sentences share, 0 to 1: twice the common ones over all (Dice's coefficient of multisets).
+/// Similarity of two sentences, 0 to 1: Dice's coefficient of their word multisets.
 fn likeness(a: &str, b: &str) -> f64 {
     let (a, mut b) = (words(a), words(b));
     let n = a.len() + b.len();

@@ -1,7 +1,7 @@
-//! What the sessions say, and how it is told whose it is.
+//! The clips that sessions speak, and how results are matched to them.
 //!
-//! Questions come from a folder of WAV files, from flite, or from the mock engines' marked recording. Session `i` asks
-//! clip `i + turn`, so that sessions ask different things at the same time; marked clips stay with their session.
+//! Clips come from a folder of WAV files, from flite, or from the marked recording for the mock engines. Session `i`
+//! speaks clip `i + turn`, so that concurrent sessions ask different questions; marked clips stay with their session.
 
 use super::super::BenchError;
 use super::super::questions::{QUESTIONS, VOICES, loud, speak, speaker};
@@ -10,63 +10,63 @@ use antiphon_client::RATE;
 use std::path::Path;
 use std::time::Duration;
 
-/// The longest clip taken.
+/// The longest accepted clip.
 const LONGEST: Duration = Duration::from_secs(120);
-/// The most clips read from a folder: about 50 MB of speech of 10 s each.
+/// Maximum number of clips read from a folder: about 50 MB of speech at 10 s each.
 const MOST: usize = 200;
 
-/// What tells one clip from another in a transcript and an answer.
+/// What identifies a clip in a transcript and a response.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Sign {
-    /// Its words, and a piece of the right answer where it is known.
+    /// Its text, and a part of the correct response, if known.
     Words {
-        /// What is said.
+        /// Text of the clip.
         said: String,
-        /// What the answer must hold.
+        /// Text that the response must contain.
         expect: Option<String>,
     },
-    /// A name that the mock engines carry through every stage, and the tone that the voice answers with.
+    /// A name that the mock engines pass through every stage, and the frequency of the tone they respond with.
     Name {
-        /// RoundTrip, repeated in the answer.
+        /// The name, repeated in the response.
         name: String,
-        /// Of the voice, in Hz.
+        /// Frequency of the voice, in Hz.
         tone_hz: f64,
     },
-    /// Nothing is known of it.
+    /// Nothing is known about the clip.
     Unknown,
 }
 
-/// One thing said.
+/// One utterance to speak.
 #[derive(Clone, Debug)]
 pub struct Clip {
-    /// For people.
+    /// Display name.
     pub name: String,
-    /// What tells it from the others.
+    /// What identifies it.
     pub sign: Sign,
-    /// Mono at [`RATE`]; it holds at least one loud sample.
+    /// Samples, mono at [`RATE`], with at least one loud sample.
     pub samples: Vec<i16>,
     /// Indices of its first and last loud sample (above 5 % of its peak).
     pub(crate) loud: (usize, usize),
 }
 
 impl Clip {
-    /// `None` where nothing is loud.
+    /// A clip; `None` if no sample is loud.
     pub fn new(name: impl Into<String>, sign: Sign, samples: Vec<i16>) -> Option<Self> {
         let loud = loud(&samples).filter(|(first, last)| first < last)?;
         Some(Self { name: name.into(), sign, samples, loud })
     }
 }
 
-/// All of them, at least one.
+/// All clips, at least one.
 #[derive(Clone, Debug)]
 pub struct Clips {
     all: Vec<Clip>,
-    /// Whether each session keeps to one.
+    /// Whether each session keeps its own clip.
     kept: bool,
 }
 
 impl Clips {
-    /// The WAV files of a folder, in the order of their names; beside `x.wav`, `x.txt` says what is said in it. Blocks.
+    /// Reads the WAV files of a folder in order of their names; `x.txt` next to `x.wav` holds its text. Blocks.
     pub fn read(folder: &Path) -> Result<Self, BenchError> {
         let wrong = |path: &Path, why: String| BenchError::Clips(format!("{}: {why}", path.display()));
         let entries = std::fs::read_dir(folder).map_err(|error| wrong(folder, error.to_string()))?;
@@ -91,7 +91,7 @@ impl Clips {
         }
     }
 
-    /// Up to `n` questions of the offline assistant's field, each by one of flite's voices: 48 different ones at most.
+    /// Up to `n` questions for the offline assistant, each spoken by one of flite's voices; at most 48 different ones.
     pub async fn spoken(n: usize) -> Result<Self, BenchError> {
         let speaker = speaker().await?;
         let mut all = Vec::new();
@@ -106,23 +106,23 @@ impl Clips {
         Ok(Self { all, kept: false })
     }
 
-    /// One clip for each session, in turn; `None` without any.
+    /// One clip per session, assigned in order; `None` if `all` is empty.
     pub fn kept(all: Vec<Clip>) -> Option<Self> {
         (!all.is_empty()).then_some(Self { all, kept: true })
     }
 
-    /// Which clip a session says in a turn.
+    /// The index of the clip that a session speaks in a turn.
     pub(super) fn of(&self, session: usize, turn: usize) -> usize {
         let at = if self.kept { session } else { session + turn };
         at % self.all.len()
     }
 
-    /// How many different ones there are.
+    /// Number of different clips.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Never: there is at least one.
+    /// Always false: there is at least one clip.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

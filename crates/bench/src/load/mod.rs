@@ -1,13 +1,13 @@
-//! Load: N people who talk to a Realtime server at the same time, at real time: what `antiphon-bench voice` runs.
+//! Load generator: N concurrent conversations with a Realtime server in real time, behind `antiphon-bench voice`.
 //!
-//! Each session ([`talk`]) speaks its clips, 20 ms every 20 ms, over a network as bad as [`Network`] says, plays the answer
-//! from its first sample on, talks over some answers, and records what its listener lived through ([`turn`]). It speaks
-//! the GA protocol and knows nothing of the server behind it, so any can be measured; only the binary modes are this hub's
-//! own. One more session talks before the load begins: what is made once in a process is not the load's to pay, and a
-//! server that cannot be reached is noticed at once. Nothing here prints.
+//! Each session ([`talk`]) speaks its clips, 20 ms every 20 ms, over a simulated [`Network`], plays the response from
+//! its first sample on, interrupts some responses, and records what its listener experiences ([`turn`]). It uses the GA
+//! protocol and assumes nothing about the server, so any server can be measured; only the binary modes are specific to
+//! this hub. One additional session runs before the load: one-time initialization is not charged to the load, and an
+//! unreachable server is detected immediately. Nothing here prints.
 //!
-//! Voice-to-voice runs from the moment the frame with the last loud sample (above 5 % of the clip's peak) was spoken, to
-//! the moment the first reply sample above -50 dBFS would sound. The network's lateness is in it: a listener feels it.
+//! Voice-to-voice latency is measured from the moment the frame with the last loud sample (above 5 % of the clip's
+//! peak) was spoken, to the playback of the first response sample above -50 dBFS. It includes the delay of the network.
 
 mod belonging;
 mod clips;
@@ -39,42 +39,42 @@ use talk::SessionRecord;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
-/// How often the server's process is looked at, and progress is told.
+/// Interval at which the server's process is sampled and progress is reported.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// What to run.
+/// Parameters of a load.
 #[derive(Debug)]
 pub struct Load {
-    /// The server, and how audio travels.
+    /// The server, and how audio is transported.
     pub connect: ConnectOptions,
-    /// The `session.update` each session begins with.
+    /// The `session.update` sent at the start of each session.
     pub session: Value,
-    /// What is said.
+    /// Clips to speak.
     pub clips: Arc<Clips>,
-    /// How many people talk at the same time.
+    /// Number of concurrent sessions.
     pub n_sessions: usize,
-    /// How long.
+    /// Duration of the load.
     pub length: Length,
-    /// Turns at the beginning of each session that are left out of the figures.
+    /// Turns at the start of each session that are left out of the figures.
     pub warm_up: usize,
-    /// From one session's beginning to the next one's.
+    /// Delay between the starts of two sessions.
     pub stagger: Duration,
-    /// The share of answers that are talked over, 0 to 1.
+    /// Fraction of responses that are interrupted, 0 to 1.
     pub barge_in: f64,
-    /// The network between them and the server.
+    /// The simulated network between clients and server.
     pub network: Network,
-    /// The server's process, where it is one of this machine.
+    /// The server's process, if it runs on this machine.
     pub process: Option<Process>,
-    /// How long an answer may take to begin and end, from the end of its question.
+    /// Timeout for the complete response, from the end of its question.
     pub patience: Duration,
-    /// The same one makes the same pauses, interruptions and mishaps.
+    /// Seed of pauses, interruptions and network faults.
     pub seed: u64,
     /// Turns ended so far, for the progress line.
     pub n_turns: AtomicUsize,
 }
 
-/// Runs it. As long as its sessions talk; dropping the future ends them at once. A session that fails is in the outcome;
-/// an error is a server out of reach, or a first session that came to nothing.
+/// Runs the load. Takes as long as its sessions; dropping the future ends them immediately. A session that fails is
+/// part of the outcome; an error means that the server is unreachable or that the first session got no response.
 pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchError> {
     progress("voice: one session to begin with");
     first(&load).await?;
@@ -118,7 +118,7 @@ pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchErr
     Ok(outcome)
 }
 
-/// A session of one turn that is none of the load's.
+/// Runs a session of one turn that is not part of the load.
 async fn first(load: &Load) -> Result<(), BenchError> {
     let alone = Load {
         connect: load.connect.clone(),

@@ -1,7 +1,7 @@
-//! A bad network between microphone and server: frames that are late, lost, or held up by a stall.
+//! Simulates a bad network between microphone and server: delayed or lost frames, and stalls.
 //!
-//! What is late stays in order, as on a TCP connection: a late frame holds up those behind it. What is lost is lost in the
-//! binary modes only. A stall stops both ways at once; what gathered meanwhile goes out, and comes in, in one go.
+//! Delayed frames stay in order, as on a TCP connection: a delayed frame delays those behind it. Frames are lost in the
+//! binary modes only. A stall stops both directions; queued data is delivered in one burst afterwards.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -9,40 +9,40 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How bad the network is. The default is a good one: nothing late, lost or held up.
+/// Properties of the network. The default is perfect: no delay, no loss, no stalls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Network {
-    /// Each frame, either way, is late by up to so much, evenly spread.
+    /// Maximum delay of a frame in either direction, uniformly distributed.
     pub jitter: Duration,
-    /// The share of microphone frames lost, 0 to 1. Binary modes only.
+    /// Fraction of microphone frames lost, 0 to 1. Binary modes only.
     pub loss: f64,
-    /// How long a stall lasts; zero: there are none.
+    /// Duration of a stall; zero: no stalls.
     pub stall: Duration,
-    /// From one stall to the next, half to one and a half times this.
+    /// Average interval between stalls; each one is half to one and a half times this.
     pub stall_every: Duration,
 }
 
-/// One frame on its way.
+/// A frame in transit.
 pub(super) struct Frame {
     pub(super) samples: Vec<i16>,
     pub(super) lost: bool,
     due: Instant,
 }
 
-/// One session's line.
+/// The network connection of one session.
 pub(super) struct Line {
     network: Network,
     dice: StdRng,
-    /// At most what a stall and the jitter hold back: a frame for each 20 ms of them.
+    /// Frames in transit; at most one per 20 ms of stall and jitter.
     frames: VecDeque<Frame>,
-    /// When the last message of the other direction arrived.
+    /// When the last message from the server arrived.
     arrived: Option<Instant>,
     stalled_until: Option<Instant>,
     next_stall: Option<Instant>,
 }
 
 impl Line {
-    /// A line that begins now; the same seed makes the same mishaps.
+    /// A connection that starts now; the same seed produces the same faults.
     pub(super) fn new(network: Network, seed: u64, now: Instant) -> Self {
         let mut line = Self {
             network,
@@ -56,7 +56,7 @@ impl Line {
         line
     }
 
-    /// A frame is spoken; it leaves when it is [`Self::ready`].
+    /// Adds a spoken frame; it is sent when it is [`Self::ready`].
     pub(super) fn speak(&mut self, samples: Vec<i16>, now: Instant) {
         self.begin_stall(now);
         let lost = self.network.loss > 0.0 && self.dice.random_bool(self.network.loss);
@@ -65,22 +65,22 @@ impl Line {
         self.frames.push_back(Frame { samples, lost, due: self.stalled_until.map_or(due, |until| due.max(until)) });
     }
 
-    /// The next frame that has to leave by now.
+    /// The next frame due at `now`.
     pub(super) fn ready(&mut self, now: Instant) -> Option<Frame> {
         if self.frames.front()?.due > now { None } else { self.frames.pop_front() }
     }
 
-    /// When the next frame leaves, if one waits.
+    /// When the next frame is due, if there is one.
     pub(super) fn next_due(&self) -> Option<Instant> {
         self.frames.front().map(|frame| frame.due)
     }
 
-    /// Until when nothing is read, if the line stands still.
+    /// The end of the current stall, during which nothing is read.
     pub(super) fn stalled(&self, now: Instant) -> Option<Instant> {
         self.stalled_until.filter(|until| *until > now)
     }
 
-    /// When a message read at `now` arrives behind this network: not before the one before it.
+    /// When a message read at `now` arrives at the client; never before the previous one.
     pub(super) fn arrival(&mut self, now: Instant) -> Instant {
         let late = now + self.jitter();
         let at = self.arrived.map_or(late, |before| before.max(late));
@@ -116,7 +116,7 @@ mod tests {
 
     const FRAME: Duration = Duration::from_millis(20);
 
-    /// When each of `n` frames leaves, and whether it is lost, in milliseconds from the start.
+    /// When each of `n` frames is sent, in milliseconds from the start, and whether it is lost.
     fn journey(network: Network, n: u32) -> Vec<(u64, bool)> {
         let start = Instant::now();
         let mut line = Line::new(network, 7, start);
@@ -164,7 +164,7 @@ mod tests {
         let start = Instant::now();
         let mut line = Line::new(network, 7, start);
         line.speak(Vec::new(), start + Duration::from_secs(2));
-        let until = line.stalled(start + Duration::from_secs(2)).expect("it stands still");
+        let until = line.stalled(start + Duration::from_secs(2)).expect("the connection is stalled");
         assert_eq!((until - start, line.stalled(until)), (Duration::from_millis(2_300), None));
     }
 }

@@ -1,4 +1,4 @@
-//! What came of a load: its turns, what the server's process used, and the figures of both.
+//! The outcome of a load: its turns, the resource use of the server's process, and the figures of both.
 
 use super::super::{BenchError, Figure, Process, Section, Unit, Waits};
 use super::talk::SessionRecord;
@@ -8,15 +8,15 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// Of mix-ups and troubles, so many are told one by one.
+/// Maximum number of mix-ups and problems listed individually.
 const MOST_TOLD: usize = 5;
 
-/// What a process used until one moment.
+/// Resource use of a process at one moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// Since the load began.
+    /// Time since the start of the load.
     pub at: Duration,
-    /// Processor time since the process began, in seconds.
+    /// CPU time since the start of the process, in seconds.
     pub cpu_s: f64,
     /// Resident memory, in bytes.
     pub resident: u64,
@@ -28,24 +28,24 @@ impl Sample {
     }
 }
 
-/// What came of a load.
+/// The outcome of a load.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Sessions at once.
+    /// Number of concurrent sessions.
     pub n_sessions: usize,
-    /// All turns of all sessions, the warm-up's too.
+    /// All turns of all sessions, including the warm-up.
     pub turns: Vec<TurnRecord>,
-    /// Sessions that ended early, and why.
+    /// Sessions that ended early, with the cause.
     pub broken: Vec<(usize, ClientError)>,
-    /// Identifiers that two sessions were given.
+    /// Identifiers that were assigned to two sessions.
     pub shared_ids: Vec<String>,
-    /// The server's process before the load, and twice a second during it.
+    /// The server's process before the load.
     pub before: Option<Sample>,
-    /// See there.
+    /// The server's process during the load, sampled twice a second.
     pub samples: Vec<Sample>,
-    /// How long it took.
+    /// Duration of the load.
     pub took: Duration,
-    /// The share of the machine that other programs used meanwhile, 0 to 1.
+    /// Fraction of the machine's CPU time used by other programs, 0 to 1.
     pub others: Option<f64>,
     pub(super) stagger: Duration,
     pub(super) first_end: Option<Duration>,
@@ -68,12 +68,12 @@ impl Outcome {
         }
     }
 
-    /// Turns that count.
+    /// The turns without the warm-up.
     pub fn counted(&self) -> impl Iterator<Item = &TurnRecord> {
         self.turns.iter().filter(|turn| !turn.warm_up)
     }
 
-    /// Voice-to-voice of the turns that count. A session that broke off has one that never ended.
+    /// Voice-to-voice latencies without the warm-up. A session that ended early counts as one unanswered turn.
     pub fn waits(&self) -> Waits {
         let mut waits = Waits::default();
         self.counted().for_each(|turn| push(&mut waits, turn.wait));
@@ -81,14 +81,14 @@ impl Outcome {
         waits
     }
 
-    /// From the first loud sample of an interruption to silence.
+    /// Times from the first loud sample of an interruption to silence.
     pub fn silences(&self) -> Waits {
         let mut waits = Waits::default();
         self.counted().filter_map(|turn| turn.silence).for_each(|silence| push(&mut waits, silence));
         waits
     }
 
-    /// Transcripts, answers and identifiers that belong to another session, in words; the warm-up's too.
+    /// Descriptions of transcripts, responses and identifiers that belong to another session, including the warm-up.
     pub fn mix_ups(&self) -> Vec<String> {
         let of_turn = |turn: &TurnRecord| {
             let what = turn.mixed_up.as_ref()?;
@@ -97,7 +97,7 @@ impl Outcome {
         self.turns.iter().filter_map(of_turn).chain(self.shared_ids.iter().cloned()).collect()
     }
 
-    /// Percent of a core that the server used for each session, while all of them talked.
+    /// CPU time of the server per session, in per cent of a core, while all sessions were active.
     pub fn cpu_percent(&self) -> Option<f64> {
         let all_talk = self.stagger * self.n_sessions.saturating_sub(1) as u32;
         let until = self.first_end.unwrap_or(self.took);
@@ -107,24 +107,24 @@ impl Outcome {
         (took > 0.0).then(|| 100.0 * (last.cpu_s - first.cpu_s) / took / self.n_sessions as f64)
     }
 
-    /// Resident memory that each session added at the most, in KiB.
+    /// Peak increase of resident memory per session, in KiB.
     pub fn memory_kib(&self) -> Option<f64> {
         let most = self.samples.iter().map(|sample| sample.resident).max()?;
         Some((most as f64 - self.before?.resident as f64) / 1024.0 / self.n_sessions as f64)
     }
 
-    /// Processor seconds of the server during the load.
+    /// CPU seconds of the server during the load.
     pub(super) fn cpu_s(&self) -> f64 {
         self.before.zip(self.samples.last()).map_or(0.0, |(before, last)| last.cpu_s - before.cpu_s)
     }
 
-    /// Whether `n` sessions are served: every turn answered, none mixed up, and p95 within the objective.
+    /// Whether the sessions are served: every turn answered, no cross-talk, and p95 within the objective.
     pub fn holds(&self, objective: Duration) -> bool {
         let p95 = self.waits().percentile(95.0);
         p95.is_some_and(|ms| ms <= objective.as_secs_f64() * 1e3) && self.mix_ups().is_empty() && self.broken.is_empty()
     }
 
-    /// In one line.
+    /// The verdict in one line.
     pub fn verdict(&self, objective: Duration) -> String {
         let p95 = match self.waits().percentile(95.0) {
             Some(ms) if ms.is_finite() => format!("at p95 {ms:.0} ms"),
@@ -136,7 +136,7 @@ impl Outcome {
         format!("{} session{s} {p95}: {is} (objective: p95 <= {objective_ms} ms, nothing mixed up)", self.n_sessions)
     }
 
-    /// The figures; `how` says in a line what was run.
+    /// The figures; `how` describes the run in one line.
     pub fn section(&self, how: impl Into<String>, objective: Duration) -> Section {
         let mut section = Section::new("voice", how);
         let (waits, silences, mix_ups) = (self.waits(), self.silences(), self.mix_ups());
@@ -194,7 +194,7 @@ impl Outcome {
         mixed.chain(broken).chain(troubled.take(MOST_TOLD)).collect()
     }
 
-    /// Each turn and each look at the process, for programs. Times in ms; `null` for what never came.
+    /// Each turn and each sample of the process as JSON. Times in milliseconds; `null` for events that did not occur.
     pub fn json(&self) -> Value {
         let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
         let turn = |turn: &TurnRecord| {

@@ -1,4 +1,4 @@
-//! A load's outcome as one HTML file: verdict, figures and plots, without scripts and without anything fetched.
+//! The outcome of a load as one HTML file: verdict, figures and plots, without scripts and external resources.
 
 use super::plot::{Kind, Plot, Rule, Series};
 use super::{Outcome, Sample, Step};
@@ -17,7 +17,7 @@ svg{width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:var(--so
 .grid{stroke:var(--line);stroke-width:.6}.axis{stroke:var(--soft);fill:none}.rule{stroke:var(--b);stroke-dasharray:5 4}
 circle.a{fill:var(--a)}circle.b{fill:var(--b)}.line{fill:none;stroke-width:1.6}.line.a{stroke:var(--a)}.line.b{stroke:var(--b)}";
 
-/// The page. `steps` are those of a search, none without one.
+/// The page. `steps` are the steps of a search; empty without one.
 pub fn page(outcome: &Outcome, section: &Section, objective: Duration, steps: &[Step]) -> String {
     let mut html = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
@@ -37,7 +37,7 @@ pub fn page(outcome: &Outcome, section: &Section, objective: Duration, steps: &[
     html + "</html>\n"
 }
 
-/// The figures as a table, the notes below it.
+/// The figures as a table with notes below.
 pub(crate) fn figures(html: &mut String, section: &Section) {
     html.push_str("<table><tr><th>figure<th>value<th>gate<th>n</tr>");
     for figure in &section.figures {
@@ -52,7 +52,7 @@ pub(crate) fn figures(html: &mut String, section: &Section) {
     html.push_str("</ul>");
 }
 
-/// One plot below its title; nothing without points.
+/// A plot below its title; nothing if there are no points.
 pub(crate) fn plot(html: &mut String, title: &str, plot: &Plot<'_>) {
     if let Some(svg) = plot.svg() {
         let _ = write!(html, "<h2>{title}</h2>{svg}");
@@ -67,7 +67,7 @@ fn over_time(outcome: &Outcome, objective_ms: f64) -> Plot<'static> {
     };
     let p95 = outcome.waits().percentile(95.0).filter(|ms| ms.is_finite());
     let mut rules: Vec<Rule> = p95.map(|y| Rule { y, name: format!("p95 {y:.0} ms") }).into_iter().collect();
-    // A far objective would press the turns together.
+    // A distant objective would compress the plot.
     if p95.is_none_or(|p95| objective_ms <= 3.0 * p95) {
         rules.push(Rule { y: objective_ms, name: format!("objective {objective_ms:.0} ms") });
     }
@@ -112,7 +112,7 @@ fn sizes(steps: &[Step], objective_ms: f64) -> Plot<'static> {
     Plot { x: "sessions", y: "ms", series: vec![Series { kind: Kind::Line, class: "a", points }, dots], rules }
 }
 
-/// Questions and server messages may hold anything.
+/// Escapes text for HTML, because questions and server messages may contain anything.
 pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

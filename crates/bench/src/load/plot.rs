@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 260.0;
-/// Around the field: left, top, right, bottom.
+/// Margins of the plot area: left, top, right, bottom.
 const MARGINS: (f64, f64, f64, f64) = (58.0, 12.0, 12.0, 36.0);
-/// About so many ticks on an axis.
+/// Approximate number of ticks on an axis.
 const N_TICKS: f64 = 6.0;
 
 /// How points are drawn.
@@ -16,20 +16,20 @@ pub(crate) enum Kind {
     Line,
 }
 
-/// Points of one kind. Their class says the colour.
+/// A series of points. Its class selects the colour.
 pub(crate) struct Series {
     pub(crate) kind: Kind,
     pub(crate) class: &'static str,
     pub(crate) points: Vec<(f64, f64)>,
 }
 
-/// A level with its name.
+/// A horizontal line with its name.
 pub(crate) struct Rule {
     pub(crate) y: f64,
     pub(crate) name: String,
 }
 
-/// What is drawn; both axes begin at zero.
+/// The contents of a plot; both axes start at zero.
 pub(crate) struct Plot<'a> {
     pub(crate) x: &'a str,
     pub(crate) y: &'a str,
@@ -38,7 +38,7 @@ pub(crate) struct Plot<'a> {
 }
 
 impl Plot<'_> {
-    /// Without any point there is nothing to draw.
+    /// The plot as SVG; `None` without points.
     pub(crate) fn svg(&self) -> Option<String> {
         let points = || self.series.iter().flat_map(|series| &series.points);
         points().next()?;
@@ -87,7 +87,7 @@ impl Plot<'_> {
     }
 }
 
-/// From zero to a round number.
+/// An axis from zero to a round number.
 struct Axis {
     step: f64,
     n_steps: f64,
@@ -107,7 +107,7 @@ impl Axis {
         value / (self.step * self.n_steps) * self.length
     }
 
-    /// Rounded to what they mean, so that they print without noise.
+    /// The ticks, rounded so that they print without floating-point noise.
     fn ticks(&self) -> impl Iterator<Item = f64> {
         let step = self.step;
         (0..=self.n_steps as u32).map(move |i| (f64::from(i) * step * 1e6).round() / 1e6)

@@ -1,4 +1,4 @@
-//! How many sessions a server serves: doubled until it does not, then halved in between.
+//! Searches for the number of sessions a server can serve: doubling until it fails, then bisection.
 
 use super::Outcome;
 use std::time::Duration;
@@ -6,38 +6,38 @@ use std::time::Duration;
 /// One size tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// Sessions at once.
+    /// Number of concurrent sessions.
     pub n_sessions: usize,
-    /// Voice-to-voice p95 in ms; infinite where more than one turn in twenty was not answered.
+    /// Voice-to-voice p95 in milliseconds; infinite if more than one turn in twenty was not answered.
     pub p95_ms: f64,
-    /// Whether they were served.
+    /// Whether the objective was met.
     pub holds: bool,
 }
 
 impl Step {
-    /// What a load of this size came to.
+    /// The step for a load's outcome.
     pub fn of(outcome: &Outcome, objective: Duration) -> Self {
         let p95_ms = outcome.waits().percentile(95.0).unwrap_or(f64::INFINITY);
         Self { n_sessions: outcome.n_sessions, p95_ms, holds: outcome.holds(objective) }
     }
 }
 
-/// The sizes tried so far, and the next one.
+/// The sizes tried so far; it selects the next one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Search {
     start: usize,
     most: usize,
-    /// In the order tried.
+    /// The steps, in the order tried.
     pub steps: Vec<Step>,
 }
 
-/// Begins with `start` sessions and tries `most` at the most; both at least 1.
+/// A search from `start` up to `most` sessions; both at least 1.
 pub fn search(start: usize, most: usize) -> Search {
     Search { start: start.clamp(1, most.max(1)), most: most.max(1), steps: Vec::new() }
 }
 
 impl Search {
-    /// The next size to try; `None` when the largest is known to a tenth.
+    /// The next size to try; `None` once the largest size is known within a tenth.
     pub fn next(&self) -> Option<usize> {
         let held = self.largest();
         let failed = self.steps.iter().filter(|step| !step.holds).map(|step| step.n_sessions).min();
@@ -52,7 +52,7 @@ impl Search {
         }
     }
 
-    /// The largest size that was served so far.
+    /// The largest size served so far.
     pub fn largest(&self) -> Option<usize> {
         self.steps.iter().filter(|step| step.holds).map(|step| step.n_sessions).max()
     }
@@ -62,7 +62,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// The sizes tried on a server that serves `capacity`, and the largest found.
+    /// The sizes tried on a server that serves `capacity` sessions, and the largest size found.
     fn tried(start: usize, most: usize, capacity: usize) -> (Vec<usize>, Option<usize>) {
         let mut search = search(start, most);
         while let Some(n_sessions) = search.next() {

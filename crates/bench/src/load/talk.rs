@@ -1,4 +1,4 @@
-//! One session of the load: it asks, listens to the answer as a person would, now and then talks over it, and asks again.
+//! One session of the load: it asks, listens to the response in real time, interrupts some responses, and asks again.
 
 use super::Load;
 use super::network::Line;
@@ -14,34 +14,34 @@ use std::time::Duration;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until};
 
 const FRAME_TIME: Duration = Duration::from_millis(20);
-/// Between the end of an answer and the next question, in seconds.
+/// Pause between the end of a response and the next question, in seconds.
 const PAUSE_S: std::ops::Range<f64> = 0.3..0.7;
-/// How much of an answer is heard before it is talked over, in seconds.
+/// How much of a response is heard before it is interrupted, in seconds.
 const HEARD_S: std::ops::Range<f64> = 0.4..0.8;
-/// How often what was heard is reported in the binary modes, as a page does.
+/// Interval of playback reports in the binary modes, the same as the web page's.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a load lasts.
+/// Duration of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
-    /// So many turns a session, the warm-up's not counted.
+    /// This many turns per session, without the warm-up.
     Turns(usize),
-    /// No session asks anything new after so long.
+    /// No session asks another question after this time.
     For(Duration),
 }
 
-/// What came of a session.
+/// The record of a session.
 #[derive(Debug, Default)]
 pub(super) struct SessionRecord {
     pub(super) session: usize,
     pub(super) turns: Vec<TurnRecord>,
-    /// Identifiers the server gave out in it: no other session may have the same.
+    /// Identifiers assigned by the server; no other session may have the same.
     pub(super) ids: Vec<String>,
-    /// Why it ended early.
+    /// Why the session ended early.
     pub(super) broke: Option<ClientError>,
 }
 
-/// Holds one conversation to its end; a failure is in the record.
+/// Runs one conversation to its end; a failure is part of the record.
 pub(super) async fn hold(load: Arc<Load>, session: usize, began: Instant) -> SessionRecord {
     let mut record = SessionRecord { session, ..SessionRecord::default() };
     let talked = async {
@@ -62,11 +62,11 @@ struct Talk<'a> {
     ticks: Interval,
     dice: StdRng,
     turn: Option<Turn>,
-    /// Samples of the turn's clip that are said.
+    /// Samples of the turn's clip that were spoken.
     said: usize,
-    /// Turns begun.
+    /// Number of turns started.
     n_begun: usize,
-    /// Of the answer under way, how much is heard before it is talked over; `None`: all of it.
+    /// How much of the current response is heard before it is interrupted; `None`: all of it.
     hears: Option<Duration>,
     /// When the next question is due.
     next_at: Instant,
@@ -78,7 +78,7 @@ impl<'a> Talk<'a> {
         let now = Instant::now();
         let seed = load.seed.wrapping_add(session as u64);
         let mut ticks = interval(FRAME_TIME);
-        // A microphone that was late catches up.
+        // A late microphone catches up.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
         let mut dice = StdRng::seed_from_u64(!seed);
         Self {
@@ -114,7 +114,7 @@ impl<'a> Talk<'a> {
         Ok(())
     }
 
-    /// 20 ms of life; `false` when everything has been asked.
+    /// Advances by 20 ms; returns `false` when all questions were asked.
     async fn tick(&mut self, record: &mut SessionRecord) -> Result<bool, ClientError> {
         let now = Instant::now();
         if !self.advance(now, record) {
@@ -132,7 +132,7 @@ impl<'a> Talk<'a> {
         Ok(true)
     }
 
-    /// Ends the turn that is over, begins the one that is due.
+    /// Ends a turn that is over and starts one that is due.
     fn advance(&mut self, now: Instant, record: &mut SessionRecord) -> bool {
         let Some(turn) = &self.turn else {
             if !self.goes_on(now) {
@@ -211,7 +211,7 @@ impl<'a> Talk<'a> {
             Received::Event(Event::Committed { item_id }) => record.ids.push(item_id.clone()),
             _ => {}
         }
-        // Between two turns comes nothing that matters to either.
+        // Events between two turns are irrelevant.
         let Some(turn) = &mut self.turn else { return Ok(()) };
         let told = match received {
             Received::Audio { item_id, samples } => {

@@ -1,5 +1,5 @@
-//! One turn of one session, as its listener would live through it: the question's end, the reply's playback, and the reply
-//! that the question interrupted.
+//! One turn of a session from its listener's point of view: the end of the question, playback of the response, and the
+//! response that the question interrupted.
 
 use super::belonging::{RoundTrip, Verdict, judge};
 use super::clips::{Clips, Sign};
@@ -8,66 +8,67 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// In the binary modes audio follows `response.done`, at real time; this long without any, it is over.
+/// In the binary modes audio arrives after `response.done`, in real time; it is over after this long without any.
 const QUIET: Duration = Duration::from_millis(700);
-/// How long after the response a transcript may come. Servers without transcription never send one.
+/// How long after the response a transcript may arrive. Servers without transcription never send one.
 const TRANSCRIPT_GRACE: Duration = Duration::from_secs(2);
-/// Of so much sound the frequency is taken: 0.2 s.
+/// Samples used for measuring a tone's frequency: 0.2 s.
 const TONE_SAMPLES: usize = RATE.hz() as usize / 5;
 
-/// What came of one turn.
+/// The result of one turn.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TurnRecord {
-    /// From 0.
+    /// Index of the session, from 0.
     pub session: usize,
-    /// From 0; the warm-up's are not among the figures.
+    /// Index of the turn, from 0, including the warm-up.
     pub turn: usize,
     /// Whether it is left out of the figures.
     pub warm_up: bool,
-    /// From the load's beginning to the last loud sample of the question.
+    /// Time from the start of the load to the last loud sample of the question.
     pub at: Duration,
-    /// From there to the first sound of the answer; `None` where there was none, or one before the question's end.
+    /// Voice-to-voice latency from then on; `None` without audible response, or if it started before the end of the
+    /// question.
     pub wait: Option<Duration>,
-    /// Of a question that interrupts a reply: from its first loud sample to silence, `None` inside where the reply played
-    /// on. `None` outside for every other question, and where the reply ended by itself before.
+    /// For a question that interrupts a response: time from its first loud sample to silence, or an inner `None` if
+    /// playback continued. The outer `None` means no interruption, or that the response had already ended.
     pub silence: Option<Option<Duration>>,
-    /// Pieces of the interrupted reply that came after the silence.
+    /// Audio deltas of the interrupted response received after the silence.
     pub n_after_silence: usize,
-    /// Where playback of the answer ran dry.
+    /// Underruns during playback of the response.
     pub gaps: Gaps,
-    /// What shows that the answer, or the transcript, belongs to another session.
+    /// Evidence that the response or the transcript belongs to another session.
     pub mixed_up: Option<String>,
-    /// Whether transcript and answer were recognized as its own.
+    /// Whether transcript and response were recognized as its own.
     pub own: bool,
-    /// What went wrong.
+    /// Description of a failure.
     pub trouble: Option<String>,
 }
 
-/// A reply that is being talked over.
+/// A response that is being interrupted.
 pub(super) struct Interrupted {
     pub(super) reply: Reply,
     item_id: Option<String>,
     first_loud: Option<Instant>,
-    /// Whether it still sounded at the first loud sample.
+    /// Whether it was still playing at the first loud sample.
     sounded: bool,
     held: Option<Instant>,
     silent: Option<Instant>,
     n_after: usize,
 }
 
-/// The turn under way.
+/// The current turn.
 pub(super) struct Turn {
     pub(super) clip: usize,
-    /// When it is given up.
+    /// When the turn times out.
     pub(super) deadline: Instant,
     pub(super) reply: Reply,
     spoken: Option<Instant>,
     item_id: Option<String>,
-    /// The last response begun in this turn.
+    /// The last response started in this turn.
     response: Option<String>,
     done: Option<Instant>,
     transcripts: Vec<String>,
-    /// Items committed in this turn, and whether their transcripts are there: one may come when the next turn has begun.
+    /// Items committed in this turn, and whether their transcripts have arrived; one may arrive during the next turn.
     items: Vec<(String, bool)>,
     answer: String,
     last_audio: Option<Instant>,
@@ -77,7 +78,7 @@ pub(super) struct Turn {
 }
 
 impl Turn {
-    /// A turn that asks `clip`; `over` is the turn whose reply it interrupts.
+    /// A turn that speaks `clip`; `over` is the turn whose response it interrupts.
     pub(super) fn new(clip: usize, deadline: Instant, paced: bool, over: Option<Self>) -> Self {
         let interrupted = over.map(|over| Interrupted {
             reply: over.reply,
@@ -106,7 +107,7 @@ impl Turn {
         }
     }
 
-    /// A frame was spoken with which `n_said` samples of the clip are out; `loud` are the clip's loud bounds.
+    /// Records that `n_said` samples of the clip were spoken by `now`; `loud` are the indices of its loud samples.
     pub(super) fn said(&mut self, n_said: usize, loud: (usize, usize), now: Instant) {
         if n_said > loud.1 {
             self.spoken.get_or_insert(now);
@@ -120,7 +121,7 @@ impl Turn {
         }
     }
 
-    /// Reply audio arrives.
+    /// Handles response audio.
     pub(super) fn audio(&mut self, item_id: &str, samples: &[i16], at: Instant) {
         match &mut self.interrupted {
             Some(over) if self.response.is_none() => match over.silent {
@@ -137,7 +138,7 @@ impl Turn {
         }
     }
 
-    /// An event arrives; gives what the client has to tell the server about it.
+    /// Handles an event; returns the event that the client must send in reply, if any.
     pub(super) fn event(&mut self, event: Event, at: Instant) -> Option<Value> {
         match event {
             Event::SpeechStarted { .. } if !self.paced => return self.cut(at),
@@ -154,7 +155,7 @@ impl Turn {
                 self.went_wrong("the transcription failed", error.message);
             }
             Event::ResponseCreated { response } => {
-                // A later response answers more of the question than the one before it.
+                // A later response replaces the one before it.
                 self.reply = Reply::default();
                 self.answer.clear();
                 self.response = Some(response.id);
@@ -166,7 +167,7 @@ impl Turn {
             Event::ResponseDone { response } if self.response.as_ref() == Some(&response.id) => {
                 let error = response.status_details.and_then(|details| details.error);
                 match response.status.as_str() {
-                    // By the rest of the question, or by the next one.
+                    // Cancelled by the rest of the question, or by the next one.
                     "cancelled" => {}
                     "failed" => {
                         self.went_wrong("the response failed", error.and_then(|error| error.message));
@@ -181,7 +182,7 @@ impl Turn {
         None
     }
 
-    /// What playback there is stops where it is, as clients of the GA protocol do when they hear of speech.
+    /// Stops playback at the current position, as GA clients do when speech starts.
     fn cut(&mut self, at: Instant) -> Option<Value> {
         let (reply, item_id) = match &mut self.interrupted {
             Some(over) if over.silent.is_none() && self.response.is_none() => {
@@ -230,7 +231,7 @@ impl Turn {
         }
     }
 
-    /// Whether the item is of this turn.
+    /// Marks an item of this turn as transcribed; returns whether it belongs to the turn.
     fn transcribed(&mut self, item_id: &str) -> bool {
         let item = self.items.iter_mut().find(|(of_turn, _)| of_turn == item_id);
         item.map(|(_, there)| *there = true).is_some()
@@ -240,7 +241,8 @@ impl Turn {
         self.trouble.get_or_insert_with(|| format!("{what}: {}", message.as_deref().unwrap_or("no reason given")));
     }
 
-    /// Whether the answer has been heard to its end. The question must have been asked to its own.
+    /// Whether the response was played to its end and the transcripts have arrived or are overdue. The question must
+    /// have been spoken completely.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         let Some(done) = self.done else { return false };
         let quiet = !self.paced || self.last_audio.is_none_or(|last| now.saturating_duration_since(last) >= QUIET);
@@ -248,19 +250,19 @@ impl Turn {
         quiet && self.reply.remaining(now).is_zero() && (self.items.iter().all(|(_, there)| *there) || grace)
     }
 
-    /// Since when the answer has sounded, where the question is over and playback goes on.
+    /// When the response started to play, if the question is over and playback continues.
     pub(super) fn sounding_since(&self, now: Instant) -> Option<Instant> {
         let since = self.reply.audible().filter(|at| self.spoken.is_some_and(|spoken| *at > spoken))?;
         (!self.reply.remaining(now).is_zero()).then_some(since)
     }
 
-    /// What there is to report as heard.
+    /// The playback position to report.
     pub(super) fn heard(&self, now: Instant) -> Option<(&str, u64)> {
         let (item_id, heard) = self.reply.heard(now)?;
         Some((item_id, heard.as_ms(RATE)))
     }
 
-    /// The turn as a record; `began` is the load's beginning.
+    /// The record of the turn; `began` is the start of the load.
     pub(super) fn record(&self, clips: &Clips, session: usize, turn: usize, began: Instant) -> TurnRecord {
         let tone_hz = matches!(clips[self.clip].sign, Sign::Name { .. }).then(|| tone(self.reply.samples())).flatten();
         let transcript = self.transcripts.join(" ");
@@ -295,7 +297,7 @@ impl Turn {
     }
 }
 
-/// The frequency of what sounds first, in Hz, by its upward crossings of zero; `None` for too little of it.
+/// The frequency of the first sound in Hz, from its upward zero crossings; `None` if it is too short.
 fn tone(samples: &[i16]) -> Option<f64> {
     let start = samples.iter().position(|sample| sample.unsigned_abs() >= 1_000)?;
     let part = samples[start..].get(..TONE_SAMPLES)?;

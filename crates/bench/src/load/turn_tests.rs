@@ -1,4 +1,4 @@
-//! A turn told event by event, at exact times.
+//! A turn driven event by event, at exact times.
 
 use super::*;
 use crate::load::Clip;
@@ -8,7 +8,7 @@ fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
 
-/// A turn of a clip that is loud from sample 480 to 960, whose last loud sample was said 100 ms after `start`.
+/// A turn with a clip that is loud from sample 480 to 960; its last loud sample is spoken 100 ms after `start`.
 fn asked(start: Instant, paced: bool, over: Option<Turn>) -> Turn {
     let mut turn = Turn::new(0, start + ms(10_000), paced, over);
     turn.said(480, (480, 960), start + ms(60));
@@ -92,13 +92,13 @@ fn without_binary_frames_playback_stops_when_speech_is_heard() {
     let later = start + ms(500);
     let mut turn = asked(later, false, Some(first));
     turn.audio("a", &[900; 480], later + ms(70));
-    let told = turn.event(started(), later + ms(150)).expect("the server is told what was heard");
+    let told = turn.event(started(), later + ms(150)).expect("the playback position is reported to the server");
     assert_eq!((told["item_id"].as_str(), told["audio_end_ms"].as_u64()), (Some("a"), Some(400)));
     turn.audio("a", &[900; 480], later + ms(160));
     response(&mut turn, "r2", later + ms(300));
     turn.audio("b", &[900; 480], later + ms(310));
     let record = record(&turn, start);
-    // The first loud sample left 60 ms into the clip, but only the frame behind it tells: at 80.
+    // The first loud sample is 60 ms into the clip, but it is recorded with the frame behind it, at 80 ms.
     assert_eq!((record.silence, record.n_after_silence), (Some(Some(ms(70))), 1));
     assert_eq!(record.wait, Some(ms(210)));
 }

@@ -1,27 +1,27 @@
-//! Marks that tell sessions apart: a faint high tone in the recording, a name in the words, a frequency in the voice.
+//! Marks that identify sessions: a faint high tone in the recording, a name in the text, a frequency in the voice.
 //!
-//! The tone lies between 4.4 and 6.8 kHz, where speech is weak, at 3 % of the recording's peak: below what counts as loud,
-//! so that nothing is measured differently, and far above the speech in its own narrow band.
+//! The tone is between 4.4 and 6.8 kHz, where speech is weak, at 3 % of the recording's peak: below the loudness
+//! threshold, so that it does not affect the measurement, and far above the speech in its own narrow band.
 use antiphon_types::SampleRate;
 use realfft::RealFftPlanner;
 use std::time::Duration;
 
-/// How many there are. A 201st session shares the first one's.
+/// Number of marks. Session 201 shares the mark of the first one.
 pub const MARKS: usize = 200;
-/// What the voice sounds at where nobody is named, in Hz.
+/// Frequency of the voice if no name is mentioned, in Hz.
 pub(super) const PLAIN_HZ: f64 = 220.0;
 
-/// Half a second at 16 kHz: bins of 1.95 Hz, so that neighbouring marks lie six bins apart.
+/// Half a second at 16 kHz: FFT bins of 1.95 Hz, so that adjacent marks are six bins apart.
 const WINDOW: usize = 8_192;
 const LOWEST_HZ: f64 = 4_400.0;
 const APART_HZ: f64 = 12.0;
-/// Of the recording's peak.
+/// Level of the tone relative to the recording's peak.
 const LEVEL: f64 = 0.03;
-/// Above this share of the utterance's peak a tone is a mark: a third of its level, for part of the window may be silent. A
-/// voice's harmonics lie far below it there.
+/// Minimum level relative to the utterance's peak: a third of the tone's level, because part of the window may be
+/// silent. The harmonics of a voice are far below it in this band.
 const AT_LEAST: f32 = 0.01;
 
-/// Which word stands for a mark: two syllables that no speech engine's number or abbreviation is spelled with.
+/// The name of a mark: two syllables that occur in no number or abbreviation of a speech engine.
 pub fn name(mark: usize) -> String {
     const CONSONANTS: [char; 10] = ['B', 'D', 'F', 'G', 'K', 'L', 'M', 'P', 'R', 'V'];
     const SECOND: [&str; 20] = [
@@ -32,12 +32,12 @@ pub fn name(mark: usize) -> String {
     format!("{}u{}", CONSONANTS[mark / SECOND.len()], SECOND[mark % SECOND.len()])
 }
 
-/// At what the voice sounds that names a mark, in Hz: whole periods in a tenth of a second.
+/// The frequency of the voice for a mark, in Hz: whole periods in a tenth of a second.
 pub fn tone_hz(mark: usize) -> f64 {
     300.0 + 10.0 * (mark % MARKS) as f64
 }
 
-/// The mark whose name stands in `text`, if one does.
+/// The mark whose name occurs in `text`, if any.
 pub(super) fn named(text: &str) -> Option<usize> {
     let mut words = text.split(|c: char| !c.is_alphabetic()).filter(|word| word.len() == 5);
     words.find_map(|word| (0..MARKS).find(|mark| name(*mark).eq_ignore_ascii_case(word)))
@@ -50,7 +50,7 @@ pub(super) fn tone(hz: f64, rate: SampleRate, length: Duration) -> Vec<i16> {
     (0..n).map(|i| (8_000.0 * (step * i as f64).sin()) as i16).collect()
 }
 
-/// The recording, mono at [`antiphon_client::RATE`], with a mark from its first loud sample to its last.
+/// The recording, mono at [`antiphon_client::RATE`], with a mark from its first to its last loud sample.
 pub fn marked(samples: &[i16], loud: (usize, usize), mark: usize) -> Vec<i16> {
     let peak = samples.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
     let step = std::f64::consts::TAU * pilot_hz(mark) / f64::from(antiphon_client::RATE.hz());
@@ -66,12 +66,12 @@ fn pilot_hz(mark: usize) -> f64 {
     LOWEST_HZ + APART_HZ * (mark % MARKS) as f64
 }
 
-/// The mark in the middle of an utterance at [`antiphon_engine_api::stt::RATE`]; `None` where none stands out.
+/// The mark in the middle of an utterance at [`antiphon_engine_api::stt::RATE`]; `None` if there is none.
 pub(super) fn find(utterance: &[i16]) -> Option<usize> {
     let start = utterance.len().saturating_sub(WINDOW) / 2;
     let mut window: Vec<f32> = utterance.iter().skip(start).take(WINDOW).map(|sample| f32::from(*sample)).collect();
     window.resize(WINDOW, 0.0);
-    // Without a window function the speech's low frequencies would leak into the marks' band.
+    // Without a window function the low frequencies of speech would leak into the band of the marks.
     let peak = window.iter().fold(0.0, |peak: f32, sample| peak.max(sample.abs()));
     for (i, sample) in window.iter_mut().enumerate() {
         *sample *= 0.5 - 0.5 * (std::f32::consts::TAU * i as f32 / WINDOW as f32).cos();
@@ -81,7 +81,7 @@ pub(super) fn find(utterance: &[i16]) -> Option<usize> {
     fft.process(&mut window, &mut spectrum).ok()?;
     let level = |mark: usize| spectrum[bin(mark)].norm();
     let most = (0..MARKS).max_by(|a, b| level(*a).total_cmp(&level(*b)))?;
-    // Behind the window function a sine of amplitude 1 has a quarter of the window's length.
+    // After the window function, a sine of amplitude 1 has a magnitude of a quarter of the window's length.
     (level(most) > AT_LEAST * peak * WINDOW as f32 / 4.0).then_some(most)
 }
 
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// One second of a buzz with many harmonics, as a voice has, between two silences.
+    /// One second of a buzz with many harmonics, like a voice, between two silences.
     fn voice() -> Vec<i16> {
         let buzz = (0..24_000).map(|i| {
             let harmonic =

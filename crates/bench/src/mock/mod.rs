@@ -1,11 +1,11 @@
-//! Mock engines behind HTTP: a server with `/v1/audio/transcriptions`, `/v1/chat/completions` and `/v1/audio/speech` that
-//! takes as long for each as it is told.
+//! Mock engines over HTTP: a server with `/v1/audio/transcriptions`, `/v1/chat/completions` and `/v1/audio/speech` and
+//! configurable latencies.
 //!
-//! A hub under measurement uses it as its remote engines, over real connections, so that a figure holds everything but
-//! the engines' own work. `antiphon-bench` starts it as a process of its own (`antiphon-bench mock`). What it hears, it
-//! names by the mark in the recording ([`marks`]); the name goes through transcript, answer and voice, so that a listener
-//! can tell whether each stage answered the right session. An answer is 14 words whatever was asked, each chunk of it a
-//! tone of a set length, sent five times as fast as it sounds.
+//! A hub under measurement uses it as its remote engines over real connections, so that figures include everything
+//! except the engines' own work. `antiphon-bench` starts it as a separate process (`antiphon-bench mock`). Transcripts
+//! contain the name of the mark in the recording ([`marks`]); the name passes through transcript, response and voice,
+//! so that a client can check whether each stage served the right session. A response is always 14 words, and each
+//! chunk of it is a tone of a fixed length, sent five times faster than real time.
 
 mod marks;
 
@@ -27,33 +27,33 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-/// The rate of its voice: what `/v1/audio/speech` calls `pcm`.
+/// Sampling rate of the voice: the `pcm` format of `/v1/audio/speech`.
 const RATE: SampleRate = SampleRate::HZ_24000;
-/// Sound comes in pieces of 100 ms, one every 20 ms.
+/// Audio is sent in blocks of 100 ms, one every 20 ms.
 const PIECE: Duration = Duration::from_millis(100);
 const BETWEEN_PIECES: Duration = Duration::from_millis(20);
-/// The longest utterance taken, and its size as a WAV file of 16 kHz.
+/// The longest accepted utterance, and its size as a 16 kHz WAV file.
 const LONGEST: Duration = Duration::from_secs(600);
 const MAX_BODY_BYTES: usize = 20 << 20;
-/// The answer behind its first word.
+/// The response after its first word.
 const REST: &str = " I can help with that. Please tell me a little more about it.";
 
-/// How long the engines take.
+/// Latencies of the engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Latencies {
     /// From an utterance to its transcript.
     pub stt: Duration,
-    /// From a conversation to the answer's first word.
+    /// From a request to the first word of the response.
     pub first_token: Duration,
-    /// From one word to the next.
+    /// Between two words.
     pub token: Duration,
-    /// From a text to the first piece of its sound.
+    /// From a text to its first audio.
     pub first_sound: Duration,
-    /// How long each text sounds; whole tenths of a second.
+    /// Playing time of each text; a multiple of 100 ms.
     pub sound: Duration,
 }
 
-/// Serves until `stop` is cancelled; answers under way are broken off.
+/// Serves until `stop` is cancelled; responses in progress are aborted.
 pub async fn serve(listener: TcpListener, latencies: Latencies, stop: CancellationToken) -> std::io::Result<()> {
     let router = Router::new()
         .route("/v1/audio/transcriptions", post(transcribe))
@@ -63,7 +63,7 @@ pub async fn serve(listener: TcpListener, latencies: Latencies, stop: Cancellati
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .with_state(latencies);
     let listener = listener.tap_io(|stream: &mut TcpStream| {
-        // Small pieces must not wait for an acknowledgement; where that cannot be had, the figures show it.
+        // Small writes must not wait for an acknowledgement; a failure here only affects the figures.
         let _ = stream.set_nodelay(true);
     });
     tokio::select! {
@@ -127,7 +127,7 @@ async fn speak(State(latencies): State<Latencies>, Json(request): Json<Value>) -
     ([("content-type", "audio/pcm")], Body::from_stream(stream)).into_response()
 }
 
-/// Even a wait of nothing would give the others their turn first.
+/// Sleeps; returns immediately for zero, because even a sleep of zero would yield to other tasks.
 async fn wait(time: Duration) {
     if !time.is_zero() {
         sleep(time).await;

@@ -9,16 +9,16 @@ use futures_util::StreamExt;
 use std::sync::Arc;
 use tokio::time::Instant;
 
-/// Characters that stand for a token where the engine does not count them.
+/// Characters per token, for engines that do not count tokens.
 const CHARS_PER_TOKEN: usize = 4;
 
-/// See the module.
+/// The language model stage.
 pub struct LlmStage {
-    /// The engine.
+    /// The engine under load.
     pub llm: Arc<dyn Llm>,
     /// The system prompt.
     pub instructions: String,
-    /// At most this many tokens an answer; `None`: as configured.
+    /// Limit on tokens per response; `None`: as configured.
     pub max_tokens: Option<u32>,
 }
 

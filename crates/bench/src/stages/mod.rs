@@ -1,11 +1,13 @@
-//! One stage under load: what `antiphon-bench tts`, `stt` and `llm` run.
+//! Load on one stage: what `antiphon-bench tts`, `stt` and `llm` run.
 //!
-//! So many requests are under way at any time; each one's first product, end and amount are taken. The engine is asked
-//! through its port, so that the configured one in this process and any server with OpenAI's API are measured by the same
-//! code, a remote one's network included. The first requests of each place warm up and do not count. Nothing here prints.
+//! A fixed number of requests is kept in flight; the time to the first output, the total time and the amount of output
+//! of each are recorded. The engine is called through its port, so that the configured engine in this process and any
+//! server with OpenAI's API, including its network, are measured by the same code. The first requests of each worker
+//! are a warm-up and are not counted. Nothing here prints.
 //!
-//! Latency runs from the request to the end of its answer, TTFA and TTFT to its first sound or token, RTF is the latency
-//! over the length of the audio; `times real time` is the audio of all requests over the time they took together.
+//! Latency is the time from the request to the end of its output; TTFA and TTFT are the times to the first audio or
+//! token. RTF is the latency divided by the playing time of the audio; `times real time` is the audio of all requests
+//! divided by the duration of the run.
 
 mod llm;
 mod outcome;
@@ -29,76 +31,76 @@ use std::time::Duration;
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-/// How often queue and cards are looked at, and progress is told.
+/// Interval at which queue and graphics cards are sampled and progress is reported.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// A stage that can be asked.
+/// A stage under load.
 #[async_trait]
 pub trait Stage: Send + Sync {
     /// `tts`, `stt` or `llm`.
     fn name(&self) -> &'static str;
 
-    /// The `n`th request, from 0. The error says why it failed.
+    /// Runs the `n`th request, from 0. The error states why it failed.
     async fn ask(&self, n: usize) -> Result<Answer, String>;
 
-    /// How many requests wait inside the engine now.
+    /// Number of requests queued in the engine.
     fn waiting(&self) -> usize;
 }
 
-/// What came of one request.
+/// The result of one request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
-    /// From the request to the first sound or token.
+    /// Time from the request to the first audio or token.
     pub first: Option<Duration>,
-    /// Audio spoken or heard.
+    /// Playing time of the audio synthesized or transcribed.
     pub audio: Duration,
-    /// Tokens written.
+    /// Number of tokens generated.
     pub tokens: u64,
 }
 
-/// How it is driven.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Drive {
-    /// Requests under way at the same time.
+    /// Concurrent requests.
     pub concurrency: usize,
-    /// When it ends.
+    /// Length of the run.
     pub length: Length,
-    /// Requests of each place that do not count.
+    /// Requests per worker that are not counted.
     pub warm_up: usize,
-    /// How long a request may take.
+    /// Timeout of a request.
     pub patience: Duration,
 }
 
-/// When a run ends.
+/// Length of a run.
 #[derive(Clone, Copy, Debug)]
 pub enum Length {
-    /// After so many requests that count.
+    /// This many counted requests.
     Requests(usize),
-    /// After so long; those under way are still waited for.
+    /// This much time; requests in flight are still completed.
     For(Duration),
 }
 
-/// One request that counts.
+/// One counted request.
 #[derive(Clone, Debug)]
 pub struct Shot {
-    /// When it began, from the beginning of what counts.
+    /// Start time, from the start of the counted part.
     pub at: Duration,
-    /// How long it took; `Err` says why it failed.
+    /// Duration and result; an error states why it failed.
     pub result: Result<(Duration, Answer), String>,
 }
 
-/// The engine and the cards at one moment.
+/// The state of the engine and the graphics cards at one moment.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// From the beginning.
+    /// Time since the start.
     pub at: Duration,
-    /// Requests that waited.
+    /// Number of queued requests.
     pub waiting: usize,
-    /// The cards.
+    /// State of the graphics cards.
     pub cards: Vec<Card>,
 }
 
-/// Runs it. Dropping the future ends it.
+/// Runs the load. Dropping the future cancels it.
 pub async fn run(stage: Arc<dyn Stage>, drive: Drive, progress: Progress<'_>) -> Outcome {
     warm_up(&stage, drive, progress).await;
     let begun = Instant::now();
@@ -158,7 +160,7 @@ async fn warm_up(stage: &Arc<dyn Stage>, drive: Drive, progress: Progress<'_>) {
         let stage = stage.clone();
         places.spawn(async move {
             for n in 0..drive.warm_up {
-                // What fails here will fail again where it counts.
+                // An error here will occur again in the counted part.
                 let _ = timeout(drive.patience, stage.ask(place + n)).await;
             }
         });
@@ -184,7 +186,7 @@ fn progress_line(name: &str, drive: &Drive, done: usize, at: Duration) -> String
 mod tests {
     use super::*;
 
-    /// Takes 100 ms, the first sound after 40; every fifth fails.
+    /// Takes 100 ms, the first audio after 40 ms; every fifth request fails.
     struct Metronome;
 
     #[async_trait]
@@ -215,7 +217,7 @@ mod tests {
     async fn so_many_requests_are_made_and_no_more_at_a_time() {
         let outcome = run_it(Length::Requests(20)).await;
         assert_eq!((outcome.shots.len(), outcome.n_failed()), (20, 4));
-        // The clock stands still but for sleeps: five rounds of four.
+        // Paused time advances only while sleeping: five rounds of four.
         assert!((500..520).contains(&outcome.took.as_millis()), "{:?}", outcome.took);
         let section = outcome.section("how");
         let figure = |name: &str| section.figures.iter().find(|figure| figure.name == name).map(|figure| figure.value);

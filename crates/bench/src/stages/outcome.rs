@@ -1,4 +1,4 @@
-//! What came of a run: figures, and everything for programs.
+//! The outcome of a run: figures, and all data as JSON.
 
 use super::{Look, Shot};
 use crate::{Figure, Section, Unit, Waits};
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Reasons of failures that are told.
+/// Maximum number of failure reasons listed.
 const MAX_REASONS: usize = 5;
 
 /// A run of one stage.
@@ -15,23 +15,23 @@ const MAX_REASONS: usize = 5;
 pub struct Outcome {
     /// `tts`, `stt` or `llm`.
     pub stage: &'static str,
-    /// Requests under way at the same time.
+    /// Concurrent requests.
     pub concurrency: usize,
-    /// From the first request that counts to the end of the last one.
+    /// Time from the first counted request to the end of the last one.
     pub took: Duration,
-    /// The requests, by their beginnings.
+    /// The requests in order of their start.
     pub shots: Vec<Shot>,
-    /// Engine and cards meanwhile.
+    /// Samples of the engine and the graphics cards during the run.
     pub looks: Vec<Look>,
 }
 
 impl Outcome {
-    /// Requests that failed.
+    /// Number of failed requests.
     pub fn n_failed(&self) -> usize {
         self.shots.iter().filter(|shot| shot.result.is_err()).count()
     }
 
-    /// The figures. `how` says what was run, in a line.
+    /// The figures. `how` describes the run in one line.
     pub fn section(&self, how: impl Into<String>) -> Section {
         let mut section = Section { name: self.stage, how: how.into(), ..Section::default() };
         let (n, n_ok, took) = (self.shots.len(), self.shots.len() - self.n_failed(), self.took.as_secs_f64().max(1e-9));
@@ -54,7 +54,7 @@ impl Outcome {
         section
     }
 
-    /// Everything, each request too.
+    /// All data as JSON, including each request.
     pub fn json(&self) -> Value {
         let ms = |time: Duration| (time.as_secs_f64() * 1e6).round() / 1e3;
         let shot = |shot: &Shot| match &shot.result {
@@ -72,12 +72,12 @@ impl Outcome {
         })
     }
 
-    /// Those that did not fail, and how long they took.
+    /// The successful requests with their durations.
     pub(super) fn answers(&self) -> impl Iterator<Item = (Duration, &super::Answer)> {
         self.shots.iter().filter_map(|shot| shot.result.as_ref().ok().map(|(took, answer)| (*took, answer)))
     }
 
-    /// Waits for the first product have the name people know them by.
+    /// The usual name of the time to the first output.
     pub(super) fn first_name(&self) -> &'static str {
         if self.stage == "llm" { "TTFT" } else { "TTFA" }
     }
@@ -100,7 +100,7 @@ impl Outcome {
         }
     }
 
-    /// The queue and the cards.
+    /// Adds the figures of the queue and the graphics cards.
     fn load(&self, section: &mut Section) {
         let mut add = |name: String, unit, value: Option<f64>| {
             section.figures.extend(value.map(|value| Figure::new(name, unit, value, self.looks.len())));
@@ -128,7 +128,7 @@ impl Outcome {
         }
     }
 
-    /// Why requests failed, the most frequent first.
+    /// Reasons of failures, the most frequent first.
     fn reasons(&self) -> Vec<String> {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         self.shots
@@ -141,7 +141,7 @@ impl Outcome {
     }
 }
 
-/// How long a request took, over the audio it was about.
+/// Real-time factor: the duration of a request divided by the playing time of its audio.
 pub(super) fn rtf(took: Duration, audio: Duration) -> Option<f64> {
     (!audio.is_zero()).then(|| took.as_secs_f64() / audio.as_secs_f64())
 }

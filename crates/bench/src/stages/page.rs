@@ -1,4 +1,4 @@
-//! A run as one HTML file: figures and plots, without scripts and without anything fetched.
+//! A run as one HTML file: figures and plots, without scripts and external resources.
 
 use super::outcome::rtf;
 use super::{Look, Outcome};
@@ -50,7 +50,7 @@ fn line(outcome: &Outcome, y: &'static str, of: impl Fn(&Look) -> Option<f64>) -
 fn shares(outcome: &Outcome) -> Plot<'static> {
     let mut ms: Vec<f64> = outcome.answers().map(|(took, _)| took.as_secs_f64() * 1e3).collect();
     ms.sort_by(f64::total_cmp);
-    // Those that failed never ended.
+    // Failed requests count as never ended.
     let n = outcome.shots.len() as f64;
     let points = ms.iter().enumerate().map(|(i, ms)| (*ms, (i + 1) as f64 * 100.0 / n)).collect();
     Plot {

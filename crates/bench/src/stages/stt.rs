@@ -1,4 +1,4 @@
-//! Speech to text under load: whole utterances, given to the engine as fast as it takes them.
+//! Load on speech to text: complete utterances, pushed as fast as the engine accepts them.
 
 use super::{Answer, Stage};
 use crate::BenchError;
@@ -13,23 +13,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Audio that an engine is given at a time: a tenth of a second.
+/// Samples pushed at a time: a tenth of a second.
 const PIECE: usize = RATE.hz() as usize / 10;
-/// The longest clip taken.
+/// The longest accepted clip.
 const LONGEST: Duration = Duration::from_secs(600);
-/// Texts that are spoken where there are no clips.
+/// Number of spoken texts if there are no clips.
 const N_SPOKEN: usize = 8;
 
 /// One utterance: mono at [`RATE`].
 pub type Clip = Vec<i16>;
 
-/// See the module.
+/// The speech-to-text stage.
 pub struct SttStage {
-    /// The engine.
+    /// The engine under load.
     pub stt: Arc<dyn Stt>,
-    /// What is said, in turns; at least one.
+    /// The utterances, used in rotation; at least one.
     pub clips: Vec<Clip>,
-    /// What each utterance is decoded with.
+    /// Decoding options of each utterance.
     pub options: SttOptions,
 }
 
@@ -57,7 +57,7 @@ impl Stage for SttStage {
     }
 }
 
-/// The WAV files of a folder. Blocks.
+/// Reads the WAV files of a folder. Blocks.
 pub fn clips(folder: &Path) -> Result<Vec<Clip>, BenchError> {
     let wrong = |path: &Path, why: String| BenchError::Clips(format!("{}: {why}", path.display()));
     let entries = std::fs::read_dir(folder).map_err(|error| wrong(folder, error.to_string()))?;
@@ -73,7 +73,7 @@ pub fn clips(folder: &Path) -> Result<Vec<Clip>, BenchError> {
     if clips.is_empty() { Err(wrong(folder, "there is no WAV file".into())) } else { Ok(clips) }
 }
 
-/// Texts of so many characters, spoken by flite's voices in turns.
+/// Texts of `n_chars` characters, spoken by flite's voices in rotation.
 pub async fn spoken(n_chars: usize) -> Result<Vec<Clip>, BenchError> {
     let flite = speaker().await?;
     let mut clips = Vec::new();

@@ -1,4 +1,4 @@
-//! Text to speech under load.
+//! Load on text to speech.
 
 use super::{Answer, Stage};
 use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest, Tts};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// What is said, in turns, so that no two requests at a time are alike.
+/// Sentences, used in rotation, so that concurrent requests differ.
 const SENTENCES: [&str; 8] = [
     "The morning train was late again, so we walked along the river.",
     "She opened the window and listened to the rain for a while.",
@@ -21,18 +21,18 @@ const SENTENCES: [&str; 8] = [
     "Most of the noise came from the street behind the market.",
 ];
 
-/// See the module. Each request is somebody who plays what comes from the first sound on: engines serve those first who run
-/// dry first.
+/// The text-to-speech stage. Each request represents a listener who plays the audio from its first sample on, because
+/// engines give priority to listeners who will run out of audio first.
 pub struct TtsStage {
-    /// The engine.
+    /// The engine under load.
     pub tts: Arc<dyn Tts>,
-    /// A voice's id.
+    /// Voice id.
     pub voice: String,
-    /// Rate of speech.
+    /// Speech rate.
     pub speed: f32,
-    /// Characters of each text.
+    /// Characters per text.
     pub n_chars: usize,
-    /// Whether a text is cut into chunks here, as the hub does for an engine of its own.
+    /// Whether a text is split into chunks here, as the hub does for local engines.
     pub chunked: bool,
 }
 
@@ -60,7 +60,7 @@ impl Stage for TtsStage {
             }
             listener.heard_chunk();
         }
-        if answer.audio == Duration::ZERO { Err("no sound came".into()) } else { Ok(answer) }
+        if answer.audio == Duration::ZERO { Err("no audio was produced".into()) } else { Ok(answer) }
     }
 
     fn waiting(&self) -> usize {
@@ -81,7 +81,7 @@ impl TtsStage {
     }
 }
 
-/// The `n`th text: whole words, as many as fit into so many characters, one at least.
+/// The `n`th text: as many words as fit into `n_chars` characters, at least one.
 pub(super) fn text(n: usize, n_chars: usize) -> String {
     let words = SENTENCES.iter().cycle().skip(n % SENTENCES.len()).flat_map(|sentence| sentence.split(' '));
     let mut text = String::new();
@@ -121,7 +121,7 @@ mod tests {
         assert_ne!(text(0, 60), text(1, 60));
     }
 
-    /// Remembers how much its listeners had left to hear.
+    /// Records the `unplayed` value of each request.
     struct Noting(FakeTts, Mutex<Vec<Option<Duration>>>);
 
     impl Tts for Noting {
@@ -146,7 +146,7 @@ mod tests {
         stage.ask(3).await.expect("spoken");
         let unplayed = tts.1.lock().expect("no panic");
         assert_eq!(unplayed[0], Some(Duration::ZERO));
-        // The clock stands still: nothing of the first chunk is played.
+        // Paused time does not advance: nothing of the first chunk has been played.
         let first = stage.chunks(3)[0].chars().count() as u64;
         assert_eq!(unplayed[1], Some(Duration::from_millis(first * MS_PER_CHAR)));
     }

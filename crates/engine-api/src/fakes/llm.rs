@@ -1,4 +1,4 @@
-//! An engine for tests and benchmarks: it answers from a script, delta by delta.
+//! A fake language model for tests and benchmarks: it streams scripted responses delta by delta.
 
 use crate::llm::{Llm, LlmDelta, LlmError};
 use antiphon_types::chat::{ChatRequest, Finish};
@@ -8,25 +8,26 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// One scripted answer: its deltas, or the failure that ends it.
+/// One scripted response: its deltas, or the failure that ends it.
 type Answer = Vec<Result<LlmDelta, String>>;
 
-/// Gives the scripted answers in order, each word a delta; with an empty script it repeats the last user message.
+/// Streams the scripted responses in order, one delta per word; if the script is empty it repeats the last user
+/// message.
 #[derive(Clone, Default)]
 pub struct FakeLlm {
     script: Arc<Mutex<VecDeque<Answer>>>,
     requests: Arc<Mutex<Vec<ChatRequest>>>,
-    /// The wait before each delta.
+    /// Delay before each delta.
     pub delay: Duration,
 }
 
 impl FakeLlm {
-    /// The same engine, slower.
+    /// Sets the delay before each delta.
     pub fn delayed(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
-    /// An engine that gives these answers, in this order.
+    /// An engine that streams these responses in this order.
     pub fn says<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let fake = Self::default();
         for text in texts {
@@ -35,18 +36,18 @@ impl FakeLlm {
         fake
     }
 
-    /// Adds an answer made of these deltas; an `Err` ends it with a failure.
+    /// Appends a response made of these deltas; an `Err` ends it with a failure.
     pub fn then(&self, deltas: Vec<Result<LlmDelta, String>>) {
         self.script.lock().expect("no panic while locked").push_back(deltas);
     }
 
-    /// The requests seen so far.
+    /// The requests received so far.
     pub fn requests(&self) -> Vec<ChatRequest> {
         self.requests.lock().expect("no panic while locked").clone()
     }
 }
 
-/// The deltas of a plain answer, a word each.
+/// The deltas of a plain response, one per word.
 pub fn words(text: &str) -> Vec<Result<LlmDelta, String>> {
     let mut deltas: Vec<_> = text.split_inclusive(' ').map(|word| Ok(LlmDelta::Text(word.to_owned()))).collect();
     deltas.push(Ok(LlmDelta::Done { finish: Finish::Stop, usage: None }));

@@ -1,4 +1,5 @@
-//! Scripted engines for tests and benchmarks, one module a port. They answer at once or after a set delay.
+//! Scripted engines for tests and benchmarks, one module per port. They respond immediately or after a configured
+//! delay.
 
 pub mod llm;
 pub mod stt;

@@ -1,4 +1,5 @@
-//! An engine for tests and benchmarks: it answers at once, from a script, and says how much it heard.
+//! A fake speech recognizer for tests and benchmarks: it returns scripted transcripts or the number of samples
+//! received.
 
 use crate::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
 use futures_util::FutureExt;
@@ -7,39 +8,39 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Gives the scripted transcripts in order, then `"utterance of N samples"`.
+/// Returns the scripted transcripts in order, then `"utterance of N samples"`.
 #[derive(Clone, Default)]
 pub struct FakeStt {
     script: Arc<Mutex<VecDeque<Result<String, String>>>>,
-    /// How long `finish` takes.
+    /// Delay of `finish`.
     pub delay: Duration,
     partials: bool,
     translates: bool,
 }
 
 impl FakeStt {
-    /// The same engine; it puts "in English: " before what it translates.
+    /// Enables translation: "in English: " is prepended to the transcript of an utterance opened with `translate`.
     pub fn translating(self) -> Self {
         Self { translates: true, ..self }
     }
 
-    /// The same engine, slower.
+    /// Sets the delay of `finish`.
     pub fn delayed(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
-    /// The same engine; what it will hear is its partial transcript from the beginning.
+    /// Enables partial transcripts: each partial is the complete scripted transcript.
     pub fn with_partials(self) -> Self {
         Self { partials: true, ..self }
     }
 
-    /// An engine that hears these texts, in this order.
+    /// An engine that returns these transcripts in this order.
     pub fn hears<'a>(texts: impl IntoIterator<Item = &'a str>) -> Self {
         let script = texts.into_iter().map(|text| Ok(text.to_owned())).collect();
         Self { script: Arc::new(Mutex::new(script)), ..Self::default() }
     }
 
-    /// The next utterance fails with this message.
+    /// Appends a failure with this message to the script.
     pub fn then_fails(self, message: &str) -> Self {
         self.script.lock().expect("no panic while locked").push_back(Err(message.to_owned()));
         self
@@ -70,7 +71,7 @@ struct FakeUtterance {
 }
 
 impl FakeUtterance {
-    /// What it will hear.
+    /// The next scripted transcript.
     fn next(&self) -> String {
         let script = self.engine.script.lock().expect("no panic while locked");
         match script.front() {
@@ -84,7 +85,7 @@ impl FakeUtterance {
     }
 
     fn transcript(&self, text: String) -> Transcript {
-        // It is sure of each word.
+        // The fake reports full confidence for each token.
         let text = if self.translate { format!("in English: {text}") } else { text };
         let token = |word: &str| TokenLogprob { token: word.to_owned(), logprob: 0.0 };
         let logprobs = self.logprobs.then(|| text.split_whitespace().map(token).collect());
@@ -106,7 +107,7 @@ impl SttUtterance for FakeUtterance {
     fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
         let fails = matches!(self.engine.script.lock().expect("no panic while locked").front(), Some(Err(_)));
         let guess = if fails {
-            Err(SttError::Engine { message: "no guess".into(), source: None })
+            Err(SttError::Engine { message: "no provisional transcript".into(), source: None })
         } else {
             Ok(self.transcript(self.next()))
         };

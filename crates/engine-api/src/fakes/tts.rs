@@ -1,4 +1,4 @@
-//! An engine for tests and benchmarks: a tone whose length follows from the text.
+//! A fake voice engine for tests and benchmarks: a tone whose length is proportional to the text.
 
 use crate::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_types::{Pcm, SampleRate};
@@ -7,17 +7,17 @@ use futures_util::stream::{self, BoxStream};
 use std::f32::consts::TAU;
 use std::time::Duration;
 
-/// Speaks each character as 50 ms of a 220 Hz tone at 24 kHz, in pieces of 100 ms.
+/// Renders each character as 50 ms of a 220 Hz tone at 24 kHz, in blocks of 100 ms.
 #[derive(Clone)]
 pub struct FakeTts {
     voices: Vec<Voice>,
-    /// The wait before each piece.
+    /// Delay before each block.
     pub delay: Duration,
     /// A chunk that contains this text fails.
     pub fails_on: Option<String>,
 }
 
-/// How long a character sounds.
+/// Playing time per character in milliseconds.
 pub const MS_PER_CHAR: u64 = 50;
 
 impl Default for FakeTts {
@@ -28,12 +28,12 @@ impl Default for FakeTts {
 }
 
 impl FakeTts {
-    /// The same engine, slower.
+    /// Sets the delay before each block.
     pub fn delayed(self, delay: Duration) -> Self {
         Self { delay, ..self }
     }
 
-    /// The same engine, failing on chunks that contain `text`.
+    /// Makes chunks that contain `text` fail.
     pub fn failing_on(self, text: &str) -> Self {
         Self { fails_on: Some(text.to_owned()), ..self }
     }

@@ -1,4 +1,4 @@
-//! An engine for tests and benchmarks: loud is speech.
+//! A fake voice activity detector for tests and benchmarks: loud windows are speech.
 
 use crate::vad::{Vad, VadError, VadStream};
 

@@ -1,40 +1,40 @@
-//! What can go wrong with a language model.
+//! Errors of language models.
 
 use crate::Fault;
 use std::time::Duration;
 
-/// A failed answer. It ends one response, never the session.
+/// A failed response. It ends one response, never the session.
 #[derive(Debug, thiserror::Error)]
 pub enum LlmError {
-    /// No token came in time.
+    /// A token did not arrive in time.
     #[error("the language model gave no {what} within {after:?}")]
     Timeout {
         /// `first token` or `further token`.
         what: &'static str,
-        /// The wait.
+        /// The timeout.
         after: Duration,
     },
-    /// The server refused the request.
+    /// The server rejected the request.
     #[error("the language model's server answered {status}: {message}")]
     Refused {
         /// The HTTP status.
         status: u16,
-        /// The server's message, shortened.
+        /// The server's message, truncated.
         message: String,
     },
-    /// The server could not be reached, or the connection broke; the text says which and what to look at.
-    #[error("the language model's server is out of reach: {0}")]
+    /// The server could not be reached, or the connection broke; the text states which and what to check.
+    #[error("the language model's server cannot be reached: {0}")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
-    /// The server sent what is no chat completion.
+    /// The server's response is not a valid chat completion.
     #[error("the language model's answer cannot be read: {0}")]
     Protocol(String),
-    /// A setting is missing or wrong; the text says which and what would be right.
+    /// A setting is missing or invalid; the text names it and the valid values.
     #[error("{0}")]
     Unavailable(String),
 }
 
 impl LlmError {
-    /// The words for a client, which hold no address, setting or text of a server. The details are for the log.
+    /// The message for a client, without addresses, settings or server text. The details are logged.
     pub fn client_message(&self) -> String {
         let fault = match self {
             Self::Timeout { .. } => Fault::Timeout,

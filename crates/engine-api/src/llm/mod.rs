@@ -1,6 +1,6 @@
-//! The port of language models: messages in, text and tool-call deltas out.
+//! The language model port: messages in, text and tool-call deltas out.
 //!
-//! An engine keeps no conversation: each request carries all the model is to know. It never speaks, and never runs a tool.
+//! An engine stores no conversation: each request contains the complete context. It never speaks and never runs a tool.
 
 mod error;
 
@@ -12,15 +12,15 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use std::sync::Arc;
 
-/// What a model streams.
+/// One streamed part of a response.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LlmDelta {
-    /// More of the answer, any length, never empty.
+    /// More text of the response, any length, never empty.
     Text(String),
-    /// More of a tool call. `index` tells several calls of one answer apart; the first delta of an index carries
-    /// `call_id` and `name`, later ones leave them empty.
+    /// More of a tool call. `index` distinguishes several calls of one response; the first delta of an index carries
+    /// `call_id` and `name`, later deltas leave them empty.
     ToolCall {
-        /// Which call of the answer, from 0.
+        /// Index of the call in the response, from 0.
         index: usize,
         /// The call's identifier, or empty.
         call_id: String,
@@ -29,31 +29,31 @@ pub enum LlmDelta {
         /// More JSON text of the arguments; may be empty.
         arguments: String,
     },
-    /// The end; always the last delta of a stream that did not fail.
+    /// The end of the response; always the last delta of a stream that did not fail.
     Done {
-        /// Why it ended.
+        /// Why generation ended.
         finish: Finish,
-        /// Tokens used, where the engine counts them.
+        /// Token counts, if the engine reports them.
         usage: Option<Usage>,
     },
 }
 
-/// The port: one engine, shared by all sessions.
+/// The language model port: one engine, shared by all sessions.
 pub trait Llm: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
     fn name(&self) -> &str;
 
-    /// Opens the connection the first answer will need. The server calls it once at start; a local engine has nothing to
-    /// do. An error says why its server cannot be reached; the engine may be used all the same.
+    /// Opens the connection for the first response. The server calls it once at start; a local engine does nothing. An
+    /// error explains why the server cannot be reached; the engine may still be used.
     fn warm(&self) -> BoxFuture<'_, Result<(), LlmError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// The sentences it understands, where it understands no others; recognizers are told.
+    /// The sentences the model understands, if it understands only a closed set; passed to speech recognizers.
     fn vocabulary(&self) -> Option<Arc<VocabularyHint>> {
         None
     }
 
-    /// Streams one answer. Dropping the stream cancels the work; it carries its own deadlines.
+    /// Streams one response. Dropping the stream cancels the request. The engine enforces its own timeouts.
     fn stream(&self, request: ChatRequest) -> BoxStream<'static, Result<LlmDelta, LlmError>>;
 }

@@ -1,4 +1,4 @@
-//! Which servers a client may have the hub reach.
+//! Which servers a client may declare.
 
 use super::McpConfig;
 use url::Url;
@@ -7,14 +7,14 @@ impl McpConfig {
     /// Whether the operator allows this address.
     ///
     /// # Errors
-    /// Why not, in words for the client.
+    /// Why the address is not allowed, as a message for the client.
     pub fn allows(&self, url: &str) -> Result<(), String> {
-        let wanted = Url::parse(url).map_err(|error| format!("it is no address ({error})"))?;
+        let wanted = Url::parse(url).map_err(|error| format!("it is not a valid address ({error})"))?;
         if !matches!(wanted.scheme(), "http" | "https") || wanted.host_str().is_none() {
-            return Err("it is no http:// or https:// address".into());
+            return Err("it is not an http:// or https:// address".into());
         }
         if !wanted.username().is_empty() || wanted.password().is_some() {
-            return Err("a name or password in an address is not taken; use 'authorization' or 'headers'".into());
+            return Err("a name or password in an address is not allowed; use 'authorization' or 'headers'".into());
         }
         let allowed: Vec<Url> = self.allowed_servers.iter().filter_map(|allowed| Url::parse(allowed).ok()).collect();
         if allowed.iter().any(|allowed| covers(allowed, &wanted)) {
@@ -29,8 +29,8 @@ impl McpConfig {
     }
 }
 
-/// Same scheme, host and port, and a path that is the allowed one or lies below it. Below a path, only an unambiguous path
-/// counts: a server that decodes it must not end up elsewhere.
+/// Whether `wanted` has the same scheme, host and port as `allowed`, and its path or one below it. A path below must be
+/// unambiguous, so that a server that decodes it differently serves nothing outside `allowed`.
 fn covers(allowed: &Url, wanted: &Url) -> bool {
     let path = allowed.path().trim_end_matches('/');
     let below = wanted
@@ -40,15 +40,15 @@ fn covers(allowed: &Url, wanted: &Url) -> bool {
     same_origin(allowed, wanted) && below
 }
 
-/// A host with a trailing dot is another one: servers choose a virtual host by its exact name.
+/// A host with a trailing dot is a different host, because servers select a virtual host by its exact name.
 fn same_origin(allowed: &Url, wanted: &Url) -> bool {
     allowed.scheme() == wanted.scheme()
         && allowed.host_str() == wanted.host_str()
         && allowed.port_or_known_default() == wanted.port_or_known_default()
 }
 
-/// Whether a server may read this path differently than it is written. The URL parser has resolved plain `..`, `%2e%2e` and
-/// backslashes already; what is left are separators and dots that it keeps encoded, percent signs that are decoded twice, and
+/// Whether a server may interpret this path differently. The URL parser has already resolved plain `..`, `%2e%2e` and
+/// backslashes. What remains are separators and dots that it keeps encoded, percent signs that are decoded twice, and
 /// path parameters (`..;`), which some servers strip before they resolve dots.
 fn is_ambiguous(path: &str) -> bool {
     let lower = path.to_ascii_lowercase();

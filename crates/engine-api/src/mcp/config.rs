@@ -6,13 +6,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct McpConfig {
-    /// The servers clients may declare: origins, or addresses whose paths begin so.
+    /// Servers that clients may declare: origins, or address prefixes.
     pub allowed_servers: Vec<String>,
-    /// From the declaration of a server to its list of tools.
+    /// Timeout from the declaration of a server to its tool list, in milliseconds.
     pub list_timeout_ms: u64,
-    /// From a call to its result.
+    /// Timeout from a call to its result, in milliseconds.
     pub call_timeout_ms: u64,
-    /// How long the client may take to ask for the answer after a call, before the hub goes on by itself; 0: for ever.
+    /// How long after a call the client may take to request the response before the hub continues by itself, in
+    /// milliseconds; 0: for ever.
     pub follow_up_ms: u64,
 }
 

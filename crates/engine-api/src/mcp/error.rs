@@ -1,17 +1,17 @@
-//! What can go wrong with a remote server.
+//! Errors of remote tool servers.
 
 use std::time::Duration;
 
-/// A server whose tools could not be listed. Its tools are missing then; the session goes on.
+/// A server whose tools could not be listed. The session continues without them.
 #[derive(Debug, thiserror::Error)]
 pub enum McpError {
-    /// It did not answer in time.
+    /// The server did not answer in time.
     #[error("the server did not list its tools within {0:?}")]
     Timeout(Duration),
-    /// It could not be reached, refused, or spoke another protocol; the text says which.
+    /// The server could not be reached, rejected the request, or spoke another protocol; the text states which.
     #[error("the server cannot be used: {0}")]
     Unusable(String),
-    /// Its list is longer than a session takes.
-    #[error("the server has more than {0} tools, or describes them in more than is taken")]
+    /// The tool list exceeds the limit of a session.
+    #[error("the server has more than {0} tools, or their descriptions are too long")]
     TooMuch(usize),
 }

@@ -1,12 +1,12 @@
-//! Which headers a client may have the hub send to an MCP server.
+//! Which headers a client may add to requests to an MCP server.
 //!
-//! `session` calls [`check`] when a server is declared, and [`antiphon_engines::mcp::http`] again when it is reached. Headers that frame the
-//! request, belong to the connection, choose another virtual host or are the MCP transport's own are refused: with them a
-//! request is read differently by the server than it was sent.
+//! `session` calls [`check`] when a server is declared, and the MCP client in `engines` calls it again before
+//! connecting. Headers that affect message framing, the connection, the virtual host or the MCP transport are rejected,
+//! because with them a server could interpret a request differently from what was sent.
 
 use http::header::{HeaderName, HeaderValue};
 
-/// The longest name of a header, in bytes.
+/// The longest header name in bytes.
 const MAX_NAME_BYTES: usize = 128;
 
 /// Message framing and content (RFC 9112, section 6), hop-by-hop headers (RFC 9110, section 7.6.1) and routing.
@@ -41,18 +41,18 @@ const REFUSED: &[&str] = &[
     "x-rewrite-url",
 ];
 
-/// What proxies say of a request, and the transport's parameters.
+/// Headers added by proxies, and parameters of the transport.
 const REFUSED_PREFIXES: &[&str] = &["mcp-param-", "proxy-", "sec-", "x-forwarded-"];
 
-/// A header as it may be sent.
+/// Validates a header.
 ///
 /// # Errors
-/// Why it may not, in words for the client.
+/// Why the header is not allowed, as a message for the client.
 pub fn check(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), String> {
     if name.len() > MAX_NAME_BYTES {
         return Err(format!("the name of a header has at most {MAX_NAME_BYTES} bytes"));
     }
-    let parsed = HeaderName::try_from(name).map_err(|_| "this is no name of a header".to_owned())?;
+    let parsed = HeaderName::try_from(name).map_err(|_| "this is not a valid header name".to_owned())?;
     let lower = parsed.as_str();
     if REFUSED.contains(&lower) || REFUSED_PREFIXES.iter().any(|prefix| lower.starts_with(prefix)) {
         return Err(format!("the header '{lower}' is set by this server only; leave it out"));

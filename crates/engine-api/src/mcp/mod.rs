@@ -1,7 +1,7 @@
-//! The port of remote tools (Model Context Protocol): connects to a server and calls its tools.
+//! The remote tool port (Model Context Protocol): connects to a server and calls its tools.
 //!
-//! Which servers may be reached at all is the operator's choice ([`McpConfig::allows`]), because the hub reaches them from
-//! its own place in the network. Tools are called, never interpreted.
+//! The operator configures which servers may be reached ([`McpConfig::allows`]), because the hub connects from its own
+//! network. Tool results are never interpreted.
 
 mod allow;
 mod config;
@@ -17,18 +17,18 @@ use futures_util::future::BoxFuture;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// A connection, and the tools its server lists.
+/// A connection and the tools listed by its server.
 pub type Connected = (Arc<dyn Connection>, Vec<RemoteTool>);
 
-/// The port: reaches servers for all sessions.
+/// The remote tool port, shared by all sessions.
 pub trait Mcp: Send + Sync {
-    /// Connects, and lists the server's tools. Carries its own deadline; dropping the future gives up.
+    /// Connects and lists the server's tools. Enforces its own timeout; dropping the future cancels the attempt.
     fn connect(&self, server: Server) -> BoxFuture<'static, Result<Connected, McpError>>;
 }
 
 /// A connection to a server; dropping the last reference closes it.
 pub trait Connection: Send + Sync {
-    /// Calls a tool and gives its result as text. Carries its own deadline; dropping the future cancels the call, which
-    /// may have had its effect by then.
+    /// Calls a tool and returns its result as text. Enforces its own timeout. Dropping the future cancels the call,
+    /// which may have taken effect by then.
     fn call(&self, tool: String, arguments: Map<String, Value>) -> BoxFuture<'static, Result<String, CallError>>;
 }

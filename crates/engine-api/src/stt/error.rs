@@ -1,4 +1,4 @@
-//! What can go wrong in speech to text.
+//! Errors of speech to text.
 
 use crate::Fault;
 use std::time::Duration;
@@ -6,48 +6,48 @@ use std::time::Duration;
 /// A failed transcription. It ends the transcription of one utterance, never the session.
 #[derive(Debug, thiserror::Error)]
 pub enum SttError {
-    /// Every decoder is taken and too many utterances wait.
-    #[error("every speech decoder is taken and {waiting} utterances wait already")]
+    /// All decoders are in use and the queue is full.
+    #[error("every speech decoder is in use and {waiting} utterances are waiting")]
     Busy {
-        /// How many wait.
+        /// Number of utterances in the queue.
         waiting: usize,
     },
-    /// The engine gave no final transcript in time.
+    /// The engine returned no final transcript in time.
     #[error("the speech recognizer gave no answer within {0:?} (stt.timeout_ms)")]
     Timeout(Duration),
-    /// While somebody still spoke no decoder was free, or the one that was lent took no more audio, for so long.
+    /// While the user was speaking, for this long no decoder was free or the leased one accepted no more audio.
     #[error("the speech recognizer was behind by {0:?}")]
     Behind(Duration),
     /// The work was cancelled.
     #[error("the transcription was cancelled")]
     Cancelled,
-    /// A library, a model or a setting is missing or wrong; the text says what and how to get it.
+    /// A library, a model or a setting is missing or invalid; the text states which and how to fix it.
     #[error("{0}")]
     Unavailable(String),
-    /// A remote engine's server failed on this utterance.
+    /// The server of a remote engine failed on this utterance.
     #[error("the speech recognizer failed: {message}")]
     Remote {
-        /// How.
+        /// Kind of failure.
         fault: Fault,
-        /// What happened, for the log.
+        /// Details for the log.
         message: String,
-        /// Its cause, where there is one.
+        /// The cause, if known.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// The engine failed on this utterance.
     #[error("the speech recognizer failed: {message}")]
     Engine {
-        /// What it said.
+        /// Message from the engine.
         message: String,
-        /// Its cause, where there is one.
+        /// The cause, if known.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 }
 
 impl SttError {
-    /// The words for a client, which hold no address, setting or text of a server. The details are for the log.
+    /// The message for a client, without addresses, settings or server text. The details are logged.
     pub fn client_message(&self) -> String {
         let fault = match self {
             Self::Busy { .. } | Self::Behind(_) => Fault::Overloaded,

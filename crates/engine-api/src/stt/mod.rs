@@ -1,7 +1,7 @@
-//! The port of speech to text: an utterance in; partial, provisional and final transcripts out.
+//! The speech-to-text port: an utterance in; partial, provisional and final transcripts out.
 //!
-//! It is asynchronous, so that a remote engine implements it directly. An engine never decides when a turn is over, and
-//! never keeps audio after its utterance is dropped.
+//! It is asynchronous, so that a remote engine can implement it directly. An engine never decides when a turn is over
+//! and never keeps audio after its utterance is dropped.
 
 mod error;
 
@@ -12,164 +12,163 @@ use futures_util::future::BoxFuture;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// The rate of all PCM given to an engine: mono, 16 kHz.
+/// Sampling rate of all PCM passed to an engine: mono, 16 kHz.
 pub const RATE: SampleRate = SampleRate::HZ_16000;
 
-/// What an engine understood.
+/// The transcript of an utterance.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Transcript {
-    /// The words, as the engine writes them; empty when nothing was said.
+    /// The text as written by the engine; empty if nothing was said.
     pub text: String,
-    /// How sure the engine is, in `[0, 1]`, where it can tell.
+    /// Confidence in `[0, 1]`, if the engine reports it.
     pub confidence: Option<f32>,
-    /// What the engine learnt of the speaker, for the next utterance of the same session.
+    /// Speaker adaptation for the next utterance of the same session.
     pub speaker: Option<SpeakerState>,
-    /// How sure it is of each token, where it was asked and can tell.
+    /// Log probability of each token, if requested and supported.
     pub logprobs: Option<Vec<TokenLogprob>>,
-    /// The same words with their times, where they were asked for and the engine has them; else empty.
+    /// The text in segments with times, if requested and supported; otherwise empty.
     pub segments: Vec<Segment>,
-    /// What was spoken, as an ISO-639-1 code, where the engine knows it.
+    /// The spoken language as an ISO-639-1 code, if known.
     pub language: Option<String>,
 }
 
-/// A stretch of speech that the engine understood as one.
+/// A segment of a transcript.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Segment {
-    /// Its words, without white space around them.
+    /// The text, without surrounding white space.
     pub text: String,
-    /// Where it begins, from the utterance's beginning.
+    /// Start in milliseconds from the start of the utterance.
     pub start_ms: u64,
-    /// Where it ends; never before it begins.
+    /// End in milliseconds; not before the start.
     pub end_ms: u64,
-    /// Its words one by one, in order; empty where the engine has no times for them.
+    /// The words in order; empty if the engine has no word times.
     pub words: Vec<Word>,
-    /// The engine's own numbers of its tokens, special ones left out.
+    /// Token ids of the engine, without special tokens.
     pub tokens: Vec<u32>,
-    /// The temperature it was decoded at.
+    /// Decoding temperature.
     pub temperature: Option<f32>,
-    /// Mean natural logarithm of its tokens' probabilities.
+    /// Mean natural logarithm of the token probabilities.
     pub avg_logprob: Option<f32>,
-    /// How likely it is that nobody spoke, in `[0, 1]`.
+    /// Probability in `[0, 1]` that the segment contains no speech.
     pub no_speech: Option<f32>,
 }
 
-/// A word and when it was said.
+/// A word with its times.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Word {
-    /// The word with the punctuation that clings to it, without white space.
+    /// The word with adjacent punctuation, without white space.
     pub text: String,
-    /// Where it begins, from the utterance's beginning.
+    /// Start in milliseconds from the start of the utterance.
     pub start_ms: u64,
-    /// Where it ends; never before it begins.
+    /// End in milliseconds; not before the start.
     pub end_ms: u64,
-    /// How sure the engine is of it, in `[0, 1]`.
+    /// Confidence in `[0, 1]`.
     pub probability: Option<f32>,
 }
 
-/// How sure an engine is of one token.
+/// The log probability of one token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
     /// The token as text.
     pub token: String,
-    /// Natural logarithm of its probability.
+    /// Natural logarithm of the token's probability.
     pub logprob: f64,
 }
 
-/// What an engine adapts to a voice or a microphone. It travels with the session and never stays in a shared decoder.
+/// Adaptation of an engine to a speaker or a microphone. It is stored in the session, never in a shared decoder.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpeakerState {
-    /// PocketSphinx: the cepstral means.
+    /// PocketSphinx: cepstral means.
     Means(Vec<f32>),
-    /// Whisper: the language that was found last, as an ISO-639-1 code.
+    /// Whisper: the last detected language as an ISO-639-1 code.
     Language(&'static str),
 }
 
 /// The sentences that a language model understands, for recognizers with a closed vocabulary.
 ///
-/// The grammars share one notation. `<name> = ...;` defines a rule, `<request>` is the first one; `|` separates
-/// alternatives; `[...]` is there one time in two; `(...)+` comes one to five times; `/3/` before an alternative makes it
-/// three times as likely as one without; an alternative may be empty; `<word>` is any of [`words`](Self::words). A line that
-/// begins with `#` is a comment. All words are in lower case.
+/// All grammars share one notation. `<name> = ...;` defines a rule, and `<request>` is the start rule. `|` separates
+/// alternatives; `[...]` occurs with probability one half; `(...)+` occurs one to five times; `/3/` before an
+/// alternative gives it three times the weight of one without; an alternative may be empty; `<word>` matches any of
+/// [`words`](Self::words). A line that begins with `#` is a comment. All words are in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VocabularyHint {
-    /// What people ask. An n-gram model of sentences drawn from it leaves other word orders possible.
+    /// The grammar of requests. An n-gram model trained on sentences drawn from it also allows other word orders.
     pub grammar: Cow<'static, str>,
-    /// Rules that replace those of `grammar` of the same name where whole sentences only are searched, so that they must be
-    /// fewer. `<every_word>` is any of `words` there.
+    /// Rules that replace the rules of `grammar` with the same name for the search of complete sentences, which must
+    /// have fewer of them. There, `<every_word>` matches any of `words`.
     pub exact: Cow<'static, str>,
-    /// What may be spelled or repeated, a word a line.
+    /// Words that users may ask to be spelled or repeated, one per line.
     pub words: Cow<'static, str>,
-    /// Further words, each on a line with its ARPAbet phones, for a recognizer whose dictionary lacks them.
+    /// Additional words, one per line with its ARPAbet phones, for a recognizer whose dictionary lacks them.
     pub pronunciations: Cow<'static, str>,
 }
 
-/// What a session asks of an utterance's decoding.
+/// Options for decoding one utterance.
 #[derive(Clone, Debug, Default)]
 pub struct SttOptions {
-    /// ISO-639-1 code; `None`: the engine's own choice.
+    /// ISO-639-1 code of the language; `None`: the engine decides.
     pub language: Option<String>,
-    /// Words to expect, where the engine can use them.
+    /// Expected words, if the engine supports them.
     pub prompt: Option<String>,
-    /// What the language model understands ([`Llm::vocabulary`](crate::llm::Llm::vocabulary)), where it understands only that.
-    /// An engine may use it only where it was loaded with the same one.
+    /// The vocabulary of the language model ([`Llm::vocabulary`](crate::llm::Llm::vocabulary)), if it is closed. An
+    /// engine may use it only if it was loaded with the same one.
     pub vocabulary: Option<Arc<VocabularyHint>>,
-    /// From this session's last transcript.
+    /// Adaptation from this session's last transcript.
     pub speaker: Option<SpeakerState>,
-    /// Each token's probability is wanted, where the engine has it.
+    /// Requests the log probability of each token, if supported.
     pub logprobs: bool,
-    /// The transcript's segments are wanted, where the engine has them.
+    /// Requests segments, if supported.
     pub segments: bool,
-    /// How freely the engine may guess, 0 to 1, where it can; `None`: its own choice.
+    /// Sampling temperature, 0 to 1, if supported; `None`: the engine decides.
     pub temperature: Option<f32>,
-    /// What was said is wanted in English, whatever language it was said in. Only of engines that can: [`Stt::translates`].
+    /// Requests a translation to English. Only for engines that support it: [`Stt::translates`].
     pub translate: bool,
 }
 
-/// The port: one engine, shared by all sessions.
+/// The speech-to-text port: one engine, shared by all sessions.
 pub trait Stt: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
     fn name(&self) -> &str;
 
-    /// Opens the connection the first utterance will need. The server calls it once at start; a local engine has nothing to
-    /// do. An error says why its server cannot be reached; the engine may be used all the same.
+    /// Opens the connection for the first utterance. The server calls it once at start; a local engine does nothing. An
+    /// error explains why the server cannot be reached; the engine may still be used.
     fn warm(&self) -> BoxFuture<'_, Result<(), SttError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Whether it can write down in English what was said in another language.
+    /// Whether the engine can translate speech to English.
     fn translates(&self) -> bool {
         false
     }
 
-    /// How many utterances wait for a decoder now.
+    /// Number of utterances that wait for a decoder.
     fn waiting(&self) -> usize {
         0
     }
 
     /// Opens a stream for one utterance.
     ///
-    /// Waits its turn, first come first served, while every decoder is taken: the session keeps the utterance's PCM
-    /// meanwhile and sets the deadline. Dropping the future gives the place up. [`SttError::Busy`] when too many wait
-    /// already.
+    /// If all decoders are in use it waits in a FIFO queue; the session buffers the utterance's PCM meanwhile and sets
+    /// the deadline. Dropping the future leaves the queue. Returns [`SttError::Busy`] if the queue is full.
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>>;
 }
 
-/// One utterance being decoded. Dropping it cancels the work and frees the decoder.
+/// One utterance being decoded. Dropping it cancels the work and releases the decoder.
 pub trait SttUtterance: Send {
-    /// Takes the next mono PCM at [`RATE`], any length. Waits while the engine is behind; nothing is dropped.
+    /// Adds mono PCM at [`RATE`], any length. Waits while the engine is behind; no audio is dropped.
     fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>>;
 
-    /// What was understood so far. `None` where the engine has no partials.
+    /// The partial transcript. `None` if the engine does not support partials.
     fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>>;
 
-    /// What the final transcript would be if the utterance ended here; the stream stays open.
+    /// The provisional transcript: the final transcript if the utterance ended here. The stream stays open.
     fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>>;
 
-    /// Ends the utterance.
+    /// Ends the utterance and returns the final transcript.
     fn finish(self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>>;
 
-    /// Ends an utterance whose guess was taken for its final transcript; gives what the engine learnt of the speaker, if
-    /// it learns anything.
+    /// Ends an utterance whose provisional transcript became the final one. Returns the speaker adaptation, if the
+    /// engine supports it.
     fn learn(self: Box<Self>) -> BoxFuture<'static, Option<SpeakerState>> {
         Box::pin(std::future::ready(None))
     }

@@ -1,4 +1,4 @@
-//! What can go wrong in text to speech.
+//! Errors of text to speech.
 
 use crate::Fault;
 use std::time::Duration;
@@ -6,42 +6,42 @@ use std::time::Duration;
 /// A failed synthesis. It ends one response, never the session.
 #[derive(Debug, thiserror::Error)]
 pub enum TtsError {
-    /// Too many chunks wait for the engine.
+    /// The queue of the engine is full.
     #[error("the voice engine is overloaded: {waiting} chunks wait already")]
     Overloaded {
-        /// How many wait.
+        /// Number of chunks in the queue.
         waiting: usize,
     },
-    /// The engine did not answer in time.
+    /// The engine produced no audio in time.
     #[error("the voice engine gave no sound within {0:?}")]
     Timeout(Duration),
-    /// A library, a voice or a setting is missing or wrong; the text says what and how to get it.
+    /// A library, a voice or a setting is missing or invalid; the text states which and how to fix it.
     #[error("{0}")]
     Unavailable(String),
-    /// A remote engine's server failed on this chunk.
+    /// The server of a remote engine failed on this chunk.
     #[error("the voice engine failed: {message}")]
     Remote {
-        /// How.
+        /// Kind of failure.
         fault: Fault,
-        /// What happened, for the log.
+        /// Details for the log.
         message: String,
-        /// Its cause, where there is one.
+        /// The cause, if known.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// The engine failed on this chunk.
     #[error("the voice engine failed: {message}")]
     Engine {
-        /// What it said.
+        /// Message from the engine.
         message: String,
-        /// Its cause, where there is one.
+        /// The cause, if known.
         #[source]
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
 }
 
 impl TtsError {
-    /// The words for a client, which hold no address, setting or text of a server. The details are for the log.
+    /// The message for a client, without addresses, settings or server text. The details are logged.
     pub fn client_message(&self) -> String {
         let fault = match self {
             Self::Overloaded { .. } => Fault::Overloaded,

@@ -1,4 +1,4 @@
-//! The port of text to speech: one chunk of text in, PCM out as it is made.
+//! The text-to-speech port: one chunk of text in, a stream of PCM out.
 //!
 //! An engine never splits a chunk and never decides what is spoken.
 
@@ -14,52 +14,52 @@ use futures_util::stream::BoxStream;
 use serde::Serialize;
 use std::time::Duration;
 
-/// One chunk to speak.
+/// One chunk to synthesize.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SpeechRequest {
-    /// Plain speakable text, normalized, not empty.
+    /// Normalized text, not empty.
     pub text: String,
-    /// A voice's id; one the engine does not know falls to the engine's default voice (clients send OpenAI's names).
+    /// Voice id. An unknown id selects the engine's default voice, because clients send OpenAI's voice names.
     pub voice: String,
-    /// Rate of speech, 1.0 is the voice's own; 0.25 to 4.0.
+    /// Speech rate relative to the voice's default of 1.0; 0.25 to 4.0.
     pub speed: f32,
-    /// How much audio the listener still has to hear before this chunk is wanted; zero for the first one. `None`: nobody
-    /// listens while it is made.
+    /// Playing time of the audio ahead of this chunk that the listener has not heard yet; zero for the first chunk.
+    /// `None`: the audio is not played while it is synthesized.
     pub unplayed: Option<Duration>,
 }
 
-/// A voice one can choose.
+/// An available voice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Voice {
-    /// What a request names.
+    /// Id used in requests.
     pub id: String,
-    /// What a page shows.
+    /// Display name.
     pub name: String,
     /// BCP-47 tag.
     pub language: String,
 }
 
-/// The port: one engine, shared by all sessions.
+/// The text-to-speech port: one engine, shared by all sessions.
 pub trait Tts: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
     fn name(&self) -> &str;
 
-    /// Opens the connection the first chunk will need. The server calls it once at start; a local engine has nothing to
-    /// do. An error says why its server cannot be reached; the engine may be used all the same.
+    /// Opens the connection for the first chunk. The server calls it once at start; a local engine does nothing. An
+    /// error explains why the server cannot be reached; the engine may still be used.
     fn warm(&self) -> BoxFuture<'_, Result<(), TtsError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// How many chunks wait for a lane now.
+    /// Number of chunks in the queue.
     fn waiting(&self) -> usize {
         0
     }
 
-    /// The voices, the default one first. Never empty.
+    /// The available voices, default first. Never empty.
     fn voices(&self) -> &[Voice];
 
-    /// Whether a request may name `voice`: one of [`Self::voices`], or what else the engine understands. The text of an
-    /// error says what is wrong with it, and what would be right.
+    /// Checks that a request may name `voice`: one of [`Self::voices`], or another name that the engine accepts. The
+    /// error text states what is wrong and which names are valid.
     fn check_voice(&self, voice: &str) -> Result<(), String> {
         let ids: Vec<_> = self.voices().iter().map(|voice| voice.id.as_str()).collect();
         if ids.contains(&voice) {
@@ -68,19 +68,19 @@ pub trait Tts: Send + Sync {
         Err(format!("there is no voice {voice:?}; {} has {}", self.name(), listed(&ids)))
     }
 
-    /// The language that `voice` speaks, a BCP-47 tag; of a name that is none, the one of the default voice, which speaks then.
+    /// The BCP-47 language tag of `voice`; for an unknown name, that of the default voice, which is used instead.
     fn language(&self, voice: &str) -> &str {
         let voices = self.voices();
         let speaks = voices.iter().find(|known| known.id == voice).or(voices.first());
         speaks.map_or("en", |voice| &voice.language)
     }
 
-    /// Speaks one chunk. PCM comes as it is made, at the engine's own rate, the same rate within one stream; dropping
-    /// the stream cancels the work. [`TtsError::Overloaded`] when too many wait.
+    /// Synthesizes one chunk. PCM is streamed as it is produced, at the engine's rate, which is constant within a
+    /// stream. Dropping the stream cancels the work. Fails with [`TtsError::Overloaded`] if the queue is full.
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>>;
 }
 
-/// The first of many names, and how many more there are: a voice file may hold 900 speakers.
+/// A comma-separated list of the first names and the number of omitted ones; a voice file may have 900 speakers.
 pub fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 20;
     match names.len().saturating_sub(SHOWN) {

@@ -1,43 +1,44 @@
-//! Somebody who plays what is made of a text from its first sound on: how urgent the next chunk is.
+//! Estimates how much synthesized speech a listener has not heard yet, which determines how urgent the next chunk is.
 //!
-//! Those keep one who speak a text chunk by chunk: the speech API, and the benchmark that stands for it. It reads the clock and
-//! nothing else.
+//! Used where a text is synthesized chunk by chunk and played from the first audio on: the speech API and its
+//! benchmark. It reads the clock and has no other side effects.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long speech sounds that is not made yet, for each byte of its text.
+/// Estimated playing time per byte of text that is not synthesized yet.
 const PER_BYTE: Duration = Duration::from_millis(60);
 
-/// See the module.
+/// Playout estimate of one listener. Playback is assumed to start with the first audio and to continue in real time.
 #[derive(Default)]
 pub struct PlayoutEstimate {
     since: Option<Instant>,
     made: Duration,
-    /// Of chunks that are begun and not whole yet; what is made of the first of them counts twice for a moment.
+    /// Estimated duration of each chunk that is started and not complete. While the first one is synthesized, its
+    /// finished audio is counted twice.
     estimated: VecDeque<Duration>,
 }
 
 impl PlayoutEstimate {
-    /// How much there is to hear before what is begun next.
+    /// Playing time ahead of the next chunk.
     pub fn unplayed(&self) -> Duration {
         let played = self.since.map_or(Duration::ZERO, |since| since.elapsed());
         (self.made + self.estimated.iter().sum::<Duration>()).saturating_sub(played)
     }
 
-    /// A chunk is begun, behind those that were.
+    /// Records that synthesis of a chunk starts, after the chunks before it.
     pub fn will_hear(&mut self, text: &str) {
         self.estimated.push_back(PER_BYTE * u32::try_from(text.len()).unwrap_or(u32::MAX));
     }
 
-    /// So much sound was made.
+    /// Records that `sound` of audio was synthesized.
     pub fn hears(&mut self, sound: Duration) {
         self.since.get_or_insert_with(Instant::now);
         self.made += sound;
     }
 
-    /// The first chunk of those that are begun is whole.
+    /// Records that the oldest started chunk is complete.
     pub fn heard_chunk(&mut self) {
         self.estimated.pop_front();
     }

@@ -10,7 +10,7 @@ fn cut(pieces: &[&str]) -> Vec<Chunk> {
     chunks
 }
 
-/// The spoken chunks of a text, those with nothing to say left out.
+/// Compares the spoken chunks of a text, without the empty ones.
 fn check(text: &str, expected: &[&str]) {
     let chunks = cut(&[text]);
     let spoken: Vec<&str> = chunks.iter().map(|chunk| chunk.spoken.as_str()).filter(|text| !text.is_empty()).collect();
@@ -129,7 +129,7 @@ fn a_finished_chunker_begins_anew() {
     assert_eq!(chunker.push("Well of course, yes.")[0].spoken, "Well of course,");
 }
 
-/// Text of the kinds that matter, in any order.
+/// Text made of all relevant kinds of elements, in any order.
 fn any_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         8 => "[a-zA-Z]{1,8}",

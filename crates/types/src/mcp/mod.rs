@@ -1,4 +1,4 @@
-//! Tools of remote servers (Model Context Protocol): a server as declared, its tools, and what may be done with them.
+//! Remote tools (Model Context Protocol): a declared server, its tools, and the policy for using them.
 
 mod policy;
 mod secret;
@@ -11,66 +11,66 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A server as a client declared it.
+/// An MCP server as declared by a client.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Server {
-    /// What the client calls it; unique in a session.
+    /// Label chosen by the client; unique within a session.
     pub label: String,
-    /// `http://` or `https://`.
+    /// Address, `http://` or `https://`.
     pub url: String,
-    /// An OAuth access token, sent as a bearer's.
+    /// OAuth access token, sent as a bearer token. Serialized as a digest.
     #[serde(serialize_with = "secret::stand_in")]
     pub authorization: Option<String>,
-    /// Further headers of each request.
+    /// Additional headers sent with each request. Their values are serialized as digests.
     #[serde(serialize_with = "secret::stand_ins")]
     pub headers: BTreeMap<String, String>,
 }
 
-/// Without the secrets.
+/// Omits the token and the headers.
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server").field("label", &self.label).field("url", &self.url).finish_non_exhaustive()
     }
 }
 
-/// A tool of a server.
+/// A tool offered by a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RemoteTool {
-    /// As the server calls it.
+    /// Name of the tool on its server.
     pub name: String,
-    /// What it does; may be empty.
+    /// What the tool does; may be empty.
     pub description: String,
-    /// JSON schema of its arguments.
+    /// JSON schema of the arguments.
     pub input_schema: Json,
-    /// The server's hints, as they came.
+    /// Annotations from the server, unmodified.
     pub annotations: Option<Value>,
 }
 
 impl RemoteTool {
-    /// Bytes of its texts: name, description, schema, hints.
+    /// Total length in bytes of the name, description, schema and annotations.
     pub fn n_bytes(&self) -> usize {
         let hints = self.annotations.as_ref().map_or(0, |hints| hints.to_string().len());
         self.name.len() + self.description.len() + self.input_schema.n_bytes() + hints
     }
 
-    /// Whether the server says that the tool changes nothing.
+    /// Whether the server marks the tool as read-only (`readOnlyHint`).
     pub fn is_read_only(&self) -> bool {
         self.annotations.as_ref().is_some_and(|hints| hints["readOnlyHint"] == true)
     }
 }
 
-/// A call that gave no result. The model reads the words.
+/// A failed tool call. The message is passed to the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum CallError {
-    /// The server refused it by its protocol.
+    /// The server answered with a protocol error.
     #[error("{message}")]
     Protocol {
-        /// The protocol's code.
+        /// The error code of the protocol.
         code: i64,
-        /// The server's words, shortened.
+        /// The server's message, truncated.
         message: String,
     },
-    /// The tool ran and failed, or could not be run.
+    /// The tool failed or could not be run.
     #[error("{0}")]
     Tool(String),
     /// The server could not be reached.

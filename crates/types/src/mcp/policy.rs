@@ -1,59 +1,59 @@
-//! Which of a server's tools a client lets the model use, and which calls wait for its consent.
+//! Which tools of a server the model may use, and which calls need the client's approval.
 
 use super::{RemoteTool, Server};
 use serde::{Deserialize, Serialize};
 
-/// A server and what may be done there.
+/// A declared server and the policy for its tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Declared {
-    /// How it is reached.
+    /// How to reach the server.
     pub server: Server,
-    /// The tools the model is shown; `None`: all.
+    /// Tools offered to the model; `None`: all of them.
     pub allowed: Option<Filter>,
-    /// The calls that wait.
+    /// Calls that need approval.
     pub consent: Consent,
 }
 
-/// Tools by name, or by what their server says of them. Both must hold.
+/// Selects tools by name and by annotation. A tool must match both conditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Filter {
-    /// These; `None`: any.
+    /// Accepted names; `None`: any name.
     pub names: Option<Vec<String>>,
-    /// Those marked as changing nothing, or those not.
+    /// Required value of [`RemoteTool::is_read_only`]; `None`: either value.
     pub read_only: Option<bool>,
 }
 
-/// Which calls wait for the client's consent.
+/// Which calls need the client's approval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Consent {
-    /// All.
+    /// All calls.
     #[default]
     Always,
-    /// None.
+    /// No call.
     Never,
-    /// Those of `always`, and those that `never` does not name.
+    /// Calls that match `always`, and calls that do not match `never`.
     ByTool {
-        /// These wait.
+        /// Calls that need approval.
         always: Option<Filter>,
-        /// These do not.
+        /// Calls that do not.
         never: Option<Filter>,
     },
 }
 
 impl Declared {
-    /// Whether the model is shown this tool.
+    /// Whether the tool is offered to the model.
     pub fn admits(&self, tool: &RemoteTool) -> bool {
         self.allowed.as_ref().is_none_or(|filter| filter.admits(tool))
     }
 
-    /// Whether a call of it waits.
+    /// Whether a call of the tool needs approval.
     pub fn asks_before(&self, tool: &RemoteTool) -> bool {
         self.consent.asks_before(tool)
     }
 }
 
 impl Consent {
-    /// Whether a call of it waits.
+    /// Whether a call of the tool needs approval.
     pub fn asks_before(&self, tool: &RemoteTool) -> bool {
         let named = |filter: &Option<Filter>| filter.as_ref().is_some_and(|filter| filter.admits(tool));
         match self {
@@ -65,7 +65,7 @@ impl Consent {
 }
 
 impl Filter {
-    /// Whether it lets this tool through.
+    /// Whether the tool matches the filter.
     pub fn admits(&self, tool: &RemoteTool) -> bool {
         self.names.as_ref().is_none_or(|names| names.contains(&tool.name))
             && self.read_only.is_none_or(|wanted| wanted == tool.is_read_only())

@@ -1,15 +1,15 @@
-//! What stands in a recording for a server's keys: enough to tell whether two are the same, and no more.
+//! Digests that replace a server's secrets in a replay log: two can be compared, but no secret can be recovered.
 
 use serde::Serializer;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// Before the digest. A stand-in of a stand-in is itself, so that a replay writes what was recorded.
+/// Prefix of a digest. A string that already has it is left unchanged, so a replay writes what was recorded.
 const MARK: &str = "sha256:";
 /// Bytes of the digest that are kept.
 const KEPT: usize = 8;
 
-/// Writes the stand-in of a key.
+/// Serializes the digest of a secret.
 pub(super) fn stand_in<S: Serializer>(key: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
     match key {
         Some(key) => to.serialize_some(&of(key)),
@@ -17,7 +17,7 @@ pub(super) fn stand_in<S: Serializer>(key: &Option<String>, to: S) -> Result<S::
     }
 }
 
-/// Writes headers with the stand-ins of their values.
+/// Serializes headers with the digests of their values.
 pub(super) fn stand_ins<S: Serializer>(headers: &BTreeMap<String, String>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(headers.iter().map(|(name, value)| (name, of(value))))
 }

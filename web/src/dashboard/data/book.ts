@@ -1,25 +1,25 @@
-// All the dashboard knows: the turns, the hub's states of the last hour, and how the line to it is.
-// A pure reducer; nothing of it is kept when the page is left.
+// The dashboard's data: the turns, the hub's states of the last hour, and the status of the feed.
+// A pure reducer; nothing is kept when the page is closed.
 
 import type { HubState, Turn } from './turn';
 
-/** Turns are kept up to the hub's own capacity unless it says another. */
+/** Maximum number of turns kept, unless the hub reports a different capacity. */
 const CAPACITY = 1_000;
-/** States come once a second: an hour of them. */
+/** One hour of states, which arrive once a second. */
 export const MAX_STATES = 3_600;
 
 export type Line =
   | { kind: 'connecting' }
   | { kind: 'live' }
-  /** Away since `since`; the next attempt is at `retryAt` (both ms since 1970). */
+  /** Disconnected since `since`; the next attempt is at `retryAt` (both ms since 1970). */
   | { kind: 'gone'; since: number; retryAt: number; attempt: number }
   | { kind: 'key'; refused: boolean }
-  /** The hub answers, but has no such records (an older one, or it is no hub). */
+  /** The hub responds, but does not provide turns (an older version, or not a hub). */
   | { kind: 'unfit'; status: number };
 
 export interface Book {
   line: Line;
-  /** Newest first, each once. */
+  /** Newest first, without duplicates. */
   turns: Turn[];
   capacity: number;
   /** Oldest first. */
@@ -39,7 +39,7 @@ export function enter(book: Book, entry: Entry): Book {
     case 'line':
       return { ...book, line: entry.line };
     case 'list': {
-      // The list is what the hub has now: what it forgot, or a hub before it knew, goes.
+      // The list is the hub's current one: turns that it discarded, or of a previous hub, are removed.
       const capacity = entry.capacity ?? book.capacity;
       return { ...book, capacity, turns: sorted(entry.turns).slice(0, capacity) };
     }
@@ -48,7 +48,7 @@ export function enter(book: Book, entry: Entry): Book {
       return { ...book, turns: sorted([entry.turn, ...others]).slice(0, book.capacity) };
     }
     case 'state':
-      // A clock that was put back would fold the charts over: what seems to lie ahead goes.
+      // If the clock was set back, later states are removed, because the charts would fold over.
       return { ...book, states: [...book.states.filter(({ at }) => at < entry.state.at), entry.state].slice(-MAX_STATES) };
   }
 }

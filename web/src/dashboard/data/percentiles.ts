@@ -1,4 +1,4 @@
-// Percentiles of waits, now and over time. Pure: times come in, numbers go out.
+// Latency percentiles, current and over time. Pure functions.
 
 import { STAGES, type Span, type Stage, type Turn } from './turn';
 
@@ -9,17 +9,17 @@ export interface Percentiles {
   p99: number | null;
 }
 
-/** What a chart can show: the whole wait, or one stage's share of it. */
+/** What a chart shows: the voice-to-voice latency, or one stage's share of it. */
 export type Measure = 'voice_to_voice' | Stage;
 export const MEASURES: readonly Measure[] = ['voice_to_voice', ...STAGES];
 
-/** One value, and the moment (ms since 1970) it belongs to. */
+/** A value and its time (ms since 1970). */
 export interface Sample {
   at: number;
   ms: number;
 }
 
-/** Nearest rank: the smallest value that at least `share` of all are no larger than. Null of none. */
+/** Nearest rank: the smallest value that at least `share` of all values do not exceed. Null without values. */
 export function percentile(sorted: readonly number[], share: number): number | null {
   return sorted[Math.max(0, Math.ceil(share * sorted.length) - 1)] ?? null;
 }
@@ -30,8 +30,8 @@ export function percentiles(values: readonly number[]): Percentiles {
 }
 
 /**
- * What a turn took of a measure: null where it was not spoken or not answered. A stage that such a turn did not wait for took
- * nothing of it, and counts as zero: its percentiles are of all answered turns.
+ * The value of a measure for a turn; null if the turn was not spoken or not answered. A stage that did not contribute
+ * to the latency counts as zero, so that its percentiles cover all answered turns.
  */
 export function valueOf(turn: Turn, measure: Measure): number | null {
   if (turn.kind !== 'speech' || turn.voiceToVoiceMs === null) return null;
@@ -43,7 +43,7 @@ export function lengthOf({ fromMs, toMs }: Span): number {
   return Math.max(0, (toMs ?? fromMs) - fromMs);
 }
 
-/** The measure of all spoken turns that were answered, oldest first. */
+/** The measure of all spoken and answered turns, oldest first. */
 export function samples(turns: readonly Turn[], measure: Measure): Sample[] {
   const found = turns.flatMap((turn) => {
     const ms = valueOf(turn, measure);
@@ -52,7 +52,7 @@ export function samples(turns: readonly Turn[], measure: Measure): Sample[] {
   return found.sort((a, b) => a.at - b.at);
 }
 
-/** Those of the last `windowMs` until `now`. */
+/** The values of the last `windowMs` until `now`. */
 export function recent(all: readonly Sample[], now: number, windowMs: number): number[] {
   return all.filter(({ at }) => at > now - windowMs && at <= now).map(({ ms }) => ms);
 }
@@ -67,11 +67,11 @@ export interface Series {
 
 /**
  * Percentiles of a window that slides from `from` to `to` in `nPoints` steps. `all` is sorted by time.
- * Where no turn lies in the window, there is a gap, not a zero.
+ * A window without turns is a gap, not a zero.
  */
 export function sliding(all: readonly Sample[], from: number, to: number, windowMs: number, nPoints: number): Series {
   const series: Series = { at: [], p50: [], p95: [], p99: [] };
-  // The window's values in order: each enters and leaves once, so that a long list is not sorted at every point.
+  // The window's values in order: each is inserted and removed once, so that a long list is not sorted at every point.
   const inside: number[] = [];
   let first = 0;
   let after = 0;
@@ -111,13 +111,13 @@ export interface Summary {
   guesses: number;
   confirmed: number;
   wastedMs: number;
-  /** Share of the spoken turns whose answer began within `OBJECTIVE_MS`; null of none. */
+  /** Fraction of the spoken turns answered within `OBJECTIVE_MS`; null without turns. */
   within: number | null;
 }
 
-/** A turn is to be answered within this. */
+/** Latency objective of a turn. */
 export const OBJECTIVE_MS = 2_000;
-/** Between people a turn changes hands in about this time. */
+/** Typical gap between turns in human conversation. */
 export const HUMAN_MS = 200;
 
 export function summary(turns: readonly Turn[], now: number, windowMs: number): Summary {

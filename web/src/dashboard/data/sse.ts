@@ -1,12 +1,12 @@
-// Server-sent events out of a body that comes in pieces (the HTML standard, 9.2). The browser's own
-// EventSource can send no key and does not say why it failed.
+// Parses server-sent events from a streamed body (the HTML standard, 9.2). The browser's EventSource
+// can send no key and does not report why it failed.
 
 export interface Message {
   event: string;
   data: string;
 }
 
-/** One a stream. `push` takes decoded text, cut anywhere, and gives the messages that are whole. */
+/** One per stream. `push` accepts decoded text, split anywhere, and returns the complete messages. */
 export class SseReader {
   #rest = '';
   #event = '';
@@ -15,7 +15,7 @@ export class SseReader {
   push(piece: string): Message[] {
     const found: Message[] = [];
     this.#rest += piece;
-    // A CR at the very end may be half of a CRLF: it waits for its other half.
+    // A CR at the very end may be half of a CRLF: it waits for the next character.
     for (let end = this.#rest.search(/\n|\r(?!$)/); end >= 0; end = this.#rest.search(/\n|\r(?!$)/)) {
       const line = this.#rest.slice(0, end);
       this.#rest = this.#rest.slice(end + (this.#rest.startsWith('\r\n', end) ? 2 : 1));

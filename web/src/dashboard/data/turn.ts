@@ -1,6 +1,6 @@
-// What the hub says of a turn and of itself, as `/api/turns` and `/api/state` have it. All times of
-// a turn are milliseconds from the end of the user's speech. What is missing or of another type
-// becomes null or empty here, so that the view never has to doubt.
+// Turns and states of the hub, as returned by `/api/turns` and `/api/state`. All times of a turn are
+// milliseconds from the end of the user's speech. Missing values and values of an unexpected type
+// become null or empty here, so that the view needs no checks.
 
 export const STAGES = ['endpointing', 'stt', 'queue', 'llm', 'chunking', 'tts', 'sending', 'playback'] as const;
 export type Stage = (typeof STAGES)[number];
@@ -24,9 +24,9 @@ export type Status = (typeof STATUSES)[number];
 export interface Span {
   stage: Stage;
   fromMs: number;
-  /** Null while it runs. */
+  /** Null while it is running. */
   toMs: number | null;
-  /** Number of the guess it worked for; null: for the confirmed turn. */
+  /** Number of the speculative response it worked for; null: the confirmed turn. */
   guess: number | null;
 }
 
@@ -53,9 +53,9 @@ export interface Turn {
   marks: Partial<Record<Mark, number>>;
   voiceToVoiceMs: number | null;
   heardBy: string | null;
-  /** The critical path: contiguous, from 0 to the voice-to-voice time. */
+  /** The critical path: contiguous, from 0 to the voice-to-voice latency. */
   parts: Span[];
-  /** All that ran, overlapping. */
+  /** All stages that ran, overlapping. */
   stages: Span[];
   waits: Record<string, number>;
   guesses: Guess[];
@@ -68,14 +68,14 @@ export interface Turn {
 
 export interface Gpu {
   name: string;
-  /** Per cent of the time in which something ran on it. */
+  /** Utilization in per cent of time. */
   utilization: number | null;
   memoryBytes: number | null;
   memoryTotalBytes: number | null;
 }
 
 export interface HubState {
-  /** Milliseconds since 1970, of the hub's clock. */
+  /** Milliseconds since 1970, on the hub's clock. */
   at: number;
   sessions: number;
   connections: number;
@@ -83,14 +83,14 @@ export interface HubState {
   engines: Record<string, string>;
   cpuPercent: number | null;
   memoryBytes: number | null;
-  /** Null: the machine has none, or none that the hub can see. */
+  /** Null: the machine has no GPU, or none visible to the hub. */
   gpus: Gpu[] | null;
   counters: Record<string, number>;
 }
 
 type Json = Record<string, unknown>;
 
-/** Null where it has no identifier or no date: such a turn cannot be shown. */
+/** Null if the identifier or the date is missing: such a turn cannot be shown. */
 export function turnFrom(body: unknown): Turn | null {
   const it = json(body);
   const startedAt = Date.parse(text(it['started_at']) ?? '');
@@ -127,7 +127,7 @@ export function turnFrom(body: unknown): Turn | null {
   };
 }
 
-/** One page of the hub's list; `before` asks for the next one, null where there is none. */
+/** One page of the hub's list; `before` is the cursor of the next page, or null. */
 export function pageFrom(body: unknown): { turns: Turn[]; capacity: number | null; before: string | null } {
   const it = json(body);
   const turns = list(it['turns']).flatMap((turn) => turnFrom(turn) ?? []);
@@ -193,7 +193,7 @@ function only<T>(value: unknown, fits: (value: unknown) => value is T): Record<s
   return Object.fromEntries(entries);
 }
 
-/** What is known first, in the order of a turn; JSON has no order of its own. */
+/** Known keys first, in the order of a turn, because JSON objects are unordered. */
 function inOrder<T>(values: Record<string, T>, first: readonly string[]): Record<string, T> {
   const known = first.filter((key) => key in values);
   return Object.fromEntries([...known, ...Object.keys(values).filter((key) => !first.includes(key))].map((key) => [key, values[key] as T]));

@@ -1,4 +1,4 @@
-// Where the bars of a turn's waterfall stand. Pure; the view draws what this says.
+// Computes the bars of a turn's waterfall, which the view draws. Pure functions.
 
 import { MARKS, STAGES, type Mark, type Span, type Stage, type Turn } from './turn';
 
@@ -7,14 +7,14 @@ export interface Bar {
   fromMs: number;
   toMs: number;
   guess: number | null;
-  /** It still runs: its end is not known yet. */
+  /** It is still running; its end is unknown. */
   open: boolean;
 }
 
 export interface Lane {
   stage: Stage;
   bars: Bar[];
-  /** The stretches of this stage that the answer waited for. */
+  /** The parts of this stage on the critical path. */
   critical: Bar[];
 }
 
@@ -27,15 +27,15 @@ export interface Waterfall {
   marks: { mark: Mark; ms: number }[];
 }
 
-/** Before the end of speech, and after the first sound of the answer, so much of the wait is of interest. */
+/** Time shown before the end of speech and after the first sound of the response, relative to the latency. */
 const BEFORE = 0.35;
 const AFTER = 1.4;
-/** A guess that was dropped lies before it; it is shown where it is no further away than the wait is long. */
+/** A dropped speculative response before that is shown up to this far away, relative to the latency. */
 const GUESS_BEFORE = 1.2;
 
 /**
- * Lanes of the stages that ran or were waited for, in the order of a turn, and the stretch of time to
- * show: the wait and a little around it, or all that is known.
+ * The rows of the stages that ran or were on the critical path, in the order of a turn, and the time range
+ * to show: the latency with a margin, or everything.
  */
 export function waterfall(turn: Turn, whole: boolean): Waterfall {
   const latest = lastKnown(turn);
@@ -60,7 +60,7 @@ export function waterfall(turn: Turn, whole: boolean): Waterfall {
   return whole ? { fromMs: earliest, toMs: Math.max(1, latest), isCut, lanes, marks } : { fromMs, toMs, isCut, lanes, marks };
 }
 
-/** The latest moment that anything is known of. */
+/** The latest known time. */
 export function lastKnown(turn: Turn): number {
   const spans = [...turn.stages, ...turn.parts, ...turn.guesses];
   return Math.max(0, turn.voiceToVoiceMs ?? 0, ...spans.map(({ fromMs, toMs }) => toMs ?? fromMs), ...Object.values(turn.marks));
@@ -70,7 +70,7 @@ function barOf({ stage, fromMs, toMs, guess }: Span, latest: number): Bar {
   return { stage, fromMs, toMs: Math.max(fromMs, toMs ?? latest), guess, open: toMs === null };
 }
 
-/** Round steps for an axis from `from` to `to`, about `most` of them. */
+/** Round ticks for an axis from `from` to `to`, at most about `most` of them. */
 export function ticks(from: number, to: number, most: number): number[] {
   const rough = (to - from) / Math.max(1, most);
   const power = 10 ** Math.floor(Math.log10(Math.max(rough, 1e-9)));
@@ -80,11 +80,11 @@ export function ticks(from: number, to: number, most: number): number[] {
   return found;
 }
 
-/** The reply, cut where it stopped being heard. `unknown`: the hub does not say what was heard. */
+/** The response, split where it was interrupted. `unknown`: the hub does not report what was heard. */
 export function heardOf(turn: Turn): { heard: string; unheard: string; unknown: boolean } {
   const reply = turn.reply ?? '';
   if (turn.heard === null) return { heard: reply, unheard: '', unknown: true };
-  // Spaces at the cut are nobody's; a heard text that is no beginning of the reply stands for itself.
+  // Spaces at the split belong to neither part; a heard text that is not a prefix of the response is shown as it is.
   const heard = turn.heard.trimEnd();
   if (!reply.startsWith(heard)) return { heard: turn.heard, unheard: '', unknown: false };
   return { heard, unheard: reply.slice(heard.length), unknown: false };

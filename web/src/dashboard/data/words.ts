@@ -1,4 +1,4 @@
-// Numbers and names as people read them.
+// Formats numbers and names for display.
 
 import type { Measure } from './percentiles';
 import type { Mark, Stage, Status } from './turn';
@@ -22,7 +22,7 @@ export function bytes(n: number): string {
   return `${value >= 100 || unit === 0 ? Math.round(value) : value.toFixed(1)} ${units[unit] ?? ''}`;
 }
 
-/** Only all is 100 %: 0.9996 -> "99.9 %". */
+/** Rounds down, so that only 1 is shown as 100 %: 0.9996 -> "99.9 %". */
 export function percent(share: number): string {
   const value = share < 1 ? Math.min(share * 100, 99.9) : 100;
   return `${value.toFixed(value > 10 && value < 99.5 ? 0 : 1).replace(/\.0$/, '')} %`;
@@ -30,7 +30,7 @@ export function percent(share: number): string {
 
 export const clock = (at: number) => new Date(at).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false });
 
-/** What a stage does, in the words of the chat page. */
+/** Description of each stage, in the terms of the chat page. */
 export const STAGE_WORDS: Record<Stage, { name: string; does: string }> = {
   endpointing: { name: 'Endpointing', does: 'waiting for the end of the turn' },
   stt: { name: 'Transcript', does: 'speech to text, after the end' },
@@ -38,7 +38,7 @@ export const STAGE_WORDS: Record<Stage, { name: string; does: string }> = {
   llm: { name: 'Model', does: 'until its first token' },
   chunking: { name: 'Phrase', does: 'until there is enough to speak' },
   tts: { name: 'Voice', does: 'text to speech, first sound' },
-  sending: { name: 'Sending', does: 'until the first audio left' },
+  sending: { name: 'Sending', does: 'until the first audio is sent' },
   playback: { name: 'Playback', does: 'network and loudspeaker' },
 };
 
@@ -51,7 +51,7 @@ export const MARK_WORDS: Record<Mark, string> = {
   response_started: 'response started',
   llm_first_token: 'first token',
   first_chunk: 'first phrase',
-  tts_first_audio: 'first sound made',
+  tts_first_audio: 'first sound synthesized',
   first_audio_sent: 'first sound sent',
   first_audio_heard: 'first sound heard',
 };
@@ -67,16 +67,16 @@ export const STATUS_WORDS: Record<Status, string> = {
 };
 
 export const OUTCOME_WORDS: Record<string, string> = {
-  confirmed: 'right: the turn was over',
-  resumed: 'dropped: the person went on',
-  changed: 'dropped: the final words differed',
-  refused: 'not started: no room for a guess',
+  confirmed: 'confirmed: the turn was over',
+  resumed: 'dropped: the user continued to speak',
+  changed: 'dropped: the final transcript differed',
+  refused: 'not started: no capacity',
 };
 
-/** Names of fields the hub may add to without this page knowing: `stt_decoder_ms` -> "stt decoder". */
+/** Names of fields that the hub may add: `stt_decoder_ms` -> "stt decoder". */
 export const fieldName = (key: string) => key.replace(/^n_/, '').replace(/_(ms|db|semitones|tokens)$/, '').replaceAll('_', ' ');
 
-/** The value of such a field with the unit its name carries. */
+/** The value of such a field with the unit from its name. */
 export function fieldValue(key: string, value: number | string): string {
   if (typeof value === 'string') return value;
   if (key.endsWith('_ms')) return duration(value);

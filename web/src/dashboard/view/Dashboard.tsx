@@ -1,4 +1,4 @@
-// The whole dashboard: how fast, since when, where the time went, and each turn of it.
+// The dashboard: latency, its history, its breakdown by stage, and each turn.
 
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { Mark } from '../../view/icons';
@@ -74,13 +74,13 @@ function NoTurns({ book }: { book: Book }) {
   );
 }
 
-/** The hub's clock, so that a viewer's wrong one does no harm; frozen while the hub is gone. */
+/** The hub's clock, so that a wrong clock of the viewer has no effect; frozen while disconnected. */
 function nowOf(book: Book): number {
   const known = Math.max(book.states.at(-1)?.at ?? 0, book.turns[0]?.startedAt ?? 0);
   return known > 0 ? known : Date.now();
 }
 
-/** Draws at most once an animation frame, however many events came. */
+/** Draws at most once per animation frame, however many events arrive. */
 function useBook(feed: Feed): Book {
   const [book, setBook] = useState(feed.book);
   useEffect(() => {
@@ -90,7 +90,7 @@ function useBook(feed: Feed): Book {
       setBook(feed.book);
     };
     const stop = feed.subscribe(() => {
-      // A hidden page has no animation frames, and nobody who looks: it draws when it is shown again.
+      // A hidden page has no animation frames; it is drawn when it becomes visible.
       frame ||= requestAnimationFrame(draw);
     });
     draw();

@@ -1,4 +1,4 @@
-// The one number that counts, in large letters, and its two neighbours.
+// The main figure in large type, and two more next to it.
 
 import { HUMAN_MS, OBJECTIVE_MS, type Percentiles } from '../data/percentiles';
 import { duration, percent } from '../data/words';
@@ -55,7 +55,7 @@ function Number({ ms }: { ms: number }) {
   );
 }
 
-/** `human`: as people answer people; `good`: within the objective; `late`: beyond it. */
+/** `human`: as fast as human conversation; `good`: within the objective; `late`: beyond it. */
 export function verdict(ms: number | null): string {
   if (ms === null) return '';
   return ms <= HUMAN_MS * 1.5 ? 'human' : ms <= OBJECTIVE_MS ? 'good' : 'late';

@@ -1,4 +1,4 @@
-// How the line to the hub is: a word in the header, and what to do where something is in the way.
+// Status of the feed: a word in the header, and instructions if there is a problem.
 
 import { useEffect, useState } from 'preact/hooks';
 import { KeyForm } from '../../view/NoticeBar';
@@ -9,9 +9,9 @@ import { BUSY } from '../feed';
 const WORDS: Record<Line['kind'], string> = {
   connecting: 'Connecting',
   live: 'Live',
-  gone: 'Hub gone',
+  gone: 'Disconnected',
   key: 'Key needed',
-  unfit: 'No line',
+  unfit: 'Not available',
 };
 
 export function LineState({ line }: { line: Line }) {
@@ -36,7 +36,7 @@ export function LineNotice({ line, onRetry, onKey }: Props) {
         <div id="notice" class="notice warning" data-kind="key">
           <p>
             <strong>{line.refused ? 'The hub refused this key.' : 'This hub wants a key.'}</strong>{' '}
-            {line.refused ? 'It may have been mistyped, or taken out of use.' : 'Ask whoever runs it; it stays in this tab.'}
+            {line.refused ? 'It may have been mistyped or revoked.' : 'Ask the operator for it; it is stored in this tab only.'}
           </p>
           <div class="notice-actions">
             <KeyForm onKey={onKey} />
@@ -46,7 +46,7 @@ export function LineNotice({ line, onRetry, onKey }: Props) {
       {line.kind === 'gone' && (
         <div id="notice" class="notice warning" data-kind="gone">
           <p>
-            <strong>The hub is gone since {clock(line.since)}.</strong> What is shown is from before. <Countdown until={line.retryAt} />
+            <strong>The hub is gone since {clock(line.since)}.</strong> The data shown is from before. <Countdown until={line.retryAt} />
           </p>
           <div class="notice-actions">
             <button type="button" class="pill" onClick={onRetry}>
@@ -60,11 +60,11 @@ export function LineNotice({ line, onRetry, onKey }: Props) {
           <p>
             {line.status === BUSY ? (
               <>
-                <strong>Enough dashboards follow this hub already.</strong> It tries again from time to time; close another one to make room.
+                <strong>This hub serves its maximum number of dashboards.</strong> It tries again from time to time; close another one to make room.
               </>
             ) : (
               <>
-                <strong>The hub has no record of its turns here.</strong> It answered <code>/api/turns</code> with {line.status}.
+                <strong>The hub does not provide its turns here.</strong> It answered <code>/api/turns</code> with {line.status}.
               </>
             )}
           </p>
@@ -74,7 +74,7 @@ export function LineNotice({ line, onRetry, onKey }: Props) {
   );
 }
 
-/** Not read out: an alert that changes every second would be. */
+/** Hidden from screen readers, because an alert that changes every second would be read out every second. */
 function Countdown({ until }: { until: number }) {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {

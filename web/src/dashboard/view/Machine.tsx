@@ -1,4 +1,4 @@
-// The machine and its queues now, and over the time this page has been open.
+// The machine and its queues, now and since the page was opened.
 
 import { useMemo } from 'preact/hooks';
 import type uPlot from 'uplot';
@@ -6,7 +6,7 @@ import type { Gpu, HubState } from '../data/turn';
 import { bytes } from '../data/words';
 import { type Ink, Plot, times } from './Plot';
 
-/** A queue this deep raises the alert in `configs/prometheus/`. */
+/** A queue of this depth raises the alert in `configs/prometheus/`. */
 const DEEP = 100;
 
 const QUEUES: Record<string, string> = {
@@ -52,7 +52,7 @@ export function Machine({ states }: { states: readonly HubState[] }) {
 }
 
 const sessionsOf = (state: HubState) => state.sessions;
-/** What is counted in bytes cannot be added to what is counted by the piece. */
+/** Queues measured in bytes cannot be added to queues measured in items. */
 const isBytes = (queue: string) => queue.endsWith('_kib');
 const queuedOf = (state: HubState) => Object.entries(state.queues).reduce((sum, [name, depth]) => sum + (isBytes(name) ? 0 : depth), 0);
 const cpuOf = (state: HubState) => state.cpuPercent;
@@ -85,7 +85,7 @@ function optionsOf(colour: string) {
     legend: { show: false },
     cursor: { show: false },
     padding: [6, 4, 0, 0],
-    // Never less than two minutes wide, so that the first points do not race over the box.
+    // At least two minutes wide, so that the first points do not jump across the chart.
     scales: {
       x: { time: true, range: (plot) => [Math.min(plot.data[0][0] ?? 0, (plot.data[0].at(-1) ?? 0) - 120), plot.data[0].at(-1) ?? 1] },
       y: { range: (_, __, max) => [0, Math.max(1, (max ?? 0) * 1.15)] },
@@ -133,7 +133,7 @@ function Gpus({ gpus }: { gpus: Gpu[] | null }) {
     <div class="box" id="gpu">
       <h3>GPU</h3>
       {gpus === null ? (
-        <p class="quiet">No GPU. All engines of this hub run on the processor or elsewhere.</p>
+        <p class="quiet">No GPU. All engines of this hub run on the CPU or on other machines.</p>
       ) : (
         <dl class="facts">
           {gpus.map(({ name, utilization, memoryBytes, memoryTotalBytes }, i) => (

@@ -1,5 +1,5 @@
-// Percentiles over time against the two lines that matter: 2 s, the objective, and 200 ms, the pause
-// between people. The scale is logarithmic, so that both can be told apart from what is near them.
+// Percentiles over time with two reference lines: 2 s, the objective, and 200 ms, the gap in human
+// conversation. The scale is logarithmic, so that values near both lines can be distinguished.
 
 import { useMemo, useRef, useState } from 'preact/hooks';
 import uPlot from 'uplot';
@@ -7,7 +7,7 @@ import { HUMAN_MS, MEASURES, type Measure, OBJECTIVE_MS, type Sample, sliding } 
 import { clock, duration, measureName } from '../data/words';
 import { type Ink, Plot, times } from './Plot';
 
-/** The chart goes back over so many windows, so that one sees the percentiles move. */
+/** Number of windows shown, so that changes of the percentiles are visible. */
 const N_WINDOWS = 3;
 const N_POINTS = 160;
 const STEPS_MS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000];
@@ -86,7 +86,7 @@ function dataOf(samples: readonly Sample[], from: number, now: number, windowMs:
 function readout(data: uPlot.AlignedData, cursor: number | null) {
   const at = (series: number) => {
     const column = data[series] ?? [];
-    // Turns and points of the lines stand at moments of their own: the last value up to the cursor counts.
+    // Turns and percentile points have different times: the last value up to the cursor is shown.
     for (let i = cursor ?? column.length - 1; i >= 0; i -= 1) {
       const value = column[i];
       if (value !== undefined) return value;
@@ -130,11 +130,11 @@ function optionsOf(span: { current: [number, number] }, onCursor: (index: number
   });
 }
 
-/** The two lines, each with its name. */
+/** The two reference lines with their names. */
 function limits(plot: uPlot, ink: Ink): void {
   const { ctx, bbox } = plot;
   const ratio = window.devicePixelRatio;
-  // Each name stands on the far side of its line, where the fewest turns are.
+  // Each name is on the outer side of its line, where the fewest turns are.
   const draw = (ms: number, colour: string, name: string, baseline: 'bottom' | 'top') => {
     const y = plot.valToPos(ms, 'y', true);
     if (y < bbox.top || y > bbox.top + bbox.height) return;
@@ -154,6 +154,6 @@ function limits(plot: uPlot, ink: Ink): void {
   };
   ctx.save();
   draw(OBJECTIVE_MS, ink('warn'), 'objective: 2 s', 'bottom');
-  draw(HUMAN_MS, ink('you'), 'between people: 200 ms', 'top');
+  draw(HUMAN_MS, ink('you'), 'human conversation: 200 ms', 'top');
   ctx.restore();
 }

@@ -1,15 +1,15 @@
-// uPlot in a box: made once a theme, given new data, as large as its place.
+// A uPlot chart: created once per theme, updated with new data, as large as its container.
 
 import { useEffect, useRef } from 'preact/hooks';
 import uPlot from 'uplot';
 import { clock } from '../data/words';
 
-/** The page's colours as the canvas needs them. */
+/** Looks up the page's colours for the canvas. */
 export type Ink = (name: string) => string;
 
 interface Props {
   data: uPlot.AlignedData;
-  /** Must be the same function as long as the chart is the same one. */
+  /** Must be the same function for the lifetime of the chart. */
   options: (ink: Ink) => Omit<uPlot.Options, 'width' | 'height'>;
   label: string;
 }
@@ -51,7 +51,7 @@ export function Plot({ data, options, label }: Props) {
 
 const sizeOf = (box: HTMLElement) => ({ width: box.clientWidth, height: box.clientHeight });
 
-/** The labels of an axis of time: with seconds where it is short. */
+/** Labels of a time axis: with seconds if the range is short. */
 export const times = (_: uPlot, splits: number[]) => {
   const within = (splits.at(-1) ?? 0) - (splits[0] ?? 0);
   return splits.map((at) => clock(at * 1000).slice(0, within < 300 ? 8 : 5));

@@ -1,4 +1,4 @@
-// Where the time goes: each stage's share of the wait, its percentiles, and the choice of what the chart shows.
+// Latency breakdown: each stage's share and percentiles, and the choice of what the chart shows.
 
 import { useMemo } from 'preact/hooks';
 import { MEASURES, type Measure, type Percentiles, percentiles, recent, samples } from '../data/percentiles';
@@ -16,7 +16,7 @@ interface Props {
 export function Stages({ turns, now, windowMs, measure, onMeasure }: Props) {
   const all = useMemo(() => MEASURES.map((of) => ({ of, samples: samples(turns, of) })), [turns]);
   const inWindow = all.map(({ of, samples: own }) => ({ of, ms: recent(own, now, windowMs) }));
-  // A stage that no turn waited for is left out.
+  // A stage that contributed to no turn is omitted.
   const rows = inWindow.filter(({ of, ms }) => of === 'voice_to_voice' || ms.some((one) => one > 0)).map(({ of, ms }) => ({ of, own: percentiles(ms) }));
   const widest = Math.max(1, ...rows.filter(({ of }) => of !== 'voice_to_voice').map(({ own }) => own.p95 ?? 0));
   return (
@@ -25,11 +25,11 @@ export function Stages({ turns, now, windowMs, measure, onMeasure }: Props) {
       <table class="stage-table">
         <thead>
           <tr>
-            <th scope="col">What the answer waited for</th>
+            <th scope="col">Stage</th>
             <th scope="col">p50</th>
             <th scope="col">p95</th>
             <th scope="col">p99</th>
-            <th scope="col" title="spoken turns that were answered; a stage that one did not wait for counts as 0">
+            <th scope="col" title="spoken turns that were answered; a stage that did not contribute counts as 0">
               n
             </th>
           </tr>
@@ -57,7 +57,7 @@ function Row({ of, own, widest, isShown, onMeasure }: RowProps) {
   return (
     <tr class={isShown ? 'is-shown' : ''}>
       <th scope="row">
-        <button type="button" aria-pressed={isShown} title={of === 'voice_to_voice' ? 'the whole wait' : STAGE_WORDS[of].does} onClick={() => onMeasure(of)}>
+        <button type="button" aria-pressed={isShown} title={of === 'voice_to_voice' ? 'the total latency' : STAGE_WORDS[of].does} onClick={() => onMeasure(of)}>
           <i class={`dot fill-${of}`} />
           {measureName(of)}
         </button>

@@ -1,4 +1,4 @@
-// What is counted: sessions, turns, barge-ins, errors, guesses and what they cost in vain.
+// Counters: sessions, turns, barge-ins, errors, speculative responses and the time wasted on them.
 
 import type { Summary } from '../data/percentiles';
 import type { HubState } from '../data/turn';
@@ -29,8 +29,8 @@ export function Tally({ summary, state, windowMs }: Props) {
         note={errors === null ? 'failed turns' : errorNote(errors, responses)}
         bad={(errors ?? summary.failed) > 0}
       />
-      <Tile id="guesses" name="Guesses right" value={summary.guesses > 0 ? percent(summary.confirmed / summary.guesses) : '–'} note={guesses === null ? '' : `${guesses} since the start`} />
-      <Tile id="wasted" name="Wasted on guesses" value={duration(summary.wastedMs)} note={wastedS === null ? '' : `${duration(wastedS * 1000)} since the start`} />
+      <Tile id="guesses" name="Speculation confirmed" value={summary.guesses > 0 ? percent(summary.confirmed / summary.guesses) : '–'} note={guesses === null ? '' : `${guesses} since the start`} />
+      <Tile id="wasted" name="Speculation wasted" value={duration(summary.wastedMs)} note={wastedS === null ? '' : `${duration(wastedS * 1000)} since the start`} />
       <p class="tally-note quiet">
         Turns, barge-ins and guesses of the last {windowName(windowMs)}; errors since the start of the hub.
       </p>
@@ -38,7 +38,7 @@ export function Tally({ summary, state, windowMs }: Props) {
   );
 }
 
-/** Not every error ends a response: a client's mistakes are errors too. */
+/** Not every error ends a response: invalid client requests are errors too. */
 function errorNote(errors: number, responses: number): string {
   if (responses === 0) return 'since the start';
   const share = errors <= responses ? `${percent(errors / responses)} of ` : 'in ';

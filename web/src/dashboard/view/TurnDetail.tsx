@@ -1,4 +1,4 @@
-// One turn in full: what was said, what was heard of the answer, and where each millisecond went.
+// One turn in full: what was said, what was heard of the response, and where each millisecond was spent.
 
 import type { ComponentChildren } from 'preact';
 import { lengthOf } from '../data/percentiles';
@@ -7,7 +7,7 @@ import { heardOf } from '../data/waterfall';
 import { MARK_WORDS, OUTCOME_WORDS, STAGE_WORDS, STATUS_WORDS, duration, fieldName, fieldValue } from '../data/words';
 import { Waterfall } from './Waterfall';
 
-/** Parts and total are rounded to a microsecond each. */
+/** Parts and total are each rounded to a microsecond. */
 const ROUNDING_MS = 0.01;
 
 export function TurnDetail({ turn }: { turn: Turn }) {
@@ -18,14 +18,14 @@ export function TurnDetail({ turn }: { turn: Turn }) {
       <Waterfall turn={turn} />
       <div class="fact-boxes">
         <Parts turn={turn} />
-        <Facts name="Moments" entries={MARKS.flatMap((mark) => (turn.marks[mark] === undefined ? [] : [[MARK_WORDS[mark], duration(turn.marks[mark])] as const]))} />
+        <Facts name="Timestamps" entries={MARKS.flatMap((mark) => (turn.marks[mark] === undefined ? [] : [[MARK_WORDS[mark], duration(turn.marks[mark])] as const]))} />
         <Facts name="Why the turn was over" entries={fields(turn.endpointing)}>
-          {Object.keys(turn.endpointing).length === 0 && <p class="quiet">It was not decided from sound.</p>}
+          {Object.keys(turn.endpointing).length === 0 && <p class="quiet">It was not decided from audio.</p>}
         </Facts>
         <Guesses turn={turn} />
-        <Facts name="Waits inside" entries={fields(turn.waits)} />
+        <Facts name="Waits within stages" entries={fields(turn.waits)} />
         <Facts name="Audio of the answer" entries={fields(turn.audio)} />
-        <Facts name="Made by" entries={[...Object.entries(turn.engines), ...fields(turn.usage).map(([key, value]) => [`${key} tokens`, value] as const)]} />
+        <Facts name="Engines and tokens" entries={[...Object.entries(turn.engines), ...fields(turn.usage).map(([key, value]) => [`${key} tokens`, value] as const)]} />
         <Facts
           name="Record"
           entries={[
@@ -66,13 +66,13 @@ function Words({ turn }: { turn: Turn }) {
           </span>
         </p>
       )}
-      {unheard !== '' && <p class="quiet">What is struck through was never heard.</p>}
-      {turn.reply !== null && unknown && <p class="quiet">What was heard of it is not known.</p>}
+      {unheard !== '' && <p class="quiet">The struck-through text was not heard.</p>}
+      {turn.reply !== null && unknown && <p class="quiet">It is not known how much of it was heard.</p>}
     </div>
   );
 }
 
-/** Why there are no words, as far as that can be known. */
+/** Why there is no text, as far as it is known. */
 function wordless(turn: Turn): string {
   if (turn.kind === 'tool') return 'The result of a tool; nobody spoke.';
   if (turn.kind === 'idle') return 'Nobody spoke, so the hub did.';
@@ -82,7 +82,7 @@ function wordless(turn: Turn): string {
   return 'There are no words: they came to nothing, or the hub keeps none (server.keep_transcripts).';
 }
 
-/** The critical path as a sum, and whether it comes out. */
+/** The critical path as a sum, and whether it matches the total. */
 function Parts({ turn }: { turn: Turn }) {
   if (turn.parts.length === 0) return null;
   const sum = turn.parts.reduce((all, part) => all + lengthOf(part), 0);
@@ -96,7 +96,7 @@ function Parts({ turn }: { turn: Turn }) {
             <dt>
               <i class={`dot fill-${part.stage}`} />
               {STAGE_WORDS[part.stage].name}
-              {part.guess !== null && <span class="quiet"> on a guess</span>}
+              {part.guess !== null && <span class="quiet"> speculative</span>}
             </dt>
             <dd>{duration(lengthOf(part))}</dd>
           </div>

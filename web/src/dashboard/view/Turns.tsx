@@ -1,4 +1,4 @@
-// The newest turn as it happens, and all before it; each opens to what was said and where its time went.
+// The current turn and all turns before it; each expands to its text and its latency breakdown.
 
 import { useEffect, useState } from 'preact/hooks';
 import type { Turn } from '../data/turn';
@@ -53,7 +53,7 @@ function Latest({ turn }: { turn: Turn }) {
   return (
     <div class={`latest ${isLive ? 'is-live' : ''}`} id="latest">
       <h2>
-        {isLive ? 'Turn under way' : 'Latest turn'} <span class="quiet">{clock(turn.startedAt)}</span>
+        {isLive ? 'Current turn' : 'Latest turn'} <span class="quiet">{clock(turn.startedAt)}</span>
       </h2>
       <p class="latest-words">
         {turn.transcript ? <q>{turn.transcript}</q> : <span class="quiet">{placeholder(turn)}</span>}
@@ -66,7 +66,7 @@ function Latest({ turn }: { turn: Turn }) {
 
 interface RowProps {
   turn: Turn;
-  /** Counted from 1, and of how many. */
+  /** Position from 1, and total number. */
   place: [number, number];
   scaleMs: number;
   isOpen: boolean;
@@ -85,7 +85,7 @@ function Row({ turn, place, scaleMs, isOpen, onToggle }: RowProps) {
         <span class="badges">
           {turn.kind !== 'speech' && <span class="badge">{turn.kind}</span>}
           {turn.bargedIn && <span class="badge hub">barge-in</span>}
-          {turn.wastedMs > 0 && <span class="badge">guessed wrong</span>}
+          {turn.wastedMs > 0 && <span class="badge">speculation dropped</span>}
           {turn.status !== 'completed' && !turn.bargedIn && <span class={`badge ${turn.status === 'failed' ? 'bad' : ''}`}>{STATUS_WORDS[turn.status]}</span>}
         </span>
         <Strip turn={turn} scaleMs={scaleMs} />

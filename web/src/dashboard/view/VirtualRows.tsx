@@ -1,26 +1,26 @@
-// A long list of which only the rows in sight are in the document: a thousand rows would block the page at each update.
-// All rows are equally high, but for one that is open. The page itself scrolls, so the list follows the window.
+// A virtual list: only visible rows are in the document, because a thousand rows would block the page at each update.
+// All rows have the same height, except for one expanded row. The page itself scrolls, so the list follows the window.
 
 import type { ComponentChildren } from 'preact';
 import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 
-/** Rows beyond each edge, so that scrolling shows no gaps and the keyboard finds a next row. */
+/** Rows rendered beyond each edge, so that scrolling shows no gaps and the keyboard can reach the next row. */
 const OVERSCAN = 12;
-/** Before the first row was measured. */
+/** Row height before the first row is measured. */
 const GUESSED_ROW_PX = 42;
 
 export interface Slice {
   first: number;
-  /** Behind the last row that is drawn. */
+  /** Index after the last rendered row. */
   end: number;
-  /** Height of what is left out, in px. */
+  /** Height of the omitted rows above, in px. */
   abovePx: number;
   belowPx: number;
 }
 
 /**
- * Which of `n` rows to draw, where the window shows the list from `fromPx` to `toPx` of it. Row `open` is `extraPx` higher than
- * the others; -1 for none.
+ * Selects which of `n` rows to render if the window shows the list from `fromPx` to `toPx`. Row `open` is `extraPx`
+ * higher than the others; -1 for none.
  */
 export function sliceOf(n: number, rowPx: number, open: number, extraPx: number, fromPx: number, toPx: number): Slice {
   const topOf = (row: number) => row * rowPx + (open >= 0 && row > open ? extraPx : 0);
@@ -30,19 +30,19 @@ export function sliceOf(n: number, rowPx: number, open: number, extraPx: number,
   };
   const within = (row: number) => Math.max(0, Math.min(n, row));
   const first = within(rowAt(Math.max(0, fromPx)) - OVERSCAN);
-  // A list below the edge of the window has its first rows, too: the keyboard must find them.
+  // A list below the window still renders its first rows, so that the keyboard can reach them.
   const end = Math.max(first, within(rowAt(Math.max(0, toPx)) + 1 + OVERSCAN));
   return { first, end, abovePx: topOf(first), belowPx: Math.max(0, topOf(n) - topOf(end)) };
 }
 
 interface Props<T> {
   items: readonly T[];
-  /** Index of the row that is higher than the others; -1 for none. */
+  /** Index of the expanded row; -1 for none. */
   open: number;
-  /** Index of a row that an address names, which is scrolled to once; -1 for none. */
+  /** Index of a row named by the page's address, which is scrolled to once; -1 for none. */
   linked: number;
   class: string;
-  /** Draws an `li` with the class `turn`; its first child is the row, what comes below makes it higher. */
+  /** Renders an `li` with the class `turn`; its first child is the row, and the rest is its expanded part. */
   row: (item: T, index: number) => ComponentChildren;
 }
 

@@ -1,5 +1,5 @@
-// A turn's stages on one line of time. What the answer waited for is drawn full; what ran beside it,
-// thin; what ran on a guess, hatched.
+// A turn's stages on a time axis. The critical path is drawn full, work beside it thin, and
+// speculative work hatched.
 
 import { useState } from 'preact/hooks';
 import type { Turn } from '../data/turn';
@@ -27,7 +27,7 @@ export function Waterfall({ turn }: { turn: Turn }) {
           {marks.filter(({ ms }) => ms >= fromMs && ms <= toMs).map(({ mark, ms }) => (
             <i key={mark} class={`mark-line ${mark}`} style={{ left: place(ms) }} title={`${MARK_WORDS[mark]}: ${duration(ms)}`} />
           ))}
-          {inside(HUMAN_MS) && <i class="limit human" style={{ left: place(HUMAN_MS) }} title="200 ms: between people" />}
+          {inside(HUMAN_MS) && <i class="limit human" style={{ left: place(HUMAN_MS) }} title="200 ms: human conversation" />}
           {inside(OBJECTIVE_MS) && <i class="limit objective" style={{ left: place(OBJECTIVE_MS) }} title="2 s: the objective" />}
         </div>
         {lanes.map((lane) => (
@@ -49,13 +49,13 @@ export function Waterfall({ turn }: { turn: Turn }) {
       </div>
       <div class="key-line quiet">
         <span aria-hidden="true">
-          <i class="swatch critical" /> the answer waited for it
+          <i class="swatch critical" /> on the critical path
         </span>
         <span aria-hidden="true">
-          <i class="swatch beside" /> ran beside it
+          <i class="swatch beside" /> in parallel
         </span>
         <span aria-hidden="true">
-          <i class="swatch hatched" /> on a guess
+          <i class="swatch hatched" /> speculative
         </span>
         {isCut && (
           <button type="button" class="link" aria-pressed={whole} onClick={() => setWhole(!whole)}>
@@ -79,7 +79,7 @@ function spoken(lanes: Lane[]): string {
   return words.length === 0 ? 'Waterfall of the turn' : `Waterfall. The answer waited for: ${words.join(', ')}`;
 }
 
-/** The critical path on one line; `scaleMs` is the whole width, the same for all turns of a list. */
+/** The critical path in one bar; `scaleMs` is the full width, the same for all turns of a list. */
 export function Strip({ turn, scaleMs }: { turn: Turn; scaleMs: number }) {
   const width = (ms: number) => `${(ms / scaleMs) * 100}%`;
   return (

@@ -1,4 +1,4 @@
-// Over how long a stretch of time the percentiles are taken.
+// Selects the time window of the percentiles.
 
 const MINUTE_MS = 60_000;
 export const DEFAULT_WINDOW_MS = 15 * MINUTE_MS;
