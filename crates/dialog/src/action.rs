@@ -12,31 +12,41 @@ use std::time::Duration;
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Action {
-    /// Begin to transcribe an utterance, from where its audio starts.
-    OpenUtterance(ItemId),
-    /// It is complete: ask for the final transcript.
-    CloseUtterance(ItemId),
-    /// It is not wanted any more.
+    /// Start transcribing an utterance of the microphone.
+    OpenUtterance {
+        /// Its item.
+        item: ItemId,
+        /// Where its audio begins, in samples at 16 kHz since the session's first audio.
+        audio_start: Samples,
+    },
+    /// The utterance is complete: request the final transcript.
+    CloseUtterance {
+        /// Its item.
+        item: ItemId,
+        /// What ended it.
+        end: UtteranceEnd,
+    },
+    /// The utterance is abandoned: cancel its transcription.
     DropUtterance(ItemId),
-    /// Transcribe the audio that came with an item of the client's; each time the next of those that came together.
+    /// Transcribe the inline audio of this item, which the event in progress carried.
     Transcribe(ItemId),
-    /// The input buffer is empty from here on.
+    /// Empty the input buffer: later utterances contain only later audio.
     ClearInput,
     /// Start a response's work.
     StartResponse(Box<ResponseWork>),
-    /// Ask what an utterance's words would be if it ended here.
+    /// Request a provisional transcript: the utterance's transcript if it ended now.
     TranscribeProvisionally(ItemId),
-    /// Start a response's work on a guess: nothing of it may be seen yet.
+    /// Start a speculative response: its output is withheld until it is released.
     StartSpeculative(Box<ResponseWork>),
-    /// The guess was right: let out what its work has made, and make it a response's like any other.
+    /// The speculation is confirmed: release the speculative response's output; it continues as a normal response.
     ReleaseSpeculative(ResponseId),
-    /// Stop the work on a guess and forget it.
+    /// Cancel a speculative response and discard its output.
     DropSpeculative {
-        /// Its response, that never was.
+        /// The response, which no client has seen.
         response: ResponseId,
         /// Why.
         outcome: SpeculationOutcome,
-        /// How long it has been worked on, from the pause on.
+        /// Time since the pause it was started at.
         wasted: Duration,
     },
     /// Stop a response's work and drop its audio that has not left yet.
@@ -57,14 +67,26 @@ pub enum Action {
     },
     /// A list or a call is not waited for any more.
     StopRemote(ItemId),
-    /// Let no reply audio out for now.
+    /// Withhold reply audio.
     Hold,
-    /// Let it out again.
-    Release,
+    /// Resume reply audio.
+    Release {
+        /// Turn time at which it was withheld, in samples at 16 kHz since the session's first audio.
+        held_at: Samples,
+    },
     /// Drop a response's audio that has not left yet, and tell a client that plays from a queue.
     Flush(ResponseId),
     /// Tell the client.
     Notify(Notice),
+}
+
+/// What ended an utterance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum UtteranceEnd {
+    /// The turn detector. Audio behind the last window belongs to the next utterance.
+    Detected,
+    /// The client's commit. All audio received so far belongs to the utterance.
+    Committed,
 }
 
 /// All that a response's work needs.

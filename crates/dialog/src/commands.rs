@@ -18,9 +18,9 @@ impl Dialog {
     pub(super) fn command(&mut self, event_id: Option<String>, command: Command) {
         let result = match command {
             Command::Update(settings) => self.update(*settings),
-            Command::Commit { buffered } if buffered < MIN_COMMIT => Err(Refusal::BufferTooSmall { buffered }),
-            Command::Commit { buffered } => {
-                self.commit_buffer(buffered);
+            Command::Commit { buffered, .. } if buffered < MIN_COMMIT => Err(Refusal::BufferTooSmall { buffered }),
+            Command::Commit { buffer_start, buffered } => {
+                self.commit_buffer(buffer_start, buffered);
                 Ok(())
             }
             Command::ClearInput => {
@@ -85,7 +85,7 @@ impl Dialog {
         let part = item.untranscribed().unwrap_or_default();
         let id = self.create_item(item, place)?;
         self.actions.push(Action::Transcribe(id.clone()));
-        self.listening.awaiting.push(OpenUtterance::given(id, part, length));
+        self.listening.awaiting.push(OpenUtterance::inline(id, part, length));
         Ok(())
     }
 

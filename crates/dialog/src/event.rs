@@ -19,8 +19,11 @@ pub enum Event {
     Away,
     /// The client is back.
     Back,
-    /// Two voiced windows while listening: perhaps speech.
-    VoiceOnset,
+    /// Possible speech: withhold the reply until the detector decides.
+    VoiceOnset {
+        /// Turn time: input audio received so far, at 16 kHz.
+        position: Samples,
+    },
     /// It was not speech.
     VoiceRetracted,
     /// It is speech. `audio_start` is in samples at 16 kHz since the session's first audio, pre-roll included.
@@ -131,9 +134,11 @@ pub struct ToolCallDelta {
 pub enum Command {
     /// New settings, whole and valid.
     Update(Box<Settings>),
-    /// The input buffer becomes an item. `buffered` is at 16 kHz.
+    /// Turn the input buffer into an item. Samples at 16 kHz.
     Commit {
-        /// What the buffer holds.
+        /// Where the buffer begins, counted from the session's first audio.
+        buffer_start: Samples,
+        /// Its length.
         buffered: Samples,
     },
     /// The input buffer is dropped.
@@ -158,9 +163,9 @@ pub enum Command {
         /// Where.
         place: ItemPosition,
     },
-    /// A new item of the user's with a spoken part that is to be transcribed.
+    /// A new item of the user's with inline audio to be transcribed.
     CreateSpokenItem {
-        /// The item; an empty id asks for one.
+        /// The item. [`crate::Action::Transcribe`] names the audio by this id, so that it is never empty.
         item: Item,
         /// Where.
         place: ItemPosition,

@@ -1,7 +1,7 @@
 //! The listening half of the reducer: utterances, their transcripts, and when it is our turn.
 
 use super::captions::{Captions, is_echo};
-use super::{Action, Dialog, Item, ItemPosition, Notice, PlaybackControl, StopReason};
+use super::{Action, Dialog, Item, ItemPosition, Notice, PlaybackControl, StopReason, UtteranceEnd};
 use crate::ResponseRequest;
 use antiphon_types::{ItemId, Samples, TurnId};
 
@@ -46,8 +46,8 @@ impl OpenUtterance {
         self.part
     }
 
-    /// One whose audio came whole.
-    pub(super) fn given(item: ItemId, part: u32, length: Samples) -> Self {
+    /// One whose audio came inline with its item.
+    pub(super) fn inline(item: ItemId, part: u32, length: Samples) -> Self {
         let (captions, untold) = (Captions::default(), String::new());
         Self { item, part, audio_start: Samples::ZERO, length, captions, untold, over: None }
     }
@@ -61,10 +61,10 @@ impl Dialog {
         let item = self.mint_item();
         let over = self.sounding();
         let unanswered = self.is_unanswered();
-        let utterance = OpenUtterance { audio_start, over, ..OpenUtterance::given(item.clone(), 0, Samples::ZERO) };
+        let utterance = OpenUtterance { audio_start, over, ..OpenUtterance::inline(item.clone(), 0, Samples::ZERO) };
         self.begin_turn();
         self.listening.speaking = Some(utterance);
-        self.actions.push(Action::OpenUtterance(item.clone()));
+        self.actions.push(Action::OpenUtterance { item: item.clone(), audio_start });
         let Some(detection) = self.settings.turn_detection else { return };
         self.notify(Notice::SpeechStarted { item, audio_start });
         if detection.interrupt_response {
@@ -82,23 +82,24 @@ impl Dialog {
         utterance.length = audio_end.saturating_sub(utterance.audio_start);
         self.answered = self.answered.map(|_| self.now);
         let item = utterance.item.clone();
-        self.actions.push(Action::CloseUtterance(item.clone()));
+        self.actions.push(Action::CloseUtterance { item: item.clone(), end: UtteranceEnd::Detected });
         self.notify(Notice::SpeechStopped { item, audio_end });
         self.listening.wants_response |= detection.create_response;
         self.commit(utterance);
     }
 
-    /// The client commits: what is being heard ends here, or the buffer as it is becomes an utterance.
-    pub(super) fn commit_buffer(&mut self, buffered: Samples) {
+    /// The client commits: the utterance under way ends here, or else the whole buffer becomes one.
+    pub(super) fn commit_buffer(&mut self, buffer_start: Samples, buffered: Samples) {
         let mut utterance = self.listening.speaking.take().unwrap_or_else(|| {
             self.begin_turn();
             let item = self.mint_item();
-            self.actions.push(Action::OpenUtterance(item.clone()));
-            OpenUtterance::given(item, 0, Samples::ZERO)
+            self.actions.push(Action::OpenUtterance { item: item.clone(), audio_start: buffer_start });
+            OpenUtterance::inline(item, 0, Samples::ZERO)
         });
         utterance.length = buffered;
-        self.actions.push(Action::CloseUtterance(utterance.item.clone()));
+        self.actions.push(Action::CloseUtterance { item: utterance.item.clone(), end: UtteranceEnd::Committed });
         self.commit(utterance);
+        self.actions.push(Action::ClearInput);
     }
 
     pub(super) fn clear_input(&mut self) {

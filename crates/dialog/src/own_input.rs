@@ -5,9 +5,9 @@
 use super::listening::OpenUtterance;
 use super::remote::Offered;
 use super::responding::Response;
-use super::{Action, Dialog, InputEntry, ResponseSettings, memory};
+use super::{Action, Dialog, InputEntry, ResponseSettings, SpokenInput, memory};
 use antiphon_types::chat::ChatRequest;
-use antiphon_types::{ItemId, ResponseId, Samples};
+use antiphon_types::{ItemId, ResponseId};
 
 impl Dialog {
     /// Whether a response's work can start: the words it reads are known, and so are the tools it may call.
@@ -70,17 +70,16 @@ impl Dialog {
     }
 
     /// Has the spoken parts of a response's own input transcribed. They are no items of the conversation.
-    pub(super) fn transcribe_input(&mut self, id: &ResponseId, lengths: &[Samples]) {
+    pub(super) fn transcribe_input(&mut self, id: &ResponseId, spoken: &[SpokenInput]) {
         let response = self.responses.get_mut(id).expect("made just now");
-        let items = response.input.iter_mut().flatten().filter_map(|entry| match entry {
-            InputEntry::Item(item) => item.untranscribed().map(|part| (item, part)),
-            InputEntry::Reference(_) => None,
-        });
-        for ((item, part), length) in items.zip(lengths) {
-            // An id of its own, whatever the client called it.
-            item.id = self.ids.next("item").into();
-            self.actions.push(Action::Transcribe(item.id.clone()));
-            response.awaiting.push(OpenUtterance::given(item.id.clone(), part, *length));
+        for SpokenInput { item, length } in spoken {
+            let part = response.input.iter().flatten().find_map(|entry| match entry {
+                InputEntry::Item(own) if own.id == *item => own.untranscribed(),
+                _ => None,
+            });
+            let Some(part) = part else { continue };
+            self.actions.push(Action::Transcribe(item.clone()));
+            response.awaiting.push(OpenUtterance::inline(item.clone(), part, *length));
         }
     }
 

@@ -113,7 +113,7 @@ impl Dialog {
         }
         self.notify(Notice::ResponseCreated(response.view(&id, ResponseStatus::InProgress, None)));
         self.responses.insert(id.clone(), response);
-        self.transcribe_input(&id, &request.spoken);
+        self.transcribe_input(&id, &request.spoken_input);
         self.start_waiting();
     }
 

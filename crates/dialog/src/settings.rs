@@ -2,9 +2,9 @@
 
 use super::Memory;
 use antiphon_types::Format;
-use antiphon_types::Samples;
 use antiphon_types::chat::{Tool, ToolChoice};
 use antiphon_types::mcp::{Consent, Declared, Filter, RemoteTool};
+use antiphon_types::{ItemId, Samples};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -108,7 +108,7 @@ pub struct ResponseRequest {
     /// Replaces the session's output format.
     pub output_format: Option<Format>,
     /// Replaces the session's limit; the inner `None` lifts it.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub max_output_tokens: Option<Option<u32>>,
     /// Replaces the session's tools.
     pub tools: Option<Vec<Tool>>,
@@ -122,17 +122,26 @@ pub struct ResponseRequest {
     pub out_of_band: bool,
     /// What the model reads instead of the conversation.
     pub input: Option<Vec<InputEntry>>,
-    /// How long the spoken parts of `input` are that are to be transcribed, in their order, at 16 kHz.
-    pub spoken: Vec<Samples>,
+    /// The items of `input` that carry inline audio to be transcribed.
+    pub spoken_input: Vec<SpokenInput>,
     /// Opaque to the hub; echoed.
     pub metadata: Option<BTreeMap<String, String>>,
+}
+
+/// Inline audio of one item of a response's own input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpokenInput {
+    /// The item: an id that no other item has, whatever the client called it.
+    pub item: ItemId,
+    /// How long the audio is, at 16 kHz.
+    pub length: Samples,
 }
 
 /// One entry of a response's own input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InputEntry {
     /// An item of the conversation, by its id.
-    Reference(antiphon_types::ItemId),
+    Reference(ItemId),
     /// An item of its own.
     Item(super::Item),
 }
@@ -189,7 +198,7 @@ impl ResponseSettings {
     }
 }
 
-/// A field that is there was given, be it as `null`.
-fn given<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<u32>>, D::Error> {
+/// A field that is present, be it `null`, is `Some`.
+fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<u32>>, D::Error> {
     Option::deserialize(field).map(Some)
 }

@@ -18,6 +18,8 @@ const MAX_HOLD: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     since: Timestamp,
+    /// Turn time at `since`, in samples at 16 kHz.
+    position: Samples,
     /// What the client was told to stop.
     sounding: Option<(ItemId, ResponseId)>,
 }
@@ -94,7 +96,7 @@ impl Dialog {
             Event::Tick { position } => self.tick(position),
             Event::Away => self.away = true,
             Event::Back => self.back(),
-            Event::VoiceOnset => self.voice_onset(),
+            Event::VoiceOnset { position } => self.voice_onset(position),
             Event::VoiceRetracted => self.release(),
             Event::SpeechStarted { audio_start } => self.speech_started(audio_start),
             Event::SpeechStopped { audio_end } => self.speech_stopped(audio_end),
@@ -167,14 +169,14 @@ impl Dialog {
     }
 
     /// Holds the reply's audio while it is not known whether the sound is speech.
-    fn voice_onset(&mut self) {
+    fn voice_onset(&mut self, position: Samples) {
         let interrupts = self.settings.turn_detection.is_some_and(|detection| detection.interrupt_response);
         let unheard = self.history.unheard(self.now);
         if !interrupts || self.held.is_some() || (unheard.is_empty() && self.active.is_none()) {
             return;
         }
         let sounding = self.first_of(&unheard);
-        self.held = Some(Held { since: self.now, sounding: sounding.clone() });
+        self.held = Some(Held { since: self.now, position, sounding: sounding.clone() });
         self.actions.push(Action::Hold);
         if self.listener == PlaybackControl::Obeys {
             for id in &unheard {
@@ -194,14 +196,14 @@ impl Dialog {
         if let Some((item, response)) = held.sounding {
             self.notify(Notice::Released { item, response });
         }
-        self.actions.push(Action::Release);
+        self.actions.push(Action::Release { held_at: held.position });
     }
 
     /// Ends a hold because what was held is dropped.
     pub(super) fn end_hold(&mut self) {
-        if self.held.take().is_some() {
+        if let Some(held) = self.held.take() {
             self.history.resume(self.now);
-            self.actions.push(Action::Release);
+            self.actions.push(Action::Release { held_at: held.position });
         }
     }
 

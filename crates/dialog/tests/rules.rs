@@ -367,6 +367,7 @@ fn a_manual_turn_waits_for_its_transcript() {
             < committed i1
             < item_added i1
             < item_done i1 Completed
+            clear input
         1001 respond
             < response_created r1
         1002 respond

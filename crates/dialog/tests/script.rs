@@ -129,7 +129,7 @@ impl Runner {
             "tick" => Event::Tick { position: at16(if first.is_empty() { "0" } else { first }) },
             "away" => Event::Away,
             "back" => Event::Back,
-            "onset" => Event::VoiceOnset,
+            "onset" => Event::VoiceOnset { position: at16(if first.is_empty() { "0" } else { first }) },
             "retracted" => Event::VoiceRetracted,
             "started" => Event::SpeechStarted { audio_start: at16(first) },
             "stopped" => Event::SpeechStopped { audio_end: at16(first) },
@@ -152,7 +152,7 @@ impl Runner {
             }
             "finished" => Event::Finished { response: self.response(first), outcome: Ok((Finish::Stop, None)) },
             "broke" => Event::Finished { response: self.response(first), outcome: Err(rest.into()) },
-            "commit" => client(Command::Commit { buffered: at16(first) }),
+            "commit" => client(Command::Commit { buffer_start: Samples::ZERO, buffered: at16(first) }),
             "clear" => client(Command::ClearInput),
             "clear_output" => client(Command::ClearOutput),
             "played" | "playback_ended" => client(Command::Played {
@@ -216,8 +216,8 @@ impl Runner {
 
     fn render(&mut self, action: &Action) -> String {
         match action {
-            Action::OpenUtterance(item) => format!("open {}", self.i(item)),
-            Action::CloseUtterance(item) => format!("close {}", self.i(item)),
+            Action::OpenUtterance { item, .. } => format!("open {}", self.i(item)),
+            Action::CloseUtterance { item, .. } => format!("close {}", self.i(item)),
             Action::Transcribe(item) => format!("transcribe {}", self.i(item)),
             Action::DropUtterance(item) => format!("drop {}", self.i(item)),
             Action::ClearInput => "clear input".into(),
@@ -242,7 +242,7 @@ impl Runner {
             Action::CallRemote { item, call } => format!("call {} {}({})", self.i(item), call.name, call.arguments),
             Action::StopRemote(item) => format!("stop {}", self.i(item)),
             Action::Hold => "hold".into(),
-            Action::Release => "release".into(),
+            Action::Release { .. } => "release".into(),
             Action::Flush(id) => format!("flush {}", self.r(id)),
             Action::Notify(notice) => format!("< {}", self.notice(notice)),
         }

@@ -3,8 +3,7 @@
 use super::clock::ClientClock;
 use super::egress::{Close, Message};
 use super::expiry::SessionExpiry;
-use super::ingress::Ingress;
-use super::inline_audio::InlineAudio;
+use super::ingress::{Advance, Ingress};
 use super::playback::Playback;
 use super::project::Projector;
 use super::remote::Links;
@@ -20,7 +19,7 @@ use antiphon_dialog::{Dialog, Event, PlaybackControl, ToolCallDelta};
 use antiphon_engine_api::stt::SpeakerState;
 use antiphon_protocol::{Dialect, ServerEvent};
 use antiphon_types::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
@@ -55,49 +54,53 @@ pub(super) struct Actor {
     pub(super) session: antiphon_protocol::Session,
     /// What the session is for does not change any more: it was said at the beginning, by an update or by a response.
     pub(super) kind_is_fixed: bool,
-    pub(super) event_ids: IdMint,
+    /// Of events, and of items with inline audio.
+    pub(super) ids: IdMint,
     /// Transcriptions under way; dropping a guard cancels one.
     pub(super) transcriptions: HashMap<ItemId, DropGuard>,
     /// The turn model's work on the latest pause.
     pub(super) judging: Option<DropGuard>,
     /// Responses under way.
     pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
-    /// The response begun on a guess.
-    pub(super) guess: Option<SpeculativeTask>,
+    /// The speculative response.
+    pub(super) speculative: Option<SpeculativeTask>,
     /// Remote servers, and the work under way there.
     pub(super) links: Links,
     pub(super) playback: Playback,
     pub(super) reports: mpsc::Sender<Report>,
     pub(super) products: mpsc::Sender<Product>,
-    inboxes: Option<(mpsc::Receiver<Report>, mpsc::Receiver<Product>)>,
     pub(super) timeline: Timeline,
     pub(super) client_clock: ClientClock,
     pub(super) speaker: Option<SpeakerState>,
-    /// Audio that came with the event that is being worked on, for the items it makes.
-    pub(super) given: VecDeque<InlineAudio>,
     pub(super) last_audio: Timestamp,
-    /// Where the next utterance's audio begins.
-    pub(super) opening_at: Samples,
-    /// Turn time at which the reply was held.
-    pub(super) held_at: Samples,
-    /// The utterance that closes was committed by the client.
-    pub(super) committing: bool,
     pub(super) life: SessionExpiry,
     /// Somebody is connected, as the reducer knows.
     pub(super) is_there: bool,
-    /// Told to the client at the start.
-    pub(super) resume_key: Option<String>,
+}
+
+/// What an actor runs with.
+pub(super) struct ActorStart {
+    reports: mpsc::Receiver<Report>,
+    products: mpsc::Receiver<Product>,
+    /// Sent to the client with the first events.
+    resume_key: Option<String>,
 }
 
 impl Actor {
-    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, mut opening: Opening, egress: Arc<Egress>) -> Self {
-        let (mode, resume_key) = (opening.mode, opening.resume_key.take());
+    pub(super) fn new(
+        setup: Arc<Setup>,
+        id: &SessionId,
+        seed: u64,
+        opening: Opening,
+        egress: Arc<Egress>,
+    ) -> (Self, ActorStart) {
+        let mode = opening.mode;
         let session = setup.session_object(id.clone(), &opening);
         let listener = if mode == AudioMode::Events { PlaybackControl::Buffers } else { PlaybackControl::Obeys };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
         let format = translate::format(session.audio.input.format);
-        let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
+        let mut ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
         let begins = Begins {
             session: id.clone(),
@@ -107,12 +110,12 @@ impl Actor {
             may_report: mode != AudioMode::Events,
         };
         let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
-        let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
+        let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || opening.resume_key.is_some());
         let settings = translate::settings(&session, setup.session.history_tokens);
         let (turns, patience, speculation) = (setup.turns(&session), setup.patience(), setup.speculation.limits());
         let start = || DialogStart { settings: settings.clone(), listener, seed, patience, speculation };
         let tape = setup.tape(id, turns, start);
-        Self {
+        let actor = Self {
             mode,
             dialect: opening.dialect,
             clock,
@@ -120,38 +123,33 @@ impl Actor {
             ingress: Ingress::new(setup.engines.vad.clone(), format, turns, tape)
                 .keeping(setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span())),
             egress,
-            projector: Projector::new(event_ids.next("conv")),
+            projector: Projector::new(ids.next("conv")),
             session,
             kind_is_fixed: opening.intent.is_some() || opening.settings.is_some(),
-            event_ids,
+            ids,
             transcriptions: HashMap::new(),
             judging: None,
             speaking: HashMap::new(),
-            guess: None,
+            speculative: None,
             links: Links::default(),
             playback: Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms))),
             reports,
             products,
-            inboxes: Some((report_inbox, product_inbox)),
             timeline,
             client_clock: ClientClock::default(),
             speaker: None,
-            given: VecDeque::new(),
             last_audio: Timestamp::ZERO,
-            opening_at: Samples::ZERO,
-            held_at: Samples::ZERO,
-            committing: false,
             life,
             is_there: true,
-            resume_key,
             setup,
-        }
+        };
+        (actor, ActorStart { reports: report_inbox, products: product_inbox, resume_key: opening.resume_key })
     }
 
     /// Runs until the client is gone, is closed, or the session's time is up.
-    pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
-        let (mut reports, mut products) = self.inboxes.take().expect("an actor runs once");
-        self.greet();
+    pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>, start: ActorStart) {
+        let ActorStart { mut reports, mut products, resume_key } = start;
+        self.greet(resume_key);
         self.begin_servers();
         loop {
             self.look_for_the_client();
@@ -198,9 +196,9 @@ impl Actor {
                 return false;
             }
             match self.ingress.advance() {
-                None => return false,
-                Some(None) => {}
-                Some(Some(edge)) => self.edge(edge),
+                Advance::Starved | Advance::Blocked => return false,
+                Advance::Window => {}
+                Advance::Edge(edge) => self.edge(edge),
             }
             // Noise without an end is cut into turns.
             if self.ingress.n_hearing() >= self.max_utterance()
@@ -215,11 +213,10 @@ impl Actor {
 
     fn edge(&mut self, edge: Edge) {
         match edge {
-            Edge::Onset { .. } => self.step(Event::VoiceOnset),
+            Edge::Onset { .. } => self.step(Event::VoiceOnset { position: self.ingress.position() }),
             Edge::Retracted => self.step(Event::VoiceRetracted),
             Edge::Started { at } => {
-                self.opening_at = self.ingress.audio_start(at);
-                self.step(Event::SpeechStarted { audio_start: self.opening_at });
+                self.step(Event::SpeechStarted { audio_start: self.ingress.audio_start(at) });
             }
             Edge::Paused { at } => {
                 self.step(Event::Paused);
@@ -237,7 +234,7 @@ impl Actor {
     /// Gives an event to the reducer and does what it decides.
     pub(super) fn step(&mut self, event: Event) {
         let actions = self.decide(event);
-        self.perform(actions);
+        self.perform(actions, Vec::new());
     }
 
     fn report(&mut self, report: Report) {
@@ -388,6 +385,6 @@ impl Actor {
 
     /// `None` for an event that the client's dialect does not have.
     pub(super) fn encode(&mut self, event: &ServerEvent) -> Option<String> {
-        self.dialect.encode(event, &self.event_ids.next("event"))
+        self.dialect.encode(event, &self.ids.next("event"))
     }
 }

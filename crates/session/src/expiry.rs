@@ -32,13 +32,13 @@ impl SessionExpiry {
 
 impl Actor {
     /// Says what begins: the session, and for a client that asked, how it comes back to it.
-    pub(super) fn greet(&mut self) {
+    pub(super) fn greet(&mut self, resume_key: Option<String>) {
         self.send(None, &ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
         if self.dialect.beta && self.session.kind == SessionKind::Realtime {
             let conversation = Conversation::new(self.projector.conversation_id.clone());
             self.send(None, &ServerEvent::ConversationCreated { conversation });
         }
-        if let Some(key) = self.resume_key.take() {
+        if let Some(key) = resume_key {
             let within_s = u64::from(self.setup.session.resume_seconds);
             self.tell(&SessionNotice::Resumable { key, within_s });
         }
@@ -70,7 +70,7 @@ impl Actor {
     }
 
     pub(super) fn tell(&mut self, notice: &SessionNotice) {
-        let text = encode_notice(notice, &self.event_ids.next("event"));
+        let text = encode_notice(notice, &self.ids.next("event"));
         self.push(None, text);
     }
 }

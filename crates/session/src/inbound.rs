@@ -1,6 +1,7 @@
 //! What a client says, on its way to the reducer.
 
 use super::actor::Actor;
+use super::inline_audio::with_lengths;
 use super::{AudioMode, translate};
 use antiphon_audio::codec::CodecError;
 use antiphon_dialog::turn::Edge;
@@ -125,13 +126,11 @@ impl Actor {
         }
     }
 
-    fn command(&mut self, event_id: Option<String>, event: ClientEvent) -> Result<(), WireError> {
-        self.given = self.spoken_parts(&event)?;
-        let mut command = translate::command(event).expect("the other events are handled by the caller");
-        self.tell_lengths(&mut command);
-        self.step(Event::Client { event_id, command });
-        // A refused event has made no item.
-        self.given.clear();
+    fn command(&mut self, event_id: Option<String>, mut event: ClientEvent) -> Result<(), WireError> {
+        let inline = self.inline_audio(&mut event)?;
+        let command = translate::command(event).expect("the other events are handled by the caller");
+        let actions = self.decide(Event::Client { event_id, command: with_lengths(command, &inline) });
+        self.perform(actions, inline);
         Ok(())
     }
 
@@ -149,19 +148,11 @@ impl Actor {
     }
 
     fn commit(&mut self, event_id: Option<String>) {
-        let command = Command::Commit { buffered: self.ingress.buffered() };
-        let actions = self.decide(Event::Client { event_id, command });
-        let accepted = !is_refused(&actions);
-        self.opening_at = self.ingress.buffer_start();
-        self.committing = true;
-        self.perform(actions);
-        self.committing = false;
-        if accepted {
-            self.restart_buffer();
-        }
+        let (buffer_start, buffered) = (self.ingress.buffer_start(), self.ingress.buffered());
+        self.step(Event::Client { event_id, command: Command::Commit { buffer_start, buffered } });
     }
 
-    /// The buffer begins anew. What the detector had begun to hear is the client's business now.
+    /// Empties the input buffer and resets the turn detector: speech under way belonged to the buffer.
     pub(super) fn restart_buffer(&mut self) {
         if let Some(Edge::Retracted) = self.ingress.restart_buffer() {
             self.step(Event::VoiceRetracted);
@@ -187,7 +178,7 @@ impl Actor {
             self.kind_is_fixed = true;
             self.links.keep(&self.dialog.settings().servers);
         }
-        self.perform(actions);
+        self.perform(actions, Vec::new());
         Ok(())
     }
 }

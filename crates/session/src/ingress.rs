@@ -21,6 +21,19 @@ use tokio::sync::mpsc;
 
 const RATE: SampleRate = SampleRate::HZ_16000;
 
+/// Result of [`Ingress::advance`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Advance {
+    /// Less than a window of audio is available.
+    Starved,
+    /// A transcription is behind: see [`Ingress::blocked_on`].
+    Blocked,
+    /// A window was processed; the turn did not change.
+    Window,
+    /// A window was processed; the turn changed.
+    Edge(Edge),
+}
+
 /// One microphone.
 pub(super) struct Ingress {
     format: Format,
@@ -46,7 +59,7 @@ pub(super) struct Ingress {
     lag: f64,
     lag_at_start: f64,
     utterance: Option<Utterance>,
-    /// Complete utterances whose feed is full.
+    /// Complete utterances whose input queue is full.
     closing: Vec<Utterance>,
     scratch: Vec<i16>,
 }
@@ -177,13 +190,13 @@ impl Ingress {
         self.microphone.push(|waiting| decode(decoder, waiting)).1
     }
 
-    /// Judges the next window. `None` when there is no whole one, or when the transcription is behind.
-    pub(super) fn advance(&mut self) -> Option<Option<Edge>> {
+    /// Processes the next window.
+    pub(super) fn advance(&mut self) -> Advance {
         if self.is_blocked() {
-            return None;
+            return Advance::Blocked;
         }
         let n = self.engine.window();
-        let window = self.microphone.window(n)?;
+        let Some(window) = self.microphone.window(n) else { return Advance::Starved };
         let (start, end) = (self.position, self.position + Samples(n as u64));
         self.position = end;
         let ears = self.ears.as_mut().expect("audio came through the ears");
@@ -204,22 +217,22 @@ impl Ingress {
             .then(|| self.pitch.window(window.words))
             .map_or((0.0, None), |tone| (tone.level_db, tone.pitch_hz));
         let heard = WindowFeatures { probability, peak, level_db, pitch_hz, start, end };
-        Some(self.turn.window(heard, window.words).edge)
+        self.turn.window(heard, window.words).edge.map_or(Advance::Window, Advance::Edge)
     }
 
-    /// The speaker pauses: asks for the words so far where the wait goes by them and no guess will tell them.
+    /// The speaker pauses: requests a partial transcript where the wait adapts to it and no provisional one is on its way.
     pub(super) fn paused(&mut self) {
         if self.turn.listens_to_the_voice()
             && let Some(utterance) = &mut self.utterance
         {
-            utterance.ask();
+            utterance.request_partial();
         }
     }
 
-    /// Asks for what the words of `item` would be if it ended here.
-    pub(super) fn provisional(&mut self, item: &ItemId) {
+    /// Requests a provisional transcript of the utterance `item`.
+    pub(super) fn request_provisional(&mut self, item: &ItemId) {
         if let Some(utterance) = self.utterance.as_mut().filter(|utterance| utterance.item == *item) {
-            utterance.provisional();
+            utterance.request_provisional();
         }
     }
 
@@ -274,11 +287,11 @@ impl Ingress {
         }
     }
 
-    /// Opens an utterance whose audio goes to `feed`, from `start` in turn time on, as far as the pre-roll reaches.
-    pub(super) fn open(&mut self, item: ItemId, start: Samples, feed: mpsc::Sender<TranscriptionInput>) {
+    /// Opens an utterance whose audio goes to `input`, from `start` in turn time on, as far as the pre-roll reaches.
+    pub(super) fn open(&mut self, item: ItemId, start: Samples, input: mpsc::Sender<TranscriptionInput>) {
         let mut audio = Vec::new();
         let start = self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio) + self.preroll_base;
-        let mut utterance = Utterance::new(item, start, feed);
+        let mut utterance = Utterance::new(item, start, input);
         utterance.push(&audio);
         self.utterance = Some(utterance);
     }
@@ -382,7 +395,7 @@ impl Ingress {
         !self.closing.is_empty() || self.utterance.as_mut().is_some_and(|utterance| !utterance.drain())
     }
 
-    /// The feed to wait for before [`Ingress::advance`] goes on.
+    /// The full input queue to wait for before [`Ingress::advance`] goes on.
     pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<TranscriptionInput>> {
         let mut utterances = self.closing.iter().chain(&self.utterance);
         utterances.find_map(|utterance| utterance.blocked_on())

@@ -2,41 +2,41 @@
 
 use super::AudioMode;
 use super::actor::Actor;
+use super::inline_audio::InlineAudio;
 use super::responding::Responding;
-use super::transcription_task::{FEED_PIECES, TranscriptionInput, TranscriptionTask};
+use super::transcription_task::{INPUT_PIECES, TranscriptionInput, TranscriptionTask};
 use super::voice::{Packing, Voice};
-use antiphon_dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason};
+use antiphon_dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason, UtteranceEnd};
 use antiphon_engine_api::stt::SttOptions;
 use antiphon_protocol::{INCLUDE_LOGPROBS, ServerEvent};
 use antiphon_telemetry::{Outcome, span};
-use antiphon_types::{ItemId, ResponseId, SampleRate, Timestamp};
+use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, Timestamp};
 use std::collections::VecDeque;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument;
 
 impl Actor {
-    pub(super) fn perform(&mut self, actions: Vec<Action>) {
+    /// Performs the actions in order. `inline`: the audio that the event in progress carried.
+    pub(super) fn perform(&mut self, actions: Vec<Action>, mut inline: Vec<InlineAudio>) {
         for action in actions {
             match action {
-                Action::OpenUtterance(item) => self.open_utterance(item),
-                Action::CloseUtterance(item) => {
-                    self.ingress.close(&item, self.committing);
-                    if !self.committing {
-                        self.ingress.mark_buffer();
-                    }
-                }
+                Action::OpenUtterance { item, audio_start } => self.open_utterance(item, audio_start),
+                Action::CloseUtterance { item, end } => self.close_utterance(&item, end),
                 Action::DropUtterance(item) => {
                     self.timeline.dropped(&item, self.now());
                     self.ingress.drop_utterance(&item);
                     self.transcriptions.remove(&item);
                 }
-                Action::Transcribe(item) => self.transcribe(item),
+                Action::Transcribe(item) => {
+                    let at = inline.iter().position(|audio| audio.item == item);
+                    self.transcribe(inline.swap_remove(at.expect("an item to transcribe has inline audio")));
+                }
                 Action::ClearInput => self.restart_buffer(),
                 Action::StartResponse(work) => self.start_response(*work),
                 Action::TranscribeProvisionally(item) => {
                     self.timeline.speculation_started(&item, self.now());
-                    self.ingress.provisional(&item);
+                    self.ingress.request_provisional(&item);
                 }
                 Action::StartSpeculative(work) => self.start_speculative(*work),
                 Action::ReleaseSpeculative(id) => self.release_speculative(&id),
@@ -50,13 +50,12 @@ impl Actor {
                 Action::Hold => {
                     self.setup.metrics.held();
                     self.egress.hold();
-                    self.held_at = self.ingress.position();
                 }
-                Action::Release => {
+                Action::Release { held_at } => {
                     self.egress.release();
                     if self.is_framed() {
-                        self.playback.delayed(self.ingress.position().saturating_sub(self.held_at));
-                        self.ingress.reply_resumed(self.held_at);
+                        self.playback.delayed(self.ingress.position().saturating_sub(held_at));
+                        self.ingress.reply_resumed(held_at);
                     }
                 }
                 Action::Flush(response) => self.flush(response),
@@ -65,26 +64,39 @@ impl Actor {
         }
     }
 
-    fn open_utterance(&mut self, item: ItemId) {
-        let (sender, feed) = mpsc::channel(FEED_PIECES);
-        let guard = self.spawn(self.transcription_task(&item, feed).run().instrument(span::turn(&item)));
+    fn open_utterance(&mut self, item: ItemId, audio_start: Samples) {
+        let (sender, input) = mpsc::channel(INPUT_PIECES);
+        let guard = self.spawn(self.transcription_task(&item, input).run().instrument(span::turn(&item)));
         self.transcriptions.insert(item.clone(), guard);
-        self.ingress.open(item, self.opening_at, sender);
+        self.ingress.open(item, audio_start, sender);
     }
 
-    /// Transcribes audio that came with an item.
-    fn transcribe(&mut self, item: ItemId) {
-        let given = self.given.pop_front().expect("each item to transcribe came with its audio");
-        let (sender, feed) = mpsc::channel(FEED_PIECES);
-        let hearing = self.transcription_task(&item, feed).run();
+    fn close_utterance(&mut self, item: &ItemId, end: UtteranceEnd) {
+        match end {
+            UtteranceEnd::Detected => {
+                self.ingress.close(item, false);
+                self.ingress.mark_buffer();
+            }
+            UtteranceEnd::Committed => {
+                self.ingress.close(item, true);
+                let now = self.now();
+                self.timeline.utterance_ended(item, self.dialog.turn(), now, now);
+            }
+        }
+    }
+
+    fn transcribe(&mut self, audio: InlineAudio) {
+        let item = audio.item.clone();
+        let (sender, input) = mpsc::channel(INPUT_PIECES);
+        let transcription = self.transcription_task(&item, input).run();
         let work = async {
-            tokio::join!(hearing, given.feed(sender));
+            tokio::join!(transcription, audio.send(sender));
         };
         let guard = self.spawn(work.instrument(span::turn(&item)));
         self.transcriptions.insert(item, guard);
     }
 
-    fn transcription_task(&self, item: &ItemId, feed: mpsc::Receiver<TranscriptionInput>) -> TranscriptionTask {
+    fn transcription_task(&self, item: &ItemId, input: mpsc::Receiver<TranscriptionInput>) -> TranscriptionTask {
         let transcription = self.session.audio.input.transcription.as_ref();
         TranscriptionTask {
             item: item.clone(),
@@ -98,10 +110,10 @@ impl Actor {
                 ..SttOptions::default()
             },
             timeout: self.setup.stt_timeout,
-            feed,
+            input,
             backlog: VecDeque::new(),
             due: None,
-            n_again: 0,
+            n_replayed: 0,
             reports: self.reports.clone(),
         }
     }
@@ -126,7 +138,7 @@ impl Actor {
         let is_audio = work.settings.modality == Modality::Audio;
         tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
         let (engines, products) = (self.setup.engines.clone(), self.products.clone());
-        (voice, Responding { work, engines, products, clock: self.clock, release: None })
+        (voice, Responding { work, engines, products, clock: self.clock })
     }
 
     /// Spawns a task that ends when its guard is dropped.
@@ -198,12 +210,7 @@ impl Actor {
                     None => self.timeline.waited(item, waited),
                 }
             }
-            Notice::Committed { item, .. } => {
-                metrics.turn();
-                if self.committing {
-                    self.timeline.utterance_ended(item, self.dialog.turn(), now, now);
-                }
-            }
+            Notice::Committed { .. } => metrics.turn(),
             Notice::SpeechStarted { item, .. } => self.timeline.speech_started(item.clone(), self.dialog.turn(), now),
             Notice::IdleTimeout { item, .. } => self.timeline.fell_silent(item),
             Notice::ItemAdded { item, response: None, .. } => self.timeline.item_added(item),

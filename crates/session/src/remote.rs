@@ -84,7 +84,7 @@ impl Actor {
         let command = Command::Update(Box::new(self.dialog.settings().clone()));
         let mut actions = self.decide(Event::Client { event_id: None, command });
         actions.retain(|action| !matches!(action, Action::Notify(Notice::SettingsUpdated)));
-        self.perform(actions);
+        self.perform(actions, Vec::new());
     }
 
     /// A response may choose among the session's servers; it declares none.

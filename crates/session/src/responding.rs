@@ -13,9 +13,8 @@ use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{Pcm, ResponseId, Timestamp};
 use futures_util::StreamExt;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 /// Chunks the model may be ahead of the voice.
 const CHUNKS_AHEAD: usize = 2;
@@ -30,11 +29,8 @@ pub(super) enum Product {
     Mark(ResponseId, Milestone, Timestamp),
 }
 
-/// Opens when a guess was right: until then nothing of its work comes out.
-pub(super) type Release = CancellationToken;
-
-/// What the work on a guess may make before it is let out: all of a first chunk's audio in pieces of 40 ms and more.
-const HELD_BACK: usize = 256;
+/// Products of a speculative response that wait for its release: a first chunk's audio in pieces of 40 ms and more.
+const WITHHELD: usize = 256;
 
 /// A response's moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +43,10 @@ pub(super) enum Milestone {
     LastToken,
 }
 
-/// The actor has gone, or the work failed in these words.
+/// The sender of a speculative response's release was dropped: its products are discarded.
+struct Discarded;
+
+/// Why a response's work ends early: the actor has gone, or a stage failed (the message is for the client).
 enum Stop {
     Gone,
     Failed(String),
@@ -60,34 +59,45 @@ pub(super) struct Responding {
     pub(super) products: mpsc::Sender<Product>,
     /// The session's beginning.
     pub(super) clock: Instant,
-    /// Of work on a guess.
-    pub(super) release: Option<Release>,
 }
 
 impl Responding {
-    /// Runs to the end of the answer. On a guess, what is made waits until it is let out, and no more than the first
-    /// chunk is spoken.
-    pub(super) async fn run(mut self) {
-        let Some(gate) = self.release.clone() else { return self.answer().await };
-        let (sender, mut held) = mpsc::channel(HELD_BACK);
-        let products = std::mem::replace(&mut self.products, sender);
-        let pass_on = async {
-            gate.cancelled().await;
-            while let Some(product) = held.recv().await {
-                if products.send(product).await.is_err() {
-                    return;
-                }
-            }
-        };
-        tokio::join!(self.answer(), pass_on);
+    /// Runs to the end of the answer.
+    pub(super) async fn run(self) {
+        self.answer(None).await;
     }
 
-    async fn answer(mut self) {
+    /// Runs speculatively: products are withheld until `release` is sent to, and only the first chunk is spoken before.
+    /// Ends at once, discarding them, when the sender is dropped.
+    pub(super) async fn run_speculatively(mut self, release: oneshot::Receiver<()>) {
+        let (sender, mut withheld) = mpsc::channel(WITHHELD);
+        let products = std::mem::replace(&mut self.products, sender);
+        let (open_voice, voice_opens) = oneshot::channel();
+        let pass_on = async {
+            release.await.map_err(|_| Discarded)?;
+            // The voice is gone where the answer has ended already.
+            let _ = open_voice.send(());
+            while let Some(product) = withheld.recv().await {
+                if products.send(product).await.is_err() {
+                    break;
+                }
+            }
+            Ok::<(), Discarded>(())
+        };
+        let answer = async {
+            self.answer(Some(voice_opens)).await;
+            Ok(())
+        };
+        let _ = tokio::try_join!(answer, pass_on);
+    }
+
+    /// `voice_opens`: received before the second chunk is spoken.
+    async fn answer(mut self, voice_opens: Option<oneshot::Receiver<()>>) {
         let result = match self.work.settings.modality {
             Modality::Audio => {
                 let (pieces, speak) = mpsc::channel(CHUNKS_AHEAD);
                 let chat = std::mem::take(&mut self.work.chat);
-                tokio::try_join!(self.think(chat, Some(pieces)), self.speak(speak)).map(|(end, ())| end)
+                tokio::try_join!(self.think(chat, Some(pieces)), self.speak(speak, voice_opens)).map(|(end, ())| end)
             }
             Modality::Text => {
                 let chat = std::mem::take(&mut self.work.chat);
@@ -161,7 +171,12 @@ impl Responding {
     }
 
     /// Speaks the chunks in order. A chunk's text goes out with its first sound, so that what is shown is spoken.
-    async fn speak(&self, mut pieces: mpsc::Receiver<VoiceInput>) -> Result<(), Stop> {
+    /// Of a speculative response, chunks after the first wait for `voice_opens`.
+    async fn speak(
+        &self,
+        mut pieces: mpsc::Receiver<VoiceInput>,
+        mut voice_opens: Option<oneshot::Receiver<()>>,
+    ) -> Result<(), Stop> {
         let settings = &self.work.settings;
         let mut playing = Playing::default();
         while let Some(piece) = pieces.recv().await {
@@ -185,8 +200,8 @@ impl Responding {
                     playing.made(pcm.duration());
                     self.product(Product::Audio(self.id(), pcm, self.now())).await?;
                 }
-                if let Some(gate) = &self.release {
-                    gate.cancelled().await;
+                if let Some(opens) = voice_opens.take() {
+                    opens.await.map_err(|_| Stop::Gone)?;
                 }
             }
             if let Some(text) = text {

@@ -128,7 +128,7 @@ fn request(params: antiphon_protocol::ResponseParams) -> ResponseRequest {
         tools: params.tools.map(|tools| tools.iter().filter_map(tool).collect()),
         tool_choice: params.tool_choice.as_ref().map(tool_choice),
         out_of_band: params.out_of_band,
-        spoken: Vec::new(),
+        spoken_input: Vec::new(),
         input: params.input.map(|entries| entries.into_iter().map(entry).collect()),
         metadata: params.metadata,
     }
