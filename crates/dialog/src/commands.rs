@@ -17,7 +17,7 @@ const MIN_COMMIT: Samples = Samples(1_600);
 impl Dialog {
     pub(super) fn command(&mut self, event_id: Option<String>, command: Command) {
         let result = match command {
-            Command::Update(settings) => self.update(*settings),
+            Command::UpdateSettings(settings) => self.update(*settings),
             Command::Commit { buffered, .. } if buffered < MIN_COMMIT => Err(Refusal::BufferTooSmall { buffered }),
             Command::Commit { buffer_start, buffered } => {
                 self.commit_buffer(buffer_start, buffered);
@@ -43,9 +43,11 @@ impl Dialog {
             Command::CreateSpokenItem { item, place, length } => self.create_spoken_item(item, &place, length),
             Command::DeleteItem(id) => self.delete_item(id),
             Command::RetrieveItem(id) => self.retrieve_item(id),
-            Command::Truncate { item, content_index, audio_end_ms } => self.truncate(item, content_index, audio_end_ms),
-            Command::Respond(request) => self.respond_on_request(&request),
-            Command::Cancel(response) => self.cancel(response),
+            Command::TruncateItem { item, content_index, audio_end_ms } => {
+                self.truncate(item, content_index, audio_end_ms)
+            }
+            Command::CreateResponse(request) => self.respond_on_request(&request),
+            Command::CancelResponse(response) => self.cancel(response),
         };
         if let Err(reason) = result {
             self.notify(Notice::Refused { event_id, reason });
@@ -192,7 +194,7 @@ impl Dialog {
             return if was_planned { Ok(()) } else { Err(Refusal::NoActiveResponse) };
         };
         self.stop(&id, StopReason::ClientCancelled);
-        if self.listener == PlaybackControl::Obeys {
+        if self.playback == PlaybackControl::Server {
             self.actions.push(Action::Flush(id));
         }
         self.respond_if_due();

@@ -16,9 +16,9 @@ pub enum Event {
         position: Samples,
     },
     /// The client's connection is gone; it may come back.
-    Away,
+    Disconnected,
     /// The client is back.
-    Back,
+    Reconnected,
     /// Possible speech: withhold the reply until the detector decides.
     VoiceOnset {
         /// Turn time: input audio received so far, at 16 kHz.
@@ -71,7 +71,7 @@ pub enum Event {
     /// More of a tool call.
     ToolCall(ToolCallDelta),
     /// Audio of the current chunk was made, at the response's output rate.
-    AudioMade {
+    AudioGenerated {
         /// Whose.
         response: ResponseId,
         /// How much.
@@ -85,21 +85,21 @@ pub enum Event {
         n: Samples,
     },
     /// A remote server's tools came, or cannot be had.
-    Listed {
+    ToolsListed {
         /// The list's item.
         item: ItemId,
         /// The tools.
         result: Result<Vec<RemoteTool>, ()>,
     },
     /// A remote call ended.
-    Called {
+    RemoteCallEnded {
         /// The call's item.
         item: ItemId,
         /// What the tool gave.
         result: Result<String, CallError>,
     },
     /// A response's work ended by itself.
-    Finished {
+    ResponseFinished {
         /// Whose.
         response: ResponseId,
         /// How, or what went wrong in words for the client.
@@ -133,7 +133,7 @@ pub struct ToolCallDelta {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
     /// New settings, whole and valid.
-    Update(Box<Settings>),
+    UpdateSettings(Box<Settings>),
     /// Turn the input buffer into an item. Samples at 16 kHz.
     Commit {
         /// Where the buffer begins, counted from the session's first audio.
@@ -177,7 +177,7 @@ pub enum Command {
     /// An item is shown.
     RetrieveItem(ItemId),
     /// A reply item was heard only so far.
-    Truncate {
+    TruncateItem {
         /// Which.
         item: ItemId,
         /// Which part of it.
@@ -186,9 +186,9 @@ pub enum Command {
         audio_end_ms: u64,
     },
     /// A response is wanted.
-    Respond(Box<ResponseRequest>),
+    CreateResponse(Box<ResponseRequest>),
     /// A response is not wanted any more; `None`: the one under way.
-    Cancel(Option<ResponseId>),
+    CancelResponse(Option<ResponseId>),
 }
 
 /// Where a new item goes.

@@ -173,7 +173,7 @@ impl Dialog {
 
     pub(super) fn partial(&mut self, item: ItemId, text: &str) {
         let listening = &mut self.listening;
-        let is_live = self.settings.live_transcripts || self.listener == PlaybackControl::Obeys;
+        let is_live = self.settings.live_transcripts || self.playback == PlaybackControl::Server;
         let lasts = listening.speaking.as_ref().is_some_and(|utterance| utterance.item == item);
         let mut under_way = listening.speaking.iter_mut().chain(listening.awaiting.iter_mut());
         let Some(utterance) = under_way.find(|utterance| utterance.item == item) else { return };

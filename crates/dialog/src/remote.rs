@@ -31,7 +31,7 @@ pub(super) struct Remote {
     /// When the dialog goes on by itself, and how.
     follow_up: Option<(Timestamp, Box<ResponseRequest>)>,
     /// How long the client has to ask for the answer; `None`: for ever.
-    pub(super) patience: Option<Duration>,
+    pub(super) follow_up_after: Option<Duration>,
     steps: u32,
 }
 
@@ -217,7 +217,7 @@ impl Dialog {
 
     /// After calls the client asks for the answer. Where it does not, this will.
     pub(super) fn plan_follow_up(&mut self, request: ResponseRequest) {
-        if let Some(patience) = self.remote.patience.filter(|_| self.remote.steps < MAX_STEPS) {
+        if let Some(follow_up_after) = self.remote.follow_up_after.filter(|_| self.remote.steps < MAX_STEPS) {
             // What had to be called has been: the answer is free to be words.
             let request = ResponseRequest {
                 tool_choice: Some(ToolChoice::Auto),
@@ -226,7 +226,7 @@ impl Dialog {
                 metadata: None,
                 ..request
             };
-            self.remote.follow_up = Some((self.now + patience, Box::new(request)));
+            self.remote.follow_up = Some((self.now + follow_up_after, Box::new(request)));
         }
     }
 

@@ -72,7 +72,7 @@ impl Response {
             input_tokens: self.n_read,
             output_tokens: tokens_written(self.outputs.iter().map(|output| &output.item)),
         });
-        ResponseUsage { text, heard: self.heard, spoken_ms: self.audio.as_ms_ceil(self.rate()) }
+        ResponseUsage { text, input_audio: self.heard, output_audio_ms: self.audio.as_ms_ceil(self.rate()) }
     }
 
     fn view(&self, id: &ResponseId, status: ResponseStatus, usage: Option<ResponseUsage>) -> ResponseView {
@@ -259,7 +259,7 @@ impl Dialog {
         self.stop_calls(id);
         let now = self.now;
         // A client that buffers goes on to play what it has, unless it was told that the person spoke.
-        let plays_on = reason == StopReason::ClientCancelled && self.listener == PlaybackControl::Buffers;
+        let plays_on = reason == StopReason::ClientCancelled && self.playback == PlaybackControl::Client;
         for item in spoken {
             let Some(spoken) = self.history.spoken_mut(&item) else { continue };
             if plays_on { spoken.cut_unsent() } else { spoken.cut(spoken.heard(now)) }
@@ -336,7 +336,7 @@ impl Dialog {
         if audio && response.settings.in_conversation {
             let not_before = self.history.dry_at(self.now);
             let mut spoken = Spoken::new(id.clone(), rate, not_before);
-            if self.held.is_some() && self.listener == PlaybackControl::Obeys {
+            if self.held.is_some() && self.playback == PlaybackControl::Server {
                 spoken.hold(self.now);
             }
             self.history.speak(item.clone(), spoken);

@@ -24,13 +24,13 @@ pub(super) struct Held {
     sounding: Option<(ItemId, ResponseId)>,
 }
 
-/// How the client plays.
+/// Who controls the playback of reply audio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlaybackControl {
-    /// From its own buffer, as the GA protocol has it: what has been sent will sound.
-    Buffers,
-    /// It stops and drops its queue when told so.
-    Obeys,
+    /// The client, which plays from its own buffer as in the GA protocol: audio that was sent will be heard.
+    Client,
+    /// The server: the client stops and drops its queue when told to.
+    Server,
 }
 
 /// One conversation's dialog.
@@ -38,7 +38,7 @@ pub enum PlaybackControl {
 pub struct Dialog {
     pub(super) settings: Settings,
     pub(super) history: History,
-    pub(super) listener: PlaybackControl,
+    pub(super) playback: PlaybackControl,
     pub(super) ids: IdMint,
     pub(super) listening: Listening,
     pub(super) speculator: Speculator,
@@ -58,11 +58,11 @@ pub struct Dialog {
 
 impl Dialog {
     /// A conversation without items. The same seed mints the same identifiers.
-    pub fn new(settings: Settings, listener: PlaybackControl, seed: u64) -> Self {
+    pub fn new(settings: Settings, playback: PlaybackControl, seed: u64) -> Self {
         Self {
             settings,
             history: History::default(),
-            listener,
+            playback,
             ids: IdMint::new(seed),
             listening: Listening::default(),
             speculator: Speculator::new(None),
@@ -78,8 +78,8 @@ impl Dialog {
     }
 
     /// The same, going on by itself after remote calls when the client has not asked for the answer for so long.
-    pub fn with_patience(mut self, patience: Option<Duration>) -> Self {
-        self.remote.patience = patience;
+    pub fn with_follow_up_after(mut self, follow_up_after: Option<Duration>) -> Self {
+        self.remote.follow_up_after = follow_up_after;
         self
     }
 
@@ -94,8 +94,8 @@ impl Dialog {
         self.now = now;
         match event {
             Event::Tick { position } => self.tick(position),
-            Event::Away => self.away = true,
-            Event::Back => self.back(),
+            Event::Disconnected => self.away = true,
+            Event::Reconnected => self.back(),
             Event::VoiceOnset { position } => self.voice_onset(position),
             Event::VoiceRetracted => self.release(),
             Event::SpeechStarted { audio_start } => self.speech_started(audio_start),
@@ -107,15 +107,15 @@ impl Dialog {
             Event::Transcribed { item, result } => self.transcribed(&item, result),
             Event::Text { response, text } => self.text(&response, &text),
             Event::ToolCall(delta) => self.tool_call(delta),
-            Event::AudioMade { response, n } => self.audio_made(&response, n),
+            Event::AudioGenerated { response, n } => self.audio_made(&response, n),
             Event::AudioSent { item, n } => {
                 if let Some(spoken) = self.history.spoken_mut(&item) {
                     spoken.sent(now, n);
                 }
             }
-            Event::Listed { item, result } => self.listed(item, result),
-            Event::Called { item, result } => self.called(&item, result),
-            Event::Finished { response, outcome } => self.finished(&response, outcome),
+            Event::ToolsListed { item, result } => self.listed(item, result),
+            Event::RemoteCallEnded { item, result } => self.called(&item, result),
+            Event::ResponseFinished { response, outcome } => self.finished(&response, outcome),
             Event::Client { event_id, command } => self.command(event_id, command),
         }
         std::mem::take(&mut self.actions)
@@ -178,7 +178,7 @@ impl Dialog {
         let sounding = self.first_of(&unheard);
         self.held = Some(Held { since: self.now, position, sounding: sounding.clone() });
         self.actions.push(Action::Hold);
-        if self.listener == PlaybackControl::Obeys {
+        if self.playback == PlaybackControl::Server {
             for id in &unheard {
                 let now = self.now;
                 self.history.spoken_mut(id).expect("unheard items are spoken").hold(now);

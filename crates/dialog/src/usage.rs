@@ -17,9 +17,9 @@ pub struct ResponseUsage {
     /// Tokens of text that the model read and wrote.
     pub text: Usage,
     /// Speech heard since the response before, at 16 kHz.
-    pub heard: Samples,
+    pub input_audio: Samples,
     /// Speech made, in milliseconds.
-    pub spoken_ms: u64,
+    pub output_audio_ms: u64,
 }
 
 /// Tokens the model reads in this request.

@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Checks a script in a conversation with server turn detection.
 #[track_caller]
 pub fn check(script: &str) {
-    check_with(Runner::new(PlaybackControl::Buffers, Some(AUTO)), script);
+    check_with(Runner::new(PlaybackControl::Client, Some(AUTO)), script);
 }
 
 /// Checks a script in the given conversation.
@@ -90,7 +90,7 @@ impl Runner {
     }
 
     fn set(&mut self, settings: Settings) {
-        let command = Command::Update(Box::new(settings));
+        let command = Command::UpdateSettings(Box::new(settings));
         self.dialog.step(Timestamp::ZERO, Event::Client { event_id: None, command });
     }
 
@@ -127,8 +127,8 @@ impl Runner {
         let client = |command| Event::Client { event_id: Some("evt".into()), command };
         match name {
             "tick" => Event::Tick { position: at16(if first.is_empty() { "0" } else { first }) },
-            "away" => Event::Away,
-            "back" => Event::Back,
+            "away" => Event::Disconnected,
+            "back" => Event::Reconnected,
             "onset" => Event::VoiceOnset { position: at16(if first.is_empty() { "0" } else { first }) },
             "retracted" => Event::VoiceRetracted,
             "started" => Event::SpeechStarted { audio_start: at16(first) },
@@ -140,7 +140,7 @@ impl Runner {
             "heard" => Event::Transcribed { item: self.item(first), result: Ok(rest.into()) },
             "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()) },
             "text" => Event::Text { response: self.response(first), text: format!("{rest} ") },
-            "made" => Event::AudioMade { response: self.response(first), n: at24(rest) },
+            "made" => Event::AudioGenerated { response: self.response(first), n: at24(rest) },
             "sent" => Event::AudioSent { item: self.item(first), n: at24(rest) },
             "call" => {
                 let mut words = rest.splitn(3, ' ');
@@ -150,8 +150,8 @@ impl Runner {
                 let call_id = format!("call_{index}");
                 Event::ToolCall(ToolCallDelta { response: self.response(first), index, call_id, name, arguments })
             }
-            "finished" => Event::Finished { response: self.response(first), outcome: Ok((Finish::Stop, None)) },
-            "broke" => Event::Finished { response: self.response(first), outcome: Err(rest.into()) },
+            "finished" => Event::ResponseFinished { response: self.response(first), outcome: Ok((Finish::Stop, None)) },
+            "broke" => Event::ResponseFinished { response: self.response(first), outcome: Err(rest.into()) },
             "commit" => client(Command::Commit { buffer_start: Samples::ZERO, buffered: at16(first) }),
             "clear" => client(Command::ClearInput),
             "clear_output" => client(Command::ClearOutput),
@@ -161,7 +161,7 @@ impl Runner {
                 ago: Duration::ZERO,
                 stopped: name == "playback_ended",
             }),
-            "truncate" => client(Command::Truncate {
+            "truncate" => client(Command::TruncateItem {
                 item: self.item(first),
                 content_index: 0,
                 audio_end_ms: rest.parse().expect("ms"),
@@ -173,17 +173,21 @@ impl Runner {
                 client(Command::CreateItem { item: empty(first.parse().expect("how many")), place: ItemPosition::Last })
             }
             "result" => client(Command::CreateItem { item: result(first, rest), place: ItemPosition::Last }),
-            "respond" => client(Command::Respond(Box::default())),
+            "respond" => client(Command::CreateResponse(Box::default())),
             "aside" => {
                 let input = Some(vec![InputEntry::Item(written(argument))]);
-                client(Command::Respond(Box::new(ResponseRequest { out_of_band: true, input, ..Default::default() })))
+                client(Command::CreateResponse(Box::new(ResponseRequest {
+                    out_of_band: true,
+                    input,
+                    ..Default::default()
+                })))
             }
             "voice" => {
                 let settings = Settings { voice: first.into(), ..self.dialog.settings().clone() };
-                client(Command::Update(Box::new(settings)))
+                client(Command::UpdateSettings(Box::new(settings)))
             }
-            "cancel" if first.is_empty() => client(Command::Cancel(None)),
-            "cancel" => client(Command::Cancel(Some(self.response(first)))),
+            "cancel" if first.is_empty() => client(Command::CancelResponse(None)),
+            "cancel" => client(Command::CancelResponse(Some(self.response(first)))),
             other => panic!("no such event: {other}"),
         }
     }
@@ -298,7 +302,7 @@ impl Runner {
     pub fn history(&mut self) -> String {
         let mut dialog = self.dialog.clone();
         let aside = ResponseRequest { out_of_band: true, ..Default::default() };
-        let event = Event::Client { event_id: None, command: Command::Respond(Box::new(aside)) };
+        let event = Event::Client { event_id: None, command: Command::CreateResponse(Box::new(aside)) };
         let actions = dialog.step(Timestamp::from_ms(1_000_000), event);
         let work = actions.into_iter().find_map(|action| match action {
             Action::StartResponse(work) => Some(work),

@@ -5,7 +5,7 @@ use antiphon_dialog::{Content, Item, ItemKind, PlaybackControl};
 use proptest::prelude::*;
 
 fn guessing() -> Runner {
-    Runner::new(PlaybackControl::Buffers, Some(AUTO)).guessing(3, 0.5)
+    Runner::new(PlaybackControl::Client, Some(AUTO)).guessing(3, 0.5)
 }
 
 #[track_caller]
@@ -156,7 +156,7 @@ fn settings_that_change_meanwhile_start_the_answer_anew_and_noise_is_not_answere
 fn nothing_is_guessed_of_silence_of_a_manual_turn_or_beside_a_response() {
     check("0 paused\n5 resumed\n7 guessed i1 words");
     check_with(
-        Runner::new(PlaybackControl::Buffers, None).guessing(3, 0.5),
+        Runner::new(PlaybackControl::Client, None).guessing(3, 0.5),
         "0 started 0\nopen i1\n900 paused\n910 guessed i1 what time is it",
     );
 }
@@ -174,7 +174,7 @@ fn guesses_are_bounded_by_turn_and_by_wasted_work() {
     }
     assert_eq!(n, 3, "of five pauses");
     // Without a budget the first ten seconds of wasted work are all there is.
-    let mut frugal = Runner::new(PlaybackControl::Buffers, Some(AUTO)).guessing(100, 0.0);
+    let mut frugal = Runner::new(PlaybackControl::Client, Some(AUTO)).guessing(100, 0.0);
     frugal.run("0 started 0");
     let mut n = 0;
     for at in (1_000..30_000).step_by(1_000) {
@@ -236,7 +236,7 @@ proptest! {
     /// in which nothing is guessed. (The work of a response under way has an id the client may see only then.)
     #[test]
     fn a_guess_leaves_no_trace(moves in moves()) {
-        let (mut with, mut without) = (guessing().naming_what_is_seen(), Runner::new(PlaybackControl::Buffers, Some(AUTO)));
+        let (mut with, mut without) = (guessing().naming_what_is_seen(), Runner::new(PlaybackControl::Client, Some(AUTO)));
         for (i, line) in moves.iter().enumerate() {
             let line = format!("{} {line}", 10 * i);
             let is_seen = |action: &String| {

@@ -96,7 +96,7 @@ impl Actor {
     ) -> (Self, ActorStart) {
         let mode = opening.mode;
         let session = setup.session_object(id.clone(), &opening);
-        let listener = if mode == AudioMode::Events { PlaybackControl::Buffers } else { PlaybackControl::Obeys };
+        let playback = if mode == AudioMode::Events { PlaybackControl::Client } else { PlaybackControl::Server };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
         let format = translate::format(session.audio.input.format);
@@ -112,15 +112,18 @@ impl Actor {
         let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
         let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || opening.resume_key.is_some());
         let settings = translate::settings(&session, setup.session.history_tokens);
-        let (turns, patience, speculation) = (setup.turns(&session), setup.patience(), setup.speculation.limits());
-        let start = || DialogStart { settings: settings.clone(), listener, seed, patience, speculation };
-        let tape = setup.tape(id, turns, start);
+        let (turns, speculation) = (setup.turns(&session), setup.speculation.limits());
+        let follow_up_after = setup.follow_up_after();
+        let start = || DialogStart { settings: settings.clone(), playback, seed, follow_up_after, speculation };
+        let recorder = setup.recorder(id, turns, start);
         let actor = Self {
             mode,
             dialect: opening.dialect,
             clock,
-            dialog: Dialog::new(settings, listener, seed).with_patience(patience).with_speculation(speculation),
-            ingress: Ingress::new(setup.engines.vad.clone(), format, turns, tape)
+            dialog: Dialog::new(settings, playback, seed)
+                .with_follow_up_after(follow_up_after)
+                .with_speculation(speculation),
+            ingress: Ingress::new(setup.engines.vad.clone(), format, turns, recorder)
                 .keeping(setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span())),
             egress,
             projector: Projector::new(ids.next("conv")),
@@ -244,7 +247,7 @@ impl Actor {
             Report::Called(item, result) => {
                 self.links.ended(&item);
                 self.timeline.tool_ended();
-                self.step(Event::Called { item, result });
+                self.step(Event::RemoteCallEnded { item, result });
             }
             Report::Partial { item, text, n_heard } => {
                 self.ingress.partial(&item, &text, n_heard);
@@ -294,7 +297,9 @@ impl Actor {
             }
             Product::Event(event) => {
                 // What is spoken ends where a call begins, and with the response.
-                if let Event::Finished { response, .. } | Event::ToolCall(ToolCallDelta { response, .. }) = &event {
+                if let Event::ResponseFinished { response, .. } | Event::ToolCall(ToolCallDelta { response, .. }) =
+                    &event
+                {
                     let response = response.clone();
                     self.finish_speech(&response);
                 }

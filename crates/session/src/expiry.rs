@@ -48,7 +48,7 @@ impl Actor {
     pub(super) fn look_for_the_client(&mut self) {
         let is_there = self.egress.is_attached();
         if std::mem::replace(&mut self.is_there, is_there) != is_there {
-            self.step(if is_there { Event::Back } else { Event::Away });
+            self.step(if is_there { Event::Reconnected } else { Event::Disconnected });
         }
     }
 

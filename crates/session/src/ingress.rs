@@ -1,18 +1,18 @@
 //! The way in: wire audio to windows, to edges of the turn, to the utterance's transcription.
 //!
 //! The actor pushes what came and then asks for one window after the other, so that the reducer decides between two
-//! windows whatever the size of a message. Owns the microphone's windows, VAD, turn detector and pre-roll. Never waits:
+//! windows whatever the size of a message. Owns the microphone's windows, turn pipeline and pre-roll. Never waits:
 //! when the transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
 
 use super::microphone::{Microphone, give_back};
-use super::replay_recorder::{RecordedTurnTaker, Tape};
+use super::replay_recorder::{RecordedTurns, Recorder};
 use super::transcription_task::TranscriptionInput;
 use super::turns::Turns;
 use super::utterance::Utterance;
 use antiphon_audio::codec::{self, CodecError, OpusIn};
-use antiphon_audio::{Jitter, NoiseReduction, Pitch, PreRoll, Resampler, Slot};
-use antiphon_dialog::turn::{Decision, Edge, WindowFeatures};
-use antiphon_engine_api::vad::{Vad, VadStream};
+use antiphon_audio::{Jitter, NoiseReduction, PreRoll, Resampler, Slot};
+use antiphon_dialog::turn::{Decision, Edge};
+use antiphon_engine_api::vad::Vad;
 use antiphon_types::Format;
 use antiphon_types::{ItemId, Pcm, SampleRate, Samples};
 use bytes::Bytes;
@@ -38,21 +38,19 @@ pub(super) enum Advance {
 pub(super) struct Ingress {
     format: Format,
     turns: Turns,
-    engine: Arc<dyn Vad>,
+    /// Samples of a window.
+    window: usize,
     /// Made on the first audio, since many connections never send any.
-    ears: Option<InputPipeline>,
+    resampler: Option<Resampler>,
     opus: Option<OpusIn>,
     jitter: Jitter,
-    turn: RecordedTurnTaker,
-    pitch: Pitch,
+    turn: RecordedTurns,
     microphone: Microphone,
     preroll: PreRoll,
     /// What the pre-roll holds at least.
     kept: Samples,
     /// Turn time at which the pre-roll began.
     preroll_base: Samples,
-    /// Turn time up to which windows were judged.
-    position: Samples,
     /// Turn time of the last commit or clear.
     buffer_start: Samples,
     /// Samples at 16 kHz that the resampler holds back, and held back at the last commit or clear.
@@ -64,35 +62,20 @@ pub(super) struct Ingress {
     scratch: Vec<i16>,
 }
 
-struct InputPipeline {
-    resampler: Resampler,
-    vad: Box<dyn VadStream>,
-    /// A window could not be judged, which was logged.
-    has_failed: bool,
-}
-
-impl InputPipeline {
-    fn new(rate: SampleRate, engine: &dyn Vad) -> Self {
-        Self { resampler: Resampler::new(rate, RATE), vad: engine.open(), has_failed: false }
-    }
-}
-
 impl Ingress {
-    pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns, tape: Tape) -> Self {
+    pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns, recorder: Recorder) -> Self {
         Self {
             format,
-            turn: RecordedTurnTaker::new(turns.thresholds(), turns.ending(), tape),
-            pitch: Pitch::default(),
+            window: engine.window(),
+            turn: RecordedTurns::new(engine, turns.thresholds(), turns.ending(), recorder),
             preroll: PreRoll::new(turns.capacity()),
             kept: Samples::ZERO,
             turns,
-            engine,
-            ears: None,
+            resampler: None,
             opus: None,
             jitter: Jitter::new(),
             microphone: Microphone::default(),
             preroll_base: Samples::ZERO,
-            position: Samples::ZERO,
             buffer_start: Samples::ZERO,
             lag: 0.0,
             lag_at_start: 0.0,
@@ -111,8 +94,8 @@ impl Ingress {
     pub(super) fn set(&mut self, format: Format, turns: Turns) {
         if format != self.format {
             self.format = format;
-            if let Some(ears) = &mut self.ears {
-                ears.resampler = Resampler::new(format.rate(), RATE);
+            if let Some(resampler) = &mut self.resampler {
+                *resampler = Resampler::new(format.rate(), RATE);
                 (self.lag, self.lag_at_start) = (0.0, 0.0);
             }
         }
@@ -142,9 +125,8 @@ impl Ingress {
         let decoded = codec::decode(self.format, audio, &mut samples);
         if decoded.is_ok() {
             let rate = self.format.rate();
-            let engine = &self.engine;
-            let ears = self.ears.get_or_insert_with(|| InputPipeline::new(rate, &**engine));
-            let (n, ()) = self.microphone.push(|waiting| ears.resampler.process(&samples, waiting));
+            let resampler = self.resampler.get_or_insert_with(|| Resampler::new(rate, RATE));
+            let (n, ()) = self.microphone.push(|waiting| resampler.process(&samples, waiting));
             self.lag += samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz()) - n as f64;
         }
         samples.clear();
@@ -180,9 +162,6 @@ impl Ingress {
         &mut self,
         decode: impl FnOnce(&mut OpusIn, &mut Vec<i16>) -> Result<(), CodecError>,
     ) -> Result<(), CodecError> {
-        let engine = &self.engine;
-        let rate = self.format.rate();
-        self.ears.get_or_insert_with(|| InputPipeline::new(rate, &**engine));
         if self.opus.is_none() {
             self.opus = Some(OpusIn::new()?);
         }
@@ -195,29 +174,12 @@ impl Ingress {
         if self.is_blocked() {
             return Advance::Blocked;
         }
-        let n = self.engine.window();
-        let Some(window) = self.microphone.window(n) else { return Advance::Starved };
-        let (start, end) = (self.position, self.position + Samples(n as u64));
-        self.position = end;
-        let ears = self.ears.as_mut().expect("audio came through the ears");
-        let probability = ears.vad.probability(window.voice).unwrap_or_else(|error| {
-            if !std::mem::replace(&mut ears.has_failed, true) {
-                tracing::error!(%error, "the voice activity detector failed; such windows count as silence");
-            }
-            0.0
-        });
-        let peak = window.voice.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
+        let Some(window) = self.microphone.window(self.window) else { return Advance::Starved };
         self.preroll.push(window.words);
         if let Some(utterance) = &mut self.utterance {
             utterance.push(window.words);
         }
-        let (level_db, pitch_hz) = self
-            .turn
-            .listens_to_the_voice()
-            .then(|| self.pitch.window(window.words))
-            .map_or((0.0, None), |tone| (tone.level_db, tone.pitch_hz));
-        let heard = WindowFeatures { probability, peak, level_db, pitch_hz, start, end };
-        self.turn.window(heard, window.words).edge.map_or(Advance::Window, Advance::Edge)
+        self.turn.window(window.voice, window.words).map_or(Advance::Window, Advance::Edge)
     }
 
     /// The speaker pauses: requests a partial transcript where the wait adapts to it and no provisional one is on its way.
@@ -246,7 +208,7 @@ impl Ingress {
     /// The audio of the turn under way, the last `span` of it at most, where the wait adapts.
     pub(super) fn turn_so_far(&self, span: Samples) -> Option<Vec<i16>> {
         let utterance = self.utterance.as_ref().filter(|_| self.turn.listens_to_the_voice())?;
-        let start = utterance.start.max(self.position.saturating_sub(span));
+        let start = utterance.start.max(self.position().saturating_sub(span));
         let mut pcm = Vec::new();
         self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut pcm);
         Some(pcm)
@@ -274,9 +236,9 @@ impl Ingress {
         self.turn.wait()
     }
 
-    /// Where the session is recorded.
-    pub(super) fn tape(&mut self) -> &mut Tape {
-        &mut self.turn.tape
+    /// The session's replay log.
+    pub(super) fn recorder(&mut self) -> &mut Recorder {
+        &mut self.turn.recorder
     }
 
     /// Where an utterance begins whose first voiced window is at `voiced`.
@@ -324,13 +286,13 @@ impl Ingress {
     fn take_rest(&mut self) -> Vec<i16> {
         let rest = self.microphone.take_rest();
         self.preroll.push(&rest);
-        self.position += Samples(rest.len() as u64);
+        self.turn.skip(Samples(rest.len() as u64));
         rest
     }
 
     /// The next utterance holds nothing of what came before here.
     pub(super) fn mark_buffer(&mut self) {
-        self.buffer_start = self.position;
+        self.buffer_start = self.position();
         self.lag_at_start = self.lag;
     }
 
@@ -342,7 +304,7 @@ impl Ingress {
     /// What was appended since the last commit or clear, to the sample: a client that counts may not be refused.
     pub(super) fn buffered(&self) -> Samples {
         let held_back = (self.lag - self.lag_at_start).round().max(0.0) as u64;
-        self.position - self.buffer_start + Samples(self.microphone.n_waiting() as u64 + held_back)
+        self.position() - self.buffer_start + Samples(self.microphone.n_waiting() as u64 + held_back)
     }
 
     /// Whether an utterance's audio still comes.
@@ -362,7 +324,7 @@ impl Ingress {
 
     /// Turn time.
     pub(super) fn position(&self) -> Samples {
-        self.position
+        self.turn.position()
     }
 
     /// Whether the detector is in the middle of speech or of what may become it.
@@ -382,12 +344,12 @@ impl Ingress {
 
     /// The reply stops sounding now.
     pub(super) fn reply_stopped(&mut self) {
-        self.microphone.reply_stopped(self.position);
+        self.microphone.reply_stopped(self.position());
     }
 
     /// Playback stood still from `since` in turn time until now.
     pub(super) fn reply_resumed(&mut self, since: Samples) {
-        self.microphone.reply_resumed(since, self.position.saturating_sub(since));
+        self.microphone.reply_resumed(since, self.position().saturating_sub(since));
     }
 
     fn is_blocked(&mut self) -> bool {

@@ -118,10 +118,10 @@ impl Actor {
 /// The command with the lengths of the inline audio that its event carried.
 pub(super) fn with_lengths(command: Command, inline: &[InlineAudio]) -> Command {
     match command {
-        Command::Respond(mut request) => {
+        Command::CreateResponse(mut request) => {
             let spoken = inline.iter().map(|audio| SpokenInput { item: audio.item.clone(), length: audio.length() });
             request.spoken_input = spoken.collect();
-            Command::Respond(request)
+            Command::CreateResponse(request)
         }
         Command::CreateItem { item, place } => match inline.iter().find(|audio| audio.item == item.id) {
             Some(audio) => Command::CreateSpokenItem { item, place, length: audio.length() },

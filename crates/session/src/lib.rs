@@ -32,6 +32,7 @@ mod transcription_input;
 mod transcription_task;
 mod translate;
 mod turn_history;
+pub mod turn_pipeline;
 mod turns;
 mod utterance;
 mod voice;

@@ -145,10 +145,10 @@ impl Actor {
             Err(error) => {
                 tracing::error!(%error, "reply audio could not be encoded");
                 let outcome = Err("the reply could not be encoded".into());
-                return self.step(Event::Finished { response: response.clone(), outcome });
+                return self.step(Event::ResponseFinished { response: response.clone(), outcome });
             }
         };
-        self.step(Event::AudioMade { response: response.clone(), n });
+        self.step(Event::AudioGenerated { response: response.clone(), n });
         for packet in packets {
             if self.is_framed() {
                 let what = Queued::Audio(packet);

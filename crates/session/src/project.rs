@@ -285,10 +285,10 @@ fn refusal(reason: &Refusal) -> WireError {
 fn usage(used: ResponseUsage) -> antiphon_protocol::Usage {
     let input = antiphon_protocol::InputTokens {
         text_tokens: used.text.input_tokens,
-        audio_tokens: used.heard.as_ms_ceil(TURN_RATE).div_ceil(100),
+        audio_tokens: used.input_audio.as_ms_ceil(TURN_RATE).div_ceil(100),
         ..Default::default()
     };
-    let audio_tokens = used.spoken_ms.div_ceil(50);
+    let audio_tokens = used.output_audio_ms.div_ceil(50);
     antiphon_protocol::Usage::new(
         input,
         antiphon_protocol::OutputTokens { text_tokens: used.text.output_tokens, audio_tokens },

@@ -55,7 +55,7 @@ impl Actor {
             self.links.open.insert(label, connection);
             tools
         });
-        self.step(Event::Listed { item, result });
+        self.step(Event::ToolsListed { item, result });
     }
 
     pub(super) fn call_remote(&mut self, item: ItemId, call: RemoteCall) {
@@ -81,7 +81,7 @@ impl Actor {
         if let Err(error) = self.setup.check_tools(&self.session.tools, &mut session) {
             return self.refuse(error);
         }
-        let command = Command::Update(Box::new(self.dialog.settings().clone()));
+        let command = Command::UpdateSettings(Box::new(self.dialog.settings().clone()));
         let mut actions = self.decide(Event::Client { event_id: None, command });
         actions.retain(|action| !matches!(action, Action::Notify(Notice::SettingsUpdated)));
         self.perform(actions, Vec::new());
@@ -147,7 +147,7 @@ impl Setup {
     }
 
     /// How long a client may take to ask for the answer after remote calls.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(super) fn follow_up_after(&self) -> Option<Duration> {
         let ms = self.mcp_config.follow_up_ms;
         (ms > 0).then(|| Duration::from_millis(ms))
     }

@@ -1,9 +1,12 @@
-//! What a recording of a session looks like: lines of JSON that `record` writes and the replay reads.
+//! The format of a session's replay log: lines of JSON that `replay_recorder` writes and `antiphon replay` reads.
 //!
-//! The first line is the [`Header`], the last one the [`End`]; between them stands, in the order in which it happened,
-//! what the turn-taking and the reducer were told, each with what they made of it. Windows are many (62.5 a second) and
-//! must come back to the bit, so they are packed: [`WindowFeatures`] in 14 bytes, up to 64 in a line. An hour of listening is
-//! 4 MB. Audio stands in a WAV file beside the recording, where it is kept at all; no decision is made from it again.
+//! The first line is the [`Header`], the last one the [`End`]. The lines between are the inputs of turn-taking and of the
+//! reducer in order, each with its outcome. Windows are many (62.5 a second) and must be restored bit by bit, so they are
+//! packed: [`WindowFeatures`] in 14 bytes, up to 64 in a line. An hour of listening is 4 MB. Audio, where it is kept, is a
+//! WAV file beside the log; the replay does not read it.
+//!
+//! All names in a line are part of the format, those of [`Event`], [`Action`] and the types in them included: the replay
+//! compares actions as they were written. A change of any name or meaning requires a new [`VERSION`].
 
 use antiphon_dialog::turn::{Decision, Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
 use antiphon_dialog::{Action, Event, PlaybackControl, Settings, Speculation};
@@ -14,14 +17,16 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// The version written and read. Any change of what the lines mean counts it up.
-pub const VERSION: u32 = 1;
+/// The version written and read.
+///
+/// Version 1 had the header key `antiphon_recording` and other names of events and actions; it is not read any more.
+pub const VERSION: u32 = 2;
 
 /// The first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Header {
     /// [`VERSION`].
-    pub antiphon_recording: u32,
+    pub antiphon_replay_log: u32,
     /// Version of the hub that wrote it.
     pub hub: String,
     /// Whose it is.
@@ -43,12 +48,12 @@ pub struct Header {
 pub struct DialogStart {
     /// The session's.
     pub settings: Settings,
-    /// How the client plays.
-    pub listener: PlaybackControl,
+    /// Who controls playback.
+    pub playback: PlaybackControl,
     /// Of the identifiers.
     pub seed: u64,
-    /// See [`antiphon_dialog::Dialog::with_patience`].
-    pub patience: Option<Duration>,
+    /// See [`antiphon_dialog::Dialog::with_follow_up_after`].
+    pub follow_up_after: Option<Duration>,
     /// See [`antiphon_dialog::Dialog::with_speculation`].
     pub speculation: Option<Speculation>,
 }
@@ -73,23 +78,23 @@ pub enum Entry {
         /// The windows.
         #[serde(flatten)]
         windows: Windows,
-        /// What the last of them led to.
+        /// The outcome of the last one; the others have none.
         #[serde(skip_serializing_if = "Outcome::is_nothing")]
-        gave: Outcome,
+        outcome: Outcome,
         /// For the WAV file.
         #[serde(skip)]
         audio: Vec<i16>,
     },
     /// See [`Line::Partial`].
-    Partial(Words),
-    /// See [`Line::Judged`].
-    Judged(Judged),
-    /// See [`Line::Set`].
-    Set(TurnStart),
+    Partial(PartialTranscript),
+    /// See [`Line::TurnProbability`].
+    TurnProbability(TurnProbability),
+    /// See [`Line::TurnSettings`].
+    TurnSettings(TurnStart),
     /// See [`Line::Ended`].
     Ended {
-        /// What it led to.
-        gave: Outcome,
+        /// Its outcome.
+        outcome: Outcome,
     },
     /// See [`Line::Step`].
     Step {
@@ -97,14 +102,14 @@ pub enum Entry {
         at: Timestamp,
         /// What.
         event: Event,
-        /// The actions.
-        gave: Vec<Action>,
+        /// What the reducer returned.
+        actions: Vec<Action>,
     },
     /// See [`Line::End`].
     End(End),
 }
 
-/// Any further line, as it is read. What was decided is compared as it was written.
+/// Any further line, as it is read. Outcomes and actions are compared as they were written.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
@@ -116,29 +121,29 @@ pub enum Line {
         size: u64,
         /// [`Windows::unpack`] reads it.
         packed: String,
-        /// What the last of them led to, an [`Outcome`].
+        /// The [`Outcome`] of the last one.
         #[serde(default)]
-        gave: Option<Box<RawValue>>,
+        outcome: Option<Box<RawValue>>,
     },
-    /// A partial transcript came.
-    Partial(Words),
-    /// The turn model answered.
-    Judged(Judged),
-    /// Other settings.
-    Set(TurnStart),
-    /// What was under way was ended: no audio came any more, or the client committed.
+    /// A partial transcript, for turn-taking.
+    Partial(PartialTranscript),
+    /// The turn model's answer.
+    TurnProbability(TurnProbability),
+    /// New settings of turn-taking.
+    TurnSettings(TurnStart),
+    /// Speech under way was ended from outside: the audio stalled, or the client committed.
     Ended {
         /// An [`Outcome`].
-        gave: Box<RawValue>,
+        outcome: Box<RawValue>,
     },
-    /// The reducer was told something.
+    /// One step of the reducer.
     Step {
         /// When.
         at: Timestamp,
         /// What.
         event: Box<Event>,
-        /// The actions.
-        gave: Vec<Box<RawValue>>,
+        /// What the reducer returned, each an [`Action`].
+        actions: Vec<Box<RawValue>>,
     },
     /// The last line.
     End(End),
@@ -153,25 +158,25 @@ pub struct End {
     pub n_lines: u64,
 }
 
-/// A partial transcript, as turn-taking is told.
+/// A partial transcript, as turn-taking gets it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Words {
+pub struct PartialTranscript {
     /// The words.
     pub text: String,
-    /// Turn time up to which they are those of all that was said.
-    pub heard_to: Samples,
+    /// Turn time up to which they cover the audio.
+    pub audio_end: Samples,
 }
 
-/// A turn model's answer, as turn-taking is told.
+/// A turn model's answer, as turn-taking gets it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Judged {
-    /// That the turn is over.
+pub struct TurnProbability {
+    /// P(the turn is over).
     pub probability: f32,
     /// Turn time at which the pause began.
-    pub said_to: Samples,
+    pub pause_start: Samples,
 }
 
-/// What turn-taking made of a window.
+/// What a window led to in turn-taking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// The edge.

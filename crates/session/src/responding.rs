@@ -109,7 +109,7 @@ impl Responding {
             Err(Stop::Failed(message)) => Err(message),
             Err(Stop::Gone) => return,
         };
-        let _ = self.send(Event::Finished { response: self.id(), outcome }).await;
+        let _ = self.send(Event::ResponseFinished { response: self.id(), outcome }).await;
     }
 
     /// Streams the model's answer: text to the voice, or to the reducer when there is none.

@@ -29,10 +29,10 @@ pub(super) fn command(event: ClientEvent) -> Option<Command> {
         ClientEvent::ItemDelete { item_id } => Command::DeleteItem(item_id),
         ClientEvent::ItemRetrieve { item_id } => Command::RetrieveItem(item_id),
         ClientEvent::ItemTruncate { item_id, content_index, audio_end_ms } => {
-            Command::Truncate { item: item_id, content_index, audio_end_ms: u64::from(audio_end_ms) }
+            Command::TruncateItem { item: item_id, content_index, audio_end_ms: u64::from(audio_end_ms) }
         }
-        ClientEvent::ResponseCreate(params) => Command::Respond(Box::new(request(*params))),
-        ClientEvent::ResponseCancel { response_id } => Command::Cancel(response_id),
+        ClientEvent::ResponseCreate(params) => Command::CreateResponse(Box::new(request(*params))),
+        ClientEvent::ResponseCancel { response_id } => Command::CancelResponse(response_id),
         ClientEvent::SessionUpdate(_)
         | ClientEvent::InputAudioAppend { .. }
         | ClientEvent::InputAudioCommit

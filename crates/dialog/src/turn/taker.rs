@@ -111,6 +111,11 @@ impl TurnTaker {
         self.detector.is_active()
     }
 
+    /// The silence since the last voiced window while speech is under way: see [`TurnDetector::pause`].
+    pub fn pause(&self, now: Samples) -> Option<Samples> {
+        self.detector.pause(now)
+    }
+
     /// Takes a window.
     pub fn window(&mut self, heard: WindowFeatures) -> Option<Edge> {
         let pause = self.detector.pause(heard.start);

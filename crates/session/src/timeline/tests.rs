@@ -24,7 +24,7 @@ fn rig() -> Rig {
         turn_history.clone(),
         Metrics::new(),
     );
-    Rig { turn_history, timeline, dialog: Dialog::new(settings(), PlaybackControl::Obeys, 1) }
+    Rig { turn_history, timeline, dialog: Dialog::new(settings(), PlaybackControl::Server, 1) }
 }
 
 fn settings() -> Settings {
