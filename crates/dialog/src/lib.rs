@@ -23,6 +23,7 @@ mod settings;
 mod speculation;
 mod spoken;
 mod state;
+mod tokens;
 pub mod turn;
 mod usage;
 

@@ -2,9 +2,9 @@
 //!
 //! Older turns are left out whole, so that no call is parted from its result. What is left out stays out, and with it
 //! the beginning of what the model reads stays the same from turn to turn, which keeps its server's cache warm. The
-//! items themselves stay in the conversation. Nothing is counted by a tokenizer: see [`tokens`].
+//! items themselves stay in the conversation. Token counts are estimates: see `tokens`.
 
-use super::{History, Item, ItemKind, RemoteCall, Role};
+use super::{History, Item, ItemKind, RemoteCall, Role, tokens};
 use antiphon_types::chat::Tool;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
@@ -42,10 +42,9 @@ pub(super) struct TooLong {
     room: u64,
 }
 
-/// Tokens a text is taken for: a quarter of its bytes, rounded up. English has 4 to 5 bytes a token with the usual
-/// vocabularies, other alphabets about 3 a character and rather less than one token a character.
+/// The estimate for a text.
 pub(super) fn tokens(text: &str) -> u64 {
-    text.len().div_ceil(4) as u64
+    tokens::estimate(text.len())
 }
 
 /// What a message costs beside its text: role and separators.

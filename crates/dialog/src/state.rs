@@ -3,7 +3,7 @@
 use super::listening::Listening;
 use super::remote::Remote;
 use super::responding::Response;
-use super::speculation::Speculator;
+use super::speculation::SpeculationState;
 use super::{Action, Event, History, Notice, Settings, Speculation};
 use antiphon_types::{IdMint, ItemId, ResponseId, Samples, Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
@@ -41,7 +41,7 @@ pub struct Dialog {
     pub(super) playback: PlaybackControl,
     pub(super) ids: IdMint,
     pub(super) listening: Listening,
-    pub(super) speculator: Speculator,
+    pub(super) speculation: SpeculationState,
     /// Responses under way, out-of-band ones among them.
     pub(super) responses: BTreeMap<ResponseId, Response>,
     /// The one of the conversation.
@@ -65,7 +65,7 @@ impl Dialog {
             playback,
             ids: IdMint::new(seed),
             listening: Listening::default(),
-            speculator: Speculator::new(None),
+            speculation: SpeculationState::new(None),
             responses: BTreeMap::new(),
             active: None,
             held: None,
@@ -77,15 +77,15 @@ impl Dialog {
         }
     }
 
-    /// The same, going on by itself after remote calls when the client has not asked for the answer for so long.
+    /// The same, responding by itself after remote calls when the client has not requested a response for this long.
     pub fn with_follow_up_after(mut self, follow_up_after: Option<Duration>) -> Self {
         self.remote.follow_up_after = follow_up_after;
         self
     }
 
-    /// The same, beginning answers at pauses that may be the end of the turn.
+    /// The same, with speculative responses at pauses within these limits.
     pub fn with_speculation(mut self, limits: Option<Speculation>) -> Self {
-        self.speculator = Speculator::new(limits);
+        self.speculation = SpeculationState::new(limits);
         self
     }
 

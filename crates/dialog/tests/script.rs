@@ -38,7 +38,7 @@ pub struct Runner {
     pub dialog: Dialog,
     items: Vec<ItemId>,
     responses: Vec<ResponseId>,
-    /// Responses begun on guesses have no names until they are let out.
+    /// Speculative responses have no names until they are released.
     names_only_seen: bool,
 }
 
@@ -68,13 +68,13 @@ impl Runner {
         }
     }
 
-    /// The same, with answers begun on guesses.
-    pub fn guessing(mut self, max_per_turn: u32, budget: f64) -> Self {
+    /// The same, with speculative responses.
+    pub fn speculating(mut self, max_per_turn: u32, budget: f64) -> Self {
         self.dialog = self.dialog.with_speculation(Some(Speculation { max_per_turn, budget }));
         self
     }
 
-    /// The same, where a response begun on a guess has no name until a client may see it.
+    /// The same, where a speculative response has no name until it is released.
     pub fn naming_what_is_seen(self) -> Self {
         Self { names_only_seen: true, ..self }
     }
@@ -135,7 +135,7 @@ impl Runner {
             "stopped" => Event::SpeechStopped { audio_end: at16(first) },
             "paused" => Event::Paused,
             "resumed" => Event::Resumed,
-            "guessed" => Event::ProvisionalTranscript { item: self.item(first), text: rest.into() },
+            "provisional" => Event::ProvisionalTranscript { item: self.item(first), text: rest.into() },
             "partial" => Event::Partial { item: self.item(first), text: rest.into() },
             "heard" => Event::Transcribed { item: self.item(first), result: Ok(rest.into()) },
             "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()) },
@@ -226,20 +226,20 @@ impl Runner {
             Action::DropUtterance(item) => format!("drop {}", self.i(item)),
             Action::ClearInput => "clear input".into(),
             Action::StartResponse(work) => format!("start {} {}", self.r(&work.response), work.turn),
-            Action::TranscribeProvisionally(item) => format!("guess {}", self.i(item)),
-            Action::StartSpeculative(_) if self.names_only_seen => "begin".into(),
-            Action::DropSpeculative { .. } if self.names_only_seen => "forget".into(),
+            Action::TranscribeProvisionally(item) => format!("transcribe provisionally {}", self.i(item)),
+            Action::StartSpeculative(_) if self.names_only_seen => "speculate".into(),
+            Action::DropSpeculative { .. } if self.names_only_seen => "discard".into(),
             Action::StartSpeculative(work) => {
                 let said = work.chat.messages.last().map(|message| match message {
                     Message::User(text) => text.as_str(),
                     _ => "?",
                 });
                 let said = format!("{:?}", said.unwrap_or_default());
-                format!("begin {} on {said}", self.r(&work.response))
+                format!("speculate {} on {said}", self.r(&work.response))
             }
-            Action::ReleaseSpeculative(id) => format!("let out {}", self.r(id)),
+            Action::ReleaseSpeculative(id) => format!("release {}", self.r(id)),
             Action::DropSpeculative { response, outcome, wasted } => {
-                format!("forget {} {} after {} ms", self.r(response), outcome.as_str(), wasted.as_millis())
+                format!("discard {} {} after {} ms", self.r(response), outcome.as_str(), wasted.as_millis())
             }
             Action::StopResponse(id) => format!("stop {}", self.r(id)),
             Action::ListTools { item, .. } => format!("list {}", self.i(item)),

@@ -32,7 +32,7 @@ const PRODUCTS: usize = 8;
 const REPORTS: usize = 16;
 /// Utterances of one session that are transcribed at once: more only when audio comes much faster than real time, and
 /// then the client is read slower.
-const MAX_HEARINGS: usize = 4;
+const MAX_TRANSCRIPTIONS: usize = 4;
 /// Windows judged before other events get their turn: about 1 s of audio, 0.5 ms of work.
 const WINDOWS_AT_ONCE: usize = 64;
 /// A client that takes nothing for this long while something waits for it is closed.
@@ -162,15 +162,15 @@ impl Actor {
             if self.has_drained() {
                 return self.egress.close(Close { code: 1001, reason: "the server is going away" });
             }
-            let hears = !more && blocked.is_none() && self.transcriptions.len() < MAX_HEARINGS;
-            let listens = hears && self.egress.takes_requests();
-            if !listens || !self.egress.is_attached() {
+            let takes_audio = !more && blocked.is_none() && self.transcriptions.len() < MAX_TRANSCRIPTIONS;
+            let takes_messages = takes_audio && self.egress.takes_requests();
+            if !takes_messages || !self.egress.is_attached() {
                 // While the hub is behind, or the connection is gone, silence is not the speaker's.
                 self.last_audio = self.now();
             }
             let room = self.egress.has_room() && self.playback.has_room();
             tokio::select! {
-                message = inbound.recv(), if listens => match message {
+                message = inbound.recv(), if takes_messages => match message {
                     Some(message) => self.inbound(message),
                     None => return,
                 },
@@ -195,7 +195,7 @@ impl Actor {
     /// Judges the windows at hand and lets the reducer decide after each edge. Says whether there are more.
     fn judge_windows(&mut self) -> bool {
         for _ in 0..WINDOWS_AT_ONCE {
-            if self.transcriptions.len() >= MAX_HEARINGS && !self.ingress.is_hearing() {
+            if self.transcriptions.len() >= MAX_TRANSCRIPTIONS && !self.ingress.has_utterance() {
                 return false;
             }
             match self.ingress.advance() {
@@ -204,7 +204,7 @@ impl Actor {
                 Advance::Edge(edge) => self.edge(edge),
             }
             // Noise without an end is cut into turns.
-            if self.ingress.n_hearing() >= self.max_utterance()
+            if self.ingress.utterance_length() >= self.max_utterance()
                 && self.ingress.is_listening()
                 && let Some(edge) = self.ingress.stall()
             {

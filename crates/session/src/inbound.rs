@@ -82,7 +82,7 @@ impl Actor {
         if frame.kind != FrameKind::Microphone {
             return Err(WireError::invalid("invalid_value", "A client sends microphone frames (kind 1) only.", None));
         }
-        self.heard_audio();
+        self.audio_received();
         self.check_room()?;
         let opus = self.mode == AudioMode::Opus;
         let result = self.ingress.push_frame(frame.sequence, frame.offset, frame.payload, opus);
@@ -92,7 +92,7 @@ impl Actor {
     fn event(&mut self, event_id: Option<String>, event: ClientEvent) -> Result<(), WireError> {
         match event {
             ClientEvent::InputAudioAppend { audio } => {
-                self.heard_audio();
+                self.audio_received();
                 self.check_room()?;
                 self.ingress.push(&audio).map_err(|error| bad_audio(&error))
             }
@@ -137,13 +137,13 @@ impl Actor {
     /// Where the client commits, the speech it may leave uncommitted is bounded.
     fn check_room(&self) -> Result<(), WireError> {
         let limit = self.max_utterance();
-        if self.ingress.is_manual() && self.ingress.n_hearing() >= limit {
+        if self.ingress.is_manual() && self.ingress.utterance_length() >= limit {
             return Err(WireError::buffer_full(limit.duration(SampleRate::HZ_16000)));
         }
         Ok(())
     }
 
-    fn heard_audio(&mut self) {
+    fn audio_received(&mut self) {
         self.last_audio = self.now();
     }
 

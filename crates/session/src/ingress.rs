@@ -308,12 +308,12 @@ impl Ingress {
     }
 
     /// Whether an utterance's audio still comes.
-    pub(super) fn is_hearing(&self) -> bool {
+    pub(super) fn has_utterance(&self) -> bool {
         self.utterance.is_some()
     }
 
     /// The length of the utterance under way, at 16 kHz.
-    pub(super) fn n_hearing(&self) -> Samples {
+    pub(super) fn utterance_length(&self) -> Samples {
         self.utterance.as_ref().map_or(Samples::ZERO, |utterance| Samples(utterance.n_samples as u64))
     }
 

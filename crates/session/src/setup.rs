@@ -56,7 +56,7 @@ pub struct Setup {
     pub engines: Engines,
     /// How turns are found.
     pub turn: TurnConfig,
-    /// How much is guessed.
+    /// Limits of speculation.
     pub speculation: SpeculationConfig,
     /// The rest of a session's settings.
     pub session: SessionConfig,

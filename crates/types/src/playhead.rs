@@ -1,7 +1,8 @@
 //! What the listener has heard of one reply item: generated is not sent is not heard.
 //!
 //! Session egress keeps one for each item. Without reports it estimates: playback begins with the first audio sent and goes on in real time, stalls
-//! when it runs dry, and stands while held. A client's report beats the estimate. It reads no clock.
+//! when it runs dry, and stands while held. A client's report beats the estimate. It reads no clock. How far synthesis is
+//! ahead of a listener, sent or not, is another estimate: `PlayoutEstimate` of engine-api.
 
 use crate::{SampleRate, Samples, Timestamp};
 use std::time::Duration;

@@ -12,7 +12,7 @@ pub struct Thresholds {
     pub min_speech: Samples,
     /// Silence that ends the utterance.
     pub silence: Samples,
-    /// Silence after which the end is worth a guess; `None`: never.
+    /// Silence after which the detector reports a pause; `None`: never.
     pub pause: Option<Samples>,
 }
 
@@ -108,13 +108,13 @@ pub struct TurnDetector {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Silent,
-    Candidate(Candidate),
+    Onset(Voiced),
     Speaking { last_voiced: Samples, is_paused: bool },
 }
 
 /// Voiced windows that are not speech yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Candidate {
+struct Voiced {
     since: Samples,
     last_voiced: Samples,
     n_windows: u32,
@@ -167,16 +167,16 @@ impl TurnDetector {
         match self.state {
             Phase::Silent if self.voiced => {
                 let (n_windows, voiced) = (1, end - start);
-                let it = Candidate { since: start, last_voiced: end, n_windows, voiced, is_sure: sure, is_told: false };
-                self.candidate(it, nearly_sure)
+                let it = Voiced { since: start, last_voiced: end, n_windows, voiced, is_sure: sure, is_told: false };
+                self.onset_or_start(it, nearly_sure)
             }
             Phase::Silent => None,
-            Phase::Candidate(it) if self.voiced => {
+            Phase::Onset(it) if self.voiced => {
                 let (n_windows, voiced) = (it.n_windows + 1, it.voiced + (end - start));
-                let it = Candidate { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it };
-                self.candidate(it, nearly_sure)
+                let it = Voiced { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it };
+                self.onset_or_start(it, nearly_sure)
             }
-            Phase::Candidate(it) => {
+            Phase::Onset(it) => {
                 if end.saturating_sub(it.last_voiced) < RETRACT_AFTER {
                     return None;
                 }
@@ -196,7 +196,7 @@ impl TurnDetector {
         self.voiced = false;
         match self.state {
             Phase::Silent => None,
-            Phase::Candidate(it) => {
+            Phase::Onset(it) => {
                 self.state = Phase::Silent;
                 it.is_told.then_some(Edge::Retracted)
             }
@@ -204,15 +204,15 @@ impl TurnDetector {
         }
     }
 
-    /// Speech, if the candidate has enough voiced time; an onset, if it is one now.
-    fn candidate(&mut self, mut it: Candidate, nearly_sure: bool) -> Option<Edge> {
+    /// Speech, if the onset has enough voiced time; an onset, if it is one now.
+    fn onset_or_start(&mut self, mut it: Voiced, nearly_sure: bool) -> Option<Edge> {
         if it.is_sure && it.voiced >= self.thresholds.min_speech {
             self.state = Phase::Speaking { last_voiced: it.last_voiced, is_paused: false };
             return Some(Edge::Started { at: it.since });
         }
         let is_onset = !it.is_told && (nearly_sure || it.n_windows >= ONSET_WINDOWS);
         it.is_told |= is_onset;
-        self.state = Phase::Candidate(it);
+        self.state = Phase::Onset(it);
         is_onset.then_some(Edge::Onset { at: it.since })
     }
 

@@ -1,7 +1,9 @@
-//! Somebody who plays what is made of a text from its first sound on: how urgent the next chunk is.
+//! How far synthesis is ahead of a listener who plays audio as it is made: what makes the next chunk urgent.
 //!
-//! Those keep one who speak a text chunk by chunk: the speech API, and the benchmark that stands for it. It reads the clock and
-//! nothing else.
+//! Whoever has a text spoken chunk by chunk keeps one: a session's response, the speech API, and the benchmark that stands
+//! for it. It reads the clock and nothing else. What is made and not sent yet counts here, holds and losses on the way do
+//! not: they only make a chunk less urgent than is estimated. What a listener has heard of the audio that was sent is another
+//! quantity, with reports and holds: `antiphon_types::Playhead`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,8 +15,8 @@ const PER_BYTE: Duration = Duration::from_millis(60);
 /// See the module.
 #[derive(Default)]
 pub struct PlayoutEstimate {
-    since: Option<Instant>,
-    made: Duration,
+    /// When all that was made will have been played; playback that ran dry goes on with the next sound.
+    dry_at: Option<Instant>,
     /// Of chunks that are begun and not whole yet; what is made of the first of them counts twice for a moment.
     estimated: VecDeque<Duration>,
 }
@@ -22,8 +24,8 @@ pub struct PlayoutEstimate {
 impl PlayoutEstimate {
     /// How much there is to hear before what is begun next.
     pub fn unplayed(&self) -> Duration {
-        let played = self.since.map_or(Duration::ZERO, |since| since.elapsed());
-        (self.made + self.estimated.iter().sum::<Duration>()).saturating_sub(played)
+        let made = self.dry_at.map_or(Duration::ZERO, |dry| dry.saturating_duration_since(Instant::now()));
+        made + self.estimated.iter().sum::<Duration>()
     }
 
     /// A chunk is begun, behind those that were.
@@ -33,8 +35,8 @@ impl PlayoutEstimate {
 
     /// So much sound was made.
     pub fn hears(&mut self, sound: Duration) {
-        self.since.get_or_insert_with(Instant::now);
-        self.made += sound;
+        let now = Instant::now();
+        self.dry_at = Some(self.dry_at.map_or(now, |dry| dry.max(now)) + sound);
     }
 
     /// The first chunk of those that are begun is whole.
@@ -59,5 +61,19 @@ mod tests {
         assert_eq!(listener.unplayed(), ms(300));
         tokio::time::advance(ms(900)).await;
         assert_eq!(listener.unplayed(), ms(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_unplayed_is_what_was_made_less_what_has_passed() {
+        let mut listener = PlayoutEstimate::default();
+        assert_eq!(listener.unplayed(), Duration::ZERO);
+        listener.hears(Duration::from_millis(900));
+        listener.hears(Duration::from_millis(600));
+        tokio::time::advance(Duration::from_millis(400)).await;
+        assert_eq!(listener.unplayed(), Duration::from_millis(1_100));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(listener.unplayed(), Duration::ZERO);
+        listener.hears(Duration::from_millis(200));
+        assert_eq!(listener.unplayed(), Duration::from_millis(200), "after it ran dry it begins anew");
     }
 }
