@@ -22,8 +22,6 @@ pub(super) struct Listening {
     pub(super) unanswered: Samples,
     /// Why a transcript of the turn is missing.
     pub(super) failure: Option<(ItemId, String)>,
-    /// The utterance under way whose engine has failed already.
-    early_failure: Option<(ItemId, String)>,
 }
 
 /// One utterance. Samples at 16 kHz.
@@ -39,6 +37,8 @@ pub(super) struct OpenUtterance {
     untold: String,
     /// The reply that was sounding when it began.
     pub(super) over: Option<String>,
+    /// Why its transcription failed, where that happened before its end.
+    early_failure: Option<String>,
 }
 
 impl OpenUtterance {
@@ -49,7 +49,7 @@ impl OpenUtterance {
     /// One whose audio came inline with its item.
     pub(super) fn inline(item: ItemId, part: u32, length: Samples) -> Self {
         let (captions, untold) = (Captions::default(), String::new());
-        Self { item, part, audio_start: Samples::ZERO, length, captions, untold, over: None }
+        Self { item, part, audio_start: Samples::ZERO, length, captions, untold, over: None, early_failure: None }
     }
 }
 
@@ -124,10 +124,9 @@ impl Dialog {
         if !delta.is_empty() && self.settings.transcripts {
             self.notify(Notice::TranscriptDelta { item: item.clone(), part, delta });
         }
+        let early_failure = utterance.early_failure.take();
         self.listening.awaiting.push(utterance);
-        if let Some((failed, message)) = self.listening.early_failure.take()
-            && failed == item
-        {
+        if let Some(message) = early_failure {
             self.transcribed(&item, Err(message));
         }
     }
@@ -203,11 +202,11 @@ impl Dialog {
         self.drop_speculation_of(item);
     }
 
-    /// An engine that fails while the person still speaks: the utterance goes on without it, and is told at its end.
+    /// A transcription that fails while the person still speaks: the failure is reported at the end of the utterance.
     fn failed_early(&mut self, item: &ItemId, result: Result<String, String>) {
-        let speaks = self.listening.speaking.as_ref().is_some_and(|utterance| utterance.item == *item);
-        if let (true, Err(message)) = (speaks, result) {
-            self.listening.early_failure = Some((item.clone(), message));
+        let utterance = self.listening.speaking.as_mut().filter(|utterance| utterance.item == *item);
+        if let (Some(utterance), Err(message)) = (utterance, result) {
+            utterance.early_failure = Some(message);
         }
     }
 

@@ -4,6 +4,7 @@ use super::clock::ClientClock;
 use super::egress::{Close, Message};
 use super::expiry::SessionExpiry;
 use super::ingress::{Advance, Ingress};
+use super::perform::{EventPayload, TranscriptLogprobs};
 use super::playback::Playback;
 use super::project::Projector;
 use super::remote::Links;
@@ -237,7 +238,7 @@ impl Actor {
     /// Gives an event to the reducer and does what it decides.
     pub(super) fn step(&mut self, event: Event) {
         let actions = self.decide(event);
-        self.perform(actions, Vec::new());
+        self.perform(actions, EventPayload::default());
     }
 
     fn report(&mut self, report: Report) {
@@ -267,8 +268,10 @@ impl Actor {
                 if !learns {
                     self.transcriptions.remove(&item);
                 }
+                let mut payload = EventPayload::default();
                 let result = result.map(|transcript| {
-                    self.projector.learnt(&item, transcript.logprobs);
+                    let logprobs = transcript.logprobs;
+                    payload.logprobs = logprobs.map(|tokens| TranscriptLogprobs { item: item.clone(), tokens });
                     self.speaker = transcript.speaker.or(self.speaker.take());
                     transcript.text
                 });
@@ -280,7 +283,8 @@ impl Actor {
                 });
                 let words = result.as_ref().map(String::as_str).map_err(String::as_str);
                 self.timeline.transcribed(&item, words, self.now());
-                self.step(Event::Transcribed { item, result });
+                let actions = self.decide(Event::Transcribed { item, result });
+                self.perform(actions, payload);
                 self.timeline.weighed();
             }
         }

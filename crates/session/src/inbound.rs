@@ -2,6 +2,7 @@
 
 use super::actor::Actor;
 use super::inline_audio::with_lengths;
+use super::perform::EventPayload;
 use super::{AudioMode, translate};
 use antiphon_audio::codec::CodecError;
 use antiphon_dialog::turn::Edge;
@@ -127,10 +128,10 @@ impl Actor {
     }
 
     fn command(&mut self, event_id: Option<String>, mut event: ClientEvent) -> Result<(), WireError> {
-        let inline = self.inline_audio(&mut event)?;
+        let inline_audio = self.inline_audio(&mut event)?;
         let command = translate::command(event).expect("the other events are handled by the caller");
-        let actions = self.decide(Event::Client { event_id, command: with_lengths(command, &inline) });
-        self.perform(actions, inline);
+        let actions = self.decide(Event::Client { event_id, command: with_lengths(command, &inline_audio) });
+        self.perform(actions, EventPayload { inline_audio, ..EventPayload::default() });
         Ok(())
     }
 
@@ -178,7 +179,7 @@ impl Actor {
             self.kind_is_fixed = true;
             self.links.keep(&self.dialog.settings().servers);
         }
-        self.perform(actions, Vec::new());
+        self.perform(actions, EventPayload::default());
         Ok(())
     }
 }

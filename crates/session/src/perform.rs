@@ -7,7 +7,7 @@ use super::responding::Responding;
 use super::transcription_task::{INPUT_PIECES, TranscriptionInput, TranscriptionTask};
 use super::voice::{Packing, Voice};
 use antiphon_dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason, UtteranceEnd};
-use antiphon_engine_api::stt::SttOptions;
+use antiphon_engine_api::stt::{SttOptions, TokenLogprob};
 use antiphon_protocol::{INCLUDE_LOGPROBS, ServerEvent};
 use antiphon_telemetry::{Outcome, span};
 use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, Timestamp};
@@ -16,9 +16,24 @@ use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument;
 
+/// What an event carries that the reducer does not take. Its actions refer to it by the item.
+#[derive(Default)]
+pub(super) struct EventPayload {
+    /// Audio of the items of a client's event.
+    pub(super) inline_audio: Vec<InlineAudio>,
+    /// Of the transcript that the event brings.
+    pub(super) logprobs: Option<TranscriptLogprobs>,
+}
+
+/// What the recognizer says of the tokens of a transcript.
+pub(super) struct TranscriptLogprobs {
+    pub(super) item: ItemId,
+    pub(super) tokens: Vec<TokenLogprob>,
+}
+
 impl Actor {
-    /// Performs the actions in order. `inline`: the audio that the event in progress carried.
-    pub(super) fn perform(&mut self, actions: Vec<Action>, mut inline: Vec<InlineAudio>) {
+    /// Performs the actions that an event led to, in order.
+    pub(super) fn perform(&mut self, actions: Vec<Action>, mut payload: EventPayload) {
         for action in actions {
             match action {
                 Action::OpenUtterance { item, audio_start } => self.open_utterance(item, audio_start),
@@ -29,8 +44,8 @@ impl Actor {
                     self.transcriptions.remove(&item);
                 }
                 Action::Transcribe(item) => {
-                    let at = inline.iter().position(|audio| audio.item == item);
-                    self.transcribe(inline.swap_remove(at.expect("an item to transcribe has inline audio")));
+                    let at = payload.inline_audio.iter().position(|audio| audio.item == item);
+                    self.transcribe(payload.inline_audio.swap_remove(at.expect("the event carried the item's audio")));
                 }
                 Action::ClearInput => self.restart_buffer(),
                 Action::StartResponse(work) => self.start_response(*work),
@@ -59,7 +74,7 @@ impl Actor {
                     }
                 }
                 Action::Flush(response) => self.flush(response),
-                Action::Notify(notice) => self.notify(notice),
+                Action::Notify(notice) => self.notify(notice, payload.logprobs.as_ref()),
             }
         }
     }
@@ -177,13 +192,13 @@ impl Actor {
         }
     }
 
-    fn notify(&mut self, notice: Notice) {
+    fn notify(&mut self, notice: Notice, logprobs: Option<&TranscriptLogprobs>) {
         self.observe(&notice);
         let extension = matches!(notice, Notice::Held { .. } | Notice::Released { .. });
         if extension && !self.is_framed() {
             return;
         }
-        let (response, events) = self.projector.project(notice, &self.session);
+        let (response, events) = self.projector.project(notice, &self.session, logprobs);
         for event in events {
             // In frames, audio is complete when its last frame has left, which is later than when it was made.
             if let Some(event) = self.playback.after_audio(event) {

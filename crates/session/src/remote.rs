@@ -1,6 +1,7 @@
 //! Remote tools of a session: the servers its client declares, their lists and calls, and how these look on the wire.
 
 use super::actor::Actor;
+use super::perform::EventPayload;
 use super::setup::Setup;
 use super::transcription_task::Report;
 use antiphon_dialog::{Action, Command, Event, ItemKind, Notice, Progress, RemoteCall, ServerChoice, ServerUse};
@@ -84,7 +85,7 @@ impl Actor {
         let command = Command::UpdateSettings(Box::new(self.dialog.settings().clone()));
         let mut actions = self.decide(Event::Client { event_id: None, command });
         actions.retain(|action| !matches!(action, Action::Notify(Notice::SettingsUpdated)));
-        self.perform(actions, Vec::new());
+        self.perform(actions, EventPayload::default());
     }
 
     /// A response may choose among the session's servers; it declares none.

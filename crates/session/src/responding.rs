@@ -261,3 +261,77 @@ fn failed(stage: &'static str, error: &dyn std::error::Error, told: String) -> S
 pub(super) fn causes(error: &dyn std::error::Error) -> Vec<String> {
     std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_dialog::ResponseSettings;
+    use antiphon_dialog::{Memory, Settings, Truncation};
+    use antiphon_engine_api::fakes::llm::FakeLlm;
+    use antiphon_engine_api::fakes::stt::FakeStt;
+    use antiphon_engine_api::fakes::tts::FakeTts;
+    use antiphon_engine_api::fakes::vad::FakeVad;
+    use antiphon_types::chat::ChatRequest;
+    use antiphon_types::{Format, TurnId};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn responding(products: mpsc::Sender<Product>) -> Responding {
+        let settings = Settings {
+            instructions: String::new(),
+            modality: Modality::Audio,
+            voice: "any".into(),
+            speed: 1.0,
+            output_format: Format::Pcm16,
+            max_output_tokens: None,
+            tools: Vec::new(),
+            tool_choice: Default::default(),
+            servers: Vec::new(),
+            server_choice: None,
+            turn_detection: None,
+            transcripts: false,
+            live_transcripts: false,
+            memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Disabled },
+        };
+        let (vad, stt) = (Arc::new(FakeVad), Arc::new(FakeStt::default()));
+        let llm = Arc::new(FakeLlm::says(["One sentence is here. And another one is there."]));
+        let engines = Engines { vad, turn: None, stt, llm, tts: Arc::new(FakeTts::default()) };
+        let chat = ChatRequest {
+            messages: Vec::new(),
+            tools: Vec::new(),
+            tool_choice: Default::default(),
+            max_tokens: None,
+            user: None,
+        };
+        let settings = ResponseSettings::resolve(&settings, &Default::default());
+        let work = ResponseWork { response: "resp_1".into(), turn: TurnId(1), chat, settings };
+        Responding { work, engines, products, clock: Instant::now() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_speculative_response_is_withheld_until_it_is_released() {
+        let (sender, mut products) = mpsc::channel(256);
+        let (release, released) = oneshot::channel();
+        let task = tokio::spawn(responding(sender).run_speculatively(released));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(products.is_empty() && !task.is_finished());
+        release.send(()).expect("it waits");
+        task.await.expect("no panic");
+        let mut finished = false;
+        while let Some(product) = products.recv().await {
+            finished = matches!(product, Product::Event(Event::ResponseFinished { .. }));
+        }
+        assert!(finished, "all of it came out");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dropping_the_release_discards_a_speculative_response() {
+        let (sender, mut products) = mpsc::channel(256);
+        let (release, released) = oneshot::channel();
+        let task = tokio::spawn(responding(sender).run_speculatively(released));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        drop(release);
+        tokio::time::timeout(Duration::from_secs(5), task).await.expect("it ends").expect("no panic");
+        assert!(products.recv().await.is_none(), "nothing came out");
+    }
+}

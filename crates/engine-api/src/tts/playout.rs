@@ -24,8 +24,9 @@ pub struct PlayoutEstimate {
 impl PlayoutEstimate {
     /// How much there is to hear before what is begun next.
     pub fn unplayed(&self) -> Duration {
-        let made = self.dry_at.map_or(Duration::ZERO, |dry| dry.saturating_duration_since(Instant::now()));
-        made + self.estimated.iter().sum::<Duration>()
+        let estimated = self.estimated.iter().sum::<Duration>();
+        // A listener who has run dry waits for the estimated chunks already: that time counts against them.
+        self.dry_at.map_or(estimated, |dry| (dry + estimated).saturating_duration_since(Instant::now()))
     }
 
     /// A chunk is begun, behind those that were.
