@@ -1,4 +1,4 @@
-//! What a client may ask, and when it is refused.
+//! The client's commands, and when they are refused.
 
 use super::history::MAX_BYTES;
 use super::listening::OpenUtterance;
@@ -8,10 +8,10 @@ use super::{
 };
 use antiphon_types::{ItemId, ResponseId, Samples};
 
-/// Responses under way at once, the conversation's own among them. Each holds a stream of the model.
+/// The most responses under way, the conversation's own included. Each holds a stream of the model.
 const MAX_RESPONSES: usize = 16;
 
-/// The least audio a commit takes: 100 ms at 16 kHz, as the protocol has it.
+/// The least audio of a commit: 100 ms at 16 kHz, the protocol's value.
 const MIN_COMMIT: Samples = Samples(1_600);
 
 impl Dialog {
@@ -65,7 +65,7 @@ impl Dialog {
         Ok(())
     }
 
-    /// The listener wants no more of what is being said.
+    /// Stops the response under way and drops all audio that was not heard.
     fn clear_output(&mut self) {
         let unheard = self.history.unheard(self.now);
         let sounding = self.history.responses_of(&unheard);
@@ -125,7 +125,7 @@ impl Dialog {
         Ok(id)
     }
 
-    /// Keeps the conversation within its bounds: the oldest items go, and the client is told.
+    /// Keeps the conversation within its limits: removes the oldest items and notifies the client.
     pub(super) fn trim(&mut self) {
         for id in self.history.trim() {
             self.notify(Notice::ItemDeleted(id));
@@ -159,7 +159,7 @@ impl Dialog {
         Ok(())
     }
 
-    /// Drops the wire transcript of a reply that the client truncated, also where it is still being made.
+    /// Removes the transcript of a reply that the client truncated, also of one in progress.
     fn drop_transcript(&mut self, id: &ItemId) {
         if let Some(item) = self.history.item_mut(id) {
             item.drop_transcript();
@@ -187,7 +187,7 @@ impl Dialog {
     }
 
     fn cancel(&mut self, response: Option<ResponseId>) -> Result<(), Refusal> {
-        // Without an id whatever comes next is meant, also an answer that is to follow by itself.
+        // Without an id the command also cancels a planned follow-up response.
         let was_planned = response.is_none() && self.forget_follow_up();
         let wanted = response.or_else(|| self.active.clone());
         let Some(id) = wanted.filter(|id| self.responses.contains_key(id)) else {

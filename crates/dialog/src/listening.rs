@@ -1,22 +1,22 @@
-//! The listening half of the reducer: utterances, their transcripts, and when it is our turn.
+//! The listening half of the reducer: utterances, their transcripts, and when to respond.
 
 use super::captions::{Captions, is_echo};
 use super::{Action, Dialog, Item, ItemPosition, Notice, PlaybackControl, StopReason, UtteranceEnd};
 use crate::ResponseRequest;
 use antiphon_types::{ItemId, Samples, TurnId};
 
-/// What is being heard.
+/// State of the user's turn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listening {
-    /// The user's move under way, or the last one.
+    /// The user's turn under way, or the last one.
     pub(super) turn: TurnId,
     /// The utterance whose audio still comes.
     pub(super) speaking: Option<OpenUtterance>,
-    /// Utterances whose transcripts are not there yet, in order.
+    /// Utterances without a final transcript, in order.
     pub(super) awaiting: Vec<OpenUtterance>,
-    /// The turn's end asks for a response, as soon as its transcripts are there.
+    /// The turn has ended and requires a response once its transcripts are complete.
     pub(super) wants_response: bool,
-    /// The turn's utterances held words.
+    /// The turn's utterances contained words.
     has_words: bool,
     /// Speech transcribed since the last response of the conversation began.
     pub(super) unanswered: Samples,
@@ -33,7 +33,7 @@ pub(super) struct OpenUtterance {
     audio_start: Samples,
     pub(super) length: Samples,
     captions: Captions,
-    /// Words that stand and are told once it is an item.
+    /// Stable words that are sent once the utterance is an item.
     untold: String,
     /// The reply that was sounding when it began.
     pub(super) over: Option<String>,
@@ -69,7 +69,7 @@ impl Dialog {
         self.notify(Notice::SpeechStarted { item, audio_start });
         if detection.interrupt_response {
             self.interrupt();
-            // What was asked and not answered yet is still asked, even if this is no more than a noise.
+            // An unanswered question stays open, even if this speech turns out to be noise.
             self.listening.has_words |= unanswered;
         } else {
             self.release();
@@ -131,7 +131,7 @@ impl Dialog {
         }
     }
 
-    /// Speech before the answer has begun belongs to the same move of the user's.
+    /// Speech before the response has started belongs to the same turn.
     pub(super) fn begin_turn(&mut self) {
         let listening = &mut self.listening;
         if listening.wants_response || !listening.awaiting.is_empty() {
@@ -142,14 +142,14 @@ impl Dialog {
         listening.failure = None;
     }
 
-    /// Whether a response is under way of which nothing has left yet.
+    /// Whether a response is under way of which nothing was sent yet.
     fn is_unanswered(&self) -> bool {
         let Some(response) = self.active.as_ref().and_then(|id| self.responses.get(id)) else { return false };
         let mut spoken = response.messages().filter_map(|item| self.history.spoken(item));
         spoken.all(|spoken| spoken.playhead().n_sent() == Samples::ZERO)
     }
 
-    /// Speech stops what is being said, and the history keeps what was heard of it.
+    /// Speech stops the response; the history keeps what was heard of it.
     fn interrupt(&mut self) {
         let unheard = self.history.unheard(self.now);
         let sounding = self.history.responses_of(&unheard);
@@ -164,7 +164,7 @@ impl Dialog {
         self.end_hold();
     }
 
-    /// The text of the reply that sounds now.
+    /// The text of the reply that is playing.
     fn sounding(&self) -> Option<String> {
         let id = self.history.unheard(self.now).into_iter().next()?;
         Some(self.history.spoken(&id)?.text().to_owned())
@@ -236,8 +236,8 @@ impl Dialog {
         }
     }
 
-    /// Answers the turn once it is over, its words are known and nothing else is being said. A turn without words
-    /// (noise, a cough that lasted, the hub's own voice) is not answered.
+    /// Responds to the turn once it has ended, its transcripts are complete and nothing else is being said. A turn without
+    /// words (noise, a long cough, the hub's own voice) gets no response.
     pub(super) fn respond_if_due(&mut self) {
         let listening = &self.listening;
         let busy = listening.speaking.is_some() || !listening.awaiting.is_empty() || self.active.is_some();

@@ -19,22 +19,23 @@ pub(super) struct Response {
     pub(super) settings: ResponseSettings,
     turn: TurnId,
     pub(super) input: Option<Vec<InputEntry>>,
-    /// Spoken parts of its own input whose words are not known yet.
+    /// Spoken parts of its own input without a transcript.
     pub(super) awaiting: Vec<OpenUtterance>,
-    /// Why one of them will never be.
+    /// Why one of them could not be transcribed.
     pub(super) failure: Option<String>,
     /// Its work has started; before, it waits for transcripts.
     started: bool,
     pub(super) outputs: Vec<Output>,
     audio: Samples,
-    /// What was asked of it, for the answer that follows its remote calls.
+    /// The request, for the response that follows its remote calls.
     pub(super) request: ResponseRequest,
-    /// The remote tools its model may call, by the names it knows.
+    /// The remote tools its model may call, by the names in the request.
     offers: BTreeMap<String, Offer>,
-    /// The model has finished, and its remote calls run.
+    /// Set once the model has finished and its remote calls run: the engine's count of tokens, if any.
     pub(super) runs_calls: Option<Option<Usage>>,
-    /// What it has taken in: the estimate for its text, the speech it answers.
+    /// Estimated tokens of the request.
     n_read: u64,
+    /// Speech it responds to, at 16 kHz.
     pub(super) heard: Samples,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct Output {
     pub(super) item: Item,
     /// The model's index of a call; `None` for the message.
     call: Option<usize>,
-    /// The client was told its end.
+    /// Its end was sent to the client.
     pub(super) closed: bool,
 }
 
@@ -66,7 +67,7 @@ impl Response {
         self.settings.modality == Modality::Audio
     }
 
-    /// What it used, by the engine's count of tokens or an estimate.
+    /// Its usage, by the engine's count of tokens or an estimate.
     fn usage(&self, tokens: Option<Usage>) -> ResponseUsage {
         let text = tokens.unwrap_or_else(|| Usage {
             input_tokens: self.n_read,
@@ -82,12 +83,12 @@ impl Response {
 }
 
 impl Dialog {
-    /// Creates a response; its work starts once the transcripts it reads are there.
+    /// Creates a response; its work starts once the transcripts it reads are complete.
     pub(super) fn respond(&mut self, request: &ResponseRequest) {
         self.respond_as(None, request);
     }
 
-    /// The same under an id that exists already.
+    /// The same with the id of a speculative response.
     pub(super) fn respond_as(&mut self, id: Option<ResponseId>, request: &ResponseRequest) {
         let id = id.unwrap_or_else(|| ResponseId::from(self.ids.next("resp")));
         let settings = ResponseSettings::resolve(&self.settings, request);
@@ -117,7 +118,7 @@ impl Dialog {
         self.start_waiting();
     }
 
-    /// Starts the responses that have waited for transcripts or tools, and have them now.
+    /// Starts the responses whose transcripts and tools have arrived.
     pub(super) fn start_waiting(&mut self) {
         let ready = |(_, response): &(&ResponseId, &Response)| !response.started && self.has_all_it_reads(response);
         let ids: Vec<ResponseId> = self.responses.iter().filter(ready).map(|(id, _)| id.clone()).collect();

@@ -1,4 +1,4 @@
-//! The reducer's state and its front door.
+//! The reducer's state and its entry point.
 
 use super::listening::Listening;
 use super::remote::Remote;
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The longest a reply is held without knowing whether the sound is speech. The turn detector decides within 300 ms of
-/// audio; this is for a microphone that falls silent altogether.
+/// The longest a reply is withheld before a sound is classified. The turn detector decides within 300 ms of audio; this
+/// covers a microphone that stops sending.
 const MAX_HOLD: Duration = Duration::from_secs(1);
 
 /// A hold under way.
@@ -20,7 +20,7 @@ pub(super) struct Held {
     since: Timestamp,
     /// Turn time at `since`, in samples at 16 kHz.
     position: Samples,
-    /// What the client was told to stop.
+    /// The item whose playback the client paused.
     sounding: Option<(ItemId, ResponseId)>,
 }
 
@@ -44,12 +44,12 @@ pub struct Dialog {
     pub(super) speculation: SpeculationState,
     /// Responses under way, out-of-band ones among them.
     pub(super) responses: BTreeMap<ResponseId, Response>,
-    /// The one of the conversation.
+    /// The conversation's response under way.
     pub(super) active: Option<ResponseId>,
     pub(super) held: Option<Held>,
-    /// When the last response of the conversation ended, while nobody has said anything since.
+    /// When the last response of the conversation ended, unless the user has spoken since.
     pub(super) answered: Option<Timestamp>,
-    /// Nobody is connected.
+    /// The client is disconnected.
     pub(super) away: bool,
     pub(super) remote: Remote,
     pub(super) now: Timestamp,
@@ -89,7 +89,7 @@ impl Dialog {
         self
     }
 
-    /// Takes one event and gives what to do, in order. Events whose item or response is not current do nothing.
+    /// Processes one event and returns the actions, in order. An event whose item or response is not current has none.
     pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Action> {
         self.now = now;
         match event {
@@ -146,12 +146,12 @@ impl Dialog {
         self.active.as_ref()
     }
 
-    /// The user's move under way, or the last one.
+    /// The user's turn under way, or the last one.
     pub fn turn(&self) -> TurnId {
         self.listening.turn
     }
 
-    /// Where a response's audio belongs now: its spoken item and that item's output index. `None` once it is stopped.
+    /// The item that a response's audio belongs to, and its output index. `None` once the response is stopped.
     pub fn speaking_item(&self, response: &ResponseId) -> Option<(ItemId, u32)> {
         self.responses.get(response)?.speaking_item()
     }
@@ -168,7 +168,7 @@ impl Dialog {
         }
     }
 
-    /// Holds the reply's audio while it is not known whether the sound is speech.
+    /// Withholds the reply's audio until the sound is classified.
     fn voice_onset(&mut self, position: Samples) {
         let interrupts = self.settings.turn_detection.is_some_and(|detection| detection.interrupt_response);
         let unheard = self.history.unheard(self.now);
@@ -189,7 +189,7 @@ impl Dialog {
         }
     }
 
-    /// Lets the reply go on.
+    /// Resumes the reply.
     pub(super) fn release(&mut self) {
         let Some(held) = self.held.take() else { return };
         self.history.resume(self.now);
@@ -199,7 +199,7 @@ impl Dialog {
         self.actions.push(Action::Release { held_at: held.position });
     }
 
-    /// Ends a hold because what was held is dropped.
+    /// Ends a hold because the withheld audio is dropped.
     pub(super) fn end_hold(&mut self) {
         if let Some(held) = self.held.take() {
             self.history.resume(self.now);

@@ -28,18 +28,18 @@ impl Thresholds {
         }
     }
 
-    /// The same, with a pause told after `pause`.
+    /// The same, reporting pauses after `pause`.
     pub fn with_pause(self, pause: Option<Samples>) -> Self {
         Self { pause, ..self }
     }
 
-    /// From this on a window may be the beginning of speech: a syllable's first windows rise through it. Only a hold
-    /// hangs on it; speech needs [`Thresholds::voiced`] besides.
+    /// P(speech) from which a window may be the beginning of speech: a syllable's first windows rise through it. It only
+    /// triggers a hold; speech requires [`Thresholds::voiced`] as well.
     fn onset(&self) -> f32 {
         (self.voiced - 0.15).max(0.01)
     }
 
-    /// One window from here on is an onset. A hold hangs on it, and each 20 ms frame waited for is talked over.
+    /// P(speech) at which a single window is an onset. It triggers a hold: each 20 ms frame of delay is talked over.
     fn sure_onset(&self) -> f32 {
         (self.voiced - 0.05).max(0.01)
     }
@@ -85,13 +85,13 @@ pub enum Edge {
 /// two at 0.35 are as rare), and waiting for a second would cost 16 ms of talking over.
 const ONSET_WINDOWS: u32 = 2;
 
-/// Silence after which an onset that has not become speech is given up: longer than the closure of a stop consonant
+/// Silence after which an onset that has not become speech is retracted: longer than the closure of a stop consonant
 /// (about 80 ms), so that "ta-ta" still adds up.
 const RETRACT_AFTER: Samples = Samples(16_000 / 10);
 
 /// A window below this share of the utterance's peak is silence whatever the probability says: -30 dB. A detector that
 /// looks at several windows at once (earshot: 48 ms of signal and three frames of context) calls the room after a word
-/// speech for 100 ms and more; what still decays there no listener waits for.
+/// speech for 100 ms and more; no listener waits for that decay.
 const FAINT: f32 = 0.03;
 
 /// The turn detector of one microphone.
@@ -121,7 +121,7 @@ struct Voiced {
     voiced: Samples,
     /// A window reached the threshold itself.
     is_sure: bool,
-    /// The onset was told.
+    /// The onset was reported.
     is_told: bool,
 }
 
@@ -191,7 +191,7 @@ impl TurnDetector {
         }
     }
 
-    /// Ends what is under way: the audio stopped coming (mute, DTX, a stall), or the client committed the buffer.
+    /// Ends speech under way: the audio stopped (mute, DTX, a stall), or the client committed the buffer.
     pub fn end(&mut self) -> Option<Edge> {
         self.voiced = false;
         match self.state {
