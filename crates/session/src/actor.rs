@@ -1,4 +1,4 @@
-//! The actor: one loop that waits for whatever comes next and feeds the reducer.
+//! The actor: one loop that waits for the next input and passes it to the reducer.
 
 use super::clock::ClientClock;
 use super::egress::{Close, Message};
@@ -27,18 +27,18 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 
-/// Products of responses that wait for the actor: a voice that is this far ahead waits.
+/// Capacity of the queue of products: a voice that is this far ahead waits.
 const PRODUCTS: usize = 8;
-/// Reports of transcriptions that wait for the actor.
+/// Capacity of the queue of reports.
 const REPORTS: usize = 16;
-/// Utterances of one session that are transcribed at once: more only when audio comes much faster than real time, and
-/// then the client is read slower.
+/// The most concurrent transcriptions of a session: more are needed only when audio comes much faster than real time, and
+/// then the client is read more slowly.
 const MAX_TRANSCRIPTIONS: usize = 4;
-/// Windows judged before other events get their turn: about 1 s of audio, 0.5 ms of work.
+/// Windows processed before other inputs: about 1 s of audio, 0.5 ms of work.
 const WINDOWS_AT_ONCE: usize = 64;
-/// A client that takes nothing for this long while something waits for it is closed.
+/// A client that receives nothing for this long while messages wait for it is closed.
 const STUCK: Duration = Duration::from_secs(10);
-/// Silence of the wire that counts as silence of the speaker, beyond the silence that ends a turn.
+/// Time without messages that counts as silence of the speaker, in addition to the silence that ends a turn.
 const STALL_MARGIN: Duration = Duration::from_millis(500);
 
 /// One session.
@@ -53,7 +53,7 @@ pub(super) struct Actor {
     pub(super) projector: Projector,
     /// The whole session object, as the client last saw it.
     pub(super) session: antiphon_protocol::Session,
-    /// What the session is for does not change any more: it was said at the beginning, by an update or by a response.
+    /// The kind of session cannot change any more: the connection, an update or a response has set it.
     pub(super) kind_is_fixed: bool,
     /// Of events, and of items with inline audio.
     pub(super) ids: IdMint,
@@ -75,7 +75,7 @@ pub(super) struct Actor {
     pub(super) speaker: Option<SpeakerState>,
     pub(super) last_audio: Timestamp,
     pub(super) life: SessionExpiry,
-    /// Somebody is connected, as the reducer knows.
+    /// The client is connected, as last reported to the reducer.
     pub(super) is_there: bool,
 }
 
@@ -150,14 +150,14 @@ impl Actor {
         (actor, ActorStart { reports: report_inbox, products: product_inbox, resume_key: opening.resume_key })
     }
 
-    /// Runs until the client is gone, is closed, or the session's time is up.
+    /// Runs until the client is gone or closed, or the session expires.
     pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>, start: ActorStart) {
         let ActorStart { mut reports, mut products, resume_key } = start;
         self.greet(resume_key);
         self.begin_servers();
         loop {
             self.look_for_the_client();
-            let more = self.judge_windows();
+            let more = self.process_windows();
             self.timeline.tell(&self.dialog, self.now());
             let blocked = self.ingress.blocked_on();
             if self.has_drained() {
@@ -166,7 +166,7 @@ impl Actor {
             let takes_audio = !more && blocked.is_none() && self.transcriptions.len() < MAX_TRANSCRIPTIONS;
             let takes_messages = takes_audio && self.egress.takes_requests();
             if !takes_messages || !self.egress.is_attached() {
-                // While the hub is behind, or the connection is gone, silence is not the speaker's.
+                // While the hub is behind or the connection is lost, missing audio is not the speaker's silence.
                 self.last_audio = self.now();
             }
             let room = self.egress.has_room() && self.playback.has_room();
@@ -193,8 +193,8 @@ impl Actor {
         }
     }
 
-    /// Judges the windows at hand and lets the reducer decide after each edge. Says whether there are more.
-    fn judge_windows(&mut self) -> bool {
+    /// Processes the available windows and passes each edge to the reducer. Returns whether there are more.
+    fn process_windows(&mut self) -> bool {
         for _ in 0..WINDOWS_AT_ONCE {
             if self.transcriptions.len() >= MAX_TRANSCRIPTIONS && !self.ingress.has_utterance() {
                 return false;
@@ -204,7 +204,7 @@ impl Actor {
                 Advance::Window => {}
                 Advance::Edge(edge) => self.edge(edge),
             }
-            // Noise without an end is cut into turns.
+            // Endless noise is cut into turns.
             if self.ingress.utterance_length() >= self.max_utterance()
                 && self.ingress.is_listening()
                 && let Some(edge) = self.ingress.stall()
@@ -235,7 +235,7 @@ impl Actor {
         }
     }
 
-    /// Gives an event to the reducer and does what it decides.
+    /// Passes an event to the reducer and performs its actions.
     pub(super) fn step(&mut self, event: Event) {
         let actions = self.decide(event);
         self.perform(actions, EventPayload::default());
@@ -259,7 +259,7 @@ impl Actor {
                 self.ingress.partial(&item, &text, n_heard);
                 self.step(Event::ProvisionalTranscript { item, text });
             }
-            Report::Judged { said_to, probability } => self.ingress.judged(probability, said_to),
+            Report::Judged { pause_start, probability } => self.ingress.judged(probability, pause_start),
             Report::Learnt(item, speaker) => {
                 self.transcriptions.remove(&item);
                 self.speaker = speaker.or(self.speaker.take());
@@ -312,7 +312,7 @@ impl Actor {
         }
     }
 
-    /// The next moment at which something is due by the clock.
+    /// The earliest deadline.
     fn next_deadline(&self) -> Instant {
         let now = self.now();
         let at = |timestamp: Timestamp| self.clock + timestamp.since_start();
@@ -324,7 +324,7 @@ impl Actor {
         [stall, hold, frame, stuck, settled].into_iter().flatten().fold(self.life.next_due(), Instant::min)
     }
 
-    /// Does what the clock demands; says whether the session is over.
+    /// Handles the deadlines that have passed; returns whether the session is over.
     fn is_over(&mut self) -> bool {
         let (now, instant) = (self.now(), Instant::now());
         if self.egress.stuck_since().is_some_and(|since| instant >= since + STUCK) {
@@ -353,7 +353,7 @@ impl Actor {
         false
     }
 
-    /// Whether the server stops, and nothing is being heard or said any more or nobody is there to hear it.
+    /// Whether the server stops, and the session is idle or its client disconnected.
     fn has_drained(&self) -> bool {
         let is_done = || self.transcriptions.is_empty() && self.dialog.active().is_none() && self.playback.is_empty();
         self.setup.drain.is_cancelled() && (!self.egress.is_attached() || is_done())

@@ -29,7 +29,7 @@ pub struct SessionConfig {
     pub record_audio: bool,
 }
 
-/// The `[speculation]` section: answers that are begun before the end of the turn is known. Each key is documented in
+/// The `[speculation]` section: responses started before the end of the turn is confirmed. Each key is documented in
 /// `configs/default.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]

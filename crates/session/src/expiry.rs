@@ -1,4 +1,4 @@
-//! How long a session lives, and what its client is told of it.
+//! The session's lifetime and connection state, and the notices about them.
 
 use super::actor::Actor;
 use super::egress::Close;
@@ -7,7 +7,7 @@ use antiphon_protocol::{Conversation, ServerEvent, SessionKind, SessionNotice, W
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long before the end a client that takes extensions is told; of a short life, its second half.
+/// How long before the end the notice is sent; for a short lifetime, half of it.
 const NOTICE: Duration = Duration::from_secs(60);
 
 /// A session's end by the clock.
@@ -18,7 +18,7 @@ pub(super) struct SessionExpiry {
 }
 
 impl SessionExpiry {
-    /// Begins now. `is_told`: the client takes extensions, so that it gets a notice before the end.
+    /// Begins now. `is_told`: the client supports extensions and gets a notice before the end.
     pub(super) fn new(now: Instant, whole: Duration, is_told: bool) -> Self {
         let expires = now + whole;
         Self { expires, notice: is_told.then(|| expires - NOTICE.min(whole / 2)), whole }
@@ -44,7 +44,7 @@ impl Actor {
         }
     }
 
-    /// Tells the reducer when the connection is gone, and when the client is back.
+    /// Reports to the reducer when the client disconnects and when it is back.
     pub(super) fn look_for_the_client(&mut self) {
         let is_there = self.egress.is_attached();
         if std::mem::replace(&mut self.is_there, is_there) != is_there {

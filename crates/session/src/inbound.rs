@@ -1,4 +1,4 @@
-//! What a client says, on its way to the reducer.
+//! Messages of the client, on their way to the reducer.
 
 use super::actor::Actor;
 use super::inline_audio::with_lengths;
@@ -17,23 +17,23 @@ use tokio::sync::OwnedSemaphorePermit;
 
 /// One message of a client.
 pub struct Inbound {
-    /// What it says.
+    /// Its content.
     pub message: Said,
-    /// Its share of the budgets of inbound bytes, given back when it has been worked on.
+    /// Its share of the budgets of inbound bytes, returned when it has been processed.
     pub budget: Option<Share>,
 }
 
-/// A message's share of what may wait to be worked on. Dropping it gives it back.
+/// A message's share of the budgets of unprocessed bytes. Dropping it returns the share.
 pub struct Share {
     /// Of its session's budget.
     pub own: OwnedSemaphorePermit,
-    /// Of everyone's.
+    /// Of the budget of all sessions.
     pub common: OwnedSemaphorePermit,
 }
 
-/// What a message says.
+/// Content of a message.
 pub enum Said {
-    /// A JSON event, or why it is none.
+    /// A JSON event, or why it is invalid.
     Event(Box<Result<Incoming, WireError>>),
     /// A binary message.
     Binary(Bytes),
@@ -135,7 +135,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Where the client commits, the speech it may leave uncommitted is bounded.
+    /// Refuses audio where the client commits and has left too much speech uncommitted.
     fn check_room(&self) -> Result<(), WireError> {
         let limit = self.max_utterance();
         if self.ingress.is_manual() && self.ingress.utterance_length() >= limit {

@@ -1,7 +1,7 @@
 //! The way in: wire audio to windows, to edges of the turn, to the utterance's transcription.
 //!
-//! The actor pushes what came and then asks for one window after the other, so that the reducer decides between two
-//! windows whatever the size of a message. Owns the microphone's windows, turn pipeline and pre-roll. Never waits:
+//! The actor pushes received audio and then processes it window by window, so that the reducer decides between two windows
+//! whatever the size of a message. Owns the microphone's windows, turn pipeline and pre-roll. Never waits:
 //! when the transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
 
 use super::microphone::{Microphone, give_back};
@@ -47,7 +47,7 @@ pub(super) struct Ingress {
     turn: RecordedTurns,
     microphone: Microphone,
     preroll: PreRoll,
-    /// What the pre-roll holds at least.
+    /// The least capacity of the pre-roll.
     kept: Samples,
     /// Turn time at which the pre-roll began.
     preroll_base: Samples,
@@ -85,12 +85,12 @@ impl Ingress {
         }
     }
 
-    /// The same with so much audio kept for a turn model; before any audio came.
+    /// The same with at least `kept` of audio in the pre-roll, for a turn model. Call before any audio.
     pub(super) fn keeping(self, kept: Samples) -> Self {
         Self { kept, preroll: PreRoll::new(self.turns.capacity().max(kept)), ..self }
     }
 
-    /// New settings; audio that is under way goes on.
+    /// Changes the settings; an utterance under way continues.
     pub(super) fn set(&mut self, format: Format, turns: Turns) {
         if format != self.format {
             self.format = format;
@@ -113,7 +113,7 @@ impl Ingress {
         self.turn.set(turns.thresholds(), turns.ending());
     }
 
-    /// Reduces noise so from the next audio on, or not any more.
+    /// Sets or removes the noise reduction, from the next audio on.
     pub(super) fn reduce_noise(&mut self, reduction: Option<NoiseReduction>) {
         self.microphone.reduce_noise(reduction);
     }
@@ -214,12 +214,12 @@ impl Ingress {
         Some(pcm)
     }
 
-    /// The turn model's answer at the pause that began at `said_to`.
-    pub(super) fn judged(&mut self, probability: f32, said_to: Samples) {
-        self.turn.judged(probability, said_to);
+    /// The turn model's answer at the pause that began at `pause_start`.
+    pub(super) fn judged(&mut self, probability: f32, pause_start: Samples) {
+        self.turn.judged(probability, pause_start);
     }
 
-    /// What was understood of the first `n_heard` samples of the utterance `item`.
+    /// A partial transcript of the first `n_heard` samples of the utterance `item`.
     pub(super) fn partial(&mut self, item: &ItemId, text: &str, n_heard: Samples) {
         if let Some(utterance) = self.utterance.as_ref().filter(|utterance| utterance.item == *item) {
             self.turn.partial(text, utterance.start + n_heard);
@@ -270,19 +270,19 @@ impl Ingress {
         }
     }
 
-    /// Gives the utterance up.
+    /// Abandons the utterance.
     pub(super) fn drop_utterance(&mut self, item: &ItemId) {
         self.utterance.take_if(|utterance| utterance.item == *item);
     }
 
-    /// The buffer begins anew here: after a commit or a clear.
+    /// Empties the buffer, after a commit or a clear. Returns the edge that ends speech under way.
     pub(super) fn restart_buffer(&mut self) -> Option<Edge> {
         self.take_rest();
         self.mark_buffer();
         self.turn.end()
     }
 
-    /// What has filled no window: it is in turn time, but no window will hold it.
+    /// Takes the audio that fills no window: it counts in turn time, but is in no window.
     fn take_rest(&mut self) -> Vec<i16> {
         let rest = self.microphone.take_rest();
         self.preroll.push(&rest);
@@ -290,7 +290,7 @@ impl Ingress {
         rest
     }
 
-    /// The next utterance holds nothing of what came before here.
+    /// The next utterance begins here at the earliest.
     pub(super) fn mark_buffer(&mut self) {
         self.buffer_start = self.position();
         self.lag_at_start = self.lag;
@@ -301,13 +301,13 @@ impl Ingress {
         self.buffer_start
     }
 
-    /// What was appended since the last commit or clear, to the sample: a client that counts may not be refused.
+    /// The audio appended since the last commit or clear, exact to the sample: a client that counts must not be refused.
     pub(super) fn buffered(&self) -> Samples {
         let held_back = (self.lag - self.lag_at_start).round().max(0.0) as u64;
         self.position() - self.buffer_start + Samples(self.microphone.n_waiting() as u64 + held_back)
     }
 
-    /// Whether an utterance's audio still comes.
+    /// Whether an utterance is receiving audio.
     pub(super) fn has_utterance(&self) -> bool {
         self.utterance.is_some()
     }
@@ -327,12 +327,12 @@ impl Ingress {
         self.turn.position()
     }
 
-    /// Whether the detector is in the middle of speech or of what may become it.
+    /// Whether speech, or an onset of it, is under way.
     pub(super) fn is_listening(&self) -> bool {
         matches!(self.turns, Turns::Detected { .. }) && self.turn.is_active()
     }
 
-    /// The audio stopped coming: ends what is under way.
+    /// The audio has stalled: ends speech under way.
     pub(super) fn stall(&mut self) -> Option<Edge> {
         self.turn.end()
     }

@@ -1,4 +1,4 @@
-//! Does what the reducer decides.
+//! Performs the reducer's actions.
 
 use super::AudioMode;
 use super::actor::Actor;
@@ -142,7 +142,7 @@ impl Actor {
         self.speaking.insert(id, (guard, voice));
     }
 
-    /// What a response's work needs.
+    /// The voice and the task of a response.
     pub(super) fn prepare(&self, work: ResponseWork) -> (Voice, Responding) {
         let packing = match self.mode {
             AudioMode::Events => Packing::Delta,
@@ -174,7 +174,7 @@ impl Actor {
         self.drop_audio(id);
     }
 
-    /// Audio of `response` that waits is dropped, and a client that plays from frames stops at once.
+    /// Drops the unsent audio of `response`, and has a client that plays from frames stop at once.
     fn flush(&mut self, response: ResponseId) {
         self.timeline.flushed(&response, self.now());
         self.ingress.reply_stopped();
@@ -207,7 +207,7 @@ impl Actor {
         }
     }
 
-    /// Counts and times what happens.
+    /// Records a notice in the metrics and the timeline.
     fn observe(&mut self, notice: &Notice) {
         let now = self.now();
         let metrics = self.setup.metrics.clone();

@@ -29,7 +29,7 @@ pub struct Header {
     pub antiphon_replay_log: u32,
     /// Version of the hub that wrote it.
     pub hub: String,
-    /// Whose it is.
+    /// The session's id.
     pub session: SessionId,
     /// When it began, RFC 3339.
     pub started_at: String,
@@ -43,7 +43,7 @@ pub struct Header {
     pub audio: Option<String>,
 }
 
-/// What a reducer begins with.
+/// Initial state of the reducer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DialogStart {
     /// The session's.
@@ -58,7 +58,7 @@ pub struct DialogStart {
     pub speculation: Option<Speculation>,
 }
 
-/// What turn-taking begins with, or goes on with.
+/// Settings of turn-taking, at the start or later.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TurnStart {
     /// The detector's.
@@ -98,9 +98,9 @@ pub enum Entry {
     },
     /// See [`Line::Step`].
     Step {
-        /// When.
+        /// Time since the session began.
         at: Timestamp,
-        /// What.
+        /// The event.
         event: Event,
         /// What the reducer returned.
         actions: Vec<Action>,
@@ -138,9 +138,9 @@ pub enum Line {
     },
     /// One step of the reducer.
     Step {
-        /// When.
+        /// Time since the session began.
         at: Timestamp,
-        /// What.
+        /// The event.
         event: Box<Event>,
         /// What the reducer returned, each an [`Action`].
         actions: Vec<Box<RawValue>>,
@@ -200,7 +200,7 @@ impl Outcome {
         Self { edge, decision: edge.and_then(|_| taker.decision().copied()) }
     }
 
-    /// Whether there is nothing to say.
+    /// Whether it is empty.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
@@ -276,7 +276,49 @@ fn in_base64<S: serde::Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Erro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_dialog::{Command, UtteranceEnd};
     use proptest::prelude::*;
+
+    #[test]
+    fn a_change_of_these_names_requires_a_new_version() {
+        let written = |entry: &Entry| serde_json::to_string(entry).expect("keys are text");
+        let step = |event, actions| written(&Entry::Step { at: Timestamp::from_ms(5), event, actions });
+        let lines = [
+            written(&Entry::Partial(PartialTranscript { text: "hello".into(), audio_end: Samples(160) })),
+            written(&Entry::TurnProbability(TurnProbability { probability: 0.5, pause_start: Samples(160) })),
+            written(&Entry::Ended {
+                outcome: Outcome { edge: Some(Edge::Stopped { at: Samples(1) }), decision: None },
+            }),
+            written(&Entry::End(End { complete: true, n_lines: 3 })),
+            step(
+                Event::VoiceOnset { position: Samples(1) },
+                vec![Action::Hold, Action::Release { held_at: Samples(1) }],
+            ),
+            step(
+                Event::SpeechStarted { audio_start: Samples(1) },
+                vec![Action::OpenUtterance { item: "i".into(), audio_start: Samples(1) }],
+            ),
+            step(
+                Event::Client {
+                    event_id: None,
+                    command: Command::Commit { buffer_start: Samples(1), buffered: Samples(2) },
+                },
+                vec![Action::CloseUtterance { item: "i".into(), end: UtteranceEnd::Committed }, Action::ClearInput],
+            ),
+        ];
+        let expect = [
+            r#"{"partial":{"text":"hello","audio_end":160}}"#,
+            r#"{"turn_probability":{"probability":0.5,"pause_start":160}}"#,
+            r#"{"ended":{"outcome":{"edge":{"Stopped":{"at":1}}}}}"#,
+            r#"{"end":{"complete":true,"n_lines":3}}"#,
+            r#"{"step":{"at":AT,"event":{"VoiceOnset":{"position":1}},"actions":["Hold",{"Release":{"held_at":1}}]}}"#,
+            r#"{"step":{"at":AT,"event":{"SpeechStarted":{"audio_start":1}},"actions":[{"OpenUtterance":{"item":"i","audio_start":1}}]}}"#,
+            r#"{"step":{"at":AT,"event":{"Client":{"event_id":null,"command":{"Commit":{"buffer_start":1,"buffered":2}}}},"actions":[{"CloseUtterance":{"item":"i","end":"Committed"}},"ClearInput"]}}"#,
+        ];
+        let at = serde_json::to_string(&Timestamp::from_ms(5)).expect("a number");
+        assert_eq!(lines.to_vec(), expect.map(|line| line.replace("AT", &at)));
+        assert_eq!(VERSION, 2);
+    }
 
     proptest! {
         #[test]

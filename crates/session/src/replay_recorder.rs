@@ -34,7 +34,7 @@ const WINDOWS_A_LINE: usize = 64;
 #[derive(Default)]
 pub(super) struct Recorder {
     entries: Option<mpsc::Sender<Entry>>,
-    /// Something is missing.
+    /// An entry was lost.
     lost: Arc<AtomicBool>,
     keeps_audio: bool,
     windows: Windows,
@@ -296,7 +296,7 @@ async fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).await
 }
 
-/// The name a file has until it is whole.
+/// The name of a file until it is complete.
 fn part(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");

@@ -1,7 +1,7 @@
 //! One response's work: the language model's stream, cut into chunks, spoken chunk by chunk.
 //!
 //! The actor starts one task for each response and pulls its products. The model runs at most two chunks ahead of the
-//! voice, and the voice at most a few pieces ahead of the actor, so a listener who is behind slows the model down.
+//! voice, and the voice at most a few pieces ahead of the actor: a slow listener slows the model down.
 //! Dropping the future drops the model's stream and the synthesis with it.
 
 use antiphon_dialog::{Event, Modality, ResponseWork, ToolCallDelta};
@@ -18,11 +18,11 @@ use tokio::time::Instant;
 /// Chunks the model may be ahead of the voice.
 const CHUNKS_AHEAD: usize = 2;
 
-/// What a response makes, in order.
+/// Output of a response's work, in order.
 pub(super) enum Product {
     /// For the reducer.
     Event(Event),
-    /// Speech of the chunk whose text came last, and when it was made.
+    /// Speech of the chunk whose text came last, and when it was synthesized.
     Audio(ResponseId, Pcm, Timestamp),
     /// A moment of the timeline.
     Mark(ResponseId, Milestone, Timestamp),
@@ -51,7 +51,7 @@ enum Stop {
     Failed(String),
 }
 
-/// What a response needs.
+/// The task of one response.
 pub(super) struct Responding {
     pub(super) work: ResponseWork,
     pub(super) engines: Engines,
@@ -169,7 +169,7 @@ impl Responding {
         Ok(())
     }
 
-    /// Speaks the chunks in order. A chunk's text goes out with its first sound, so that what is shown is spoken.
+    /// Speaks the chunks in order. A chunk's text is sent with its first audio, so that the text shown is spoken.
     /// Of a speculative response, chunks after the first wait for `voice_opens`.
     async fn speak(
         &self,
@@ -250,14 +250,14 @@ struct Milestones {
     first_chunk: bool,
 }
 
-/// Logs an engine's failure with its causes, once. `told` are the words for the client, who gets no more.
-fn failed(stage: &'static str, error: &dyn std::error::Error, told: String) -> Stop {
+/// Logs an engine's failure with its causes, once. `message` is what the client gets.
+fn failed(stage: &'static str, error: &dyn std::error::Error, message: String) -> Stop {
     let causes = causes(error);
     tracing::warn!(stage, %error, ?causes, "a response failed");
-    Stop::Failed(told)
+    Stop::Failed(message)
 }
 
-/// What an error came from, the nearest first, for the log.
+/// The causes of an error, the nearest first, for the log.
 pub(super) fn causes(error: &dyn std::error::Error) -> Vec<String> {
     std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string).collect()
 }

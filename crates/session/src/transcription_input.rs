@@ -69,7 +69,7 @@ pub(super) enum Report {
     /// The turn model's probability at a pause.
     Judged {
         /// Turn time at which the pause began.
-        said_to: Samples,
+        pause_start: Samples,
         /// P(the turn is over).
         probability: f32,
     },

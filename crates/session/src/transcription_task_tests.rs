@@ -1,4 +1,4 @@
-//! A decoder is lent to who speaks, not to who might.
+//! Idle utterances release their decoder.
 
 use super::*;
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -309,7 +309,7 @@ fn transcription_task(
     }
 }
 
-/// What is reported when the input is this, and ends.
+/// The reports for these inputs, after which the queue is closed.
 async fn reported(inputs: Vec<TranscriptionInput>) -> Vec<String> {
     reported_by(Arc::new(Slow), inputs).await
 }
