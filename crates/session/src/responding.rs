@@ -275,6 +275,7 @@ mod tests {
     use antiphon_types::{Format, TurnId};
     use std::sync::Arc;
     use std::time::Duration;
+    use tokio_util::task::TaskTracker;
 
     fn responding(products: mpsc::Sender<Product>) -> Responding {
         let settings = Settings {
@@ -312,7 +313,7 @@ mod tests {
     async fn a_speculative_response_is_withheld_until_it_is_released() {
         let (sender, mut products) = mpsc::channel(256);
         let (release, released) = oneshot::channel();
-        let task = tokio::spawn(responding(sender).run_speculatively(released));
+        let task = TaskTracker::new().spawn(responding(sender).run_speculatively(released));
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert!(products.is_empty() && !task.is_finished());
         release.send(()).expect("it waits");
@@ -328,7 +329,7 @@ mod tests {
     async fn dropping_the_release_discards_a_speculative_response() {
         let (sender, mut products) = mpsc::channel(256);
         let (release, released) = oneshot::channel();
-        let task = tokio::spawn(responding(sender).run_speculatively(released));
+        let task = TaskTracker::new().spawn(responding(sender).run_speculatively(released));
         tokio::time::sleep(Duration::from_secs(5)).await;
         drop(release);
         tokio::time::timeout(Duration::from_secs(5), task).await.expect("it ends").expect("no panic");
