@@ -7,13 +7,14 @@
 #![allow(clippy::unwrap_used)] // Clippy allows it in test functions, not in what they share.
 
 use antiphon::config::Config;
-use antiphon_audio::{Pitch, Tone, wav};
-use antiphon_dialog::turn::{Eagerness, Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
+use antiphon_audio::wav;
+use antiphon_dialog::turn::{Eagerness, Edge, Ending, Thresholds, TurnTaker};
 use antiphon_engine_api::stt::{Stt, SttOptions, SttUtterance};
 use antiphon_engine_api::tts::{SpeechRequest, Tts};
 use antiphon_engine_api::vad::Vad;
 use antiphon_engines::stt::SttConfig;
 use antiphon_engines::vad::Earshot;
+use antiphon_session::turn_pipeline::TurnPipeline;
 use antiphon_types::{SampleRate, Samples};
 use futures_util::StreamExt;
 use std::collections::VecDeque;
@@ -58,24 +59,20 @@ impl Ears {
             *sample = sample.saturating_add((state >> 28) as i16 - 8);
         }
         let thresholds = Thresholds::from_ms(0.5, 100, 500).with_pause(Some(Samples(1_600)));
-        let mut taker = TurnTaker::new(thresholds, Ending::Adaptive(eagerness));
-        let (mut vad, mut pitch) = (Earshot.open(), Pitch::default());
+        let taker = TurnTaker::new(thresholds, Ending::Adaptive(eagerness));
+        let mut pipeline = TurnPipeline::new(Earshot.open(), taker);
         let (mut utterance, mut ends) = (None::<Box<dyn SttUtterance>>, Vec::new());
         let mut on_the_way: VecDeque<(usize, String, Samples)> = VecDeque::new();
         for (i, window) in audio.chunks_exact(WINDOW).enumerate() {
-            let (start, end) = (Samples((i * WINDOW) as u64), Samples(((i + 1) * WINDOW) as u64));
+            let end = Samples(((i + 1) * WINDOW) as u64);
             while on_the_way.front().is_some_and(|(due, ..)| *due <= i) {
                 let (_, text, heard_to) = on_the_way.pop_front().unwrap();
-                taker.partial(&text, heard_to);
+                pipeline.taker_mut().partial(&text, heard_to);
             }
             if let Some(utterance) = &mut utterance {
                 utterance.push(window.to_vec()).await.unwrap();
             }
-            let tone = pitch.window(window);
-            let peak = window.iter().map(|sample| sample.unsigned_abs()).max().unwrap();
-            let probability = vad.probability(window).unwrap();
-            let Tone { level_db, pitch_hz } = tone;
-            let edge = taker.window(WindowFeatures { probability, peak, level_db, pitch_hz, start, end });
+            let edge = pipeline.window(window, window).unwrap().outcome.edge;
             let is_pause = matches!(edge, Some(Edge::Paused { .. }));
             match edge {
                 Some(Edge::Started { at }) => {

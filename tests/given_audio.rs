@@ -99,6 +99,19 @@ async fn a_responses_own_input_may_be_spoken() {
 }
 
 #[tokio::test]
+async fn each_spoken_item_of_a_responses_own_input_gets_its_own_words() {
+    let llm = FakeLlm::default();
+    let (_hub, mut socket) = start(FakeStt::default(), &llm).await;
+    let input = [item(json!([audio(1_000)])), item(json!([audio(500)])), item(json!([audio(250)]))];
+    let own = json!({"conversation": "none", "output_modalities": ["text"], "input": input});
+    socket.send(json!({"type": "response.create", "response": own})).await;
+    let events = socket.until("response.done").await;
+    assert_eq!(events.last().expect("done")["response"]["status"], "completed");
+    let words = |n: usize| Message::User(format!("utterance of {n} samples"));
+    assert_eq!(asked(&llm), [words(16_000), words(8_000), words(4_000)], "all three have the same id of the client's");
+}
+
+#[tokio::test]
 async fn what_was_not_understood_fails_the_response_that_needs_it() {
     let llm = FakeLlm::default();
     let (_hub, mut socket) = start(FakeStt::default().then_fails("no ears").then_fails("no ears"), &llm).await;

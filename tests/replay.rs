@@ -123,7 +123,7 @@ async fn a_recorded_session_runs_again_to_the_same_decisions() {
     assert!(report.is_same(), "{:#?}", report.differences);
     assert!(report.end.expect("an end").complete);
     let text = std::fs::read_to_string(&file).expect("text");
-    assert!(text.contains("{\"judged\":{\"probability\":0.7,"), "the turn model's answers are on the record");
+    assert!(text.contains("{\"turn_probability\":{\"probability\":0.7,"), "the turn model's answers are on the record");
     let told = |what: &str| {
         let is = |decided: &&Decided| decided.told.as_ref().is_some_and(|told| told.get().contains(what));
         decisions.iter().filter(is).count()
@@ -176,8 +176,12 @@ async fn other_versions_and_other_files_are_refused_in_plain_words() {
         Err(error) => error,
         Ok(recording) => replay(recording, &mut |_, _| {}).expect_err("refused"),
     };
-    let (other, _) = tampered(&file, "antiphon_recording", "\"antiphon_recording\":1", "\"antiphon_recording\":999");
-    assert!(matches!(refused(&other), ReplayError::Version { found: 999 }));
+    let (other, _) = tampered(&file, "antiphon_replay_log", "\"antiphon_replay_log\":2", "\"antiphon_replay_log\":999");
+    assert!(matches!(refused(&other), ReplayError::Newer { found: 999 }));
+    let (other, _) = tampered(&file, "antiphon_replay_log", "\"antiphon_replay_log\":2", "\"antiphon_recording\":1");
+    let error = refused(&other);
+    assert!(matches!(error, ReplayError::Older { found: 1 }));
+    assert!(error.to_string().starts_with("was written by an older version of antiphon"), "{error}");
     let (other, line) = tampered(&file, "\"SpeechStarted\"", "SpeechStarted", "SpeechInvented");
     assert!(matches!(refused(&other), ReplayError::Line { line: at, .. } if at == line));
     let other = folder.path().join("other.jsonl");

@@ -1,5 +1,6 @@
 //! Why a file cannot be replayed.
 
+use antiphon_session::replay_log::VERSION;
 use std::io;
 
 /// Why a file cannot be replayed.
@@ -11,10 +12,22 @@ pub enum ReplayError {
     /// It does not begin like a recording.
     #[error("is no recording of a session: {0}")]
     NoRecording(String),
-    /// A version that this program does not know.
-    #[error("is a recording of version {found}; this program reads version {}", antiphon_session::replay_log::VERSION)]
-    Version {
-        /// What it says.
+    /// A log of a version before this program's.
+    #[error(
+        "was written by an older version of antiphon (replay log version {found}; this program reads version {})",
+        VERSION
+    )]
+    Older {
+        /// The log's version.
+        found: u64,
+    },
+    /// A log of a version after this program's.
+    #[error(
+        "was written by a newer version of antiphon (replay log version {found}; this program reads version {})",
+        VERSION
+    )]
+    Newer {
+        /// The log's version.
         found: u64,
     },
     /// A line that is none.

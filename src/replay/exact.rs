@@ -103,8 +103,8 @@ impl Run {
     fn new(recording: &ReplayLog) -> Self {
         let turn = recording.header.turn;
         let start = |start: DialogStart| {
-            Dialog::new(start.settings, start.listener, start.seed)
-                .with_patience(start.patience)
+            Dialog::new(start.settings, start.playback, start.seed)
+                .with_follow_up_after(start.follow_up_after)
                 .with_speculation(start.speculation)
         };
         Self {
@@ -118,18 +118,18 @@ impl Run {
     /// What a line leads to.
     fn line(&mut self, n: usize, line: Line) -> Result<Vec<Decided>, ReplayError> {
         match line {
-            Line::Windows { from, size, packed, gave } => {
+            Line::Windows { from, size, packed, outcome } => {
                 let windows = unpack(from, size, &packed).ok_or(ReplayError::Windows { line: n })?;
-                return Ok(self.windows(n, &windows, gave));
+                return Ok(self.windows(n, &windows, outcome));
             }
-            Line::Partial(words) => self.taker.partial(&words.text, words.heard_to),
-            Line::Judged(judged) => self.taker.judged(judged.probability, judged.said_to),
-            Line::Set(turn) => self.taker.set(turn.thresholds, turn.ending),
-            Line::Ended { gave } => {
+            Line::Partial(partial) => self.taker.partial(&partial.text, partial.audio_end),
+            Line::TurnProbability(answer) => self.taker.judged(answer.probability, answer.pause_start),
+            Line::TurnSettings(turn) => self.taker.set(turn.thresholds, turn.ending),
+            Line::Ended { outcome: recorded } => {
                 let outcome = Outcome::of_end(&mut self.taker);
-                return Ok(self.turn(n, outcome, Some(gave)).into_iter().collect());
+                return Ok(self.turn(n, outcome, Some(recorded)).into_iter().collect());
             }
-            Line::Step { at, event, gave } => return Ok(self.step(n, at, *event, gave).into_iter().collect()),
+            Line::Step { at, event, actions } => return Ok(self.step(n, at, *event, actions).into_iter().collect()),
             Line::End(end) => {
                 self.report.miscounted |= end.n_lines + 2 != n as u64;
                 self.report.end = Some(end);
@@ -139,9 +139,9 @@ impl Run {
     }
 
     /// Only the last window of a line led to anything, when it was recorded.
-    fn windows(&mut self, n: usize, windows: &[WindowFeatures], gave: Option<Box<RawValue>>) -> Vec<Decided> {
+    fn windows(&mut self, n: usize, windows: &[WindowFeatures], outcome: Option<Box<RawValue>>) -> Vec<Decided> {
         let mut decided = Vec::new();
-        let mut recorded = gave;
+        let mut recorded = outcome;
         for (i, &heard) in windows.iter().enumerate() {
             self.report.n_windows += 1;
             self.position = heard.end;

@@ -1,4 +1,4 @@
-//! Reads a recording line by line: a file of any length needs the memory of its longest line.
+//! Reads a replay log line by line: a file of any length needs the memory of its longest line.
 
 use super::ReplayError;
 use antiphon_session::replay_log::{Header, Line, VERSION};
@@ -32,10 +32,15 @@ impl ReplayLog {
         let n_read = lines.read_line(&mut text).map_err(not_text)? as u64;
         let no_recording = |error: serde_json::Error| ReplayError::NoRecording(error.to_string());
         let first: serde_json::Value = serde_json::from_str(&text).map_err(no_recording)?;
-        let version = first["antiphon_recording"].as_u64();
+        // Version 1 had another key.
+        let version =
+            [&first["antiphon_replay_log"], &first["antiphon_recording"]].into_iter().find_map(|it| it.as_u64());
         let found = version.ok_or_else(|| ReplayError::NoRecording("its first line names no version".into()))?;
-        if found != u64::from(VERSION) {
-            return Err(ReplayError::Version { found });
+        if found < u64::from(VERSION) {
+            return Err(ReplayError::Older { found });
+        }
+        if found > u64::from(VERSION) {
+            return Err(ReplayError::Newer { found });
         }
         let header = serde_json::from_str(&text).map_err(no_recording)?;
         Ok(Self { header, n_bytes, n_read, line: 1, lines, text })

@@ -2,7 +2,7 @@
 
 use super::{Labelled, Labels, ReplayError, ReplayLog};
 use antiphon_dialog::turn::{Decision, Eagerness, Edge, Ending, ModelWeight, Thresholds, TurnTaker, WindowFeatures};
-use antiphon_session::replay_log::{Judged, Line, Words, unpack};
+use antiphon_session::replay_log::{Line, PartialTranscript, TurnProbability, unpack};
 use antiphon_types::{SampleRate, Samples};
 use std::path::Path;
 
@@ -50,8 +50,8 @@ struct Session {
 
 enum Input {
     WindowFeatures(WindowFeatures),
-    Words(Words),
-    Judged(Judged),
+    Partial(PartialTranscript),
+    TurnProbability(TurnProbability),
     End,
 }
 
@@ -105,11 +105,11 @@ impl Session {
                     let windows = unpack(from, size, &packed).ok_or(ReplayError::Windows { line })?;
                     inputs.extend(windows.into_iter().map(Input::WindowFeatures));
                 }
-                Line::Partial(words) => inputs.push(Input::Words(words)),
-                Line::Judged(judged) => inputs.push(Input::Judged(judged)),
+                Line::Partial(partial) => inputs.push(Input::Partial(partial)),
+                Line::TurnProbability(answer) => inputs.push(Input::TurnProbability(answer)),
                 Line::Ended { .. } => inputs.push(Input::End),
                 // The settings are what is tried; the dialog is not run.
-                Line::Set(_) | Line::Step { .. } | Line::End(_) => {}
+                Line::TurnSettings(_) | Line::Step { .. } | Line::End(_) => {}
             }
         }
         Ok(Self { thresholds: recording.header.turn.thresholds, inputs, turns: labels.turns })
@@ -137,12 +137,12 @@ impl Session {
                     now = heard.end;
                     taker.window(*heard)
                 }
-                Input::Words(words) => {
-                    taker.partial(&words.text, words.heard_to);
+                Input::Partial(partial) => {
+                    taker.partial(&partial.text, partial.audio_end);
                     None
                 }
-                Input::Judged(judged) => {
-                    taker.judged(judged.probability, judged.said_to);
+                Input::TurnProbability(answer) => {
+                    taker.judged(answer.probability, answer.pause_start);
                     None
                 }
                 Input::End => taker.end(),
@@ -177,8 +177,8 @@ impl Session {
         let mut next = due.next();
         for input in &self.inputs {
             match input {
-                Input::Words(words) => taker.partial(&words.text, words.heard_to),
-                Input::Judged(judged) => taker.judged(judged.probability, judged.said_to),
+                Input::Partial(partial) => taker.partial(&partial.text, partial.audio_end),
+                Input::TurnProbability(answer) => taker.judged(answer.probability, answer.pause_start),
                 Input::End => drop(taker.end()),
                 Input::WindowFeatures(heard) => {
                     taker.window(*heard);

@@ -1,4 +1,4 @@
-//! What the reducer decides: work for the session, and notices to the client in domain terms.
+//! Output of the reducer: work for the session, and notices to the client in domain terms.
 
 use super::{Item, RemoteCall, ResponseSettings, ResponseUsage, SpeculationOutcome};
 use antiphon_types::chat::ChatRequest;
@@ -7,39 +7,49 @@ use antiphon_types::{ItemId, ResponseId, Samples, TurnId};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Something to do, in the order of the list.
+/// One instruction to the session. A list of actions is performed in order.
 // Actions live in a short list for one step; a box for each notice would cost more than the room it saves.
 #[allow(clippy::large_enum_variant)]
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Action {
-    /// Begin to transcribe an utterance, from where its audio starts.
-    OpenUtterance(ItemId),
-    /// It is complete: ask for the final transcript.
-    CloseUtterance(ItemId),
-    /// It is not wanted any more.
+    /// Start transcribing an utterance of the microphone.
+    OpenUtterance {
+        /// Its item.
+        item: ItemId,
+        /// Where its audio begins, in samples at 16 kHz since the session's first audio.
+        audio_start: Samples,
+    },
+    /// The utterance is complete: request the final transcript.
+    CloseUtterance {
+        /// Its item.
+        item: ItemId,
+        /// What ended it.
+        end: UtteranceEnd,
+    },
+    /// The utterance is abandoned: cancel its transcription.
     DropUtterance(ItemId),
-    /// Transcribe the audio that came with an item of the client's; each time the next of those that came together.
+    /// Transcribe the inline audio of this item, which the event in progress carried.
     Transcribe(ItemId),
-    /// The input buffer is empty from here on.
+    /// Empty the input buffer: later utterances contain only later audio.
     ClearInput,
-    /// Start a response's work.
+    /// Start a response's work: the model's stream and the speech.
     StartResponse(Box<ResponseWork>),
-    /// Ask what an utterance's words would be if it ended here.
+    /// Request a provisional transcript: the utterance's transcript if it ended now.
     TranscribeProvisionally(ItemId),
-    /// Start a response's work on a guess: nothing of it may be seen yet.
+    /// Start a speculative response: its output is withheld until it is released.
     StartSpeculative(Box<ResponseWork>),
-    /// The guess was right: let out what its work has made, and make it a response's like any other.
+    /// The speculation is confirmed: release the speculative response's output; it continues as a normal response.
     ReleaseSpeculative(ResponseId),
-    /// Stop the work on a guess and forget it.
+    /// Cancel a speculative response and discard its output.
     DropSpeculative {
-        /// Its response, that never was.
+        /// The response, which no client has seen.
         response: ResponseId,
-        /// Why.
+        /// Why it was dropped.
         outcome: SpeculationOutcome,
-        /// How long it has been worked on, from the pause on.
+        /// Time since the pause it was started at.
         wasted: Duration,
     },
-    /// Stop a response's work and drop its audio that has not left yet.
+    /// Stop a response's work and drop its unsent audio.
     StopResponse(ResponseId),
     /// Ask a remote server for its tools.
     ListTools {
@@ -48,46 +58,58 @@ pub enum Action {
         /// Which server.
         server: Server,
     },
-    /// Call a remote server's tool: of a confirmed turn only, and with the client's consent where it wants to give it.
+    /// Call a remote server's tool: only for a confirmed turn, and only with the client's consent where it is required.
     CallRemote {
         /// The call's item.
         item: ItemId,
         /// The call.
         call: RemoteCall,
     },
-    /// A list or a call is not waited for any more.
+    /// Abandon a list or a call.
     StopRemote(ItemId),
-    /// Let no reply audio out for now.
+    /// Withhold reply audio.
     Hold,
-    /// Let it out again.
-    Release,
-    /// Drop a response's audio that has not left yet, and tell a client that plays from a queue.
+    /// Resume reply audio.
+    Release {
+        /// Turn time at which it was withheld, in samples at 16 kHz since the session's first audio.
+        held_at: Samples,
+    },
+    /// Drop a response's unsent audio, and have a client that plays from a queue drop its own.
     Flush(ResponseId),
-    /// Tell the client.
+    /// Send a notice to the client.
     Notify(Notice),
 }
 
-/// All that a response's work needs.
+/// What ended an utterance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum UtteranceEnd {
+    /// The turn detector. Audio behind the last window belongs to the next utterance.
+    Detected,
+    /// The client's commit. All audio received so far belongs to the utterance.
+    Committed,
+}
+
+/// Everything a response's work needs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResponseWork {
-    /// Which.
+    /// The response.
     pub response: ResponseId,
     /// The turn it answers, for the traces.
     pub turn: TurnId,
-    /// What the model reads.
+    /// The request to the model.
     pub chat: ChatRequest,
     /// Voice, speed, format.
     pub settings: ResponseSettings,
 }
 
-/// News for the client; a projector puts them into a protocol's words.
+/// An event for the client in domain terms; the session's projector maps it to the protocol.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum Notice {
     /// Speech began; samples at 16 kHz.
     SpeechStarted {
         /// The item it will be.
         item: ItemId,
-        /// Pre-roll included.
+        /// Where the utterance begins, pre-roll included.
         audio_start: Samples,
     },
     /// Speech ended; samples at 16 kHz.
@@ -97,18 +119,18 @@ pub enum Notice {
         /// The end of the last voiced window.
         audio_end: Samples,
     },
-    /// The user has said nothing for long after the last reply; samples at 16 kHz.
+    /// The idle timeout has expired after the last reply; samples at 16 kHz.
     IdleTimeout {
         /// The item it will be.
         item: ItemId,
         /// Where the silence began.
         audio_start: Samples,
-        /// Now.
+        /// Where it ends: the position now.
         audio_end: Samples,
     },
     /// The input buffer became an item.
     Committed {
-        /// Which.
+        /// The new item.
         item: ItemId,
         /// The item before it.
         previous: Option<ItemId>,
@@ -124,7 +146,7 @@ pub enum Notice {
         /// The response that makes it.
         response: Option<ResponseId>,
     },
-    /// An item is as it will stay.
+    /// An item is complete: it will not change any more.
     ItemDone {
         /// As it is now.
         item: Item,
@@ -137,33 +159,33 @@ pub enum Notice {
     ItemDeleted(ItemId),
     /// An item, as asked for.
     ItemRetrieved(Item),
-    /// A reply item was cut.
+    /// A reply item was truncated by the client.
     ItemTruncated {
-        /// Which.
+        /// The item.
         item: ItemId,
-        /// Which part.
+        /// Index of the part.
         content_index: u32,
         /// Milliseconds kept.
         audio_end_ms: u64,
     },
-    /// More words of an utterance that will not be taken back before its end.
+    /// More words of an utterance under way that are stable.
     TranscriptDelta {
         /// The utterance's item.
         item: ItemId,
         /// Which part of it.
         part: u32,
-        /// More words.
+        /// The words, to be appended.
         delta: String,
     },
-    /// An utterance's words.
+    /// The final transcript of an utterance.
     Transcript {
         /// The utterance's item.
         item: ItemId,
         /// Which part of it.
         part: u32,
-        /// All of them.
+        /// The transcript.
         text: String,
-        /// Those that no [`Notice::TranscriptDelta`] has told.
+        /// Its end that no [`Notice::TranscriptDelta`] has sent; `None` where there is none, or other words were sent.
         rest: Option<String>,
         /// How long the utterance was, at 16 kHz.
         audio: Samples,
@@ -174,75 +196,75 @@ pub enum Notice {
         item: ItemId,
         /// Which part of it.
         part: u32,
-        /// What went wrong.
+        /// The reason, for the client.
         message: String,
     },
-    /// The settings were taken over.
+    /// The settings were changed.
     SettingsUpdated,
     /// A response began.
     ResponseCreated(ResponseView),
     /// A response ended.
     ResponseDone(ResponseView),
-    /// One of a response's outputs moved.
+    /// One of a response's outputs changed.
     Output {
-        /// Which response.
+        /// The response.
         response: ResponseId,
-        /// Which output of it.
+        /// Index of the output.
         index: u32,
-        /// Which item.
+        /// The output's item.
         item: ItemId,
-        /// How.
+        /// The change.
         change: OutputChange,
     },
-    /// A list of tools moved.
+    /// The listing of a server's tools progressed.
     Listing {
         /// Its item.
         item: ItemId,
-        /// How.
+        /// Its state.
         progress: Progress,
     },
-    /// A remote call outside of any response moved.
+    /// A remote call outside of any response progressed.
     RemoteProgress {
         /// Its item.
         item: ItemId,
-        /// How.
+        /// Its state.
         progress: Progress,
     },
-    /// Reply audio waits: the client stops its playback where it is.
+    /// Reply audio is withheld: the client pauses its playback.
     Held {
-        /// Which item.
+        /// The item that was sounding.
         item: ItemId,
-        /// Of which response.
+        /// Its response.
         response: ResponseId,
     },
-    /// It goes on.
+    /// Reply audio resumes.
     Released {
-        /// Which item.
+        /// The item that was sounding.
         item: ItemId,
-        /// Of which response.
+        /// Its response.
         response: ResponseId,
     },
-    /// The client's wish was refused; nothing has changed.
+    /// The client's command was refused; nothing has changed.
     Refused {
         /// The client's own id of its event.
         event_id: Option<String>,
-        /// Why.
+        /// The reason.
         reason: Refusal,
     },
 }
 
-/// How remote work goes.
+/// State of remote work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Progress {
     /// Under way.
     InProgress,
-    /// Done.
+    /// It has a result.
     Completed,
-    /// It gave nothing.
+    /// It has none.
     Failed,
 }
 
-/// How an output of a response moved, in the order these happen.
+/// A change of a response's output, in the order in which they occur.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub enum OutputChange {
     /// It began.
@@ -263,14 +285,14 @@ pub enum OutputChange {
         /// More JSON text.
         delta: String,
     },
-    /// The part is whole, or as whole as it gets.
+    /// The part is complete, or was cut off here.
     PartDone {
         /// Whether it is spoken.
         audio: bool,
         /// All its text.
         text: String,
     },
-    /// The arguments are whole.
+    /// The arguments are complete.
     ArgumentsDone {
         /// The call.
         call_id: String,
@@ -281,41 +303,41 @@ pub enum OutputChange {
     },
     /// More arguments of a remote call.
     RemoteDelta(String),
-    /// A remote call's arguments are whole.
+    /// A remote call's arguments are complete.
     RemoteArguments(String),
-    /// A remote call runs.
+    /// A remote call's state changed.
     RemoteProgress(Progress),
-    /// It ended.
+    /// The output ended.
     Done(Item),
 }
 
 /// A response as a client sees it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResponseView {
-    /// Which.
+    /// Its id.
     pub id: ResponseId,
-    /// How it goes.
+    /// Its state.
     pub status: ResponseStatus,
-    /// What it goes by.
+    /// The settings in force for it.
     pub settings: ResponseSettings,
     /// Its items so far.
     pub output: Vec<Item>,
-    /// What it used, once it is done.
+    /// Its usage, once it has ended.
     pub usage: Option<ResponseUsage>,
 }
 
-/// How a response goes.
+/// State of a response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum ResponseStatus {
     /// Under way.
     InProgress,
-    /// Whole.
+    /// It ended by itself.
     Completed,
-    /// Stopped.
+    /// It was stopped.
     Cancelled(StopReason),
     /// The model stopped early.
     Incomplete(IncompleteReason),
-    /// A stage failed; the words are for the client.
+    /// A stage failed; the message is for the client.
     Failed(String),
 }
 
@@ -324,41 +346,41 @@ pub enum ResponseStatus {
 pub enum StopReason {
     /// The person spoke.
     TurnDetected,
-    /// The client asked.
+    /// The client cancelled it.
     ClientCancelled,
 }
 
 /// Why a response is incomplete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum IncompleteReason {
-    /// The limit of tokens.
+    /// The model reached the limit of tokens.
     MaxOutputTokens,
-    /// A filter.
+    /// The model's content filter stopped it.
     ContentFilter,
 }
 
-/// Why a client's wish was refused.
+/// Why a client's command was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Refusal {
     /// Less than 100 ms in the buffer.
     BufferTooSmall {
-        /// What it holds, at 16 kHz.
+        /// Its length at 16 kHz.
         buffered: Samples,
     },
-    /// Nothing to cancel.
+    /// There is no response to cancel.
     NoActiveResponse,
-    /// One is under way.
+    /// A response of the conversation is under way.
     ResponseActive(ResponseId),
-    /// So many are under way beside the conversation.
+    /// The limit of responses under way, which is this, is reached.
     TooManyResponses(usize),
-    /// An item that would fill the conversation alone.
+    /// The item exceeds the size limit of the whole conversation.
     ItemTooLarge {
         /// Bytes of its text.
         bytes: usize,
-        /// The most there may be.
+        /// The limit in bytes.
         limit: usize,
     },
-    /// Assistant audio is present, so the voice stays.
+    /// The voice cannot change once there is assistant audio.
     VoiceFixed,
     /// There is no such item to delete.
     NoItemToDelete(ItemId),
@@ -370,9 +392,9 @@ pub enum Refusal {
     NoItemBefore(ItemId),
     /// There is no such item to refer to.
     NoItemToRead(ItemId),
-    /// The id is taken.
+    /// The id is in use.
     DuplicateItem(ItemId),
-    /// A result answers no call of the conversation.
+    /// The conversation has no call for this result.
     NoSuchCall(String),
     /// No call of that id waits for consent.
     NoSuchApproval(ItemId),
@@ -380,9 +402,9 @@ pub enum Refusal {
     NotTruncatable,
     /// The audio is shorter than that.
     TruncateBeyondEnd {
-        /// What there is.
+        /// The length of the audio.
         length_ms: u64,
-        /// What was asked.
+        /// The requested end.
         asked_ms: u64,
     },
 }

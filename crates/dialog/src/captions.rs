@@ -1,10 +1,10 @@
-//! Words of an utterance under way that will most likely stand, and whether an utterance is the hub's own reply.
+//! Stable words of an utterance under way, and the detection of the hub's own reply in an utterance.
 
 use antiphon_text::words::letters;
 
-/// Deltas can only be appended on the wire, while a recognizer changes its mind. A word is told once two partials in a
-/// row agree on it and on all before it (LocalAgreement-2: Liu, Spanakis and Niehues, 2020), and stays told: what later
-/// partials make of the words before it only says where in them it stands.
+/// Deltas on the wire can only be appended, while a recognizer revises its hypothesis. A word is sent once two consecutive
+/// partials agree on it and on all words before it (LocalAgreement-2: Liu, Spanakis and Niehues, 2020), and is never taken
+/// back: later partials only determine which of their words follow the sent ones.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Captions {
     last: Vec<String>,
@@ -12,11 +12,11 @@ pub(super) struct Captions {
 }
 
 impl Captions {
-    /// Takes the next partial and gives the words to tell now, with a blank before each that had one.
+    /// Takes the next partial and returns the words to send now, each with the space before it if it had one.
     pub(super) fn partial(&mut self, text: &str) -> Option<String> {
         let words = parted(text);
         let agreed = words.iter().zip(&self.last).take_while(|(new, old)| same(new, old)).count();
-        // As it was written first: a capital or a comma more is no disagreement.
+        // In the first spelling: a difference in case or punctuation is no disagreement.
         let mut agreed = std::mem::replace(&mut self.last, words).drain(..agreed).collect::<Vec<_>>();
         let untold = agreed.split_off(end_of(&self.told, &agreed));
         let delta = untold.concat();
@@ -24,8 +24,8 @@ impl Captions {
         (!delta.is_empty()).then_some(delta)
     }
 
-    /// What of the final transcript was not told yet. `None` when nothing is left, or when other words were told: then
-    /// the whole transcript says what stands.
+    /// The rest of the final transcript that was not sent yet. `None` when nothing is left, or when other words were sent:
+    /// then the complete transcript corrects them.
     pub(super) fn rest(&self, text: &str) -> Option<String> {
         let words = parted(text);
         let stands = words.len() > self.told.len() && words.iter().zip(&self.told).all(|(new, old)| same(new, old));
@@ -33,20 +33,20 @@ impl Captions {
     }
 }
 
-/// Its words, each with the blank before it.
+/// Its words, each with the space before it.
 fn parted(text: &str) -> Vec<String> {
     antiphon_text::words::words(text)
         .map(|word| format!("{}{}", if word.spaced { " " } else { "" }, word.text))
         .collect()
 }
 
-/// Whether two words differ in case, marks and blanks at most.
+/// Whether two words differ in case, punctuation and spaces at most.
 fn same(a: &str, b: &str) -> bool {
     a == b || key(a) == key(b)
 }
 
-/// How many of `words` say what was told: those that differ least from it. All that may be, where that is open. What both
-/// begin with is nearly all of them, and costs no comparison of each with each.
+/// How many of `words` correspond to the sent ones: the prefix with the least edit distance to them, the longest where
+/// several have it. The common prefix, which is nearly all of both, is skipped first to avoid the quadratic comparison.
 fn end_of(told: &[String], words: &[String]) -> usize {
     let n_same = told.iter().zip(words).take_while(|(told, word)| same(told, word)).count();
     let keys = |words: &[String]| words.iter().map(|word| key(word)).collect::<Vec<_>>();
@@ -64,17 +64,17 @@ fn end_of(told: &[String], words: &[String]) -> usize {
     n_same + (0..row.len()).rev().min_by_key(|j| row[*j]).unwrap_or(0)
 }
 
-/// What two words that are [`same`] have in common.
+/// The normal form of a word: equal for words that are [`same`].
 fn key(word: &str) -> String {
     let letters = letters(word);
     if letters.is_empty() { word.to_owned() } else { letters }
 }
 
-/// Words an utterance must have before it can be taken for an echo: "yes" after "say yes or no" is an answer.
+/// The fewest words of an utterance that can be classified as an echo: "yes" after "say yes or no" is an answer.
 const MIN_ECHO_WORDS: usize = 3;
 
-/// Whether an utterance that overlapped a reply is that reply come back: at least four of five of its words stand in
-/// the reply in the same order.
+/// Whether an utterance that overlapped a reply is an echo of it: at least four of five of its words occur in the reply in
+/// the same order.
 pub(super) fn is_echo(utterance: &str, reply: &str) -> bool {
     let (heard, spoken) = (words(utterance), words(reply));
     if heard.len() < MIN_ECHO_WORDS {
@@ -83,7 +83,7 @@ pub(super) fn is_echo(utterance: &str, reply: &str) -> bool {
     common_in_order(&heard, &spoken) * 5 >= heard.len() * 4
 }
 
-/// Its words without case and marks.
+/// Its words without case and punctuation.
 pub(super) fn words(text: &str) -> Vec<String> {
     text.split_whitespace().map(letters).filter(|word: &String| !word.is_empty()).collect()
 }

@@ -1,4 +1,4 @@
-//! What a client may ask, and when it is refused.
+//! The client's commands, and when they are refused.
 
 use super::history::MAX_BYTES;
 use super::listening::OpenUtterance;
@@ -8,19 +8,19 @@ use super::{
 };
 use antiphon_types::{ItemId, ResponseId, Samples};
 
-/// Responses under way at once, the conversation's own among them. Each holds a stream of the model.
+/// The most responses under way, the conversation's own included. Each holds a stream of the model.
 const MAX_RESPONSES: usize = 16;
 
-/// The least audio a commit takes: 100 ms at 16 kHz, as the protocol has it.
+/// The least audio of a commit: 100 ms at 16 kHz, the protocol's value.
 const MIN_COMMIT: Samples = Samples(1_600);
 
 impl Dialog {
     pub(super) fn command(&mut self, event_id: Option<String>, command: Command) {
         let result = match command {
-            Command::Update(settings) => self.update(*settings),
-            Command::Commit { buffered } if buffered < MIN_COMMIT => Err(Refusal::BufferTooSmall { buffered }),
-            Command::Commit { buffered } => {
-                self.commit_buffer(buffered);
+            Command::UpdateSettings(settings) => self.update(*settings),
+            Command::Commit { buffered, .. } if buffered < MIN_COMMIT => Err(Refusal::BufferTooSmall { buffered }),
+            Command::Commit { buffer_start, buffered } => {
+                self.commit_buffer(buffer_start, buffered);
                 Ok(())
             }
             Command::ClearInput => {
@@ -43,9 +43,11 @@ impl Dialog {
             Command::CreateSpokenItem { item, place, length } => self.create_spoken_item(item, &place, length),
             Command::DeleteItem(id) => self.delete_item(id),
             Command::RetrieveItem(id) => self.retrieve_item(id),
-            Command::Truncate { item, content_index, audio_end_ms } => self.truncate(item, content_index, audio_end_ms),
-            Command::Respond(request) => self.respond_on_request(&request),
-            Command::Cancel(response) => self.cancel(response),
+            Command::TruncateItem { item, content_index, audio_end_ms } => {
+                self.truncate(item, content_index, audio_end_ms)
+            }
+            Command::CreateResponse(request) => self.respond_on_request(&request),
+            Command::CancelResponse(response) => self.cancel(response),
         };
         if let Err(reason) = result {
             self.notify(Notice::Refused { event_id, reason });
@@ -63,7 +65,7 @@ impl Dialog {
         Ok(())
     }
 
-    /// The listener wants no more of what is being said.
+    /// Stops the response under way and drops all audio that was not heard.
     fn clear_output(&mut self) {
         let unheard = self.history.unheard(self.now);
         let sounding = self.history.responses_of(&unheard);
@@ -85,7 +87,7 @@ impl Dialog {
         let part = item.untranscribed().unwrap_or_default();
         let id = self.create_item(item, place)?;
         self.actions.push(Action::Transcribe(id.clone()));
-        self.listening.awaiting.push(OpenUtterance::given(id, part, length));
+        self.listening.awaiting.push(OpenUtterance::inline(id, part, length));
         Ok(())
     }
 
@@ -123,7 +125,7 @@ impl Dialog {
         Ok(id)
     }
 
-    /// Keeps the conversation within its bounds: the oldest items go, and the client is told.
+    /// Keeps the conversation within its limits: removes the oldest items and notifies the client.
     pub(super) fn trim(&mut self) {
         for id in self.history.trim() {
             self.notify(Notice::ItemDeleted(id));
@@ -157,7 +159,7 @@ impl Dialog {
         Ok(())
     }
 
-    /// Drops the wire transcript of a reply that the client truncated, also where it is still being made.
+    /// Removes the transcript of a reply that the client truncated, also of one in progress.
     fn drop_transcript(&mut self, id: &ItemId) {
         if let Some(item) = self.history.item_mut(id) {
             item.drop_transcript();
@@ -185,14 +187,14 @@ impl Dialog {
     }
 
     fn cancel(&mut self, response: Option<ResponseId>) -> Result<(), Refusal> {
-        // Without an id whatever comes next is meant, also an answer that is to follow by itself.
+        // Without an id the command also cancels a planned follow-up response.
         let was_planned = response.is_none() && self.forget_follow_up();
         let wanted = response.or_else(|| self.active.clone());
         let Some(id) = wanted.filter(|id| self.responses.contains_key(id)) else {
             return if was_planned { Ok(()) } else { Err(Refusal::NoActiveResponse) };
         };
         self.stop(&id, StopReason::ClientCancelled);
-        if self.listener == PlaybackControl::Obeys {
+        if self.playback == PlaybackControl::Server {
             self.actions.push(Action::Flush(id));
         }
         self.respond_if_due();

@@ -1,4 +1,4 @@
-//! What the reducer is told. Events of asynchronous work carry the item or the response they belong to.
+//! Input of the reducer. Events of asynchronous work carry the item or the response they belong to.
 
 use super::{Item, ResponseRequest, Settings};
 use antiphon_types::chat::{Finish, Usage};
@@ -7,23 +7,26 @@ use antiphon_types::{ItemId, ResponseId, Samples};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// Something happened.
+/// One input of [`super::Dialog::step`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Event {
-    /// [`super::Dialog::next_deadline`] has come.
+    /// [`super::Dialog::next_deadline`] has passed.
     Tick {
-        /// How much input audio there was by now, at 16 kHz.
+        /// Turn time: input audio received so far, at 16 kHz.
         position: Samples,
     },
-    /// The client's connection is gone; it may come back.
-    Away,
-    /// The client is back.
-    Back,
-    /// Two voiced windows while listening: perhaps speech.
-    VoiceOnset,
-    /// It was not speech.
+    /// The client has lost its connection; it may resume the session.
+    Disconnected,
+    /// The client has resumed the session.
+    Reconnected,
+    /// Possible speech: withhold the reply until the detector decides.
+    VoiceOnset {
+        /// Turn time: input audio received so far, at 16 kHz.
+        position: Samples,
+    },
+    /// The sound was not speech.
     VoiceRetracted,
-    /// It is speech. `audio_start` is in samples at 16 kHz since the session's first audio, pre-roll included.
+    /// Speech began. `audio_start` is in samples at 16 kHz since the session's first audio, pre-roll included.
     SpeechStarted {
         /// Where the utterance begins.
         audio_start: Samples,
@@ -37,14 +40,14 @@ pub enum Event {
     Paused,
     /// The speaker goes on.
     Resumed,
-    /// What an utterance's words would be if the pause were its end.
+    /// A provisional transcript: the final one if the utterance ended at the pause.
     ProvisionalTranscript {
         /// The utterance's item.
         item: ItemId,
         /// The words.
         text: String,
     },
-    /// What was understood so far of an utterance under way.
+    /// A partial transcript of an utterance under way.
     Partial {
         /// The utterance's item.
         item: ItemId,
@@ -55,58 +58,58 @@ pub enum Event {
     Transcribed {
         /// The utterance's item.
         item: ItemId,
-        /// The words, or what went wrong in words for the client.
+        /// The transcript, or a message for the client.
         result: Result<String, String>,
     },
-    /// More text of a response: in audio, the text of the chunk whose audio follows.
+    /// More text of a response; of a spoken one, the text of the chunk whose audio follows.
     Text {
-        /// Whose.
+        /// The response.
         response: ResponseId,
         /// The text, as the model wrote it.
         text: String,
     },
     /// More of a tool call.
     ToolCall(ToolCallDelta),
-    /// Audio of the current chunk was made, at the response's output rate.
-    AudioMade {
-        /// Whose.
+    /// Audio of the current chunk was synthesized, at the response's output rate.
+    AudioGenerated {
+        /// The response.
         response: ResponseId,
-        /// How much.
+        /// Number of samples.
         n: Samples,
     },
-    /// Audio of an item left for the client.
+    /// Audio of an item was sent to the client.
     AudioSent {
-        /// Whose.
+        /// The item.
         item: ItemId,
-        /// How much more.
+        /// Number of samples.
         n: Samples,
     },
-    /// A remote server's tools came, or cannot be had.
-    Listed {
+    /// A remote server listed its tools, or failed to.
+    ToolsListed {
         /// The list's item.
         item: ItemId,
         /// The tools.
         result: Result<Vec<RemoteTool>, ()>,
     },
     /// A remote call ended.
-    Called {
+    RemoteCallEnded {
         /// The call's item.
         item: ItemId,
-        /// What the tool gave.
+        /// The tool's result.
         result: Result<String, CallError>,
     },
     /// A response's work ended by itself.
-    Finished {
-        /// Whose.
+    ResponseFinished {
+        /// The response.
         response: ResponseId,
-        /// How, or what went wrong in words for the client.
+        /// How the model finished, or a message for the client.
         outcome: Result<(Finish, Option<Usage>), String>,
     },
-    /// The client said something.
+    /// A command of the client's.
     Client {
         /// The client's own id of its event, for errors.
         event_id: Option<String>,
-        /// What.
+        /// The command.
         command: Command,
     },
 }
@@ -114,79 +117,81 @@ pub enum Event {
 /// More of a tool call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCallDelta {
-    /// Whose.
+    /// The response.
     pub response: ResponseId,
-    /// Which call of the response.
+    /// Index of the call within the response.
     pub index: usize,
-    /// In the first event of an index.
+    /// The model's id of the call; set in the first delta of an index.
     pub call_id: String,
-    /// In the first event of an index.
+    /// The function; set in the first delta of an index.
     pub name: String,
     /// More JSON text.
     pub arguments: String,
 }
 
-/// What a client asks for.
+/// A command of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Command {
-    /// New settings, whole and valid.
-    Update(Box<Settings>),
-    /// The input buffer becomes an item. `buffered` is at 16 kHz.
+    /// Replace the settings; they are complete and valid.
+    UpdateSettings(Box<Settings>),
+    /// Turn the input buffer into an item. Samples at 16 kHz.
     Commit {
-        /// What the buffer holds.
+        /// Where the buffer begins, counted from the session's first audio.
+        buffer_start: Samples,
+        /// Its length.
         buffered: Samples,
     },
-    /// The input buffer is dropped.
+    /// Empty the input buffer.
     ClearInput,
-    /// Reply audio not heard yet is dropped.
+    /// Drop reply audio that was not heard yet.
     ClearOutput,
     /// The listener's position, from a client that reports it.
     Played {
-        /// In which item.
+        /// The item being played.
         item: ItemId,
         /// Milliseconds of the item heard.
         audio_end_ms: u64,
-        /// How long ago that was.
+        /// Age of the report.
         ago: Duration,
-        /// Nothing more of it will be heard.
+        /// The client has ended playback of the item.
         stopped: bool,
     },
-    /// A new item.
+    /// Add an item.
     CreateItem {
-        /// The item; an empty id asks for one.
+        /// The item; an empty id requests a new one.
         item: Item,
-        /// Where.
+        /// Its position.
         place: ItemPosition,
     },
-    /// A new item of the user's with a spoken part that is to be transcribed.
+    /// Add an item of the user's with inline audio to be transcribed.
     CreateSpokenItem {
-        /// The item; an empty id asks for one.
+        /// The item. [`crate::Action::Transcribe`] names the audio by this id, so that it is never empty.
         item: Item,
-        /// Where.
+        /// Its position.
         place: ItemPosition,
-        /// How long the spoken part is, at 16 kHz.
+        /// Length of the inline audio at 16 kHz.
         length: Samples,
     },
-    /// An item goes.
+    /// Delete an item.
     DeleteItem(ItemId),
-    /// An item is shown.
+    /// Send an item to the client.
     RetrieveItem(ItemId),
-    /// A reply item was heard only so far.
-    Truncate {
-        /// Which.
+    /// Truncate a reply item at what was heard.
+    TruncateItem {
+        /// The item.
         item: ItemId,
-        /// Which part of it.
+        /// Index of the part.
         content_index: u32,
         /// Milliseconds heard.
         audio_end_ms: u64,
     },
-    /// A response is wanted.
-    Respond(Box<ResponseRequest>),
-    /// A response is not wanted any more; `None`: the one under way.
-    Cancel(Option<ResponseId>),
+    /// Create a response.
+    CreateResponse(Box<ResponseRequest>),
+    /// Cancel a response; `None`: the conversation's one under way.
+    CancelResponse(Option<ResponseId>),
 }
 
-/// Where a new item goes.
+/// Position of a new item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ItemPosition {
     /// At the end.

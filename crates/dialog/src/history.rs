@@ -4,9 +4,9 @@ use super::{Item, ItemKind, ItemPosition, ItemStatus, Role, Spoken};
 use antiphon_types::{ItemId, ResponseId, Timestamp};
 use std::collections::{HashMap, HashSet};
 
-/// Items a conversation keeps: an hour of a lively one has some 1500.
+/// The most items of a conversation: an hour of a lively one has about 1500.
 const MAX_ITEMS: usize = 4_096;
-/// Text it keeps, in bytes: more than any model reads.
+/// The most text of a conversation in bytes: more than any model reads.
 pub(super) const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// The items of a conversation.
@@ -46,7 +46,7 @@ impl History {
         self.spoken.insert(id, spoken);
     }
 
-    /// Puts an item in its place and gives the id of the item before it; `Err` when the place does not exist.
+    /// Inserts an item and returns the id of the item before it; `Err` when the position does not exist.
     pub(super) fn insert(&mut self, item: Item, place: &ItemPosition) -> Result<Option<ItemId>, ItemId> {
         let at = match place {
             ItemPosition::Last => self.items.len(),
@@ -89,8 +89,8 @@ impl History {
         self.has_call(id) || self.items.iter().any(is_remote)
     }
 
-    /// Drops the oldest items beyond the bounds, up to the first that still grows, and gives their ids. A call and its
-    /// result stay together.
+    /// Removes the oldest items beyond the limits, up to the first one in progress, and returns their ids. A call and its
+    /// result are removed together.
     pub(super) fn trim(&mut self) -> Vec<ItemId> {
         let mut n_bytes: usize = self.items.iter().map(Item::n_bytes).sum();
         let mut n = 0;
@@ -134,17 +134,17 @@ impl History {
         responses
     }
 
-    /// Lets every playhead go on, those of items that were cut meanwhile too.
+    /// Resumes every playhead, those of items that were cut meanwhile included.
     pub(super) fn resume(&mut self, now: Timestamp) {
         self.spoken.values_mut().for_each(|spoken| spoken.resume(now));
     }
 
-    /// When the last sound of a reply has ended, or will have.
+    /// When playback of the last reply ended, or will end.
     pub(super) fn last_heard_at(&self) -> Timestamp {
         self.spoken.values().filter_map(Spoken::sounds_until).max().unwrap_or(Timestamp::ZERO)
     }
 
-    /// When all that was sent will have sounded.
+    /// When playback of all sent audio will have ended.
     pub(super) fn dry_at(&self, now: Timestamp) -> Timestamp {
         let unheard = self.unheard(now);
         let dry = unheard.iter().filter_map(|id| self.spoken.get(id)?.playhead().dry_at(now));

@@ -1,17 +1,17 @@
-//! A user who says nothing: after a while the hub speaks up (`idle_timeout_ms`).
+//! The idle timeout (`idle_timeout_ms`): the hub prompts a user who says nothing.
 //!
-//! The time counts from the end of the last reply's sound. Speech without words begins it anew, words end it until the
-//! next reply. A client that is not connected is not spoken to: the time begins anew when it is back.
+//! It counts from the end of the last reply's playback. Speech without words restarts it, words stop it until the next
+//! reply. A disconnected client is not prompted: the timeout restarts when it is back.
 
 use super::{Content, Dialog, Item, ItemKind, ItemPosition, Notice, ResponseRequest, Role};
 use antiphon_types::{SampleRate, Samples, Timestamp};
 
-/// What the model is told besides its instructions when there is nothing to answer.
+/// Added to the instructions of the prompting response.
 const PROMPT: &str = "The user has said nothing for a while. In one short sentence, ask whether they are still there \
                       or offer to go on.";
 
 impl Dialog {
-    /// When the user is spoken to, if nothing happens until then.
+    /// When the user is prompted, if nothing happens until then.
     pub(super) fn idle_deadline(&self) -> Option<Timestamp> {
         let timeout = self.settings.turn_detection?.idle_timeout?;
         let answered = self.answered?;
@@ -25,16 +25,16 @@ impl Dialog {
         (!busy).then(|| answered.max(self.history.last_heard_at()) + timeout)
     }
 
-    /// The client is back, and has been silent for no time yet.
+    /// The client is back: the idle timeout restarts.
     pub(super) fn back(&mut self) {
         self.away = false;
         self.answered = self.answered.map(|_| self.now);
     }
 
-    /// The silence becomes an item without words, and a response is made to it. `position`: input audio so far.
+    /// The silence becomes an item without words, and a response to it is created. `position`: input audio so far.
     pub(super) fn prompt_user(&mut self, position: Samples) {
         let Some(timeout) = self.settings.turn_detection.and_then(|detection| detection.idle_timeout) else { return };
-        // The silence lasted as long as the timeout; a client that sent less audio sent less of it.
+        // The silence is as long as the timeout, or all audio where the client has sent less.
         let audio_start = position.saturating_sub(SampleRate::HZ_16000.samples_in(timeout));
         let id = self.mint_item();
         self.answered = None;

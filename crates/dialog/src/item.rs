@@ -4,7 +4,7 @@ use antiphon_types::ItemId;
 use antiphon_types::mcp::{CallError, RemoteTool};
 use serde::{Deserialize, Serialize};
 
-/// What a part or a tool takes beside its text: about its own size in memory.
+/// Bytes counted for a part or a tool beside its text: about its size in memory.
 const PER_PART: usize = 64;
 
 /// One item.
@@ -12,29 +12,29 @@ const PER_PART: usize = 64;
 pub struct Item {
     /// Unique in the conversation.
     pub id: ItemId,
-    /// How far it is.
+    /// Its state.
     pub status: ItemStatus,
-    /// What it is.
+    /// Its content.
     pub kind: ItemKind,
 }
 
-/// How far an item is.
+/// State of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ItemStatus {
-    /// Being made.
+    /// It is being generated.
     InProgress,
-    /// Whole.
+    /// It is complete.
     Completed,
-    /// Stopped before its end.
+    /// It was stopped before its end.
     Incomplete,
 }
 
-/// What an item is.
+/// Content of an item.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum ItemKind {
-    /// Something said or written.
+    /// A message, spoken or written.
     Message {
-        /// By whom.
+        /// Its author.
         role: Role,
         /// Its parts, in order.
         content: Vec<Content>,
@@ -66,7 +66,7 @@ pub enum ItemKind {
     RemoteCall {
         /// The call.
         call: RemoteCall,
-        /// The request for consent it comes of.
+        /// The request for consent that led to it.
         request: Option<ItemId>,
         /// The result, once it is there.
         outcome: Option<Result<String, CallError>>,
@@ -77,9 +77,9 @@ pub enum ItemKind {
     RemoteConsent {
         /// To which request.
         request: ItemId,
-        /// Yes or no.
+        /// Whether the call may run.
         approve: bool,
-        /// Why.
+        /// The client's reason.
         reason: Option<String>,
     },
 }
@@ -89,7 +89,7 @@ pub enum ItemKind {
 pub struct RemoteCall {
     /// The model's identifier of the call.
     pub call_id: String,
-    /// The name the model knows the tool by.
+    /// The tool's name in requests to the model.
     pub exposed: String,
     /// Which server.
     pub label: String,
@@ -99,10 +99,10 @@ pub struct RemoteCall {
     pub arguments: String,
 }
 
-/// Who said it.
+/// Author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// Whoever runs the conversation.
+    /// The operator of the conversation.
     System,
     /// The person.
     User,
@@ -144,7 +144,7 @@ impl Item {
         }
     }
 
-    /// Bytes of its text, and what holds them: parts without a word take room too.
+    /// Bytes of its text, plus a fixed amount for each part: empty parts take memory too.
     pub(super) fn n_bytes(&self) -> usize {
         match &self.kind {
             ItemKind::Message { content, .. } => {
@@ -161,14 +161,14 @@ impl Item {
         }
     }
 
-    /// Its spoken part whose words are not known yet.
+    /// Index of its spoken part without a transcript.
     pub(super) fn untranscribed(&self) -> Option<u32> {
         let ItemKind::Message { role: Role::User, content } = &self.kind else { return None };
         let unknown = |part: &Content| matches!(part, Content::InputAudio { transcript: None });
         content.iter().position(unknown).map(|part| part as u32)
     }
 
-    /// Gives a spoken part its words.
+    /// Sets the transcript of a spoken part.
     pub(super) fn transcribe(&mut self, part: u32, text: &str) {
         let ItemKind::Message { content, .. } = &mut self.kind else { return };
         if let Some(Content::InputAudio { transcript }) = content.get_mut(part as usize) {
@@ -176,7 +176,7 @@ impl Item {
         }
     }
 
-    /// Drops the transcript of what the model spoke.
+    /// Removes the transcript of the model's speech.
     pub(super) fn drop_transcript(&mut self) {
         let ItemKind::Message { content, .. } = &mut self.kind else { return };
         for part in content {
@@ -186,7 +186,7 @@ impl Item {
         }
     }
 
-    /// All the words of a message's parts.
+    /// The text of all parts of a message.
     pub fn text(&self) -> String {
         let ItemKind::Message { content, .. } = &self.kind else { return String::new() };
         let parts = content.iter().filter_map(Content::text);
@@ -195,7 +195,7 @@ impl Item {
 }
 
 impl Content {
-    /// The words, as far as they are known.
+    /// The text, where it is known.
     pub(super) fn text(&self) -> Option<&str> {
         match self {
             Self::InputText(text) | Self::OutputText(text) => Some(text),

@@ -23,19 +23,21 @@ mod settings;
 mod speculation;
 mod spoken;
 mod state;
+mod tokens;
 pub mod turn;
 mod usage;
 
 pub use action::{
     Action, IncompleteReason, Notice, OutputChange, Progress, Refusal, ResponseStatus, ResponseView, ResponseWork,
-    StopReason,
+    StopReason, UtteranceEnd,
 };
 pub use event::{Command, Event, ItemPosition, ToolCallDelta};
 pub use history::History;
 pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
 pub use memory::{Memory, Truncation};
 pub use settings::{
-    InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, ServerUse, Settings, TurnDetection,
+    InputEntry, Modality, ResponseRequest, ResponseSettings, ServerChoice, ServerUse, Settings, SpokenInput,
+    TurnDetection,
 };
 pub use speculation::{Speculation, SpeculationOutcome};
 pub use spoken::Spoken;

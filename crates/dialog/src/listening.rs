@@ -1,29 +1,27 @@
-//! The listening half of the reducer: utterances, their transcripts, and when it is our turn.
+//! The listening half of the reducer: utterances, their transcripts, and when to respond.
 
 use super::captions::{Captions, is_echo};
-use super::{Action, Dialog, Item, ItemPosition, Notice, PlaybackControl, StopReason};
+use super::{Action, Dialog, Item, ItemPosition, Notice, PlaybackControl, StopReason, UtteranceEnd};
 use crate::ResponseRequest;
 use antiphon_types::{ItemId, Samples, TurnId};
 
-/// What is being heard.
+/// State of the user's turn.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listening {
-    /// The user's move under way, or the last one.
+    /// The user's turn under way, or the last one.
     pub(super) turn: TurnId,
     /// The utterance whose audio still comes.
     pub(super) speaking: Option<OpenUtterance>,
-    /// Utterances whose transcripts are not there yet, in order.
+    /// Utterances without a final transcript, in order.
     pub(super) awaiting: Vec<OpenUtterance>,
-    /// The turn's end asks for a response, as soon as its transcripts are there.
+    /// The turn has ended and requires a response once its transcripts are complete.
     pub(super) wants_response: bool,
-    /// The turn's utterances held words.
+    /// The turn's utterances contained words.
     has_words: bool,
     /// Speech transcribed since the last response of the conversation began.
     pub(super) unanswered: Samples,
     /// Why a transcript of the turn is missing.
     pub(super) failure: Option<(ItemId, String)>,
-    /// The utterance under way whose engine has failed already.
-    early_failure: Option<(ItemId, String)>,
 }
 
 /// One utterance. Samples at 16 kHz.
@@ -35,10 +33,12 @@ pub(super) struct OpenUtterance {
     audio_start: Samples,
     pub(super) length: Samples,
     captions: Captions,
-    /// Words that stand and are told once it is an item.
+    /// Stable words that are sent once the utterance is an item.
     untold: String,
     /// The reply that was sounding when it began.
     pub(super) over: Option<String>,
+    /// Why its transcription failed, where that happened before its end.
+    early_failure: Option<String>,
 }
 
 impl OpenUtterance {
@@ -46,10 +46,10 @@ impl OpenUtterance {
         self.part
     }
 
-    /// One whose audio came whole.
-    pub(super) fn given(item: ItemId, part: u32, length: Samples) -> Self {
+    /// One whose audio came inline with its item.
+    pub(super) fn inline(item: ItemId, part: u32, length: Samples) -> Self {
         let (captions, untold) = (Captions::default(), String::new());
-        Self { item, part, audio_start: Samples::ZERO, length, captions, untold, over: None }
+        Self { item, part, audio_start: Samples::ZERO, length, captions, untold, over: None, early_failure: None }
     }
 }
 
@@ -61,15 +61,15 @@ impl Dialog {
         let item = self.mint_item();
         let over = self.sounding();
         let unanswered = self.is_unanswered();
-        let utterance = OpenUtterance { audio_start, over, ..OpenUtterance::given(item.clone(), 0, Samples::ZERO) };
+        let utterance = OpenUtterance { audio_start, over, ..OpenUtterance::inline(item.clone(), 0, Samples::ZERO) };
         self.begin_turn();
         self.listening.speaking = Some(utterance);
-        self.actions.push(Action::OpenUtterance(item.clone()));
+        self.actions.push(Action::OpenUtterance { item: item.clone(), audio_start });
         let Some(detection) = self.settings.turn_detection else { return };
         self.notify(Notice::SpeechStarted { item, audio_start });
         if detection.interrupt_response {
             self.interrupt();
-            // What was asked and not answered yet is still asked, even if this is no more than a noise.
+            // An unanswered question stays open, even if this speech turns out to be noise.
             self.listening.has_words |= unanswered;
         } else {
             self.release();
@@ -82,23 +82,24 @@ impl Dialog {
         utterance.length = audio_end.saturating_sub(utterance.audio_start);
         self.answered = self.answered.map(|_| self.now);
         let item = utterance.item.clone();
-        self.actions.push(Action::CloseUtterance(item.clone()));
+        self.actions.push(Action::CloseUtterance { item: item.clone(), end: UtteranceEnd::Detected });
         self.notify(Notice::SpeechStopped { item, audio_end });
         self.listening.wants_response |= detection.create_response;
         self.commit(utterance);
     }
 
-    /// The client commits: what is being heard ends here, or the buffer as it is becomes an utterance.
-    pub(super) fn commit_buffer(&mut self, buffered: Samples) {
+    /// The client commits: the utterance under way ends here, or else the whole buffer becomes one.
+    pub(super) fn commit_buffer(&mut self, buffer_start: Samples, buffered: Samples) {
         let mut utterance = self.listening.speaking.take().unwrap_or_else(|| {
             self.begin_turn();
             let item = self.mint_item();
-            self.actions.push(Action::OpenUtterance(item.clone()));
-            OpenUtterance::given(item, 0, Samples::ZERO)
+            self.actions.push(Action::OpenUtterance { item: item.clone(), audio_start: buffer_start });
+            OpenUtterance::inline(item, 0, Samples::ZERO)
         });
         utterance.length = buffered;
-        self.actions.push(Action::CloseUtterance(utterance.item.clone()));
+        self.actions.push(Action::CloseUtterance { item: utterance.item.clone(), end: UtteranceEnd::Committed });
         self.commit(utterance);
+        self.actions.push(Action::ClearInput);
     }
 
     pub(super) fn clear_input(&mut self) {
@@ -123,15 +124,14 @@ impl Dialog {
         if !delta.is_empty() && self.settings.transcripts {
             self.notify(Notice::TranscriptDelta { item: item.clone(), part, delta });
         }
+        let early_failure = utterance.early_failure.take();
         self.listening.awaiting.push(utterance);
-        if let Some((failed, message)) = self.listening.early_failure.take()
-            && failed == item
-        {
+        if let Some(message) = early_failure {
             self.transcribed(&item, Err(message));
         }
     }
 
-    /// Speech before the answer has begun belongs to the same move of the user's.
+    /// Speech before the response has started belongs to the same turn.
     pub(super) fn begin_turn(&mut self) {
         let listening = &mut self.listening;
         if listening.wants_response || !listening.awaiting.is_empty() {
@@ -142,14 +142,14 @@ impl Dialog {
         listening.failure = None;
     }
 
-    /// Whether a response is under way of which nothing has left yet.
+    /// Whether a response is under way of which nothing was sent yet.
     fn is_unanswered(&self) -> bool {
         let Some(response) = self.active.as_ref().and_then(|id| self.responses.get(id)) else { return false };
         let mut spoken = response.messages().filter_map(|item| self.history.spoken(item));
         spoken.all(|spoken| spoken.playhead().n_sent() == Samples::ZERO)
     }
 
-    /// Speech stops what is being said, and the history keeps what was heard of it.
+    /// Speech stops the response; the history keeps what was heard of it.
     fn interrupt(&mut self) {
         let unheard = self.history.unheard(self.now);
         let sounding = self.history.responses_of(&unheard);
@@ -164,7 +164,7 @@ impl Dialog {
         self.end_hold();
     }
 
-    /// The text of the reply that sounds now.
+    /// The text of the reply that is playing.
     fn sounding(&self) -> Option<String> {
         let id = self.history.unheard(self.now).into_iter().next()?;
         Some(self.history.spoken(&id)?.text().to_owned())
@@ -172,7 +172,7 @@ impl Dialog {
 
     pub(super) fn partial(&mut self, item: ItemId, text: &str) {
         let listening = &mut self.listening;
-        let is_live = self.settings.live_transcripts || self.listener == PlaybackControl::Obeys;
+        let is_live = self.settings.live_transcripts || self.playback == PlaybackControl::Server;
         let lasts = listening.speaking.as_ref().is_some_and(|utterance| utterance.item == item);
         let mut under_way = listening.speaking.iter_mut().chain(listening.awaiting.iter_mut());
         let Some(utterance) = under_way.find(|utterance| utterance.item == item) else { return };
@@ -202,11 +202,11 @@ impl Dialog {
         self.drop_speculation_of(item);
     }
 
-    /// An engine that fails while the person still speaks: the utterance goes on without it, and is told at its end.
+    /// A transcription that fails while the person still speaks: the failure is reported at the end of the utterance.
     fn failed_early(&mut self, item: &ItemId, result: Result<String, String>) {
-        let speaks = self.listening.speaking.as_ref().is_some_and(|utterance| utterance.item == *item);
-        if let (true, Err(message)) = (speaks, result) {
-            self.listening.early_failure = Some((item.clone(), message));
+        let utterance = self.listening.speaking.as_mut().filter(|utterance| utterance.item == *item);
+        if let (Some(utterance), Err(message)) = (utterance, result) {
+            utterance.early_failure = Some(message);
         }
     }
 
@@ -236,8 +236,8 @@ impl Dialog {
         }
     }
 
-    /// Answers the turn once it is over, its words are known and nothing else is being said. A turn without words
-    /// (noise, a cough that lasted, the hub's own voice) is not answered.
+    /// Responds to the turn once it has ended, its transcripts are complete and nothing else is being said. A turn without
+    /// words (noise, a long cough, the hub's own voice) gets no response.
     pub(super) fn respond_if_due(&mut self) {
         let listening = &self.listening;
         let busy = listening.speaking.is_some() || !listening.awaiting.is_empty() || self.active.is_some();

@@ -1,38 +1,38 @@
 //! How much of the conversation the model reads: the latest turns that fit a budget of tokens.
 //!
-//! Older turns are left out whole, so that no call is parted from its result. What is left out stays out, and with it
-//! the beginning of what the model reads stays the same from turn to turn, which keeps its server's cache warm. The
-//! items themselves stay in the conversation. Nothing is counted by a tokenizer: see [`tokens`].
+//! Older turns are omitted whole, so that no call is separated from its result. An omitted turn stays omitted: the beginning
+//! of the request is the same from turn to turn, which keeps the model server's prefix cache valid. The items themselves
+//! stay in the conversation. Token counts are estimates: see `tokens`.
 
-use super::{History, Item, ItemKind, RemoteCall, Role};
+use super::{History, Item, ItemKind, RemoteCall, Role, tokens};
 use antiphon_types::chat::Tool;
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// How much the model may read, and what happens when the conversation grows beyond it.
+/// The limits of a request, and what happens when the conversation exceeds them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Tokens of everything together: instructions, tools, conversation.
+    /// Tokens of instructions, tools and conversation together.
     pub budget: u64,
     /// Tokens of the conversation alone, where the client has set them.
     pub conversation: Option<u64>,
-    /// What happens to a longer conversation.
+    /// How a longer conversation is truncated.
     pub truncation: Truncation,
 }
 
-/// What happens to a conversation that is too long.
+/// How a conversation that is too long is truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Truncation {
     /// The response fails.
     Disabled,
-    /// The oldest turns are left out until at most this share of the room is filled, 0 to 1.
+    /// The oldest turns are omitted until at most this share of the limit is used, 0 to 1.
     Oldest {
         /// The share that is kept.
         keep: f64,
     },
 }
 
-/// The conversation does not fit and may not be cut.
+/// The conversation does not fit and may not be truncated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "The conversation has about {tokens} tokens, more than the {room} there is room for, and truncation is disabled."
@@ -42,16 +42,15 @@ pub(super) struct TooLong {
     room: u64,
 }
 
-/// Tokens a text is taken for: a quarter of its bytes, rounded up. English has 4 to 5 bytes a token with the usual
-/// vocabularies, other alphabets about 3 a character and rather less than one token a character.
+/// The estimate for a text.
 pub(super) fn tokens(text: &str) -> u64 {
-    text.len().div_ceil(4) as u64
+    tokens::estimate(text.len())
 }
 
-/// What a message costs beside its text: role and separators.
+/// Tokens of a message beside its text: role and separators.
 const PER_MESSAGE: u64 = 4;
 
-/// What the tools cost.
+/// Tokens of the tools.
 pub(super) fn tool_tokens(tools: &[Tool]) -> u64 {
     let of =
         |tool: &Tool| PER_MESSAGE + tokens(&tool.name) + tokens(&tool.description) + tokens(tool.parameters.as_str());
@@ -59,8 +58,8 @@ pub(super) fn tool_tokens(tools: &[Tool]) -> u64 {
 }
 
 impl History {
-    /// Leaves out the oldest turns that do not fit when `fixed` tokens go to instructions and tools. The last turn stays
-    /// even if it alone does not fit.
+    /// Omits the oldest turns that do not fit beside `fixed` tokens of instructions and tools. The last turn is kept even if
+    /// it alone does not fit.
     pub(super) fn forget(&mut self, fixed: u64, memory: &Memory) -> Result<(), TooLong> {
         let room = memory.budget.saturating_sub(fixed);
         let room = memory.conversation.map_or(room, |limit| room.min(limit));
@@ -84,7 +83,7 @@ impl History {
         Ok(())
     }
 
-    /// The items the model reads: those of the system, and the turns that were not left out.
+    /// The items the model reads: system messages, and the turns that were not omitted.
     pub(super) fn recalled(&self) -> impl Iterator<Item = &Item> {
         let from = self.told_at();
         let recalled = move |(at, item): &(usize, &Item)| *at >= from || is_system(item);
@@ -112,7 +111,7 @@ impl History {
                     called(call) + result
                 }
                 ItemKind::RemoteRequest(call) => called(call),
-                // The model reads the tools among its tools, and of a consent only what came of it.
+                // The request has the tools elsewhere, and of a consent only the call's result.
                 ItemKind::RemoteTools { .. } | ItemKind::RemoteConsent { .. } => 0,
             }
     }

@@ -1,7 +1,7 @@
 //! Where one output of a response ends and the next begins.
 //!
-//! The protocol runs each output to its end before it begins the next. A remote call ends when it has run, at the end of
-//! the response; so does a call whose arguments are no whole object yet, as with a server that writes several at once.
+//! In the protocol an output ends before the next one begins. A remote call ends when it has run, at the end of the
+//! response; so does a call whose arguments are not a complete object yet, as with a server that streams several at once.
 
 use super::Dialog;
 use super::remote::are_arguments;
@@ -34,7 +34,7 @@ impl Dialog {
         }
     }
 
-    /// Whether a text is no more than the space behind an output that has ended.
+    /// Whether a text is only whitespace after an output that has ended.
     pub(super) fn is_space_between(&self, id: &ResponseId, text: &str) -> bool {
         let between = |response: &Response| !response.outputs.is_empty() && response.speaking_item().is_none();
         text.trim().is_empty() && self.responses.get(id).is_some_and(between)

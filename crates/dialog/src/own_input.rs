@@ -1,16 +1,16 @@
-//! What a response reads: the conversation, or instead of it the input its request brought, and the words of its spoken parts.
+//! What a response reads: the conversation, or the input of its own request with the transcripts of its spoken parts.
 //!
-//! `responding` asks for it before the model is asked. That input is no item of the conversation, and nobody is told of it.
+//! `responding` calls this before the model is asked. Such input is no item of the conversation and leads to no notice.
 
 use super::listening::OpenUtterance;
 use super::remote::Offered;
 use super::responding::Response;
-use super::{Action, Dialog, InputEntry, ResponseSettings, memory};
+use super::{Action, Dialog, InputEntry, ResponseSettings, SpokenInput, memory};
 use antiphon_types::chat::ChatRequest;
-use antiphon_types::{ItemId, ResponseId, Samples};
+use antiphon_types::{ItemId, ResponseId};
 
 impl Dialog {
-    /// Whether a response's work can start: the words it reads are known, and so are the tools it may call.
+    /// Whether a response's work can start: the transcripts it reads are complete, and its tools are listed.
     pub(super) fn has_all_it_reads(&self, response: &Response) -> bool {
         let settings = &response.settings;
         if settings.in_conversation && settings.servers.iter().any(|used| self.awaits_tools_of(&used.label)) {
@@ -25,7 +25,7 @@ impl Dialog {
         words_are_known && response.awaiting.is_empty()
     }
 
-    /// What the model reads: the conversation, or a response's own input.
+    /// The request to the model: the conversation, or a response's own input.
     pub(super) fn chat(
         &mut self,
         settings: &ResponseSettings,
@@ -55,8 +55,8 @@ impl Dialog {
         })
     }
 
-    /// A response to a turn whose words were lost would answer something else: it fails with the reason. Where the user has
-    /// written something since, that is answered.
+    /// The reason to fail a response whose turn could not be transcribed: it would answer something else. `None` where the
+    /// user has written a message since.
     pub(super) fn nothing_to_answer(&mut self, id: &ResponseId) -> Option<String> {
         let response = self.responses.get_mut(id).expect("the caller looked it up");
         if response.failure.is_some() {
@@ -69,22 +69,21 @@ impl Dialog {
         self.history.ends_with(&lost).then_some(message)
     }
 
-    /// Has the spoken parts of a response's own input transcribed. They are no items of the conversation.
-    pub(super) fn transcribe_input(&mut self, id: &ResponseId, lengths: &[Samples]) {
+    /// Requests transcripts of the spoken parts of a response's own input.
+    pub(super) fn transcribe_input(&mut self, id: &ResponseId, spoken: &[SpokenInput]) {
         let response = self.responses.get_mut(id).expect("made just now");
-        let items = response.input.iter_mut().flatten().filter_map(|entry| match entry {
-            InputEntry::Item(item) => item.untranscribed().map(|part| (item, part)),
-            InputEntry::Reference(_) => None,
-        });
-        for ((item, part), length) in items.zip(lengths) {
-            // An id of its own, whatever the client called it.
-            item.id = self.ids.next("item").into();
-            self.actions.push(Action::Transcribe(item.id.clone()));
-            response.awaiting.push(OpenUtterance::given(item.id.clone(), part, *length));
+        for SpokenInput { item, length } in spoken {
+            let part = response.input.iter().flatten().find_map(|entry| match entry {
+                InputEntry::Item(own) if own.id == *item => own.untranscribed(),
+                _ => None,
+            });
+            let Some(part) = part else { continue };
+            self.actions.push(Action::Transcribe(item.clone()));
+            response.awaiting.push(OpenUtterance::inline(item.clone(), part, *length));
         }
     }
 
-    /// Whether a response waits for the words of this item of its own input.
+    /// Whether a response waits for the transcript of this item of its own input.
     pub(super) fn is_input(&self, item: &ItemId) -> bool {
         self.responses.values().any(|response| response.awaiting.iter().any(|utterance| utterance.item == *item))
     }

@@ -1,8 +1,8 @@
 //! Tools of remote servers: their lists, the calls that run, and the consent some wait for.
 //!
-//! A call runs when the answer that makes it is whole, and that answer ends when its calls have: a barge-in or a cancel
-//! takes both. A call that waits for consent runs later, outside of any response. Afterwards the client asks for the
-//! answer, as the protocol has it; where it does not, the dialog goes on by itself after a while.
+//! A call runs when the model has finished the response that contains it, and that response ends when its calls have: a
+//! barge-in or a cancel stops both. A call that requires consent runs later, outside of any response. Afterwards the client
+//! requests the next response, as in the protocol; if it does not, the dialog creates one after a delay.
 
 use super::responding::Response;
 use super::{
@@ -16,22 +16,22 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Answers the dialog gives by itself in a row: a model that only calls would never end.
+/// The most consecutive responses the dialog creates by itself: a model that only calls would never end.
 const MAX_STEPS: u32 = 8;
 
-/// The longest name of a function that every model's server takes.
+/// The longest function name that all model servers accept.
 const MAX_NAME: usize = 64;
 
-/// What the dialog knows of remote servers.
+/// State of remote servers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Remote {
     listings: Vec<Listing>,
     /// Approved calls under way.
     running: Vec<ItemId>,
-    /// When the dialog goes on by itself, and how.
+    /// When the dialog creates a follow-up response, and its request.
     follow_up: Option<(Timestamp, Box<ResponseRequest>)>,
-    /// How long the client has to ask for the answer; `None`: for ever.
-    pub(super) patience: Option<Duration>,
+    /// How long the client has to request the response itself; `None`: without limit.
+    pub(super) follow_up_after: Option<Duration>,
     steps: u32,
 }
 
@@ -50,7 +50,7 @@ impl Remote {
     }
 }
 
-/// A tool of a server, under the name the model knows it by.
+/// A tool of a server, under its name in the request.
 #[derive(Clone, Debug)]
 pub(super) struct Offer {
     pub(super) label: String,
@@ -58,7 +58,7 @@ pub(super) struct Offer {
     pub(super) asks: bool,
 }
 
-/// What a response's model may call.
+/// The tools of a response.
 pub(super) struct Offered {
     pub(super) tools: Vec<Tool>,
     pub(super) choice: ToolChoice,
@@ -66,7 +66,7 @@ pub(super) struct Offered {
 }
 
 impl Dialog {
-    /// Takes over the servers a session declares: new and changed ones are asked for their tools.
+    /// Takes over the servers a session declares: lists the tools of new and changed ones.
     pub(super) fn declare_servers(&mut self, declared: &[Declared]) {
         let old = std::mem::take(&mut self.remote.listings);
         let (kept, gone): (Vec<_>, Vec<_>) = old
@@ -93,7 +93,7 @@ impl Dialog {
         }
     }
 
-    /// A server's tools, or that they could not be had.
+    /// A server listed its tools, or failed to.
     pub(super) fn listed(&mut self, item: ItemId, result: Result<Vec<RemoteTool>, ()>) {
         let Some(listing) = self.remote.listings.iter_mut().find(|listing| listing.item == item) else { return };
         if listing.tools.is_some() {
@@ -115,7 +115,7 @@ impl Dialog {
         self.complete(&id);
     }
 
-    /// Says that an item outside of any response is as it will stay.
+    /// Notifies that an item outside of any response is complete.
     fn complete(&mut self, id: &ItemId) {
         let previous = self.history.previous(id);
         let Some(item) = self.history.item_mut(id) else { return };
@@ -124,17 +124,17 @@ impl Dialog {
         self.notify(Notice::ItemDone { item, previous, response: None });
     }
 
-    /// Whether any list of tools is still to come.
+    /// Whether any listing is pending.
     pub(super) fn awaits_tools(&self) -> bool {
         self.remote.listings.iter().any(|listing| listing.tools.is_none())
     }
 
-    /// Whether a server's list of tools is still to come: an answer without it would lack what was declared.
+    /// Whether a server's listing is pending: a response without it would lack declared tools.
     pub(super) fn awaits_tools_of(&self, label: &str) -> bool {
         self.remote.listing(label).is_some_and(|listing| listing.tools.is_none())
     }
 
-    /// The tools of a response, functions first. `Err`: the one that was chosen is not there.
+    /// The tools of a response, functions first. `Err`: the chosen one does not exist.
     pub(super) fn offered(&self, settings: &ResponseSettings) -> Result<Offered, String> {
         let (mut tools, mut remote) = (settings.tools.clone(), BTreeMap::new());
         let uses = settings.servers.iter().filter(|_| settings.in_conversation);
@@ -215,10 +215,10 @@ impl Dialog {
         }
     }
 
-    /// After calls the client asks for the answer. Where it does not, this will.
+    /// Plans the response after remote calls, in case the client does not request it.
     pub(super) fn plan_follow_up(&mut self, request: ResponseRequest) {
-        if let Some(patience) = self.remote.patience.filter(|_| self.remote.steps < MAX_STEPS) {
-            // What had to be called has been: the answer is free to be words.
+        if let Some(follow_up_after) = self.remote.follow_up_after.filter(|_| self.remote.steps < MAX_STEPS) {
+            // The required call was made: the next response may be text.
             let request = ResponseRequest {
                 tool_choice: Some(ToolChoice::Auto),
                 server_choice: None,
@@ -226,17 +226,17 @@ impl Dialog {
                 metadata: None,
                 ..request
             };
-            self.remote.follow_up = Some((self.now + patience, Box::new(request)));
+            self.remote.follow_up = Some((self.now + follow_up_after, Box::new(request)));
         }
     }
 
-    /// Somebody else has decided what comes next. Says whether something was planned.
+    /// Discards the planned follow-up response. Returns whether there was one.
     pub(super) fn forget_follow_up(&mut self) -> bool {
         self.remote.steps = 0;
         self.remote.follow_up.take().is_some()
     }
 
-    /// When the dialog goes on by itself; never while somebody speaks.
+    /// When the follow-up response is due; never while somebody speaks.
     pub(super) fn follow_up_due(&self) -> Option<Timestamp> {
         let listening = &self.listening;
         let busy = self.active.is_some() || listening.speaking.is_some() || !listening.awaiting.is_empty();
@@ -268,7 +268,7 @@ impl Progress {
     }
 }
 
-/// A name as every model's server takes it.
+/// A function name that all model servers accept.
 fn exposed(name: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
     name.chars().map(fits).take(MAX_NAME).collect()

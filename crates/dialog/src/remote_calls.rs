@@ -8,7 +8,7 @@ use antiphon_types::mcp::CallError;
 use antiphon_types::{ItemId, ResponseId};
 
 impl Dialog {
-    /// The model has finished: its words end here, and its remote calls run before the response ends.
+    /// The model has finished: its text ends here, and its remote calls run before the response ends.
     pub(super) fn run_calls(
         &mut self,
         id: &ResponseId,
@@ -38,7 +38,7 @@ impl Dialog {
         }
     }
 
-    /// The result of a response's call; says whether it was one.
+    /// The result of a response's call; returns whether the item was one.
     pub(super) fn called_in_response(&mut self, item: &ItemId, result: &Result<String, CallError>) -> bool {
         let is_it = |output: &Output| output.item.id == *item && !output.closed;
         let place = self
@@ -58,7 +58,7 @@ impl Dialog {
             return true;
         }
         let tokens = response.runs_calls.flatten();
-        // Results of functions are still to come from the client, who then asks for the answer.
+        // The client still owes results of functions, and then requests the response.
         let is_function = |output: &Output| matches!(output.item.kind, ItemKind::FunctionCall { .. });
         let goes_on = !response.outputs.iter().any(is_function) && response.settings.in_conversation;
         let request = response.request.clone();
@@ -70,7 +70,7 @@ impl Dialog {
         true
     }
 
-    /// Gives up remote calls that run; what they did by then is done.
+    /// Abandons running remote calls; their side effects remain.
     pub(super) fn stop_calls(&mut self, id: &ResponseId) {
         let response = self.responses.get_mut(id).expect("the caller looked it up");
         if response.runs_calls.is_none() {

@@ -19,22 +19,23 @@ pub(super) struct Response {
     pub(super) settings: ResponseSettings,
     turn: TurnId,
     pub(super) input: Option<Vec<InputEntry>>,
-    /// Spoken parts of its own input whose words are not known yet.
+    /// Spoken parts of its own input without a transcript.
     pub(super) awaiting: Vec<OpenUtterance>,
-    /// Why one of them will never be.
+    /// Why one of them could not be transcribed.
     pub(super) failure: Option<String>,
     /// Its work has started; before, it waits for transcripts.
     started: bool,
     pub(super) outputs: Vec<Output>,
     audio: Samples,
-    /// What was asked of it, for the answer that follows its remote calls.
+    /// The request, for the response that follows its remote calls.
     pub(super) request: ResponseRequest,
-    /// The remote tools its model may call, by the names it knows.
+    /// The remote tools its model may call, by the names in the request.
     offers: BTreeMap<String, Offer>,
-    /// The model has finished, and its remote calls run.
+    /// Set once the model has finished and its remote calls run: the engine's count of tokens, if any.
     pub(super) runs_calls: Option<Option<Usage>>,
-    /// What it has taken in: the estimate for its text, the speech it answers.
+    /// Estimated tokens of the request.
     n_read: u64,
+    /// Speech it responds to, at 16 kHz.
     pub(super) heard: Samples,
 }
 
@@ -44,7 +45,7 @@ pub(super) struct Output {
     pub(super) item: Item,
     /// The model's index of a call; `None` for the message.
     call: Option<usize>,
-    /// The client was told its end.
+    /// Its end was sent to the client.
     pub(super) closed: bool,
 }
 
@@ -66,13 +67,13 @@ impl Response {
         self.settings.modality == Modality::Audio
     }
 
-    /// What it used, by the engine's count of tokens or an estimate.
+    /// Its usage, by the engine's count of tokens or an estimate.
     fn usage(&self, tokens: Option<Usage>) -> ResponseUsage {
         let text = tokens.unwrap_or_else(|| Usage {
             input_tokens: self.n_read,
             output_tokens: tokens_written(self.outputs.iter().map(|output| &output.item)),
         });
-        ResponseUsage { text, heard: self.heard, spoken_ms: self.audio.as_ms_ceil(self.rate()) }
+        ResponseUsage { text, input_audio: self.heard, output_audio_ms: self.audio.as_ms_ceil(self.rate()) }
     }
 
     fn view(&self, id: &ResponseId, status: ResponseStatus, usage: Option<ResponseUsage>) -> ResponseView {
@@ -82,12 +83,12 @@ impl Response {
 }
 
 impl Dialog {
-    /// Creates a response; its work starts once the transcripts it reads are there.
+    /// Creates a response; its work starts once the transcripts it reads are complete.
     pub(super) fn respond(&mut self, request: &ResponseRequest) {
         self.respond_as(None, request);
     }
 
-    /// The same under an id that exists already.
+    /// The same with the id of a speculative response.
     pub(super) fn respond_as(&mut self, id: Option<ResponseId>, request: &ResponseRequest) {
         let id = id.unwrap_or_else(|| ResponseId::from(self.ids.next("resp")));
         let settings = ResponseSettings::resolve(&self.settings, request);
@@ -113,11 +114,11 @@ impl Dialog {
         }
         self.notify(Notice::ResponseCreated(response.view(&id, ResponseStatus::InProgress, None)));
         self.responses.insert(id.clone(), response);
-        self.transcribe_input(&id, &request.spoken);
+        self.transcribe_input(&id, &request.spoken_input);
         self.start_waiting();
     }
 
-    /// Starts the responses that have waited for transcripts or tools, and have them now.
+    /// Starts the responses whose transcripts and tools have arrived.
     pub(super) fn start_waiting(&mut self) {
         let ready = |(_, response): &(&ResponseId, &Response)| !response.started && self.has_all_it_reads(response);
         let ids: Vec<ResponseId> = self.responses.iter().filter(ready).map(|(id, _)| id.clone()).collect();
@@ -259,7 +260,7 @@ impl Dialog {
         self.stop_calls(id);
         let now = self.now;
         // A client that buffers goes on to play what it has, unless it was told that the person spoke.
-        let plays_on = reason == StopReason::ClientCancelled && self.listener == PlaybackControl::Buffers;
+        let plays_on = reason == StopReason::ClientCancelled && self.playback == PlaybackControl::Client;
         for item in spoken {
             let Some(spoken) = self.history.spoken_mut(&item) else { continue };
             if plays_on { spoken.cut_unsent() } else { spoken.cut(spoken.heard(now)) }
@@ -336,7 +337,7 @@ impl Dialog {
         if audio && response.settings.in_conversation {
             let not_before = self.history.dry_at(self.now);
             let mut spoken = Spoken::new(id.clone(), rate, not_before);
-            if self.held.is_some() && self.listener == PlaybackControl::Obeys {
+            if self.held.is_some() && self.playback == PlaybackControl::Server {
                 spoken.hold(self.now);
             }
             self.history.speak(item.clone(), spoken);

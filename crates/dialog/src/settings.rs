@@ -1,20 +1,20 @@
-//! What a session is set to, in domain terms. The wire's session object is kept and merged by `session`.
+//! Settings of a session in domain terms. The protocol's session object is kept and merged by `session`.
 
 use super::Memory;
 use antiphon_types::Format;
-use antiphon_types::Samples;
 use antiphon_types::chat::{Tool, ToolChoice};
 use antiphon_types::mcp::{Consent, Declared, Filter, RemoteTool};
+use antiphon_types::{ItemId, Samples};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The settings that decide how the dialog goes.
+/// The settings of the dialog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The system prompt.
     pub instructions: String,
-    /// What responses consist of.
+    /// Output modality of responses.
     pub modality: Modality,
     /// The voice's id.
     pub voice: String,
@@ -24,19 +24,19 @@ pub struct Settings {
     pub output_format: Format,
     /// `None`: no limit but the engine's.
     pub max_output_tokens: Option<u32>,
-    /// What the model may call.
+    /// Functions the model may call.
     pub tools: Vec<Tool>,
-    /// Whether it must.
+    /// Whether it must call one.
     pub tool_choice: ToolChoice,
     /// Remote servers whose tools it may call too.
     pub servers: Vec<Declared>,
-    /// Whether it must call one of theirs; goes before `tool_choice`.
+    /// Whether it must call one of theirs; takes precedence over `tool_choice`.
     pub server_choice: Option<ServerChoice>,
     /// `None`: the client commits the buffer and asks for responses itself.
     pub turn_detection: Option<TurnDetection>,
-    /// Whether transcripts of the input are told to the client.
+    /// Whether the client gets transcripts of the input.
     pub transcripts: bool,
-    /// Whether a client that buffers is told the words of an utterance while it lasts; else from its commit on.
+    /// Whether a client that controls playback gets transcript deltas of an utterance under way; else from its commit on.
     pub live_transcripts: bool,
     /// How much of the conversation the model reads.
     pub memory: Memory,
@@ -51,41 +51,41 @@ pub struct ServerChoice {
     pub tool: Option<String>,
 }
 
-/// What one response may do on a server that its session declares.
+/// What one response may use of a server that its session declares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerUse {
     /// Which server.
     pub label: String,
-    /// The tools the model is shown of those the session admits; `None`: all.
+    /// The subset of the admitted tools that the model may call; `None`: all.
     pub allowed: Option<Filter>,
-    /// The calls that wait for consent; `None`: as the session has it.
+    /// The calls that require consent; `None`: the session's setting.
     pub consent: Option<Consent>,
 }
 
 impl ServerUse {
-    /// All that the session lets it do.
+    /// Everything the session admits.
     fn whole(label: &str) -> Self {
         Self { label: label.to_owned(), allowed: None, consent: None }
     }
 
-    /// Whether the model is shown this tool.
+    /// Whether the model may call this tool.
     pub(super) fn admits(&self, tool: &RemoteTool) -> bool {
         self.allowed.as_ref().is_none_or(|filter| filter.admits(tool))
     }
 }
 
-/// Server-side turn detection, as far as the dialog goes by it.
+/// The part of server-side turn detection that concerns the dialog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnDetection {
     /// A turn's end starts a response.
     pub create_response: bool,
     /// Speech stops the response under way.
     pub interrupt_response: bool,
-    /// Silence after a reply has sounded, at which the user is spoken to.
+    /// Silence after a reply's playback before the hub prompts the user.
     pub idle_timeout: Option<Duration>,
 }
 
-/// What a response consists of.
+/// Output modality of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Modality {
     /// Speech and its transcript.
@@ -94,7 +94,7 @@ pub enum Modality {
     Text,
 }
 
-/// What a client may set for one response; `None` is the session's.
+/// Settings of one response; `None` is the session's value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ResponseRequest {
     /// Replaces the session's instructions.
@@ -108,7 +108,7 @@ pub struct ResponseRequest {
     /// Replaces the session's output format.
     pub output_format: Option<Format>,
     /// Replaces the session's limit; the inner `None` lifts it.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "given")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub max_output_tokens: Option<Option<u32>>,
     /// Replaces the session's tools.
     pub tools: Option<Vec<Tool>>,
@@ -116,33 +116,42 @@ pub struct ResponseRequest {
     pub tool_choice: Option<ToolChoice>,
     /// Replaces the session's servers.
     pub servers: Option<Vec<ServerUse>>,
-    /// Goes with `tool_choice`, which it replaces.
+    /// Part of `tool_choice`; replaces the session's.
     pub server_choice: Option<ServerChoice>,
-    /// The response stands beside the conversation: it neither reads it (when `input` is given) nor adds to it.
+    /// The response is out of band: it adds nothing to the conversation, and with `input` it does not read it either.
     pub out_of_band: bool,
     /// What the model reads instead of the conversation.
     pub input: Option<Vec<InputEntry>>,
-    /// How long the spoken parts of `input` are that are to be transcribed, in their order, at 16 kHz.
-    pub spoken: Vec<Samples>,
-    /// Opaque to the hub; echoed.
+    /// The items of `input` that carry inline audio to be transcribed.
+    pub spoken_input: Vec<SpokenInput>,
+    /// Opaque to the hub; returned to the client.
     pub metadata: Option<BTreeMap<String, String>>,
+}
+
+/// Inline audio of one item of a response's own input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpokenInput {
+    /// The item: an id that no other item has, whatever the client called it.
+    pub item: ItemId,
+    /// How long the audio is, at 16 kHz.
+    pub length: Samples,
 }
 
 /// One entry of a response's own input.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum InputEntry {
     /// An item of the conversation, by its id.
-    Reference(antiphon_types::ItemId),
+    Reference(ItemId),
     /// An item of its own.
     Item(super::Item),
 }
 
-/// The settings one response goes by, resolved when it is created.
+/// The settings in force for one response, resolved when it is created.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ResponseSettings {
     /// The system prompt.
     pub instructions: String,
-    /// What it consists of.
+    /// Its output modality.
     pub modality: Modality,
     /// The voice's id.
     pub voice: String,
@@ -152,17 +161,17 @@ pub struct ResponseSettings {
     pub output_format: Format,
     /// `None`: no limit but the engine's.
     pub max_output_tokens: Option<u32>,
-    /// What the model may call.
+    /// Functions the model may call.
     pub tools: Vec<Tool>,
-    /// Whether it must.
+    /// Whether it must call one.
     pub tool_choice: ToolChoice,
     /// The remote servers whose tools it may call too.
     pub servers: Vec<ServerUse>,
-    /// Whether it must call one of theirs; goes before `tool_choice`.
+    /// Whether it must call one of theirs; takes precedence over `tool_choice`.
     pub server_choice: Option<ServerChoice>,
     /// Whether its items join the conversation.
     pub in_conversation: bool,
-    /// Echoed.
+    /// The client's metadata, returned unchanged.
     pub metadata: Option<BTreeMap<String, String>>,
 }
 
@@ -189,7 +198,7 @@ impl ResponseSettings {
     }
 }
 
-/// A field that is there was given, be it as `null`.
-fn given<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<u32>>, D::Error> {
+/// A field that is present, be it `null`, is `Some`.
+fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<u32>>, D::Error> {
     Option::deserialize(field).map(Some)
 }

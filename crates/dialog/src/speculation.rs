@@ -1,8 +1,9 @@
-//! Guesses: a pause may be the end of the turn, and the answer is begun before that is known.
+//! Speculation: a pause may be the end of the turn, and the response is started before that is confirmed.
 //!
-//! At a pause the words so far are asked for; with them the answer's work starts, held back by the session. When the
-//! turn's end is confirmed and the answer would be the same work, it is let out; in every other case it is dropped, and
-//! nothing of it was seen: no notice, no history, no call. How often, and how much work may be wasted, is bounded.
+//! At a pause the dialog requests a provisional transcript. With it a speculative response starts, whose output the session
+//! withholds. When the end of the turn is confirmed and the model would get the same request, the speculative response is
+//! released; in every other case it is dropped and leaves no notice, no history and no call. The number of attempts in a
+//! turn and the work they may waste are bounded.
 
 use super::captions::{is_echo, words};
 use super::{Action, Dialog, Item, ItemPosition, ResponseRequest, ResponseSettings, ResponseWork};
@@ -11,26 +12,26 @@ use antiphon_types::{ItemId, ResponseId, Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The work that may be wasted at once, whatever the share: ten seconds let several long turns pass at full speed.
+/// The most wasted work that may accumulate as credit: ten seconds cover several long turns.
 const MOST_CREDIT: Duration = Duration::from_secs(10);
 
-/// How much may be spent on guesses.
+/// The limits of speculation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Speculation {
-    /// Guesses a turn.
+    /// Provisional transcripts in one turn.
     pub max_per_turn: u32,
-    /// Work on guesses that came to nothing, as a share of the session's time: 0.5 is half a minute of work a minute.
+    /// Work on dropped responses as a share of the session's time: 0.5 is half a minute of work a minute.
     pub budget: f64,
 }
 
-/// What became of a guess.
+/// What became of a speculative response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum SpeculationOutcome {
-    /// It was the end, and the answer is the one begun.
+    /// The turn ended, and the response was released.
     Confirmed,
     /// The speaker went on.
     Resumed,
-    /// The answer is another one: other words, other settings, or none.
+    /// The turn ended otherwise: other words, other settings, or no response.
     Changed,
 }
 
@@ -45,65 +46,70 @@ impl SpeculationOutcome {
     }
 }
 
-/// The guesses of a conversation.
+/// The speculation of a conversation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Speculator {
-    /// `None`: nothing is guessed.
+pub(super) struct SpeculationState {
+    /// `None`: the dialog does not speculate.
     pub(super) limits: Option<Speculation>,
-    /// Work that may still be wasted, as of a moment.
+    /// Work that may be wasted, as of `credit_at`.
     credit: Duration,
-    counted: Timestamp,
-    /// Guesses of this turn.
+    credit_at: Timestamp,
+    /// The turn `n_attempts` counts in.
     turn: TurnId,
-    n_guesses: u32,
-    guess: Option<Candidate>,
+    /// Provisional transcripts requested in this turn.
+    n_attempts: u32,
+    attempt: Option<Attempt>,
 }
 
+/// One pause that may be the end of the turn.
 #[derive(Clone, Debug)]
-struct Candidate {
+struct Attempt {
+    /// The utterance.
     item: ItemId,
+    /// When the pause was reported.
     since: Timestamp,
-    branch: Option<SpeculativeResponse>,
+    /// Started with the provisional transcript.
+    response: Option<SpeculativeResponse>,
 }
 
-/// An answer begun.
+/// A response started before the end of the turn is confirmed, and the request it was started with.
 #[derive(Clone, Debug)]
 struct SpeculativeResponse {
-    response: ResponseId,
+    id: ResponseId,
     chat: ChatRequest,
     settings: ResponseSettings,
 }
 
-impl Speculator {
+impl SpeculationState {
     pub(super) fn new(limits: Option<Speculation>) -> Self {
         Self { limits, credit: MOST_CREDIT, ..Self::default() }
     }
 
-    /// Whether one more guess is within the bounds; counts it.
+    /// Whether one more attempt is within the limits; counts it.
     fn admits(&mut self, turn: TurnId, now: Timestamp) -> bool {
         let Some(limits) = self.limits else { return false };
         if self.turn != turn {
-            (self.turn, self.n_guesses) = (turn, 0);
+            (self.turn, self.n_attempts) = (turn, 0);
         }
-        let earned = now.since(self.counted).mul_f64(limits.budget);
-        (self.credit, self.counted) = ((self.credit + earned).min(MOST_CREDIT), now);
-        let admits = self.n_guesses < limits.max_per_turn && self.credit > Duration::ZERO;
-        self.n_guesses += u32::from(admits);
+        let earned = now.since(self.credit_at).mul_f64(limits.budget);
+        (self.credit, self.credit_at) = ((self.credit + earned).min(MOST_CREDIT), now);
+        let admits = self.n_attempts < limits.max_per_turn && self.credit > Duration::ZERO;
+        self.n_attempts += u32::from(admits);
         admits
     }
 }
 
 impl Dialog {
-    /// The speaker pauses. Where a response would follow the end, asks what was said.
+    /// The speaker pauses: requests a provisional transcript where a response would follow the end of the turn.
     pub(super) fn paused(&mut self) {
         let answers = self.settings.turn_detection.is_some_and(|detection| detection.create_response);
         let is_free = self.active.is_none() && self.listening.awaiting.is_empty() && !self.awaits_tools();
         let Some(utterance) = self.listening.speaking.as_ref().filter(|_| answers && is_free) else { return };
         let item = utterance.item.clone();
-        if self.speculator.guess.is_some() || !self.speculator.admits(self.listening.turn, self.now) {
+        if self.speculation.attempt.is_some() || !self.speculation.admits(self.listening.turn, self.now) {
             return;
         }
-        self.speculator.guess = Some(Candidate { item: item.clone(), since: self.now, branch: None });
+        self.speculation.attempt = Some(Attempt { item: item.clone(), since: self.now, response: None });
         self.actions.push(Action::TranscribeProvisionally(item));
     }
 
@@ -112,29 +118,29 @@ impl Dialog {
         self.drop_speculative(SpeculationOutcome::Resumed);
     }
 
-    /// What was said, if the pause is the end: begins the answer to it.
+    /// A provisional transcript: starts the speculative response to it.
     pub(super) fn provisional_transcript(&mut self, item: &ItemId, text: &str) {
-        let is_open = |guess: &Candidate| guess.item == *item && guess.branch.is_none();
+        let is_open = |attempt: &Attempt| attempt.item == *item && attempt.response.is_none();
         let Some(utterance) = self.listening.speaking.as_ref().filter(|utterance| utterance.item == *item) else {
             return;
         };
-        if !self.speculator.guess.as_ref().is_some_and(is_open) || text.is_empty() {
+        if !self.speculation.attempt.as_ref().is_some_and(is_open) || text.is_empty() {
             return;
         }
         if utterance.over.as_ref().is_some_and(|reply| is_echo(text, reply)) {
             return;
         }
         let settings = ResponseSettings::resolve(&self.settings, &ResponseRequest::default());
-        let Some(chat) = self.rehearse(item, text, &settings) else { return };
+        let Some(chat) = self.provisional_request(item, text, &settings) else { return };
         let response = ResponseId::from(self.ids.next("resp"));
-        let branch = SpeculativeResponse { response: response.clone(), chat: chat.clone(), settings: settings.clone() };
-        self.speculator.guess.as_mut().expect("seen above").branch = Some(branch);
+        let speculative = SpeculativeResponse { id: response.clone(), chat: chat.clone(), settings: settings.clone() };
+        self.speculation.attempt.as_mut().expect("checked above").response = Some(speculative);
         let turn = self.listening.turn;
         self.actions.push(Action::StartSpeculative(Box::new(ResponseWork { response, turn, chat, settings })));
     }
 
-    /// What the model would read if the turn ended with these words. The conversation is as it was afterwards.
-    fn rehearse(&mut self, item: &ItemId, text: &str, settings: &ResponseSettings) -> Option<ChatRequest> {
+    /// The request to the model if the turn ended with these words. The conversation is unchanged on return.
+    fn provisional_request(&mut self, item: &ItemId, text: &str, settings: &ResponseSettings) -> Option<ChatRequest> {
         let offered = self.offered(settings).ok()?;
         let told_from = self.history.told_from.clone();
         let mut said = Item::spoken_by_user(item.clone());
@@ -146,57 +152,57 @@ impl Dialog {
         chat
     }
 
-    /// The id that an answer begun would go by.
+    /// The id of the speculative response.
     pub(super) fn speculative_response(&self) -> Option<ResponseId> {
-        let branch = self.speculator.guess.as_ref()?.branch.as_ref()?;
-        Some(branch.response.clone())
+        Some(self.speculation.attempt.as_ref()?.response.as_ref()?.id.clone())
     }
 
-    /// Whether the work that is to start now was begun on a guess: then it is let out. Any other guess is dropped.
+    /// Releases the speculative response `id` if it was started with the same request, else drops it. Returns whether it
+    /// was released; if not, the response's work is still to be started.
     pub(super) fn release_speculative(
         &mut self,
         id: &ResponseId,
         chat: &ChatRequest,
         settings: &ResponseSettings,
     ) -> bool {
-        let branch = self.speculator.guess.as_ref().and_then(|guess| guess.branch.as_ref());
-        let Some(branch) = branch.filter(|branch| branch.response == *id) else { return false };
-        if branch.settings != *settings || !agree(&branch.chat, chat) {
+        let speculative = self.speculation.attempt.as_ref().and_then(|attempt| attempt.response.as_ref());
+        let Some(speculative) = speculative.filter(|speculative| speculative.id == *id) else { return false };
+        if speculative.settings != *settings || !agree(&speculative.chat, chat) {
             self.drop_speculative(SpeculationOutcome::Changed);
             return false;
         }
-        self.speculator.guess = None;
+        self.speculation.attempt = None;
         self.actions.push(Action::ReleaseSpeculative(id.clone()));
         true
     }
 
-    /// Whatever was begun on the words of `item` is not wanted.
+    /// Drops the speculation on the utterance `item`.
     pub(super) fn drop_speculation_of(&mut self, item: &ItemId) {
-        if self.speculator.guess.as_ref().is_some_and(|guess| guess.item == *item) {
+        if self.speculation.attempt.as_ref().is_some_and(|attempt| attempt.item == *item) {
             self.drop_speculative(SpeculationOutcome::Changed);
         }
     }
 
     pub(super) fn drop_speculative(&mut self, outcome: SpeculationOutcome) {
-        let Some(guess) = self.speculator.guess.take() else { return };
-        let Some(branch) = guess.branch else { return };
-        let wasted = self.now.since(guess.since);
-        self.speculator.credit = self.speculator.credit.saturating_sub(wasted);
-        self.actions.push(Action::DropSpeculative { response: branch.response, outcome, wasted });
+        let Some(attempt) = self.speculation.attempt.take() else { return };
+        let Some(speculative) = attempt.response else { return };
+        let wasted = self.now.since(attempt.since);
+        self.speculation.credit = self.speculation.credit.saturating_sub(wasted);
+        self.actions.push(Action::DropSpeculative { response: speculative.id, outcome, wasted });
     }
 }
 
-/// Whether two requests ask the same: a recognizer's second look may write the last words otherwise.
-fn agree(guessed: &ChatRequest, asked: &ChatRequest) -> bool {
-    let (Some((last, before)), Some((asked_last, asked_before))) =
-        (guessed.messages.split_last(), asked.messages.split_last())
+/// Whether two requests are equivalent. The final transcript may differ from the provisional one in case and punctuation.
+fn agree(provisional: &ChatRequest, confirmed: &ChatRequest) -> bool {
+    let (Some((last, before)), Some((confirmed_last, confirmed_before))) =
+        (provisional.messages.split_last(), confirmed.messages.split_last())
     else {
         return false;
     };
-    let same_words = match (last, asked_last) {
+    let same_words = match (last, confirmed_last) {
         (Message::User(a), Message::User(b)) => words(a) == words(b),
         (a, b) => a == b,
     };
     let rest = |chat: &ChatRequest| (chat.tools.clone(), chat.tool_choice.clone(), chat.max_tokens);
-    same_words && before == asked_before && rest(guessed) == rest(asked)
+    same_words && before == confirmed_before && rest(provisional) == rest(confirmed)
 }

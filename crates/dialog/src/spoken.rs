@@ -1,4 +1,4 @@
-//! What was spoken of one reply item: text and audio side by side, so that a cut falls where the listener stopped hearing.
+//! The speech of one reply item: text and audio aligned, so that a cut falls where the listener stopped hearing.
 
 use antiphon_types::Playhead;
 use antiphon_types::{ResponseId, SampleRate, Samples, Timestamp};
@@ -14,7 +14,7 @@ pub struct Spoken {
     playhead: Playhead,
     /// The history ends here, in bytes of `text`.
     cut: Option<usize>,
-    /// The client said so: it knows what was heard, and an estimate changes that no more.
+    /// The client set the cut: it knows what was heard, and no estimate changes it.
     client_cut: bool,
 }
 
@@ -26,7 +26,7 @@ struct Chunk {
 }
 
 impl Spoken {
-    /// Nothing spoken yet. Playback begins no earlier than `not_before`: when what is queued before it has sounded.
+    /// Without speech. Playback begins no earlier than `not_before`, the end of the audio queued before it.
     pub(super) fn new(response: ResponseId, rate: SampleRate, not_before: Timestamp) -> Self {
         Self {
             response,
@@ -46,7 +46,7 @@ impl Spoken {
         self.chunks.push(Chunk { text_end: self.text.len(), audio_end: self.generated });
     }
 
-    /// Audio of the current chunk was made.
+    /// Audio of the current chunk was synthesized.
     pub(super) fn made(&mut self, n: Samples) {
         self.generated += n;
         if let Some(chunk) = self.chunks.last_mut() {
@@ -62,7 +62,7 @@ impl Spoken {
         self.playhead.reported(now, heard);
     }
 
-    /// The client's playback ended here. Where a cut had to estimate that, it moves to what was heard indeed.
+    /// The client's playback ended here. An estimated cut moves to this position.
     pub(super) fn stopped(&mut self, now: Timestamp, heard: Samples) {
         self.playhead.reported(now, heard);
         if self.cut.is_some() && !self.client_cut {
@@ -78,7 +78,7 @@ impl Spoken {
         self.playhead.resume(now);
     }
 
-    /// Where the listener is, for the pacer.
+    /// The listener's position, for the pacer.
     pub fn playhead(&self) -> &Playhead {
         &self.playhead
     }
@@ -98,7 +98,7 @@ impl Spoken {
         &self.text
     }
 
-    /// How much audio was made.
+    /// How much audio was synthesized.
     pub fn generated(&self) -> Samples {
         self.generated
     }
@@ -114,12 +114,12 @@ impl Spoken {
         self.text[..end].trim_end()
     }
 
-    /// When what was sent has sounded, or will have; `None` once it was cut or while it is held.
+    /// When playback of the sent audio ended, or will end; `None` once it was cut or while it is held.
     pub(super) fn sounds_until(&self) -> Option<Timestamp> {
         self.playhead.ends_at().filter(|_| self.cut.is_none())
     }
 
-    /// Whether the listener still waits for some of it.
+    /// Whether part of it was not heard yet.
     pub fn is_unheard(&self, now: Timestamp) -> bool {
         self.cut.is_none() && self.heard(now) < self.generated
     }
@@ -131,8 +131,8 @@ impl Spoken {
         }
     }
 
-    /// The client says where it ends, in milliseconds; its last word counts. Some round the length they were sent down:
-    /// the last millisecond begun is the end, or the last word would be lost.
+    /// Ends the history where the client says, in milliseconds; this is final. Some clients round down the length they were
+    /// sent: the last millisecond counts as the end, or the last word would be lost.
     pub(super) fn cut_at_ms(&mut self, heard_ms: u64) {
         let at_end = heard_ms >= self.generated.as_ms(self.rate);
         let heard = if at_end { self.generated } else { Samples::from_ms(heard_ms, self.rate) };
@@ -140,7 +140,7 @@ impl Spoken {
         self.client_cut = true;
     }
 
-    /// Ends the history at what had been sent: the rest was never given out.
+    /// Ends the history at what was sent.
     pub(super) fn cut_unsent(&mut self) {
         self.cut(self.playhead.n_sent());
     }

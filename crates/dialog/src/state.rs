@@ -1,34 +1,36 @@
-//! The reducer's state and its front door.
+//! The reducer's state and its entry point.
 
 use super::listening::Listening;
 use super::remote::Remote;
 use super::responding::Response;
-use super::speculation::Speculator;
+use super::speculation::SpeculationState;
 use super::{Action, Event, History, Notice, Settings, Speculation};
 use antiphon_types::{IdMint, ItemId, ResponseId, Samples, Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The longest a reply is held without knowing whether the sound is speech. The turn detector decides within 300 ms of
-/// audio; this is for a microphone that falls silent altogether.
+/// The longest a reply is withheld before a sound is classified. The turn detector decides within 300 ms of audio; this
+/// covers a microphone that stops sending.
 const MAX_HOLD: Duration = Duration::from_secs(1);
 
 /// A hold under way.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     since: Timestamp,
-    /// What the client was told to stop.
+    /// Turn time at `since`, in samples at 16 kHz.
+    position: Samples,
+    /// The item whose playback the client paused.
     sounding: Option<(ItemId, ResponseId)>,
 }
 
-/// How the client plays.
+/// Who controls the playback of reply audio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PlaybackControl {
-    /// From its own buffer, as the GA protocol has it: what has been sent will sound.
-    Buffers,
-    /// It stops and drops its queue when told so.
-    Obeys,
+    /// The client, which plays from its own buffer as in the GA protocol: audio that was sent will be heard.
+    Client,
+    /// The server: the client stops and drops its queue when told to.
+    Server,
 }
 
 /// One conversation's dialog.
@@ -36,18 +38,18 @@ pub enum PlaybackControl {
 pub struct Dialog {
     pub(super) settings: Settings,
     pub(super) history: History,
-    pub(super) listener: PlaybackControl,
+    pub(super) playback: PlaybackControl,
     pub(super) ids: IdMint,
     pub(super) listening: Listening,
-    pub(super) speculator: Speculator,
+    pub(super) speculation: SpeculationState,
     /// Responses under way, out-of-band ones among them.
     pub(super) responses: BTreeMap<ResponseId, Response>,
-    /// The one of the conversation.
+    /// The conversation's response under way.
     pub(super) active: Option<ResponseId>,
     pub(super) held: Option<Held>,
-    /// When the last response of the conversation ended, while nobody has said anything since.
+    /// When the last response of the conversation ended, unless the user has spoken since.
     pub(super) answered: Option<Timestamp>,
-    /// Nobody is connected.
+    /// The client is disconnected.
     pub(super) away: bool,
     pub(super) remote: Remote,
     pub(super) now: Timestamp,
@@ -56,14 +58,14 @@ pub struct Dialog {
 
 impl Dialog {
     /// A conversation without items. The same seed mints the same identifiers.
-    pub fn new(settings: Settings, listener: PlaybackControl, seed: u64) -> Self {
+    pub fn new(settings: Settings, playback: PlaybackControl, seed: u64) -> Self {
         Self {
             settings,
             history: History::default(),
-            listener,
+            playback,
             ids: IdMint::new(seed),
             listening: Listening::default(),
-            speculator: Speculator::new(None),
+            speculation: SpeculationState::new(None),
             responses: BTreeMap::new(),
             active: None,
             held: None,
@@ -75,26 +77,26 @@ impl Dialog {
         }
     }
 
-    /// The same, going on by itself after remote calls when the client has not asked for the answer for so long.
-    pub fn with_patience(mut self, patience: Option<Duration>) -> Self {
-        self.remote.patience = patience;
+    /// The same, responding by itself after remote calls when the client has not requested a response for this long.
+    pub fn with_follow_up_after(mut self, follow_up_after: Option<Duration>) -> Self {
+        self.remote.follow_up_after = follow_up_after;
         self
     }
 
-    /// The same, beginning answers at pauses that may be the end of the turn.
+    /// The same, with speculative responses at pauses within these limits.
     pub fn with_speculation(mut self, limits: Option<Speculation>) -> Self {
-        self.speculator = Speculator::new(limits);
+        self.speculation = SpeculationState::new(limits);
         self
     }
 
-    /// Takes one event and gives what to do, in order. Events whose item or response is not current do nothing.
+    /// Processes one event and returns the actions, in order. An event whose item or response is not current has none.
     pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Action> {
         self.now = now;
         match event {
             Event::Tick { position } => self.tick(position),
-            Event::Away => self.away = true,
-            Event::Back => self.back(),
-            Event::VoiceOnset => self.voice_onset(),
+            Event::Disconnected => self.away = true,
+            Event::Reconnected => self.back(),
+            Event::VoiceOnset { position } => self.voice_onset(position),
             Event::VoiceRetracted => self.release(),
             Event::SpeechStarted { audio_start } => self.speech_started(audio_start),
             Event::SpeechStopped { audio_end } => self.speech_stopped(audio_end),
@@ -105,15 +107,15 @@ impl Dialog {
             Event::Transcribed { item, result } => self.transcribed(&item, result),
             Event::Text { response, text } => self.text(&response, &text),
             Event::ToolCall(delta) => self.tool_call(delta),
-            Event::AudioMade { response, n } => self.audio_made(&response, n),
+            Event::AudioGenerated { response, n } => self.audio_made(&response, n),
             Event::AudioSent { item, n } => {
                 if let Some(spoken) = self.history.spoken_mut(&item) {
                     spoken.sent(now, n);
                 }
             }
-            Event::Listed { item, result } => self.listed(item, result),
-            Event::Called { item, result } => self.called(&item, result),
-            Event::Finished { response, outcome } => self.finished(&response, outcome),
+            Event::ToolsListed { item, result } => self.listed(item, result),
+            Event::RemoteCallEnded { item, result } => self.called(&item, result),
+            Event::ResponseFinished { response, outcome } => self.finished(&response, outcome),
             Event::Client { event_id, command } => self.command(event_id, command),
         }
         std::mem::take(&mut self.actions)
@@ -144,12 +146,12 @@ impl Dialog {
         self.active.as_ref()
     }
 
-    /// The user's move under way, or the last one.
+    /// The user's turn under way, or the last one.
     pub fn turn(&self) -> TurnId {
         self.listening.turn
     }
 
-    /// Where a response's audio belongs now: its spoken item and that item's output index. `None` once it is stopped.
+    /// The item that a response's audio belongs to, and its output index. `None` once the response is stopped.
     pub fn speaking_item(&self, response: &ResponseId) -> Option<(ItemId, u32)> {
         self.responses.get(response)?.speaking_item()
     }
@@ -166,17 +168,17 @@ impl Dialog {
         }
     }
 
-    /// Holds the reply's audio while it is not known whether the sound is speech.
-    fn voice_onset(&mut self) {
+    /// Withholds the reply's audio until the sound is classified.
+    fn voice_onset(&mut self, position: Samples) {
         let interrupts = self.settings.turn_detection.is_some_and(|detection| detection.interrupt_response);
         let unheard = self.history.unheard(self.now);
         if !interrupts || self.held.is_some() || (unheard.is_empty() && self.active.is_none()) {
             return;
         }
         let sounding = self.first_of(&unheard);
-        self.held = Some(Held { since: self.now, sounding: sounding.clone() });
+        self.held = Some(Held { since: self.now, position, sounding: sounding.clone() });
         self.actions.push(Action::Hold);
-        if self.listener == PlaybackControl::Obeys {
+        if self.playback == PlaybackControl::Server {
             for id in &unheard {
                 let now = self.now;
                 self.history.spoken_mut(id).expect("unheard items are spoken").hold(now);
@@ -187,21 +189,21 @@ impl Dialog {
         }
     }
 
-    /// Lets the reply go on.
+    /// Resumes the reply.
     pub(super) fn release(&mut self) {
         let Some(held) = self.held.take() else { return };
         self.history.resume(self.now);
         if let Some((item, response)) = held.sounding {
             self.notify(Notice::Released { item, response });
         }
-        self.actions.push(Action::Release);
+        self.actions.push(Action::Release { held_at: held.position });
     }
 
-    /// Ends a hold because what was held is dropped.
+    /// Ends a hold because the withheld audio is dropped.
     pub(super) fn end_hold(&mut self) {
-        if self.held.take().is_some() {
+        if let Some(held) = self.held.take() {
             self.history.resume(self.now);
-            self.actions.push(Action::Release);
+            self.actions.push(Action::Release { held_at: held.position });
         }
     }
 

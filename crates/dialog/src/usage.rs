@@ -1,15 +1,12 @@
 //! What a response used: the model's own count of tokens, or an estimate.
 //!
-//! An engine that counts is believed. For one that does not (the offline assistant, servers without `usage`), and for a
-//! response that was stopped before the count came, four characters of text stand for a token: what tokenizers give
-//! for English prose on average, and what the protocol's own documentation tells people to expect.
+//! An engine's own count wins. Where there is none (the offline assistant, servers without `usage`, a response that was
+//! stopped before the count arrived) it is estimated from the text: see `tokens`.
 
-use super::{Content, Item, ItemKind};
+use super::{Content, Item, ItemKind, tokens};
 use antiphon_types::Samples;
 use antiphon_types::chat::{ChatRequest, Message, Usage};
 use serde::Serialize;
-
-const CHARS_PER_TOKEN: usize = 4;
 
 /// What a response used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -17,44 +14,31 @@ pub struct ResponseUsage {
     /// Tokens of text that the model read and wrote.
     pub text: Usage,
     /// Speech heard since the response before, at 16 kHz.
-    pub heard: Samples,
+    pub input_audio: Samples,
     /// Speech made, in milliseconds.
-    pub spoken_ms: u64,
+    pub output_audio_ms: u64,
 }
 
 /// Tokens the model reads in this request.
 pub(super) fn tokens_read(chat: &ChatRequest) -> u64 {
     let of_message = |message: &Message| match message {
-        Message::System(text) | Message::User(text) => n_chars(text),
+        Message::System(text) | Message::User(text) => text.len(),
         Message::Assistant { text, tool_calls } => {
-            n_chars(text) + tool_calls.iter().map(|call| n_chars(&call.name) + n_chars(&call.arguments)).sum::<usize>()
+            text.len() + tool_calls.iter().map(|call| call.name.len() + call.arguments.len()).sum::<usize>()
         }
-        Message::Tool { output, .. } => n_chars(output),
+        Message::Tool { output, .. } => output.len(),
     };
-    let tools = chat
-        .tools
-        .iter()
-        .map(|tool| n_chars(&tool.name) + n_chars(&tool.description) + n_chars(tool.parameters.as_str()));
-    tokens(chat.messages.iter().map(of_message).chain(tools).sum())
+    let tools = chat.tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.parameters.as_str().len());
+    tokens::estimate(chat.messages.iter().map(of_message).chain(tools).sum())
 }
 
 /// Tokens of these outputs.
 pub(super) fn tokens_written<'a>(outputs: impl Iterator<Item = &'a Item>) -> u64 {
     let of_item = |item: &Item| match &item.kind {
-        ItemKind::Message { content, .. } => content.iter().filter_map(Content::text).map(n_chars).sum(),
-        ItemKind::FunctionCall { name, arguments, .. } => n_chars(name) + n_chars(arguments),
-        ItemKind::RemoteCall { call, .. } | ItemKind::RemoteRequest(call) => {
-            n_chars(&call.exposed) + n_chars(&call.arguments)
-        }
+        ItemKind::Message { content, .. } => content.iter().filter_map(Content::text).map(str::len).sum(),
+        ItemKind::FunctionCall { name, arguments, .. } => name.len() + arguments.len(),
+        ItemKind::RemoteCall { call, .. } | ItemKind::RemoteRequest(call) => call.exposed.len() + call.arguments.len(),
         _ => 0,
     };
-    tokens(outputs.map(of_item).sum())
-}
-
-fn n_chars(text: &str) -> usize {
-    text.chars().count()
-}
-
-fn tokens(n_chars: usize) -> u64 {
-    n_chars.div_ceil(CHARS_PER_TOKEN) as u64
+    tokens::estimate(outputs.map(of_item).sum())
 }

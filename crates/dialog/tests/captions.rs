@@ -6,7 +6,7 @@ use antiphon_dialog::PlaybackControl;
 #[test]
 fn a_client_of_the_protocol_is_told_once_there_is_the_item() {
     check_with(
-        Runner::new(PlaybackControl::Buffers, Some(AUTO)),
+        Runner::new(PlaybackControl::Client, Some(AUTO)),
         "0 started 0
             open i1
             < speech_started i1 0
@@ -31,9 +31,9 @@ fn a_client_of_the_protocol_is_told_once_there_is_the_item() {
 
 #[test]
 fn live_captions_are_told_while_the_person_speaks() {
-    let mut transcribing = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut transcribing = Runner::new(PlaybackControl::Client, Some(AUTO));
     transcribing.caption_live();
-    for runner in [Runner::new(PlaybackControl::Obeys, Some(AUTO)), transcribing] {
+    for runner in [Runner::new(PlaybackControl::Server, Some(AUTO)), transcribing] {
         check_with(
             runner,
             "0 started 0

@@ -5,7 +5,7 @@ use antiphon_dialog::{PlaybackControl, TurnDetection};
 use std::time::Duration;
 
 fn runner() -> Runner {
-    Runner::new(PlaybackControl::Buffers, Some(TurnDetection { idle_timeout: Some(Duration::from_secs(5)), ..AUTO }))
+    Runner::new(PlaybackControl::Client, Some(TurnDetection { idle_timeout: Some(Duration::from_secs(5)), ..AUTO }))
 }
 
 /// One answered turn; its 2 s of audio began to sound at 100.
@@ -87,7 +87,7 @@ fn the_reply_to_silence_is_followed_by_another_wait() {
 #[test]
 fn nothing_is_waited_for_before_the_first_reply_or_without_the_setting() {
     assert_eq!(deadline_ms(&runner()), None);
-    let mut plain = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut plain = Runner::new(PlaybackControl::Client, Some(AUTO));
     for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 finished r1"] {
         plain.run(line);
     }

@@ -71,7 +71,7 @@ fn every_order_of_barge_in_cancel_and_completion_ends_well() {
     let orders = merges(BARGE_IN, CLIENT, ENGINE);
     assert_eq!(orders.len(), 3_150);
     for order in &orders {
-        for listener in [PlaybackControl::Buffers, PlaybackControl::Obeys] {
+        for listener in [PlaybackControl::Client, PlaybackControl::Server] {
             inspect(order, &run(listener, order));
         }
     }

@@ -18,13 +18,13 @@ fn library() -> Runner {
 
 /// The same, not asked yet; what `find` does, in these words.
 fn described(description: &str) -> Runner {
-    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     let server =
         Server { label: "l".into(), url: "http://h/".into(), authorization: None, headers: Default::default() };
     let declared = Declared { server, allowed: None, consent: Consent::Never };
-    runner.dialog = runner.dialog.with_patience(Some(Duration::from_millis(100)));
+    runner.dialog = runner.dialog.with_follow_up_after(Some(Duration::from_millis(100)));
     let settings = Settings { servers: vec![declared], ..runner.dialog.settings().clone() };
-    let update = Event::Client { event_id: None, command: Command::Update(Box::new(settings)) };
+    let update = Event::Client { event_id: None, command: Command::UpdateSettings(Box::new(settings)) };
     let actions = runner.dialog.step(Timestamp::ZERO, update);
     let item = actions.iter().find_map(|action| match action {
         Action::ListTools { item, .. } => Some(item.clone()),
@@ -36,12 +36,14 @@ fn described(description: &str) -> Runner {
         input_schema: json!({"type": "object"}).into(),
         annotations: None,
     };
-    runner.dialog.step(Timestamp::ZERO, Event::Listed { item: item.expect("it is listed"), result: Ok(vec![tool]) });
+    runner
+        .dialog
+        .step(Timestamp::ZERO, Event::ToolsListed { item: item.expect("it is listed"), result: Ok(vec![tool]) });
     runner
 }
 
 fn called(runner: &mut Runner, at_ms: u64, item: &ItemId, result: Result<String, CallError>) -> usize {
-    runner.dialog.step(Timestamp::from_ms(at_ms), Event::Called { item: item.clone(), result }).len()
+    runner.dialog.step(Timestamp::from_ms(at_ms), Event::RemoteCallEnded { item: item.clone(), result }).len()
 }
 
 /// The call runs.

@@ -92,7 +92,7 @@ fn speaking(listener: PlaybackControl) -> Runner {
 #[test]
 fn a_barge_in_cuts_the_history_at_what_was_heard() {
     check_with(
-        speaking(PlaybackControl::Buffers),
+        speaking(PlaybackControl::Client),
         "1700 onset
             hold
             < held i2
@@ -113,7 +113,7 @@ fn a_barge_in_cuts_the_history_at_what_was_heard() {
 
 #[test]
 fn speech_after_response_done_is_still_a_barge_in() {
-    let mut runner = speaking(PlaybackControl::Buffers);
+    let mut runner = speaking(PlaybackControl::Client);
     runner.run("150 finished r1");
     check_with(
         runner,
@@ -129,7 +129,7 @@ fn speech_after_response_done_is_still_a_barge_in() {
 #[test]
 fn a_cough_only_holds_the_reply() {
     check_with(
-        speaking(PlaybackControl::Obeys),
+        speaking(PlaybackControl::Server),
         "1000 onset
             hold
             < held i2
@@ -155,7 +155,7 @@ fn a_cough_only_holds_the_reply() {
 #[test]
 fn a_hold_that_nothing_decides_ends_by_itself() {
     check_with(
-        speaking(PlaybackControl::Obeys),
+        speaking(PlaybackControl::Server),
         "1000 onset
             hold
             < held i2
@@ -169,7 +169,7 @@ fn a_hold_that_nothing_decides_ends_by_itself() {
 #[test]
 fn where_playback_stopped_moves_the_cut() {
     check_with(
-        speaking(PlaybackControl::Obeys),
+        speaking(PlaybackControl::Server),
         "910 clear_output
             stop r1
             < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
@@ -186,7 +186,7 @@ fn where_playback_stopped_moves_the_cut() {
 #[test]
 fn the_listeners_report_beats_the_estimate() {
     check_with(
-        speaking(PlaybackControl::Obeys),
+        speaking(PlaybackControl::Server),
         "900 played i2 500
         910 clear_output
             stop r1
@@ -203,7 +203,7 @@ fn the_listeners_report_beats_the_estimate() {
 #[test]
 fn nothing_is_spoken_after_a_stop() {
     check_with(
-        speaking(PlaybackControl::Buffers),
+        speaking(PlaybackControl::Client),
         "200 cancel
             stop r1
             < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
@@ -223,7 +223,7 @@ fn nothing_is_spoken_after_a_stop() {
 #[test]
 fn a_failing_stage_ends_its_response_and_not_the_conversation() {
     check_with(
-        speaking(PlaybackControl::Buffers),
+        speaking(PlaybackControl::Client),
         "200 broke r1 the voice engine failed
             < r1 i2 PartDone { audio: true, text: \"One two. Three four. \" }
             < item_done i2 Incomplete
@@ -300,7 +300,7 @@ fn a_typed_turn_needs_no_recognizer() {
 
 #[test]
 fn noise_without_words_is_not_answered() {
-    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     runner.run("0 started 0");
     runner.run("10 stopped 10");
     check_with(runner, "20 heard i1 \n < transcript i1 \"\"");
@@ -308,7 +308,7 @@ fn noise_without_words_is_not_answered() {
 
 #[test]
 fn the_hubs_own_words_are_not_answered() {
-    let mut runner = speaking(PlaybackControl::Buffers);
+    let mut runner = speaking(PlaybackControl::Client);
     runner.run("600 started 600");
     runner.run("700 stopped 700");
     check_with(
@@ -324,7 +324,7 @@ fn the_hubs_own_words_are_not_answered() {
 #[test]
 fn without_interruption_the_reply_goes_on_and_the_next_waits() {
     let patient = TurnDetection { interrupt_response: false, ..AUTO };
-    let mut runner = Runner::new(PlaybackControl::Buffers, Some(patient));
+    let mut runner = Runner::new(PlaybackControl::Client, Some(patient));
     for line in ["0 started 0", "10 stopped 10", "20 heard i1 tell me", "30 text r1 One.", "30 made r1 1000"] {
         runner.run(line);
     }
@@ -355,7 +355,7 @@ fn without_interruption_the_reply_goes_on_and_the_next_waits() {
 #[test]
 fn a_manual_turn_waits_for_its_transcript() {
     check_with(
-        Runner::new(PlaybackControl::Buffers, None),
+        Runner::new(PlaybackControl::Client, None),
         "0 commit 99
             < refused BufferTooSmall { buffered: Samples(1584) }
         5 started 0
@@ -367,6 +367,7 @@ fn a_manual_turn_waits_for_its_transcript() {
             < committed i1
             < item_added i1
             < item_done i1 Completed
+            clear input
         1001 respond
             < response_created r1
         1002 respond
@@ -382,7 +383,7 @@ fn a_manual_turn_waits_for_its_transcript() {
 
 #[test]
 fn a_truncation_is_checked_against_what_was_made() {
-    let mut runner = speaking(PlaybackControl::Buffers);
+    let mut runner = speaking(PlaybackControl::Client);
     runner.run("150 finished r1");
     check_with(
         runner,
@@ -405,13 +406,13 @@ fn a_truncation_is_checked_against_what_was_made() {
 
 #[test]
 fn the_voice_stays_once_it_was_heard() {
-    check_with(speaking(PlaybackControl::Buffers), "200 voice rms \n < refused VoiceFixed");
+    check_with(speaking(PlaybackControl::Client), "200 voice rms \n < refused VoiceFixed");
     check("0 voice rms \n < settings_updated");
 }
 
 #[test]
 fn a_tool_call_is_an_item_and_an_unfinished_one_is_not_history() {
-    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     runner.run("0 say weather?");
     check_with(
         runner,
@@ -450,7 +451,7 @@ fn a_tool_call_is_an_item_and_an_unfinished_one_is_not_history() {
 
 #[test]
 fn an_out_of_band_response_stands_beside_the_conversation() {
-    let mut runner = speaking(PlaybackControl::Buffers);
+    let mut runner = speaking(PlaybackControl::Client);
     check_with(
         {
             runner.run("150 aside classify this");
@@ -507,7 +508,7 @@ fn a_noise_after_the_question_does_not_lose_it() {
 
 #[test]
 fn a_barge_in_drops_every_reply_that_waits_and_the_next_one_sounds() {
-    let mut runner = speaking(PlaybackControl::Obeys);
+    let mut runner = speaking(PlaybackControl::Server);
     for line in ["110 finished r1", "120 respond", "130 text r2 Five six.", "130 made r2 1000", "130 sent i3 100"] {
         runner.run(line);
     }
@@ -532,7 +533,7 @@ fn a_barge_in_drops_every_reply_that_waits_and_the_next_one_sounds() {
 
 #[test]
 fn a_hold_ends_also_for_what_was_truncated_meanwhile() {
-    let mut runner = speaking(PlaybackControl::Obeys);
+    let mut runner = speaking(PlaybackControl::Server);
     runner.run("200 onset");
     check_with(
         runner,
@@ -546,7 +547,7 @@ fn a_hold_ends_also_for_what_was_truncated_meanwhile() {
 
 #[test]
 fn what_the_client_does_not_want_to_read_does_not_fail_either() {
-    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     runner.silence_transcripts();
     check_with(
         runner,
@@ -565,7 +566,7 @@ fn what_the_client_does_not_want_to_read_does_not_fail_either() {
 
 #[test]
 fn an_item_of_a_million_empty_parts_is_too_large() {
-    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     let refused = runner.run("0 parts 100000");
     assert!(refused[0].starts_with("< refused ItemTooLarge"), "{refused:?}");
     assert_eq!(runner.run("1 parts 1000").len(), 2);

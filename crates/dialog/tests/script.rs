@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Checks a script in a conversation with server turn detection.
 #[track_caller]
 pub fn check(script: &str) {
-    check_with(Runner::new(PlaybackControl::Buffers, Some(AUTO)), script);
+    check_with(Runner::new(PlaybackControl::Client, Some(AUTO)), script);
 }
 
 /// Checks a script in the given conversation.
@@ -38,7 +38,7 @@ pub struct Runner {
     pub dialog: Dialog,
     items: Vec<ItemId>,
     responses: Vec<ResponseId>,
-    /// Responses begun on guesses have no names until they are let out.
+    /// Speculative responses have no names until they are released.
     names_only_seen: bool,
 }
 
@@ -68,13 +68,13 @@ impl Runner {
         }
     }
 
-    /// The same, with answers begun on guesses.
-    pub fn guessing(mut self, max_per_turn: u32, budget: f64) -> Self {
+    /// The same, with speculative responses.
+    pub fn speculating(mut self, max_per_turn: u32, budget: f64) -> Self {
         self.dialog = self.dialog.with_speculation(Some(Speculation { max_per_turn, budget }));
         self
     }
 
-    /// The same, where a response begun on a guess has no name until a client may see it.
+    /// The same, where a speculative response has no name until it is released.
     pub fn naming_what_is_seen(self) -> Self {
         Self { names_only_seen: true, ..self }
     }
@@ -90,7 +90,7 @@ impl Runner {
     }
 
     fn set(&mut self, settings: Settings) {
-        let command = Command::Update(Box::new(settings));
+        let command = Command::UpdateSettings(Box::new(settings));
         self.dialog.step(Timestamp::ZERO, Event::Client { event_id: None, command });
     }
 
@@ -127,20 +127,20 @@ impl Runner {
         let client = |command| Event::Client { event_id: Some("evt".into()), command };
         match name {
             "tick" => Event::Tick { position: at16(if first.is_empty() { "0" } else { first }) },
-            "away" => Event::Away,
-            "back" => Event::Back,
-            "onset" => Event::VoiceOnset,
+            "away" => Event::Disconnected,
+            "back" => Event::Reconnected,
+            "onset" => Event::VoiceOnset { position: at16(if first.is_empty() { "0" } else { first }) },
             "retracted" => Event::VoiceRetracted,
             "started" => Event::SpeechStarted { audio_start: at16(first) },
             "stopped" => Event::SpeechStopped { audio_end: at16(first) },
             "paused" => Event::Paused,
             "resumed" => Event::Resumed,
-            "guessed" => Event::ProvisionalTranscript { item: self.item(first), text: rest.into() },
+            "provisional" => Event::ProvisionalTranscript { item: self.item(first), text: rest.into() },
             "partial" => Event::Partial { item: self.item(first), text: rest.into() },
             "heard" => Event::Transcribed { item: self.item(first), result: Ok(rest.into()) },
             "unheard" => Event::Transcribed { item: self.item(first), result: Err(rest.into()) },
             "text" => Event::Text { response: self.response(first), text: format!("{rest} ") },
-            "made" => Event::AudioMade { response: self.response(first), n: at24(rest) },
+            "made" => Event::AudioGenerated { response: self.response(first), n: at24(rest) },
             "sent" => Event::AudioSent { item: self.item(first), n: at24(rest) },
             "call" => {
                 let mut words = rest.splitn(3, ' ');
@@ -150,9 +150,9 @@ impl Runner {
                 let call_id = format!("call_{index}");
                 Event::ToolCall(ToolCallDelta { response: self.response(first), index, call_id, name, arguments })
             }
-            "finished" => Event::Finished { response: self.response(first), outcome: Ok((Finish::Stop, None)) },
-            "broke" => Event::Finished { response: self.response(first), outcome: Err(rest.into()) },
-            "commit" => client(Command::Commit { buffered: at16(first) }),
+            "finished" => Event::ResponseFinished { response: self.response(first), outcome: Ok((Finish::Stop, None)) },
+            "broke" => Event::ResponseFinished { response: self.response(first), outcome: Err(rest.into()) },
+            "commit" => client(Command::Commit { buffer_start: Samples::ZERO, buffered: at16(first) }),
             "clear" => client(Command::ClearInput),
             "clear_output" => client(Command::ClearOutput),
             "played" | "playback_ended" => client(Command::Played {
@@ -161,7 +161,7 @@ impl Runner {
                 ago: Duration::ZERO,
                 stopped: name == "playback_ended",
             }),
-            "truncate" => client(Command::Truncate {
+            "truncate" => client(Command::TruncateItem {
                 item: self.item(first),
                 content_index: 0,
                 audio_end_ms: rest.parse().expect("ms"),
@@ -173,17 +173,21 @@ impl Runner {
                 client(Command::CreateItem { item: empty(first.parse().expect("how many")), place: ItemPosition::Last })
             }
             "result" => client(Command::CreateItem { item: result(first, rest), place: ItemPosition::Last }),
-            "respond" => client(Command::Respond(Box::default())),
+            "respond" => client(Command::CreateResponse(Box::default())),
             "aside" => {
                 let input = Some(vec![InputEntry::Item(written(argument))]);
-                client(Command::Respond(Box::new(ResponseRequest { out_of_band: true, input, ..Default::default() })))
+                client(Command::CreateResponse(Box::new(ResponseRequest {
+                    out_of_band: true,
+                    input,
+                    ..Default::default()
+                })))
             }
             "voice" => {
                 let settings = Settings { voice: first.into(), ..self.dialog.settings().clone() };
-                client(Command::Update(Box::new(settings)))
+                client(Command::UpdateSettings(Box::new(settings)))
             }
-            "cancel" if first.is_empty() => client(Command::Cancel(None)),
-            "cancel" => client(Command::Cancel(Some(self.response(first)))),
+            "cancel" if first.is_empty() => client(Command::CancelResponse(None)),
+            "cancel" => client(Command::CancelResponse(Some(self.response(first)))),
             other => panic!("no such event: {other}"),
         }
     }
@@ -216,33 +220,33 @@ impl Runner {
 
     fn render(&mut self, action: &Action) -> String {
         match action {
-            Action::OpenUtterance(item) => format!("open {}", self.i(item)),
-            Action::CloseUtterance(item) => format!("close {}", self.i(item)),
+            Action::OpenUtterance { item, .. } => format!("open {}", self.i(item)),
+            Action::CloseUtterance { item, .. } => format!("close {}", self.i(item)),
             Action::Transcribe(item) => format!("transcribe {}", self.i(item)),
             Action::DropUtterance(item) => format!("drop {}", self.i(item)),
             Action::ClearInput => "clear input".into(),
             Action::StartResponse(work) => format!("start {} {}", self.r(&work.response), work.turn),
-            Action::TranscribeProvisionally(item) => format!("guess {}", self.i(item)),
-            Action::StartSpeculative(_) if self.names_only_seen => "begin".into(),
-            Action::DropSpeculative { .. } if self.names_only_seen => "forget".into(),
+            Action::TranscribeProvisionally(item) => format!("transcribe provisionally {}", self.i(item)),
+            Action::StartSpeculative(_) if self.names_only_seen => "speculate".into(),
+            Action::DropSpeculative { .. } if self.names_only_seen => "discard".into(),
             Action::StartSpeculative(work) => {
                 let said = work.chat.messages.last().map(|message| match message {
                     Message::User(text) => text.as_str(),
                     _ => "?",
                 });
                 let said = format!("{:?}", said.unwrap_or_default());
-                format!("begin {} on {said}", self.r(&work.response))
+                format!("speculate {} on {said}", self.r(&work.response))
             }
-            Action::ReleaseSpeculative(id) => format!("let out {}", self.r(id)),
+            Action::ReleaseSpeculative(id) => format!("release {}", self.r(id)),
             Action::DropSpeculative { response, outcome, wasted } => {
-                format!("forget {} {} after {} ms", self.r(response), outcome.as_str(), wasted.as_millis())
+                format!("discard {} {} after {} ms", self.r(response), outcome.as_str(), wasted.as_millis())
             }
             Action::StopResponse(id) => format!("stop {}", self.r(id)),
             Action::ListTools { item, .. } => format!("list {}", self.i(item)),
             Action::CallRemote { item, call } => format!("call {} {}({})", self.i(item), call.name, call.arguments),
             Action::StopRemote(item) => format!("stop {}", self.i(item)),
             Action::Hold => "hold".into(),
-            Action::Release => "release".into(),
+            Action::Release { .. } => "release".into(),
             Action::Flush(id) => format!("flush {}", self.r(id)),
             Action::Notify(notice) => format!("< {}", self.notice(notice)),
         }
@@ -298,7 +302,7 @@ impl Runner {
     pub fn history(&mut self) -> String {
         let mut dialog = self.dialog.clone();
         let aside = ResponseRequest { out_of_band: true, ..Default::default() };
-        let event = Event::Client { event_id: None, command: Command::Respond(Box::new(aside)) };
+        let event = Event::Client { event_id: None, command: Command::CreateResponse(Box::new(aside)) };
         let actions = dialog.step(Timestamp::from_ms(1_000_000), event);
         let work = actions.into_iter().find_map(|action| match action {
             Action::StartResponse(work) => Some(work),

@@ -1,29 +1,29 @@
-//! Answers begun on a guess: let out when it was right, and without a trace in every other case.
+//! Speculative responses: released when the end of the turn confirms them, without a trace in every other case.
 
 use super::script::{AUTO, Runner, check_with};
 use antiphon_dialog::{Content, Item, ItemKind, PlaybackControl};
 use proptest::prelude::*;
 
-fn guessing() -> Runner {
-    Runner::new(PlaybackControl::Buffers, Some(AUTO)).guessing(3, 0.5)
+fn speculating() -> Runner {
+    Runner::new(PlaybackControl::Client, Some(AUTO)).speculating(3, 0.5)
 }
 
 #[track_caller]
 fn check(script: &str) {
-    check_with(guessing(), script);
+    check_with(speculating(), script);
 }
 
 #[test]
-fn a_guess_that_was_right_is_let_out() {
+fn a_confirmed_speculative_response_is_released() {
     check(
         "
         0 started 0
           open i1
           < speech_started i1 0
         900 paused
-          guess i1
-        910 guessed i1 what time is it
-          begin r1 on \"what time is it\"
+          transcribe provisionally i1
+        910 provisional i1 what time is it
+          speculate r1 on \"what time is it\"
         1300 stopped 800
           close i1
           < speech_stopped i1 800
@@ -33,7 +33,7 @@ fn a_guess_that_was_right_is_let_out() {
         1301 heard i1 What time is it?
           < transcript i1 \"What time is it?\"
           < response_created r1
-          let out r1
+          release r1
         1302 text r1 Noon.
           < output_added r1 i2
           < item_added i2
@@ -44,24 +44,24 @@ fn a_guess_that_was_right_is_let_out() {
 }
 
 #[test]
-fn a_speaker_who_goes_on_takes_the_guess_back() {
+fn a_speaker_who_goes_on_discards_the_speculative_response() {
     check(
         "
         0 started 0
           open i1
           < speech_started i1 0
         900 paused
-          guess i1
-        910 guessed i1 what time is it
-          begin r1 on \"what time is it\"
+          transcribe provisionally i1
+        910 provisional i1 what time is it
+          speculate r1 on \"what time is it\"
         1000 resumed
-          forget r1 resumed after 100 ms
+          discard r1 resumed after 100 ms
         1005 text r1 Noon.
         1006 finished r1
         1900 paused
-          guess i1
-        1910 guessed i1 what time is it in london
-          begin r2 on \"what time is it in london\"
+          transcribe provisionally i1
+        1910 provisional i1 what time is it in london
+          speculate r2 on \"what time is it in london\"
         2300 stopped 1800
           close i1
           < speech_stopped i1 1800
@@ -71,7 +71,7 @@ fn a_speaker_who_goes_on_takes_the_guess_back() {
         2301 heard i1 what time is it in london
           < transcript i1 \"what time is it in london\"
           < response_created r2
-          let out r2
+          release r2
         2400 history
           user: what time is it in london
         ",
@@ -79,16 +79,16 @@ fn a_speaker_who_goes_on_takes_the_guess_back() {
 }
 
 #[test]
-fn other_words_at_the_end_start_the_answer_anew() {
+fn other_words_at_the_end_restart_the_response() {
     check(
         "
         0 started 0
           open i1
           < speech_started i1 0
         900 paused
-          guess i1
-        910 guessed i1 what time is
-          begin r1 on \"what time is\"
+          transcribe provisionally i1
+        910 provisional i1 what time is
+          speculate r1 on \"what time is\"
         1300 stopped 800
           close i1
           < speech_stopped i1 800
@@ -98,23 +98,23 @@ fn other_words_at_the_end_start_the_answer_anew() {
         1301 heard i1 what time is it
           < transcript i1 \"what time is it\"
           < response_created r1
-          forget r1 changed after 401 ms
+          discard r1 changed after 401 ms
           start r1 turn_1
         ",
     );
 }
 
 #[test]
-fn settings_that_change_meanwhile_start_the_answer_anew_and_noise_is_not_answered() {
+fn changed_settings_restart_the_response_and_noise_is_not_answered() {
     check(
         "
         0 started 0
           open i1
           < speech_started i1 0
         900 paused
-          guess i1
-        910 guessed i1 what time is it
-          begin r1 on \"what time is it\"
+          transcribe provisionally i1
+        910 provisional i1 what time is it
+          speculate r1 on \"what time is it\"
         950 voice rms
           < settings_updated
         1300 stopped 800
@@ -126,7 +126,7 @@ fn settings_that_change_meanwhile_start_the_answer_anew_and_noise_is_not_answere
         1301 heard i1 what time is it
           < transcript i1 \"what time is it\"
           < response_created r1
-          forget r1 changed after 401 ms
+          discard r1 changed after 401 ms
           start r1 turn_1
         ",
     );
@@ -136,9 +136,9 @@ fn settings_that_change_meanwhile_start_the_answer_anew_and_noise_is_not_answere
           open i1
           < speech_started i1 0
         900 paused
-          guess i1
-        910 guessed i1 hum
-          begin r1 on \"hum\"
+          transcribe provisionally i1
+        910 provisional i1 hum
+          speculate r1 on \"hum\"
         1300 stopped 800
           close i1
           < speech_stopped i1 800
@@ -147,39 +147,40 @@ fn settings_that_change_meanwhile_start_the_answer_anew_and_noise_is_not_answere
           < item_done i1 Completed
         1301 heard i1
           < transcript i1 \"\"
-          forget r1 changed after 401 ms
+          discard r1 changed after 401 ms
         ",
     );
 }
 
 #[test]
-fn nothing_is_guessed_of_silence_of_a_manual_turn_or_beside_a_response() {
-    check("0 paused\n5 resumed\n7 guessed i1 words");
+fn silence_and_manual_turns_are_not_speculated_on() {
+    check("0 paused\n5 resumed\n7 provisional i1 words");
     check_with(
-        Runner::new(PlaybackControl::Buffers, None).guessing(3, 0.5),
-        "0 started 0\nopen i1\n900 paused\n910 guessed i1 what time is it",
+        Runner::new(PlaybackControl::Client, None).speculating(3, 0.5),
+        "0 started 0\nopen i1\n900 paused\n910 provisional i1 what time is it",
     );
 }
 
 #[test]
-fn guesses_are_bounded_by_turn_and_by_wasted_work() {
-    let mut runner = guessing();
-    let guesses = |lines: Vec<String>| lines.iter().filter(|line| line.starts_with("guess")).count();
+fn speculation_is_bounded_by_turn_and_by_wasted_work() {
+    let mut runner = speculating();
+    let attempts =
+        |lines: Vec<String>| lines.iter().filter(|line| line.starts_with("transcribe provisionally")).count();
     runner.run("0 started 0");
     let mut n = 0;
     for at in (1_000..6_000).step_by(1_000) {
-        n += guesses(runner.run(&format!("{at} paused")));
-        runner.run(&format!("{at} guessed i1 one two three"));
+        n += attempts(runner.run(&format!("{at} paused")));
+        runner.run(&format!("{at} provisional i1 one two three"));
         runner.run(&format!("{} resumed", at + 300));
     }
     assert_eq!(n, 3, "of five pauses");
     // Without a budget the first ten seconds of wasted work are all there is.
-    let mut frugal = Runner::new(PlaybackControl::Buffers, Some(AUTO)).guessing(100, 0.0);
+    let mut frugal = Runner::new(PlaybackControl::Client, Some(AUTO)).speculating(100, 0.0);
     frugal.run("0 started 0");
     let mut n = 0;
     for at in (1_000..30_000).step_by(1_000) {
-        n += guesses(frugal.run(&format!("{at} paused")));
-        frugal.run(&format!("{at} guessed i1 one two three"));
+        n += attempts(frugal.run(&format!("{at} paused")));
+        frugal.run(&format!("{at} provisional i1 one two three"));
         frugal.run(&format!("{} resumed", at + 900));
     }
     assert_eq!(n, 12, "of 0.9 s each");
@@ -225,25 +226,24 @@ fn moves() -> impl Strategy<Value = Vec<String>> {
         ]
         .to_vec(),
     );
-    let step =
-        prop_oneof![4 => plain.prop_map(str::to_owned), 2 => said("guessed"), 2 => said("heard"), 1 => said("partial")];
+    let step = prop_oneof![4 => plain.prop_map(str::to_owned), 2 => said("provisional"), 2 => said("heard"), 1 => said("partial")];
     prop::collection::vec(step, 1..40)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
-    /// Whatever happens in whatever order: without the work on guesses itself, the actions are those of a conversation
-    /// in which nothing is guessed. (The work of a response under way has an id the client may see only then.)
+    /// In any order of events: without the speculative work itself, the actions are those of a conversation without
+    /// speculation. (A speculative response has a name only once it is released.)
     #[test]
-    fn a_guess_leaves_no_trace(moves in moves()) {
-        let (mut with, mut without) = (guessing().naming_what_is_seen(), Runner::new(PlaybackControl::Buffers, Some(AUTO)));
+    fn speculation_leaves_no_trace(moves in moves()) {
+        let (mut with, mut without) = (speculating().naming_what_is_seen(), Runner::new(PlaybackControl::Client, Some(AUTO)));
         for (i, line) in moves.iter().enumerate() {
             let line = format!("{} {line}", 10 * i);
             let is_seen = |action: &String| {
-                !["guess ", "begin", "forget"].iter().any(|hidden| action.starts_with(hidden))
+                !["transcribe provisionally", "speculate", "discard"].iter().any(|hidden| action.starts_with(hidden))
             };
-            let plain = |action: String| match action.strip_prefix("let out ") {
-                Some(id) => format!("start {id}"),
+            let plain = |action: String| match action.strip_prefix("release r") {
+                Some(id) => format!("start r{id}"),
                 None => action.split(" turn_").next().unwrap_or_default().to_owned(),
             };
             let seen: Vec<String> = with.run(&line).into_iter().filter(is_seen).map(plain).collect();

@@ -5,7 +5,7 @@ use antiphon_dialog::PlaybackControl;
 
 /// A conversation that has called two tools in one answer.
 fn called_twice() -> Runner {
-    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     for line in [
         "0 say weather?",
         "1 respond",
@@ -57,7 +57,7 @@ fn a_result_without_its_call_is_refused_or_not_read() {
 
 #[test]
 fn each_output_ends_before_the_next_begins() {
-    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     for line in ["0 say weather?", "1 respond", "2 text r1 Let me see."] {
         runner.run(line);
     }
@@ -89,7 +89,7 @@ fn each_output_ends_before_the_next_begins() {
 
 #[test]
 fn words_behind_a_call_are_a_message_of_their_own() {
-    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     for line in ["0 say weather?", "1 respond", "2 text r1 Let me see.", "3 call r1 0 weather {}"] {
         runner.run(line);
     }
@@ -114,7 +114,7 @@ fn words_behind_a_call_are_a_message_of_their_own() {
 
 #[test]
 fn a_barge_in_into_an_answer_that_calls_takes_the_calls_back() {
-    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     for line in ["0 say weather?", "1 respond", "2 text r1 Let me see.", "2 made r1 1000", "3 sent i2 1000"] {
         runner.run(line);
     }

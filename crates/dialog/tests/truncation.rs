@@ -33,7 +33,7 @@ fn has_transcript(runner: &Runner) -> bool {
 
 #[test]
 fn a_cancel_after_a_truncation_gives_nothing_back() {
-    let runner = truncated(PlaybackControl::Buffers);
+    let runner = truncated(PlaybackControl::Client);
     let mut after = runner.clone();
     check_with(
         runner,
@@ -52,7 +52,7 @@ fn a_cancel_after_a_truncation_gives_nothing_back() {
 
 #[test]
 fn a_barge_in_after_a_truncation_gives_nothing_back() {
-    for listener in [PlaybackControl::Buffers, PlaybackControl::Obeys] {
+    for listener in [PlaybackControl::Client, PlaybackControl::Server] {
         let mut runner = truncated(listener);
         runner.run("1500 started 1500");
         assert_eq!(runner.history(), "user: tell me | assistant: One", "{listener:?}");
@@ -62,7 +62,7 @@ fn a_barge_in_after_a_truncation_gives_nothing_back() {
 
 #[test]
 fn words_that_come_after_a_truncation_are_not_of_the_history() {
-    let mut runner = truncated(PlaybackControl::Buffers);
+    let mut runner = truncated(PlaybackControl::Client);
     runner.run("10 text r1 Five six.");
     runner.run("11 made r1 1000");
     runner.run("12 finished r1");

@@ -5,7 +5,7 @@ use antiphon_dialog::PlaybackControl;
 
 /// Somebody has spoken, and the words are not known yet.
 fn unheard() -> Runner {
-    let mut runner = Runner::new(PlaybackControl::Buffers, Some(AUTO));
+    let mut runner = Runner::new(PlaybackControl::Client, Some(AUTO));
     runner.run("0 started 0");
     runner.run("900 stopped 800");
     runner

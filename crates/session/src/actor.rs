@@ -1,10 +1,10 @@
-//! The actor: one loop that waits for whatever comes next and feeds the reducer.
+//! The actor: one loop that waits for the next input and passes it to the reducer.
 
 use super::clock::ClientClock;
 use super::egress::{Close, Message};
 use super::expiry::SessionExpiry;
-use super::ingress::Ingress;
-use super::inline_audio::InlineAudio;
+use super::ingress::{Advance, Ingress};
+use super::perform::{EventPayload, TranscriptLogprobs};
 use super::playback::Playback;
 use super::project::Projector;
 use super::remote::Links;
@@ -20,25 +20,25 @@ use antiphon_dialog::{Dialog, Event, PlaybackControl, ToolCallDelta};
 use antiphon_engine_api::stt::SpeakerState;
 use antiphon_protocol::{Dialect, ServerEvent};
 use antiphon_types::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
 
-/// Products of responses that wait for the actor: a voice that is this far ahead waits.
+/// Capacity of the queue of products: a voice that is this far ahead waits.
 const PRODUCTS: usize = 8;
-/// Reports of transcriptions that wait for the actor.
+/// Capacity of the queue of reports.
 const REPORTS: usize = 16;
-/// Utterances of one session that are transcribed at once: more only when audio comes much faster than real time, and
-/// then the client is read slower.
-const MAX_HEARINGS: usize = 4;
-/// Windows judged before other events get their turn: about 1 s of audio, 0.5 ms of work.
+/// The most concurrent transcriptions of a session: more are needed only when audio comes much faster than real time, and
+/// then the client is read more slowly.
+const MAX_TRANSCRIPTIONS: usize = 4;
+/// Windows processed before other inputs: about 1 s of audio, 0.5 ms of work.
 const WINDOWS_AT_ONCE: usize = 64;
-/// A client that takes nothing for this long while something waits for it is closed.
+/// A client that receives nothing for this long while messages wait for it is closed.
 const STUCK: Duration = Duration::from_secs(10);
-/// Silence of the wire that counts as silence of the speaker, beyond the silence that ends a turn.
+/// Time without messages that counts as silence of the speaker, in addition to the silence that ends a turn.
 const STALL_MARGIN: Duration = Duration::from_millis(500);
 
 /// One session.
@@ -53,51 +53,55 @@ pub(super) struct Actor {
     pub(super) projector: Projector,
     /// The whole session object, as the client last saw it.
     pub(super) session: antiphon_protocol::Session,
-    /// What the session is for does not change any more: it was said at the beginning, by an update or by a response.
+    /// The kind of session cannot change any more: the connection, an update or a response has set it.
     pub(super) kind_is_fixed: bool,
-    pub(super) event_ids: IdMint,
+    /// Of events, and of items with inline audio.
+    pub(super) ids: IdMint,
     /// Transcriptions under way; dropping a guard cancels one.
     pub(super) transcriptions: HashMap<ItemId, DropGuard>,
     /// The turn model's work on the latest pause.
     pub(super) judging: Option<DropGuard>,
     /// Responses under way.
     pub(super) speaking: HashMap<ResponseId, (DropGuard, Voice)>,
-    /// The response begun on a guess.
-    pub(super) guess: Option<SpeculativeTask>,
+    /// The speculative response.
+    pub(super) speculative: Option<SpeculativeTask>,
     /// Remote servers, and the work under way there.
     pub(super) links: Links,
     pub(super) playback: Playback,
     pub(super) reports: mpsc::Sender<Report>,
     pub(super) products: mpsc::Sender<Product>,
-    inboxes: Option<(mpsc::Receiver<Report>, mpsc::Receiver<Product>)>,
     pub(super) timeline: Timeline,
     pub(super) client_clock: ClientClock,
     pub(super) speaker: Option<SpeakerState>,
-    /// Audio that came with the event that is being worked on, for the items it makes.
-    pub(super) given: VecDeque<InlineAudio>,
     pub(super) last_audio: Timestamp,
-    /// Where the next utterance's audio begins.
-    pub(super) opening_at: Samples,
-    /// Turn time at which the reply was held.
-    pub(super) held_at: Samples,
-    /// The utterance that closes was committed by the client.
-    pub(super) committing: bool,
     pub(super) life: SessionExpiry,
-    /// Somebody is connected, as the reducer knows.
+    /// The client is connected, as last reported to the reducer.
     pub(super) is_there: bool,
-    /// Told to the client at the start.
-    pub(super) resume_key: Option<String>,
+}
+
+/// What an actor runs with.
+pub(super) struct ActorStart {
+    reports: mpsc::Receiver<Report>,
+    products: mpsc::Receiver<Product>,
+    /// Sent to the client with the first events.
+    resume_key: Option<String>,
 }
 
 impl Actor {
-    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, mut opening: Opening, egress: Arc<Egress>) -> Self {
-        let (mode, resume_key) = (opening.mode, opening.resume_key.take());
+    pub(super) fn new(
+        setup: Arc<Setup>,
+        id: &SessionId,
+        seed: u64,
+        opening: Opening,
+        egress: Arc<Egress>,
+    ) -> (Self, ActorStart) {
+        let mode = opening.mode;
         let session = setup.session_object(id.clone(), &opening);
-        let listener = if mode == AudioMode::Events { PlaybackControl::Buffers } else { PlaybackControl::Obeys };
+        let playback = if mode == AudioMode::Events { PlaybackControl::Client } else { PlaybackControl::Server };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
         let (products, product_inbox) = mpsc::channel(PRODUCTS);
         let format = translate::format(session.audio.input.format);
-        let mut event_ids = IdMint::new(seed ^ 0x6576_656e_7473);
+        let mut ids = IdMint::new(seed ^ 0x6576_656e_7473);
         let clock = Instant::now();
         let begins = Begins {
             session: id.clone(),
@@ -107,69 +111,67 @@ impl Actor {
             may_report: mode != AudioMode::Events,
         };
         let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone());
-        let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || resume_key.is_some());
+        let life = SessionExpiry::new(clock, setup.life(), mode != AudioMode::Events || opening.resume_key.is_some());
         let settings = translate::settings(&session, setup.session.history_tokens);
-        let (turns, patience, speculation) = (setup.turns(&session), setup.patience(), setup.speculation.limits());
-        let start = || DialogStart { settings: settings.clone(), listener, seed, patience, speculation };
-        let tape = setup.tape(id, turns, start);
-        Self {
+        let (turns, speculation) = (setup.turns(&session), setup.speculation.limits());
+        let follow_up_after = setup.follow_up_after();
+        let start = || DialogStart { settings: settings.clone(), playback, seed, follow_up_after, speculation };
+        let recorder = setup.recorder(id, turns, start);
+        let actor = Self {
             mode,
             dialect: opening.dialect,
             clock,
-            dialog: Dialog::new(settings, listener, seed).with_patience(patience).with_speculation(speculation),
-            ingress: Ingress::new(setup.engines.vad.clone(), format, turns, tape)
+            dialog: Dialog::new(settings, playback, seed)
+                .with_follow_up_after(follow_up_after)
+                .with_speculation(speculation),
+            ingress: Ingress::new(setup.engines.vad.clone(), format, turns, recorder)
                 .keeping(setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span())),
             egress,
-            projector: Projector::new(event_ids.next("conv")),
+            projector: Projector::new(ids.next("conv")),
             session,
             kind_is_fixed: opening.intent.is_some() || opening.settings.is_some(),
-            event_ids,
+            ids,
             transcriptions: HashMap::new(),
             judging: None,
             speaking: HashMap::new(),
-            guess: None,
+            speculative: None,
             links: Links::default(),
             playback: Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms))),
             reports,
             products,
-            inboxes: Some((report_inbox, product_inbox)),
             timeline,
             client_clock: ClientClock::default(),
             speaker: None,
-            given: VecDeque::new(),
             last_audio: Timestamp::ZERO,
-            opening_at: Samples::ZERO,
-            held_at: Samples::ZERO,
-            committing: false,
             life,
             is_there: true,
-            resume_key,
             setup,
-        }
+        };
+        (actor, ActorStart { reports: report_inbox, products: product_inbox, resume_key: opening.resume_key })
     }
 
-    /// Runs until the client is gone, is closed, or the session's time is up.
-    pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>) {
-        let (mut reports, mut products) = self.inboxes.take().expect("an actor runs once");
-        self.greet();
+    /// Runs until the client is gone or closed, or the session expires.
+    pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>, start: ActorStart) {
+        let ActorStart { mut reports, mut products, resume_key } = start;
+        self.greet(resume_key);
         self.begin_servers();
         loop {
             self.look_for_the_client();
-            let more = self.judge_windows();
+            let more = self.process_windows();
             self.timeline.tell(&self.dialog, self.now());
             let blocked = self.ingress.blocked_on();
             if self.has_drained() {
                 return self.egress.close(Close { code: 1001, reason: "the server is going away" });
             }
-            let hears = !more && blocked.is_none() && self.transcriptions.len() < MAX_HEARINGS;
-            let listens = hears && self.egress.takes_requests();
-            if !listens || !self.egress.is_attached() {
-                // While the hub is behind, or the connection is gone, silence is not the speaker's.
+            let takes_audio = !more && blocked.is_none() && self.transcriptions.len() < MAX_TRANSCRIPTIONS;
+            let takes_messages = takes_audio && self.egress.takes_requests();
+            if !takes_messages || !self.egress.is_attached() {
+                // While the hub is behind or the connection is lost, missing audio is not the speaker's silence.
                 self.last_audio = self.now();
             }
             let room = self.egress.has_room() && self.playback.has_room();
             tokio::select! {
-                message = inbound.recv(), if listens => match message {
+                message = inbound.recv(), if takes_messages => match message {
                     Some(message) => self.inbound(message),
                     None => return,
                 },
@@ -191,19 +193,19 @@ impl Actor {
         }
     }
 
-    /// Judges the windows at hand and lets the reducer decide after each edge. Says whether there are more.
-    fn judge_windows(&mut self) -> bool {
+    /// Processes the available windows and passes each edge to the reducer. Returns whether there are more.
+    fn process_windows(&mut self) -> bool {
         for _ in 0..WINDOWS_AT_ONCE {
-            if self.transcriptions.len() >= MAX_HEARINGS && !self.ingress.is_hearing() {
+            if self.transcriptions.len() >= MAX_TRANSCRIPTIONS && !self.ingress.has_utterance() {
                 return false;
             }
             match self.ingress.advance() {
-                None => return false,
-                Some(None) => {}
-                Some(Some(edge)) => self.edge(edge),
+                Advance::Starved | Advance::Blocked => return false,
+                Advance::Window => {}
+                Advance::Edge(edge) => self.edge(edge),
             }
-            // Noise without an end is cut into turns.
-            if self.ingress.n_hearing() >= self.max_utterance()
+            // Endless noise is cut into turns.
+            if self.ingress.utterance_length() >= self.max_utterance()
                 && self.ingress.is_listening()
                 && let Some(edge) = self.ingress.stall()
             {
@@ -215,11 +217,10 @@ impl Actor {
 
     fn edge(&mut self, edge: Edge) {
         match edge {
-            Edge::Onset { .. } => self.step(Event::VoiceOnset),
+            Edge::Onset { .. } => self.step(Event::VoiceOnset { position: self.ingress.position() }),
             Edge::Retracted => self.step(Event::VoiceRetracted),
             Edge::Started { at } => {
-                self.opening_at = self.ingress.audio_start(at);
-                self.step(Event::SpeechStarted { audio_start: self.opening_at });
+                self.step(Event::SpeechStarted { audio_start: self.ingress.audio_start(at) });
             }
             Edge::Paused { at } => {
                 self.step(Event::Paused);
@@ -234,10 +235,10 @@ impl Actor {
         }
     }
 
-    /// Gives an event to the reducer and does what it decides.
+    /// Passes an event to the reducer and performs its actions.
     pub(super) fn step(&mut self, event: Event) {
         let actions = self.decide(event);
-        self.perform(actions);
+        self.perform(actions, EventPayload::default());
     }
 
     fn report(&mut self, report: Report) {
@@ -247,7 +248,7 @@ impl Actor {
             Report::Called(item, result) => {
                 self.links.ended(&item);
                 self.timeline.tool_ended();
-                self.step(Event::Called { item, result });
+                self.step(Event::RemoteCallEnded { item, result });
             }
             Report::Partial { item, text, n_heard } => {
                 self.ingress.partial(&item, &text, n_heard);
@@ -258,7 +259,7 @@ impl Actor {
                 self.ingress.partial(&item, &text, n_heard);
                 self.step(Event::ProvisionalTranscript { item, text });
             }
-            Report::Judged { said_to, probability } => self.ingress.judged(probability, said_to),
+            Report::Judged { pause_start, probability } => self.ingress.judged(probability, pause_start),
             Report::Learnt(item, speaker) => {
                 self.transcriptions.remove(&item);
                 self.speaker = speaker.or(self.speaker.take());
@@ -267,8 +268,10 @@ impl Actor {
                 if !learns {
                     self.transcriptions.remove(&item);
                 }
+                let mut payload = EventPayload::default();
                 let result = result.map(|transcript| {
-                    self.projector.learnt(&item, transcript.logprobs);
+                    let logprobs = transcript.logprobs;
+                    payload.logprobs = logprobs.map(|tokens| TranscriptLogprobs { item: item.clone(), tokens });
                     self.speaker = transcript.speaker.or(self.speaker.take());
                     transcript.text
                 });
@@ -280,7 +283,8 @@ impl Actor {
                 });
                 let words = result.as_ref().map(String::as_str).map_err(String::as_str);
                 self.timeline.transcribed(&item, words, self.now());
-                self.step(Event::Transcribed { item, result });
+                let actions = self.decide(Event::Transcribed { item, result });
+                self.perform(actions, payload);
                 self.timeline.weighed();
             }
         }
@@ -297,7 +301,9 @@ impl Actor {
             }
             Product::Event(event) => {
                 // What is spoken ends where a call begins, and with the response.
-                if let Event::Finished { response, .. } | Event::ToolCall(ToolCallDelta { response, .. }) = &event {
+                if let Event::ResponseFinished { response, .. } | Event::ToolCall(ToolCallDelta { response, .. }) =
+                    &event
+                {
                     let response = response.clone();
                     self.finish_speech(&response);
                 }
@@ -306,7 +312,7 @@ impl Actor {
         }
     }
 
-    /// The next moment at which something is due by the clock.
+    /// The earliest deadline.
     fn next_deadline(&self) -> Instant {
         let now = self.now();
         let at = |timestamp: Timestamp| self.clock + timestamp.since_start();
@@ -318,7 +324,7 @@ impl Actor {
         [stall, hold, frame, stuck, settled].into_iter().flatten().fold(self.life.next_due(), Instant::min)
     }
 
-    /// Does what the clock demands; says whether the session is over.
+    /// Handles the deadlines that have passed; returns whether the session is over.
     fn is_over(&mut self) -> bool {
         let (now, instant) = (self.now(), Instant::now());
         if self.egress.stuck_since().is_some_and(|since| instant >= since + STUCK) {
@@ -347,7 +353,7 @@ impl Actor {
         false
     }
 
-    /// Whether the server stops, and nothing is being heard or said any more or nobody is there to hear it.
+    /// Whether the server stops, and the session is idle or its client disconnected.
     fn has_drained(&self) -> bool {
         let is_done = || self.transcriptions.is_empty() && self.dialog.active().is_none() && self.playback.is_empty();
         self.setup.drain.is_cancelled() && (!self.egress.is_attached() || is_done())
@@ -388,6 +394,6 @@ impl Actor {
 
     /// `None` for an event that the client's dialect does not have.
     pub(super) fn encode(&mut self, event: &ServerEvent) -> Option<String> {
-        self.dialect.encode(event, &self.event_ids.next("event"))
+        self.dialect.encode(event, &self.ids.next("event"))
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct ClientClock {
 #[derive(Clone, Copy)]
 struct Exchange {
     round_trip_ms: f64,
-    /// What is added to the client's clock to have the session's.
+    /// Offset from the client's clock to the session's.
     offset_ms: f64,
 }
 

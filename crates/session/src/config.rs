@@ -29,20 +29,20 @@ pub struct SessionConfig {
     pub record_audio: bool,
 }
 
-/// The `[speculation]` section: answers that are begun before the end of the turn is known. Each key is documented in
+/// The `[speculation]` section: responses started before the end of the turn is confirmed. Each key is documented in
 /// `configs/default.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SpeculationConfig {
-    /// Silence after which the turn may be over; 0: nothing is guessed.
+    /// Silence after which the turn may be over; 0: no speculation.
     pub after_ms: u32,
-    /// Guesses a turn.
+    /// Provisional transcripts in one turn.
     pub max_per_turn: u32,
-    /// Work on guesses that came to nothing, as a share of the session's time.
+    /// Work on dropped speculative responses, as a share of the session's time.
     pub budget: f64,
 }
 
-/// Silence after which the words are asked for where nothing is guessed: a recognizer needs about 100 ms of it to be
+/// Silence after which a partial transcript is requested without speculation: a recognizer needs about 100 ms of it to be
 /// sure of the last one.
 const ASK_AFTER_MS: u32 = 100;
 

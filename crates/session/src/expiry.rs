@@ -1,4 +1,4 @@
-//! How long a session lives, and what its client is told of it.
+//! The session's lifetime and connection state, and the notices about them.
 
 use super::actor::Actor;
 use super::egress::Close;
@@ -7,7 +7,7 @@ use antiphon_protocol::{Conversation, ServerEvent, SessionKind, SessionNotice, W
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// How long before the end a client that takes extensions is told; of a short life, its second half.
+/// How long before the end the notice is sent; for a short lifetime, half of it.
 const NOTICE: Duration = Duration::from_secs(60);
 
 /// A session's end by the clock.
@@ -18,7 +18,7 @@ pub(super) struct SessionExpiry {
 }
 
 impl SessionExpiry {
-    /// Begins now. `is_told`: the client takes extensions, so that it gets a notice before the end.
+    /// Begins now. `is_told`: the client supports extensions and gets a notice before the end.
     pub(super) fn new(now: Instant, whole: Duration, is_told: bool) -> Self {
         let expires = now + whole;
         Self { expires, notice: is_told.then(|| expires - NOTICE.min(whole / 2)), whole }
@@ -32,23 +32,23 @@ impl SessionExpiry {
 
 impl Actor {
     /// Says what begins: the session, and for a client that asked, how it comes back to it.
-    pub(super) fn greet(&mut self) {
+    pub(super) fn greet(&mut self, resume_key: Option<String>) {
         self.send(None, &ServerEvent::SessionCreated { session: Box::new(self.session.clone()) });
         if self.dialect.beta && self.session.kind == SessionKind::Realtime {
             let conversation = Conversation::new(self.projector.conversation_id.clone());
             self.send(None, &ServerEvent::ConversationCreated { conversation });
         }
-        if let Some(key) = self.resume_key.take() {
+        if let Some(key) = resume_key {
             let within_s = u64::from(self.setup.session.resume_seconds);
             self.tell(&SessionNotice::Resumable { key, within_s });
         }
     }
 
-    /// Tells the reducer when the connection is gone, and when the client is back.
+    /// Reports to the reducer when the client disconnects and when it is back.
     pub(super) fn look_for_the_client(&mut self) {
         let is_there = self.egress.is_attached();
         if std::mem::replace(&mut self.is_there, is_there) != is_there {
-            self.step(if is_there { Event::Back } else { Event::Away });
+            self.step(if is_there { Event::Reconnected } else { Event::Disconnected });
         }
     }
 
@@ -70,7 +70,7 @@ impl Actor {
     }
 
     pub(super) fn tell(&mut self, notice: &SessionNotice) {
-        let text = encode_notice(notice, &self.event_ids.next("event"));
+        let text = encode_notice(notice, &self.ids.next("event"));
         self.push(None, text);
     }
 }

@@ -1,6 +1,8 @@
-//! What a client says, on its way to the reducer.
+//! Messages of the client, on their way to the reducer.
 
 use super::actor::Actor;
+use super::inline_audio::with_lengths;
+use super::perform::EventPayload;
 use super::{AudioMode, translate};
 use antiphon_audio::codec::CodecError;
 use antiphon_dialog::turn::Edge;
@@ -15,23 +17,23 @@ use tokio::sync::OwnedSemaphorePermit;
 
 /// One message of a client.
 pub struct Inbound {
-    /// What it says.
+    /// Its content.
     pub message: Said,
-    /// Its share of the budgets of inbound bytes, given back when it has been worked on.
+    /// Its share of the budgets of inbound bytes, returned when it has been processed.
     pub budget: Option<Share>,
 }
 
-/// A message's share of what may wait to be worked on. Dropping it gives it back.
+/// A message's share of the budgets of unprocessed bytes. Dropping it returns the share.
 pub struct Share {
     /// Of its session's budget.
     pub own: OwnedSemaphorePermit,
-    /// Of everyone's.
+    /// Of the budget of all sessions.
     pub common: OwnedSemaphorePermit,
 }
 
-/// What a message says.
+/// Content of a message.
 pub enum Said {
-    /// A JSON event, or why it is none.
+    /// A JSON event, or why it is invalid.
     Event(Box<Result<Incoming, WireError>>),
     /// A binary message.
     Binary(Bytes),
@@ -81,7 +83,7 @@ impl Actor {
         if frame.kind != FrameKind::Microphone {
             return Err(WireError::invalid("invalid_value", "A client sends microphone frames (kind 1) only.", None));
         }
-        self.heard_audio();
+        self.audio_received();
         self.check_room()?;
         let opus = self.mode == AudioMode::Opus;
         let result = self.ingress.push_frame(frame.sequence, frame.offset, frame.payload, opus);
@@ -91,7 +93,7 @@ impl Actor {
     fn event(&mut self, event_id: Option<String>, event: ClientEvent) -> Result<(), WireError> {
         match event {
             ClientEvent::InputAudioAppend { audio } => {
-                self.heard_audio();
+                self.audio_received();
                 self.check_room()?;
                 self.ingress.push(&audio).map_err(|error| bad_audio(&error))
             }
@@ -125,43 +127,33 @@ impl Actor {
         }
     }
 
-    fn command(&mut self, event_id: Option<String>, event: ClientEvent) -> Result<(), WireError> {
-        self.given = self.spoken_parts(&event)?;
-        let mut command = translate::command(event).expect("the other events are handled by the caller");
-        self.tell_lengths(&mut command);
-        self.step(Event::Client { event_id, command });
-        // A refused event has made no item.
-        self.given.clear();
+    fn command(&mut self, event_id: Option<String>, mut event: ClientEvent) -> Result<(), WireError> {
+        let inline_audio = self.inline_audio(&mut event)?;
+        let command = translate::command(event).expect("the other events are handled by the caller");
+        let actions = self.decide(Event::Client { event_id, command: with_lengths(command, &inline_audio) });
+        self.perform(actions, EventPayload { inline_audio, ..EventPayload::default() });
         Ok(())
     }
 
-    /// Where the client commits, the speech it may leave uncommitted is bounded.
+    /// Refuses audio where the client commits and has left too much speech uncommitted.
     fn check_room(&self) -> Result<(), WireError> {
         let limit = self.max_utterance();
-        if self.ingress.is_manual() && self.ingress.n_hearing() >= limit {
+        if self.ingress.is_manual() && self.ingress.utterance_length() >= limit {
             return Err(WireError::buffer_full(limit.duration(SampleRate::HZ_16000)));
         }
         Ok(())
     }
 
-    fn heard_audio(&mut self) {
+    fn audio_received(&mut self) {
         self.last_audio = self.now();
     }
 
     fn commit(&mut self, event_id: Option<String>) {
-        let command = Command::Commit { buffered: self.ingress.buffered() };
-        let actions = self.decide(Event::Client { event_id, command });
-        let accepted = !is_refused(&actions);
-        self.opening_at = self.ingress.buffer_start();
-        self.committing = true;
-        self.perform(actions);
-        self.committing = false;
-        if accepted {
-            self.restart_buffer();
-        }
+        let (buffer_start, buffered) = (self.ingress.buffer_start(), self.ingress.buffered());
+        self.step(Event::Client { event_id, command: Command::Commit { buffer_start, buffered } });
     }
 
-    /// The buffer begins anew. What the detector had begun to hear is the client's business now.
+    /// Empties the input buffer and resets the turn detector: speech under way belonged to the buffer.
     pub(super) fn restart_buffer(&mut self) {
         if let Some(Edge::Retracted) = self.ingress.restart_buffer() {
             self.step(Event::VoiceRetracted);
@@ -178,7 +170,7 @@ impl Actor {
         let mut next = self.session.clone();
         next.apply(update);
         self.setup.check_tools(&self.session.tools, &mut next)?;
-        let command = Command::Update(Box::new(translate::settings(&next, self.setup.session.history_tokens)));
+        let command = Command::UpdateSettings(Box::new(translate::settings(&next, self.setup.session.history_tokens)));
         let actions = self.decide(Event::Client { event_id, command });
         if !is_refused(&actions) {
             self.ingress.set(translate::format(next.audio.input.format), self.setup.turns(&next));
@@ -187,7 +179,7 @@ impl Actor {
             self.kind_is_fixed = true;
             self.links.keep(&self.dialog.settings().servers);
         }
-        self.perform(actions);
+        self.perform(actions, EventPayload::default());
         Ok(())
     }
 }

@@ -1,18 +1,18 @@
 //! The way in: wire audio to windows, to edges of the turn, to the utterance's transcription.
 //!
-//! The actor pushes what came and then asks for one window after the other, so that the reducer decides between two
-//! windows whatever the size of a message. Owns the microphone's windows, VAD, turn detector and pre-roll. Never waits:
+//! The actor pushes received audio and then processes it window by window, so that the reducer decides between two windows
+//! whatever the size of a message. Owns the microphone's windows, turn pipeline and pre-roll. Never waits:
 //! when the transcription is behind, [`Ingress::blocked_on`] names the queue to wait for.
 
 use super::microphone::{Microphone, give_back};
-use super::replay_recorder::{RecordedTurnTaker, Tape};
+use super::replay_recorder::{RecordedTurns, Recorder};
 use super::transcription_task::TranscriptionInput;
 use super::turns::Turns;
 use super::utterance::Utterance;
 use antiphon_audio::codec::{self, CodecError, OpusIn};
-use antiphon_audio::{Jitter, NoiseReduction, Pitch, PreRoll, Resampler, Slot};
-use antiphon_dialog::turn::{Decision, Edge, WindowFeatures};
-use antiphon_engine_api::vad::{Vad, VadStream};
+use antiphon_audio::{Jitter, NoiseReduction, PreRoll, Resampler, Slot};
+use antiphon_dialog::turn::{Decision, Edge};
+use antiphon_engine_api::vad::Vad;
 use antiphon_types::Format;
 use antiphon_types::{ItemId, Pcm, SampleRate, Samples};
 use bytes::Bytes;
@@ -21,65 +21,61 @@ use tokio::sync::mpsc;
 
 const RATE: SampleRate = SampleRate::HZ_16000;
 
+/// Result of [`Ingress::advance`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Advance {
+    /// Less than a window of audio is available.
+    Starved,
+    /// A transcription is behind: see [`Ingress::blocked_on`].
+    Blocked,
+    /// A window was processed; the turn did not change.
+    Window,
+    /// A window was processed; the turn changed.
+    Edge(Edge),
+}
+
 /// One microphone.
 pub(super) struct Ingress {
     format: Format,
     turns: Turns,
-    engine: Arc<dyn Vad>,
+    /// Samples of a window.
+    window: usize,
     /// Made on the first audio, since many connections never send any.
-    ears: Option<InputPipeline>,
+    resampler: Option<Resampler>,
     opus: Option<OpusIn>,
     jitter: Jitter,
-    turn: RecordedTurnTaker,
-    pitch: Pitch,
+    turn: RecordedTurns,
     microphone: Microphone,
     preroll: PreRoll,
-    /// What the pre-roll holds at least.
+    /// The least capacity of the pre-roll.
     kept: Samples,
     /// Turn time at which the pre-roll began.
     preroll_base: Samples,
-    /// Turn time up to which windows were judged.
-    position: Samples,
     /// Turn time of the last commit or clear.
     buffer_start: Samples,
     /// Samples at 16 kHz that the resampler holds back, and held back at the last commit or clear.
     lag: f64,
     lag_at_start: f64,
     utterance: Option<Utterance>,
-    /// Complete utterances whose feed is full.
+    /// Complete utterances whose input queue is full.
     closing: Vec<Utterance>,
     scratch: Vec<i16>,
 }
 
-struct InputPipeline {
-    resampler: Resampler,
-    vad: Box<dyn VadStream>,
-    /// A window could not be judged, which was logged.
-    has_failed: bool,
-}
-
-impl InputPipeline {
-    fn new(rate: SampleRate, engine: &dyn Vad) -> Self {
-        Self { resampler: Resampler::new(rate, RATE), vad: engine.open(), has_failed: false }
-    }
-}
-
 impl Ingress {
-    pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns, tape: Tape) -> Self {
+    pub(super) fn new(engine: Arc<dyn Vad>, format: Format, turns: Turns, recorder: Recorder) -> Self {
         Self {
             format,
-            turn: RecordedTurnTaker::new(turns.thresholds(), turns.ending(), tape),
-            pitch: Pitch::default(),
+            window: engine.window(),
+            turn: RecordedTurns::new(engine, turns.thresholds(), turns.ending(), recorder),
             preroll: PreRoll::new(turns.capacity()),
             kept: Samples::ZERO,
             turns,
-            engine,
-            ears: None,
+            resampler: None,
             opus: None,
             jitter: Jitter::new(),
             microphone: Microphone::default(),
             preroll_base: Samples::ZERO,
-            position: Samples::ZERO,
             buffer_start: Samples::ZERO,
             lag: 0.0,
             lag_at_start: 0.0,
@@ -89,17 +85,17 @@ impl Ingress {
         }
     }
 
-    /// The same with so much audio kept for a turn model; before any audio came.
+    /// The same with at least `kept` of audio in the pre-roll, for a turn model. Call before any audio.
     pub(super) fn keeping(self, kept: Samples) -> Self {
         Self { kept, preroll: PreRoll::new(self.turns.capacity().max(kept)), ..self }
     }
 
-    /// New settings; audio that is under way goes on.
+    /// Changes the settings; an utterance under way continues.
     pub(super) fn set(&mut self, format: Format, turns: Turns) {
         if format != self.format {
             self.format = format;
-            if let Some(ears) = &mut self.ears {
-                ears.resampler = Resampler::new(format.rate(), RATE);
+            if let Some(resampler) = &mut self.resampler {
+                *resampler = Resampler::new(format.rate(), RATE);
                 (self.lag, self.lag_at_start) = (0.0, 0.0);
             }
         }
@@ -117,7 +113,7 @@ impl Ingress {
         self.turn.set(turns.thresholds(), turns.ending());
     }
 
-    /// Reduces noise so from the next audio on, or not any more.
+    /// Sets or removes the noise reduction, from the next audio on.
     pub(super) fn reduce_noise(&mut self, reduction: Option<NoiseReduction>) {
         self.microphone.reduce_noise(reduction);
     }
@@ -129,9 +125,8 @@ impl Ingress {
         let decoded = codec::decode(self.format, audio, &mut samples);
         if decoded.is_ok() {
             let rate = self.format.rate();
-            let engine = &self.engine;
-            let ears = self.ears.get_or_insert_with(|| InputPipeline::new(rate, &**engine));
-            let (n, ()) = self.microphone.push(|waiting| ears.resampler.process(&samples, waiting));
+            let resampler = self.resampler.get_or_insert_with(|| Resampler::new(rate, RATE));
+            let (n, ()) = self.microphone.push(|waiting| resampler.process(&samples, waiting));
             self.lag += samples.len() as f64 * f64::from(RATE.hz()) / f64::from(rate.hz()) - n as f64;
         }
         samples.clear();
@@ -167,9 +162,6 @@ impl Ingress {
         &mut self,
         decode: impl FnOnce(&mut OpusIn, &mut Vec<i16>) -> Result<(), CodecError>,
     ) -> Result<(), CodecError> {
-        let engine = &self.engine;
-        let rate = self.format.rate();
-        self.ears.get_or_insert_with(|| InputPipeline::new(rate, &**engine));
         if self.opus.is_none() {
             self.opus = Some(OpusIn::new()?);
         }
@@ -177,49 +169,32 @@ impl Ingress {
         self.microphone.push(|waiting| decode(decoder, waiting)).1
     }
 
-    /// Judges the next window. `None` when there is no whole one, or when the transcription is behind.
-    pub(super) fn advance(&mut self) -> Option<Option<Edge>> {
+    /// Processes the next window.
+    pub(super) fn advance(&mut self) -> Advance {
         if self.is_blocked() {
-            return None;
+            return Advance::Blocked;
         }
-        let n = self.engine.window();
-        let window = self.microphone.window(n)?;
-        let (start, end) = (self.position, self.position + Samples(n as u64));
-        self.position = end;
-        let ears = self.ears.as_mut().expect("audio came through the ears");
-        let probability = ears.vad.probability(window.voice).unwrap_or_else(|error| {
-            if !std::mem::replace(&mut ears.has_failed, true) {
-                tracing::error!(%error, "the voice activity detector failed; such windows count as silence");
-            }
-            0.0
-        });
-        let peak = window.voice.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
+        let Some(window) = self.microphone.window(self.window) else { return Advance::Starved };
         self.preroll.push(window.words);
         if let Some(utterance) = &mut self.utterance {
             utterance.push(window.words);
         }
-        let (level_db, pitch_hz) = self
-            .turn
-            .listens_to_the_voice()
-            .then(|| self.pitch.window(window.words))
-            .map_or((0.0, None), |tone| (tone.level_db, tone.pitch_hz));
-        let heard = WindowFeatures { probability, peak, level_db, pitch_hz, start, end };
-        Some(self.turn.window(heard, window.words).edge)
+        self.turn.window(window.voice, window.words).map_or(Advance::Window, Advance::Edge)
     }
 
-    /// The speaker pauses: asks for the words so far where the wait goes by them and no guess will tell them.
+    /// The speaker pauses: requests a partial transcript where the wait adapts to it and no provisional one is on its way.
     pub(super) fn paused(&mut self) {
         if self.turn.listens_to_the_voice()
             && let Some(utterance) = &mut self.utterance
         {
-            utterance.ask();
+            utterance.request_partial();
         }
     }
 
-    /// Asks for what the words of `item` would be if it ended here.
-    pub(super) fn provisional(&mut self, item: &ItemId) {
+    /// Requests a provisional transcript of the utterance `item`.
+    pub(super) fn request_provisional(&mut self, item: &ItemId) {
         if let Some(utterance) = self.utterance.as_mut().filter(|utterance| utterance.item == *item) {
-            utterance.provisional();
+            utterance.request_provisional();
         }
     }
 
@@ -233,18 +208,18 @@ impl Ingress {
     /// The audio of the turn under way, the last `span` of it at most, where the wait adapts.
     pub(super) fn turn_so_far(&self, span: Samples) -> Option<Vec<i16>> {
         let utterance = self.utterance.as_ref().filter(|_| self.turn.listens_to_the_voice())?;
-        let start = utterance.start.max(self.position.saturating_sub(span));
+        let start = utterance.start.max(self.position().saturating_sub(span));
         let mut pcm = Vec::new();
         self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut pcm);
         Some(pcm)
     }
 
-    /// The turn model's answer at the pause that began at `said_to`.
-    pub(super) fn judged(&mut self, probability: f32, said_to: Samples) {
-        self.turn.judged(probability, said_to);
+    /// The turn model's answer at the pause that began at `pause_start`.
+    pub(super) fn judged(&mut self, probability: f32, pause_start: Samples) {
+        self.turn.judged(probability, pause_start);
     }
 
-    /// What was understood of the first `n_heard` samples of the utterance `item`.
+    /// A partial transcript of the first `n_heard` samples of the utterance `item`.
     pub(super) fn partial(&mut self, item: &ItemId, text: &str, n_heard: Samples) {
         if let Some(utterance) = self.utterance.as_ref().filter(|utterance| utterance.item == *item) {
             self.turn.partial(text, utterance.start + n_heard);
@@ -261,9 +236,9 @@ impl Ingress {
         self.turn.wait()
     }
 
-    /// Where the session is recorded.
-    pub(super) fn tape(&mut self) -> &mut Tape {
-        &mut self.turn.tape
+    /// The session's replay log.
+    pub(super) fn recorder(&mut self) -> &mut Recorder {
+        &mut self.turn.recorder
     }
 
     /// Where an utterance begins whose first voiced window is at `voiced`.
@@ -274,11 +249,11 @@ impl Ingress {
         }
     }
 
-    /// Opens an utterance whose audio goes to `feed`, from `start` in turn time on, as far as the pre-roll reaches.
-    pub(super) fn open(&mut self, item: ItemId, start: Samples, feed: mpsc::Sender<TranscriptionInput>) {
+    /// Opens an utterance whose audio goes to `input`, from `start` in turn time on, as far as the pre-roll reaches.
+    pub(super) fn open(&mut self, item: ItemId, start: Samples, input: mpsc::Sender<TranscriptionInput>) {
         let mut audio = Vec::new();
         let start = self.preroll.copy_from(start.saturating_sub(self.preroll_base), &mut audio) + self.preroll_base;
-        let mut utterance = Utterance::new(item, start, feed);
+        let mut utterance = Utterance::new(item, start, input);
         utterance.push(&audio);
         self.utterance = Some(utterance);
     }
@@ -295,29 +270,29 @@ impl Ingress {
         }
     }
 
-    /// Gives the utterance up.
+    /// Abandons the utterance.
     pub(super) fn drop_utterance(&mut self, item: &ItemId) {
         self.utterance.take_if(|utterance| utterance.item == *item);
     }
 
-    /// The buffer begins anew here: after a commit or a clear.
+    /// Empties the buffer, after a commit or a clear. Returns the edge that ends speech under way.
     pub(super) fn restart_buffer(&mut self) -> Option<Edge> {
         self.take_rest();
         self.mark_buffer();
         self.turn.end()
     }
 
-    /// What has filled no window: it is in turn time, but no window will hold it.
+    /// Takes the audio that fills no window: it counts in turn time, but is in no window.
     fn take_rest(&mut self) -> Vec<i16> {
         let rest = self.microphone.take_rest();
         self.preroll.push(&rest);
-        self.position += Samples(rest.len() as u64);
+        self.turn.skip(Samples(rest.len() as u64));
         rest
     }
 
-    /// The next utterance holds nothing of what came before here.
+    /// The next utterance begins here at the earliest.
     pub(super) fn mark_buffer(&mut self) {
-        self.buffer_start = self.position;
+        self.buffer_start = self.position();
         self.lag_at_start = self.lag;
     }
 
@@ -326,19 +301,19 @@ impl Ingress {
         self.buffer_start
     }
 
-    /// What was appended since the last commit or clear, to the sample: a client that counts may not be refused.
+    /// The audio appended since the last commit or clear, exact to the sample: a client that counts must not be refused.
     pub(super) fn buffered(&self) -> Samples {
         let held_back = (self.lag - self.lag_at_start).round().max(0.0) as u64;
-        self.position - self.buffer_start + Samples(self.microphone.n_waiting() as u64 + held_back)
+        self.position() - self.buffer_start + Samples(self.microphone.n_waiting() as u64 + held_back)
     }
 
-    /// Whether an utterance's audio still comes.
-    pub(super) fn is_hearing(&self) -> bool {
+    /// Whether an utterance is receiving audio.
+    pub(super) fn has_utterance(&self) -> bool {
         self.utterance.is_some()
     }
 
     /// The length of the utterance under way, at 16 kHz.
-    pub(super) fn n_hearing(&self) -> Samples {
+    pub(super) fn utterance_length(&self) -> Samples {
         self.utterance.as_ref().map_or(Samples::ZERO, |utterance| Samples(utterance.n_samples as u64))
     }
 
@@ -349,15 +324,15 @@ impl Ingress {
 
     /// Turn time.
     pub(super) fn position(&self) -> Samples {
-        self.position
+        self.turn.position()
     }
 
-    /// Whether the detector is in the middle of speech or of what may become it.
+    /// Whether speech, or an onset of it, is under way.
     pub(super) fn is_listening(&self) -> bool {
         matches!(self.turns, Turns::Detected { .. }) && self.turn.is_active()
     }
 
-    /// The audio stopped coming: ends what is under way.
+    /// The audio has stalled: ends speech under way.
     pub(super) fn stall(&mut self) -> Option<Edge> {
         self.turn.end()
     }
@@ -369,12 +344,12 @@ impl Ingress {
 
     /// The reply stops sounding now.
     pub(super) fn reply_stopped(&mut self) {
-        self.microphone.reply_stopped(self.position);
+        self.microphone.reply_stopped(self.position());
     }
 
     /// Playback stood still from `since` in turn time until now.
     pub(super) fn reply_resumed(&mut self, since: Samples) {
-        self.microphone.reply_resumed(since, self.position.saturating_sub(since));
+        self.microphone.reply_resumed(since, self.position().saturating_sub(since));
     }
 
     fn is_blocked(&mut self) -> bool {
@@ -382,7 +357,7 @@ impl Ingress {
         !self.closing.is_empty() || self.utterance.as_mut().is_some_and(|utterance| !utterance.drain())
     }
 
-    /// The feed to wait for before [`Ingress::advance`] goes on.
+    /// The full input queue to wait for before [`Ingress::advance`] goes on.
     pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<TranscriptionInput>> {
         let mut utterances = self.closing.iter().chain(&self.utterance);
         utterances.find_map(|utterance| utterance.blocked_on())

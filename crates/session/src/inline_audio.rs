@@ -1,19 +1,19 @@
-//! Audio that comes whole with an item of the client's, instead of through the microphone's buffer.
+//! Inline audio: audio that a client sends inside an item instead of through the input buffer.
 //!
-//! Called by the actor: it checks the parts before anything is done, tells the reducer how long they are, and feeds
-//! each to a transcription of its own when the reducer asks for it. Nothing is decoded before.
+//! Called by the actor. It validates all parts of an event before the reducer sees the event, reports their lengths with
+//! the command, and feeds each to a transcription of its own when the reducer requests that by the item's id. Nothing is
+//! decoded earlier.
 
 use super::actor::Actor;
 use super::transcription_task::{PIECE_SAMPLES, TranscriptionInput};
 use super::translate;
 use antiphon_audio::Resampler;
 use antiphon_audio::codec;
-use antiphon_dialog::Command;
+use antiphon_dialog::{Command, SpokenInput};
 use antiphon_protocol::{ClientEvent, Content, InputItem, Item, ItemBody, WireError};
 use antiphon_types::Format;
-use antiphon_types::{SampleRate, Samples};
+use antiphon_types::{IdMint, ItemId, SampleRate, Samples};
 use bytes::Bytes;
-use std::collections::VecDeque;
 use tokio::sync::mpsc;
 
 const RATE: SampleRate = SampleRate::HZ_16000;
@@ -26,6 +26,7 @@ const STEP_BYTES: usize = 4_800;
 
 /// The audio of one item.
 pub(super) struct InlineAudio {
+    pub(super) item: ItemId,
     audio: Bytes,
     format: Format,
 }
@@ -33,55 +34,64 @@ pub(super) struct InlineAudio {
 impl InlineAudio {
     /// At 16 kHz.
     fn length(&self) -> Samples {
-        let n = (self.audio.len() / self.format.bytes_per_sample()) as u64;
-        Samples(n * u64::from(RATE.hz()) / u64::from(self.format.rate().hz()))
+        length(&self.audio, self.format)
     }
 
-    /// Decodes it into a transcription's feed. Waits while that is full; ends early when nobody listens.
-    pub(super) async fn feed(self, feed: mpsc::Sender<TranscriptionInput>) {
+    /// Decodes it into a transcription's input queue. Waits while that is full; ends early when the transcription has.
+    pub(super) async fn send(self, input: mpsc::Sender<TranscriptionInput>) {
         let mut resampler = Resampler::new(self.format.rate(), RATE);
         let (mut samples, mut piece) = (Vec::new(), Vec::with_capacity(2 * PIECE_SAMPLES));
         for bytes in self.audio.chunks(STEP_BYTES) {
             samples.clear();
             codec::decode(self.format, bytes, &mut samples).expect("the length was checked");
             resampler.process(&samples, &mut piece);
-            // Pieces as the microphone has them: a feed is bounded by their number.
+            // Pieces of the microphone's size: the queue is bounded by their number.
             while piece.len() >= PIECE_SAMPLES {
                 let rest = piece.split_off(PIECE_SAMPLES);
-                if feed.send(TranscriptionInput::Pcm(std::mem::replace(&mut piece, rest))).await.is_err() {
+                if input.send(TranscriptionInput::Pcm(std::mem::replace(&mut piece, rest))).await.is_err() {
                     return;
                 }
             }
         }
         resampler.flush(&mut piece);
-        let _ = feed.send(TranscriptionInput::Pcm(piece)).await;
-        let _ = feed.send(TranscriptionInput::Finish { as_guessed: false }).await;
+        let _ = input.send(TranscriptionInput::Pcm(piece)).await;
+        let _ = input.send(TranscriptionInput::Finish { confirms_provisional: false }).await;
     }
 }
 
 impl Actor {
-    /// The spoken parts of an event's items that have no transcript, in order, checked.
-    pub(super) fn spoken_parts(&self, event: &ClientEvent) -> Result<VecDeque<InlineAudio>, WireError> {
-        let mut given = VecDeque::new();
+    /// The spoken parts of an event's items that have no transcript, validated. Their items get ids: a new item unless
+    /// the client has chosen one, an item of a response's own input in any case, since the client's id may be that of an
+    /// item of the conversation.
+    pub(super) fn inline_audio(&mut self, event: &mut ClientEvent) -> Result<Vec<InlineAudio>, WireError> {
+        let mut inline = Vec::new();
         match event {
-            ClientEvent::ItemCreate { item, .. } => given.extend(self.spoken_part(item, "item")?),
+            ClientEvent::ItemCreate { item, .. } => {
+                if let Some((audio, format)) = self.spoken_part(item, "item")? {
+                    let item = item.id.get_or_insert_with(|| new_id(&mut self.ids)).clone();
+                    inline.push(InlineAudio { item, audio, format });
+                }
+            }
             ClientEvent::ResponseCreate(params) => {
-                for (n, entry) in params.input.iter().flatten().enumerate() {
-                    if let InputItem::Item(item) = entry {
-                        given.extend(self.spoken_part(item, &format!("response.input[{n}]"))?);
+                for (n, entry) in params.input.iter_mut().flatten().enumerate() {
+                    if let InputItem::Item(item) = entry
+                        && let Some((audio, format)) = self.spoken_part(item, &format!("response.input[{n}]"))?
+                    {
+                        let item = item.id.insert(new_id(&mut self.ids)).clone();
+                        inline.push(InlineAudio { item, audio, format });
                     }
                 }
             }
             _ => {}
         }
-        if given.len() > MAX_PARTS {
+        if inline.len() > MAX_PARTS {
             let message = format!("At most {MAX_PARTS} 'input_audio' parts without a 'transcript' may come at once.");
             return Err(WireError::invalid("invalid_value", message, Some("response.input")));
         }
-        Ok(given)
+        Ok(inline)
     }
 
-    fn spoken_part(&self, item: &Item, path: &str) -> Result<Option<InlineAudio>, WireError> {
+    fn spoken_part(&self, item: &Item, path: &str) -> Result<Option<(Bytes, Format)>, WireError> {
         let ItemBody::Message { content, .. } = &item.body else { return Ok(None) };
         let mut parts = content.iter().enumerate().filter_map(|(n, part)| match part {
             Content::InputAudio { audio: Some(audio), transcript: None } => Some((n, audio)),
@@ -92,32 +102,43 @@ impl Actor {
             let message = "An item has at most one 'input_audio' part without a 'transcript'.";
             return Err(WireError::invalid("invalid_value", message, Some(&format!("{path}.content[{n}]"))));
         }
-        let given = InlineAudio { audio: audio.clone(), format: translate::format(self.session.audio.input.format) };
+        let format = translate::format(self.session.audio.input.format);
         let (path, limit) = (format!("{path}.content[{n}].audio"), self.max_utterance());
-        let problem = if audio.len() % given.format.bytes_per_sample() != 0 {
+        let problem = if audio.len() % format.bytes_per_sample() != 0 {
             "it ends in the middle of a sample".to_owned()
-        } else if given.length() > limit {
+        } else if length(audio, format) > limit {
             format!("it is longer than {} s", limit.duration(RATE).as_secs())
         } else {
-            return Ok(Some(given));
+            return Ok(Some((audio.clone(), format)));
         };
         Err(WireError::invalid("invalid_value", format!("Invalid '{path}': {problem}."), Some(&path)))
     }
+}
 
-    /// Tells a command how long the audio is that came with it.
-    pub(super) fn tell_lengths(&self, command: &mut Command) {
-        let lengths = self.given.iter().map(InlineAudio::length);
-        match command {
-            Command::Respond(request) => request.spoken = lengths.collect(),
-            Command::CreateItem { item, place } => {
-                if let Some(length) = self.given.front().map(InlineAudio::length) {
-                    let (item, place) = (item.clone(), place.clone());
-                    *command = Command::CreateSpokenItem { item, place, length };
-                }
-            }
-            _ => {}
+/// The command with the lengths of the inline audio that its event carried.
+pub(super) fn with_lengths(command: Command, inline: &[InlineAudio]) -> Command {
+    match command {
+        Command::CreateResponse(mut request) => {
+            let spoken = inline.iter().map(|audio| SpokenInput { item: audio.item.clone(), length: audio.length() });
+            request.spoken_input = spoken.collect();
+            Command::CreateResponse(request)
         }
+        Command::CreateItem { item, place } => match inline.iter().find(|audio| audio.item == item.id) {
+            Some(audio) => Command::CreateSpokenItem { item, place, length: audio.length() },
+            None => Command::CreateItem { item, place },
+        },
+        other => other,
     }
+}
+
+fn new_id(ids: &mut IdMint) -> ItemId {
+    ids.next("item").into()
+}
+
+/// At 16 kHz.
+fn length(audio: &Bytes, format: Format) -> Samples {
+    let n = (audio.len() / format.bytes_per_sample()) as u64;
+    Samples(n * u64::from(RATE.hz()) / u64::from(format.rate().hz()))
 }
 
 #[cfg(test)]
@@ -127,12 +148,12 @@ mod tests {
     #[tokio::test]
     async fn it_comes_in_the_pieces_of_a_microphone() {
         let audio = Bytes::from(vec![0; 10 * STEP_BYTES]);
-        let given = InlineAudio { audio, format: Format::Pcm16 };
-        let (sender, mut feed) = mpsc::channel(100);
-        given.feed(sender).await;
+        let inline = InlineAudio { item: "item_1".into(), audio, format: Format::Pcm16 };
+        let (sender, mut input) = mpsc::channel(100);
+        inline.send(sender).await;
         let mut lengths = Vec::new();
-        while let Some(fed) = feed.recv().await {
-            match fed {
+        while let Some(piece) = input.recv().await {
+            match piece {
                 TranscriptionInput::Pcm(pcm) => lengths.push(pcm.len()),
                 _ => break,
             }

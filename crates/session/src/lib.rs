@@ -32,6 +32,7 @@ mod transcription_input;
 mod transcription_task;
 mod translate;
 mod turn_history;
+pub mod turn_pipeline;
 mod turns;
 mod utterance;
 mod voice;
@@ -42,7 +43,7 @@ pub use inbound::{Inbound, Share};
 pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
 pub use setup::{AudioMode, Handle, Opening, Setup};
 pub use timeline::{
-    EndOfTurn, Guess, HeardBy, Kind, Part, SpeculationOutcome, StageRun, Status, Tokens, TurnAudio, TurnMarks,
+    EndOfTurn, HeardBy, Kind, Part, SpeculationOutcome, SpeculativeRun, StageRun, Status, Tokens, TurnAudio, TurnMarks,
     TurnRecord, TurnStage, Waits,
 };
 pub use turn_history::{Entry, Listening, News, Page, TurnHistory, Viewer};

@@ -1,4 +1,4 @@
-//! What stands between the decoded audio and the windows that are judged: echo guard, then noise reduction.
+//! From decoded audio to windows: echo guard, then noise reduction.
 //!
 //! Session ingress puts samples at 16 kHz in and takes windows out, each twice: as the voice activity detector hears it
 //! and as the recognizer does. The guard comes first, since it knows a reply only by its untouched shape. Without noise
@@ -29,7 +29,7 @@ pub(super) struct Microphone {
     denoiser: Option<Denoiser>,
     /// What has passed the guard.
     left: Vec<i16>,
-    /// What has passed the noise reduction too: of the same time, but what is held back is not there yet.
+    /// Audio after the noise reduction: aligned with `left`, but shorter by what the reduction holds back.
     words: Vec<i16>,
     n_taken: usize,
     /// A reply may be in the room.
@@ -61,7 +61,7 @@ impl Microphone {
         (n, result)
     }
 
-    /// The next `n` samples; `None` when there are not so many.
+    /// The next window of `n` samples; `None` when fewer are available.
     pub(super) fn window(&mut self, n: usize) -> Option<Window<'_>> {
         if self.words.len() < self.n_taken + n {
             self.words.drain(..self.n_taken);
@@ -99,7 +99,7 @@ impl Microphone {
         self.n_waiting
     }
 
-    /// All that is in no window yet, for the recognizer. It never will be in one: what comes next begins anew.
+    /// Takes all audio that is in no window yet, for the recognizer. The next window begins with later audio.
     pub(super) fn take_rest(&mut self) -> Vec<i16> {
         self.flush();
         let mut rest = self.words.split_off(self.n_taken);

@@ -1,42 +1,57 @@
-//! Does what the reducer decides.
+//! Performs the reducer's actions.
 
 use super::AudioMode;
 use super::actor::Actor;
+use super::inline_audio::InlineAudio;
 use super::responding::Responding;
-use super::transcription_task::{FEED_PIECES, TranscriptionInput, TranscriptionTask};
+use super::transcription_task::{INPUT_PIECES, TranscriptionInput, TranscriptionTask};
 use super::voice::{Packing, Voice};
-use antiphon_dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason};
-use antiphon_engine_api::stt::SttOptions;
+use antiphon_dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason, UtteranceEnd};
+use antiphon_engine_api::stt::{SttOptions, TokenLogprob};
 use antiphon_protocol::{INCLUDE_LOGPROBS, ServerEvent};
 use antiphon_telemetry::{Outcome, span};
-use antiphon_types::{ItemId, ResponseId, SampleRate, Timestamp};
+use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, Timestamp};
 use std::collections::VecDeque;
 use tokio::sync::mpsc;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::Instrument;
 
+/// What an event carries that the reducer does not take. Its actions refer to it by the item.
+#[derive(Default)]
+pub(super) struct EventPayload {
+    /// Audio of the items of a client's event.
+    pub(super) inline_audio: Vec<InlineAudio>,
+    /// Of the transcript that the event brings.
+    pub(super) logprobs: Option<TranscriptLogprobs>,
+}
+
+/// What the recognizer says of the tokens of a transcript.
+pub(super) struct TranscriptLogprobs {
+    pub(super) item: ItemId,
+    pub(super) tokens: Vec<TokenLogprob>,
+}
+
 impl Actor {
-    pub(super) fn perform(&mut self, actions: Vec<Action>) {
+    /// Performs the actions that an event led to, in order.
+    pub(super) fn perform(&mut self, actions: Vec<Action>, mut payload: EventPayload) {
         for action in actions {
             match action {
-                Action::OpenUtterance(item) => self.open_utterance(item),
-                Action::CloseUtterance(item) => {
-                    self.ingress.close(&item, self.committing);
-                    if !self.committing {
-                        self.ingress.mark_buffer();
-                    }
-                }
+                Action::OpenUtterance { item, audio_start } => self.open_utterance(item, audio_start),
+                Action::CloseUtterance { item, end } => self.close_utterance(&item, end),
                 Action::DropUtterance(item) => {
                     self.timeline.dropped(&item, self.now());
                     self.ingress.drop_utterance(&item);
                     self.transcriptions.remove(&item);
                 }
-                Action::Transcribe(item) => self.transcribe(item),
+                Action::Transcribe(item) => {
+                    let at = payload.inline_audio.iter().position(|audio| audio.item == item);
+                    self.transcribe(payload.inline_audio.swap_remove(at.expect("the event carried the item's audio")));
+                }
                 Action::ClearInput => self.restart_buffer(),
                 Action::StartResponse(work) => self.start_response(*work),
                 Action::TranscribeProvisionally(item) => {
                     self.timeline.speculation_started(&item, self.now());
-                    self.ingress.provisional(&item);
+                    self.ingress.request_provisional(&item);
                 }
                 Action::StartSpeculative(work) => self.start_speculative(*work),
                 Action::ReleaseSpeculative(id) => self.release_speculative(&id),
@@ -50,41 +65,53 @@ impl Actor {
                 Action::Hold => {
                     self.setup.metrics.held();
                     self.egress.hold();
-                    self.held_at = self.ingress.position();
                 }
-                Action::Release => {
+                Action::Release { held_at } => {
                     self.egress.release();
                     if self.is_framed() {
-                        self.playback.delayed(self.ingress.position().saturating_sub(self.held_at));
-                        self.ingress.reply_resumed(self.held_at);
+                        self.playback.delayed(self.ingress.position().saturating_sub(held_at));
+                        self.ingress.reply_resumed(held_at);
                     }
                 }
                 Action::Flush(response) => self.flush(response),
-                Action::Notify(notice) => self.notify(notice),
+                Action::Notify(notice) => self.notify(notice, payload.logprobs.as_ref()),
             }
         }
     }
 
-    fn open_utterance(&mut self, item: ItemId) {
-        let (sender, feed) = mpsc::channel(FEED_PIECES);
-        let guard = self.spawn(self.transcription_task(&item, feed).run().instrument(span::turn(&item)));
+    fn open_utterance(&mut self, item: ItemId, audio_start: Samples) {
+        let (sender, input) = mpsc::channel(INPUT_PIECES);
+        let guard = self.spawn(self.transcription_task(&item, input).run().instrument(span::turn(&item)));
         self.transcriptions.insert(item.clone(), guard);
-        self.ingress.open(item, self.opening_at, sender);
+        self.ingress.open(item, audio_start, sender);
     }
 
-    /// Transcribes audio that came with an item.
-    fn transcribe(&mut self, item: ItemId) {
-        let given = self.given.pop_front().expect("each item to transcribe came with its audio");
-        let (sender, feed) = mpsc::channel(FEED_PIECES);
-        let hearing = self.transcription_task(&item, feed).run();
+    fn close_utterance(&mut self, item: &ItemId, end: UtteranceEnd) {
+        match end {
+            UtteranceEnd::Detected => {
+                self.ingress.close(item, false);
+                self.ingress.mark_buffer();
+            }
+            UtteranceEnd::Committed => {
+                self.ingress.close(item, true);
+                let now = self.now();
+                self.timeline.utterance_ended(item, self.dialog.turn(), now, now);
+            }
+        }
+    }
+
+    fn transcribe(&mut self, audio: InlineAudio) {
+        let item = audio.item.clone();
+        let (sender, input) = mpsc::channel(INPUT_PIECES);
+        let transcription = self.transcription_task(&item, input).run();
         let work = async {
-            tokio::join!(hearing, given.feed(sender));
+            tokio::join!(transcription, audio.send(sender));
         };
         let guard = self.spawn(work.instrument(span::turn(&item)));
         self.transcriptions.insert(item, guard);
     }
 
-    fn transcription_task(&self, item: &ItemId, feed: mpsc::Receiver<TranscriptionInput>) -> TranscriptionTask {
+    fn transcription_task(&self, item: &ItemId, input: mpsc::Receiver<TranscriptionInput>) -> TranscriptionTask {
         let transcription = self.session.audio.input.transcription.as_ref();
         TranscriptionTask {
             item: item.clone(),
@@ -98,10 +125,10 @@ impl Actor {
                 ..SttOptions::default()
             },
             timeout: self.setup.stt_timeout,
-            feed,
+            input,
             backlog: VecDeque::new(),
             due: None,
-            n_again: 0,
+            n_replayed: 0,
             reports: self.reports.clone(),
         }
     }
@@ -115,7 +142,7 @@ impl Actor {
         self.speaking.insert(id, (guard, voice));
     }
 
-    /// What a response's work needs.
+    /// The voice and the task of a response.
     pub(super) fn prepare(&self, work: ResponseWork) -> (Voice, Responding) {
         let packing = match self.mode {
             AudioMode::Events => Packing::Delta,
@@ -126,7 +153,7 @@ impl Actor {
         let is_audio = work.settings.modality == Modality::Audio;
         tracing::debug!(turn = %work.turn, response = %work.response, audio = is_audio, "answering");
         let (engines, products) = (self.setup.engines.clone(), self.products.clone());
-        (voice, Responding { work, engines, products, clock: self.clock, release: None })
+        (voice, Responding { work, engines, products, clock: self.clock })
     }
 
     /// Spawns a task that ends when its guard is dropped.
@@ -147,7 +174,7 @@ impl Actor {
         self.drop_audio(id);
     }
 
-    /// Audio of `response` that waits is dropped, and a client that plays from frames stops at once.
+    /// Drops the unsent audio of `response`, and has a client that plays from frames stop at once.
     fn flush(&mut self, response: ResponseId) {
         self.timeline.flushed(&response, self.now());
         self.ingress.reply_stopped();
@@ -165,13 +192,13 @@ impl Actor {
         }
     }
 
-    fn notify(&mut self, notice: Notice) {
+    fn notify(&mut self, notice: Notice, logprobs: Option<&TranscriptLogprobs>) {
         self.observe(&notice);
         let extension = matches!(notice, Notice::Held { .. } | Notice::Released { .. });
         if extension && !self.is_framed() {
             return;
         }
-        let (response, events) = self.projector.project(notice, &self.session);
+        let (response, events) = self.projector.project(notice, &self.session, logprobs);
         for event in events {
             // In frames, audio is complete when its last frame has left, which is later than when it was made.
             if let Some(event) = self.playback.after_audio(event) {
@@ -180,7 +207,7 @@ impl Actor {
         }
     }
 
-    /// Counts and times what happens.
+    /// Records a notice in the metrics and the timeline.
     fn observe(&mut self, notice: &Notice) {
         let now = self.now();
         let metrics = self.setup.metrics.clone();
@@ -198,12 +225,7 @@ impl Actor {
                     None => self.timeline.waited(item, waited),
                 }
             }
-            Notice::Committed { item, .. } => {
-                metrics.turn();
-                if self.committing {
-                    self.timeline.utterance_ended(item, self.dialog.turn(), now, now);
-                }
-            }
+            Notice::Committed { .. } => metrics.turn(),
             Notice::SpeechStarted { item, .. } => self.timeline.speech_started(item.clone(), self.dialog.turn(), now),
             Notice::IdleTimeout { item, .. } => self.timeline.fell_silent(item),
             Notice::ItemAdded { item, response: None, .. } => self.timeline.item_added(item),

@@ -25,7 +25,7 @@ pub(super) struct Playback {
     pacer: Pacer,
     waiting: VecDeque<Waiting>,
     sequence: u32,
-    /// Turn time at which the reply made so far will have sounded, as the echo guard was told.
+    /// Turn time at which the reply synthesized so far will have been played, as reported to the echo guard.
     sounded_by: Samples,
 }
 
@@ -145,10 +145,10 @@ impl Actor {
             Err(error) => {
                 tracing::error!(%error, "reply audio could not be encoded");
                 let outcome = Err("the reply could not be encoded".into());
-                return self.step(Event::Finished { response: response.clone(), outcome });
+                return self.step(Event::ResponseFinished { response: response.clone(), outcome });
             }
         };
-        self.step(Event::AudioMade { response: response.clone(), n });
+        self.step(Event::AudioGenerated { response: response.clone(), n });
         for packet in packets {
             if self.is_framed() {
                 let what = Queued::Audio(packet);
@@ -194,7 +194,7 @@ impl Actor {
         }
     }
 
-    /// The writer has moved: tells the reducer what has left, and the client where the time went.
+    /// The writer has sent messages: reports sent audio to the reducer and latencies to the client.
     pub(super) fn audio_left(&mut self) {
         let sent = self.egress.take_sent();
         if sent.is_empty() {

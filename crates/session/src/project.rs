@@ -1,8 +1,9 @@
 //! From the dialog's notices to the events of the Realtime protocol (GA).
 //!
-//! The one place that puts domain news into the protocol's words and order; another protocol is a sibling of this file.
-//! It keeps nothing but the conversation's id.
+//! The only place that maps notices to events and their order; another protocol would be a sibling of this file. It holds
+//! no state but the conversation's id.
 
+use super::perform::TranscriptLogprobs;
 use super::remote;
 use antiphon_dialog::{
     Content, IncompleteReason, Item, ItemKind, ItemStatus, Modality, Notice, OutputChange, Refusal, ResponseStatus,
@@ -18,11 +19,9 @@ const PART: u32 = 0;
 
 const TURN_RATE: SampleRate = SampleRate::HZ_16000;
 
-/// Puts notices into the protocol's words.
+/// Maps notices to events.
 pub(super) struct Projector {
     pub(super) conversation_id: String,
-    /// What the recognizer said of the last transcript's tokens, where the client wants it.
-    logprobs: Option<(ItemId, Vec<Logprob>)>,
 }
 
 /// The events of a notice in order, with the response they belong to.
@@ -30,17 +29,17 @@ pub(super) type Projection = (Option<ResponseId>, Vec<ServerEvent>);
 
 impl Projector {
     pub(super) fn new(conversation_id: String) -> Self {
-        Self { conversation_id, logprobs: None }
+        Self { conversation_id }
     }
 
-    /// The tokens of the transcript whose notice follows.
-    pub(super) fn learnt(&mut self, item: &ItemId, tokens: Option<Vec<TokenLogprob>>) {
-        let logprob = |TokenLogprob { token, logprob }| Logprob { bytes: token.clone().into_bytes(), token, logprob };
-        self.logprobs = tokens.map(|tokens| (item.clone(), tokens.into_iter().map(logprob).collect()));
-    }
-
-    /// `session` is the whole session object, for the notices that show it.
-    pub(super) fn project(&mut self, notice: Notice, session: &antiphon_protocol::Session) -> Projection {
+    /// `session` is the whole session object, for the notices that show it; `logprobs` those of the tokens of the
+    /// transcript that the event in progress brought, if the client wants them.
+    pub(super) fn project(
+        &self,
+        notice: Notice,
+        session: &antiphon_protocol::Session,
+        logprobs: Option<&TranscriptLogprobs>,
+    ) -> Projection {
         let events = match notice {
             Notice::ResponseCreated(view) => {
                 let id = view.id.clone();
@@ -52,7 +51,7 @@ impl Projector {
                 // The hub meters nobody, so there is no limit to tell; clients wait for the event all the same.
                 return (Some(id), vec![done, ServerEvent::RateLimitsUpdated { rate_limits: Vec::new() }]);
             }
-            notice @ Notice::Transcript { .. } => return (None, self.transcript(notice)),
+            notice @ Notice::Transcript { .. } => return (None, transcript(notice, logprobs)),
             Notice::Output { response, index, item, change } => {
                 return (Some(response.clone()), output(response, index, item, change));
             }
@@ -75,22 +74,6 @@ impl Projector {
         (None, vec![events])
     }
 
-    /// The end of a transcription. The deltas together are the transcript, as long as nothing was taken back.
-    fn transcript(&mut self, notice: Notice) -> Vec<ServerEvent> {
-        let Notice::Transcript { item, part, text, rest, audio } = notice else { return Vec::new() };
-        let delta = |delta| ServerEvent::TranscriptionDelta { item_id: item.clone(), content_index: part, delta };
-        let mut events: Vec<ServerEvent> = rest.map(delta).into_iter().collect();
-        let logprobs = self.logprobs.take().filter(|(of, _)| *of == item).map(|(_, tokens)| tokens);
-        events.push(ServerEvent::TranscriptionCompleted {
-            item_id: item,
-            content_index: part,
-            transcript: text,
-            usage: TranscriptionUsage::Duration { seconds: seconds(audio) },
-            logprobs,
-        });
-        events
-    }
-
     fn response(&self, view: ResponseView) -> antiphon_protocol::Response {
         let settings = view.settings;
         let conversation_id = settings.in_conversation.then(|| self.conversation_id.clone());
@@ -108,6 +91,27 @@ impl Projector {
         response.metadata = settings.metadata;
         response
     }
+}
+
+/// The end of a transcription. The deltas together are the transcript, as long as nothing was taken back.
+fn transcript(notice: Notice, logprobs: Option<&TranscriptLogprobs>) -> Vec<ServerEvent> {
+    let Notice::Transcript { item, part, text, rest, audio } = notice else { return Vec::new() };
+    let delta = |delta| ServerEvent::TranscriptionDelta { item_id: item.clone(), content_index: part, delta };
+    let mut events: Vec<ServerEvent> = rest.map(delta).into_iter().collect();
+    let logprob = |TokenLogprob { token, logprob }: &TokenLogprob| Logprob {
+        bytes: token.clone().into_bytes(),
+        token: token.clone(),
+        logprob: *logprob,
+    };
+    let own = logprobs.filter(|logprobs| logprobs.item == item);
+    events.push(ServerEvent::TranscriptionCompleted {
+        item_id: item,
+        content_index: part,
+        transcript: text,
+        usage: TranscriptionUsage::Duration { seconds: seconds(audio) },
+        logprobs: own.map(|logprobs| logprobs.tokens.iter().map(logprob).collect()),
+    });
+    events
 }
 
 /// News of the conversation itself.
@@ -285,10 +289,10 @@ fn refusal(reason: &Refusal) -> WireError {
 fn usage(used: ResponseUsage) -> antiphon_protocol::Usage {
     let input = antiphon_protocol::InputTokens {
         text_tokens: used.text.input_tokens,
-        audio_tokens: used.heard.as_ms_ceil(TURN_RATE).div_ceil(100),
+        audio_tokens: used.input_audio.as_ms_ceil(TURN_RATE).div_ceil(100),
         ..Default::default()
     };
-    let audio_tokens = used.spoken_ms.div_ceil(50);
+    let audio_tokens = used.output_audio_ms.div_ceil(50);
     antiphon_protocol::Usage::new(
         input,
         antiphon_protocol::OutputTokens { text_tokens: used.text.output_tokens, audio_tokens },

@@ -1,6 +1,7 @@
 //! Remote tools of a session: the servers its client declares, their lists and calls, and how these look on the wire.
 
 use super::actor::Actor;
+use super::perform::EventPayload;
 use super::setup::Setup;
 use super::transcription_task::Report;
 use antiphon_dialog::{Action, Command, Event, ItemKind, Notice, Progress, RemoteCall, ServerChoice, ServerUse};
@@ -55,7 +56,7 @@ impl Actor {
             self.links.open.insert(label, connection);
             tools
         });
-        self.step(Event::Listed { item, result });
+        self.step(Event::ToolsListed { item, result });
     }
 
     pub(super) fn call_remote(&mut self, item: ItemId, call: RemoteCall) {
@@ -81,10 +82,10 @@ impl Actor {
         if let Err(error) = self.setup.check_tools(&self.session.tools, &mut session) {
             return self.refuse(error);
         }
-        let command = Command::Update(Box::new(self.dialog.settings().clone()));
+        let command = Command::UpdateSettings(Box::new(self.dialog.settings().clone()));
         let mut actions = self.decide(Event::Client { event_id: None, command });
         actions.retain(|action| !matches!(action, Action::Notify(Notice::SettingsUpdated)));
-        self.perform(actions);
+        self.perform(actions, EventPayload::default());
     }
 
     /// A response may choose among the session's servers; it declares none.
@@ -147,7 +148,7 @@ impl Setup {
     }
 
     /// How long a client may take to ask for the answer after remote calls.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(super) fn follow_up_after(&self) -> Option<Duration> {
         let ms = self.mcp_config.follow_up_ms;
         (ms > 0).then(|| Duration::from_millis(ms))
     }

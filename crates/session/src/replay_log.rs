@@ -1,9 +1,12 @@
-//! What a recording of a session looks like: lines of JSON that `record` writes and the replay reads.
+//! The format of a session's replay log: lines of JSON that `replay_recorder` writes and `antiphon replay` reads.
 //!
-//! The first line is the [`Header`], the last one the [`End`]; between them stands, in the order in which it happened,
-//! what the turn-taking and the reducer were told, each with what they made of it. Windows are many (62.5 a second) and
-//! must come back to the bit, so they are packed: [`WindowFeatures`] in 14 bytes, up to 64 in a line. An hour of listening is
-//! 4 MB. Audio stands in a WAV file beside the recording, where it is kept at all; no decision is made from it again.
+//! The first line is the [`Header`], the last one the [`End`]. The lines between are the inputs of turn-taking and of the
+//! reducer in order, each with its outcome. Windows are many (62.5 a second) and must be restored bit by bit, so they are
+//! packed: [`WindowFeatures`] in 14 bytes, up to 64 in a line. An hour of listening is 4 MB. Audio, where it is kept, is a
+//! WAV file beside the log; the replay does not read it.
+//!
+//! All names in a line are part of the format, those of [`Event`], [`Action`] and the types in them included: the replay
+//! compares actions as they were written. A change of any name or meaning requires a new [`VERSION`].
 
 use antiphon_dialog::turn::{Decision, Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
 use antiphon_dialog::{Action, Event, PlaybackControl, Settings, Speculation};
@@ -14,17 +17,19 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::time::Duration;
 
-/// The version written and read. Any change of what the lines mean counts it up.
-pub const VERSION: u32 = 1;
+/// The version written and read.
+///
+/// Version 1 had the header key `antiphon_recording` and other names of events and actions; it is not read any more.
+pub const VERSION: u32 = 2;
 
 /// The first line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Header {
     /// [`VERSION`].
-    pub antiphon_recording: u32,
+    pub antiphon_replay_log: u32,
     /// Version of the hub that wrote it.
     pub hub: String,
-    /// Whose it is.
+    /// The session's id.
     pub session: SessionId,
     /// When it began, RFC 3339.
     pub started_at: String,
@@ -38,22 +43,22 @@ pub struct Header {
     pub audio: Option<String>,
 }
 
-/// What a reducer begins with.
+/// Initial state of the reducer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct DialogStart {
     /// The session's.
     pub settings: Settings,
-    /// How the client plays.
-    pub listener: PlaybackControl,
+    /// Who controls playback.
+    pub playback: PlaybackControl,
     /// Of the identifiers.
     pub seed: u64,
-    /// See [`antiphon_dialog::Dialog::with_patience`].
-    pub patience: Option<Duration>,
+    /// See [`antiphon_dialog::Dialog::with_follow_up_after`].
+    pub follow_up_after: Option<Duration>,
     /// See [`antiphon_dialog::Dialog::with_speculation`].
     pub speculation: Option<Speculation>,
 }
 
-/// What turn-taking begins with, or goes on with.
+/// Settings of turn-taking, at the start or later.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct TurnStart {
     /// The detector's.
@@ -73,38 +78,38 @@ pub enum Entry {
         /// The windows.
         #[serde(flatten)]
         windows: Windows,
-        /// What the last of them led to.
+        /// The outcome of the last one; the others have none.
         #[serde(skip_serializing_if = "Outcome::is_nothing")]
-        gave: Outcome,
+        outcome: Outcome,
         /// For the WAV file.
         #[serde(skip)]
         audio: Vec<i16>,
     },
     /// See [`Line::Partial`].
-    Partial(Words),
-    /// See [`Line::Judged`].
-    Judged(Judged),
-    /// See [`Line::Set`].
-    Set(TurnStart),
+    Partial(PartialTranscript),
+    /// See [`Line::TurnProbability`].
+    TurnProbability(TurnProbability),
+    /// See [`Line::TurnSettings`].
+    TurnSettings(TurnStart),
     /// See [`Line::Ended`].
     Ended {
-        /// What it led to.
-        gave: Outcome,
+        /// Its outcome.
+        outcome: Outcome,
     },
     /// See [`Line::Step`].
     Step {
-        /// When.
+        /// Time since the session began.
         at: Timestamp,
-        /// What.
+        /// The event.
         event: Event,
-        /// The actions.
-        gave: Vec<Action>,
+        /// What the reducer returned.
+        actions: Vec<Action>,
     },
     /// See [`Line::End`].
     End(End),
 }
 
-/// Any further line, as it is read. What was decided is compared as it was written.
+/// Any further line, as it is read. Outcomes and actions are compared as they were written.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Line {
@@ -116,29 +121,29 @@ pub enum Line {
         size: u64,
         /// [`Windows::unpack`] reads it.
         packed: String,
-        /// What the last of them led to, an [`Outcome`].
+        /// The [`Outcome`] of the last one.
         #[serde(default)]
-        gave: Option<Box<RawValue>>,
+        outcome: Option<Box<RawValue>>,
     },
-    /// A partial transcript came.
-    Partial(Words),
-    /// The turn model answered.
-    Judged(Judged),
-    /// Other settings.
-    Set(TurnStart),
-    /// What was under way was ended: no audio came any more, or the client committed.
+    /// A partial transcript, for turn-taking.
+    Partial(PartialTranscript),
+    /// The turn model's answer.
+    TurnProbability(TurnProbability),
+    /// New settings of turn-taking.
+    TurnSettings(TurnStart),
+    /// Speech under way was ended from outside: the audio stalled, or the client committed.
     Ended {
         /// An [`Outcome`].
-        gave: Box<RawValue>,
+        outcome: Box<RawValue>,
     },
-    /// The reducer was told something.
+    /// One step of the reducer.
     Step {
-        /// When.
+        /// Time since the session began.
         at: Timestamp,
-        /// What.
+        /// The event.
         event: Box<Event>,
-        /// The actions.
-        gave: Vec<Box<RawValue>>,
+        /// What the reducer returned, each an [`Action`].
+        actions: Vec<Box<RawValue>>,
     },
     /// The last line.
     End(End),
@@ -153,25 +158,25 @@ pub struct End {
     pub n_lines: u64,
 }
 
-/// A partial transcript, as turn-taking is told.
+/// A partial transcript, as turn-taking gets it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Words {
+pub struct PartialTranscript {
     /// The words.
     pub text: String,
-    /// Turn time up to which they are those of all that was said.
-    pub heard_to: Samples,
+    /// Turn time up to which they cover the audio.
+    pub audio_end: Samples,
 }
 
-/// A turn model's answer, as turn-taking is told.
+/// A turn model's answer, as turn-taking gets it.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct Judged {
-    /// That the turn is over.
+pub struct TurnProbability {
+    /// P(the turn is over).
     pub probability: f32,
     /// Turn time at which the pause began.
-    pub said_to: Samples,
+    pub pause_start: Samples,
 }
 
-/// What turn-taking made of a window.
+/// What a window led to in turn-taking.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// The edge.
@@ -195,7 +200,7 @@ impl Outcome {
         Self { edge, decision: edge.and_then(|_| taker.decision().copied()) }
     }
 
-    /// Whether there is nothing to say.
+    /// Whether it is empty.
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
@@ -271,7 +276,49 @@ fn in_base64<S: serde::Serializer>(bytes: &[u8], to: S) -> Result<S::Ok, S::Erro
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_dialog::{Command, UtteranceEnd};
     use proptest::prelude::*;
+
+    #[test]
+    fn a_change_of_these_names_requires_a_new_version() {
+        let written = |entry: &Entry| serde_json::to_string(entry).expect("keys are text");
+        let step = |event, actions| written(&Entry::Step { at: Timestamp::from_ms(5), event, actions });
+        let lines = [
+            written(&Entry::Partial(PartialTranscript { text: "hello".into(), audio_end: Samples(160) })),
+            written(&Entry::TurnProbability(TurnProbability { probability: 0.5, pause_start: Samples(160) })),
+            written(&Entry::Ended {
+                outcome: Outcome { edge: Some(Edge::Stopped { at: Samples(1) }), decision: None },
+            }),
+            written(&Entry::End(End { complete: true, n_lines: 3 })),
+            step(
+                Event::VoiceOnset { position: Samples(1) },
+                vec![Action::Hold, Action::Release { held_at: Samples(1) }],
+            ),
+            step(
+                Event::SpeechStarted { audio_start: Samples(1) },
+                vec![Action::OpenUtterance { item: "i".into(), audio_start: Samples(1) }],
+            ),
+            step(
+                Event::Client {
+                    event_id: None,
+                    command: Command::Commit { buffer_start: Samples(1), buffered: Samples(2) },
+                },
+                vec![Action::CloseUtterance { item: "i".into(), end: UtteranceEnd::Committed }, Action::ClearInput],
+            ),
+        ];
+        let expect = [
+            r#"{"partial":{"text":"hello","audio_end":160}}"#,
+            r#"{"turn_probability":{"probability":0.5,"pause_start":160}}"#,
+            r#"{"ended":{"outcome":{"edge":{"Stopped":{"at":1}}}}}"#,
+            r#"{"end":{"complete":true,"n_lines":3}}"#,
+            r#"{"step":{"at":AT,"event":{"VoiceOnset":{"position":1}},"actions":["Hold",{"Release":{"held_at":1}}]}}"#,
+            r#"{"step":{"at":AT,"event":{"SpeechStarted":{"audio_start":1}},"actions":[{"OpenUtterance":{"item":"i","audio_start":1}}]}}"#,
+            r#"{"step":{"at":AT,"event":{"Client":{"event_id":null,"command":{"Commit":{"buffer_start":1,"buffered":2}}}},"actions":[{"CloseUtterance":{"item":"i","end":"Committed"}},"ClearInput"]}}"#,
+        ];
+        let at = serde_json::to_string(&Timestamp::from_ms(5)).expect("a number");
+        assert_eq!(lines.to_vec(), expect.map(|line| line.replace("AT", &at)));
+        assert_eq!(VERSION, 2);
+    }
 
     proptest! {
         #[test]

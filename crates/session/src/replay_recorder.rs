@@ -1,16 +1,20 @@
-//! Writes a session's recording: all that turn-taking and the reducer are told, and what they decide.
+//! Writes a session's replay log: every input of turn-taking and the reducer, and every decision they make.
 //!
-//! The actor's side is the [`Tape`]: it packs windows and puts entries into a bounded queue, and never waits. One task a
-//! session takes them out, turns them into lines and writes the file. When the queue is full or the disk fails, the
-//! recording ends there and says so; the session goes on.
+//! The actor's side is the [`Recorder`]: it packs windows and puts entries into a bounded queue, and never waits. One task
+//! a session takes them out, serializes them and writes the file. When the queue is full or the disk fails, the log ends
+//! there and is marked incomplete; the session goes on.
 
 use super::Setup;
 use super::actor::Actor;
-use super::replay_log::{DialogStart, End, Entry, Header, Judged, Outcome, PACKED, TurnStart, VERSION, Windows, Words};
+use super::replay_log::{
+    DialogStart, End, Entry, Header, Outcome, PACKED, PartialTranscript, TurnProbability, TurnStart, VERSION, Windows,
+};
+use super::turn_pipeline::{OpenedOnUse, TurnPipeline};
 use super::turns::Turns;
 use antiphon_audio::wav;
 use antiphon_dialog::turn::{Edge, Ending, Thresholds, TurnTaker, WindowFeatures};
 use antiphon_dialog::{Action, Event};
+use antiphon_engine_api::vad::Vad;
 use antiphon_types::{SampleRate, Samples, SessionId, Timestamp};
 use std::io::{self, SeekFrom};
 use std::ops::Deref;
@@ -26,44 +30,49 @@ const ENTRIES: usize = 512;
 /// Windows of one line: about a second, so that a hub that is killed loses no more.
 const WINDOWS_A_LINE: usize = 64;
 
-/// The actor's end of a recording. Does nothing where nothing is recorded.
+/// The actor's end of a replay log. Does nothing where the session is not recorded.
 #[derive(Default)]
-pub(super) struct Tape {
+pub(super) struct Recorder {
     entries: Option<mpsc::Sender<Entry>>,
-    /// Something is missing.
+    /// An entry was lost.
     lost: Arc<AtomicBool>,
     keeps_audio: bool,
     windows: Windows,
     audio: Vec<i16>,
-    gave: Outcome,
+    outcome: Outcome,
 }
 
-impl Tape {
+impl Recorder {
+    fn new(entries: mpsc::Sender<Entry>, lost: Arc<AtomicBool>, keeps_audio: bool) -> Self {
+        let (windows, audio, outcome) = (Windows::default(), Vec::new(), Outcome::default());
+        Self { entries: Some(entries), lost, keeps_audio, windows, audio, outcome }
+    }
+
     /// Whether anything is recorded.
     pub(super) fn runs(&self) -> bool {
         self.entries.is_some()
     }
 
-    /// The reducer was told `event` and decided `actions`.
+    /// The reducer took `event` and returned `actions`.
     pub(super) fn step(&mut self, at: Timestamp, event: Event, actions: &[Action]) {
-        self.put(|| Entry::Step { at, event, gave: actions.to_vec() });
+        self.put(|| Entry::Step { at, event, actions: actions.to_vec() });
     }
 
-    fn window(&mut self, heard: &WindowFeatures, gave: Outcome, audio: &[i16]) {
+    fn window(&mut self, features: &WindowFeatures, outcome: Outcome, audio: &[i16]) {
         if !self.runs() {
             return;
         }
-        if !self.gave.is_nothing() || self.windows.len() >= WINDOWS_A_LINE || !self.windows.takes(heard) {
+        if !self.outcome.is_nothing() || self.windows.len() >= WINDOWS_A_LINE || !self.windows.takes(features) {
             self.flush();
         }
-        self.windows.push(heard);
-        self.gave = gave;
+        self.windows.push(features);
+        self.outcome = outcome;
         if self.keeps_audio {
             self.audio.extend_from_slice(audio);
         }
     }
 
-    /// What happens next follows the windows so far.
+    /// Appends an entry after the windows so far.
     fn put(&mut self, entry: impl FnOnce() -> Entry) {
         if self.runs() {
             self.flush();
@@ -77,88 +86,99 @@ impl Tape {
         }
         let room = Windows { packed: Vec::with_capacity(WINDOWS_A_LINE * PACKED), ..Windows::default() };
         let windows = std::mem::replace(&mut self.windows, room);
-        let (gave, audio) = (std::mem::take(&mut self.gave), std::mem::take(&mut self.audio));
-        self.send(Entry::Windows { windows, gave, audio });
+        let (outcome, audio) = (std::mem::take(&mut self.outcome), std::mem::take(&mut self.audio));
+        self.send(Entry::Windows { windows, outcome, audio });
     }
 
     fn send(&mut self, entry: Entry) {
         let Some(entries) = &self.entries else { return };
         if entries.try_send(entry).is_err() {
-            // What follows a gap could not be replayed.
+            // Entries after a gap could not be replayed.
             self.lost.store(true, Relaxed);
             self.entries = None;
         }
     }
 }
 
-impl Drop for Tape {
+impl Drop for Recorder {
     fn drop(&mut self) {
         self.flush();
     }
 }
 
-/// Turn-taking whose inputs are recorded.
-pub(super) struct RecordedTurnTaker {
-    taker: TurnTaker,
-    pub(super) tape: Tape,
+/// A turn pipeline whose inputs and outcomes are recorded.
+pub(super) struct RecordedTurns {
+    pipeline: TurnPipeline,
+    pub(super) recorder: Recorder,
 }
 
-impl RecordedTurnTaker {
-    pub(super) fn new(thresholds: Thresholds, ending: Ending, tape: Tape) -> Self {
-        Self { taker: TurnTaker::new(thresholds, ending), tape }
+impl RecordedTurns {
+    pub(super) fn new(vad: Arc<dyn Vad>, thresholds: Thresholds, ending: Ending, recorder: Recorder) -> Self {
+        let taker = TurnTaker::new(thresholds, ending);
+        Self { pipeline: TurnPipeline::new(Box::new(OpenedOnUse::new(vad)), taker), recorder }
     }
 
     /// See [`TurnTaker::set`].
     pub(super) fn set(&mut self, thresholds: Thresholds, ending: Ending) {
-        self.taker.set(thresholds, ending);
-        self.tape.put(|| Entry::Set(TurnStart { thresholds, ending }));
+        self.pipeline.taker_mut().set(thresholds, ending);
+        self.recorder.put(|| Entry::TurnSettings(TurnStart { thresholds, ending }));
     }
 
-    /// Takes a window and its audio: its edge, and whether the words are wanted now.
-    pub(super) fn window(&mut self, heard: WindowFeatures, audio: &[i16]) -> Outcome {
-        let gave = Outcome::of_window(&mut self.taker, heard);
-        self.tape.window(&heard, gave, audio);
-        gave
+    /// See [`TurnPipeline::window_or_silence`].
+    pub(super) fn window(&mut self, voice: &[i16], words: &[i16]) -> Option<Edge> {
+        let window = self.pipeline.window_or_silence(voice, words);
+        self.recorder.window(&window.features, window.outcome, words);
+        window.outcome.edge
+    }
+
+    /// See [`TurnPipeline::skip`].
+    pub(super) fn skip(&mut self, n: Samples) {
+        self.pipeline.skip(n);
+    }
+
+    /// See [`TurnPipeline::position`].
+    pub(super) fn position(&self) -> Samples {
+        self.pipeline.position()
     }
 
     /// See [`TurnTaker::partial`].
-    pub(super) fn partial(&mut self, text: &str, heard_to: Samples) {
-        self.taker.partial(text, heard_to);
-        self.tape.put(|| Entry::Partial(Words { text: text.to_owned(), heard_to }));
+    pub(super) fn partial(&mut self, text: &str, audio_end: Samples) {
+        self.pipeline.taker_mut().partial(text, audio_end);
+        self.recorder.put(|| Entry::Partial(PartialTranscript { text: text.to_owned(), audio_end }));
     }
 
     /// See [`TurnTaker::judged`].
-    pub(super) fn judged(&mut self, probability: f32, said_to: Samples) {
-        self.taker.judged(probability, said_to);
-        self.tape.put(|| Entry::Judged(Judged { probability, said_to }));
+    pub(super) fn judged(&mut self, probability: f32, pause_start: Samples) {
+        self.pipeline.taker_mut().judged(probability, pause_start);
+        self.recorder.put(|| Entry::TurnProbability(TurnProbability { probability, pause_start }));
     }
 
     /// See [`TurnTaker::end`].
     pub(super) fn end(&mut self) -> Option<Edge> {
-        let gave = Outcome::of_end(&mut self.taker);
-        self.tape.put(|| Entry::Ended { gave });
-        gave.edge
+        let outcome = Outcome::of_end(self.pipeline.taker_mut());
+        self.recorder.put(|| Entry::Ended { outcome });
+        outcome.edge
     }
 }
 
-impl Deref for RecordedTurnTaker {
+impl Deref for RecordedTurns {
     type Target = TurnTaker;
 
     fn deref(&self) -> &TurnTaker {
-        &self.taker
+        self.pipeline.taker()
     }
 }
 
 impl Setup {
-    /// A tape for a session that begins now, where sessions are recorded.
-    pub(super) fn tape(&self, id: &SessionId, turns: Turns, dialog: impl FnOnce() -> DialogStart) -> Tape {
+    /// The replay log of a session that begins now, where sessions are recorded.
+    pub(super) fn recorder(&self, id: &SessionId, turns: Turns, dialog: impl FnOnce() -> DialogStart) -> Recorder {
         if self.session.record.is_empty() {
-            return Tape::default();
+            return Recorder::default();
         }
         let (thresholds, ending, engines) = (turns.thresholds(), turns.ending(), &self.engines);
         let names = [engines.vad.name(), engines.stt.name(), engines.llm.name(), engines.tts.name()];
         let header = Header {
-            antiphon_recording: VERSION,
+            antiphon_replay_log: VERSION,
             hub: env!("CARGO_PKG_VERSION").into(),
             session: id.clone(),
             started_at: jiff::Timestamp::now().to_string(),
@@ -172,25 +192,24 @@ impl Setup {
         let keeps_audio = header.audio.is_some();
         let path = Path::new(&self.session.record).join(format!("{id}.jsonl"));
         self.tasks.spawn(Writer { path, entries, lost: lost.clone() }.run(header));
-        let (windows, audio, gave) = (Windows::default(), Vec::new(), Outcome::default());
-        Tape { entries: Some(sender), lost, keeps_audio, windows, audio, gave }
+        Recorder::new(sender, lost, keeps_audio)
     }
 }
 
 impl Actor {
-    /// Gives an event to the reducer, on the record; the caller performs what it decides.
+    /// Gives an event to the reducer and records it; the caller performs the actions.
     pub(super) fn decide(&mut self, event: Event) -> Vec<Action> {
         let now = self.now();
-        let told = self.ingress.tape().runs().then(|| event.clone());
+        let recorded = self.ingress.recorder().runs().then(|| event.clone());
         let actions = self.dialog.step(now, event);
-        if let Some(event) = told {
-            self.ingress.tape().step(now, event, &actions);
+        if let Some(event) = recorded {
+            self.ingress.recorder().step(now, event, &actions);
         }
         actions
     }
 }
 
-/// The task of one recording. It ends when the session has: the tape is gone then.
+/// The task that writes one replay log. It ends with the session, which drops the [`Recorder`].
 struct Writer {
     path: PathBuf,
     entries: mpsc::Receiver<Entry>,
@@ -277,7 +296,7 @@ async fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).await
 }
 
-/// The name a file has until it is whole.
+/// The name of a file until it is complete.
 fn part(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".part");
@@ -287,22 +306,23 @@ fn part(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_engines::vad::Earshot;
 
     #[test]
     fn a_full_queue_ends_the_recording_and_says_so() {
         let (sender, mut entries) = mpsc::channel(2);
         let lost = Arc::new(AtomicBool::new(false));
-        let (windows, audio, gave) = (Windows::default(), Vec::new(), Outcome::default());
-        let tape = Tape { entries: Some(sender), lost: lost.clone(), keeps_audio: false, windows, audio, gave };
-        let mut taped = RecordedTurnTaker::new(Thresholds::from_ms(0.5, 96, 200), Ending::Silence, tape);
-        taped.partial("one", Samples(1));
-        taped.partial("two", Samples(2));
-        assert!(taped.tape.runs() && !lost.load(Relaxed));
-        taped.partial("three", Samples(3));
-        assert!(!taped.tape.runs() && lost.load(Relaxed));
-        taped.partial("four", Samples(4));
+        let recorder = Recorder::new(sender, lost.clone(), false);
+        let thresholds = Thresholds::from_ms(0.5, 96, 200);
+        let mut recorded = RecordedTurns::new(Arc::new(Earshot), thresholds, Ending::Silence, recorder);
+        recorded.partial("one", Samples(1));
+        recorded.partial("two", Samples(2));
+        assert!(recorded.recorder.runs() && !lost.load(Relaxed));
+        recorded.partial("three", Samples(3));
+        assert!(!recorded.recorder.runs() && lost.load(Relaxed));
+        recorded.partial("four", Samples(4));
         let texts = std::iter::from_fn(|| entries.try_recv().ok()).map(|entry| match entry {
-            Entry::Partial(words) => words.text,
+            Entry::Partial(partial) => partial.text,
             other => panic!("{other:?}"),
         });
         assert_eq!(texts.collect::<Vec<_>>(), ["one", "two"], "nothing stands behind a gap");

@@ -1,40 +1,35 @@
 //! One response's work: the language model's stream, cut into chunks, spoken chunk by chunk.
 //!
 //! The actor starts one task for each response and pulls its products. The model runs at most two chunks ahead of the
-//! voice, and the voice at most a few pieces ahead of the actor, so a listener who is behind slows the model down.
+//! voice, and the voice at most a few pieces ahead of the actor: a slow listener slows the model down.
 //! Dropping the future drops the model's stream and the synthesis with it.
 
 use antiphon_dialog::{Event, Modality, ResponseWork, ToolCallDelta};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::llm::LlmDelta;
-use antiphon_engine_api::tts::SpeechRequest;
+use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest};
 use antiphon_text::{Chunk, Chunker, Language};
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{Pcm, ResponseId, Timestamp};
 use futures_util::StreamExt;
-use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 /// Chunks the model may be ahead of the voice.
 const CHUNKS_AHEAD: usize = 2;
 
-/// What a response makes, in order.
+/// Output of a response's work, in order.
 pub(super) enum Product {
     /// For the reducer.
     Event(Event),
-    /// Speech of the chunk whose text came last, and when it was made.
+    /// Speech of the chunk whose text came last, and when it was synthesized.
     Audio(ResponseId, Pcm, Timestamp),
     /// A moment of the timeline.
     Mark(ResponseId, Milestone, Timestamp),
 }
 
-/// Opens when a guess was right: until then nothing of its work comes out.
-pub(super) type Release = CancellationToken;
-
-/// What the work on a guess may make before it is let out: all of a first chunk's audio in pieces of 40 ms and more.
-const HELD_BACK: usize = 256;
+/// Products of a speculative response that wait for its release: a first chunk's audio in pieces of 40 ms and more.
+const WITHHELD: usize = 256;
 
 /// A response's moments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,47 +42,61 @@ pub(super) enum Milestone {
     LastToken,
 }
 
-/// The actor has gone, or the work failed in these words.
+/// The sender of a speculative response's release was dropped: its products are discarded.
+struct Discarded;
+
+/// Why a response's work ends early: the actor has gone, or a stage failed (the message is for the client).
 enum Stop {
     Gone,
     Failed(String),
 }
 
-/// What a response needs.
+/// The task of one response.
 pub(super) struct Responding {
     pub(super) work: ResponseWork,
     pub(super) engines: Engines,
     pub(super) products: mpsc::Sender<Product>,
     /// The session's beginning.
     pub(super) clock: Instant,
-    /// Of work on a guess.
-    pub(super) release: Option<Release>,
 }
 
 impl Responding {
-    /// Runs to the end of the answer. On a guess, what is made waits until it is let out, and no more than the first
-    /// chunk is spoken.
-    pub(super) async fn run(mut self) {
-        let Some(gate) = self.release.clone() else { return self.answer().await };
-        let (sender, mut held) = mpsc::channel(HELD_BACK);
-        let products = std::mem::replace(&mut self.products, sender);
-        let pass_on = async {
-            gate.cancelled().await;
-            while let Some(product) = held.recv().await {
-                if products.send(product).await.is_err() {
-                    return;
-                }
-            }
-        };
-        tokio::join!(self.answer(), pass_on);
+    /// Runs to the end of the answer.
+    pub(super) async fn run(self) {
+        self.answer(None).await;
     }
 
-    async fn answer(mut self) {
+    /// Runs speculatively: products are withheld until `release` is sent to, and only the first chunk is spoken before.
+    /// Ends at once, discarding them, when the sender is dropped.
+    pub(super) async fn run_speculatively(mut self, release: oneshot::Receiver<()>) {
+        let (sender, mut withheld) = mpsc::channel(WITHHELD);
+        let products = std::mem::replace(&mut self.products, sender);
+        let (open_voice, voice_opens) = oneshot::channel();
+        let pass_on = async {
+            release.await.map_err(|_| Discarded)?;
+            // The voice is gone where the answer has ended already.
+            let _ = open_voice.send(());
+            while let Some(product) = withheld.recv().await {
+                if products.send(product).await.is_err() {
+                    break;
+                }
+            }
+            Ok::<(), Discarded>(())
+        };
+        let answer = async {
+            self.answer(Some(voice_opens)).await;
+            Ok(())
+        };
+        let _ = tokio::try_join!(answer, pass_on);
+    }
+
+    /// `voice_opens`: received before the second chunk is spoken.
+    async fn answer(mut self, voice_opens: Option<oneshot::Receiver<()>>) {
         let result = match self.work.settings.modality {
             Modality::Audio => {
                 let (pieces, speak) = mpsc::channel(CHUNKS_AHEAD);
                 let chat = std::mem::take(&mut self.work.chat);
-                tokio::try_join!(self.think(chat, Some(pieces)), self.speak(speak)).map(|(end, ())| end)
+                tokio::try_join!(self.think(chat, Some(pieces)), self.speak(speak, voice_opens)).map(|(end, ())| end)
             }
             Modality::Text => {
                 let chat = std::mem::take(&mut self.work.chat);
@@ -99,7 +108,7 @@ impl Responding {
             Err(Stop::Failed(message)) => Err(message),
             Err(Stop::Gone) => return,
         };
-        let _ = self.send(Event::Finished { response: self.id(), outcome }).await;
+        let _ = self.send(Event::ResponseFinished { response: self.id(), outcome }).await;
     }
 
     /// Streams the model's answer: text to the voice, or to the reducer when there is none.
@@ -160,10 +169,15 @@ impl Responding {
         Ok(())
     }
 
-    /// Speaks the chunks in order. A chunk's text goes out with its first sound, so that what is shown is spoken.
-    async fn speak(&self, mut pieces: mpsc::Receiver<VoiceInput>) -> Result<(), Stop> {
+    /// Speaks the chunks in order. A chunk's text is sent with its first audio, so that the text shown is spoken.
+    /// Of a speculative response, chunks after the first wait for `voice_opens`.
+    async fn speak(
+        &self,
+        mut pieces: mpsc::Receiver<VoiceInput>,
+        mut voice_opens: Option<oneshot::Receiver<()>>,
+    ) -> Result<(), Stop> {
         let settings = &self.work.settings;
-        let mut playing = Playing::default();
+        let mut listener = PlayoutEstimate::default();
         while let Some(piece) = pieces.recv().await {
             let chunk = match piece {
                 VoiceInput::Chunk(chunk) => chunk,
@@ -174,7 +188,7 @@ impl Responding {
             };
             let mut text = Some(chunk.raw);
             if !chunk.spoken.is_empty() {
-                let (voice, unplayed) = (settings.voice.clone(), Some(playing.unplayed()));
+                let (voice, unplayed) = (settings.voice.clone(), Some(listener.unplayed()));
                 let request = SpeechRequest { text: chunk.spoken, voice, speed: settings.speed, unplayed };
                 let mut stream = self.engines.tts.speak(request);
                 while let Some(pcm) = stream.next().await {
@@ -182,11 +196,11 @@ impl Responding {
                     if let Some(text) = text.take() {
                         self.send(Event::Text { response: self.id(), text }).await?;
                     }
-                    playing.made(pcm.duration());
+                    listener.hears(pcm.duration());
                     self.product(Product::Audio(self.id(), pcm, self.now())).await?;
                 }
-                if let Some(gate) = &self.release {
-                    gate.cancelled().await;
+                if let Some(opens) = voice_opens.take() {
+                    opens.await.map_err(|_| Stop::Gone)?;
                 }
             }
             if let Some(text) = text {
@@ -222,24 +236,6 @@ impl Responding {
     }
 }
 
-/// How far the speech made so far reaches, if it is played as it comes: what makes a chunk urgent. Holds and losses on the
-/// way are not known here; they only make it less urgent than is thought.
-#[derive(Default)]
-struct Playing {
-    dry_at: Option<Instant>,
-}
-
-impl Playing {
-    fn made(&mut self, sound: Duration) {
-        let now = Instant::now();
-        self.dry_at = Some(self.dry_at.map_or(now, |dry| dry.max(now)) + sound);
-    }
-
-    fn unplayed(&self) -> Duration {
-        self.dry_at.map_or(Duration::ZERO, |dry| dry.saturating_duration_since(Instant::now()))
-    }
-}
-
 /// What goes from the model to the voice, in order.
 enum VoiceInput {
     /// To be spoken.
@@ -254,14 +250,14 @@ struct Milestones {
     first_chunk: bool,
 }
 
-/// Logs an engine's failure with its causes, once. `told` are the words for the client, who gets no more.
-fn failed(stage: &'static str, error: &dyn std::error::Error, told: String) -> Stop {
+/// Logs an engine's failure with its causes, once. `message` is what the client gets.
+fn failed(stage: &'static str, error: &dyn std::error::Error, message: String) -> Stop {
     let causes = causes(error);
     tracing::warn!(stage, %error, ?causes, "a response failed");
-    Stop::Failed(told)
+    Stop::Failed(message)
 }
 
-/// What an error came from, the nearest first, for the log.
+/// The causes of an error, the nearest first, for the log.
 pub(super) fn causes(error: &dyn std::error::Error) -> Vec<String> {
     std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string).collect()
 }
@@ -269,18 +265,74 @@ pub(super) fn causes(error: &dyn std::error::Error) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_dialog::ResponseSettings;
+    use antiphon_dialog::{Memory, Settings, Truncation};
+    use antiphon_engine_api::fakes::llm::FakeLlm;
+    use antiphon_engine_api::fakes::stt::FakeStt;
+    use antiphon_engine_api::fakes::tts::FakeTts;
+    use antiphon_engine_api::fakes::vad::FakeVad;
+    use antiphon_types::chat::ChatRequest;
+    use antiphon_types::{Format, TurnId};
+    use std::sync::Arc;
+    use std::time::Duration;
+    use tokio_util::task::TaskTracker;
+
+    fn responding(products: mpsc::Sender<Product>) -> Responding {
+        let settings = Settings {
+            instructions: String::new(),
+            modality: Modality::Audio,
+            voice: "any".into(),
+            speed: 1.0,
+            output_format: Format::Pcm16,
+            max_output_tokens: None,
+            tools: Vec::new(),
+            tool_choice: Default::default(),
+            servers: Vec::new(),
+            server_choice: None,
+            turn_detection: None,
+            transcripts: false,
+            live_transcripts: false,
+            memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Disabled },
+        };
+        let (vad, stt) = (Arc::new(FakeVad), Arc::new(FakeStt::default()));
+        let llm = Arc::new(FakeLlm::says(["One sentence is here. And another one is there."]));
+        let engines = Engines { vad, turn: None, stt, llm, tts: Arc::new(FakeTts::default()) };
+        let chat = ChatRequest {
+            messages: Vec::new(),
+            tools: Vec::new(),
+            tool_choice: Default::default(),
+            max_tokens: None,
+            user: None,
+        };
+        let settings = ResponseSettings::resolve(&settings, &Default::default());
+        let work = ResponseWork { response: "resp_1".into(), turn: TurnId(1), chat, settings };
+        Responding { work, engines, products, clock: Instant::now() }
+    }
 
     #[tokio::test(start_paused = true)]
-    async fn the_unplayed_is_what_was_made_less_what_has_passed() {
-        let mut playing = Playing::default();
-        assert_eq!(playing.unplayed(), Duration::ZERO);
-        playing.made(Duration::from_millis(900));
-        playing.made(Duration::from_millis(600));
-        tokio::time::advance(Duration::from_millis(400)).await;
-        assert_eq!(playing.unplayed(), Duration::from_millis(1_100));
-        tokio::time::advance(Duration::from_secs(9)).await;
-        assert_eq!(playing.unplayed(), Duration::ZERO);
-        playing.made(Duration::from_millis(200));
-        assert_eq!(playing.unplayed(), Duration::from_millis(200), "after it ran dry it begins anew");
+    async fn a_speculative_response_is_withheld_until_it_is_released() {
+        let (sender, mut products) = mpsc::channel(256);
+        let (release, released) = oneshot::channel();
+        let task = TaskTracker::new().spawn(responding(sender).run_speculatively(released));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert!(products.is_empty() && !task.is_finished());
+        release.send(()).expect("it waits");
+        task.await.expect("no panic");
+        let mut finished = false;
+        while let Some(product) = products.recv().await {
+            finished = matches!(product, Product::Event(Event::ResponseFinished { .. }));
+        }
+        assert!(finished, "all of it came out");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn dropping_the_release_discards_a_speculative_response() {
+        let (sender, mut products) = mpsc::channel(256);
+        let (release, released) = oneshot::channel();
+        let task = TaskTracker::new().spawn(responding(sender).run_speculatively(released));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        drop(release);
+        tokio::time::timeout(Duration::from_secs(5), task).await.expect("it ends").expect("no panic");
+        assert!(products.recv().await.is_none(), "nothing came out");
     }
 }

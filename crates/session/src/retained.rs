@@ -15,7 +15,7 @@ pub const MAX_UNANSWERED_BYTES: usize = 1024 * 1024;
 /// on a way that works.
 const ASK_EVERY_BYTES: usize = 64 * 1024;
 
-/// Why a client cannot go on from where it says it is.
+/// Why a client cannot resume from the position it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResumeError {
     /// It never got so far.
@@ -23,15 +23,15 @@ pub enum ResumeError {
     NotSent {
         /// As it said.
         after: u64,
-        /// What was sent.
+        /// The number of messages sent.
         sent: u64,
     },
-    /// It has answered for more than it now says it has.
+    /// It has acknowledged more messages than it now names.
     #[error("Events up to {answered} were received and are not kept any more; 'after' is {after}.")]
     LetGo {
         /// As it said.
         after: u64,
-        /// What it has answered for.
+        /// The number of messages acknowledged.
         answered: u64,
     },
     /// The session was not opened to be resumed.
@@ -79,7 +79,7 @@ impl Retained {
         self.answered + self.messages.len() as u64
     }
 
-    /// The number to ask the client for, when it is time to.
+    /// The number to request an acknowledgement of, when one is due.
     pub(super) fn ask(&mut self) -> Option<u64> {
         (self.unasked >= ASK_EVERY_BYTES).then(|| {
             self.unasked = 0;
@@ -87,7 +87,7 @@ impl Retained {
         })
     }
 
-    /// The client has everything up to this number. A number nobody sent is none of its business.
+    /// The client has everything up to this number. A number that was never sent is ignored.
     pub(super) fn answer(&mut self, number: u64) {
         if number > self.answered + self.given as u64 {
             return;
@@ -111,7 +111,7 @@ impl Retained {
         Ok(())
     }
 
-    /// A new connection has everything up to `after`, and gets the rest again.
+    /// A new connection has everything up to `after`; the rest is sent again.
     pub(super) fn rewind(&mut self, after: u64) -> Result<(), ResumeError> {
         self.may_rewind(after)?;
         self.given = self.messages.len();

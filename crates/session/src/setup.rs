@@ -56,7 +56,7 @@ pub struct Setup {
     pub engines: Engines,
     /// How turns are found.
     pub turn: TurnConfig,
-    /// How much is guessed.
+    /// Limits of speculation.
     pub speculation: SpeculationConfig,
     /// The rest of a session's settings.
     pub session: SessionConfig,
@@ -120,7 +120,7 @@ impl Setup {
         let (sender, inbound) = mpsc::channel(INBOUND_MESSAGES);
         let egress = Arc::new(Egress::new(opening.resume_key.is_some()));
         let cancel = CancellationToken::new();
-        let actor = Actor::new(self.clone(), &id, seed, opening, egress.clone());
+        let (actor, start) = Actor::new(self.clone(), &id, seed, opening, egress.clone());
         let run = {
             let (cancel, closing) = (cancel.clone(), CloseAtEnd(egress.clone()));
             async move {
@@ -128,7 +128,7 @@ impl Setup {
                 // Dropping the actor drops its tasks' guards, and with them all work of the session.
                 tokio::select! {
                     () = cancel.cancelled() => {}
-                    () = actor.run(inbound) => {}
+                    () = actor.run(inbound, start) => {}
                 }
             }
         };

@@ -1,22 +1,22 @@
-//! Responses begun on a guess: their work runs, and nothing of it comes out until the reducer says so.
+//! Speculative responses: their work runs before the turn's end is confirmed, and its output is withheld until the reducer
+//! releases it.
 //!
-//! The actor keeps one at most. What its work makes waits in a channel of its own, behind a gate; confirming opens the
-//! gate, dropping drops the work with all it has made.
+//! The actor keeps one at most. Sending its one-shot releases the output; dropping the sender discards it.
 
 use super::actor::Actor;
-use super::responding::Release;
 use super::voice::Voice;
 use antiphon_dialog::{ResponseWork, SpeculationOutcome};
 use antiphon_telemetry::span;
 use antiphon_types::ResponseId;
 use std::time::Duration;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::sync::oneshot;
+use tokio_util::sync::DropGuard;
 use tracing::Instrument;
 
-/// A response begun.
+/// A speculative response.
 pub(super) struct SpeculativeTask {
     response: ResponseId,
-    gate: Release,
+    release: oneshot::Sender<()>,
     work: (DropGuard, Voice),
 }
 
@@ -24,25 +24,25 @@ impl Actor {
     pub(super) fn start_speculative(&mut self, work: ResponseWork) {
         let (response, span) = (work.response.clone(), span::response(&work.response));
         self.timeline.speculation_responding(work.turn, &response, self.now());
-        let (voice, mut responding) = self.prepare(work);
-        let gate = CancellationToken::new();
-        responding.release = Some(gate.clone());
-        let guard = self.spawn(responding.run().instrument(span));
-        self.guess = Some(SpeculativeTask { response, gate, work: (guard, voice) });
+        let (voice, responding) = self.prepare(work);
+        let (release, released) = oneshot::channel();
+        let guard = self.spawn(responding.run_speculatively(released).instrument(span));
+        self.speculative = Some(SpeculativeTask { response, release, work: (guard, voice) });
     }
 
     pub(super) fn release_speculative(&mut self, id: &ResponseId) {
-        let Some(begun) = self.guess.take_if(|begun| begun.response == *id) else {
-            return tracing::error!(response = %id, "a guess was confirmed that was never begun");
+        let Some(task) = self.speculative.take_if(|task| task.response == *id) else {
+            return tracing::error!(response = %id, "a speculative response that was never started was released");
         };
         self.kind_is_fixed = true;
-        begun.gate.cancel();
-        self.speaking.insert(begun.response, begun.work);
+        // The receiver is gone only where the task has panicked: its response then ends with the session.
+        let _ = task.release.send(());
+        self.speaking.insert(task.response, task.work);
         self.speculation_ended(id, SpeculationOutcome::Confirmed, Duration::ZERO);
     }
 
     pub(super) fn drop_speculative(&mut self, id: &ResponseId, outcome: SpeculationOutcome, wasted: Duration) {
-        self.guess.take_if(|begun| begun.response == *id);
+        self.speculative.take_if(|task| task.response == *id);
         self.speculation_ended(id, outcome, wasted);
     }
 

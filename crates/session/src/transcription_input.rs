@@ -1,83 +1,82 @@
-//! What an actor and the tasks it has started say to each other about an utterance, and how much of it may wait.
+//! Messages between the actor and its tasks: the input of a transcription, and the reports of all tasks.
 //!
-//! `utterance` and `given` fill a feed, `hearing` empties it; reports come from all tasks that answer the actor. Nothing
-//! here runs.
+//! `utterance` and `inline_audio` fill a transcription's input queue, `transcription_task` drains it. Nothing runs here.
 
 use antiphon_engine_api::stt::{SpeakerState, SttError, Transcript};
 use antiphon_types::{ItemId, Samples};
 use std::time::Duration;
 
-/// Pieces a feed holds: 30 s of audio, 960 KB at most.
-pub(super) const FEED_PIECES: usize = 30_000 / PIECE_MS;
+/// Capacity of a transcription's input queue in pieces: 30 s of audio, 960 KB at most.
+pub(super) const INPUT_PIECES: usize = 30_000 / PIECE_MS;
 /// Samples of a piece at 16 kHz: four VAD windows. Shorter pieces cost a thread hop each, longer ones leave more to
 /// decode once the end of the turn is known.
 pub(super) const PIECE_SAMPLES: usize = 1_024;
 const PIECE_MS: usize = PIECE_SAMPLES / 16;
 
-/// What the actor sends.
+/// What a transcription task receives.
 pub(super) enum TranscriptionInput {
     /// Mono PCM at 16 kHz.
     Pcm(Vec<i16>),
-    /// The speaker pauses: what are the words so far?
-    Ask,
-    /// The speaker pauses: what would the transcript be if this were the end?
-    Guess,
-    /// It was not.
+    /// The speaker pauses: report a partial transcript.
+    RequestPartial,
+    /// The speaker pauses: report a provisional transcript, the final one if the utterance ended here.
+    RequestProvisional,
+    /// The speaker goes on: the provisional transcript is void.
     Resumed,
     /// The utterance is complete.
     Finish {
-        /// Nothing but silence has come since the guess: it is the transcript.
-        as_guessed: bool,
+        /// Only silence has followed the provisional request: the provisional transcript is final.
+        confirms_provisional: bool,
     },
 }
 
-/// What comes back.
+/// What a task reports to the actor.
 pub(super) enum Report {
-    /// The words so far. May be dropped when the actor is busy: the next one holds them too.
+    /// A partial transcript. Dropped while the actor is busy: the next one includes it.
     Partial {
         /// The utterance.
         item: ItemId,
         /// The words.
         text: String,
-        /// Of so much audio from the utterance's beginning.
+        /// Audio it covers, from the utterance's beginning, at 16 kHz.
         n_heard: Samples,
     },
-    /// It has got its decoder, after so long.
+    /// The transcription has its decoder.
     Opened {
         /// The utterance.
         item: ItemId,
-        /// The wait.
+        /// Time it waited for the decoder.
         waited: Duration,
     },
-    /// What the transcript would be if this were the end.
+    /// A provisional transcript.
     ProvisionalTranscript {
         /// The utterance.
         item: ItemId,
         /// The words.
         text: String,
-        /// Of so much audio from the utterance's beginning.
+        /// Audio it covers, from the utterance's beginning, at 16 kHz.
         n_heard: Samples,
     },
-    /// The transcript; the last that is reported where nothing is learnt.
+    /// The final transcript; the task's last report unless `learns`.
     Final {
         /// The utterance.
         item: ItemId,
-        /// All its words.
+        /// The transcript, or why there is none.
         result: Result<Transcript, SttError>,
         /// Whether [`Report::Learnt`] follows.
         learns: bool,
     },
-    /// The turn model's answer at a pause.
+    /// The turn model's probability at a pause.
     Judged {
         /// Turn time at which the pause began.
-        said_to: Samples,
-        /// That the turn is over.
+        pause_start: Samples,
+        /// P(the turn is over).
         probability: f32,
     },
-    /// What was learnt of the speaker, behind the transcript.
+    /// The recognizer's state for this speaker, after the final transcript.
     Learnt(ItemId, Option<SpeakerState>),
-    /// A remote server's tools, or that they could not be had.
+    /// A remote server's tools, or that listing them failed.
     Listed(ItemId, super::remote::Listed),
-    /// A remote call's end.
+    /// A remote call's result.
     Called(ItemId, Result<String, antiphon_types::mcp::CallError>),
 }

@@ -1,12 +1,12 @@
 //! One utterance's transcription: a task that feeds the STT port and reports back.
 //!
-//! The actor starts one for each utterance and sends it PCM. Its feed is bounded: when the engine is behind or every
-//! decoder is taken, the feed fills up, and the actor stops reading the client. Nothing is dropped. Decoders are few, so
-//! that an utterance whose client falls silent gives its own back; its audio is kept and replayed when more comes. From the
-//! end of the utterance on everything that is still to be done has `stt.timeout_ms`, the wait for a decoder included, and
-//! for audio that came faster than it could be taken its length besides.
+//! The actor starts one for each utterance and sends it PCM. Its input queue is bounded: when the engine is behind or every
+//! decoder is in use, the queue fills up, and the actor stops reading the client. Nothing is dropped. Decoders are few: an
+//! utterance without new audio releases its own; its audio is kept and replayed when more comes. From the end of the
+//! utterance on, all remaining work has `stt.timeout_ms`, the wait for a decoder included, plus twice the length of the
+//! audio that no decoder has taken yet.
 
-pub(super) use super::transcription_input::{FEED_PIECES, PIECE_SAMPLES, Report, TranscriptionInput};
+pub(super) use super::transcription_input::{INPUT_PIECES, PIECE_SAMPLES, Report, TranscriptionInput};
 use antiphon_engine_api::stt::{RATE, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use antiphon_types::{ItemId, Samples};
 use std::collections::VecDeque;
@@ -19,43 +19,43 @@ use tokio::time::{Instant, sleep_until, timeout};
 /// New audio after which the partial transcript is asked for: often enough for live captions.
 const PARTIAL_EVERY_SAMPLES: usize = 16_000 / 4;
 
-/// The longest wait for a decoder or for its taking a piece while the utterance goes on: what a feed holds.
+/// The longest wait for a decoder, or for it to take a piece, while the utterance goes on: what the input queue holds.
 const BEHIND: Duration = Duration::from_secs(30);
 
-/// What audio that waits to be taken when the utterance ends may take besides, in its own lengths.
+/// Additional time for audio that no decoder has taken when the utterance ends, as a multiple of its length.
 const TIMES_ITS_LENGTH: u32 = 2;
 
-/// Without audio for so long a decoder is given back: only a client that commits by itself is silent for this long in the
-/// middle of an utterance, and for ever if it likes.
-const UNFED: Duration = Duration::from_secs(3);
+/// Time without audio after which the decoder is released: only a client that commits by itself is silent for this long
+/// in the middle of an utterance, and without limit.
+const IDLE_INPUT: Duration = Duration::from_secs(3);
 
-/// What a hearing needs.
+/// Everything a transcription needs.
 pub(super) struct TranscriptionTask {
     pub(super) item: ItemId,
     pub(super) stt: Arc<dyn Stt>,
     pub(super) options: SttOptions,
     /// From the end of the utterance to the final transcript.
     pub(super) timeout: Duration,
-    pub(super) feed: mpsc::Receiver<TranscriptionInput>,
-    /// What came while something else was waited for; as long as the feed at most.
+    pub(super) input: mpsc::Receiver<TranscriptionInput>,
+    /// Input received while waiting for the engine; at most [`INPUT_PIECES`].
     pub(super) backlog: VecDeque<TranscriptionInput>,
-    /// By when all is to be done, known once the feed said that the utterance is complete, or ended: nothing more comes.
+    /// Deadline of all remaining work; set by `Finish`, or when the input queue is closed: nothing more comes.
     pub(super) due: Option<Instant>,
-    /// Samples that a decoder is to hear again, after one was given back.
-    pub(super) n_again: usize,
+    /// Samples to be replayed to the next decoder, after one was released.
+    pub(super) n_replayed: usize,
     pub(super) reports: mpsc::Sender<Report>,
 }
 
-/// An utterance whose transcript is there.
+/// An utterance with its final transcript.
 struct Finished {
     transcript: Transcript,
-    /// It was guessed; the engine may still have something to learn.
+    /// The transcript was provisional; the engine may still have something to learn.
     stream: Option<Box<dyn SttUtterance>>,
 }
 
 impl TranscriptionTask {
-    /// Runs to the final transcript, and on to what the engine learns. Dropping the future cancels the work and frees the
-    /// decoder.
+    /// Runs to the final transcript, then to what the engine learns. Dropping the future cancels the work and releases
+    /// the decoder.
     pub(super) async fn run(mut self) {
         let (result, stream) = match self.transcribe().await {
             Ok(Finished { transcript, stream }) => (Ok(transcript), stream),
@@ -71,51 +71,51 @@ impl TranscriptionTask {
     }
 
     async fn transcribe(&mut self) -> Result<Finished, SttError> {
-        // As long as the longest utterance at most, which the actor sees to: 1 MB for 30 s.
+        // The actor bounds the length of an utterance: 1 MB for 30 s.
         let mut kept: Vec<i16> = Vec::new();
         let asked = Instant::now();
         let mut utterance = self.open(&kept).await?;
         let _ = self.reports.try_send(Report::Opened { item: self.item.clone(), waited: asked.elapsed() });
-        let (mut n_unseen, mut guess) = (0, None);
+        let (mut n_unseen, mut provisional) = (0, None);
         loop {
-            let fed = match timeout(UNFED, self.next()).await {
-                Ok(fed) => fed,
+            let input = match timeout(IDLE_INPUT, self.next()).await {
+                Ok(input) => input,
                 Err(_) => {
                     drop(utterance);
-                    self.n_again = kept.len();
-                    let fed = self.next().await;
+                    self.n_replayed = kept.len();
+                    let input = self.next().await;
                     utterance = self.open(&kept).await?;
-                    self.n_again = 0;
-                    fed
+                    self.n_replayed = 0;
+                    input
                 }
             };
-            let asked = match fed {
+            let wants_partial = match input {
                 Some(TranscriptionInput::Pcm(pcm)) => {
                     n_unseen += pcm.len();
                     kept.extend_from_slice(&pcm);
                     self.meanwhile(utterance.push(pcm)).await?;
-                    n_unseen >= PARTIAL_EVERY_SAMPLES && self.feed.is_empty() && self.backlog.is_empty()
+                    n_unseen >= PARTIAL_EVERY_SAMPLES && self.input.is_empty() && self.backlog.is_empty()
                 }
-                Some(TranscriptionInput::Ask) => true,
-                Some(TranscriptionInput::Guess) => {
+                Some(TranscriptionInput::RequestPartial) => true,
+                Some(TranscriptionInput::RequestProvisional) => {
                     n_unseen = 0;
-                    guess = self.provisional(&mut *utterance, Samples(kept.len() as u64)).await;
+                    provisional = self.provisional(&mut *utterance, Samples(kept.len() as u64)).await;
                     false
                 }
                 Some(TranscriptionInput::Resumed) => {
-                    guess = None;
+                    provisional = None;
                     false
                 }
-                Some(TranscriptionInput::Finish { as_guessed: true }) if guess.is_some() => {
-                    return Ok(Finished { transcript: guess.expect("seen just now"), stream: Some(utterance) });
+                Some(TranscriptionInput::Finish { confirms_provisional: true }) if provisional.is_some() => {
+                    return Ok(Finished { transcript: provisional.expect("checked above"), stream: Some(utterance) });
                 }
                 Some(TranscriptionInput::Finish { .. }) | None => break,
             };
-            // What waits asks for better words.
-            let is_overtaken = |feed: &TranscriptionInput| {
-                matches!(feed, TranscriptionInput::Guess | TranscriptionInput::Finish { .. })
+            // A request that waits yields a better transcript than a partial one.
+            let is_better = |input: &TranscriptionInput| {
+                matches!(input, TranscriptionInput::RequestProvisional | TranscriptionInput::Finish { .. })
             };
-            if asked && !self.backlog.iter().any(is_overtaken) {
+            if wants_partial && !self.backlog.iter().any(is_better) {
                 n_unseen = 0;
                 self.partial(&mut *utterance, Samples(kept.len() as u64)).await?;
             }
@@ -124,43 +124,43 @@ impl TranscriptionTask {
     }
 
     async fn next(&mut self) -> Option<TranscriptionInput> {
-        if let Some(feed) = self.backlog.pop_front() {
-            return Some(feed);
+        if let Some(input) = self.backlog.pop_front() {
+            return Some(input);
         }
-        let feed = self.feed.recv().await;
-        self.note(feed.as_ref());
-        feed
+        let input = self.input.recv().await;
+        self.set_deadline_at_end(input.as_ref());
+        input
     }
 
-    /// Looks whether this is the end; `None`: the feed's own. What no engine has taken yet lengthens the time: a client may
-    /// send minutes at once.
-    fn note(&mut self, feed: Option<&TranscriptionInput>) {
-        if matches!(feed, None | Some(TranscriptionInput::Finish { .. })) {
+    /// Sets the deadline if `input` is the end; `None`: the queue was closed. Audio that no engine has taken yet extends
+    /// the deadline: a client may send minutes at once.
+    fn set_deadline_at_end(&mut self, input: Option<&TranscriptionInput>) {
+        if matches!(input, None | Some(TranscriptionInput::Finish { .. })) {
             let untaken = self
                 .backlog
                 .iter()
-                .map(|feed| if let TranscriptionInput::Pcm(pcm) = feed { pcm.len() as u64 } else { 0 });
-            let length = Samples(self.n_again as u64 + untaken.sum::<u64>()).duration(RATE);
+                .map(|input| if let TranscriptionInput::Pcm(pcm) = input { pcm.len() as u64 } else { 0 });
+            let length = Samples(self.n_replayed as u64 + untaken.sum::<u64>()).duration(RATE);
             self.due.get_or_insert_with(|| Instant::now() + self.timeout + length * TIMES_ITS_LENGTH);
         }
     }
 
-    /// What the feed holds next while there is room to keep it; never resolves behind its end.
+    /// The next input while the backlog has room; never resolves after the end.
     async fn more(&mut self) -> Option<TranscriptionInput> {
-        if self.due.is_some() || self.backlog.len() >= FEED_PIECES {
+        if self.due.is_some() || self.backlog.len() >= INPUT_PIECES {
             return std::future::pending().await;
         }
-        let feed = self.feed.recv().await;
-        self.note(feed.as_ref());
-        feed
+        let input = self.input.recv().await;
+        self.set_deadline_at_end(input.as_ref());
+        input
     }
 
-    /// When whoever began to wait at `since` has waited long enough.
+    /// The deadline of a wait that began at `since`.
     fn due(&self, since: Instant, while_it_goes_on: Duration) -> Instant {
         self.due.unwrap_or(since + while_it_goes_on)
     }
 
-    /// Waits for the engine and sees the end of the utterance come: with it the time is up earlier.
+    /// Waits for the engine while receiving input: the end of the utterance shortens the wait.
     async fn meanwhile<T>(&mut self, work: impl Future<Output = Result<T, SttError>>) -> Result<T, SttError> {
         let (mut work, since) = (pin!(work), Instant::now());
         loop {
@@ -172,38 +172,39 @@ impl TranscriptionTask {
                     true => SttError::Timeout(self.timeout),
                     false => SttError::Behind(BEHIND),
                 }),
-                feed = self.more() => self.backlog.extend(feed),
+                input = self.more() => self.backlog.extend(input),
             }
         }
     }
 
-    /// Guesses the transcript and reports it, unless the speaker goes on first. A guess that fails is none: the end will
-    /// ask again.
+    /// Reports a provisional transcript, unless the speaker goes on first. A failure is not reported: the end of the
+    /// utterance requests a transcript again.
     async fn provisional(&mut self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Option<Transcript> {
-        if self.backlog.iter().any(|feed| matches!(feed, TranscriptionInput::Resumed)) {
+        if self.backlog.iter().any(|input| matches!(input, TranscriptionInput::Resumed)) {
             return None;
         }
-        let (mut guess, since) = (pin!(utterance.provisional()), Instant::now());
-        let guess = loop {
-            // The utterance may end while the guess is still under way.
+        let (mut work, since) = (pin!(utterance.provisional()), Instant::now());
+        let provisional = loop {
+            // The utterance may end meanwhile.
             let due = self.due(since, self.timeout);
             tokio::select! {
                 biased;
-                guess = &mut guess => break guess,
+                provisional = &mut work => break provisional,
                 () = sleep_until(due) => break Err(SttError::Timeout(self.timeout)),
-                feed = self.more() => match feed {
+                input = self.more() => match input {
                     Some(TranscriptionInput::Resumed) => return None,
-                    feed => self.backlog.extend(feed),
+                    input => self.backlog.extend(input),
                 },
             }
         };
-        let transcript = guess.inspect_err(|error| tracing::debug!(%error, "no guess at this pause")).ok()?;
+        let failed = |error: &SttError| tracing::debug!(%error, "no provisional transcript at this pause");
+        let transcript = provisional.inspect_err(failed).ok()?;
         let report = Report::ProvisionalTranscript { item: self.item.clone(), text: transcript.text.clone(), n_heard };
         let _ = self.reports.send(report).await;
         Some(transcript)
     }
 
-    /// A decoder that has heard `kept`. Waits its turn.
+    /// A decoder that has taken `kept`. Waits until one is free.
     async fn open(&mut self, kept: &[i16]) -> Result<Box<dyn SttUtterance>, SttError> {
         let open = self.stt.open(self.options.clone());
         let mut utterance = self.meanwhile(open).await?;
@@ -213,8 +214,8 @@ impl TranscriptionTask {
         Ok(utterance)
     }
 
-    /// Reports the words so far, unless the end or a pause comes first: those ask for better ones, and the engine then
-    /// gives this work up.
+    /// Reports a partial transcript, unless the end or a pause comes first: those request a better one, and dropping this
+    /// request cancels the engine's work.
     async fn partial(&mut self, utterance: &mut dyn SttUtterance, n_heard: Samples) -> Result<(), SttError> {
         let mut partial = pin!(timeout(BEHIND, utterance.partial()));
         let partial = loop {
@@ -227,10 +228,10 @@ impl TranscriptionTask {
                         return Ok(());
                     }
                 },
-                feed = self.more() => {
-                    let is_asked_better = matches!(feed, None | Some(TranscriptionInput::Guess | TranscriptionInput::Finish { .. }));
-                    self.backlog.extend(feed);
-                    if is_asked_better {
+                input = self.more() => {
+                    let is_superseded = matches!(input, None | Some(TranscriptionInput::RequestProvisional | TranscriptionInput::Finish { .. }));
+                    self.backlog.extend(input);
+                    if is_superseded {
                         return Ok(());
                     }
                 }
@@ -243,10 +244,10 @@ impl TranscriptionTask {
     }
 }
 
-/// Resolves when the feed takes more, or is gone; never without one.
-pub(super) async fn until_free(feed: Option<mpsc::Sender<TranscriptionInput>>) {
-    match feed {
-        Some(feed) => drop(feed.reserve().await),
+/// Resolves when the input queue has room or is closed; never for `None`.
+pub(super) async fn until_free(input: Option<mpsc::Sender<TranscriptionInput>>) {
+    match input {
+        Some(input) => drop(input.reserve().await),
         None => std::future::pending().await,
     }
 }

@@ -1,4 +1,4 @@
-//! A decoder is lent to who speaks, not to who might.
+//! Idle utterances release their decoder.
 
 use super::*;
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -59,25 +59,28 @@ impl SttUtterance for Decoding {
 async fn a_client_that_falls_silent_gives_its_decoder_back_and_loses_no_word() {
     let stt = OneDecoder { free: Arc::new(Semaphore::new(1)), engine: FakeStt::default() };
     let (reports, mut inbox) = mpsc::channel(4);
-    let hearing = |item: &str| {
-        let (sender, feed) = mpsc::channel(FEED_PIECES);
+    let transcription = |item: &str| {
+        let (sender, input) = mpsc::channel(INPUT_PIECES);
         let (stt, options) = (Arc::new(stt.clone()), SttOptions::default());
         let (item, timeout, reports, backlog) = (item.into(), Duration::from_secs(5), reports.clone(), VecDeque::new());
-        (sender, TranscriptionTask { item, stt, options, timeout, feed, backlog, due: None, n_again: 0, reports }.run())
+        (
+            sender,
+            TranscriptionTask { item, stt, options, timeout, input, backlog, due: None, n_replayed: 0, reports }.run(),
+        )
     };
-    let ((silent, first), (brisk, second)) = (hearing("silent"), hearing("brisk"));
+    let ((silent, first), (brisk, second)) = (transcription("silent"), transcription("brisk"));
     let story = async {
         silent.send(TranscriptionInput::Pcm(vec![0; 1_000])).await.expect("it is heard");
         tokio::task::yield_now().await;
         assert_eq!(stt.free.available_permits(), 0, "the first has the decoder");
         brisk.send(TranscriptionInput::Pcm(vec![0; 300])).await.expect("it is heard");
-        brisk.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
+        brisk.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
         let words = finished(&mut inbox).await;
         assert_eq!(words, "brisk: utterance of 300 samples", "while the first says nothing");
         silent.send(TranscriptionInput::Pcm(vec![0; 500])).await.expect("it is heard");
-        tokio::time::sleep(2 * UNFED).await;
+        tokio::time::sleep(2 * IDLE_INPUT).await;
         assert_eq!(stt.free.available_permits(), 1, "it is silent again");
-        silent.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
+        silent.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
         assert_eq!(finished(&mut inbox).await, "silent: utterance of 1500 samples", "all of it, replayed");
     };
     let heard = tokio::time::timeout(Duration::from_secs(600), async { tokio::join!(first, second, story) });
@@ -100,18 +103,18 @@ async fn from_the_end_on_the_wait_for_a_decoder_counts_and_before_it_it_may_take
     ] {
         let stt = OneDecoder { free: Arc::new(Semaphore::new(0)), engine: FakeStt::default() };
         let (reports, mut inbox) = mpsc::channel(8);
-        let (sender, feed) = mpsc::channel(FEED_PIECES);
+        let (sender, input) = mpsc::channel(INPUT_PIECES);
         let story = async {
             sender.send(TranscriptionInput::Pcm(vec![0; 16_000])).await.expect("it is heard");
             tokio::time::sleep(Duration::from_secs(spoken_for)).await;
             let ended = Instant::now();
-            sender.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
+            sender.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
             if spoken_for > 0 {
                 stt.free.add_permits(1);
             }
             ended
         };
-        let (ended, ()) = tokio::join!(story, transcription_task(Arc::new(stt.clone()), feed, reports).run());
+        let (ended, ()) = tokio::join!(story, transcription_task(Arc::new(stt.clone()), input, reports).run());
         // A second that nobody had taken yet has two more.
         let waited = if spoken_for > 0 { Duration::ZERO } else { Duration::from_secs(5 + 2) };
         assert_eq!(ended.elapsed(), waited);
@@ -119,7 +122,7 @@ async fn from_the_end_on_the_wait_for_a_decoder_counts_and_before_it_it_may_take
     }
 }
 
-/// Takes 100 ms for a guess.
+/// Takes 100 ms for a provisional transcript.
 struct Slow;
 
 struct Slowly;
@@ -150,7 +153,7 @@ impl SttUtterance for Slowly {
     fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
         async {
             tokio::time::sleep(Duration::from_millis(100)).await;
-            Ok(said("guessed"))
+            Ok(said("provisional"))
         }
         .boxed()
     }
@@ -160,8 +163,8 @@ impl SttUtterance for Slowly {
     }
 }
 
-/// A local engine that ends nothing by itself but the whole, unless it is cancelled: no partial transcript, and no guess
-/// at a pause after [`Stubborn::HANGS`]. A guess after [`Stubborn::FAILS`] fails.
+/// A local engine that ends nothing by itself but the whole, unless it is cancelled: no partial transcript, and no provisional
+/// transcript at a pause after [`Stubborn::HANGS`]. A provisional transcript after [`Stubborn::FAILS`] fails.
 #[derive(Default)]
 struct Stubborn {
     last: i16,
@@ -200,7 +203,7 @@ impl SttStream for Stubborn {
         match self.last {
             Self::HANGS => Self::until_cancelled(cancel),
             Self::FAILS => Err(SttError::Engine { message: "on purpose".into(), source: None }),
-            _ => Ok(said("guessed")),
+            _ => Ok(said("provisional")),
         }
     }
 
@@ -209,52 +212,57 @@ impl SttStream for Stubborn {
     }
 }
 
-async fn reported_by_stubborn(fed: Vec<TranscriptionInput>) -> Vec<String> {
+async fn reported_by_stubborn(inputs: Vec<TranscriptionInput>) -> Vec<String> {
     let engine = Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts");
-    reported_by(Arc::new(engine), fed).await
+    reported_by(Arc::new(engine), inputs).await
 }
 
 #[tokio::test]
-async fn a_partial_that_takes_long_does_not_delay_a_guess_or_the_end() {
+async fn a_partial_that_takes_long_does_not_delay_a_provisional_transcript_or_the_end() {
     let speech = || TranscriptionInput::Pcm(vec![0; 17_000]);
-    let to_the_end =
-        vec![speech(), TranscriptionInput::Ask, speech(), TranscriptionInput::Finish { as_guessed: false }];
-    assert_eq!(reported_by_stubborn(to_the_end).await, ["final: finished"]);
-    let guessed = vec![
+    let to_the_end = vec![
         speech(),
-        TranscriptionInput::Ask,
-        TranscriptionInput::Guess,
-        TranscriptionInput::Finish { as_guessed: true },
+        TranscriptionInput::RequestPartial,
+        speech(),
+        TranscriptionInput::Finish { confirms_provisional: false },
     ];
-    assert_eq!(reported_by_stubborn(guessed).await, ["guess: guessed", "final: guessed", "learnt"]);
+    assert_eq!(reported_by_stubborn(to_the_end).await, ["final: finished"]);
+    let provisional = vec![
+        speech(),
+        TranscriptionInput::RequestPartial,
+        TranscriptionInput::RequestProvisional,
+        TranscriptionInput::Finish { confirms_provisional: true },
+    ];
+    assert_eq!(reported_by_stubborn(provisional).await, ["provisional: provisional", "final: provisional", "learnt"]);
 }
 
 #[tokio::test]
-async fn a_guess_that_the_speaker_overtakes_or_that_fails_does_not_keep_the_end_from_its_words() {
+async fn a_provisional_transcript_that_the_speaker_overtakes_or_that_fails_does_not_keep_the_end_from_its_words() {
     let (hangs, fails) =
         (TranscriptionInput::Pcm(vec![Stubborn::HANGS; 100]), TranscriptionInput::Pcm(vec![Stubborn::FAILS; 100]));
     let engine = Arc::new(Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts"));
     let (reports, mut inbox) = mpsc::channel(8);
-    let (sender, feed) = mpsc::channel(FEED_PIECES);
+    let (sender, input) = mpsc::channel(INPUT_PIECES);
     let story = async {
-        for feed in [hangs, TranscriptionInput::Guess] {
-            sender.send(feed).await.expect("it is heard");
+        for input in [hangs, TranscriptionInput::RequestProvisional] {
+            sender.send(input).await.expect("it is heard");
         }
-        // The guess is under way when the speaker goes on.
-        while sender.capacity() < FEED_PIECES {
+        // The provisional transcript is under way when the speaker goes on.
+        while sender.capacity() < INPUT_PIECES {
             tokio::task::yield_now().await;
         }
-        for feed in [
+        for input in [
             TranscriptionInput::Resumed,
             TranscriptionInput::Pcm(vec![0; 100]),
-            TranscriptionInput::Finish { as_guessed: false },
+            TranscriptionInput::Finish { confirms_provisional: false },
         ] {
-            sender.send(feed).await.expect("it is heard");
+            sender.send(input).await.expect("it is heard");
         }
     };
-    tokio::join!(story, transcription_task(engine, feed, reports).run());
+    tokio::join!(story, transcription_task(engine, input, reports).run());
     assert_eq!(drained(&mut inbox), ["final: finished"]);
-    let failed = vec![fails, TranscriptionInput::Guess, TranscriptionInput::Finish { as_guessed: true }];
+    let failed =
+        vec![fails, TranscriptionInput::RequestProvisional, TranscriptionInput::Finish { confirms_provisional: true }];
     assert_eq!(reported_by_stubborn(failed).await, ["final: finished"]);
 }
 
@@ -262,29 +270,29 @@ async fn a_guess_that_the_speaker_overtakes_or_that_fails_does_not_keep_the_end_
 async fn words_so_far_that_fail_are_none_and_the_end_has_its_own() {
     let engine = Arc::new(Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts"));
     let (reports, mut inbox) = mpsc::channel(8);
-    let (sender, feed) = mpsc::channel(FEED_PIECES);
+    let (sender, input) = mpsc::channel(INPUT_PIECES);
     let story = async {
         // One after the other: what waits would overtake the question.
-        for feed in [
+        for input in [
             TranscriptionInput::Pcm(vec![Stubborn::FAILS; 100]),
-            TranscriptionInput::Ask,
+            TranscriptionInput::RequestPartial,
             TranscriptionInput::Pcm(vec![0; 100]),
         ] {
-            sender.send(feed).await.expect("it is heard");
-            while sender.capacity() < FEED_PIECES {
+            sender.send(input).await.expect("it is heard");
+            while sender.capacity() < INPUT_PIECES {
                 tokio::task::yield_now().await;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        sender.send(TranscriptionInput::Finish { as_guessed: false }).await.expect("it is heard");
+        sender.send(TranscriptionInput::Finish { confirms_provisional: false }).await.expect("it is heard");
     };
-    tokio::join!(story, transcription_task(engine, feed, reports).run());
+    tokio::join!(story, transcription_task(engine, input, reports).run());
     assert_eq!(drained(&mut inbox), ["final: finished"]);
 }
 
 fn transcription_task(
     stt: Arc<dyn Stt>,
-    feed: mpsc::Receiver<TranscriptionInput>,
+    input: mpsc::Receiver<TranscriptionInput>,
     reports: mpsc::Sender<Report>,
 ) -> TranscriptionTask {
     let (timeout, backlog) = (Duration::from_secs(5), VecDeque::new());
@@ -293,27 +301,27 @@ fn transcription_task(
         stt,
         options: SttOptions::default(),
         timeout,
-        feed,
+        input,
         backlog,
         due: None,
-        n_again: 0,
+        n_replayed: 0,
         reports,
     }
 }
 
-/// What is reported when the feed is this, and ends.
-async fn reported(fed: Vec<TranscriptionInput>) -> Vec<String> {
-    reported_by(Arc::new(Slow), fed).await
+/// The reports for these inputs, after which the queue is closed.
+async fn reported(inputs: Vec<TranscriptionInput>) -> Vec<String> {
+    reported_by(Arc::new(Slow), inputs).await
 }
 
-async fn reported_by(stt: Arc<dyn Stt>, fed: Vec<TranscriptionInput>) -> Vec<String> {
+async fn reported_by(stt: Arc<dyn Stt>, inputs: Vec<TranscriptionInput>) -> Vec<String> {
     let (reports, mut inbox) = mpsc::channel(8);
-    let (sender, feed) = mpsc::channel(FEED_PIECES);
-    for feed in fed {
-        assert!(sender.try_send(feed).is_ok(), "there is room");
+    let (sender, input) = mpsc::channel(INPUT_PIECES);
+    for input in inputs {
+        assert!(sender.try_send(input).is_ok(), "there is room");
     }
     drop(sender);
-    transcription_task(stt, feed, reports).run().await;
+    transcription_task(stt, input, reports).run().await;
     drained(&mut inbox)
 }
 
@@ -321,7 +329,7 @@ fn drained(inbox: &mut mpsc::Receiver<Report>) -> Vec<String> {
     let mut all = Vec::new();
     while let Ok(report) = inbox.try_recv() {
         all.extend(match report {
-            Report::ProvisionalTranscript { text, .. } => Some(format!("guess: {text}")),
+            Report::ProvisionalTranscript { text, .. } => Some(format!("provisional: {text}")),
             Report::Final { result, .. } => Some(match result {
                 Ok(transcript) => format!("final: {}", transcript.text),
                 Err(error) => format!("final: {error}"),
@@ -334,16 +342,21 @@ fn drained(inbox: &mut mpsc::Receiver<Report>) -> Vec<String> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guess_under_way_when_the_utterance_ends_is_waited_for_and_one_that_was_wrong_is_not() {
+async fn a_provisional_transcript_under_way_when_the_utterance_ends_is_waited_for_and_one_that_was_wrong_is_not() {
     let pcm = || TranscriptionInput::Pcm(vec![0; 100]);
-    let right = vec![pcm(), TranscriptionInput::Guess, pcm(), TranscriptionInput::Finish { as_guessed: true }];
-    assert_eq!(reported(right).await, ["guess: guessed", "final: guessed", "learnt"]);
+    let right = vec![
+        pcm(),
+        TranscriptionInput::RequestProvisional,
+        pcm(),
+        TranscriptionInput::Finish { confirms_provisional: true },
+    ];
+    assert_eq!(reported(right).await, ["provisional: provisional", "final: provisional", "learnt"]);
     let wrong = vec![
         pcm(),
-        TranscriptionInput::Guess,
+        TranscriptionInput::RequestProvisional,
         TranscriptionInput::Resumed,
         pcm(),
-        TranscriptionInput::Finish { as_guessed: false },
+        TranscriptionInput::Finish { confirms_provisional: false },
     ];
     assert_eq!(reported(wrong).await, ["final: finished"]);
 }

@@ -29,10 +29,10 @@ pub(super) fn command(event: ClientEvent) -> Option<Command> {
         ClientEvent::ItemDelete { item_id } => Command::DeleteItem(item_id),
         ClientEvent::ItemRetrieve { item_id } => Command::RetrieveItem(item_id),
         ClientEvent::ItemTruncate { item_id, content_index, audio_end_ms } => {
-            Command::Truncate { item: item_id, content_index, audio_end_ms: u64::from(audio_end_ms) }
+            Command::TruncateItem { item: item_id, content_index, audio_end_ms: u64::from(audio_end_ms) }
         }
-        ClientEvent::ResponseCreate(params) => Command::Respond(Box::new(request(*params))),
-        ClientEvent::ResponseCancel { response_id } => Command::Cancel(response_id),
+        ClientEvent::ResponseCreate(params) => Command::CreateResponse(Box::new(request(*params))),
+        ClientEvent::ResponseCancel { response_id } => Command::CancelResponse(response_id),
         ClientEvent::SessionUpdate(_)
         | ClientEvent::InputAudioAppend { .. }
         | ClientEvent::InputAudioCommit
@@ -128,7 +128,7 @@ fn request(params: antiphon_protocol::ResponseParams) -> ResponseRequest {
         tools: params.tools.map(|tools| tools.iter().filter_map(tool).collect()),
         tool_choice: params.tool_choice.as_ref().map(tool_choice),
         out_of_band: params.out_of_band,
-        spoken: Vec::new(),
+        spoken_input: Vec::new(),
         input: params.input.map(|entries| entries.into_iter().map(entry).collect()),
         metadata: params.metadata,
     }

@@ -1,4 +1,4 @@
-//! The turn_history of all sessions' turns: the latest ones in a bounded ring, and the news of them to whoever listens.
+//! The history of all sessions' turns: the latest ones in a bounded ring, and a stream of changes for listeners.
 //!
 //! One belongs to a server; the sessions' timelines write, `server` reads. Writing takes a lock for the time of a push
 //! and never waits: a listener who is behind is told how much it missed. Words live here and nowhere else, and only where
@@ -42,18 +42,18 @@ pub struct Entry {
 pub enum News {
     /// A turn has changed.
     Changed(Entry),
-    /// So many changes were not taken in time, and are gone.
+    /// This many changes were missed.
     Missed(u64),
 }
 
-/// Whose turns somebody may see.
+/// Whose turns a viewer may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Viewer {
     /// Everybody's.
     All,
     /// Those of one API key's sessions.
     Key(KeyId),
-    /// Nobody's.
+    /// None.
     Nobody,
 }
 
@@ -68,7 +68,7 @@ impl Viewer {
     }
 }
 
-/// Some of the turns.
+/// A page of turns.
 #[derive(Debug)]
 pub struct Page {
     /// The newest first.
@@ -77,14 +77,14 @@ pub struct Page {
     pub has_more: bool,
 }
 
-/// Somebody who listens.
+/// A subscription to the changes.
 pub struct Listening {
     news: broadcast::Receiver<Entry>,
     viewer: Viewer,
 }
 
 impl TurnHistory {
-    /// An empty one that keeps so many turns, at least 1, with their words or without.
+    /// An empty history of the given capacity, at least 1, with or without the turns' words.
     pub fn new(capacity: usize, keeps_transcripts: bool, engines: EngineNames) -> Self {
         let (news, _) = broadcast::channel(NEWS);
         let ring = Mutex::new(Ring { entries: VecDeque::new(), seq: 0 });

@@ -1,21 +1,21 @@
-//! How a session finds turns, as its ingress is told.
+//! How a session detects turns: the settings of its ingress.
 
 use super::{Setup, translate};
 use antiphon_dialog::turn::{Ending, Thresholds};
 use antiphon_types::{SampleRate, Samples};
 
-/// Audio kept before an utterance beyond its padding: what the detector needs to be sure that it is speech, and more.
+/// Audio kept before an utterance in addition to its padding: more than the detector needs to confirm speech.
 const ONSET_MARGIN: Samples = Samples(16_000);
 
-/// Leading silence kept for a client that commits by hand: longer silence before the first word is forgotten.
+/// Leading silence kept for a client that commits: longer silence before the first word is dropped.
 const MANUAL_PREROLL: Samples = Samples(30 * 16_000);
 
-/// How turns are found.
+/// How turns are detected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Turns {
     /// By the detector; `padding` of audio before the speech belongs to the utterance.
     Detected { thresholds: Thresholds, padding: Samples, ending: Ending },
-    /// By the client's commits; the detector only says when there is speech to transcribe.
+    /// By the client's commits; the detector only finds speech to transcribe.
     Manual { thresholds: Thresholds },
 }
 
@@ -44,7 +44,7 @@ impl Turns {
 }
 
 impl Setup {
-    /// How turns are found in a session.
+    /// How turns are detected in a session.
     pub(super) fn turns(&self, session: &antiphon_protocol::Session) -> Turns {
         let turn = &self.turn;
         let samples = |ms: u32| Samples::from_ms(u64::from(ms), SampleRate::HZ_16000);

@@ -1,4 +1,4 @@
-//! An utterance on its way from ingress to its transcription: gathered into pieces, queued while the feed is full.
+//! An utterance between ingress and its transcription: gathered into pieces, queued while the input queue is full.
 
 use super::transcription_task::{PIECE_SAMPLES, TranscriptionInput};
 use antiphon_types::{ItemId, Samples};
@@ -10,21 +10,21 @@ pub(super) struct Utterance {
     pub(super) item: ItemId,
     /// Turn time at which its audio begins.
     pub(super) start: Samples,
-    feed: mpsc::Sender<TranscriptionInput>,
+    input: mpsc::Sender<TranscriptionInput>,
     piece: Vec<i16>,
     /// All of it so far.
     pub(super) n_samples: usize,
-    /// A guess was asked for, and nothing but silence has come since.
-    guessing: bool,
-    /// What the feed has no room for yet.
+    /// A provisional transcript was requested, and only silence has followed.
+    provisional_holds: bool,
+    /// What the input queue has no room for yet.
     queue: VecDeque<TranscriptionInput>,
 }
 
 impl Utterance {
     /// Without audio yet.
-    pub(super) fn new(item: ItemId, start: Samples, feed: mpsc::Sender<TranscriptionInput>) -> Self {
+    pub(super) fn new(item: ItemId, start: Samples, input: mpsc::Sender<TranscriptionInput>) -> Self {
         let piece = Vec::with_capacity(PIECE_SAMPLES);
-        Self { item, start, feed, piece, n_samples: 0, guessing: false, queue: VecDeque::new() }
+        Self { item, start, input, piece, n_samples: 0, provisional_holds: false, queue: VecDeque::new() }
     }
 
     pub(super) fn push(&mut self, samples: &[i16]) {
@@ -37,41 +37,41 @@ impl Utterance {
         }
     }
 
-    /// Asks for the words of all audio so far, if no guess will tell them.
-    pub(super) fn ask(&mut self) {
-        if !self.guessing {
+    /// Requests a partial transcript of all audio so far, unless a provisional one is on its way.
+    pub(super) fn request_partial(&mut self) {
+        if !self.provisional_holds {
             self.flush();
-            self.queue.push_back(TranscriptionInput::Ask);
+            self.queue.push_back(TranscriptionInput::RequestPartial);
             self.drain();
         }
     }
 
-    /// Asks for what the transcript would be if the utterance ended here.
-    pub(super) fn provisional(&mut self) {
-        self.guessing = true;
+    /// Requests a provisional transcript: the final one if the utterance ended here.
+    pub(super) fn request_provisional(&mut self) {
+        self.provisional_holds = true;
         self.flush();
-        self.queue.push_back(TranscriptionInput::Guess);
+        self.queue.push_back(TranscriptionInput::RequestProvisional);
         self.drain();
     }
 
-    /// The speaker goes on: what was guessed is not the end.
+    /// The speaker goes on: the provisional transcript is void.
     pub(super) fn resume(&mut self) {
-        if std::mem::take(&mut self.guessing) {
+        if std::mem::take(&mut self.provisional_holds) {
             self.queue.push_back(TranscriptionInput::Resumed);
             self.drain();
         }
     }
 
-    /// The audio is whole. Whether nothing waits any more.
+    /// The audio is complete. Returns whether everything was handed over.
     pub(super) fn finish(&mut self) -> bool {
         self.flush();
-        self.queue.push_back(TranscriptionInput::Finish { as_guessed: self.guessing });
+        self.queue.push_back(TranscriptionInput::Finish { confirms_provisional: self.provisional_holds });
         self.drain()
     }
 
-    /// The feed that has no room, while something waits for it.
+    /// The full input queue, while something waits for room in it.
     pub(super) fn blocked_on(&self) -> Option<mpsc::Sender<TranscriptionInput>> {
-        (!self.queue.is_empty()).then(|| self.feed.clone())
+        (!self.queue.is_empty()).then(|| self.input.clone())
     }
 
     fn flush(&mut self) {
@@ -82,11 +82,11 @@ impl Utterance {
         }
     }
 
-    /// Whether nothing waits any more. A feed that is gone takes everything: its failure is reported by its task.
+    /// Hands over what waits; returns whether nothing is left. A closed queue discards: its task reports the failure.
     pub(super) fn drain(&mut self) -> bool {
-        while let Some(feed) = self.queue.pop_front() {
-            if let Err(mpsc::error::TrySendError::Full(feed)) = self.feed.try_send(feed) {
-                self.queue.push_front(feed);
+        while let Some(next) = self.queue.pop_front() {
+            if let Err(mpsc::error::TrySendError::Full(next)) = self.input.try_send(next) {
+                self.queue.push_front(next);
                 return false;
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! Session egress keeps one playhead per item. Without reports it estimates: playback starts with the first audio sent,
 //! advances in real time, stalls when it runs out of audio, and stops while paused. A report from the client replaces
-//! the estimate. It never reads a clock.
+//! the estimate. It never reads a clock. How far synthesis is ahead of a listener is another quantity: `PlayoutEstimate` of
+//! engine-api.
 
 use crate::{SampleRate, Samples, Timestamp};
 use std::time::Duration;

@@ -6,12 +6,14 @@
 //! turn model is asked at the same moment of each pause and hears the turn so far; its answer comes 48 ms later.
 
 use crate::replay::Labels;
-use antiphon_audio::Pitch;
 use antiphon_dialog::turn::{Eagerness, Ending, Thresholds, TurnConfig, TurnDetector, TurnTaker, WindowFeatures};
 use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, VocabularyHint};
 use antiphon_engine_api::turn::{TurnModel, TurnModelError};
-use antiphon_engine_api::vad::{Vad, VadError, VadStream};
-use antiphon_session::replay_log::{End, Entry, Header, Judged, Outcome, TurnStart, VERSION, Windows, Words};
+use antiphon_engine_api::vad::{Vad, VadError};
+use antiphon_session::replay_log::{
+    End, Entry, Header, Outcome, PartialTranscript, TurnProbability, TurnStart, VERSION, Windows,
+};
+use antiphon_session::turn_pipeline::TurnPipeline;
 use antiphon_types::{Pcm, Samples, SessionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -65,7 +67,7 @@ pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Detectors<'_>
     let thresholds = Thresholds::from_ms(config.threshold, config.min_speech_ms, config.silence_duration_ms);
     let turn = TurnStart { thresholds, ending: Ending::Adaptive(Eagerness::Medium) };
     let header = Header {
-        antiphon_recording: VERSION,
+        antiphon_replay_log: VERSION,
         hub: env!("CARGO_PKG_VERSION").into(),
         session: SessionId::from(name),
         started_at: "1970-01-01T00:00:00Z".into(),
@@ -75,10 +77,8 @@ pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Detectors<'_>
         audio: Some(format!("{name}.wav")),
     };
     let mut ear = Ear {
-        taker: TurnTaker::new(turn.thresholds, turn.ending),
+        pipeline: TurnPipeline::new(ears.vad.open(), TurnTaker::new(turn.thresholds, turn.ending)),
         pauses: TurnDetector::new(Thresholds { silence: Samples(u64::MAX), ..thresholds }),
-        vad: ears.vad.open(),
-        pitch: Pitch::default(),
         asked: None,
         lines: Lines::new(&header),
     };
@@ -86,17 +86,17 @@ pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Detectors<'_>
     let mut regions: VecDeque<(u64, u64)> = labels.turns.iter().map(|turn| region(turn.ends_ms())).collect();
     let mut hearing: Option<OpenTranscription> = None;
     let mut speaker = None;
-    let mut words: VecDeque<(u64, Words)> = VecDeque::new();
-    let mut answers: VecDeque<(u64, Judged)> = VecDeque::new();
+    let mut words: VecDeque<(u64, PartialTranscript)> = VecDeque::new();
+    let mut answers: VecDeque<(u64, TurnProbability)> = VecDeque::new();
     for (i, piece) in pcm.samples.chunks_exact(window).enumerate() {
         let start = Samples((i * window) as u64);
         while let Some(words) = due(&mut words, start) {
-            ear.taker.partial(&words.text, words.heard_to);
+            ear.pipeline.taker_mut().partial(&words.text, words.audio_end);
             ear.lines.put(&Entry::Partial(words));
         }
         while let Some(answer) = due(&mut answers, start) {
-            ear.taker.judged(answer.probability, answer.said_to);
-            ear.lines.put(&Entry::Judged(answer));
+            ear.pipeline.taker_mut().judged(answer.probability, answer.pause_start);
+            ear.lines.put(&Entry::TurnProbability(answer));
         }
         if hearing.is_none() && regions.front().is_some_and(|region| start.0 >= region.0) {
             let options = SttOptions {
@@ -109,15 +109,15 @@ pub async fn listen(name: &str, pcm: &Pcm, labels: &Labels, ears: &Detectors<'_>
             hearing = Some(OpenTranscription { utterance, n_unseen: 0, since: start });
         }
         let end = start + Samples(window as u64);
-        let pause = ear.window(piece, start, end)?;
+        let pause = ear.window(piece)?;
         if let Some(hearing) = &mut hearing {
             if let Some(text) = hearing.push(piece, pause.is_some()).await? {
-                words.push_back((end.0 + WORDS_LATE, Words { text, heard_to: end }));
+                words.push_back((end.0 + WORDS_LATE, PartialTranscript { text, audio_end: end }));
             }
-            if let (Some(model), Some(said_to)) = (ears.turn, pause) {
+            if let (Some(model), Some(pause_start)) = (ears.turn, pause) {
                 let from = hearing.since.max(end.saturating_sub(model.span()));
                 let probability = model.judge(pcm.samples[from.0 as usize..end.0 as usize].to_vec()).await?;
-                answers.push_back((end.0 + JUDGED_LATE, Judged { probability, said_to }));
+                answers.push_back((end.0 + JUDGED_LATE, TurnProbability { probability, pause_start }));
             }
         }
         if regions.front().is_some_and(|region| end.0 >= region.1) {
@@ -146,11 +146,9 @@ fn region((from_ms, to_ms): (f64, f64)) -> (u64, u64) {
 
 /// What hears windows.
 struct Ear {
-    taker: TurnTaker,
+    pipeline: TurnPipeline,
     /// Tells pauses without ever ending one.
     pauses: TurnDetector,
-    vad: Box<dyn VadStream>,
-    pitch: Pitch,
     /// The pause whose words were asked for.
     asked: Option<Samples>,
     lines: Lines,
@@ -158,13 +156,10 @@ struct Ear {
 
 impl Ear {
     /// Judges a window; gives where a pause began whose words and end are asked for now.
-    fn window(&mut self, pcm: &[i16], start: Samples, end: Samples) -> Result<Option<Samples>, VadError> {
-        let probability = self.vad.probability(pcm)?;
-        let peak = pcm.iter().map(|sample| sample.unsigned_abs()).max().unwrap_or(0);
-        let tone = self.pitch.window(pcm);
-        let heard = WindowFeatures { probability, peak, level_db: tone.level_db, pitch_hz: tone.pitch_hz, start, end };
-        let gave = Outcome::of_window(&mut self.taker, heard);
-        self.lines.window(&heard, gave);
+    fn window(&mut self, pcm: &[i16]) -> Result<Option<Samples>, VadError> {
+        let window = self.pipeline.window(pcm, pcm)?;
+        self.lines.window(&window.features, window.outcome);
+        let WindowFeatures { probability, peak, start, end, .. } = window.features;
         self.pauses.window(probability, peak, start, end);
         let pause = self.pauses.pause(end).filter(|pause| *pause >= INTO_PAUSE);
         let began = pause.map(|pause| end.saturating_sub(pause));
@@ -205,22 +200,22 @@ struct Lines {
     text: String,
     n: u64,
     windows: Windows,
-    gave: Outcome,
+    outcome: Outcome,
 }
 
 impl Lines {
     fn new(header: &Header) -> Self {
-        let mut lines = Self { text: String::new(), n: 0, windows: Windows::default(), gave: Outcome::default() };
+        let mut lines = Self { text: String::new(), n: 0, windows: Windows::default(), outcome: Outcome::default() };
         lines.line(header);
         lines
     }
 
-    fn window(&mut self, heard: &WindowFeatures, gave: Outcome) {
-        if !self.gave.is_nothing() || self.windows.len() >= WINDOWS_A_LINE {
+    fn window(&mut self, heard: &WindowFeatures, outcome: Outcome) {
+        if !self.outcome.is_nothing() || self.windows.len() >= WINDOWS_A_LINE {
             self.flush();
         }
         self.windows.push(heard);
-        self.gave = gave;
+        self.outcome = outcome;
     }
 
     fn put(&mut self, entry: &Entry) {
@@ -231,8 +226,8 @@ impl Lines {
 
     fn flush(&mut self) {
         if !self.windows.is_empty() {
-            let (windows, gave) = (std::mem::take(&mut self.windows), std::mem::take(&mut self.gave));
-            self.line(&Entry::Windows { windows, gave, audio: Vec::new() });
+            let (windows, outcome) = (std::mem::take(&mut self.windows), std::mem::take(&mut self.outcome));
+            self.line(&Entry::Windows { windows, outcome, audio: Vec::new() });
             self.n += 1;
         }
     }

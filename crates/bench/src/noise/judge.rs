@@ -1,8 +1,9 @@
-//! What a detector makes of speech in noise: engine and turn detector on a clock of samples, as session ingress runs them.
+//! What a detector makes of speech in noise: a session's turn pipeline on a clock of samples.
 
 use super::sounds::Noise;
-use antiphon_dialog::turn::{Edge, Thresholds, TurnDetector};
+use antiphon_dialog::turn::{Edge, Ending, Thresholds, TurnTaker};
 use antiphon_engine_api::vad::{Vad, VadError};
+use antiphon_session::turn_pipeline::TurnPipeline;
 use antiphon_types::Samples;
 
 /// Samples of a millisecond at 16 kHz.
@@ -111,16 +112,15 @@ pub fn judge(vad: &dyn Vad, thresholds: Thresholds, at: Condition, speech: &[Spe
         from += clip.pcm.len() + AFTER;
     }
     let pcm: Vec<i16> = pcm.into_iter().map(|x| x as i16).collect();
-    let (window, mut stream, mut detector) = (vad.window(), vad.open(), TurnDetector::new(thresholds));
+    let mut pipeline = TurnPipeline::new(vad.open(), TurnTaker::new(thresholds, Ending::Silence));
     let mut edges = Vec::new();
-    for (i, piece) in pcm.chunks_exact(window).enumerate() {
-        let (start, end) = (i * window, (i + 1) * window);
-        let probability = stream.probability(piece)?;
-        let peak = piece.iter().map(|x| x.unsigned_abs()).max().unwrap_or(0);
-        let edge = detector.window(probability, peak, Samples(start as u64), Samples(end as u64));
+    for piece in pcm.chunks_exact(vad.window()) {
+        let edge = pipeline.window(piece, piece)?.outcome.edge;
+        let now = pipeline.position();
+        let end = now.0 as usize;
         if end <= ALONE {
             outcome.n_windows += 1;
-            outcome.n_voiced += usize::from(detector.pause(Samples(end as u64)) == Some(Samples::ZERO));
+            outcome.n_voiced += usize::from(pipeline.taker().pause(now) == Some(Samples::ZERO));
         }
         edges.extend(edge.map(|edge| (end, edge)));
     }

@@ -12,7 +12,7 @@ pub struct Thresholds {
     pub min_speech: Samples,
     /// Silence that ends the utterance.
     pub silence: Samples,
-    /// Silence after which the end is worth a guess; `None`: never.
+    /// Silence after which the detector reports a pause; `None`: never.
     pub pause: Option<Samples>,
 }
 
@@ -28,18 +28,18 @@ impl Thresholds {
         }
     }
 
-    /// The same, with a pause told after `pause`.
+    /// The same, reporting pauses after `pause`.
     pub fn with_pause(self, pause: Option<Samples>) -> Self {
         Self { pause, ..self }
     }
 
-    /// From this on a window may be the beginning of speech: a syllable's first windows rise through it. Only a hold
-    /// hangs on it; speech needs [`Thresholds::voiced`] besides.
+    /// P(speech) from which a window may be the beginning of speech: a syllable's first windows rise through it. It only
+    /// triggers a hold; speech requires [`Thresholds::voiced`] as well.
     fn onset(&self) -> f32 {
         (self.voiced - 0.15).max(0.01)
     }
 
-    /// One window from here on is an onset. A hold hangs on it, and each 20 ms frame waited for is talked over.
+    /// P(speech) at which a single window is an onset. It triggers a hold: each 20 ms frame of delay is talked over.
     fn sure_onset(&self) -> f32 {
         (self.voiced - 0.05).max(0.01)
     }
@@ -85,13 +85,13 @@ pub enum Edge {
 /// two at 0.35 are as rare), and waiting for a second would cost 16 ms of talking over.
 const ONSET_WINDOWS: u32 = 2;
 
-/// Silence after which an onset that has not become speech is given up: longer than the closure of a stop consonant
+/// Silence after which an onset that has not become speech is retracted: longer than the closure of a stop consonant
 /// (about 80 ms), so that "ta-ta" still adds up.
 const RETRACT_AFTER: Samples = Samples(16_000 / 10);
 
 /// A window below this share of the utterance's peak is silence whatever the probability says: -30 dB. A detector that
 /// looks at several windows at once (earshot: 48 ms of signal and three frames of context) calls the room after a word
-/// speech for 100 ms and more; what still decays there no listener waits for.
+/// speech for 100 ms and more; no listener waits for that decay.
 const FAINT: f32 = 0.03;
 
 /// The turn detector of one microphone.
@@ -108,20 +108,20 @@ pub struct TurnDetector {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
     Silent,
-    Candidate(Candidate),
+    Onset(Voiced),
     Speaking { last_voiced: Samples, is_paused: bool },
 }
 
 /// Voiced windows that are not speech yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Candidate {
+struct Voiced {
     since: Samples,
     last_voiced: Samples,
     n_windows: u32,
     voiced: Samples,
     /// A window reached the threshold itself.
     is_sure: bool,
-    /// The onset was told.
+    /// The onset was reported.
     is_told: bool,
 }
 
@@ -167,16 +167,16 @@ impl TurnDetector {
         match self.state {
             Phase::Silent if self.voiced => {
                 let (n_windows, voiced) = (1, end - start);
-                let it = Candidate { since: start, last_voiced: end, n_windows, voiced, is_sure: sure, is_told: false };
-                self.candidate(it, nearly_sure)
+                let it = Voiced { since: start, last_voiced: end, n_windows, voiced, is_sure: sure, is_told: false };
+                self.onset_or_start(it, nearly_sure)
             }
             Phase::Silent => None,
-            Phase::Candidate(it) if self.voiced => {
+            Phase::Onset(it) if self.voiced => {
                 let (n_windows, voiced) = (it.n_windows + 1, it.voiced + (end - start));
-                let it = Candidate { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it };
-                self.candidate(it, nearly_sure)
+                let it = Voiced { last_voiced: end, n_windows, voiced, is_sure: it.is_sure || sure, ..it };
+                self.onset_or_start(it, nearly_sure)
             }
-            Phase::Candidate(it) => {
+            Phase::Onset(it) => {
                 if end.saturating_sub(it.last_voiced) < RETRACT_AFTER {
                     return None;
                 }
@@ -191,12 +191,12 @@ impl TurnDetector {
         }
     }
 
-    /// Ends what is under way: the audio stopped coming (mute, DTX, a stall), or the client committed the buffer.
+    /// Ends speech under way: the audio stopped (mute, DTX, a stall), or the client committed the buffer.
     pub fn end(&mut self) -> Option<Edge> {
         self.voiced = false;
         match self.state {
             Phase::Silent => None,
-            Phase::Candidate(it) => {
+            Phase::Onset(it) => {
                 self.state = Phase::Silent;
                 it.is_told.then_some(Edge::Retracted)
             }
@@ -204,15 +204,15 @@ impl TurnDetector {
         }
     }
 
-    /// Speech, if the candidate has enough voiced time; an onset, if it is one now.
-    fn candidate(&mut self, mut it: Candidate, nearly_sure: bool) -> Option<Edge> {
+    /// Speech, if the onset has enough voiced time; an onset, if it is one now.
+    fn onset_or_start(&mut self, mut it: Voiced, nearly_sure: bool) -> Option<Edge> {
         if it.is_sure && it.voiced >= self.thresholds.min_speech {
             self.state = Phase::Speaking { last_voiced: it.last_voiced, is_paused: false };
             return Some(Edge::Started { at: it.since });
         }
         let is_onset = !it.is_told && (nearly_sure || it.n_windows >= ONSET_WINDOWS);
         it.is_told |= is_onset;
-        self.state = Phase::Candidate(it);
+        self.state = Phase::Onset(it);
         is_onset.then_some(Edge::Onset { at: it.since })
     }
 

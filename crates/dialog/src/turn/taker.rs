@@ -1,6 +1,6 @@
-//! Turn-taking of one microphone: the detector, and where the wait adapts, all that is known of the speaker.
+//! Turn-taking of one microphone: the detector and, where the wait adapts, the state of the speaker.
 //!
-//! Session ingress feeds it one window after the other and each partial transcript as it comes.
+//! The session's turn pipeline feeds it window by window, and each partial transcript as it arrives.
 
 use crate::turn::detector::{Edge, Thresholds, TurnDetector};
 use crate::turn::endpointing::{Decision, Eagerness, Hints, MODEL, ModelWeight};
@@ -10,7 +10,7 @@ use crate::turn::wording::Wording;
 use antiphon_types::{SampleRate, Samples};
 use serde::{Deserialize, Serialize};
 
-/// Speech that goes on within this of an end was cut in two: the gap was a pause of this speaker's.
+/// Speech that resumes within this time of an end was cut in two: the gap was a pause of this speaker.
 const CUT_WITHIN: Samples = Samples(16_000 * 3 / 2);
 
 /// What ends a turn.
@@ -22,16 +22,16 @@ pub enum Ending {
     Adaptive(Eagerness),
 }
 
-/// A window as it was heard. `start..end` is turn time.
+/// Measurements of a window. `start..end` is turn time.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowFeatures {
     /// P(speech).
     pub probability: f32,
     /// The loudest sample.
     pub peak: u16,
-    /// dB below full scale.
+    /// Level in dB relative to full scale.
     pub level_db: f32,
-    /// Where it has one.
+    /// Pitch in Hz, where it is voiced.
     pub pitch_hz: Option<f32>,
     /// Where it begins.
     pub start: Samples,
@@ -47,18 +47,18 @@ pub struct TurnTaker {
     ending: Ending,
     contour: Contour,
     pauses: Pauses,
-    /// The latest words, and the turn time up to which they are those of all that was said.
+    /// The latest partial transcript, and the turn time up to which it covers the audio.
     words: Option<(Wording, Samples)>,
-    /// The turn model's latest answer, and the turn time up to which it heard all that was said.
+    /// The turn model's latest answer, and the turn time up to which it covers the audio.
     judged: Option<(f32, Samples)>,
-    /// Voiced time of the turn under way, over the places where it was cut.
+    /// Voiced time of the turn under way, across cuts.
     spoken: Samples,
     /// Where the last utterance ended.
     stopped: Option<Samples>,
     decision: Option<Decision>,
-    /// What an adaptive wait is multiplied by; 1 but in a sweep.
+    /// Factor of an adaptive wait; 1 except in a sweep.
     scale: f64,
-    /// What the turn model counts; [`MODEL`] but in a sweep.
+    /// Weight of the turn model; [`MODEL`] except in a sweep.
     model: ModelWeight,
 }
 
@@ -91,7 +91,7 @@ impl TurnTaker {
         Self { model, ..self }
     }
 
-    /// Other settings; what is under way goes on.
+    /// Changes the settings; speech under way continues.
     pub fn set(&mut self, thresholds: Thresholds, ending: Ending) {
         self.thresholds = thresholds;
         self.ending = ending;
@@ -101,7 +101,7 @@ impl TurnTaker {
         self.detector.set(thresholds);
     }
 
-    /// Whether levels and pitches are of use.
+    /// Whether levels and pitches are used.
     pub fn listens_to_the_voice(&self) -> bool {
         matches!(self.ending, Ending::Adaptive(_))
     }
@@ -109,6 +109,11 @@ impl TurnTaker {
     /// Whether speech is under way, or what may become it.
     pub fn is_active(&self) -> bool {
         self.detector.is_active()
+    }
+
+    /// The silence since the last voiced window while speech is under way: see [`TurnDetector::pause`].
+    pub fn pause(&self, now: Samples) -> Option<Samples> {
+        self.detector.pause(now)
     }
 
     /// Takes a window.
@@ -130,14 +135,14 @@ impl TurnTaker {
         edge
     }
 
-    /// Ends what is under way: see [`TurnDetector::end`].
+    /// Ends speech under way: see [`TurnDetector::end`].
     pub fn end(&mut self) -> Option<Edge> {
         let edge = self.detector.end();
         self.follow(edge);
         edge
     }
 
-    /// The words of the utterance under way, of all its audio up to `heard_to` in turn time.
+    /// A partial transcript of the utterance under way, of its audio up to `heard_to` in turn time.
     pub fn partial(&mut self, text: &str, heard_to: Samples) {
         if self.detector.is_active() {
             self.words = Some((Wording::of(text), heard_to));
@@ -165,7 +170,7 @@ impl TurnTaker {
         }
     }
 
-    /// In a pause: weighs what is known by its end at `now` and sets the detector's wait.
+    /// In a pause: weighs the hints available at `now` and sets the detector's wait.
     fn decide(&mut self, now: Samples) {
         let Ending::Adaptive(eagerness) = self.ending else { return };
         let Some(pause) = self.detector.pause(now) else { return };

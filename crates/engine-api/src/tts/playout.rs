@@ -1,7 +1,9 @@
 //! Estimates how much synthesized speech a listener has not heard yet, which determines how urgent the next chunk is.
 //!
-//! Used where a text is synthesized chunk by chunk and played from the first audio on: the speech API and its
-//! benchmark. It reads the clock and has no other side effects.
+//! Used where a text is synthesized chunk by chunk and played from the first audio on: a session's response, the speech API
+//! and its benchmark. It reads the clock and has no other side effects. Audio that is made and not sent yet counts; holds
+//! and losses on the way do not: they only make a chunk less urgent than estimated. How much of the audio that was sent has
+//! been heard is another quantity, with reports and holds: `antiphon_types::Playhead`.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,8 +15,8 @@ const PER_BYTE: Duration = Duration::from_millis(60);
 /// Playout estimate of one listener. Playback is assumed to start with the first audio and to continue in real time.
 #[derive(Default)]
 pub struct PlayoutEstimate {
-    since: Option<Instant>,
-    made: Duration,
+    /// When all synthesized audio will have been played; playback that ran dry continues with the next audio.
+    dry_at: Option<Instant>,
     /// Estimated duration of each chunk that is started and not complete. While the first one is synthesized, its
     /// finished audio is counted twice.
     estimated: VecDeque<Duration>,
@@ -23,8 +25,9 @@ pub struct PlayoutEstimate {
 impl PlayoutEstimate {
     /// Playing time ahead of the next chunk.
     pub fn unplayed(&self) -> Duration {
-        let played = self.since.map_or(Duration::ZERO, |since| since.elapsed());
-        (self.made + self.estimated.iter().sum::<Duration>()).saturating_sub(played)
+        let estimated = self.estimated.iter().sum::<Duration>();
+        // A listener who has run dry waits for the estimated chunks already: that time counts against them.
+        self.dry_at.map_or(estimated, |dry| (dry + estimated).saturating_duration_since(Instant::now()))
     }
 
     /// Records that synthesis of a chunk starts, after the chunks before it.
@@ -34,8 +37,8 @@ impl PlayoutEstimate {
 
     /// Records that `sound` of audio was synthesized.
     pub fn hears(&mut self, sound: Duration) {
-        self.since.get_or_insert_with(Instant::now);
-        self.made += sound;
+        let now = Instant::now();
+        self.dry_at = Some(self.dry_at.map_or(now, |dry| dry.max(now)) + sound);
     }
 
     /// Records that the oldest started chunk is complete.
@@ -60,5 +63,19 @@ mod tests {
         assert_eq!(listener.unplayed(), ms(300));
         tokio::time::advance(ms(900)).await;
         assert_eq!(listener.unplayed(), ms(0));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_unplayed_is_what_was_made_less_what_has_passed() {
+        let mut listener = PlayoutEstimate::default();
+        assert_eq!(listener.unplayed(), Duration::ZERO);
+        listener.hears(Duration::from_millis(900));
+        listener.hears(Duration::from_millis(600));
+        tokio::time::advance(Duration::from_millis(400)).await;
+        assert_eq!(listener.unplayed(), Duration::from_millis(1_100));
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert_eq!(listener.unplayed(), Duration::ZERO);
+        listener.hears(Duration::from_millis(200));
+        assert_eq!(listener.unplayed(), Duration::from_millis(200), "after it ran dry it begins anew");
     }
 }

@@ -13,7 +13,7 @@ mod turn;
 
 pub(super) use answering::Played;
 pub use record::{
-    EndOfTurn, Guess, HeardBy, Kind, Part, SpeculationOutcome, StageRun, Status, Tokens, TurnAudio, TurnMarks,
+    EndOfTurn, HeardBy, Kind, Part, SpeculationOutcome, SpeculativeRun, StageRun, Status, Tokens, TurnAudio, TurnMarks,
     TurnRecord, TurnStage, Waits,
 };
 

@@ -2,12 +2,12 @@
 //!
 //! Reckoned backwards: the first audio left when the later of two things was there, the voice's first samples and the
 //! certainty that the turn was over; the samples came of the chunk, the chunk of the model, and so on down to the moment
-//! from which the recognizer could begin to finish, which is the end of the turn or, with a guess, an earlier one. It
+//! from which the recognizer could begin to finish, which is the end of the turn or, with a speculative response, an earlier pause. It
 //! works on whole microseconds, so that nothing is lost by rounding.
 
 use super::record::{Part, TurnStage};
 
-/// Moments in microseconds from the end of speech. Any may be missing, and those of a guess may lie before
+/// Moments in microseconds from the end of speech. Any may be missing, and those of a speculative response may lie before
 /// `end_confirmed`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Moments {
@@ -65,7 +65,7 @@ impl Moments {
         match early {
             // The answer was ready and waited for the certainty.
             Some(_) if made <= self.end_confirmed => vec![confirmed],
-            Some(guess) => [(TurnStage::Endpointing, Some(guess))].into_iter().chain(work).collect(),
+            Some(start) => [(TurnStage::Endpointing, Some(start))].into_iter().chain(work).collect(),
             None => [confirmed].into_iter().chain(work).collect(),
         }
     }
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_guess_one_stage_follows_the_other() {
+    fn without_speculation_one_stage_follows_the_other() {
         check(
             "- 200 210 211 250 260 280 281 290",
             "endpointing 200, stt 210, queue 211, llm 250, chunking 260, tts 280, sending 281, playback 290",
@@ -112,12 +112,12 @@ mod tests {
     }
 
     #[test]
-    fn a_guess_that_is_ready_leaves_when_the_end_is_sure() {
+    fn a_speculative_response_that_is_ready_leaves_when_the_end_is_confirmed() {
         check("100 200 110 111 150 160 180 201 -", "endpointing 200, sending 201");
     }
 
     #[test]
-    fn a_guess_that_is_not_ready_is_waited_for_from_its_beginning() {
+    fn a_speculative_response_that_is_not_ready_is_waited_for_from_its_beginning() {
         check(
             "100 200 110 111 150 160 280 281 290",
             "endpointing 100, stt 110, queue 111, llm 150, chunking 160, tts 280, sending 281, playback 290",
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guess_of_the_words_alone_does_not_spare_the_wait() {
+    fn a_provisional_transcript_alone_does_not_spare_the_wait() {
         check(
             "100 200 130 205 250 260 280 281 -",
             "endpointing 200, queue 205, llm 250, chunking 260, tts 280, sending 281",

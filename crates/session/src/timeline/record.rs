@@ -61,7 +61,7 @@ pub struct TurnRecord {
     /// Waits for a place, where they are known.
     pub waits: Waits,
     /// Answers begun before the end of the turn was sure.
-    pub guesses: Vec<Guess>,
+    pub guesses: Vec<SpeculativeRun>,
     /// Time spent on those that were not used.
     pub wasted_ms: f64,
     /// Why the end was confirmed when it was.
@@ -147,7 +147,7 @@ pub struct TurnMarks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TurnStage {
-    /// Waiting until it is sure, or likely enough for a guess, that the turn is over.
+    /// Waiting until it is sure, or likely enough to speculate, that the turn is over.
     Endpointing,
     /// The rest of the recognizer's work.
     Stt,
@@ -201,7 +201,7 @@ pub struct StageRun {
     pub from_ms: f64,
     /// to its end.
     pub to_ms: f64,
-    /// Of which guess, counted from 0; null: of the answer itself.
+    /// Index into [`TurnRecord::guesses`]; null: of the response itself.
     pub guess: Option<usize>,
 }
 
@@ -212,22 +212,22 @@ pub struct Waits {
     pub stt_decoder_ms: Option<f64>,
 }
 
-/// An answer begun early.
+/// A speculative response.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Guess {
-    /// When it was begun,
+pub struct SpeculativeRun {
+    /// When its pause was reported.
     pub from_ms: f64,
-    /// and decided on; null while it is open.
+    /// When it was released or dropped; null while it is open.
     pub to_ms: Option<f64>,
     /// What became of it; null while it is open.
     pub outcome: Option<SpeculationOutcome>,
 }
 
-/// What became of a guess.
+/// What became of a speculative response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpeculationOutcome {
-    /// It went out.
+    /// It was released.
     Confirmed,
     /// The person went on.
     Resumed,

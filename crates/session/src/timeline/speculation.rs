@@ -1,32 +1,32 @@
-//! The guesses of one turn: answers that were begun in a pause, before it was sure that the turn was over.
+//! The speculation in one turn: responses that were started in a pause, before the end of the turn was confirmed.
 //!
-//! The actor says when one begins, when its answer does, and what became of it. The marks of an answer that was confirmed
-//! come afterwards, each with its time, and are the turn's own; one that was not leaves its span here and nothing else.
+//! The actor reports when an attempt starts, when its response starts, and its outcome. The marks of a confirmed response
+//! follow, each with its time, and belong to the turn; a dropped one leaves its span here and nothing else.
 
-use super::record::{Guess, SpeculationOutcome, TurnStage};
+use super::record::{SpeculationOutcome, SpeculativeRun, TurnStage};
 use super::{ItemId, ResponseId, Timeline, Timestamp, TurnId};
 use std::time::Duration;
 
-/// Guesses a record shows; what is beyond is counted as wasted, and not shown.
+/// Attempts shown in a record; the time of later ones is counted as wasted only.
 const MAX_SHOWN: usize = 32;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Guessing {
+pub(super) struct SpeculationMarks {
     open: Option<Open>,
     past: Vec<Past>,
     wasted: Duration,
 }
 
-/// The guess under way.
+/// The attempt under way.
 struct Open {
     from: Timestamp,
     transcribed: Option<Timestamp>,
-    /// The answer begun, and when.
+    /// The speculative response, and when it was started.
     answer: Option<(ResponseId, Timestamp)>,
 }
 
-/// One whose answer was begun.
+/// An attempt whose response was started.
 struct Past {
     from: Timestamp,
     transcribed: Option<Timestamp>,
@@ -35,8 +35,8 @@ struct Past {
     outcome: SpeculationOutcome,
 }
 
-impl Guessing {
-    /// Whether the guess under way makes this response.
+impl SpeculationMarks {
+    /// Whether the attempt under way has started this response.
     fn makes(&self, response: &ResponseId) -> bool {
         self.open.as_ref().and_then(|open| open.answer.as_ref()).is_some_and(|(answer, _)| answer == response)
     }
@@ -45,18 +45,18 @@ impl Guessing {
         self.wasted
     }
 
-    /// Those whose answer was begun, the open one last; `ms` tells a moment in the turn's time.
-    pub(super) fn shown(&self, ms: impl Fn(Timestamp) -> f64) -> Vec<Guess> {
-        let past = self.past.iter().map(|past| Guess {
+    /// The attempts whose response was started, the open one last; `ms` converts a moment to the turn's time.
+    pub(super) fn shown(&self, ms: impl Fn(Timestamp) -> f64) -> Vec<SpeculativeRun> {
+        let past = self.past.iter().map(|past| SpeculativeRun {
             from_ms: ms(past.from),
             to_ms: Some(ms(past.to)),
             outcome: Some(past.outcome),
         });
         let open = self.open.iter().filter(|open| open.answer.is_some());
-        past.chain(open.map(|open| Guess { from_ms: ms(open.from), to_ms: None, outcome: None })).collect()
+        past.chain(open.map(|open| SpeculativeRun { from_ms: ms(open.from), to_ms: None, outcome: None })).collect()
     }
 
-    /// What the guesses that were not confirmed did: the work of a confirmed one is the turn's own.
+    /// The stage runs of dropped responses: those of a confirmed one belong to the turn.
     pub(super) fn runs(&self) -> Vec<(usize, TurnStage, Timestamp, Timestamp)> {
         let dropped = self.past.iter().enumerate().filter(|(_, past)| past.outcome != SpeculationOutcome::Confirmed);
         dropped
@@ -69,31 +69,31 @@ impl Guessing {
 }
 
 impl Timeline {
-    /// The speaker of this utterance pauses: the recognizer is asked for the words so far.
+    /// The speaker of this utterance pauses: a provisional transcript was requested.
     pub(crate) fn speculation_started(&mut self, item: &ItemId, at: Timestamp) {
         if let Some(turn) = self.of_item(item) {
-            turn.guessing.open = Some(Open { from: at, transcribed: None, answer: None });
+            turn.speculation.open = Some(Open { from: at, transcribed: None, answer: None });
         }
     }
 
-    /// They are there.
+    /// The provisional transcript has arrived.
     pub(crate) fn provisional_transcribed(&mut self, item: &ItemId, at: Timestamp) {
-        if let Some(open) = self.of_item(item).and_then(|turn| turn.guessing.open.as_mut()) {
+        if let Some(open) = self.of_item(item).and_then(|turn| turn.speculation.open.as_mut()) {
             open.transcribed.get_or_insert(at);
         }
     }
 
-    /// The model is asked, held back, for the response that will have this name.
+    /// The speculative response was started.
     pub(crate) fn speculation_responding(&mut self, turn: TurnId, response: &ResponseId, at: Timestamp) {
         let Some(turn) = self.speech(turn) else { return };
-        if let Some(open) = &mut turn.guessing.open {
+        if let Some(open) = &mut turn.speculation.open {
             open.answer = Some((response.clone(), at));
             turn.dirty = true;
         }
     }
 
-    /// The answer begun on a guess goes out, or was dropped and `wasted`. What a confirmed one has reached is the turn's
-    /// own from now on.
+    /// The speculative response was released, or was dropped and `wasted`. The marks of a released one become the
+    /// turn's.
     pub(crate) fn speculation_ended(
         &mut self,
         response: &ResponseId,
@@ -101,12 +101,12 @@ impl Timeline {
         wasted: Duration,
         at: Timestamp,
     ) {
-        let Some(turn) = self.open.iter_mut().rev().find(|turn| turn.guessing.makes(response)) else { return };
-        let guessing = &mut turn.guessing;
-        let Some(Open { from, transcribed, answer: Some((_, answered)) }) = guessing.open.take() else { return };
-        guessing.wasted += wasted;
-        if guessing.past.len() < MAX_SHOWN {
-            guessing.past.push(Past { from, transcribed, answered, to: at, outcome });
+        let Some(turn) = self.open.iter_mut().rev().find(|turn| turn.speculation.makes(response)) else { return };
+        let speculation = &mut turn.speculation;
+        let Some(Open { from, transcribed, answer: Some((_, answered)) }) = speculation.open.take() else { return };
+        speculation.wasted += wasted;
+        if speculation.past.len() < MAX_SHOWN {
+            speculation.past.push(Past { from, transcribed, answered, to: at, outcome });
         }
         turn.dirty = true;
         if outcome == SpeculationOutcome::Confirmed {

@@ -24,7 +24,7 @@ fn rig() -> Rig {
         turn_history.clone(),
         Metrics::new(),
     );
-    Rig { turn_history, timeline, dialog: Dialog::new(settings(), PlaybackControl::Obeys, 1) }
+    Rig { turn_history, timeline, dialog: Dialog::new(settings(), PlaybackControl::Server, 1) }
 }
 
 fn settings() -> Settings {
@@ -80,7 +80,7 @@ fn parts(record: &TurnRecord) -> String {
 }
 
 #[test]
-fn a_confirmed_guess_gives_its_marks_to_the_turn() {
+fn a_confirmed_speculative_response_gives_its_marks_to_the_turn() {
     let mut rig = rig();
     rig.timeline.speech_started("item_1".into(), TURN, Timestamp::from_ms(9_000));
     rig.timeline.speculation_started(&"item_1".into(), at(100));
@@ -103,7 +103,7 @@ fn a_confirmed_guess_gives_its_marks_to_the_turn() {
 }
 
 #[test]
-fn a_dropped_guess_leaves_nothing_but_its_time() {
+fn a_dropped_speculative_response_leaves_nothing_but_its_time() {
     let mut rig = rig();
     rig.timeline.speech_started("item_1".into(), TURN, Timestamp::from_ms(9_000));
     rig.timeline.speculation_started(&"item_1".into(), Timestamp::from_ms(9_300));
@@ -118,8 +118,8 @@ fn a_dropped_guess_leaves_nothing_but_its_time() {
     assert_eq!((record.marks.response_started, record.marks.stt_final), (None, Some(210.0)));
     assert_eq!(record.guesses.len(), 1);
     assert_eq!((record.wasted_ms, record.guesses[0].from_ms, record.guesses[0].to_ms), (50.0, -700.0, Some(-650.0)));
-    let guessed: Vec<_> = record.stages.iter().filter(|run| run.guess == Some(0)).map(|run| run.stage).collect();
-    assert_eq!(guessed, [TurnStage::Stt, TurnStage::Llm]);
+    let speculative: Vec<_> = record.stages.iter().filter(|run| run.guess == Some(0)).map(|run| run.stage).collect();
+    assert_eq!(speculative, [TurnStage::Stt, TurnStage::Llm]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::parts::{Moments, ms};
 use super::record::{
     EndOfTurn, HeardBy, Kind, StageRun, Status, Tokens, TurnAudio, TurnMarks, TurnRecord, TurnStage, Waits,
 };
-use super::speculation::Guessing;
+use super::speculation::SpeculationMarks;
 use antiphon_dialog::Dialog;
 use antiphon_engine_api::EngineNames;
 use antiphon_types::{ItemId, KeyId, ResponseId, SessionId, Timestamp, TurnId};
@@ -55,7 +55,7 @@ pub(super) struct Turn {
     pub(super) heard_by: Option<HeardBy>,
     pub(super) endpointing: Option<EndOfTurn>,
     pub(super) waits: Waits,
-    pub(super) guessing: Guessing,
+    pub(super) speculation: SpeculationMarks,
     pub(super) audio: TurnAudio,
     pub(super) usage: Option<Tokens>,
     pub(super) ends: Ends,
@@ -127,7 +127,7 @@ impl Turn {
             heard_by: None,
             endpointing: None,
             waits: Waits::default(),
-            guessing: Guessing::default(),
+            speculation: SpeculationMarks::default(),
             audio: TurnAudio::default(),
             usage: None,
             ends: Ends::default(),
@@ -276,8 +276,8 @@ impl Turn {
             parts: moments.parts(),
             stages: self.stages(),
             waits: self.waits,
-            guesses: self.guessing.shown(|at| ms(self.us(at))),
-            wasted_ms: ms(self.guessing.wasted().as_micros() as i64),
+            guesses: self.speculation.shown(|at| ms(self.us(at))),
+            wasted_ms: ms(self.speculation.wasted().as_micros() as i64),
             endpointing: self.endpointing,
             audio: self.audio,
             engines: frame.engines.clone(),
@@ -301,7 +301,7 @@ impl Turn {
             run(TurnStage::Stt, Some(utterance.opened), utterance.transcribed, None);
         }
         run(TurnStage::Endpointing, marks.speech_end, marks.end_confirmed, None);
-        for (n, stage, from, to) in self.guessing.runs() {
+        for (n, stage, from, to) in self.speculation.runs() {
             run(stage, Some(from), Some(to), Some(n));
         }
         run(TurnStage::Queue, marks.stt_final, marks.response_started, None);
