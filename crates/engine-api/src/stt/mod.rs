@@ -152,6 +152,12 @@ pub trait Stt: Send + Sync {
     /// meanwhile and sets the deadline. Dropping the future gives the place up. [`SttError::Busy`] when too many wait
     /// already.
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>>;
+
+    /// The same, waiting also while the engine's queue has no room, first come, first served. The wait has no bound and no
+    /// deadline of its own. An engine without a queue of its own opens at once.
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        self.open(options)
+    }
 }
 
 /// One utterance being decoded. Dropping it cancels the work and frees the decoder.

@@ -50,7 +50,7 @@ pub trait Tts: Send + Sync {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// How many chunks wait for a lane now.
+    /// How many chunks wait for the engine now.
     fn waiting(&self) -> usize {
         0
     }
@@ -78,6 +78,13 @@ pub trait Tts: Send + Sync {
     /// Speaks one chunk. PCM comes as it is made, at the engine's own rate, the same rate within one stream; dropping
     /// the stream cancels the work. [`TtsError::Overloaded`] when too many wait.
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>>;
+
+    /// The same, waiting while the engine's queue has no room, first come, first served: the future ends when the chunk has
+    /// its place. The wait has no bound and no deadline of its own; dropping the future gives the place up. An engine without a
+    /// queue of its own speaks at once.
+    fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {
+        Box::pin(std::future::ready(self.speak(request)))
+    }
 }
 
 /// The first of many names, and how many more there are: a voice file may hold 900 speakers.
