@@ -99,7 +99,7 @@ pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
 
 fn flite(config: &TtsConfig) -> Result<LocalTts<Flite>, TtsError> {
     let voice = config.voice.clone();
-    let patience = Duration::from_millis(config.timeout_ms);
-    let lanes = PoolSettings { n_lanes: config.lanes, in_turn: false, patience };
-    LocalTts::start("flite", lanes, move || Flite::open(&voice))
+    let deadline = Duration::from_millis(config.timeout_ms);
+    let pool = PoolSettings { n_replicas: config.lanes, in_turn: false, deadline };
+    LocalTts::start("flite", pool, move || Flite::open(&voice))
 }

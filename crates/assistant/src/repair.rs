@@ -3,6 +3,7 @@
 //! Only used when nothing was understood: a repair can also make nonsense of a good sentence.
 
 use super::query::Query;
+use strsim::osa_distance;
 
 /// Words the fields look for; each of at least five letters, for shorter ones resemble too much.
 const KNOWN: &[&str] = &[
@@ -132,29 +133,10 @@ fn nearest(word: &str) -> Option<&'static str> {
     }
     KNOWN
         .iter()
-        .map(|known| (distance(word, known), *known))
+        .map(|known| (osa_distance(word, known), *known))
         .filter(|(distance, _)| *distance <= allowed)
         .min()
         .map(|(_, known)| known)
-}
-
-/// How many letters have to be changed, added, removed or swapped with their neighbour (Damerau and Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let change = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                let swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-                let best = change.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1);
-                if swap { best.min(rows[i - 2][j - 2] + 1) } else { best }
-            };
-        }
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

@@ -125,6 +125,9 @@ pub struct SttOptions {
     pub translate: bool,
 }
 
+/// An utterance that has its place in the queue of an engine.
+pub type OpeningUtterance = BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>>;
+
 /// The port: one engine, shared by all sessions.
 pub trait Stt: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
@@ -153,10 +156,11 @@ pub trait Stt: Send + Sync {
     /// already.
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>>;
 
-    /// The same, waiting also while the engine's queue has no room, first come, first served. The wait has no bound and no
-    /// deadline of its own. An engine without a queue of its own opens at once.
-    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        self.open(options)
+    /// The same in two waits: for room in the engine's queue, first come, first served, and then for a decoder. Neither has a
+    /// bound or a deadline of its own; dropping the future gives the place up. An engine without a queue of its own is
+    /// ready for the second at once.
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
+        Box::pin(std::future::ready(self.open(options)))
     }
 }
 

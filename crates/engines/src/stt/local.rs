@@ -6,7 +6,7 @@
 //! failure does not end the utterance. The adapter never reads audio or text.
 
 use super::SttStream;
-use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
+use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use antiphon_inference::pool::{Lease, Overloaded, Pool, PoolError};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
@@ -82,9 +82,13 @@ impl<S: SttStream + 'static> Stt for Local<S> {
         .boxed()
     }
 
-    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
         let pool = self.pool.clone();
-        async move { begin(pool.enqueue().await.lease().await, options).await }.boxed()
+        async move {
+            let place = pool.enqueue().await;
+            async move { begin(place.lease().await, options).await }.boxed()
+        }
+        .boxed()
     }
 }
 

@@ -15,8 +15,7 @@ use whisper_rs::{FullParams, WhisperError, WhisperState};
 thread_local! {
     /// Of the decoding under way on this thread; null where there is none.
     static CANCEL: Cell<*const CancellationToken> = const { Cell::new(ptr::null()) };
-    /// Graphs computed on this thread.
-    #[cfg(test)]
+    /// Graphs that decodings on this thread have begun; for tests.
     pub(super) static N_GRAPHS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -138,7 +137,6 @@ unsafe extern "C" fn __wrap_ggml_backend_sched_graph_compute(
     sched: sys::ggml_backend_sched_t,
     graph: *mut sys::ggml_cgraph,
 ) -> sys::ggml_status {
-    #[cfg(test)]
     N_GRAPHS.set(N_GRAPHS.get() + 1);
     let cancel = CANCEL.get();
     // SAFETY: the caller gives a scheduler and its graph. `cancel` is borrowed by `run` longer than this lasts, and no

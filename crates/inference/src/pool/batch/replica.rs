@@ -3,14 +3,14 @@
 use super::queue::Next;
 use super::{BatchEngine, BatchFailure, Entry, Shared};
 use crate::supervisor::{Health, Panicked, Supervisor, catch_panic};
+use antiphon_types::RetryPolicy;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two attempts to restart an engine while other replicas work; doubled each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Between two attempts to restart an engine while other replicas work.
+const RESTART: RetryPolicy = RetryPolicy::unbounded(Duration::from_secs(1), Duration::from_secs(60));
 
 /// Starts the thread and blocks until its engine runs.
 pub(super) fn start<W, E, X, F>(name: &str, shared: Arc<Shared<W>>, health: Health, make: Arc<F>) -> Result<(), X>
@@ -31,7 +31,7 @@ where
     X: Display,
     F: Fn() -> Result<E, X>,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut pauses = RESTART.pauses();
     loop {
         let was_running = supervisor.is_running();
         if !was_running && !shared.wait_for_work() {
@@ -44,12 +44,12 @@ where
         let engine = match started {
             Ok(engine) => engine,
             Err(message) => {
+                let pause = pauses.next().unwrap_or(RESTART.max_pause);
                 end(shared.take_if_none_is_healthy(pause), &BatchFailure::RestartFailed(message));
-                pause = (2 * pause).min(LONGEST_PAUSE);
                 continue;
             }
         };
-        pause = FIRST_PAUSE;
+        pauses.restart();
         let Some(mut batch) = shared.take() else { return };
         let failure = match catch_panic(|| engine.run(&mut batch)) {
             Ok(Ok(())) => {
