@@ -7,7 +7,7 @@
 
 use super::SttStream;
 use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
-use antiphon_inference::pool::{Lease, Overloaded, Pool, PoolError};
+use antiphon_inference::pool::{Lease, Overloaded, Place, Pool, PoolError};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
 use std::pin::pin;
@@ -84,11 +84,8 @@ impl<S: SttStream + 'static> Stt for Local<S> {
 
     fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
         let pool = self.pool.clone();
-        async move {
-            let place = pool.enqueue().await;
-            async move { begin(place.lease().await, options).await }.boxed()
-        }
-        .boxed()
+        let opening = |place: Place<S>| async move { begin(place.lease().await, options).await }.boxed();
+        async move { pool.enqueue().await }.map(opening).boxed()
     }
 }
 

@@ -199,7 +199,7 @@ fn spoken(
     }
 }
 
-/// The reader's end of a chunk. Dropped, it has those who wait for room look again.
+/// The reader's end of a chunk. Dropping it makes room in the queue.
 struct Reader {
     sounds: Option<Sounds>,
     scheduler: BatchScheduler<Job>,

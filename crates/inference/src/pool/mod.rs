@@ -169,7 +169,7 @@ impl<E: 'static> Pool<E> {
             Poll::Ready(ready) => (Box::pin(std::future::ready(ready)) as PendingPermit, None),
             Poll::Pending => (permit, Some(Counted::take(&self.shared, most)?)),
         };
-        Ok(Place { permit, pool: self.clone(), counted: counted })
+        Ok(Place { permit, pool: self.clone(), counted })
     }
 
     fn ticket(&self, permit: OwnedSemaphorePermit) -> Ticket<E> {

@@ -154,7 +154,7 @@ impl Call {
         let pieces = self.pieces.as_mut().expect("a call is stepped after it was sent");
         loop {
             if self.answer.is_full() {
-                // The server goes on where it should have stopped: what it still sends is not read.
+                // The server continues past its limit: the rest is not read.
                 self.pieces = Some(stream::empty().boxed());
                 return Ok(self.end());
             }
@@ -187,7 +187,7 @@ impl Call {
     }
 }
 
-/// The most tokens of the answer, as the server is told.
+/// The limit of tokens that the server is given.
 fn most_tokens(shared: &Shared, request: &ChatRequest) -> u32 {
     request.max_tokens.unwrap_or(shared.settings.max_tokens)
 }

@@ -39,7 +39,7 @@ impl Probe {
         self.stream.finish(&never).map(drop)
     }
 
-    /// The same audio through whisper.cpp's one call: in the engine's window, or in the whole of 30 s, which is its
+    /// The same audio through whisper.cpp's one call: in the engine's window, or in the full one of 30 s, which is its
     /// default. Blocks.
     pub fn by_whisper_cpp(&mut self, pcm: &[i16], whole_window: bool) -> Result<(), SttError> {
         let mut params = FullParams::new(SamplingStrategy::Greedy { best_of: 1 });

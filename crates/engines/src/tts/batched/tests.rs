@@ -78,13 +78,13 @@ struct Rig {
 }
 
 fn rig(max_batch: usize) -> Rig {
-    let (go, told) = sync_channel(1_000);
+    let (go, gated) = sync_channel(1_000);
     let (says, ran) = sync_channel(1_000);
-    let told = Arc::new(Mutex::new(told));
+    let gated = Arc::new(Mutex::new(gated));
     let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
     let make = move || {
         says.send("made".into()).expect("the test listens");
-        Ok(Puppet { voices: voices.clone(), go: told.clone(), ran: says.clone() })
+        Ok(Puppet { voices: voices.clone(), go: gated.clone(), ran: says.clone() })
     };
     let batching = Batching { n_replicas: 1, max_batch, max_wait: Duration::ZERO, deadline: DEADLINE };
     let rig = Rig { tts: BatchedTts::start("puppet", batching, make).expect("started"), go, ran };
@@ -103,7 +103,7 @@ impl Rig {
         stream
     }
 
-    /// What the engine runs next, told to go on.
+    /// The next batch, which may go on.
     fn run(&self, go: Go) -> String {
         let ran = self.ran.recv().expect("it lives");
         self.go.send(go).expect("it lives");
@@ -171,7 +171,7 @@ async fn what_is_wrong_with_one_chunk_ends_that_one() {
 }
 
 #[tokio::test]
-async fn a_panic_or_a_failing_run_ends_its_chunks_and_the_engine_is_made_anew() {
+async fn a_panic_or_a_failing_run_ends_its_chunks_and_the_engine_is_restarted() {
     let rig = rig(2);
     for (go, end) in [
         ("panic", "(the voice engine failed: the engine panicked)"),

@@ -1,7 +1,6 @@
 //! The `kokoro` engine: Kokoro-82M by ONNX Runtime, at 24 kHz, with voices that can be mixed.
 //!
-//! The root package's assembly makes [`KokoroTts`], which stands in front of the replicas.
-//! Both published exports are taken: the one whose ids are called `input_ids`, and the one where they are `tokens`. Text
+//! [`KokoroTts`] stands in front of the replicas. Both published exports are supported: the one whose ids are called `input_ids`, and the one where they are `tokens`. Text
 //! becomes phonemes by espeak-ng, in the model's own letters (see [`alphabet`]); at most 510 tokens are one run, more are cut
 //! at punctuation or between words. Sound comes when the run is done, in pieces; a cancel ends the run at its next operator.
 //! The published graphs take one text at a time, so they are run as replicas; one that takes several (with an input
@@ -79,7 +78,7 @@ pub struct KokoroTts {
 }
 
 impl KokoroTts {
-    /// Loads the voices once and the model for each lane. `config.model` is the `.onnx` file or the folder it lies in, the
+    /// Loads the voices once and the model for each replica. `config.model` is the `.onnx` file or the folder it lies in, the
     /// voices lie beside it; the chosen voice may be a mixture. Blocks for a second or so each. [`TtsError::Unavailable`]
     /// says what is missing or wrong.
     pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Self, TtsError> {
@@ -279,7 +278,7 @@ impl Family for Kokoro {
         }
         let whole = asked.round().max(1.0);
         if whole != asked && !self.has_rounded.replace(true) {
-            tracing::warn!(asked, whole, "this export of Kokoro takes whole speeds only: others are rounded");
+            tracing::warn!(asked, whole, "this export of Kokoro takes integer speeds only: others are rounded");
         }
         whole
     }

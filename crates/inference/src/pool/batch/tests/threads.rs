@@ -1,10 +1,10 @@
-//! The scheduler's threads, with an engine that runs when it is told to.
+//! The scheduler's threads, with an engine that runs on demand.
 
 use super::*;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// An engine that runs when it is told to, and tells what it ran.
+/// An engine that runs on demand, and reports its batches.
 struct Puppet {
     go: Arc<Mutex<Receiver<&'static str>>>,
     ran: SyncSender<Vec<u32>>,
@@ -139,7 +139,7 @@ fn a_replica_without_an_engine_leaves_the_work_to_the_others_until_it_has_one() 
     rig.submit(rig.office.job(9, 0, 0));
     let mut both = [rig.runs(), rig.runs()].concat();
     both.sort_unstable();
-    assert_eq!(both, [8, 9], "both run before either was told to go on");
+    assert_eq!(both, [8, 9], "both run before either may go on");
     assert_eq!(rig.n_made.load(Ordering::Relaxed), 3);
     // A scheduler with a replica that has no engine ends like any other.
     rig.broken.store(true, Ordering::Relaxed);
@@ -158,7 +158,7 @@ fn replicas_work_side_by_side_and_what_waits_is_done_after_the_last_handle_is_go
     }
     let mut first = [rig.runs(), rig.runs()].concat();
     first.sort_unstable();
-    assert_eq!(first, [1, 2], "both run before either was told to go on");
+    assert_eq!(first, [1, 2], "both run before either may go on");
     drop(rig.scheduler);
     for _ in 0..5 {
         rig.go.send("go").expect("it lives");
