@@ -128,3 +128,15 @@ fn flite(
     let pool = PoolSettings { n_replicas: config.lanes, in_turn: false, deadline };
     LocalTts::start("flite", pool, move || Flite::open(&voice))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::unavailable;
+
+    #[test]
+    fn an_engine_that_is_not_built_in_is_named_with_its_feature() {
+        let expected = "this program was built without the engine whisper; build it with --features whisper";
+        assert_eq!(unavailable("stt", "whisper"), expected);
+        assert_eq!(unavailable("stt", "flite"), "there is no such engine");
+    }
+}

@@ -1,15 +1,12 @@
 //! What a response used: the model's own count of tokens, or an estimate.
 //!
 //! An engine that counts is believed. For one that does not (the offline assistant, servers without `usage`), and for a
-//! response that was stopped before the count came, four characters of text stand for a token: what tokenizers give
-//! for English prose on average, and what the protocol's own documentation tells people to expect.
+//! response that was stopped before the count came, tokens are estimated from the text.
 
 use super::{Content, Item, ItemKind};
 use antiphon_types::Samples;
-use antiphon_types::chat::{ChatRequest, Message, Usage};
+use antiphon_types::chat::{ChatRequest, Message, Usage, estimated_tokens};
 use serde::Serialize;
-
-const CHARS_PER_TOKEN: usize = 4;
 
 /// What a response used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -35,7 +32,7 @@ pub(super) fn tokens_read(chat: &ChatRequest) -> u64 {
         .tools
         .iter()
         .map(|tool| n_chars(&tool.name) + n_chars(&tool.description) + n_chars(tool.parameters.as_str()));
-    tokens(chat.messages.iter().map(of_message).chain(tools).sum())
+    estimated_tokens(chat.messages.iter().map(of_message).chain(tools).sum())
 }
 
 /// Tokens of these outputs.
@@ -48,13 +45,9 @@ pub(super) fn tokens_written<'a>(outputs: impl Iterator<Item = &'a Item>) -> u64
         }
         _ => 0,
     };
-    tokens(outputs.map(of_item).sum())
+    estimated_tokens(outputs.map(of_item).sum())
 }
 
 fn n_chars(text: &str) -> usize {
     text.chars().count()
-}
-
-fn tokens(n_chars: usize) -> u64 {
-    n_chars.div_ceil(CHARS_PER_TOKEN) as u64
 }

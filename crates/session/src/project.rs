@@ -288,7 +288,7 @@ fn usage(used: ResponseUsage) -> antiphon_protocol::Usage {
         audio_tokens: used.heard.as_ms_ceil(TURN_RATE).div_ceil(100),
         ..Default::default()
     };
-    let audio_tokens = used.spoken_ms.div_ceil(50);
+    let audio_tokens = antiphon_types::chat::spoken_tokens(used.spoken_ms);
     antiphon_protocol::Usage::new(
         input,
         antiphon_protocol::OutputTokens { text_tokens: used.text.output_tokens, audio_tokens },

@@ -7,12 +7,11 @@
 use antiphon_dialog::{Event, Modality, ResponseWork, ToolCallDelta};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::llm::LlmDelta;
-use antiphon_engine_api::tts::SpeechRequest;
+use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest};
 use antiphon_text::{Chunk, Chunker, Language};
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{Pcm, ResponseId, Timestamp};
 use futures_util::StreamExt;
-use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -163,7 +162,7 @@ impl Responding {
     /// Speaks the chunks in order. A chunk's text goes out with its first sound, so that what is shown is spoken.
     async fn speak(&self, mut pieces: mpsc::Receiver<VoiceInput>) -> Result<(), Stop> {
         let settings = &self.work.settings;
-        let mut playing = Playing::default();
+        let mut playing = PlayoutEstimate::default();
         while let Some(piece) = pieces.recv().await {
             let chunk = match piece {
                 VoiceInput::Chunk(chunk) => chunk,
@@ -182,7 +181,7 @@ impl Responding {
                     if let Some(text) = text.take() {
                         self.send(Event::Text { response: self.id(), text }).await?;
                     }
-                    playing.made(pcm.duration());
+                    playing.hears(pcm.duration());
                     self.product(Product::Audio(self.id(), pcm, self.now())).await?;
                 }
                 if let Some(gate) = &self.release {
@@ -222,24 +221,6 @@ impl Responding {
     }
 }
 
-/// How far the speech made so far reaches, if it is played as it comes: what makes a chunk urgent. Holds and losses on the
-/// way are not known here; they only make it less urgent than is thought.
-#[derive(Default)]
-struct Playing {
-    dry_at: Option<Instant>,
-}
-
-impl Playing {
-    fn made(&mut self, sound: Duration) {
-        let now = Instant::now();
-        self.dry_at = Some(self.dry_at.map_or(now, |dry| dry.max(now)) + sound);
-    }
-
-    fn unplayed(&self) -> Duration {
-        self.dry_at.map_or(Duration::ZERO, |dry| dry.saturating_duration_since(Instant::now()))
-    }
-}
-
 /// What goes from the model to the voice, in order.
 enum VoiceInput {
     /// To be spoken.
@@ -264,23 +245,4 @@ fn failed(stage: &'static str, error: &dyn std::error::Error, told: String) -> S
 /// What an error came from, the nearest first, for the log.
 pub(super) fn causes(error: &dyn std::error::Error) -> Vec<String> {
     std::iter::successors(error.source(), |cause| cause.source()).map(ToString::to_string).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn the_unplayed_is_what_was_made_less_what_has_passed() {
-        let mut playing = Playing::default();
-        assert_eq!(playing.unplayed(), Duration::ZERO);
-        playing.made(Duration::from_millis(900));
-        playing.made(Duration::from_millis(600));
-        tokio::time::advance(Duration::from_millis(400)).await;
-        assert_eq!(playing.unplayed(), Duration::from_millis(1_100));
-        tokio::time::advance(Duration::from_secs(9)).await;
-        assert_eq!(playing.unplayed(), Duration::ZERO);
-        playing.made(Duration::from_millis(200));
-        assert_eq!(playing.unplayed(), Duration::from_millis(200), "after it ran dry it begins anew");
-    }
 }

@@ -3,6 +3,17 @@
 use crate::Json;
 use serde::{Deserialize, Serialize};
 
+/// The estimate of tokens in so many characters of text, for engines that do not count: four characters a token, what tokenizers
+/// give for English prose on average and what the protocol's documentation names.
+pub fn estimated_tokens(n_chars: usize) -> u64 {
+    n_chars.div_ceil(4) as u64
+}
+
+/// The tokens that speech made of so many milliseconds counts as: one for each 50 ms, as the protocol counts.
+pub fn spoken_tokens(ms: u64) -> u64 {
+    ms.div_ceil(50)
+}
+
 /// One request: the conversation so far and how to go on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ChatRequest {

@@ -3,14 +3,11 @@
 use super::{Answer, Stage};
 use crate::questions::QUESTIONS;
 use antiphon_engine_api::llm::{Llm, LlmDelta};
-use antiphon_types::chat::{ChatRequest, Message};
+use antiphon_types::chat::{ChatRequest, Message, estimated_tokens};
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use std::sync::Arc;
 use tokio::time::Instant;
-
-/// Characters that stand for a token where the engine does not count them.
-const CHARS_PER_TOKEN: usize = 4;
 
 /// See the module.
 pub struct LlmStage {
@@ -44,7 +41,7 @@ impl Stage for LlmStage {
             answer.first.get_or_insert_with(|| begun.elapsed());
         }
         if answer.tokens == 0 {
-            answer.tokens = n_chars.div_ceil(CHARS_PER_TOKEN) as u64;
+            answer.tokens = estimated_tokens(n_chars);
         }
         if answer.tokens == 0 { Err("the answer is empty".into()) } else { Ok(answer) }
     }
