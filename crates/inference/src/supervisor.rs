@@ -13,7 +13,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 /// Whether an engine can serve, readable from any thread. An engine counts as healthy until a start of it has failed:
-/// while it is restarted, and while it is stopped because nobody needs it.
+/// while it is restarted, and while it is stopped because it is not needed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Health(Arc<AtomicBool>);
 

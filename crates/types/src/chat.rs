@@ -109,3 +109,14 @@ pub struct Usage {
     /// Written by the model.
     pub output_tokens: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_estimated_from_characters_and_counted_by_milliseconds() {
+        assert_eq!([0, 1, 4, 5, 400].map(estimated_tokens), [0, 1, 1, 2, 100]);
+        assert_eq!([0, 1, 50, 51, 1_000].map(spoken_tokens), [0, 1, 1, 2, 20]);
+    }
+}

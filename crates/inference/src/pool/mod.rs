@@ -466,7 +466,7 @@ mod tests {
             (1, vec![0]),
             "one place behind the lease"
         );
-        // Who leaves loses nobody's turn: neither the one who looks for room nor one behind it.
+        // A waiter that leaves costs no other its turn: neither the first in line nor a later one.
         waiters.remove(3).abort();
         waiters.remove(1).abort();
         settled().await;

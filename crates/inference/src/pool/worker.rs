@@ -13,7 +13,7 @@ const MAILBOX: usize = 4;
 enum Fate {
     Keep,
     /// It panicked, or the job reported that it is broken: it is restarted. The value is dropped once the engine was
-    /// restarted, or could not be: until then nobody else leases this worker.
+    /// restarted, or could not be: until then the worker is not leased again.
     Restart(Box<dyn Send>),
     /// It is stopped; the next job starts another one.
     Stop,

@@ -36,7 +36,7 @@ pub trait Entry: Send + 'static {
     /// When its result is due; read when it enters the queue, also after each step.
     fn deadline(&self) -> Instant;
 
-    /// Whether nobody waits for it any more.
+    /// Whether its result is no longer needed.
     fn is_abandoned(&self) -> bool;
 
     /// Ends it with an error: its run failed.

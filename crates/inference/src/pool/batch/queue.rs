@@ -91,7 +91,7 @@ impl<W: Entry> Queue<W> {
         self.take(chosen)
     }
 
-    /// All that wait: nobody can run them.
+    /// Takes all entries that wait, for no replica can run them.
     pub(super) fn all(&mut self) -> Vec<W> {
         self.waiting.drain(..).map(|waiting| waiting.entry).collect()
     }

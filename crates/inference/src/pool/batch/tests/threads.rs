@@ -183,6 +183,7 @@ fn an_engine_that_cannot_be_made_at_the_start_is_said() {
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_methods)]
 async fn entries_that_wait_for_room_come_in_order_as_soon_as_there_is_some() {
     let rig = rig(settings(1, 0, 1));
     rig.submit(rig.office.job(0, 0, 0));
