@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts docs bench bench-peers fuzz deny onnxruntime onnxruntime-gpu true-size silero clean
+.PHONY: help run build dist deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts check-features docs bench bench-peers fuzz deny onnxruntime onnxruntime-gpu true-size silero clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -14,6 +14,7 @@ help:
 	@echo 'make test    install what tests need, run all of them'
 	@echo 'make docs    the manual as a book: target/book/index.html'
 	@echo 'make bench   measure, and print the numbers'
+	@echo 'make check-features   each engine compiles alone'
 	@echo 'make bench-peers   the same work by this hub and by a pipecat bot, side by side (needs the rig: RIG=folder)'
 	@echo 'make fuzz    a minute of fuzzing for each reader of foreign bytes (FUZZ_SECONDS=600 for longer)'
 	@echo 'make deny    licences, sources, duplicates and advisories of all dependencies, by cargo-deny (fetches its database)'
@@ -109,6 +110,17 @@ lint: test-deps web
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	.ci/licences
+
+# Each engine compiles alone, without a warning, and so does the crate without any.
+FEATURES := sphinx whisper flite piper kokoro silero smart-turn openai fish mcp
+
+check-features:
+	cargo clippy --locked --package antiphon-engines --no-default-features -- -D warnings
+	@for feature in $(FEATURES); do \
+		echo "cargo clippy --package antiphon-engines --no-default-features --features $$feature"; \
+		cargo clippy --locked --package antiphon-engines --no-default-features --features $$feature -- -D warnings || exit 1; \
+	done
+	cargo clippy --locked --package antiphon --no-default-features --features sphinx,flite -- -D warnings
 
 # The whole workspace, with the same features as clippy, so that nothing is compiled twice.
 test-rust: lint

@@ -110,7 +110,7 @@ async fn clip(engine: &dyn Stt, line: &Line, pcm: &[i16], tally: &mut Tally, ver
     let heard = utterance.finish().await?;
     tally.finish.push(began.elapsed());
     let (said, words) = (normal(&line.text), normal(&heard.text));
-    let errors = distance(&said, &words);
+    let errors = strsim::generic_levenshtein(&said, &words);
     let answered = match &line.answer {
         Some(part) => answered(part, &heard.text),
         None => errors == 0 || alike(&said.join(" "), &heard.text),
@@ -150,19 +150,6 @@ fn alike(said: &str, heard: &str) -> bool {
 fn normal(text: &str) -> Vec<String> {
     let keep = |c: char| if c.is_alphanumeric() || c == '\'' { c.to_ascii_lowercase() } else { ' ' };
     text.chars().map(keep).collect::<String>().split_whitespace().map(str::to_owned).collect()
-}
-
-/// Levenshtein distance in words.
-fn distance(said: &[String], heard: &[String]) -> usize {
-    let mut row: Vec<usize> = (0..=heard.len()).collect();
-    for (i, word) in said.iter().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, other) in heard.iter().enumerate() {
-            let best = (diagonal + usize::from(word != other)).min(row[j] + 1).min(row[j + 1] + 1);
-            diagonal = std::mem::replace(&mut row[j + 1], best);
-        }
-    }
-    row[heard.len()]
 }
 
 fn percent(part: usize, whole: usize) -> f64 {

@@ -130,3 +130,53 @@ fn what_is_said_can_be_transcribed_through_a_pipe() {
     let audio_ms = heard["audio_ms"].as_u64().expect("a length");
     assert!((1_000..4_000).contains(&audio_ms), "{audio_ms}");
 }
+
+/// The tiny Whisper model of the fixtures, in its folder; it knows some words of flite's voices.
+fn whisper_model() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    let zip = std::fs::File::open(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/whisper/words.zip"))
+        .expect("a fixture");
+    zip::ZipArchive::new(zip).expect("an archive").extract(folder.path()).expect("room");
+    folder
+}
+
+/// "red green blue" as a WAV file, spoken by the program that spoke what the model was trained on.
+fn three_colours(folder: &std::path::Path) -> std::path::PathBuf {
+    let file = folder.join("said.wav");
+    let made = Command::new("flite").args(["-voice", "slt", "-t", "red green blue", "-o"]).arg(&file).status();
+    assert!(made.expect("flite is installed: .ci/deps test").success());
+    file
+}
+
+#[test]
+fn whisper_writes_down_what_is_said() {
+    let (model, said) = (whisper_model(), tempfile::tempdir().expect("a folder"));
+    let file = three_colours(said.path());
+    let env = [
+        ("ANTIPHON_STT__ENGINE", "whisper"),
+        ("ANTIPHON_STT__MODEL", model.path().to_str().expect("a plain path")),
+        ("ANTIPHON_STT__THREADS", "1"),
+    ];
+    let output = antiphon(&["transcribe", file.to_str().expect("a plain path")], &env, b"");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "red green blue");
+}
+
+/// In this program, that is: each package's build script passes a link argument on (`crates/engines/build.rs`).
+#[test]
+#[cfg(target_os = "linux")]
+fn a_cancelled_decoding_of_whisper_stops_in_the_test_program_too() {
+    let (model, said) = (whisper_model(), tempfile::tempdir().expect("a folder"));
+    let file = std::fs::read(three_colours(said.path())).expect("it was written");
+    let minute = std::time::Duration::from_secs(60);
+    let pcm = antiphon_audio::wav::read(&file, antiphon_engine_api::stt::RATE, minute).expect("a sound file").samples;
+    let config = antiphon_engines::stt::SttConfig {
+        engine: "whisper".into(),
+        model: model.path().to_str().expect("a plain path").into(),
+        decoders: 1,
+        threads: 1,
+        ..Default::default()
+    };
+    let begun = antiphon_engines::stt::whisper::probe::graphs_of_cancelled_decoding(&config, &pcm).expect("cancelled");
+    assert_eq!(begun, 1, "of the three graphs of an encoder the first was begun");
+}

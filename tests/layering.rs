@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("types", &[]),
     ("telemetry", &[]),
-    ("registry", &[]),
+    ("registry", &["types"]),
     ("audio", &["types"]),
     ("text", &["types"]),
     ("protocol", &["types"]),

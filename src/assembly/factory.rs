@@ -1,4 +1,5 @@
-//! One function a stage: the configuration to the engine it names. A new engine is a name and an arm here.
+//! One function a stage: the configuration to the engine it names. A new engine is a name and an arm here, and a feature of
+//! its name in the root's `Cargo.toml`. An engine that the program was built without is refused with a message that names it.
 
 use super::StageFailure;
 use crate::config::Config;
@@ -7,22 +8,21 @@ use antiphon_engine_api::stt::{Stt, SttError, VocabularyHint};
 use antiphon_engine_api::tts::{Tts, TtsError};
 use antiphon_engine_api::turn::TurnModel;
 use antiphon_engine_api::vad::Vad;
-use antiphon_engines::tts::TtsConfig;
-use antiphon_engines::tts::fish::Fish;
-use antiphon_engines::tts::flite::Flite;
-use antiphon_engines::tts::kokoro::KokoroTts;
-use antiphon_engines::tts::local::{LocalTts, PoolSettings};
-use antiphon_engines::tts::openai::OpenAiTts;
-use antiphon_engines::turn::SmartTurn;
-use antiphon_engines::vad::{Earshot, Silero};
+use antiphon_engines::vad::Earshot;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// The offline assistant's name.
 const ASSISTANT: &str = "assistant";
 
-/// What to say of a name that is none; the configuration refuses it earlier, with its line.
-const NO_SUCH: &str = "there is no such engine";
+/// Why an engine cannot be made: this program was built without it, or its name is wrong, which the configuration refuses
+/// earlier, with its line.
+fn unavailable(stage: &str, name: &str) -> String {
+    if names(stage).contains(&name) {
+        format!("this program was built without the engine {name}; build it with --features {name}")
+    } else {
+        "there is no such engine".into()
+    }
+}
 
 /// The engines of a stage, as the configuration names them; "auto" is [`super::EngineManager`]'s affair.
 pub(super) fn names(stage: &str) -> &'static [&'static str] {
@@ -40,20 +40,28 @@ pub(super) fn names(stage: &str) -> &'static [&'static str] {
 pub fn vad(config: &Config) -> Result<Arc<dyn Vad>, StageFailure> {
     match config.vad.engine.as_str() {
         "earshot" => Ok(Arc::new(Earshot)),
-        "silero" => match Silero::open(config.vad.model.as_ref(), &config.onnx) {
+        #[cfg(feature = "silero")]
+        "silero" => match antiphon_engines::vad::Silero::open(config.vad.model.as_ref(), &config.onnx) {
             Ok(engine) => Ok(Arc::new(engine)),
             Err(error) => Err(StageFailure::new("vad", "silero", error)),
         },
-        other => Err(StageFailure::new("vad", other, NO_SUCH)),
+        other => Err(StageFailure::new("vad", other, unavailable("vad", other))),
     }
 }
 
 /// The turn model that is named. Blocks while it loads.
+#[cfg(feature = "smart-turn")]
 pub fn turn(config: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
-    match SmartTurn::open(config.turn.model.as_ref(), &config.onnx) {
+    match antiphon_engines::turn::SmartTurn::open(config.turn.model.as_ref(), &config.onnx) {
         Ok(model) => Ok(Arc::new(model)),
         Err(error) => Err(StageFailure::new("turn", "smart-turn", error)),
     }
+}
+
+/// The turn model that is named, which this program was built without.
+#[cfg(not(feature = "smart-turn"))]
+pub fn turn(_: &Config) -> Result<Arc<dyn TurnModel>, StageFailure> {
+    Err(StageFailure::new("turn", "smart-turn", unavailable("turn", "smart-turn")))
 }
 
 /// What recognizers are to expect, where the language model understands nothing else.
@@ -64,12 +72,15 @@ pub fn vocabulary(config: &Config) -> Option<Arc<VocabularyHint>> {
 /// Speech to text. Blocks while models load.
 pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
     let made: Result<Arc<dyn Stt>, SttError> = match config.stt.engine.as_str() {
+        #[cfg(feature = "sphinx")]
         "sphinx" => {
             antiphon_engines::stt::sphinx::open(&config.stt, vocabulary(config)).map(|engine| Arc::new(engine) as _)
         }
+        #[cfg(feature = "whisper")]
         "whisper" => antiphon_engines::stt::whisper::open(&config.stt).map(|engine| Arc::new(engine) as _),
+        #[cfg(feature = "openai")]
         "openai" => antiphon_engines::stt::openai::OpenAiStt::new(&config.stt).map(|engine| Arc::new(engine) as _),
-        _ => Err(SttError::Unavailable(NO_SUCH.into())),
+        other => Err(SttError::Unavailable(unavailable("stt", other))),
     };
     made.map_err(|error| StageFailure::new("stt", &config.stt.engine, error))
 }
@@ -78,8 +89,9 @@ pub fn stt(config: &Config) -> Result<Arc<dyn Stt>, StageFailure> {
 pub fn llm(config: &Config) -> Result<Arc<dyn Llm>, StageFailure> {
     let made: Result<Arc<dyn Llm>, LlmError> = match config.llm.engine.as_str() {
         ASSISTANT => Ok(Arc::new(antiphon_assistant::Assistant::new())),
+        #[cfg(feature = "openai")]
         "openai" => antiphon_engines::llm::openai::OpenAi::new(&config.llm).map(|engine| Arc::new(engine) as _),
-        _ => Err(LlmError::Unavailable(NO_SUCH.into())),
+        other => Err(LlmError::Unavailable(unavailable("llm", other))),
     };
     made.map_err(|error| StageFailure::new("llm", &config.llm.engine, error))
 }
@@ -87,19 +99,44 @@ pub fn llm(config: &Config) -> Result<Arc<dyn Llm>, StageFailure> {
 /// Text to speech. Blocks while voices load.
 pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
     let made: Result<Arc<dyn Tts>, TtsError> = match config.tts.engine.as_str() {
+        #[cfg(feature = "flite")]
         "flite" => flite(&config.tts).map(|engine| Arc::new(engine) as _),
+        #[cfg(feature = "piper")]
         "piper" => antiphon_engines::tts::piper::start(&config.tts, &config.onnx),
-        "kokoro" => KokoroTts::start(&config.tts, &config.onnx).map(|engine| Arc::new(engine) as _),
-        "openai" => OpenAiTts::new(&config.tts).map(|engine| Arc::new(engine) as _),
-        "fish" => Fish::new(&config.tts).map(|engine| Arc::new(engine) as _),
-        _ => Err(TtsError::Unavailable(NO_SUCH.into())),
+        #[cfg(feature = "kokoro")]
+        "kokoro" => {
+            let engine = antiphon_engines::tts::kokoro::KokoroTts::start(&config.tts, &config.onnx);
+            engine.map(|engine| Arc::new(engine) as _)
+        }
+        #[cfg(feature = "openai")]
+        "openai" => antiphon_engines::tts::openai::OpenAiTts::new(&config.tts).map(|engine| Arc::new(engine) as _),
+        #[cfg(feature = "fish")]
+        "fish" => antiphon_engines::tts::fish::Fish::new(&config.tts).map(|engine| Arc::new(engine) as _),
+        other => Err(TtsError::Unavailable(unavailable("tts", other))),
     };
     made.map_err(|error| StageFailure::new("tts", &config.tts.engine, error))
 }
 
-fn flite(config: &TtsConfig) -> Result<LocalTts<Flite>, TtsError> {
+#[cfg(feature = "flite")]
+fn flite(
+    config: &antiphon_engines::tts::TtsConfig,
+) -> Result<antiphon_engines::tts::local::LocalTts<antiphon_engines::tts::flite::Flite>, TtsError> {
+    use antiphon_engines::tts::flite::Flite;
+    use antiphon_engines::tts::local::{LocalTts, PoolSettings};
     let voice = config.voice.clone();
-    let patience = Duration::from_millis(config.timeout_ms);
-    let lanes = PoolSettings { n_lanes: config.lanes, in_turn: false, patience };
-    LocalTts::start("flite", lanes, move || Flite::open(&voice))
+    let deadline = std::time::Duration::from_millis(config.timeout_ms);
+    let pool = PoolSettings { n_replicas: config.lanes, in_turn: false, deadline };
+    LocalTts::start("flite", pool, move || Flite::open(&voice))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unavailable;
+
+    #[test]
+    fn an_engine_that_is_not_built_in_is_named_with_its_feature() {
+        let expected = "this program was built without the engine whisper; build it with --features whisper";
+        assert_eq!(unavailable("stt", "whisper"), expected);
+        assert_eq!(unavailable("stt", "flite"), "there is no such engine");
+    }
 }

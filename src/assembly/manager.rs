@@ -319,7 +319,7 @@ impl EngineManager {
             Ok(engine)
         };
         let (Some(name), Some(model)) = (choice.model_name(), &choice.model) else { return make() };
-        // Each TTS lane loads its own copy of the model.
+        // Each replica of a voice has the model for itself.
         let copies = if S::STAGE == Stage::Tts { self.config.tts.lanes as u64 } else { 1 };
         let taken = self.cache.take(&name, copies * model.bytes, in_place_of, || make().map(S::onto));
         match taken {

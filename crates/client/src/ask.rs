@@ -6,7 +6,7 @@ use super::event::{Event, Problem, Received, ResponseInfo};
 use super::microphone::Microphone;
 use super::reply::Reply;
 use crate::RATE;
-use antiphon_types::{ItemId, Pcm};
+use antiphon_types::{ItemId, Pcm, RetryPolicy};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,8 +19,8 @@ const QUIET: Duration = Duration::from_millis(700);
 /// How long after the response a transcript may arrive. Servers without transcription never send one.
 const TRANSCRIPT_GRACE: Duration = Duration::from_secs(2);
 
-/// Delay between two attempts to resume a session.
-const BETWEEN_TRIES: Duration = Duration::from_millis(500);
+/// Attempts to resume a session, for as long as the server keeps it.
+const RESUME: RetryPolicy = RetryPolicy::unbounded(Duration::from_millis(500), Duration::from_secs(1));
 
 /// Options for a question.
 #[derive(Clone, Debug)]
@@ -117,12 +117,17 @@ async fn come_back(connection: &mut Connection, options: &AskOptions, error: Cli
         return Err(error);
     };
     let until = Instant::now() + ticket.within;
+    let mut pauses = RESUME.pauses();
     loop {
         match connection.resume(reconnect).await {
             Ok(_) => return Ok(()),
             Err(ClientError::Server { .. }) => return Err(error),
-            Err(_) if Instant::now() + BETWEEN_TRIES >= until => return Err(error),
-            Err(_) => sleep_until(Instant::now() + BETWEEN_TRIES).await,
+            Err(_) => {}
+        }
+        let next = pauses.next().map(|pause| Instant::now() + pause);
+        match next.filter(|next| *next < until) {
+            Some(next) => sleep_until(next).await,
+            None => return Err(error),
         }
     }
 }

@@ -51,7 +51,7 @@ fn end_of(told: &[String], words: &[String]) -> usize {
     let n_same = told.iter().zip(words).take_while(|(told, word)| same(told, word)).count();
     let keys = |words: &[String]| words.iter().map(|word| key(word)).collect::<Vec<_>>();
     let (told, words) = (keys(&told[n_same..]), keys(&words[n_same..]));
-    // Edit distances of all of `told` to each beginning of `words`.
+    // The edit distances of all of `told` to every beginning of `words`: strsim computes that to all of them only.
     let mut row: Vec<usize> = (0..=words.len()).collect();
     for (i, told) in told.iter().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], i + 1);

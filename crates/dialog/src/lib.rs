@@ -23,7 +23,6 @@ mod settings;
 mod speculation;
 mod spoken;
 mod state;
-mod tokens;
 pub mod turn;
 mod usage;
 

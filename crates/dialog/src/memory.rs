@@ -4,8 +4,8 @@
 //! of the request is the same from turn to turn, which keeps the model server's prefix cache valid. The items themselves
 //! stay in the conversation. Token counts are estimates: see `tokens`.
 
-use super::{History, Item, ItemKind, RemoteCall, Role, tokens};
-use antiphon_types::chat::Tool;
+use super::{History, Item, ItemKind, RemoteCall, Role};
+use antiphon_types::chat::{Tool, estimated_tokens};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
@@ -44,7 +44,7 @@ pub(super) struct TooLong {
 
 /// The estimate for a text.
 pub(super) fn tokens(text: &str) -> u64 {
-    tokens::estimate(text.len())
+    estimated_tokens(text.len())
 }
 
 /// Tokens of a message beside its text: role and separators.

@@ -1,11 +1,11 @@
 //! What a response used: the model's own count of tokens, or an estimate.
 //!
 //! An engine's own count wins. Where there is none (the offline assistant, servers without `usage`, a response that was
-//! stopped before the count arrived) it is estimated from the text: see `tokens`.
+//! stopped before the count arrived) it is estimated from the text.
 
-use super::{Content, Item, ItemKind, tokens};
+use super::{Content, Item, ItemKind};
 use antiphon_types::Samples;
-use antiphon_types::chat::{ChatRequest, Message, Usage};
+use antiphon_types::chat::{ChatRequest, Message, Usage, estimated_tokens};
 use serde::Serialize;
 
 /// What a response used.
@@ -29,7 +29,7 @@ pub(super) fn tokens_read(chat: &ChatRequest) -> u64 {
         Message::Tool { output, .. } => output.len(),
     };
     let tools = chat.tools.iter().map(|tool| tool.name.len() + tool.description.len() + tool.parameters.as_str().len());
-    tokens::estimate(chat.messages.iter().map(of_message).chain(tools).sum())
+    estimated_tokens(chat.messages.iter().map(of_message).chain(tools).sum())
 }
 
 /// Tokens of these outputs.
@@ -40,5 +40,5 @@ pub(super) fn tokens_written<'a>(outputs: impl Iterator<Item = &'a Item>) -> u64
         ItemKind::RemoteCall { call, .. } | ItemKind::RemoteRequest(call) => call.exposed.len() + call.arguments.len(),
         _ => 0,
     };
-    tokens::estimate(outputs.map(of_item).sum())
+    estimated_tokens(outputs.map(of_item).sum())
 }

@@ -1,6 +1,6 @@
 //! The engines: everything that implements a port of `antiphon-engine-api` with a library, a model or a server behind it.
 //!
-//! The root package's assembly makes them from the configuration. Each engine stands behind a feature of its own name. An
+//! The root package's assembly makes them from the configuration. Each engine is behind a feature of its own name. An
 //! engine keeps no conversation, never decides when a turn is over, and never logs audio, transcripts or keys.
 
 pub mod llm;

@@ -5,3 +5,4 @@
 #[cfg(feature = "onnx")]
 pub mod onnx;
 pub mod pool;
+mod supervisor;

@@ -4,6 +4,7 @@ use super::entry::{Raw, is_name};
 use super::{Entry, ModelsConfig, RegistryError, Variant};
 use serde::Deserialize;
 use std::path::Path;
+use strsim::levenshtein;
 
 /// The text of `models/registry.toml`, built into the binary.
 pub const BUILT_IN: &str = include_str!("../../../models/registry.toml");
@@ -95,7 +96,7 @@ impl Catalog {
     fn near(&self, name: &str) -> Option<String> {
         let names = || self.0.iter().map(|entry| entry.name.as_str());
         let part = names().find(|known| name.len() > 2 && known.contains(name));
-        let off = || names().map(|known| (distance(known, name), known)).filter(|(n, _)| *n <= NEAR).min();
+        let off = || names().map(|known| (levenshtein(known, name), known)).filter(|(n, _)| *n <= NEAR).min();
         part.or_else(|| off().map(|(_, known)| known)).map(str::to_owned)
     }
 }
@@ -105,22 +106,6 @@ impl<'a> Wanted<'a> {
     pub fn variant(&self) -> &'a Variant {
         self.entry.variant(self.precision).expect("find looked for it")
     }
-}
-
-/// Edit distance between two names (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let (mut diagonal, mut left) = (row[0], i + 1);
-        row[0] = left;
-        for (j, y) in b.bytes().enumerate() {
-            let best = (left + 1).min(row[j + 1] + 1).min(diagonal + usize::from(x != y));
-            diagonal = row[j + 1];
-            row[j + 1] = best;
-            left = best;
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

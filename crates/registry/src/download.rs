@@ -31,7 +31,7 @@ pub(super) struct Source<'a> {
     pub(super) client: &'a Client,
     pub(super) address: Url,
     pub(super) file: &'a FileEntry,
-    pub(super) patience: PullTimeouts,
+    pub(super) timeouts: PullTimeouts,
 }
 
 /// How an attempt ended.
@@ -51,7 +51,7 @@ pub(super) async fn fetch(
     part: &Path,
     told: &mut ProgressReporter<'_>,
 ) -> Result<Kept, RegistryError> {
-    let (mut failures, mut brought_any, mut attempts) = (0, false, 0);
+    let (mut pauses, mut brought_any, mut attempts) = (source.timeouts.retry.pauses(), false, 0);
     loop {
         let had = length(part);
         if source.file.bytes == Some(had) {
@@ -66,13 +66,14 @@ pub(super) async fn fetch(
             Ended::Broke(error) | Ended::Slow(error) => {
                 let progressed = length(part) > had && !is_slow;
                 brought_any |= progressed;
-                failures = if progressed { 1 } else { failures + 1 };
-                attempts += 1;
-                if failures >= source.patience.tries || attempts >= MAX_ATTEMPTS {
-                    return Err(error);
+                if progressed {
+                    pauses.restart();
                 }
-                tracing::debug!(%error, failures, "another try");
-                sleep(source.patience.pause * 2_u32.pow(failures.min(6) - 1)).await;
+                attempts += 1;
+                let pause = pauses.next().filter(|_| attempts < MAX_ATTEMPTS);
+                let Some(pause) = pause else { return Err(error) };
+                tracing::debug!(%error, attempts, "another attempt");
+                sleep(pause).await;
             }
         }
     }
@@ -92,7 +93,7 @@ impl Source<'_> {
                 request = request.header(IF_RANGE, tag);
             }
         }
-        let response = match timeout(self.patience.stall, request.send()).await {
+        let response = match timeout(self.timeouts.stall, request.send()).await {
             Ok(Ok(response)) => response,
             Ok(Err(source)) if source.is_connect() || source.is_timeout() => {
                 let host = self.address.host_str().unwrap_or_default().to_owned();
@@ -158,9 +159,9 @@ impl Source<'_> {
         let mut waited = Duration::ZERO;
         let whole = loop {
             let begun = Instant::now();
-            let next = timeout(self.patience.stall, pieces.next()).await;
+            let next = timeout(self.timeouts.stall, pieces.next()).await;
             waited += begun.elapsed();
-            if waited > 2 * self.patience.stall + Duration::from_secs((had - from) / MIN_RATE) {
+            if waited > 2 * self.timeouts.stall + Duration::from_secs((had - from) / MIN_RATE) {
                 file.flush().await.map_err(RegistryError::disk(part, "cannot be written"))?;
                 return Ok(Ended::Slow(RegistryError::BrokenOff { address: self.address.to_string(), had }));
             }

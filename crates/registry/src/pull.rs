@@ -7,6 +7,7 @@
 use super::disk::{Kept, Receipt, part};
 use super::download::{self, Source};
 use super::{Entry, FileEntry, ModelsConfig, RegistryError, Variant, checksum::Hasher};
+use antiphon_types::RetryPolicy;
 use reqwest::{Client, Proxy, Url, redirect};
 use serde::Serialize;
 use std::fs::{File, TryLockError};
@@ -56,16 +57,15 @@ pub struct PullTimeouts {
     pub connect: Duration,
     /// Timeout for the response headers, and for each further block of data.
     pub stall: Duration,
-    /// Delay before the next attempt, doubled each time.
-    pub pause: Duration,
-    /// Maximum number of consecutive attempts without progress.
-    pub tries: u32,
+    /// Attempts in a row without progress.
+    pub retry: RetryPolicy,
 }
 
 impl Default for PullTimeouts {
     fn default() -> Self {
         let seconds = Duration::from_secs;
-        Self { connect: seconds(15), stall: seconds(60), pause: seconds(1), tries: 5 }
+        let retry = RetryPolicy { max_retries: 4, ..RetryPolicy::unbounded(seconds(1), seconds(32)) };
+        Self { connect: seconds(15), stall: seconds(60), retry }
     }
 }
 
@@ -73,16 +73,16 @@ impl Default for PullTimeouts {
 pub struct Puller {
     config: ModelsConfig,
     client: Client,
-    patience: PullTimeouts,
+    timeouts: PullTimeouts,
 }
 
 impl Puller {
     /// Creates a puller; opens no connection.
-    pub fn new(config: &ModelsConfig, patience: PullTimeouts) -> Result<Self, RegistryError> {
+    pub fn new(config: &ModelsConfig, timeouts: PullTimeouts) -> Result<Self, RegistryError> {
         // Only the first installation takes effect; a second is not an error.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder()
-            .connect_timeout(patience.connect)
+            .connect_timeout(timeouts.connect)
             .user_agent(concat!("antiphon/", env!("CARGO_PKG_VERSION")))
             .redirect(redirect::Policy::custom(onward));
         if !config.proxy.is_empty() {
@@ -95,7 +95,7 @@ impl Puller {
         }
         let client =
             builder.build().map_err(|error| RegistryError::Setting(format!("no HTTPS client can be made: {error}")))?;
-        Ok(Self { config: config.clone(), client, patience })
+        Ok(Self { config: config.clone(), client, timeouts })
     }
 
     /// Downloads the missing files of the variant and verifies all files, including existing ones. No file is in place
@@ -121,7 +121,7 @@ impl Puller {
             }
             let below = path.parent().expect("a file in a folder");
             std::fs::create_dir_all(below).map_err(RegistryError::disk(below, "the folder cannot be created"))?;
-            let source = Source { client: &self.client, address: self.address(file)?, file, patience: self.patience };
+            let source = Source { client: &self.client, address: self.address(file)?, file, timeouts: self.timeouts };
             let kept = download::fetch(&source, &part(&path), &mut told).await?;
             told.end(kept.bytes);
             receipt.files.insert(file.path.clone(), kept);

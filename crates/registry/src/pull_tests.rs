@@ -3,6 +3,7 @@
 use super::disk::{RECEIPT, part};
 use super::pull_host::{Host, Served};
 use super::*;
+use antiphon_types::RetryPolicy;
 use std::path::Path;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -15,7 +16,7 @@ struct Bench {
     host: Host,
     config: ModelsConfig,
     catalog: Catalog,
-    patience: PullTimeouts,
+    timeouts: PullTimeouts,
 }
 
 /// 5000 bytes that vary with the position.
@@ -61,14 +62,15 @@ impl Bench {
         let models = dir.path().join("models").to_str().unwrap().to_owned();
         let config = ModelsConfig { dir: models, mirror, ..ModelsConfig::default() };
         let (ms, s) = (Duration::from_millis(1), Duration::from_secs(10));
-        let patience = PullTimeouts { connect: s, stall: s, pause: ms, tries: 3 };
-        Self { _dir: dir, host, config, catalog, patience }
+        let retry = RetryPolicy { max_retries: 2, ..RetryPolicy::unbounded(ms, ms) };
+        let timeouts = PullTimeouts { connect: s, stall: s, retry };
+        Self { _dir: dir, host, config, catalog, timeouts }
     }
 
     async fn pull(&self) -> Result<Progress, RegistryError> {
         let (progress, seen) = watch::channel(Progress::default());
         let wanted = self.catalog.find("m").unwrap();
-        let puller = Puller::new(&self.config, self.patience).unwrap();
+        let puller = Puller::new(&self.config, self.timeouts).unwrap();
         puller.pull(wanted.entry, wanted.variant(), &progress).await?;
         let last = seen.borrow().clone();
         Ok(last)
@@ -129,7 +131,7 @@ async fn a_server_that_breaks_off_for_ever_is_given_up_and_what_came_is_kept() {
     std::fs::create_dir_all(bench.path("")).unwrap();
     std::fs::write(bench.path("graph.onnx.part"), &graph()[..1_500]).unwrap();
     bench.fails("broke off after 1500 bytes").await;
-    assert_eq!(bench.host.asked().len(), 3, "as many tries as patience has");
+    assert_eq!(bench.host.asked().len(), 3, "as many attempts as the policy allows");
     bench.host.put("graph.onnx", Served { bytes: graph(), ..Served::default() });
     bench.pull().await.unwrap();
     assert_eq!(bench.host.asked()[0].1, Some(1_500), "the next pull resumes");
@@ -142,7 +144,7 @@ async fn a_dropped_pull_leaves_a_part_that_the_next_one_takes_up() {
     bench.host.put("graph.onnx", Served { bytes: graph(), stalls: true, ..Served::default() });
     let (progress, mut seen) = watch::channel(Progress::default());
     let wanted = bench.catalog.find("m").unwrap();
-    let puller = Puller::new(&bench.config, bench.patience).unwrap();
+    let puller = Puller::new(&bench.config, bench.timeouts).unwrap();
     tokio::select! {
         _ = puller.pull(wanted.entry, wanted.variant(), &progress) => panic!("it stalls"),
         _ = seen.wait_for(|progress| progress.bytes > 0) => {}
@@ -156,7 +158,7 @@ async fn a_dropped_pull_leaves_a_part_that_the_next_one_takes_up() {
 #[tokio::test]
 async fn a_stalled_server_is_not_waited_for() {
     let mut bench = Bench::new().await;
-    bench.patience.stall = Duration::from_millis(30);
+    bench.timeouts.stall = Duration::from_millis(30);
     bench.host.put("graph.onnx", Served { bytes: graph(), stalls: true, ..Served::default() });
     // Each attempt makes progress, so it does not count as a failure; the last ones complete the file.
     bench.pull().await.unwrap();
@@ -215,7 +217,7 @@ async fn a_file_that_came_whole_before_another_failed_is_not_fetched_again() {
     variant.files.reverse();
     let pull = async || {
         let (progress, _seen) = watch::channel(Progress::default());
-        Puller::new(&bench.config, bench.patience).unwrap().pull(wanted.entry, &variant, &progress).await
+        Puller::new(&bench.config, bench.timeouts).unwrap().pull(wanted.entry, &variant, &progress).await
     };
     bench.host.put("x/config.json", Served { bytes: b"{}".to_vec(), tag: Some("\"1\""), ..Served::default() });
     bench.host.put("graph.onnx", Served { status: Some((404, 9)), ..Served::default() });
@@ -236,14 +238,14 @@ async fn without_a_way_to_the_server_it_says_what_to_do() {
     bench.config.mirror = format!("http://{closed}");
     bench.fails("127.0.0.1 cannot be reached: is this machine online?").await;
     bench.config.mirror = "http://".into();
-    let refused = Puller::new(&bench.config, bench.patience).err().unwrap().to_string();
+    let refused = Puller::new(&bench.config, bench.timeouts).err().unwrap().to_string();
     assert!(refused.contains("models.mirror"), "{refused}");
 }
 
 #[tokio::test]
 async fn a_file_that_changed_meanwhile_is_not_mixed_with_the_old_one() {
     let mut bench = Bench::new().await;
-    bench.patience.tries = 1;
+    bench.timeouts.retry.max_retries = 0;
     // The config has no checksum, so only its ETag identifies the version.
     let (old, new) = (vec![b'o'; 3_000], vec![b'n'; 4_000]);
     let breaks = Some((2_000, 1));
@@ -314,7 +316,7 @@ async fn two_pulls_of_one_model_do_not_meet() {
     bench.host.put("graph.onnx", Served { bytes: graph(), stalls: true, ..Served::default() });
     let (progress, mut seen) = watch::channel(Progress::default());
     let wanted = bench.catalog.find("m").unwrap();
-    let puller = Puller::new(&bench.config, bench.patience).unwrap();
+    let puller = Puller::new(&bench.config, bench.timeouts).unwrap();
     tokio::select! {
         _ = puller.pull(wanted.entry, wanted.variant(), &progress) => panic!("it stalls"),
         () = async {
@@ -329,7 +331,7 @@ async fn two_pulls_of_one_model_do_not_meet() {
 #[tokio::test]
 async fn a_server_that_trickles_a_file_is_given_up() {
     let mut bench = Bench::new().await;
-    bench.patience.stall = Duration::from_millis(100);
+    bench.timeouts.stall = Duration::from_millis(100);
     bench.host.put("graph.onnx", Served { bytes: graph(), trickles: true, tag: Some("\"a\""), ..Served::default() });
     // The complete file would take 100 s.
     let pulled = tokio::time::timeout(Duration::from_secs(30), bench.fails("broke off"));

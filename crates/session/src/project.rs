@@ -292,7 +292,7 @@ fn usage(used: ResponseUsage) -> antiphon_protocol::Usage {
         audio_tokens: used.input_audio.as_ms_ceil(TURN_RATE).div_ceil(100),
         ..Default::default()
     };
-    let audio_tokens = used.output_audio_ms.div_ceil(50);
+    let audio_tokens = antiphon_types::chat::spoken_tokens(used.output_audio_ms);
     antiphon_protocol::Usage::new(
         input,
         antiphon_protocol::OutputTokens { text_tokens: used.text.output_tokens, audio_tokens },

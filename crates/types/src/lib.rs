@@ -11,6 +11,7 @@ mod json;
 pub mod mcp;
 mod pcm;
 mod playhead;
+mod retry;
 mod time;
 
 pub use format::Format;
@@ -18,4 +19,5 @@ pub use ids::{ConnectionId, IdMint, ItemId, KeyId, ResponseId, SessionId, TurnId
 pub use json::Json;
 pub use pcm::{Pcm, to_sample};
 pub use playhead::Playhead;
+pub use retry::{Backoff, RetryPolicy};
 pub use time::{SampleRate, Samples, Timestamp};

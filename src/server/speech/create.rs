@@ -13,6 +13,7 @@ use crate::server::app::App;
 use antiphon_audio::encode::{Encoder, RATE};
 use antiphon_engine_api::tts::TtsError;
 use antiphon_telemetry::Endpoint;
+use antiphon_types::chat::{estimated_tokens, spoken_tokens};
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
@@ -37,9 +38,6 @@ const SLICE: usize = RATE.hz() as usize / 10;
 const PARTS: usize = 16;
 /// How long a client may read nothing while there is something to read.
 const STALL: Duration = Duration::from_secs(30);
-/// A token of sound lasts 50 ms, one of text is four characters, as in a session's usage.
-const MS_PER_TOKEN: u64 = 50;
-const CHARS_PER_TOKEN: usize = 4;
 
 type Sound = BoxStream<'static, Result<Spoken, TtsError>>;
 
@@ -183,7 +181,7 @@ enum Part {
 
 fn answer(wish: &SpeechSpec, mut parts: mpsc::Receiver<Part>) -> Response {
     if wish.as_events {
-        let events = events(parts, wish.n_chars.div_ceil(CHARS_PER_TOKEN) as u64);
+        let events = events(parts, estimated_tokens(wish.n_chars));
         return Sse::new(events).keep_alive(KeepAlive::new()).into_response();
     }
     let bytes = async_stream::stream! {
@@ -215,7 +213,7 @@ fn events(mut parts: mpsc::Receiver<Part>, input_tokens: u64) -> impl Stream<Ite
                 Part::Failed(error) => yield event(json!({"error": error.object()})),
                 Part::End => {
                     let ms = n_samples * 1_000 / u64::from(RATE.hz());
-                    let output_tokens = ms.div_ceil(MS_PER_TOKEN);
+                    let output_tokens = spoken_tokens(ms);
                     let usage = json!({
                         "input_tokens": input_tokens, "output_tokens": output_tokens,
                         "total_tokens": input_tokens + output_tokens,

@@ -16,10 +16,10 @@ mod metering;
 mod models;
 mod names;
 mod request;
-mod retry;
 mod speaking;
 mod transcriptions;
 mod upload;
+mod waiting;
 mod written;
 
 use super::app::App;

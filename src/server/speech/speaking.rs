@@ -1,11 +1,12 @@
 //! A text's chunks to one stream of sound, in order, some of them spoken ahead.
 //!
 //! The endpoint and the jobs pull it. Each chunk that has begun is a task of the server's that reads the engine into a
-//! bounded channel; dropping the stream closes the channels, and with them ends all that was begun. Nothing is spoken twice: a
-//! chunk that found no place is asked for again, as long as none of it sounded.
+//! bounded channel; dropping the stream closes the channels, and with them ends all that was begun. A chunk waits for a place in
+//! the engine's queue, in order, until its deadline (`waiting`). Nothing is spoken twice: a chunk is tried again only as long
+//! as none of it sounded.
 
 use super::request::SpeechSpec;
-use super::retry::{RetryDeadline, is_busy};
+use super::waiting::{AFTER_SOUND, BEFORE_SOUND, JOB, Retry, is_busy};
 use antiphon_audio::Resampler;
 use antiphon_audio::encode::RATE;
 use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest, Tts, TtsError};
@@ -13,21 +14,16 @@ use antiphon_types::{Pcm, SampleRate};
 use futures_util::{Stream, StreamExt};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 
 /// Pieces of a chunk that wait for its turn. Engines make pieces of 20 ms and more; a chunk of 20 s that comes in the
 /// smallest ones waits for its reader half-way.
 const PIECES: usize = 512;
-/// Chunks that wait for the engine, everybody's, from which on none is begun ahead: a quarter of the queue of one lane. The
+/// Chunks in the engine's queue, everybody's, from which on none is begun ahead: a quarter of the queue of one replica. The
 /// rest is for those whose listener has nothing to hear.
 const ROOM: usize = 8;
-/// How long a chunk that finds no place is asked for again, beyond what its listener still has to hear. Who has heard nothing
-/// yet is told with a status that may be tried again; behind a sound there is only a body that breaks off.
-const BEFORE_SOUND: Duration = Duration::from_secs(10);
-const BEHIND_SOUND: Duration = Duration::from_secs(60);
 
 type Pieces = mpsc::Receiver<Result<Pcm, TtsError>>;
 
@@ -37,8 +33,8 @@ pub(super) struct Speaking {
     pub(super) tasks: TaskTracker,
     /// Chunks begun besides the one that is listened to, once that one sounds and where the engine has room.
     pub(super) ahead: usize,
-    /// Whether somebody listens meanwhile: engines serve those first who run dry first, and what finds no place is asked for
-    /// again.
+    /// Whether somebody listens meanwhile: engines serve those first who run dry first, and a slow chunk is tried again.
+    /// A job tries again by itself, with the engine that serves then.
     pub(super) is_heard: bool,
 }
 
@@ -139,10 +135,9 @@ impl Course {
         let text = self.waiting.pop_front()?;
         let unplayed = self.speaking.is_heard.then(|| self.listener.unplayed());
         self.listener.will_hear(&text);
-        let patience = match unplayed {
-            // Jobs have patience of their own, and take the engine anew.
-            None => Duration::ZERO,
-            Some(unplayed) => unplayed + if self.sounds { BEHIND_SOUND } else { BEFORE_SOUND },
+        let time = match unplayed {
+            None => JOB,
+            Some(unplayed) => unplayed + if self.sounds { AFTER_SOUND } else { BEFORE_SOUND },
         };
         let request = SpeechRequest { text, voice: self.voice.clone(), speed: self.speed, unplayed };
         let (sender, pieces) = mpsc::channel(PIECES);
@@ -151,35 +146,36 @@ impl Course {
             tokio::select! {
                 // Whoever listened has gone.
                 () = sender.closed() => {}
-                () = read(&*tts, request, RetryDeadline::of(patience), &sender) => {}
+                () = read(&*tts, request, Retry::within(time), &sender) => {}
             }
         });
         Some(pieces)
     }
 }
 
-/// Hands over a chunk's pieces, its error the last of them. What finds no place is asked for again.
-async fn read(
-    tts: &dyn Tts,
-    request: SpeechRequest,
-    patience: RetryDeadline,
-    pieces: &mpsc::Sender<Result<Pcm, TtsError>>,
-) {
+/// Hands over a chunk's pieces, its error the last of them.
+async fn read(tts: &dyn Tts, request: SpeechRequest, mut retry: Retry, pieces: &mpsc::Sender<Result<Pcm, TtsError>>) {
     let (begun, mut has_timed_out) = (Instant::now(), false);
     loop {
         let unplayed = request.unplayed.map(|unplayed| unplayed.saturating_sub(begun.elapsed()));
-        let mut stream = tts.speak(SpeechRequest { unplayed, ..request.clone() });
+        let queued = tts.speak_queued(SpeechRequest { unplayed, ..request.clone() });
+        let Ok(mut stream) = timeout_at(retry.deadline(), queued).await else {
+            // The reader may be gone.
+            let _ = pieces.send(Err(TtsError::Overloaded { waiting: tts.waiting() })).await;
+            return;
+        };
         let mut next = stream.next().await;
         let is_dry = request.unplayed.is_some_and(|unplayed| unplayed <= begun.elapsed());
         let is_too_slow = is_dry && matches!(next, Some(Err(TtsError::Timeout(_))));
         if let Some(Err(error)) = &next
+            && request.unplayed.is_some()
             && is_busy(error)
             // Twice too long where nothing is left to hear meanwhile: the voice is too slow for this text, and would be again.
             && !(is_too_slow && has_timed_out)
         {
             drop(stream);
             has_timed_out = is_too_slow;
-            if patience.wait().await {
+            if retry.pause().await {
                 continue;
             }
             // Whether anybody takes it is theirs.
@@ -202,11 +198,13 @@ mod tests {
     use super::*;
     use antiphon_audio::encode::FileFormat;
     use antiphon_engine_api::tts::Voice;
+    use futures_util::future::BoxFuture;
     use futures_util::stream::{self, BoxStream};
     use std::pin::pin;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use tokio::sync::Semaphore;
+    use std::time::Duration;
+    use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
     /// Says each chunk as three samples of its number; a permit lets one chunk through.
     #[derive(Clone)]
@@ -283,9 +281,9 @@ mod tests {
         }
     }
 
-    fn speak(tts: &Counting, chunks: &[&str], from: usize) -> impl Stream<Item = Result<Spoken, TtsError>> + use<> {
+    fn wish(chunks: &[&str]) -> SpeechSpec {
         let chunks = chunks.iter().map(|chunk| (*chunk).to_owned()).collect();
-        let wish = SpeechSpec {
+        SpeechSpec {
             chunks,
             n_chars: 0,
             voice: "v".into(),
@@ -294,8 +292,12 @@ mod tests {
             as_events: false,
             model: None,
             is_own_voice: false,
-        };
-        Speaking { tts: Arc::new(tts.clone()), tasks: TaskTracker::new(), ahead: 1, is_heard: true }.speak(&wish, from)
+        }
+    }
+
+    fn speak(tts: &Counting, chunks: &[&str], from: usize) -> impl Stream<Item = Result<Spoken, TtsError>> + use<> {
+        let speaking = Speaking { tts: Arc::new(tts.clone()), tasks: TaskTracker::new(), ahead: 1, is_heard: true };
+        speaking.speak(&wish(chunks), from)
     }
 
     async fn settled() {
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_chunk_that_finds_no_place_behind_a_sound_is_asked_for_again() {
+    async fn a_chunk_that_finds_no_place_after_a_sound_is_tried_again() {
         let tts = engine(9);
         tts.n_busy.store(3, Ordering::SeqCst);
         let all: Vec<_> = speak(&tts, &["0", "1", "2"], 0).map(|spoken| spoken.expect("no error")).collect().await;
@@ -352,9 +354,118 @@ mod tests {
             let mut all: Vec<_> = speak(&tts, chunks, 0).collect().await;
             assert!(matches!(all.pop(), Some(Err(TtsError::Overloaded { .. }))));
             assert_eq!(all.len(), n_before);
-            let most = if n_before == 0 { BEFORE_SOUND } else { BEHIND_SOUND + Duration::from_secs(1) } + TRY;
+            let most = if n_before == 0 { BEFORE_SOUND } else { AFTER_SOUND + Duration::from_secs(1) } + TRY;
             assert!((most - 2 * TRY..=most).contains(&began.elapsed()), "{:?}", began.elapsed());
         }
+    }
+
+    const CHUNK: Duration = Duration::from_millis(1_100);
+
+    /// Speaks one chunk at a time, in [`CHUNK`]; `max_waiting` more wait in its queue, and others for room in that.
+    #[derive(Clone)]
+    struct Queueing {
+        busy: Arc<Semaphore>,
+        room: Arc<Semaphore>,
+        said: Arc<Mutex<Vec<(String, Duration)>>>,
+        began: Instant,
+    }
+
+    impl Queueing {
+        fn new(max_waiting: usize) -> Self {
+            let (busy, room) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(1 + max_waiting)));
+            Self { busy, room, said: Arc::default(), began: Instant::now() }
+        }
+
+        fn spoken(
+            &self,
+            request: SpeechRequest,
+            place: OwnedSemaphorePermit,
+        ) -> BoxStream<'static, Result<Pcm, TtsError>> {
+            let this = self.clone();
+            stream::once(async move {
+                let (_place, _busy) = (place, this.busy.acquire().await.expect("open"));
+                tokio::time::sleep(CHUNK).await;
+                this.said.lock().expect("no panic").push((request.text, this.began.elapsed()));
+                Ok(Pcm { rate: RATE, samples: vec![7; 3] })
+            })
+            .boxed()
+        }
+    }
+
+    impl Tts for Queueing {
+        fn name(&self) -> &str {
+            "queueing"
+        }
+
+        fn voices(&self) -> &[Voice] {
+            &[]
+        }
+
+        fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+            match self.room.clone().try_acquire_owned() {
+                Ok(place) => self.spoken(request, place),
+                Err(_) => stream::once(async { Err(TtsError::Overloaded { waiting: 1 }) }).boxed(),
+            }
+        }
+
+        fn speak_queued(
+            &self,
+            request: SpeechRequest,
+        ) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {
+            let this = self.clone();
+            Box::pin(async move {
+                let place = this.room.clone().acquire_owned().await.expect("open");
+                this.spoken(request, place)
+            })
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn chunks_wait_in_order_and_are_served_as_soon_as_a_place_is_free() {
+        let tts = Queueing::new(1);
+        let tasks = TaskTracker::new();
+        for n in 0..20 {
+            let speaking = Speaking { tts: Arc::new(tts.clone()), tasks: tasks.clone(), ahead: 0, is_heard: true };
+            let mut stream = speaking.speak(&wish(&[&n.to_string()]), 0).boxed();
+            tasks.spawn(async move {
+                let first = stream.next().await.expect("sound or an error");
+                // Two found a place at once, and nine are spoken within the ten seconds that the others wait.
+                assert_eq!(first.is_ok(), n < 11, "{n}: {first:?}");
+                if let Err(error) = first {
+                    assert!(matches!(error, TtsError::Overloaded { .. }), "{error:?}");
+                }
+            });
+            settled().await;
+        }
+        tasks.close();
+        tasks.wait().await;
+        let expected: Vec<_> = (0..11).map(|n| (n.to_string(), CHUNK * (n + 1))).collect();
+        let said = tts.said.lock().expect("no panic").clone();
+        assert_eq!(said.len(), expected.len(), "{said:?}");
+        for ((text, at), (expected, due)) in said.iter().zip(&expected) {
+            // The clock of the runtime counts in milliseconds.
+            assert!(text == expected && *at < *due + Duration::from_millis(50), "{said:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_while_it_waits_gives_its_turn_up() {
+        let tts = Queueing::new(1);
+        let speak = |text: &str| {
+            let speaking = Speaking { tts: Arc::new(tts.clone()), tasks: TaskTracker::new(), ahead: 0, is_heard: true };
+            speaking.speak(&wish(&[text]), 0).boxed()
+        };
+        let mut streams: Vec<_> = ["0", "1", "2", "3"].map(speak).into();
+        for stream in &mut streams {
+            assert!(futures_util::poll!(stream.next()).is_pending());
+            settled().await;
+        }
+        drop(streams.remove(2));
+        for stream in &mut streams {
+            assert!(stream.next().await.expect("sound").is_ok());
+        }
+        let said: Vec<_> = tts.said.lock().expect("no panic").iter().map(|(text, _)| text.clone()).collect();
+        assert_eq!(said, ["0", "1", "3"]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -8,7 +8,7 @@ use super::error::ApiError;
 use super::form::Form;
 use super::listening::{self, Stretches};
 use super::metering::Metered;
-use super::retry::RetryDeadline;
+use super::waiting::{self, Retry};
 use super::written::Written;
 use crate::server::app::App;
 use antiphon_engine_api::Engines;
@@ -26,12 +26,10 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// What a stretch may take beyond `stt.timeout_ms`, in its own lengths: slower is of no use to anybody.
 const TIMES_ITS_LENGTH: u32 = 8;
-/// How long a stretch asks for a decoder again that is refused it. Waiting in line has no end but the client's.
-const PATIENCE: Duration = Duration::from_secs(600);
 /// Audio that an engine is given at a time: a tenth of a second, as a microphone would.
 const PIECE: usize = RATE.hz() as usize / 10;
 
@@ -107,7 +105,8 @@ struct Listening {
     form: Form,
     duration: Duration,
     options: SttOptions,
-    patience: Duration,
+    /// `stt.timeout_ms`.
+    timeout: Duration,
     written: Written,
 }
 
@@ -134,7 +133,7 @@ impl Listening {
             form,
             duration,
             options,
-            patience: setup.stt_timeout,
+            timeout: setup.stt_timeout,
             written: Written::default(),
         }
     }
@@ -154,10 +153,10 @@ impl Listening {
             Some(decoders) => Some(decoders.acquire().await.expect("the semaphore is never closed")),
             None => None,
         };
-        let patience = RetryDeadline::of(PATIENCE);
+        let mut retry = Retry::within(waiting::STRETCH);
         loop {
-            match self.attempt(pcm).await {
-                Err(SttError::Busy { .. }) if patience.wait().await => {}
+            match self.attempt(pcm, retry.deadline()).await {
+                Err(SttError::Busy { .. }) if retry.pause().await => {}
                 // One elsewhere may have been slow this once.
                 Err(error @ SttError::Timeout(_)) if self.decoders.is_none() => {
                     return Err(ApiError::overloaded(error.client_message()));
@@ -171,9 +170,11 @@ impl Listening {
         }
     }
 
-    async fn attempt(&self, pcm: &[i16]) -> Result<Transcript, SttError> {
-        let mut utterance = self.stt.open(self.options.clone()).await?;
-        let most = self.patience + Samples(pcm.len() as u64).duration(RATE) * TIMES_ITS_LENGTH;
+    /// Gives up the wait for room in the engine's queue at `deadline`.
+    async fn attempt(&self, pcm: &[i16], deadline: Instant) -> Result<Transcript, SttError> {
+        let queued = timeout_at(deadline, self.stt.open_queued(self.options.clone())).await;
+        let mut utterance = queued.map_err(|_| SttError::Busy { waiting: self.stt.waiting() })?.await?;
+        let most = self.timeout + Samples(pcm.len() as u64).duration(RATE) * TIMES_ITS_LENGTH;
         let work = async {
             for piece in pcm.chunks(PIECE) {
                 utterance.push(piece.to_vec()).await?;
@@ -297,7 +298,7 @@ mod tests {
             form: Form::default(),
             duration: SECONDS(10),
             options: SttOptions::default(),
-            patience: SECONDS(15),
+            timeout: SECONDS(15),
             written: Written::default(),
         }
     }

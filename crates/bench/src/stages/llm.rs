@@ -3,14 +3,11 @@
 use super::{Answer, Stage};
 use crate::questions::QUESTIONS;
 use antiphon_engine_api::llm::{Llm, LlmDelta};
-use antiphon_types::chat::{ChatRequest, Message};
+use antiphon_types::chat::{ChatRequest, Message, estimated_tokens};
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use std::sync::Arc;
 use tokio::time::Instant;
-
-/// Characters per token, for engines that do not count tokens.
-const CHARS_PER_TOKEN: usize = 4;
 
 /// The language model stage.
 pub struct LlmStage {
@@ -32,19 +29,19 @@ impl Stage for LlmStage {
         let (question, _) = QUESTIONS[n % QUESTIONS.len()];
         let messages = vec![Message::System(self.instructions.clone()), Message::User(question.into())];
         let request = ChatRequest { messages, max_tokens: self.max_tokens, ..ChatRequest::default() };
-        let (begun, mut answer, mut n_chars) = (Instant::now(), Answer::default(), 0);
+        let (begun, mut answer, mut n_bytes) = (Instant::now(), Answer::default(), 0);
         let mut deltas = self.llm.stream(request);
         while let Some(delta) = deltas.next().await {
             let delta = delta.map_err(|error| error.to_string())?;
             match delta {
                 LlmDelta::Done { usage, .. } => answer.tokens = usage.map_or(0, |usage| usage.output_tokens),
-                LlmDelta::Text(text) => n_chars += text.chars().count(),
+                LlmDelta::Text(text) => n_bytes += text.len(),
                 LlmDelta::ToolCall { .. } => {}
             }
             answer.first.get_or_insert_with(|| begun.elapsed());
         }
         if answer.tokens == 0 {
-            answer.tokens = n_chars.div_ceil(CHARS_PER_TOKEN) as u64;
+            answer.tokens = estimated_tokens(n_bytes);
         }
         if answer.tokens == 0 { Err("the answer is empty".into()) } else { Ok(answer) }
     }

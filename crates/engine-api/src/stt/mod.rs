@@ -125,6 +125,9 @@ pub struct SttOptions {
     pub translate: bool,
 }
 
+/// An utterance that has its place in the queue of an engine.
+pub type OpeningUtterance = BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>>;
+
 /// The speech-to-text port: one engine, shared by all sessions.
 pub trait Stt: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
@@ -151,6 +154,13 @@ pub trait Stt: Send + Sync {
     /// If all decoders are in use it waits in a FIFO queue; the session buffers the utterance's PCM meanwhile and sets
     /// the deadline. Dropping the future leaves the queue. Returns [`SttError::Busy`] if the queue is full.
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>>;
+
+    /// The same in two waits: for room in the engine's queue, first come, first served, and then for a decoder. Neither has a
+    /// bound or a deadline of its own; dropping the future gives the place up. An engine without a queue of its own is
+    /// ready for the second at once.
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
+        Box::pin(std::future::ready(self.open(options)))
+    }
 }
 
 /// One utterance being decoded. Dropping it cancels the work and releases the decoder.

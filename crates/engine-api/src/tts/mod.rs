@@ -78,6 +78,13 @@ pub trait Tts: Send + Sync {
     /// Synthesizes one chunk. PCM is streamed as it is produced, at the engine's rate, which is constant within a
     /// stream. Dropping the stream cancels the work. Fails with [`TtsError::Overloaded`] if the queue is full.
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>>;
+
+    /// The same, waiting while the engine's queue has no room, first come, first served: the future ends when the chunk has
+    /// its place. The wait has no bound and no deadline of its own; dropping the future gives the place up. An engine without a
+    /// queue of its own speaks at once.
+    fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {
+        Box::pin(std::future::ready(self.speak(request)))
+    }
 }
 
 /// A comma-separated list of the first names and the number of omitted ones; a voice file may have 900 speakers.

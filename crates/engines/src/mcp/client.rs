@@ -1,7 +1,7 @@
 //! The HTTP client under the MCP transport, whose answers are bounded.
 //!
 //! `rmcp` reads a JSON answer of up to 16 MiB, which becomes hundreds of megabytes once it is parsed; here one message of a
-//! server has at most [`MAX_MESSAGE_BYTES`], be it a JSON body or an event. Only the reading of answers to a POST is our own;
+//! server has at most [`MAX_MESSAGE_BYTES`], a JSON body or an event. Only the reading of answers to a POST is our own;
 //! the rest is `rmcp`'s client, which bounds its event streams by the same size. Deadlines are the caller's.
 
 use crate::remote::{Body, Bounds, EventLimit};
@@ -76,7 +76,7 @@ impl BoundedClient {
             && status.is_client_error()
             && !in_session
         {
-            // A server of an older protocol: told in this shape, the client falls back to it.
+            // A server of an older protocol: on an error of this shape the client falls back to it.
             let refused = || ErrorData::invalid_request(format!("server/discover rejected with HTTP {status}"), None);
             let error = said.map_or_else(refused, |said| said.error);
             let answer = ServerJsonRpcMessage::error(error, Some(request.id.clone()));

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 const MAX_TOOLS: usize = 128;
 /// All names, descriptions and schemas of one server together.
 const MAX_LIST_BYTES: usize = 256 * 1024;
-/// A longer result is cut: nobody listens to it, and it would crowd out the conversation.
+/// A longer result is truncated: it would displace the conversation.
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 /// Pages of one list.
 const MAX_PAGES: usize = 64;

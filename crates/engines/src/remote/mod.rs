@@ -123,7 +123,7 @@ fn read_key(section: &str, variable: &str, host: &str) -> Result<Option<HeaderVa
     };
     let value = HeaderValue::from_str(&format!("Bearer {key}"));
     let mut value =
-        value.map_err(|_| format!("the key in {variable} holds characters that no key has: set it anew"))?;
+        value.map_err(|_| format!("the key in {variable} holds characters that no key has: set it again"))?;
     value.set_sensitive(true);
     Ok(Some(value))
 }

@@ -29,7 +29,7 @@ pub struct SttConfig {
     pub temperature_step: f32,
     /// `whisper`: from which probability of silence on unlikely words are dropped.
     pub no_speech_threshold: f32,
-    /// `whisper`: the shortest window of audio that is looked at; 30 000: always the whole.
+    /// `whisper`: the shortest window of audio that is decoded; 30 000: always the full one.
     pub min_window_ms: u64,
     /// `whisper` with the feature `cuda`: which GPU; -1: none.
     pub gpu_device: i32,

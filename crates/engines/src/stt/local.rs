@@ -1,14 +1,13 @@
 //! From a blocking [`SttStream`] to the port, once for all local engines.
 //!
-//! An engine module makes a [`Local`] with as many replicas as may decode at once; each lives on a lane of its own, and
-//! an utterance leases one until it is finished or dropped. Pieces pushed while the lane decodes gather here and go
-//! over in one hop, so that a hop costs nothing when the engine is behind. A partial transcript or a guess that nobody waits
-//! for any more is cancelled by the next piece or question, and one that fails is none: the utterance goes on. The adapter
-//! never looks into audio or text.
+//! An engine module starts a [`Local`] with as many replicas as may decode at once; an utterance leases one until it is
+//! finished or dropped. Pieces pushed while the replica decodes are gathered and passed on in one hop, so that a hop costs
+//! nothing when the engine is behind. A partial or provisional transcript is cancelled by the next piece or question, and its
+//! failure does not end the utterance. The adapter never reads audio or text.
 
 use super::SttStream;
-use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
-use antiphon_inference::pool::{Lease, Overloaded, Pool, PoolError};
+use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
+use antiphon_inference::pool::{Lease, Overloaded, Place, Pool, PoolError};
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, poll};
 use std::pin::pin;
@@ -17,14 +16,14 @@ use std::time::Duration;
 use tokio::task::coop::unconstrained;
 use tokio_util::sync::CancellationToken;
 
-/// Utterances that may wait for a replica, for each replica; past it the answer is [`SttError::Busy`]. A turn waits
-/// its predecessors' seconds of speech, so that more would outlive the session's deadline.
+/// Utterances that may wait, for each replica; past it the answer is [`SttError::Busy`]. A turn waits for the whole speech of
+/// its predecessors, so that more would exceed the session's deadline.
 const WAITING_PER_REPLICA: usize = 16;
 
-/// Samples that may gather while the lane decodes, 1 s; past it a push waits.
+/// Samples gathered while the replica decodes, 1 s; past it a push waits.
 const MAX_BEHIND: usize = 16_000;
 
-/// Samples decoded between two looks at the cancellation, 100 ms.
+/// Samples decoded between two checks for cancellation, 100 ms.
 const STRIDE: usize = 1_600;
 
 /// The port over a pool of replicas. The threads end when it and its last utterance are gone.
@@ -35,7 +34,7 @@ pub struct Local<S> {
 }
 
 impl<S: SttStream + 'static> Local<S> {
-    /// Makes `n_replicas` streams, each on its own thread, and blocks until all are made.
+    /// Starts `n_replicas` streams, each on its own thread, and blocks until all run.
     pub fn start<F>(name: &'static str, n_replicas: usize, make: F) -> Result<Self, SttError>
     where
         F: Fn() -> Result<S, SttError> + Send + Sync + 'static,
@@ -44,8 +43,8 @@ impl<S: SttStream + 'static> Local<S> {
         Ok(Self { name, pool: Pool::start(name, n_replicas, max_waiting, make)?, translates: false })
     }
 
-    /// The same, of at most `max_replicas` streams, made as utterances need them and given back when they were not needed for
-    /// `idle` ([`Pool::start_elastic`]). Blocks until the first is made.
+    /// The same, with at most `max_replicas` streams, started as utterances need them and stopped when they were not used for
+    /// `idle` ([`Pool::start_elastic`]). Blocks until the first runs.
     pub fn start_elastic<F>(name: &'static str, max_replicas: usize, idle: Duration, make: F) -> Result<Self, SttError>
     where
         F: Fn() -> Result<S, SttError> + Send + Sync + 'static,
@@ -55,7 +54,7 @@ impl<S: SttStream + 'static> Local<S> {
         Ok(Self { name, pool, translates: false })
     }
 
-    /// The same, of streams that can translate into English or not.
+    /// The same, for streams that can translate into English or not.
     pub fn translating(self, translates: bool) -> Self {
         Self { translates, ..self }
     }
@@ -77,79 +76,93 @@ impl<S: SttStream + 'static> Stt for Local<S> {
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
         let pool = self.pool.clone();
         async move {
-            let mut lease = pool.lease().await.map_err(|Overloaded { waiting }| SttError::Busy { waiting })?;
-            lease.run(move |stream| stream.begin(&options)).await.map_err(lost)??;
-            let cancel = CancellationToken::new();
-            let (lane, asked) = (Lane::Idle(lease), cancel.child_token());
-            Ok(Box::new(PooledUtterance { lane, gathered: Vec::new(), asked, cancel }) as Box<dyn SttUtterance>)
+            let lease = pool.lease().await.map_err(|Overloaded { waiting }| SttError::Busy { waiting })?;
+            begin(lease, options).await
         }
         .boxed()
     }
+
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
+        let pool = self.pool.clone();
+        let opening = |place: Place<S>| async move { begin(place.lease().await, options).await }.boxed();
+        async move { pool.enqueue().await }.map(opening).boxed()
+    }
 }
 
-/// What is asked of the stream after the gathered audio.
+/// An utterance on the leased replica.
+async fn begin<S: SttStream + 'static>(
+    mut lease: Lease<S>,
+    options: SttOptions,
+) -> Result<Box<dyn SttUtterance>, SttError> {
+    lease.run(move |stream| stream.begin(&options)).await.map_err(lost)??;
+    let cancel = CancellationToken::new();
+    let (replica, asked) = (Replica::Idle(lease), cancel.child_token());
+    Ok(Box::new(PooledUtterance { replica, gathered: Vec::new(), asked, cancel }))
+}
+
+/// The question to the stream after the gathered audio.
 #[derive(Clone, Copy)]
 enum Ask {
     Nothing,
     Partial,
-    Guess,
+    Provisional,
     Finish,
     Learn,
 }
 
 type Answer = Result<Transcript, SttError>;
 
-/// What became of a job.
+/// How a job ended.
 enum Done {
-    /// The question was answered, or not; the utterance goes on.
+    /// The question was answered, or failed; the utterance goes on.
     Asked(Answer),
     /// The utterance is lost.
     Failed(SttError),
 }
 
-/// Where the lease is.
-enum Lane<S: 'static> {
+/// The leased replica.
+enum Replica<S: 'static> {
     Idle(Lease<S>),
-    /// With the job under way, so that a future of ours that is dropped midway leaves the utterance whole.
+    /// The lease is with the running job, so that a future dropped midway leaves the utterance intact.
     Busy(BoxFuture<'static, (Lease<S>, Done)>),
-    /// A job failed; the replica is back in the pool.
+    /// A job failed; the replica is returned to the pool.
     Failed,
 }
 
 struct PooledUtterance<S: SttStream + 'static> {
-    lane: Lane<S>,
+    replica: Replica<S>,
     gathered: Vec<i16>,
-    /// Of the partial transcript or the guess under way: nobody waits for it once something else is asked.
+    /// Cancels the partial or provisional transcript under way, when something else is asked.
     asked: CancellationToken,
     cancel: CancellationToken,
 }
 
 impl<S: SttStream + 'static> PooledUtterance<S> {
-    /// Sends the gathered audio and the question to the idle lane; the job runs from the first poll on.
+    /// Sends the gathered audio and the question to the idle replica; the job runs from the first poll on.
     fn send(&mut self, ask: Ask) {
-        self.lane = match std::mem::replace(&mut self.lane, Lane::Failed) {
-            Lane::Idle(lease) => {
+        self.replica = match std::mem::replace(&mut self.replica, Replica::Failed) {
+            Replica::Idle(lease) => {
                 let pcm = std::mem::take(&mut self.gathered);
                 self.asked = self.cancel.child_token();
                 let (cancel, asked) = (self.cancel.clone(), self.asked.clone());
-                Lane::Busy(job(lease, pcm, ask, cancel, asked).boxed())
+                Replica::Busy(job(lease, pcm, ask, cancel, asked).boxed())
             }
             other => other,
         };
     }
 
-    /// Waits for the job under way; gives its answer. An idle lane is settled.
+    /// Waits for the job under way; gives its answer. An idle replica is settled.
     async fn settle(&mut self) -> Result<Option<Answer>, SttError> {
-        let Lane::Busy(job) = &mut self.lane else {
+        let Replica::Busy(job) = &mut self.replica else {
             return self.check();
         };
         let done = job.await;
         self.take(done)
     }
 
-    /// Looks whether the job under way has ended, and lets a new one begin.
+    /// Polls the job under way, so that a new one can begin if it has ended.
     async fn nudge(&mut self) -> Result<(), SttError> {
-        let Lane::Busy(job) = &mut self.lane else {
+        let Replica::Busy(job) = &mut self.replica else {
             return self.check().map(drop);
         };
         match poll!(job) {
@@ -161,20 +174,20 @@ impl<S: SttStream + 'static> PooledUtterance<S> {
     fn take(&mut self, (lease, done): (Lease<S>, Done)) -> Result<Option<Answer>, SttError> {
         match done {
             Done::Asked(answer) => {
-                self.lane = Lane::Idle(lease);
+                self.replica = Replica::Idle(lease);
                 Ok(Some(answer))
             }
             Done::Failed(error) => {
-                self.lane = Lane::Failed;
-                let_go(lease);
+                self.replica = Replica::Failed;
+                release(lease);
                 Err(error)
             }
         }
     }
 
     fn check(&self) -> Result<Option<Answer>, SttError> {
-        match self.lane {
-            Lane::Failed => Err(SttError::Engine { message: "this utterance failed before".into(), source: None }),
+        match self.replica {
+            Replica::Failed => Err(SttError::Engine { message: "this utterance failed before".into(), source: None }),
             _ => Ok(None),
         }
     }
@@ -190,27 +203,27 @@ impl<S: SttStream + 'static> PooledUtterance<S> {
 impl<S: SttStream + 'static> Drop for PooledUtterance<S> {
     fn drop(&mut self) {
         self.cancel.cancel();
-        match std::mem::replace(&mut self.lane, Lane::Failed) {
-            Lane::Idle(lease) => let_go(lease),
-            // One that still runs sees the cancellation and lets go by itself.
-            Lane::Busy(mut job) => {
+        match std::mem::replace(&mut self.replica, Replica::Failed) {
+            Replica::Idle(lease) => release(lease),
+            // A job that still runs sees the cancellation and releases the replica by itself.
+            Replica::Busy(mut job) => {
                 if let Some((lease, _)) = unconstrained(&mut job).now_or_never() {
-                    let_go(lease);
+                    release(lease);
                 }
             }
-            Lane::Failed => {}
+            Replica::Failed => {}
         }
     }
 }
 
-/// Has the replica forget its utterance before it goes to the next. Does not wait for it.
-fn let_go<S: SttStream + 'static>(mut lease: Lease<S>) {
+/// Has the replica discard its utterance before the next one leases it. Does not wait for it.
+fn release<S: SttStream + 'static>(mut lease: Lease<S>) {
     // The first poll sends the job, which keeps the replica until it has ended.
     let _ = unconstrained(pin!(lease.run(S::forget))).now_or_never();
 }
 
-/// Decodes on the lane, in strides, and answers the question. `asked` stops a partial transcript and a guess, `cancel`
-/// all of it.
+/// Decodes on the replica, in strides, and answers the question. `asked` stops a partial and a provisional transcript,
+/// `cancel` everything.
 async fn job<S: SttStream + 'static>(
     mut lease: Lease<S>,
     pcm: Vec<i16>,
@@ -247,7 +260,7 @@ fn answer<S: SttStream>(
     let answer = match ask {
         Ask::Nothing => Ok(Transcript::default()),
         Ask::Partial => stream.partial(asked),
-        Ask::Guess => stream.provisional(asked),
+        Ask::Provisional => stream.provisional(asked),
         Ask::Finish => stream.finish(cancel),
         Ask::Learn => stream.learn().map(|speaker| Transcript { speaker, ..Transcript::default() }),
     };
@@ -262,13 +275,13 @@ impl<S: SttStream + 'static> SttUtterance for PooledUtterance<S> {
     fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
         async move {
             self.gathered.extend_from_slice(&pcm);
-            // Whoever waited for an answer about less audio does so no more.
+            // An answer about less audio is out of date.
             self.asked.cancel();
             self.nudge().await?;
             if self.gathered.len() > MAX_BEHIND {
                 self.settle().await?;
             }
-            if matches!(self.lane, Lane::Idle(_)) {
+            if matches!(self.replica, Replica::Idle(_)) {
                 self.send(Ask::Nothing);
                 self.nudge().await?;
             }
@@ -282,7 +295,7 @@ impl<S: SttStream + 'static> SttUtterance for PooledUtterance<S> {
     }
 
     fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
-        self.ask(Ask::Guess).boxed()
+        self.ask(Ask::Provisional).boxed()
     }
 
     fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {

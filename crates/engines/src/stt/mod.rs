@@ -18,7 +18,7 @@ pub use config::SttConfig;
 use antiphon_engine_api::stt::{SpeakerState, SttError, SttOptions, Transcript};
 use tokio_util::sync::CancellationToken;
 
-/// A synchronous engine's stream, as a lane drives it ([`local::Local`] is the adapter). It outlives its utterances: one
+/// A synchronous engine's stream, as a pool drives it ([`local::Local`] is the adapter). It outlives its utterances: one
 /// at a time passes through it. All methods may block for as long as decoding takes.
 pub trait SttStream: Send {
     /// Begins an utterance in a clean state, also when the last one was never finished.
@@ -35,6 +35,6 @@ pub trait SttStream: Send {
     fn learn(&mut self) -> Result<Option<SpeakerState>, SttError> {
         Ok(None)
     }
-    /// Lets go of the utterance, however it ended: its audio and its words. Called behind each one, by the lane.
+    /// Discards the utterance, however it ended: its audio and its words. The pool's adapter calls it after each one.
     fn forget(&mut self) {}
 }

@@ -1,6 +1,6 @@
 //! The `openai` engine: any server with `POST /v1/audio/transcriptions`.
 //!
-//! Made by `engines`; it implements the port directly, for it waits and never computes. Such servers take a whole file,
+//! It implements the port directly, since it waits and never computes. Such servers take a complete file,
 //! so the utterance gathers here and goes out as WAV when it is complete; there are no partials. A request that fails by
 //! a broken connection, a status of 5xx or 429 is sent once more within the same deadline. An answer is bounded in bytes, words
 //! and tokens, whatever the server sends. What was said is never logged.

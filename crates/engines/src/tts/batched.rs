@@ -1,21 +1,23 @@
-//! A synchronous engine that speaks several chunks in one run, behind the port [`Tts`]: a batching lane.
+//! A synchronous engine that speaks several chunks in one run, behind the port [`Tts`]: a batch scheduler.
 //!
-//! Made by `neural::serve`, for families whose graphs take a batch and give a length for each item; those that cannot use
-//! [`local`](super::local). Chunks go by how much their listener has left to hear. Dropping a stream takes its chunk out of
-//! the queue; one that runs alone is stopped, one that runs with others goes with them to the end of that run.
+//! Made by `neural::serve`, for families whose graphs take a batch and give a length for each item; the others use
+//! [`local`](super::local). Chunks are ordered by how much their listener has left to hear. Dropping a stream removes its
+//! chunk from the queue; a chunk that runs alone is stopped, one in a batch runs to the end of that run.
 
 mod job;
 
 pub use job::Job;
+use job::Sounds;
 
 use super::TtsConfig;
-use super::deadline::patient;
+use super::deadline::with_deadline;
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::Provider;
 use antiphon_inference::pool::Overloaded;
 use antiphon_inference::pool::batch::{BatchEngine, BatchScheduler, BatchSettings};
 use antiphon_types::Pcm;
-use futures_util::stream::BoxStream;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{BoxStream, Stream};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio_util::sync::CancellationToken;
@@ -31,24 +33,24 @@ const CPU_BATCH: usize = 2;
 /// The same on a GPU; not measured yet.
 const GPU_BATCH: usize = 8;
 
-/// An engine that speaks several chunks in one run, as a batching lane drives it. One lives on each replica's thread.
+/// An engine that speaks several chunks in one run, as a batch scheduler drives it. Each replica has one, on its thread.
 pub trait BatchTtsEngine: 'static {
     /// The voices, the default one first.
     fn voices(&self) -> &[Voice];
 
     /// The size class of a chunk, from its text: only chunks of one class share a run, in which all are padded to the
-    /// longest, so that little is computed for nothing. Asked before any replica has the chunk.
+    /// longest: classes minimise compute wasted on padding. Asked before any replica has the chunk.
     fn bucket(request: &SpeechRequest) -> u32
     where
         Self: Sized;
 
-    /// Speaks one step of each job, all of one class, in one run: gives its sound to [`Job::sound`], and says with
-    /// [`Job::go_on_at`] where a longer one goes on. What is wrong with one job is told to [`Job::fail`]. Blocks for as long
-    /// as the run takes.
+    /// Speaks one step of each job, all of one class, in one run: passes its sound to [`Job::sound`], and with
+    /// [`Job::go_on_at`] where a longer one continues. The failure of one job is reported to [`Job::fail`]. Blocks for as
+    /// long as the run takes.
     ///
     /// # Errors
-    /// What failed for all of them: they end with it, and after a [`TtsError::Engine`] the replica is restarted, unless
-    /// what it was asked for was at fault.
+    /// What failed for all of them: they end with it, and after a [`TtsError::Engine`] the engine is restarted, unless the
+    /// request was at fault.
     fn synthesize_batch(&mut self, jobs: &mut [Job], cancel: &CancellationToken) -> Result<(), TtsError>;
 }
 
@@ -61,16 +63,16 @@ pub struct Batching {
     pub max_batch: usize,
     /// The longest a free replica waits for a batch to fill.
     pub max_wait: Duration,
-    /// The longest wait for a chunk's first sound, the wait for a run included, and for each further piece.
-    pub patience: Duration,
+    /// The longest wait for a chunk's first sound, including the wait for a run, and for each further piece.
+    pub deadline: Duration,
 }
 
 /// See the module.
 pub struct BatchedTts<E> {
     name: String,
     voices: Vec<Voice>,
-    lane: BatchScheduler<Job>,
-    patience: Duration,
+    scheduler: BatchScheduler<Job>,
+    deadline: Duration,
     bucket: fn(&SpeechRequest) -> u32,
     _engine: std::marker::PhantomData<fn() -> E>,
 }
@@ -79,8 +81,8 @@ pub struct BatchedTts<E> {
 struct Driven<E>(E);
 
 impl Batching {
-    /// As the `[tts]` section has it; where it leaves the size of batches to the hub, by what runs the model: what measured
-    /// best.
+    /// As the `[tts]` section has it; where that leaves the batch size to the hub, the size that measured best on the
+    /// model's provider.
     pub fn of(config: &TtsConfig, provider: Provider) -> Self {
         let max_batch = match (config.max_batch_size, provider) {
             (0, Provider::Cpu) => CPU_BATCH,
@@ -88,13 +90,13 @@ impl Batching {
             (given, _) => given,
         };
         let ms = Duration::from_millis;
-        Self { n_replicas: config.lanes, max_batch, max_wait: ms(config.max_wait_ms), patience: ms(config.timeout_ms) }
+        Self { n_replicas: config.lanes, max_batch, max_wait: ms(config.max_wait_ms), deadline: ms(config.timeout_ms) }
     }
 }
 
 impl<E: BatchTtsEngine> BatchedTts<E> {
-    /// Makes an engine for each replica, one after the other; blocks until all are made. `make` also warms them: a started
-    /// lane is ready. The first failure is returned.
+    /// Starts an engine for each replica, one after the other; blocks until all run. `make` also warms them: a started
+    /// scheduler is ready. The first failure is returned.
     pub fn start<F>(name: &str, batching: Batching, make: F) -> Result<Self, TtsError>
     where
         F: Fn() -> Result<E, TtsError> + Send + Sync + 'static,
@@ -104,14 +106,21 @@ impl<E: BatchTtsEngine> BatchedTts<E> {
         let settings = BatchSettings { n_replicas, max_batch, max_wait: batching.max_wait, max_waiting };
         let voices: Arc<OnceLock<Vec<Voice>>> = Arc::default();
         let listed = voices.clone();
-        let lane = BatchScheduler::start(name, settings, move || {
+        let scheduler = BatchScheduler::start(name, settings, move || {
             let engine = make()?;
             listed.get_or_init(|| engine.voices().to_vec());
             Ok::<_, TtsError>(Driven(engine))
         })?;
-        let voices = voices.get().expect("an engine was made for each replica").clone();
-        let patience = batching.patience;
-        Ok(Self { name: name.into(), voices, lane, patience, bucket: E::bucket, _engine: std::marker::PhantomData })
+        let voices = voices.get().expect("an engine was started for each replica").clone();
+        let deadline = batching.deadline;
+        Ok(Self {
+            name: name.into(),
+            voices,
+            scheduler,
+            deadline,
+            bucket: E::bucket,
+            _engine: std::marker::PhantomData,
+        })
     }
 }
 
@@ -123,7 +132,7 @@ impl<E: BatchTtsEngine> BatchEngine<Job> for Driven<E> {
         };
         batch.iter_mut().for_each(Job::begin_step);
         match self.0.synthesize_batch(batch, &cancel) {
-            // Nobody waits for what a cancelled run gave, and its error is none of the engine's.
+            // Nobody waits for the result of a cancelled run, and its error is no failure of the engine.
             _ if cancel.is_cancelled() => batch.clear(),
             Ok(()) => batch.retain(Job::goes_on),
             Err(error) if !super::is_breakage(&error) => {
@@ -143,7 +152,7 @@ impl<E: BatchTtsEngine> Tts for BatchedTts<E> {
     }
 
     fn waiting(&self) -> usize {
-        self.lane.waiting()
+        self.scheduler.waiting()
     }
 
     fn voices(&self) -> &[Voice] {
@@ -151,20 +160,61 @@ impl<E: BatchTtsEngine> Tts for BatchedTts<E> {
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        let (lane, bucket) = (self.lane.clone(), (self.bucket)(&request));
+        let (scheduler, bucket) = (self.scheduler.clone(), (self.bucket)(&request));
         let stream = async_stream::stream! {
-            let cancel = CancellationToken::new();
-            let _cancelled_when_dropped = cancel.clone().drop_guard();
-            let (job, mut made) = Job::new(request, bucket, cancel);
-            if let Err((Overloaded { waiting }, _)) = lane.submit(job) {
+            let (job, sounds) = Job::new(request, bucket);
+            let refused = scheduler.submit(job).err().map(|(overloaded, _)| overloaded);
+            if let Some(Overloaded { waiting }) = refused {
                 yield Err(TtsError::Overloaded { waiting });
                 return;
             }
-            while let Some(piece) = made.next().await {
+            for await piece in spoken(scheduler, sounds) {
                 yield piece;
             }
         };
-        patient(stream, self.patience)
+        with_deadline(stream, self.deadline)
+    }
+
+    fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {
+        let (scheduler, bucket, deadline) = (self.scheduler.clone(), (self.bucket)(&request), self.deadline);
+        async move {
+            let (job, sounds) = Job::new(request, bucket);
+            scheduler.enqueue(job).await;
+            with_deadline(spoken(scheduler, sounds), deadline)
+        }
+        .boxed()
+    }
+}
+
+/// The sound of a submitted chunk. Dropping the stream abandons the chunk, which makes room for another.
+fn spoken(
+    scheduler: BatchScheduler<Job>,
+    sounds: Sounds,
+) -> impl Stream<Item = Result<Pcm, TtsError>> + Send + 'static {
+    let mut reader = Reader { sounds: Some(sounds), scheduler };
+    async_stream::stream! {
+        while let Some(piece) = reader.next().await {
+            yield piece;
+        }
+    }
+}
+
+/// The reader's end of a chunk. Dropping it makes room in the queue.
+struct Reader {
+    sounds: Option<Sounds>,
+    scheduler: BatchScheduler<Job>,
+}
+
+impl Reader {
+    async fn next(&mut self) -> Option<Result<Pcm, TtsError>> {
+        self.sounds.as_mut()?.next().await
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.sounds = None;
+        self.scheduler.has_abandoned();
     }
 }
 

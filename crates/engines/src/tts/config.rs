@@ -16,7 +16,7 @@ pub struct TtsConfig {
     pub voice: String,
     /// Rate of speech sessions begin with, 0.25 to 4.0.
     pub speed: f32,
-    /// `flite`, `piper`, `kokoro`: how many chunks are synthesized at once.
+    /// `flite`, `piper`, `kokoro`: the size of the engine pool, which is how many chunks (or batches) are synthesized at once.
     pub lanes: usize,
     /// `openai`, `fish`: address up to and including `/v1`.
     pub base_url: String,
@@ -26,7 +26,7 @@ pub struct TtsConfig {
     pub api_key_env: String,
     /// Neural voices whose model takes several chunks a run: at most so many; 0: 2 on the processor, 8 on a GPU.
     pub max_batch_size: usize,
-    /// The same: the longest a free lane waits for a batch to fill.
+    /// The same: the longest a free replica waits for a batch to fill.
     pub max_wait_ms: u64,
     /// `piper`: how much the sound varies, 0 to 10; negative: as the voice's own file has it.
     pub noise_scale: f32,

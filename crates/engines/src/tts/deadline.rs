@@ -1,5 +1,5 @@
-//! How long a listener waits for the next piece of a chunk. Around the streams of [`local`](super::local) and
-//! [`batched`](super::batched); it knows nothing of what makes them.
+//! The deadline for each piece of a chunk's sound. Wraps the streams of [`local`](super::local) and
+//! [`batched`](super::batched), whatever makes them.
 
 use antiphon_engine_api::tts::TtsError;
 use antiphon_types::Pcm;
@@ -8,23 +8,23 @@ use futures_util::{Stream, StreamExt};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// The same pieces; [`TtsError::Timeout`] ends them, and drops what makes them, when the first or a further one does not
-/// come within `patience`. A reader may take its time: the wait for a piece begins when it asks.
-pub(super) fn patient(
+/// The same pieces. Where the first or a further one does not come within `deadline`, the stream ends with
+/// [`TtsError::Timeout`] and the source is dropped. The time for a piece begins when the reader asks for it.
+pub(super) fn with_deadline(
     pieces: impl Stream<Item = Result<Pcm, TtsError>> + Send + 'static,
-    patience: Duration,
+    deadline: Duration,
 ) -> BoxStream<'static, Result<Pcm, TtsError>> {
     let mut pieces = pieces.boxed();
     let stream = async_stream::stream! {
         loop {
-            match timeout(patience, pieces.next()).await {
+            match timeout(deadline, pieces.next()).await {
                 Ok(Some(piece)) => yield piece,
                 Ok(None) => return,
                 Err(_) => break,
             }
         }
         drop(pieces);
-        yield Err(TtsError::Timeout(patience));
+        yield Err(TtsError::Timeout(deadline));
     };
     stream.boxed()
 }

@@ -1,7 +1,7 @@
 //! The `fish` engine: a fish-speech server, `POST /v1/tts`, whose answer is a WAV file that grows while it is spoken.
 //!
 //! Made by `engines`; it implements the port directly, for it waits and never computes. How a request is sent and its sound
-//! passed on is told in [`super::streamed`]; asked are `streaming` and the format `wav`, the only one that fish-speech
+//! passed on is documented in [`super::streamed`]; asked are `streaming` and the format `wav`, the only one that fish-speech
 //! streams. The voice is its `reference_id`: a name that the server knows, or none, which is the server's own choice. The
 //! open server has no rate of speech; the service at api.fish.audio has one (`prosody`), and takes the model's name in a
 //! header. Both are sent: what a server does not know, it passes over.

@@ -7,6 +7,7 @@
 #[cfg(feature = "neural")]
 pub mod batched;
 mod config;
+#[cfg(any(feature = "flite", feature = "neural"))]
 mod deadline;
 #[cfg(feature = "fish")]
 pub mod fish;
@@ -24,8 +25,9 @@ pub mod openai;
 pub mod phonemes;
 #[cfg(feature = "piper")]
 pub mod piper;
-#[cfg(feature = "remote")]
+#[cfg(any(feature = "openai", feature = "fish"))]
 mod streamed;
+#[cfg(any(feature = "flite", feature = "neural"))]
 mod trim;
 
 pub use config::TtsConfig;
@@ -35,7 +37,7 @@ use antiphon_types::Pcm;
 use std::ops::ControlFlow;
 use tokio_util::sync::CancellationToken;
 
-/// A synchronous engine, as a lane drives it.
+/// A synchronous engine, as an engine pool drives it.
 pub trait TtsEngine: Send {
     /// The voices, the default one first.
     fn voices(&self) -> &[Voice];
@@ -49,7 +51,7 @@ pub trait TtsEngine: Send {
     ) -> Result<(), TtsError>;
 }
 
-/// Whether the engine itself may be broken (its device is gone, say), so that it is better restarted: not where only the
+/// Whether the engine itself may be broken (its device is lost, for example) and has to be restarted: not where only the
 /// request is at fault.
 #[cfg(any(feature = "flite", feature = "neural"))]
 fn is_breakage(error: &TtsError) -> bool {

@@ -1,7 +1,7 @@
 //! The `openai` engine: any server with `POST /v1/audio/speech` that streams PCM.
 //!
-//! Made by `engines`; it implements the port directly, for it waits and never computes. How a request is sent and its sound
-//! passed on is told in [`super::streamed`]. It adds no pauses and trims nothing: such servers make their own.
+//! It implements the port directly, since it waits and never computes. How a request is sent and its sound
+//! passed on is documented in [`super::streamed`]. It adds no pauses and trims nothing: such servers make their own.
 
 mod pcm;
 

@@ -1,8 +1,8 @@
 //! One request for speech to a server, and the sound of its answer as it arrives.
 //!
-//! The remote engines (`openai`, `fish`) stand on it: they say what to ask and how the answer is read. Sound is passed on as
+//! The remote engines (`openai`, `fish`) use it: they define the request and how the answer is read. Sound is passed on as
 //! it arrives. Connections are kept for the next chunk. A request that fails before its first byte of sound, by a broken
-//! connection, a status of 5xx or 429, is sent once more within the same deadline; afterwards nothing is repeated, for the
+//! connection, a status of 5xx or 429, is sent once more within the same deadline; afterwards nothing is repeated, since the
 //! listener has heard the beginning. The sound of a chunk is bounded by its text, and so is the time it may take: a server that
 //! speaks without end, or sends a sample now and then, fails.
 
@@ -29,7 +29,7 @@ const SOUND: Duration = Duration::from_secs(30);
 const SOUND_PER_CHAR: Duration = Duration::from_millis(500);
 /// The densest sound a server sends, in bytes a second: 192 kHz, two channels of 16 bits.
 const MAX_BYTES_PER_SECOND: usize = 192_000 * 4;
-/// Bytes in a row that are no sound, such as a file's header or what stands behind its sound.
+/// Consecutive bytes without sound, such as the header or trailer of a file.
 const MAX_SILENT_BYTES: usize = 128 << 10;
 /// How long a body is waited for in all, and how much longer for each second of sound it brought. Slower than this, no
 /// listener hears a sentence.
@@ -57,11 +57,11 @@ pub(super) trait Decode: Send {
     /// The samples that are complete now. The error says what came instead of sound.
     fn push(&mut self, bytes: &[u8]) -> Result<Pcm, String>;
 
-    /// What is odd about the body now that it has ended. The error says why it was no sound at all.
+    /// A warning about the complete body. The error says why it was no sound at all.
     fn end(&self) -> Result<Option<&'static str>, String>;
 }
 
-/// What to ask.
+/// A request.
 pub(super) struct Ask {
     /// Below the base address.
     pub(super) path: &'static str,

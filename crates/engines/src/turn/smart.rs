@@ -2,20 +2,23 @@
 //!
 //! The last 8 s of a turn become a log-mel spectrogram, as Whisper's feature extractor makes it from audio brought to
 //! zero mean and variance one; shorter turns have silence in front. The graph takes `input_features`, f32 `[1, 80, 800]`
-//! or `[n, 80, 800]`, and its first output is P(turn complete), a number each. One session serves all streams, on a
-//! thread of its own; pauses that fall together run as one batch where the graph takes batches. A pause costs some
+//! or `[n, 80, 800]`, and its first output is P(turn complete), a number each. One ONNX session serves all streams, on a
+//! thread of its own; simultaneous pauses run as one batch where the graph takes batches. A pause costs some
 //! 40 ms of one core with the published weights (int8). Where it was measured it did not help (`turn/endpointing.rs`).
 
 use antiphon_audio::mel::{HOP, LogMel};
 use antiphon_engine_api::turn::{TurnModel, TurnModelError};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, OnnxError, Port, Runtime, Signature, Tensor};
-use antiphon_inference::pool::{Overloaded, Pool, PoolError};
+use antiphon_inference::pool::Overloaded;
+use antiphon_inference::pool::batch::{BatchEngine, BatchFailure, BatchScheduler, BatchSettings, Entry};
 use antiphon_types::Samples;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const SPAN: Samples = Samples(8 * 16_000);
@@ -29,21 +32,20 @@ static SIGNATURE: Signature = Signature {
 };
 
 /// Pauses of one batch: each is a row of 256 KB.
-const MOST_AT_ONCE: usize = 8;
+const MAX_BATCH: usize = 8;
 
 /// Pauses that wait; past it the answer is [`TurnModelError::Busy`], for an answer would come too late to help.
-const MOST_WAITING: usize = 64;
+const MAX_WAITING: usize = 64;
 
 /// See the module. Cheap to clone.
 #[derive(Clone)]
 pub struct SmartTurn {
-    pool: Pool<Graph>,
-    /// Questions that no batch has taken yet; as many as wait for the pool, and that is bounded.
-    questions: Arc<Mutex<Vec<Question>>>,
+    scheduler: BatchScheduler<Question>,
 }
 
 struct Question {
     pcm: Vec<i16>,
+    asked: Instant,
     answer: oneshot::Sender<Result<f32, TurnModelError>>,
 }
 
@@ -57,13 +59,21 @@ impl SmartTurn {
     /// Loads the graph and runs it once. Blocks meanwhile. [`TurnModelError::Unavailable`] says what is wrong with the
     /// library or the file.
     pub fn open(path: &Path, onnx: &OnnxConfig) -> Result<Self, TurnModelError> {
-        let (path, onnx) = (path.to_owned(), onnx.clone());
+        let first = Graph::load(path, onnx)?;
+        let settings = BatchSettings {
+            n_replicas: 1,
+            max_batch: if first.takes_batches { MAX_BATCH } else { 1 },
+            max_wait: Duration::ZERO,
+            max_waiting: MAX_WAITING,
+        };
+        let (path, onnx, first) = (path.to_owned(), onnx.clone(), Mutex::new(Some(first)));
         let make = move || {
-            let mut graph = Graph::load(&path, &onnx)?;
+            let loaded = first.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let mut graph = loaded.map_or_else(|| Graph::load(&path, &onnx), Ok)?;
             graph.judge(&[&[0; 1_600]]).map_err(|error| TurnModelError::Unavailable(error.to_string()))?;
             Ok::<_, TurnModelError>(graph)
         };
-        Ok(Self { pool: Pool::start("smart-turn", 1, MOST_WAITING, make)?, questions: Arc::default() })
+        Ok(Self { scheduler: BatchScheduler::start("smart-turn", settings, make)? })
     }
 }
 
@@ -77,25 +87,52 @@ impl TurnModel for SmartTurn {
     }
 
     fn judge(&self, pcm: Vec<i16>) -> BoxFuture<'static, Result<f32, TurnModelError>> {
-        let Self { pool, questions } = self.clone();
+        let scheduler = self.scheduler.clone();
         async move {
-            let (answer, asked) = oneshot::channel();
-            questions.lock().expect("no panic while locked").push(Question { pcm, answer });
-            // Whoever gets the thread answers for all that wait; the others find their answer there.
-            let lease = pool.lease().await;
-            let mut lease = match lease {
-                Ok(lease) => lease,
-                Err(Overloaded { waiting }) => {
-                    // Nobody waits for it: whoever comes next drops it.
-                    drop(asked);
-                    return Err(TurnModelError::Busy { waiting });
-                }
-            };
-            let lost = |error: PoolError| TurnModelError::Failed(error.to_string());
-            lease.run(move |graph| graph.answer(&questions)).await.map_err(lost)?;
-            asked.await.unwrap_or_else(|_| Err(TurnModelError::Failed("the question was lost".into())))
+            let (answer, answered) = oneshot::channel();
+            let submitted = scheduler.submit(Question { pcm, asked: Instant::now(), answer });
+            submitted.map_err(|(Overloaded { waiting }, _)| TurnModelError::Busy { waiting })?;
+            answered.await.unwrap_or_else(|_| Err(TurnModelError::Failed("the question was lost".into())))
         }
         .boxed()
+    }
+}
+
+/// Questions are answered in the order in which they were asked.
+impl Entry for Question {
+    fn bucket(&self) -> u32 {
+        0
+    }
+
+    fn deadline(&self) -> Instant {
+        self.asked
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.answer.is_closed()
+    }
+
+    fn fail(self, failure: BatchFailure) {
+        // The session may have gone on without the answer.
+        let _ = self.answer.send(Err(TurnModelError::Failed(failure.to_string())));
+    }
+}
+
+impl BatchEngine<Question> for Graph {
+    fn run(&mut self, batch: &mut Vec<Question>) -> Result<(), String> {
+        let pcm: Vec<&[i16]> = batch.iter().map(|question| &question.pcm[..]).collect();
+        let answers = match self.judge(&pcm) {
+            Ok(answers) => answers.into_iter().map(Ok).collect(),
+            // The device or the session may be broken: a new one may work.
+            Err(OnnxOrShape::Onnx(error)) if !matches!(error, OnnxError::Inputs { .. }) => {
+                return Err(error.to_string());
+            }
+            Err(error) => batch.iter().map(|_| Err(TurnModelError::Failed(error.to_string()))).collect::<Vec<_>>(),
+        };
+        for (question, answer) in batch.drain(..).zip(answers) {
+            let _ = question.answer.send(answer);
+        }
+        Ok(())
     }
 }
 
@@ -115,35 +152,6 @@ impl Graph {
         }
         let takes_batches = shape.first() == Some(&None);
         Ok(Self { model, mel: LogMel::new(N_MELS), takes_batches })
-    }
-
-    /// Answers all questions that wait, those whose asker is gone excepted.
-    fn answer(&mut self, questions: &Mutex<Vec<Question>>) {
-        loop {
-            let mut batch: Vec<Question> = {
-                let mut questions = questions.lock().expect("no panic while locked");
-                questions.retain(|question| !question.answer.is_closed());
-                let n = questions.len().min(if self.takes_batches { MOST_AT_ONCE } else { 1 });
-                questions.drain(..n).collect()
-            };
-            if batch.is_empty() {
-                return;
-            }
-            let pcm: Vec<&[i16]> = batch.iter().map(|question| &question.pcm[..]).collect();
-            match self.judge(&pcm) {
-                Ok(answers) => {
-                    for (question, answer) in batch.drain(..).zip(answers) {
-                        // Nobody may wait any more.
-                        let _ = question.answer.send(Ok(answer));
-                    }
-                }
-                Err(error) => {
-                    for question in batch {
-                        let _ = question.answer.send(Err(TurnModelError::Failed(error.to_string())));
-                    }
-                }
-            }
-        }
     }
 
     fn judge(&mut self, batch: &[&[i16]]) -> Result<Vec<f32>, OnnxOrShape> {

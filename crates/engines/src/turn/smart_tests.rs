@@ -73,7 +73,7 @@ async fn who_does_not_wait_any_more_costs_nothing() {
     let pcm = turn(&[(20, true)]);
     let got = model.judge(pcm.clone()).await.expect("it answers");
     assert!((got - expected(&pcm)).abs() < 1e-4);
-    assert!(model.questions.lock().expect("no panic").is_empty());
+    assert_eq!(model.scheduler.waiting(), 0);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! [`super::Earshot`] weighs its probability by it, since the network takes loud steady noise for speech; [`super::Silero`]
 //! weighs its own, so that a turn ends in time. The floor of a band is the least power of the last two seconds, in which
 //! every speaker pauses (minimum statistics: Martin, 2001). A voice concentrates its power in a few bands and stands out
-//! there long before the whole signal gets louder. Music and other voices change too much to be told by this.
+//! there long before the whole signal gets louder. Music and other voices change too much to be distinguished this way.
 //! Decides nothing; a window costs about a microsecond.
 
 use realfft::num_complex::Complex;

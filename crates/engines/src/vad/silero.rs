@@ -6,14 +6,13 @@
 //! stream waits for one only where all are at a window of another's. A window takes 0.1 ms, ten times as much as earshot
 //! takes for it.
 //!
-//! So the network is a cascade's second stage: [`EarshotStream`] hears every window, and Silero is asked while earshot
-//! finds the least sign of a voice, and for a second afterwards. When it is asked again it begins with a new state and the
-//! last 128 ms. It also begins anew after each two seconds in which it was sure that nobody spoke: a state that has heard
-//! music or noise for long finds the next onset up to a second late. Its probability is bounded by how far the window rises
+//! So the network is a cascade's second stage: [`EarshotStream`] judges every window, and Silero runs while earshot
+//! finds any sign of a voice, and for a second afterwards. When it starts again it begins with a new state and the
+//! last 128 ms. Its state is also reset after each two seconds of certain silence: after long music or noise a
+//! state detects the next onset up to a second late. Its probability is bounded by how far the window rises
 //! above the room, without which steady noise behind a turn holds its end back. `antiphon-bench --only noise` measures it.
 //!
-//! A window that fails is judged by earshot alone, and after some in a row all of that stream are: nobody is unheard
-//! because a model fails.
+//! A window that fails is judged by earshot alone, and after some in a row all windows of that stream are.
 
 use super::earshot::{self, EarshotStream, Sound};
 use antiphon_engine_api::vad::{Vad, VadError, VadStream};
@@ -33,7 +32,7 @@ const STATE: usize = 2 * 128;
 /// Sessions at most, of some 2 MB each: as many windows are judged at a time.
 const MOST_SESSIONS: usize = 4;
 
-/// Windows that fail in a row, 1 s, after which a stream leaves the model alone.
+/// Consecutive windows that fail, 1 s, after which a stream uses earshot alone.
 const MOST_FAILED: usize = 32;
 
 /// Earshot's probability from which Silero is asked; earshot itself takes a voice for speech from 0.5 on. On speech in noise
@@ -41,11 +40,11 @@ const MOST_FAILED: usize = 32;
 const ASK_FROM: f32 = 0.1;
 /// Windows for which it is asked after the last such one, 1 s: longer than pauses between words.
 const ASK_FOR: u32 = 31;
-/// Windows before the first one asked about, 128 ms: a beginning that earshot hears late.
+/// Windows before the first one that Silero judges, 128 ms: earshot detects an onset late.
 const REPLAYED: usize = 4;
-/// Below this Silero is sure that nobody speaks.
+/// Below this probability silence is certain.
 const QUIET: f32 = 0.15;
-/// Windows of that, 2 s, after which it begins anew.
+/// Windows of certain silence, 2 s, after which the state is reset.
 const RESET_AFTER: u32 = 62;
 
 static SIGNATURE: Signature = Signature {
@@ -101,19 +100,19 @@ struct Stream {
     sessions: Arc<Sessions>,
     /// Which session it takes first.
     first: usize,
-    /// Hears every window.
+    /// Judges every window.
     ear: EarshotStream,
-    /// Windows for which the network is still asked.
+    /// Windows for which the network still runs.
     asks_for: u32,
     /// The last [`REPLAYED`] windows, oldest first.
     recent: Vec<i16>,
     /// The last window's end, then this window.
     input: [f32; CONTEXT + WINDOW],
     state: Vec<f32>,
-    /// Windows in a row in which the network was sure that nobody spoke.
+    /// Consecutive windows of certain silence.
     n_quiet: u32,
     never: CancellationToken,
-    /// Windows in a row that failed.
+    /// Consecutive windows that failed.
     n_failed: usize,
 }
 
@@ -167,7 +166,7 @@ impl Stream {
         Ok(probability.clamp(0.0, 1.0))
     }
 
-    /// Forgets what the network has heard but for the last windows.
+    /// Resets the state; the last windows are judged again.
     fn restart(&mut self) -> Result<(), OnnxError> {
         self.n_quiet = 0;
         self.state.fill(0.0);
@@ -178,7 +177,7 @@ impl Stream {
         replayed
     }
 
-    /// The network's probability where it is worth asking, earshot's where it is not.
+    /// The network's probability while it runs, earshot's otherwise.
     fn judge(&mut self, window: &[i16], sound: Sound) -> Result<f32, OnnxError> {
         let was_asked = self.asks_for > 0;
         self.asks_for = if sound.probability >= ASK_FROM { ASK_FOR } else { self.asks_for.saturating_sub(1) };
@@ -201,7 +200,7 @@ impl Stream {
         if self.n_quiet >= RESET_AFTER { self.restart() } else { Ok(()) }
     }
 
-    /// Forgets the state, and says so in the log once for all failures in a row.
+    /// Resets the state, and logs consecutive failures once.
     fn failed(&mut self, error: &OnnxError) {
         self.state.fill(0.0);
         self.n_failed += 1;

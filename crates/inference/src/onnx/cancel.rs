@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-/// While it lives, cancelling the token terminates the run: whoever cancels wakes this future's waker, and the waker sets
-/// the flag. The runtime looks at it between two operators, within loops as well.
+/// While it lives, cancelling the token terminates the run: the cancellation wakes this future's waker, which sets the flag.
+/// The runtime checks it between two operators, within loops as well.
 pub(super) struct StopWhenCancelled {
     _waiting: Pin<Box<WaitForCancellationFutureOwned>>,
 }
@@ -32,7 +32,7 @@ impl Wake for Terminate {
         if self.cancel.is_cancelled()
             && let Err(error) = self.options.terminate()
         {
-            tracing::warn!(%error, "a model's run could not be told to stop");
+            tracing::warn!(%error, "a model's run could not be cancelled");
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OnnxConfig {
-    /// The library's file, or the folder it lies in; empty: it is looked for.
+    /// The library's file, or the folder it lies in; empty: it is searched for.
     pub runtime: String,
     /// `cpu`, `cuda` or `tensorrt`.
     pub provider: String,
@@ -16,13 +16,13 @@ pub struct OnnxConfig {
     pub device_id: u32,
     /// `tensorrt`: whether it may compute in half precision.
     pub fp16: bool,
-    /// `tensorrt`: the folder that engines and timings are kept in.
+    /// `tensorrt`: the folder for engines and timings.
     pub cache_dir: String,
     /// `cuda`: `HEURISTIC`, `EXHAUSTIVE` or `DEFAULT`.
     pub cudnn_conv_algo_search: String,
     /// `cuda`: the arena's limit in MiB; 0: none.
     pub gpu_memory_mib: u64,
-    /// Whether the processor's memory comes from an arena that keeps what it once took.
+    /// Whether the processor's memory comes from an arena that keeps its memory.
     pub cpu_arena: bool,
     /// `all`, `extended`, `basic` or `none`.
     pub graph_optimization: String,

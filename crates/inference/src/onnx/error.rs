@@ -6,13 +6,13 @@ use std::path::PathBuf;
 /// A failure of the library, of a model or of a run. The text says what is wrong and what would be right.
 #[derive(Debug, thiserror::Error)]
 pub enum OnnxError {
-    /// The library is nowhere.
+    /// The library was not found.
     #[error("ONNX Runtime's library is not there: run `make onnxruntime`, or set onnx.runtime; looked in {looked}")]
     NoLibrary {
         /// The places, in order.
         looked: String,
     },
-    /// The library is there and cannot be used.
+    /// The library was found but cannot be used.
     #[error("ONNX Runtime cannot be opened from {}: {message}", path.display())]
     BadLibrary {
         /// Its file.
@@ -23,13 +23,13 @@ pub enum OnnxError {
     /// Another library is open in this process: there can be one only.
     #[error(
         "ONNX Runtime is open already from {}, and a process can hold one only: {} cannot be opened as well",
-        open.display(), wanted.display()
+        open.display(), requested.display()
     )]
     OtherLibrary {
         /// The one that is open.
         open: PathBuf,
-        /// The one that was asked for.
-        wanted: PathBuf,
+        /// The requested one.
+        requested: PathBuf,
     },
     /// The model's file cannot be read.
     #[error("the model {} cannot be read: {source}", path.display())]
@@ -39,7 +39,7 @@ pub enum OnnxError {
         /// Why.
         source: std::io::Error,
     },
-    /// The model's file is no model, or not all of it.
+    /// The file is not a model, or truncated.
     #[error("the model {} is corrupt or cut off, or no ONNX model; fetch it again ({message})", path.display())]
     Corrupt {
         /// The file.
@@ -47,7 +47,7 @@ pub enum OnnxError {
         /// What the runtime said.
         message: String,
     },
-    /// The file is a model, of another family.
+    /// The file is a model of another family.
     #[error("the model {} is no {family}: {wrong}", path.display())]
     WrongModel {
         /// The file.
@@ -74,7 +74,7 @@ pub enum OnnxError {
     /// The run was cancelled.
     #[error("the run was cancelled")]
     Cancelled,
-    /// What it was given does not fit: the model and the device are well.
+    /// The inputs do not fit; the model and the device are not at fault.
     #[error("the model {} does not take this: {message}", path.display())]
     Inputs {
         /// The model.
@@ -82,7 +82,7 @@ pub enum OnnxError {
         /// What the runtime said.
         message: String,
     },
-    /// The run failed: the model or the device.
+    /// The run failed in the model or the device.
     #[error("the model {} failed: {message}", path.display())]
     Run {
         /// The model.
@@ -90,7 +90,7 @@ pub enum OnnxError {
         /// What the runtime said.
         message: String,
     },
-    /// The model gave something else than it promises.
+    /// The outputs differ from those the model declares.
     #[error("the model gave {0}")]
     Output(String),
 }

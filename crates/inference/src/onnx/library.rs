@@ -1,4 +1,4 @@
-//! Where ONNX Runtime's library lies, and opening it: once in a process.
+//! Finds ONNX Runtime's library and opens it, once per process.
 
 use super::{OnnxConfig, OnnxError};
 use ort::environment::Environment;
@@ -24,7 +24,7 @@ pub(super) fn open(config: &OnnxConfig) -> Result<Environment, OnnxError> {
     let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((there, environment)) = &*open {
         if *there != path {
-            return Err(OnnxError::OtherLibrary { open: there.clone(), wanted: path });
+            return Err(OnnxError::OtherLibrary { open: there.clone(), requested: path });
         }
         return Ok(environment.clone());
     }
@@ -45,7 +45,7 @@ pub(super) fn open(config: &OnnxConfig) -> Result<Environment, OnnxError> {
     Ok(environment)
 }
 
-/// What the runtime has to say goes where the hub's own log goes.
+/// Forwards the runtime's log to the hub's.
 pub(super) fn log(level: LogLevel, place: &str, message: &str) {
     match level {
         LogLevel::Fatal | LogLevel::Error => tracing::error!(place, "ONNX Runtime: {message}"),
@@ -55,8 +55,8 @@ pub(super) fn log(level: LogLevel, place: &str, message: &str) {
 }
 
 /// CUDA and cuDNN from Python wheels lie beside the library, where the system's loader does not look: they are opened
-/// first, in rounds, since some need others and their order is not ours to know. Where there are none, the system's are
-/// taken. What cannot be opened shows when the provider is registered.
+/// first, in rounds, since some depend on others in an order that is not known. Where there are none, the system's are
+/// used. A library that cannot be opened is reported when the provider is registered.
 fn preload_cuda(folder: &Path) {
     let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut left: Vec<_> = files.filter(|path| is_of_cuda(path)).collect();
@@ -79,7 +79,7 @@ fn is_of_cuda(path: &Path) -> bool {
     name.starts_with("lib") && name.contains(".so.") && !name.starts_with("libonnxruntime")
 }
 
-/// Where it may lie, files or folders, in order. A place that is named leaves no other.
+/// Candidate files and folders, in order. A configured path is the only candidate.
 pub(super) fn places(config: &OnnxConfig) -> Vec<PathBuf> {
     if !config.runtime.is_empty() {
         return vec![PathBuf::from(&config.runtime)];

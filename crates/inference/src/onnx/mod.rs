@@ -6,18 +6,18 @@
 //! nor knows what their numbers mean, keeps no queue and starts no thread of its own.
 //!
 //! A [`Model`] is `Send + Sync` and runs one call at a time, since `ort` asks for `&mut Session`: a second caller waits.
-//! Small models that all sessions share (Silero) are one `Arc<Model>`; engines that shall run several chunks at once load a
-//! model for each replica of their lane.
+//! Small models that all sessions share (Silero) are one `Arc<Model>`; engines that run several chunks at once load a
+//! model for each replica of their pool.
 //!
 //! ```no_run
-//! # use antiphon::onnx::{Kind, ModelOptions, OnnxConfig, Port, Runtime, Signature, Tensor};
+//! # use antiphon_inference::onnx::{Kind, ModelOptions, OnnxConfig, Port, Runtime, Signature, Tensor};
 //! # use tokio_util::sync::CancellationToken;
 //! static DOUBLER: Signature = Signature {
 //!     family: "doubler",
 //!     inputs: &[Port::new("x", &[Kind::F32], 2)],
 //!     outputs: &[Port::new("y", &[Kind::F32], 2)],
 //! };
-//! # fn f() -> Result<(), antiphon::onnx::OnnxError> {
+//! # fn f() -> Result<(), antiphon_inference::onnx::OnnxError> {
 //! let runtime = Runtime::open(&OnnxConfig::default())?;
 //! let model = runtime.load("models/doubler.onnx".as_ref(), &ModelOptions::of(&DOUBLER))?;
 //! let outputs = model.run(&[("x", Tensor::f32([1, 3], &[1.0, 2.0, 3.0]))], &CancellationToken::new())?;
@@ -45,7 +45,7 @@ pub use runtime::{ModelOptions, Runtime};
 pub use signature::{Kind, Port, Signature, Slot};
 pub use tensor::Tensor;
 
-/// Whether the library can be found; opens nothing. Blocks for a look into a few folders.
+/// Whether the library can be found; opens nothing. Blocks while it lists a few folders.
 pub fn is_here(config: &OnnxConfig) -> bool {
     library::find(&library::places(config)).is_ok()
 }

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use tokio_util::sync::CancellationToken;
 
-/// A model, ready to run. Share it as `Arc<Model>`: runs from several threads follow one another. Engines that shall run
-/// in parallel load one each; what a second one costs is its weights.
+/// A model, ready to run. Share it as `Arc<Model>`: runs from several threads are serialized. Engines that run in
+/// parallel load one each, at the cost of another copy of the weights.
 #[derive(Debug)]
 pub struct Model {
     path: PathBuf,
@@ -27,22 +27,22 @@ impl Model {
         Self { path: path.into(), session: Mutex::new(session), provider, inputs, outputs }
     }
 
-    /// What it really runs on.
+    /// The provider it actually runs on.
     pub fn provider(&self) -> Provider {
         self.provider
     }
 
-    /// What it takes, in its own order.
+    /// Its inputs, in the model's order.
     pub fn inputs(&self) -> &[Slot] {
         &self.inputs
     }
 
-    /// What it gives, in its own order.
+    /// Its outputs, in the model's order.
     pub fn outputs(&self) -> &[Slot] {
         &self.outputs
     }
 
-    /// The input of that name, where it has one: for what some models of a family take and others do not.
+    /// The input of that name, for inputs that not all models of a family have.
     pub fn input(&self, name: &str) -> Option<&Slot> {
         self.inputs.iter().find(|slot| slot.name == name)
     }
@@ -64,7 +64,7 @@ impl Model {
         !matches!(self.session.try_lock(), Err(TryLockError::WouldBlock))
     }
 
-    /// Does something while a run is under way, as far as others see. For tests of engines.
+    /// Calls a function while the model appears to be running. For tests of engines.
     #[doc(hidden)]
     pub fn while_it_runs(&self, what: impl FnOnce()) {
         let _session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
@@ -76,7 +76,7 @@ impl Model {
     ///
     /// # Errors
     /// [`OnnxError::Cancelled`]; [`OnnxError::Inputs`] when inputs do not fit: the model can be run again;
-    /// [`OnnxError::Run`] when the device fails: better load it anew.
+    /// [`OnnxError::Run`] when the device fails: load it again.
     pub fn run(&self, inputs: &[(&str, Tensor<'_>)], cancel: &CancellationToken) -> Result<Outputs, OnnxError> {
         let failed = |message: String| OnnxError::Run { path: self.path.clone(), message };
         let unfit = |message: String| OnnxError::Inputs { path: self.path.clone(), message };

@@ -1,4 +1,4 @@
-//! What comes out of a model: owned tensors, by name or by place.
+//! A model's outputs: owned tensors, by name or by position.
 
 use super::OnnxError;
 use ort::session::SessionOutputs;
@@ -28,7 +28,7 @@ impl Outputs {
         self.0.iter().find(|output| output.name == name).ok_or_else(|| OnnxError::Output(format!("no output {name:?}")))
     }
 
-    /// The output at that place, from 0.
+    /// The output at that position, from 0.
     pub fn at(&self, place: usize) -> Result<&Output, OnnxError> {
         self.0.get(place).ok_or_else(|| OnnxError::Output(format!("{} outputs and no more", self.0.len())))
     }
@@ -58,7 +58,7 @@ impl Output {
         &self.shape
     }
 
-    /// Real numbers in row-major order; half precision is widened.
+    /// Floats in row-major order; half precision is widened.
     pub fn f32(&self) -> Result<&[f32], OnnxError> {
         match &self.data {
             Data::F32(data) => Ok(data),
@@ -66,7 +66,7 @@ impl Output {
         }
     }
 
-    /// Whole numbers in row-major order; 32 bits are widened.
+    /// Integers in row-major order; 32 bits are widened.
     pub fn i64(&self) -> Result<&[i64], OnnxError> {
         match &self.data {
             Data::I64(data) => Ok(data),

@@ -1,4 +1,4 @@
-//! Execution providers: which one is asked for, and which one really serves.
+//! Execution providers: the configured one, and the one that actually serves.
 
 use super::OnnxConfig;
 use ort::ep::cuda::ConvAlgorithmSearch;
@@ -17,8 +17,8 @@ pub enum Provider {
 }
 
 impl Provider {
-    /// The one that is configured, then those that would do instead, unless it is required.
-    pub(super) fn wanted(config: &OnnxConfig) -> &'static [Self] {
+    /// The configured one, then its fallbacks, unless it is required.
+    pub(super) fn requested(config: &OnnxConfig) -> &'static [Self] {
         let all: &[Self] = match config.provider.as_str() {
             "tensorrt" => &[Self::TensorRt, Self::Cuda, Self::Cpu],
             "cuda" => &[Self::Cuda, Self::Cpu],
@@ -37,7 +37,7 @@ impl Provider {
         available.unwrap_or(false)
     }
 
-    /// As a session registers it; a failure to register is an error.
+    /// For a session to register; a failure to register is an error.
     pub(super) fn registered(self, config: &OnnxConfig) -> Vec<ExecutionProviderDispatch> {
         let cpu = CPU::default().with_arena_allocator(config.cpu_arena).build();
         let mut all = match self {
@@ -97,7 +97,7 @@ impl fmt::Display for Provider {
 pub(super) struct Placements(Vec<(String, usize)>);
 
 impl Placements {
-    /// Takes one line of the log; others than those on placement are passed over.
+    /// Reads one line of the log; lines that are not about placement are skipped.
     pub(super) fn note(&mut self, line: &str) {
         let found = line.split_once(" placed on [").and_then(|(_, rest)| rest.split_once("]. Number of nodes: "));
         if let Some((name, n)) = found
@@ -107,7 +107,7 @@ impl Placements {
         }
     }
 
-    /// Whether the runtime said where the nodes are, and none of them is on `provider`.
+    /// Whether the runtime reported the placement, and no node is on `provider`.
     pub(super) fn pass_over(&self, provider: Provider) -> bool {
         !self.0.is_empty() && !self.0.iter().any(|(name, n)| name == provider.name() && *n > 0)
     }
@@ -154,11 +154,11 @@ mod tests {
 
     #[test]
     fn a_required_provider_has_no_stand_in() {
-        let wanted = |provider: &str, require| {
-            Provider::wanted(&OnnxConfig { provider: provider.into(), require, ..OnnxConfig::default() })
+        let requested = |provider: &str, require| {
+            Provider::requested(&OnnxConfig { provider: provider.into(), require, ..OnnxConfig::default() })
         };
-        assert_eq!(wanted("tensorrt", false), [Provider::TensorRt, Provider::Cuda, Provider::Cpu]);
-        assert_eq!(wanted("tensorrt", true), [Provider::TensorRt]);
-        assert_eq!(wanted("cpu", true), [Provider::Cpu]);
+        assert_eq!(requested("tensorrt", false), [Provider::TensorRt, Provider::Cuda, Provider::Cpu]);
+        assert_eq!(requested("tensorrt", true), [Provider::TensorRt]);
+        assert_eq!(requested("cpu", true), [Provider::Cpu]);
     }
 }

@@ -20,16 +20,16 @@ pub struct Runtime {
 /// How one model is loaded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ModelOptions {
-    /// What it must take and give; `None`: anything.
+    /// The inputs and outputs it must have; `None`: any.
     pub signature: Option<&'static Signature>,
-    /// Threads of one run; `None`: what the configuration says. 1 where many small runs share the cores.
+    /// Threads of one run; `None`: as configured. 1 where many small runs share the cores.
     pub intra_threads: Option<usize>,
-    /// Whether it stays on the processor whatever the configuration says: for models too small to be sent to a GPU.
+    /// Whether it runs on the processor whatever the configuration says: for models too small for a GPU.
     pub on_cpu: bool,
 }
 
 impl ModelOptions {
-    /// The configuration's way, for a model of that signature.
+    /// The configured options, for a model of that signature.
     pub fn of(signature: &'static Signature) -> Self {
         Self { signature: Some(signature), ..Self::default() }
     }
@@ -37,9 +37,9 @@ impl ModelOptions {
 
 /// Why a model could not be loaded on one provider.
 enum Refusal {
-    /// The model is at fault, wherever it would run.
+    /// The model is at fault, on any provider.
     Model(OnnxError),
-    /// The provider is.
+    /// The provider is at fault.
     Provider(String),
 }
 
@@ -62,9 +62,9 @@ impl Runtime {
     /// required provider does not serve it.
     pub fn load(&self, path: &Path, options: &ModelOptions) -> Result<Model, OnnxError> {
         std::fs::File::open(path).map_err(|source| OnnxError::Unreadable { path: path.into(), source })?;
-        let wanted = if options.on_cpu { &[Provider::Cpu][..] } else { Provider::wanted(&self.config) };
+        let requested = if options.on_cpu { &[Provider::Cpu][..] } else { Provider::requested(&self.config) };
         let mut refused = None;
-        for provider in wanted {
+        for provider in requested {
             let (session, nodes) = match self.attempt(path, *provider, options) {
                 Ok(loaded) => loaded,
                 Err(Refusal::Model(error)) => return Err(error),
@@ -121,7 +121,7 @@ impl Runtime {
             "extended" => GraphOptimizationLevel::Level2,
             _ => GraphOptimizationLevel::All,
         };
-        // Threads that spin while they wait take the cores from everybody else in the process.
+        // Spinning threads take the cores from the rest of the process.
         let builder = Session::builder(&self.environment)?
             .with_optimization_level(level)?
             .with_intra_threads(options.intra_threads.unwrap_or(self.config.intra_threads))?
@@ -130,7 +130,7 @@ impl Runtime {
         if provider == Provider::Cpu {
             return Ok(builder);
         }
-        // Where the nodes go is said in the runtime's most verbose log only; runs are told to be quiet.
+        // Only the runtime's most verbose log names the node placement; runs are quiet.
         let placements = placements.clone();
         Ok(builder.with_log_level(LogLevel::Verbose)?.with_logger(Arc::new(move |level, _, _, place, message| {
             placements.lock().unwrap_or_else(PoisonError::into_inner).note(message);
@@ -139,13 +139,13 @@ impl Runtime {
     }
 }
 
-/// Whose fault a failure to load is.
+/// Whether the model or the provider is at fault for a failure to load.
 fn refusal(path: &Path, provider: Provider, error: &ort::Error) -> Refusal {
     let of_the_file = matches!(
         error.code(),
         ErrorCode::InvalidProtobuf | ErrorCode::NoModel | ErrorCode::InvalidGraph | ErrorCode::NoSuchFile
     );
-    // What the processor cannot load is wrong in itself.
+    // A model that the processor cannot load is invalid.
     if of_the_file || provider == Provider::Cpu {
         return Refusal::Model(OnnxError::Corrupt { path: path.into(), message: error.to_string() });
     }

@@ -1,4 +1,4 @@
-//! What a model takes and gives, and what a family of models must.
+//! The inputs and outputs of a model, and those that a family of models requires.
 
 use ort::value::{Outlet, TensorElementType, ValueType};
 use std::fmt;
@@ -6,15 +6,15 @@ use std::fmt;
 /// The type of a tensor's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// 32-bit real numbers.
+    /// 32-bit floats.
     F32,
-    /// 16-bit real numbers; given and taken as `f32`.
+    /// 16-bit floats; passed as `f32`.
     F16,
-    /// 64-bit whole numbers.
+    /// 64-bit integers.
     I64,
-    /// 32-bit whole numbers.
+    /// 32-bit integers.
     I32,
-    /// Truth values.
+    /// Booleans.
     Bool,
     /// Anything else, by the runtime's name.
     Other(String),
@@ -40,14 +40,14 @@ pub struct Port {
     optional: bool,
 }
 
-/// What all models of a family take and give.
+/// The inputs and outputs of all models of a family.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature {
     /// What such a model is called, to follow "is no".
     pub family: &'static str,
-    /// Its inputs; others a model must not ask for.
+    /// Its inputs; a model must not require others.
     pub inputs: &'static [Port],
-    /// Its outputs; a model may give more.
+    /// Its outputs; a model may have more.
     pub outputs: &'static [Port],
 }
 
@@ -57,7 +57,7 @@ impl Port {
         Self { name, kinds, rank, optional: false }
     }
 
-    /// The same, which some models of the family do not have.
+    /// The same, optional.
     pub const fn optional(self) -> Self {
         Self { optional: true, ..self }
     }

@@ -1,4 +1,4 @@
-//! What goes into a model: a shape and borrowed numbers.
+//! A model's inputs: a shape and borrowed numbers.
 
 use ort::session::SessionInputValue;
 use ort::value::{Tensor as Owned, TensorRef};
@@ -21,35 +21,35 @@ enum Data<'a> {
 }
 
 impl<'a> Tensor<'a> {
-    /// Real numbers. A model that takes `f16` here is given them rounded.
+    /// Floats, rounded for a model that takes `f16`.
     pub fn f32(shape: impl Into<Vec<usize>>, data: &'a [f32]) -> Self {
         Self { shape: shape.into(), data: Data::F32(data) }
     }
 
-    /// Whole numbers of 64 bits: identifiers, lengths. A scalar has the shape `[]`.
+    /// 64-bit integers: identifiers, lengths. A scalar has the shape `[]`.
     pub fn i64(shape: impl Into<Vec<usize>>, data: &'a [i64]) -> Self {
         Self { shape: shape.into(), data: Data::I64(data) }
     }
 
-    /// Whole numbers of 32 bits.
+    /// 32-bit integers.
     pub fn i32(shape: impl Into<Vec<usize>>, data: &'a [i32]) -> Self {
         Self { shape: shape.into(), data: Data::I32(data) }
     }
 
-    /// Truth values.
+    /// Booleans.
     pub fn bool(shape: impl Into<Vec<usize>>, data: &'a [bool]) -> Self {
         Self { shape: shape.into(), data: Data::Bool(data) }
     }
 
-    /// As the runtime takes it; `wanted` is the element type the model declares. Fails where shape and numbers disagree.
-    pub(super) fn value(&self, wanted: Option<&Kind>) -> Result<SessionInputValue<'a>, String> {
+    /// As the runtime takes it; `declared` is the element type of the model's input. Fails where shape and numbers disagree.
+    pub(super) fn value(&self, declared: Option<&Kind>) -> Result<SessionInputValue<'a>, String> {
         let n: usize = self.shape.iter().product();
         if n != self.n_numbers() {
             return Err(format!("a tensor of shape {:?} needs {n} numbers, not {}", self.shape, self.n_numbers()));
         }
         let shape = self.shape.clone();
         let value = match self.data {
-            Data::F32(data) if wanted == Some(&Kind::F16) => {
+            Data::F32(data) if declared == Some(&Kind::F16) => {
                 let halves: Vec<_> = data.iter().map(|x| half::f16::from_f32(*x)).collect();
                 Owned::from_array((shape, halves)).map(SessionInputValue::from)
             }

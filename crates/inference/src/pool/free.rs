@@ -1,8 +1,8 @@
-//! The replicas of a pool that are not leased, and which of them hold an engine.
+//! The replicas of a pool that are not leased.
 //!
 //! [`super::Pool`] takes replicas from here and puts them back. In an elastic pool a replica may be asleep: its thread runs
-//! and holds no engine. One replica with an engine is kept ready ahead of the next lease; a thread of its own (the keeper)
-//! gives back engines that were idle for long. It starts no engine itself: the replica's thread does.
+//! without an engine. One replica with an engine is kept ready for the next lease; a separate thread (the keeper) puts idle
+//! replicas to sleep. Engines are started and stopped on the replicas' threads.
 
 use super::worker::Worker;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,10 +40,10 @@ impl<E> List<E> {
         self.awake().nth(1).is_some()
     }
 
-    /// Gives back the engines that were not used since the last time, but for the one used last.
-    fn give_back_unused(&mut self) {
+    /// Puts replicas to sleep that were not used since the last call, except for the one used last.
+    fn put_unused_to_sleep(&mut self) {
         for idle in self.awake().rev().skip(1) {
-            // One that still starts has something to do, and is looked at again the next time.
+            // A replica that is still starting is busy; the next call sees it again.
             if idle.is_unused {
                 idle.worker.sleep();
             }
@@ -58,8 +58,8 @@ impl<E: 'static> Free<E> {
         Arc::new(Self::of(workers, false))
     }
 
-    /// Engines that nobody has used for `idle`, up to twice that, are given back, but for one that stays ready. `workers`: those
-    /// asleep first.
+    /// Replicas that were not used for `idle`, up to twice that, are put to sleep, except for one. `workers`: those asleep
+    /// first.
     pub(super) fn elastic(name: &str, workers: Vec<Worker<E>>, idle: Duration) -> Arc<Self> {
         let free = Arc::new(Self::of(workers, true));
         let kept = free.clone();
@@ -118,7 +118,7 @@ impl<E> Free<E> {
             let spare = spare.unwrap_or_else(PoisonError::into_inner);
             let waited = self.changed.wait_timeout_while(spare, period, |list| !list.is_closed);
             list = waited.unwrap_or_else(PoisonError::into_inner).0;
-            list.give_back_unused();
+            list.put_unused_to_sleep();
         }
     }
 

@@ -1,30 +1,36 @@
-//! Lanes: engines that block live on threads of their own, one replica each, and are lent out one user at a time.
+//! Engine pools: engines that block run on threads of their own, one replica each, and are leased to one user at a time.
 //!
 //! A stage's local engine (PocketSphinx, flite) builds a [`Pool`] of replicas, takes a [`Lease`] for an utterance or a
-//! chunk and runs jobs on it. Waiting is first come first served and bounded: past the bound the answer is
-//! [`Overloaded`]. A job that panics, or says that the engine broke, costs the replica, which is restarted; where that fails
-//! it is tried again with the next job, and the other replicas are lent first. The process lives on. A pool may grow with its
-//! use (`free`). A lane knows no stage and sets no deadline: its user does, by dropping the future.
+//! chunk and runs jobs on it. Waiting is first come, first served, and bounded: past the bound the answer is
+//! [`Overloaded`], or [`Pool::enqueue`] waits for room. A job that panics, or reports that the engine is broken, ends; the
+//! engine is restarted, and where that fails it is tried again with the next job. Healthy replicas are leased first. The
+//! process lives on. A pool may grow with its use (`free`). It knows no stage and sets no deadline: its user does, by dropping the future.
 
 pub mod batch;
 mod free;
+mod room;
 mod worker;
 
+use crate::supervisor::Health;
 use free::Free;
+use room::Room;
 use std::fmt::Display;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::coop::unconstrained;
 use tokio::time::timeout;
 use worker::Worker;
 
-/// How long one that was lent a replica without an engine waits for a whole one, which is busy; then it has the engine made.
-const FOR_A_WHOLE_ONE: Duration = Duration::from_secs(1);
+/// How long the holder of a failed replica waits for a healthy one, which is busy, before it has the engine restarted.
+const HEALTHY_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Too many wait for a replica already.
+/// Too many requests wait for a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{waiting} wait for a free lane already")]
+#[error("{waiting} requests wait for the engine already")]
 pub struct Overloaded {
     /// How many wait.
     pub waiting: usize,
@@ -33,10 +39,10 @@ pub struct Overloaded {
 /// A job that gave no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolError {
-    /// The engine panicked; its replica is restarted.
+    /// The engine panicked; it is restarted.
     #[error("the engine panicked")]
     Panicked,
-    /// The engine broke before and could not be restarted; it is tried again with the next job.
+    /// The engine failed before and could not be restarted; it is tried again with the next job.
     #[error("the engine cannot be started again: {0}")]
     RestartFailed(String),
     /// The thread is gone.
@@ -53,10 +59,11 @@ pub struct Pool<E> {
 struct Shared<E> {
     permits: Arc<Semaphore>,
     free: Arc<Free<E>>,
-    /// Of each replica, whether its engine could not be started.
-    failed: Vec<Arc<AtomicBool>>,
+    /// Of each replica.
+    health: Vec<Health>,
     waiting: AtomicUsize,
     max_waiting: usize,
+    room: Room,
 }
 
 impl<E> Drop for Shared<E> {
@@ -72,8 +79,8 @@ impl<E> Clone for Pool<E> {
 }
 
 impl<E: 'static> Pool<E> {
-    /// Starts `n_replicas` threads, makes an engine on each, in parallel, and blocks until all are made. The first
-    /// failure is returned. `make` is called again when an engine broke.
+    /// Starts `n_replicas` threads and an engine on each, in parallel, and blocks until all run. The first failure is
+    /// returned. `make` is called again when an engine failed.
     pub fn start<X, F>(name: &str, n_replicas: usize, max_waiting: usize, make: F) -> Result<Self, X>
     where
         X: Display + Send + 'static,
@@ -82,24 +89,24 @@ impl<E: 'static> Pool<E> {
         let make = Arc::new(make);
         let starts: Vec<_> =
             (0..n_replicas.max(1)).map(|i| Worker::start(&format!("{name}-{i}"), make.clone())).collect();
-        let workers = starts.into_iter().map(|start| start.wait()).collect::<Result<Vec<_>, X>>()?;
-        Ok(Self::of(workers, max_waiting, Free::fixed))
+        let workers = starts.into_iter().map(|(worker, starting)| starting.wait().map(|()| worker));
+        Ok(Self::of(workers.collect::<Result<Vec<_>, X>>()?, max_waiting, Free::fixed))
     }
 
-    /// The same, one engine after the other: for those that share a device, or files they write while they are made.
+    /// The same, one engine after the other: for those that share a device, or files they write while they start.
     pub fn start_in_turn<X, F>(name: &str, n_replicas: usize, max_waiting: usize, make: F) -> Result<Self, X>
     where
         X: Display + Send + 'static,
         F: Fn() -> Result<E, X> + Send + Sync + 'static,
     {
         let make = Arc::new(make);
-        let workers = (0..n_replicas.max(1)).map(|i| Worker::start(&format!("{name}-{i}"), make.clone()).wait());
+        let workers = (0..n_replicas.max(1)).map(|i| start_one(&format!("{name}-{i}"), make.clone()));
         Ok(Self::of(workers.collect::<Result<Vec<_>, X>>()?, max_waiting, Free::fixed))
     }
 
-    /// A pool that grows with its use: one engine is made before this returns, and another each time the last one that is
-    /// ready is leased, `max_replicas` in all, one after the other. An engine that was not used for `idle`, up to twice that, is given back, but
-    /// for one, which stays ready. Blocks until the first is made; a lease waits for its own to be made.
+    /// A pool that grows with its use: one engine is started before this returns, and another each time the last one that
+    /// is ready is leased, `max_replicas` in all, one after the other. An engine that was not used for `idle`, up to twice
+    /// that, is stopped, except for one, which stays ready. Blocks until the first runs; a lease waits for its own engine.
     pub fn start_elastic<X, F>(
         name: &str,
         max_replicas: usize,
@@ -118,46 +125,58 @@ impl<E: 'static> Pool<E> {
         });
         let asleep = (1..max_replicas).map(|i| Worker::asleep(&format!("{name}-{i}"), make.clone()));
         let mut workers: Vec<_> = asleep.rev().collect();
-        workers.push(Worker::start(&format!("{name}-0"), make).wait()?);
+        workers.push(start_one(&format!("{name}-0"), make)?);
         Ok(Self::of(workers, max_waiting, |workers| Free::elastic(name, workers, idle)))
     }
 
     fn of(workers: Vec<Worker<E>>, max_waiting: usize, free: impl FnOnce(Vec<Worker<E>>) -> Arc<Free<E>>) -> Self {
         let shared = Shared {
             permits: Arc::new(Semaphore::new(workers.len())),
-            failed: workers.iter().map(Worker::failure).collect(),
+            health: workers.iter().map(Worker::health).collect(),
             free: free(workers),
             waiting: AtomicUsize::new(0),
             max_waiting,
+            room: Room::default(),
         };
         Self { shared: Arc::new(shared) }
     }
 
-    /// Waits for a free replica, first come first served. Dropping the future gives the place up.
+    /// Waits for a free replica, first come, first served. Dropping the future gives the place up.
     pub async fn lease(&self) -> Result<Lease<E>, Overloaded> {
-        let permits = &self.shared.permits;
-        let first = match permits.clone().try_acquire_owned() {
-            Ok(permit) => self.ticket(permit),
-            Err(_) => {
-                let _place = Place::take(&self.shared)?;
-                self.ticket(permits.clone().acquire_owned().await.expect("the semaphore is never closed"))
+        Ok(self.try_enqueue(self.shared.max_waiting).await?.lease().await)
+    }
+
+    /// Waits for room in the queue, in order, and takes a place in it. Those who enqueue leave a quarter of the queue to those
+    /// who do not wait for room ([`lease`](Self::lease)). Has no bound and no deadline of its own: dropping the future
+    /// gives the turn up.
+    pub async fn enqueue(&self) -> Place<E> {
+        let most = room::share_of_queue(self.shared.max_waiting);
+        let _turn = self.shared.room.turn().await;
+        loop {
+            match self.try_enqueue(most).await {
+                Ok(place) => return place,
+                Err(Overloaded { .. }) => self.shared.room.changed().await,
             }
-        };
-        if !first.has_failed() || self.shared.failed.iter().all(|failed| failed.load(Ordering::Acquire)) {
-            return Ok(Lease(Arc::new(first)));
         }
-        // One without an engine would fail whoever waits, one after the other, while the whole ones are busy: who got it
-        // keeps it from them and waits a little for another.
-        let another = timeout(FOR_A_WHOLE_ONE, permits.clone().acquire_owned()).await;
-        let another = another.map(|permit| self.ticket(permit.expect("the semaphore is never closed")));
-        Ok(Lease(Arc::new(another.unwrap_or(first))))
+    }
+
+    /// A place in the queue where fewer than `most` wait. Does not wait.
+    async fn try_enqueue(&self, most: usize) -> Result<Place<E>, Overloaded> {
+        let mut permit: PendingPermit = Box::pin(unconstrained(self.shared.permits.clone().acquire_owned()));
+        // The first poll puts it into the semaphore's queue: places keep their order from here on.
+        let polled = std::future::poll_fn(|context| Poll::Ready(permit.as_mut().poll(context))).await;
+        let (permit, counted) = match polled {
+            Poll::Ready(ready) => (Box::pin(std::future::ready(ready)) as PendingPermit, None),
+            Poll::Pending => (permit, Some(Counted::take(&self.shared, most)?)),
+        };
+        Ok(Place { permit, pool: self.clone(), counted })
     }
 
     fn ticket(&self, permit: OwnedSemaphorePermit) -> Ticket<E> {
         Ticket { worker: Some(self.shared.free.take()), shared: self.shared.clone(), _permit: permit }
     }
 
-    /// How many wait for a replica now.
+    /// How many requests wait for a replica now.
     pub fn waiting(&self) -> usize {
         self.shared.waiting.load(Ordering::Relaxed)
     }
@@ -168,24 +187,62 @@ impl<E: 'static> Pool<E> {
     }
 }
 
-/// A place in the queue, counted while it is held.
-struct Place<'a>(&'a AtomicUsize);
+/// Starts one replica and blocks until its engine runs.
+fn start_one<E: 'static, X, F>(name: &str, make: Arc<F>) -> Result<Worker<E>, X>
+where
+    X: Display + Send + 'static,
+    F: Fn() -> Result<E, X> + Send + Sync + 'static,
+{
+    let (worker, starting) = Worker::start(name, make);
+    starting.wait().map(|()| worker)
+}
 
-impl<'a> Place<'a> {
-    fn take<E>(shared: &'a Shared<E>) -> Result<Self, Overloaded> {
-        let waiting = shared.waiting.fetch_add(1, Ordering::Relaxed);
-        let place = Self(&shared.waiting);
-        if waiting >= shared.max_waiting { Err(Overloaded { waiting }) } else { Ok(place) }
+type PendingPermit = Pin<Box<dyn Future<Output = Result<OwnedSemaphorePermit, tokio::sync::AcquireError>> + Send>>;
+
+/// A place in a pool's queue. Dropping it gives the place up.
+pub struct Place<E> {
+    permit: PendingPermit,
+    pool: Pool<E>,
+    /// `None`: a replica was free at once.
+    counted: Option<Counted<E>>,
+}
+
+impl<E: 'static> Place<E> {
+    /// Waits for a replica.
+    pub async fn lease(self) -> Lease<E> {
+        let Self { permit, pool, counted } = self;
+        let first = pool.ticket(permit.await.expect("the semaphore is never closed"));
+        drop(counted);
+        if !first.has_failed() || pool.shared.health.iter().all(Health::has_failed) {
+            return Lease(Arc::new(first));
+        }
+        // A failed replica would fail one request after the other while the healthy ones are busy: its holder keeps it from
+        // them and waits a little for another.
+        let another = timeout(HEALTHY_DEADLINE, pool.shared.permits.clone().acquire_owned()).await;
+        let another = another.map(|permit| pool.ticket(permit.expect("the semaphore is never closed")));
+        Lease(Arc::new(another.unwrap_or(first)))
     }
 }
 
-impl Drop for Place<'_> {
+/// A request that is counted as waiting.
+struct Counted<E>(Arc<Shared<E>>);
+
+impl<E> Counted<E> {
+    fn take(shared: &Arc<Shared<E>>, most: usize) -> Result<Self, Overloaded> {
+        let one_more = |waiting: usize| (waiting < most).then_some(waiting + 1);
+        let counted = shared.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+        counted.map(|_| Self(shared.clone())).map_err(|waiting| Overloaded { waiting })
+    }
+}
+
+impl<E> Drop for Counted<E> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.0.waiting.fetch_sub(1, Ordering::AcqRel);
+        self.0.room.change();
     }
 }
 
-/// One replica, lent to one user. Dropping it gives the replica back once its last job has ended.
+/// One replica, leased to one user. Dropping it gives the replica back once its last job has ended.
 pub struct Lease<E>(Arc<Ticket<E>>);
 
 /// Held by the lease and by each job under way; the last one to go returns the worker.
@@ -221,8 +278,8 @@ impl<E: 'static> Lease<E> {
         self.run_judged(job, |_| false).await
     }
 
-    /// The same. Where `breaks` says of the result that the engine is broken, it is restarted, and the replica is lent to
-    /// nobody else before that.
+    /// The same. Where `breaks` says of the result that the engine is broken, it is restarted before anybody else leases the
+    /// replica.
     pub async fn run_judged<R, J>(&mut self, job: J, breaks: fn(&R) -> bool) -> Result<R, PoolError>
     where
         R: Send + 'static,
@@ -239,6 +296,7 @@ impl<E: 'static> Lease<E> {
 mod tests {
     use super::*;
     use std::convert::Infallible;
+    use std::sync::atomic::AtomicBool;
 
     fn pool(n: usize, max_waiting: usize) -> Pool<u32> {
         Pool::start("test", n, max_waiting, || Ok::<_, Infallible>(0)).unwrap_or_else(|never| match never {})
@@ -271,7 +329,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_panic_ends_the_job_and_the_replica_is_made_anew() {
+    async fn a_panic_ends_the_job_and_the_replica_is_restarted() {
         let pool = pool(1, 8);
         let mut lease = pool.lease().await.expect("free");
         assert_eq!(lease.run(|n| *n = 7).await, Ok(()));
@@ -282,9 +340,9 @@ mod tests {
     /// A pool whose engines cannot be made while the flag is set: by an error, or with `panics` by a panic.
     fn breakable(n: usize, panics: bool) -> (Pool<u32>, Arc<AtomicBool>, Arc<AtomicUsize>) {
         let (no_device, n_made): (Arc<AtomicBool>, Arc<AtomicUsize>) = Default::default();
-        let (told, counts) = (no_device.clone(), n_made.clone());
+        let (reported, counts) = (no_device.clone(), n_made.clone());
         let make = move || {
-            if told.load(Ordering::Relaxed) {
+            if reported.load(Ordering::Relaxed) {
                 assert!(!panics, "on purpose");
                 return Err("no device");
             }
@@ -294,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_engine_that_cannot_be_made_anew_is_tried_again_with_the_next_job() {
+    async fn an_engine_that_cannot_be_restarted_is_tried_again_with_the_next_job() {
         for (panics, why) in [(false, "no device"), (true, "it panicked")] {
             let (pool, no_device, _) = breakable(1, panics);
             no_device.store(true, Ordering::Relaxed);
@@ -307,7 +365,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_replica_without_an_engine_is_lent_last() {
+    async fn a_failed_replica_is_leased_last() {
         let (pool, no_device, _) = breakable(2, false);
         no_device.store(true, Ordering::Relaxed);
         let mut lease = pool.lease().await.expect("free");
@@ -320,12 +378,12 @@ mod tests {
         for _ in 0..3 {
             assert!(pool.lease().await.expect("free").run(|n| *n).await.is_ok());
         }
-        let mut whole = pool.lease().await.expect("free");
+        let mut healthy = pool.lease().await.expect("free");
         let mut broken = pool.lease().await.expect("free");
-        assert!(whole.run(|n| *n).await.is_ok());
+        assert!(healthy.run(|n| *n).await.is_ok());
         assert_eq!(broken.run(|n| *n).await, Err(PoolError::RestartFailed("no device".into())));
         drop(broken);
-        // Who is lent it while a whole one is busy waits a little for that one.
+        // Who leases it while a healthy one is busy waits a little for that one.
         let waiter = tokio::spawn({
             let pool = pool.clone();
             async move { pool.lease().await.expect("free").run(|n| *n).await }
@@ -333,12 +391,12 @@ mod tests {
         while pool.free() > 0 {
             tokio::task::yield_now().await;
         }
-        drop(whole);
+        drop(healthy);
         assert!(waiter.await.expect("no panic").is_ok());
     }
 
     #[tokio::test]
-    async fn a_job_that_finds_its_engine_broken_has_it_made_anew() {
+    async fn a_job_that_finds_its_engine_broken_has_it_restarted() {
         let (pool, _, n_made) = breakable(1, false);
         let mut lease = pool.lease().await.expect("free");
         let ask = |answer: Result<(), &'static str>| move |_: &mut u32| answer;
@@ -376,6 +434,63 @@ mod tests {
         assert_eq!(pool.free(), 0);
         go.send(()).expect("the job still runs");
         assert!(pool.lease().await.is_ok());
+    }
+
+    /// Runs until nothing of the test's is ready.
+    async fn settled() {
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_for_room_get_it_in_order_as_soon_as_there_is_some() {
+        let pool = pool(1, 1);
+        let lease = pool.lease().await.expect("free");
+        let order: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let spawn = |name| {
+            let (pool, order) = (pool.clone(), order.clone());
+            tokio::spawn(async move {
+                let place = pool.enqueue().await;
+                order.lock().expect("no panic").push(name);
+                place.lease().await
+            })
+        };
+        let mut waiters = Vec::new();
+        for name in 0..5 {
+            waiters.push(spawn(name));
+            settled().await;
+        }
+        assert_eq!(
+            (pool.waiting(), order.lock().expect("no panic").clone()),
+            (1, vec![0]),
+            "one place behind the lease"
+        );
+        // A waiter that leaves costs no other its turn: neither the first in line nor a later one.
+        waiters.remove(3).abort();
+        waiters.remove(1).abort();
+        settled().await;
+        drop(lease);
+        for waiter in waiters {
+            drop(waiter.await.expect("no panic"));
+        }
+        assert_eq!((pool.waiting(), order.lock().expect("no panic").clone()), (0, vec![0, 2, 4]));
+        assert!(pool.enqueue().await.lease().await.run(|_| ()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_for_room_leave_some_to_those_who_cannot() {
+        let pool = pool(1, 4);
+        let _lease = pool.lease().await.expect("free");
+        let places = [pool.enqueue().await, pool.enqueue().await, pool.enqueue().await];
+        let mut fourth = std::pin::pin!(pool.enqueue());
+        let polled = timeout(Duration::from_millis(10), fourth.as_mut()).await;
+        assert!(polled.is_err(), "the last quarter is kept");
+        let mut waits = std::pin::pin!(pool.lease());
+        assert!(timeout(Duration::from_millis(10), waits.as_mut()).await.is_err(), "it waits in the queue");
+        assert_eq!(pool.lease().await.map(|_| ()), Err(Overloaded { waiting: 4 }));
+        drop(places);
+        drop(timeout(Duration::from_secs(20), fourth).await.expect("there is room"));
     }
 
     #[test]

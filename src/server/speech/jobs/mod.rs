@@ -29,15 +29,15 @@ const SOON: Duration = Duration::from_secs(1);
 /// Requests that wait for the store; each takes about a millisecond of it.
 const WAITING: usize = 256;
 
-/// The store, or nothing once it was closed.
-type Lane = Pool<Option<Store>>;
+/// The store on its thread, or nothing once it was closed.
+type StorePool = Pool<Option<Store>>;
 
 /// See the module.
 pub(in crate::server) struct Jobs {
     folder: PathBuf,
     bounds: Bounds,
     at_once: usize,
-    store: OnceCell<Lane>,
+    store: OnceCell<StorePool>,
     /// Wakes a worker.
     work: Notify,
     /// Wakes those who wait for the store to be opened.
@@ -83,8 +83,8 @@ impl Jobs {
         let workers = (0..self.at_once).map(|_| worker::run(self, app));
         futures_util::future::join_all(workers).await;
         // The folder is free for the next hub when this one has ended.
-        if let Some(lane) = self.store.get()
-            && let Ok(mut lease) = lane.lease().await
+        if let Some(pool) = self.store.get()
+            && let Ok(mut lease) = pool.lease().await
         {
             let _ = lease.run(|store| drop(store.take())).await;
         }
@@ -115,27 +115,27 @@ impl Jobs {
     }
 
     /// The store, opened now where it was not. Loading it takes milliseconds, on a thread for such work.
-    async fn opened(&self) -> Result<&Lane, ApiError> {
+    async fn opened(&self) -> Result<&StorePool, ApiError> {
         if self.is_off() {
             return Err(disabled());
         }
         let open = async || {
             let (folder, bounds) = (self.folder.clone(), self.bounds);
             let start = move || Pool::start("jobs", 1, WAITING, move || Store::open(&folder, bounds).map(Some));
-            let lane = tokio::task::spawn_blocking(start)
+            let pool = tokio::task::spawn_blocking(start)
                 .await
                 .map_err(|error| ApiError::internal("The jobs' store", &error))?;
-            lane.map_err(|error| {
+            pool.map_err(|error| {
                 tracing::warn!(folder = %self.folder.display(), %error, "the jobs' store cannot be opened");
                 not_opened(&error)
             })
         };
         let was_open = self.store.initialized();
-        let lane = self.store.get_or_try_init(open).await?;
+        let pool = self.store.get_or_try_init(open).await?;
         if !was_open {
             self.opened.notify_one();
         }
-        Ok(lane)
+        Ok(pool)
     }
 
     /// Does something with the jobs that are there; nothing is made where there never was one.
@@ -153,8 +153,8 @@ impl Jobs {
         T: Send + 'static,
         F: FnOnce(&mut Store) -> Result<T, StoreError> + Send + 'static,
     {
-        let lane = self.opened().await?;
-        let mut lease = lane.lease().await.map_err(|error| ApiError::overloaded(error.to_string()))?;
+        let pool = self.opened().await?;
+        let mut lease = pool.lease().await.map_err(|error| ApiError::overloaded(error.to_string()))?;
         let done = lease
             .run(|store| store.as_mut().map(work))
             .await

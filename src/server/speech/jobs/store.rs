@@ -1,6 +1,6 @@
 //! Jobs on the disk: a SQLite database of what is asked and how far it is, and a file of sound for each.
 //!
-//! It lives on a lane's thread, for everything here blocks. While a job is spoken its samples are appended to `ID.pcm`, and
+//! It lives on the thread of a pool, for everything here blocks. While a job is spoken its samples are appended to `ID.pcm`, and
 //! the database says how many chunks and bytes of them count: what a crash left behind those is cut off. The finished file
 //! takes its name, `ID.EXTENSION`, in one step and is told of afterwards, so that nothing half-written is ever served. One
 //! hub holds a folder at a time, by a lock on `lock`.

@@ -10,8 +10,8 @@ use crate::server::app::App;
 use crate::server::speech::chosen;
 use crate::server::speech::names::own_voice;
 use crate::server::speech::request::SpeechSpec;
-use crate::server::speech::retry::{RetryDeadline, is_busy};
 use crate::server::speech::speaking::{Speaking, Spoken};
+use crate::server::speech::waiting::{JOB, Retry, is_busy};
 use antiphon_audio::encode::{Encoder, FileFormat, RATE};
 use antiphon_audio::wav;
 use antiphon_telemetry::Endpoint;
@@ -30,8 +30,6 @@ use tokio_util::sync::CancellationToken;
 const SWEEP: Duration = Duration::from_secs(600);
 /// How long an idle worker sleeps when the store failed.
 const AGAIN: Duration = Duration::from_secs(30);
-/// How long a job waits for an engine that has no place for it, or for room to load its model, in one go.
-const PATIENCE: Duration = Duration::from_secs(1_200);
 /// Samples that are encoded in one go.
 const BLOCK: usize = 1 << 15;
 
@@ -94,11 +92,11 @@ async fn work(jobs: &Jobs, app: &Arc<App>, job: Job, wish: SpeechSpec) {
 }
 
 async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: SpeechSpec, cancel: &CancellationToken) -> End {
-    let mut patience = RetryDeadline::of(PATIENCE);
+    let mut retry = Retry::within(JOB);
     while job.n_done < wish.chunks.len() {
         let tts = match chosen::for_job(app, wish.model.as_deref()).await {
             Ok(tts) => tts,
-            Err(error) if error.is_busy() && patience.wait().await => continue,
+            Err(error) if error.is_busy() && retry.pause().await => continue,
             Err(error) => return End::Failed(Failure::new(error.code, error.message)),
         };
         // The engine may be another than was asked for, or than spoke so far.
@@ -124,7 +122,7 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: SpeechSpec, 
                     if let Some(end) = kept(jobs, move |store| store.append(&id, &pcm, now())).await {
                         return end;
                     }
-                    (job.n_done, patience) = (job.n_done + 1, RetryDeadline::of(PATIENCE));
+                    (job.n_done, retry) = (job.n_done + 1, Retry::within(JOB));
                 }
                 Some(Err(error)) => break Some(error),
                 None => break None,
@@ -132,7 +130,7 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: SpeechSpec, 
         };
         match stopped {
             None => {}
-            Some(error) if is_busy(&error) && patience.wait().await => {}
+            Some(error) if is_busy(&error) && retry.pause().await => {}
             Some(error) => {
                 tracing::warn!(
                     job = job.id,

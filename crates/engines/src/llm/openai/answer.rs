@@ -158,7 +158,7 @@ impl Answer {
     /// The last delta.
     pub fn done(&self) -> LlmDelta {
         let finish = match self.finish.unwrap_or(Finish::Stop) {
-            // Several servers say `stop` after a call they were told to make.
+            // Several servers say `stop` after a call that was required.
             Finish::Stop if self.calls.iter().any(|call| call.begun) => Finish::ToolCalls,
             finish => finish,
         };

@@ -4,6 +4,7 @@ use super::answer::{Answer, Step, shorten};
 use super::{Shared, request, root_cause};
 use crate::remote::{Body, BodyError, Bounds, EventLimit};
 use antiphon_engine_api::llm::{LlmDelta, LlmError};
+use antiphon_types::RetryPolicy;
 use antiphon_types::chat::ChatRequest;
 use bytes::Bytes;
 use eventsource_stream::{EventStreamError, Eventsource};
@@ -30,8 +31,9 @@ const WAIT_PER_TOKEN: Duration = Duration::from_secs(1);
 /// A refusal's page is read up to this for its message.
 const REFUSAL_BOUNDS: Bounds = Bounds { bytes: 64 << 10, stall: Duration::from_secs(2), total: Duration::from_secs(5) };
 
-/// The wait before the second try, where the server names none.
-const BACK_OFF: Duration = Duration::from_millis(200);
+/// One more attempt. Where the server names a pause, that one is taken.
+const RETRY: RetryPolicy =
+    RetryPolicy { max_retries: 1, ..RetryPolicy::unbounded(Duration::from_millis(200), Duration::from_millis(200)) };
 
 /// How long the count of tokens is waited for after the model has ended. It comes at once or never.
 const USAGE_WAIT: Duration = Duration::from_millis(250);
@@ -42,16 +44,26 @@ const DRAIN_WAIT: Duration = Duration::from_millis(50);
 /// The JSON objects of an answer, in order; ends after `[DONE]` or with the body.
 type Pieces = BoxStream<'static, Result<String, Failure>>;
 
+/// Whether another attempt may succeed.
+#[derive(Clone, Copy, Debug)]
+enum Retry {
+    Never,
+    /// After the policy's pause.
+    Later,
+    /// After the pause that the server names.
+    After(Duration),
+}
+
 /// A failure, and whether another try may do better.
 struct Failure {
     error: LlmError,
     /// `Some`: yes, after this wait.
-    again: Option<Duration>,
+    retry: Retry,
 }
 
 impl Failure {
     fn final_(error: LlmError) -> Self {
-        Self { error, again: None }
+        Self { error, retry: Retry::Never }
     }
 }
 
@@ -108,16 +120,21 @@ impl Call {
         limit: Duration,
         refused: &mut Option<LlmError>,
     ) -> Result<Vec<LlmDelta>, LlmError> {
+        let mut pauses = RETRY.pauses();
         loop {
-            match self.try_first().await {
+            let Failure { error, retry } = match self.try_first().await {
                 Ok(deltas) => return Ok(deltas),
-                Err(Failure { error, again: Some(wait) }) if refused.is_none() && wait < limit => {
-                    tracing::debug!(%error, "the language model failed; trying once more");
-                    *refused = Some(error);
-                    tokio::time::sleep(wait).await;
-                }
-                Err(failure) => return Err(failure.error),
-            }
+                Err(failure) => failure,
+            };
+            let pause = match retry {
+                Retry::Never => None,
+                Retry::Later => pauses.next(),
+                Retry::After(wait) => pauses.next().map(|_| wait),
+            };
+            let Some(pause) = pause.filter(|pause| *pause < limit) else { return Err(error) };
+            tracing::debug!(%error, "the language model failed; trying once more");
+            *refused = Some(error);
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -137,7 +154,7 @@ impl Call {
         let pieces = self.pieces.as_mut().expect("a call is stepped after it was sent");
         loop {
             if self.answer.is_full() {
-                // The server goes on where it should have stopped: what it still sends is not read.
+                // The server continues past its limit: the rest is not read.
                 self.pieces = Some(stream::empty().boxed());
                 return Ok(self.end());
             }
@@ -170,7 +187,7 @@ impl Call {
     }
 }
 
-/// The most tokens of the answer, as the server is told.
+/// The limit of tokens that the server is given.
 fn most_tokens(shared: &Shared, request: &ChatRequest) -> u32 {
     request.max_tokens.unwrap_or(shared.settings.max_tokens)
 }
@@ -265,7 +282,7 @@ async fn whole_answer(mut bytes: BoxStream<'static, Result<Bytes, Failure>>) -> 
 async fn refusal(shared: &Shared, response: reqwest::Response) -> Failure {
     let status = response.status().as_u16();
     let after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
-    let wait = after.map_or(BACK_OFF, Duration::from_secs);
+    let retry = after.map_or(Retry::Later, |seconds| Retry::After(Duration::from_secs(seconds)));
     let page = Body::new(response, REFUSAL_BOUNDS).beginning().await;
     let said = server_words(&page);
     let settings = &shared.settings;
@@ -283,7 +300,7 @@ async fn refusal(shared: &Shared, response: reqwest::Response) -> Failure {
         (false, true) => said,
         (true, true) => "no reason given".to_owned(),
     };
-    retry_after(LlmError::Refused { status, message }, wait)
+    retry_if(LlmError::Refused { status, message }, retry)
 }
 
 /// The message in an error page, or the page itself where it is plain text.
@@ -299,12 +316,13 @@ fn server_words(page: &[u8]) -> String {
 }
 
 fn retry_if_it_may_pass(error: LlmError) -> Failure {
-    retry_after(error, BACK_OFF)
+    retry_if(error, Retry::Later)
 }
 
-fn retry_after(error: LlmError, wait: Duration) -> Failure {
-    let again = matches!(&error, LlmError::Refused { status, .. } if *status == 429 || *status >= 500).then_some(wait);
-    Failure { error, again }
+/// The failure, with another attempt where it may succeed.
+fn retry_if(error: LlmError, retry: Retry) -> Failure {
+    let may_pass = matches!(&error, LlmError::Refused { status, .. } if *status == 429 || *status >= 500);
+    Failure { error, retry: if may_pass { retry } else { Retry::Never } }
 }
 
 /// The connection could not be made.
@@ -314,8 +332,8 @@ fn unreachable(shared: &Shared, error: reqwest::Error) -> Failure {
         shared.settings.server(),
         root_cause(&error)
     );
-    let again = (!error.is_builder()).then_some(BACK_OFF);
-    Failure { error: LlmError::Transport(advice.into()), again }
+    let retry = if error.is_builder() { Retry::Never } else { Retry::Later };
+    Failure { error: LlmError::Transport(advice.into()), retry }
 }
 
 /// The body could not be read on.
@@ -327,14 +345,14 @@ fn broken(error: BodyError) -> Failure {
         }
         BodyError::Broken(error) => {
             let text = format!("the connection broke before the answer was complete: {}", root_cause(&error));
-            Failure { error: LlmError::Transport(text.into()), again: Some(BACK_OFF) }
+            Failure { error: LlmError::Transport(text.into()), retry: Retry::Later }
         }
     }
 }
 
 fn broken_off() -> Failure {
     let error = LlmError::Protocol("it ended before it was complete".into());
-    Failure { error, again: Some(BACK_OFF) }
+    Failure { error, retry: Retry::Later }
 }
 
 fn too_long(most: usize) -> Failure {

@@ -105,7 +105,7 @@ fn authorization(config: &LlmConfig, key: Option<String>, plain: bool) -> Result
         ));
     };
     let Ok(mut value) = HeaderValue::from_str(&format!("Bearer {key}")) else {
-        return wrong(format!("the key in {name} holds characters that no key has: set it anew"));
+        return wrong(format!("the key in {name} holds characters that no key has: set it again"));
     };
     value.set_sensitive(true);
     Ok(Some(value))

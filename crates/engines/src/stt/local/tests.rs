@@ -214,7 +214,7 @@ async fn a_failed_utterance_stays_failed_and_the_next_one_is_well() {
     let bench = bench(1);
     for first in [-2, -3] {
         let mut utterance = bench.open().await;
-        // A quick lane shows the failure at the push already; the guess shows it at the latest.
+        // A quick replica shows the failure at the push already; the provisional transcript at the latest.
         let _ = utterance.push(vec![first; 320]).await;
         assert!(utterance.provisional().await.is_err(), "{first}");
         assert!(utterance.push(vec![0; 320]).await.is_err(), "{first}");

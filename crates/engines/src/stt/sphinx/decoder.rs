@@ -1,5 +1,5 @@
 //! One PocketSphinx decoder behind safe methods: settings in, PCM in, words with their scores out. Only `stream` calls
-//! it. It chooses nothing and cleans no text; it makes sure that an utterance finds no trace of the one before.
+//! it. It chooses nothing and cleans no text. No state of an utterance reaches the next one.
 #![allow(unsafe_code)]
 
 use super::library::{Api, CmdLn, Cmn, PsDecoder, PsSeg};

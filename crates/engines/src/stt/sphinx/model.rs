@@ -1,7 +1,7 @@
-//! The model's files: where they are and that they are whole.
+//! The model's files: where they are, and whether they are complete.
 //!
-//! PocketSphinx maps its model files and trusts them: a truncated one makes it end the process, read past the end, or
-//! recognize rubbish. So every file is compared with the known model's size and SHA-256 before the library sees it.
+//! PocketSphinx maps its model files and trusts them: with a truncated file it ends the process, reads past the end, or
+//! recognizes nonsense. So every file is compared with the known model's size and SHA-256 before the library sees it.
 //! Called once at start, by `Sphinx::open`; it reads about 37 MB.
 
 use super::library::INSTALL;

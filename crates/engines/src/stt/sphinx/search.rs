@@ -1,4 +1,4 @@
-//! One search: a decoder and what its audio goes through before. Two of them stand in a `stream`.
+//! One search: a decoder and the preprocessing of its audio. A `stream` has two of them.
 //!
 //! All that happens here happens at fixed samples of the utterance, whatever pieces it comes in, so that the same audio
 //! always gives the same words.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::thread;
 use tokio_util::sync::CancellationToken;
 
-/// What all decoders are told. Only the first pass runs: the second and third cost 60-180 ms at the end of speech.
+/// The settings of all decoders. Only the first pass runs: the second and third cost 60-180 ms at the end of speech.
 /// PocketSphinx's own silence removal is off, because the hub cuts utterances itself.
 const SETTINGS: [(&str, &str); 3] = [("-fwdflat", "no"), ("-bestpath", "no"), ("-remove_silence", "no")];
 

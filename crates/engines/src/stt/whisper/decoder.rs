@@ -1,7 +1,7 @@
 //! One replica's working memory, and a decoding: samples in, a hypothesis out.
 //!
-//! `stream` calls [`Decoder::hear`]. Each call hears one window (30 s at most) from its beginning; nothing stays behind
-//! from one call to the next but memory.
+//! `stream` calls [`Decoder::hear`]. Each call hears one window (30 s at most) from its beginning; nothing but memory is kept
+//! from one call to the next.
 
 use super::ffi;
 use super::hypothesis::{DecodedToken, Hypothesis, Span};
@@ -33,9 +33,9 @@ pub(super) struct Ask {
     pub(super) language: Option<&'static str>,
     /// What was said before, or words to expect, as tokens.
     pub(super) prompt: Vec<i32>,
-    /// Times of segments and words are wanted.
+    /// Times of segments and words are requested.
     pub(super) timed: bool,
-    /// English is wanted, whatever is spoken.
+    /// English is requested, whatever is spoken.
     pub(super) translate: bool,
     pub(super) temperature: f32,
     /// Other temperatures are tried where the words are unlikely.

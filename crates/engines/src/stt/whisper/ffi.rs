@@ -1,4 +1,4 @@
-//! What whisper-rs does not bind well: whisper.cpp's log, its GPUs, and the question whether to go on.
+//! What whisper-rs does not bind well: whisper.cpp's log, its GPUs, and cancellation.
 //!
 //! The only unsafe code of the engine; whisper-rs is the binding for all else. Its own closures for aborting are leaked
 //! with each decoding, and its own log hooks keep whisper.cpp's levels, which call progress information.
@@ -15,12 +15,11 @@ use whisper_rs::{FullParams, WhisperError, WhisperState};
 thread_local! {
     /// Of the decoding under way on this thread; null where there is none.
     static CANCEL: Cell<*const CancellationToken> = const { Cell::new(ptr::null()) };
-    /// Graphs computed on this thread.
-    #[cfg(test)]
+    /// Graphs that decodings on this thread have begun; for tests.
     pub(super) static N_GRAPHS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Sends what whisper.cpp and ggml say to `tracing`, from the first call on, for the whole process: they know one log
+/// Forwards the log of whisper.cpp and ggml to `tracing`, from the first call on, for the whole process: they have one log
 /// only. Their errors and warnings are warnings, all else is for debugging.
 pub(super) fn log_to_tracing() {
     static ONCE: Once = Once::new();
@@ -129,7 +128,7 @@ unsafe extern "C" fn is_cancelled(cancel: *mut c_void) -> bool {
 /// ggml's `ggml_backend_sched_graph_compute`, word for word, with the callback of the decoding under way around it.
 ///
 /// whisper.cpp hands its callback to no backend, so that a whole encoder runs on whatever it says. On Linux `build.rs` has
-/// the linker put this in that function's place ([`is_linked`]); elsewhere nobody calls it.
+/// the linker put this in that function's place ([`is_linked`]); elsewhere it is not called.
 ///
 /// # Safety
 /// As ggml's.
@@ -138,7 +137,6 @@ unsafe extern "C" fn __wrap_ggml_backend_sched_graph_compute(
     sched: sys::ggml_backend_sched_t,
     graph: *mut sys::ggml_cgraph,
 ) -> sys::ggml_status {
-    #[cfg(test)]
     N_GRAPHS.set(N_GRAPHS.get() + 1);
     let cancel = CANCEL.get();
     // SAFETY: the caller gives a scheduler and its graph. `cancel` is borrowed by `run` longer than this lasts, and no

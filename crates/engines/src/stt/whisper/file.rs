@@ -1,4 +1,4 @@
-//! Whether a file is a whole Whisper model, before whisper.cpp reads it.
+//! Whether a file is a complete Whisper model, before whisper.cpp reads it.
 //!
 //! whisper.cpp trusts what it reads: a truncated file loads with the rest of its weights missing, and wrong numbers end
 //! the process. So header, vocabulary and every tensor's name, shape and length are held against `layout` and the

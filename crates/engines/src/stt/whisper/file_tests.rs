@@ -1,4 +1,4 @@
-//! With files of random weights in the real format, whole and damaged.
+//! With files of random weights in the real format, complete and damaged.
 
 use super::super::random;
 use super::*;

@@ -1,4 +1,4 @@
-//! What one decoding gave: tokens with their probabilities and times, and what they spell.
+//! The result of one decoding: tokens with their probabilities and times, and their text.
 //!
 //! Made by `decoder`, judged by `judge`, put together to transcripts by `stream`. Pure data.
 
@@ -29,9 +29,9 @@ pub(super) struct Span {
 pub(super) struct Hypothesis {
     /// In order; one where no times were asked for.
     pub(super) spans: Vec<Span>,
-    /// How likely it is that nobody spoke.
+    /// The probability of silence.
     pub(super) no_speech: f32,
-    /// As the model was told, or found.
+    /// As it was set, or detected.
     pub(super) language: Option<&'static str>,
     /// Where no other was tried.
     pub(super) temperature: Option<f32>,

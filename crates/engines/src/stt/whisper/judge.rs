@@ -1,7 +1,7 @@
-//! Whether what was decoded was said: Whisper writes text for silence and noise too, and may repeat itself for ever.
+//! Whether decoded text was said: Whisper also produces text for silence and noise, and may repeat itself indefinitely.
 //!
 //! Pure: a [`Hypothesis`] and how long somebody may have spoken in, a judgement out. The first gate, by energy, is
-//! `voiced`, before anything is decoded. Known inventions count only where the model itself is not sure.
+//! `voiced`, before anything is decoded. Known hallucinations count only where the model itself is unsure.
 
 use super::hypothesis::Hypothesis;
 use antiphon_text::words::{count, spoken};
@@ -50,11 +50,11 @@ const INVENTIONS: [&str; 15] = [
 /// What becomes of a hypothesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It stands.
+    /// The text was said.
     Said,
     /// Nobody spoke; for the log, why.
     Silence(&'static str),
-    /// It stands up to so many words ([`spoken`]); what follows repeats them.
+    /// The text was said up to so many words ([`spoken`]); the rest repeats them.
     Loop(usize),
 }
 

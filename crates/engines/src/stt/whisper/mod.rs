@@ -1,11 +1,12 @@
 //! The `whisper` engine: whisper.cpp through whisper-rs, any ggml model, on the processor or (feature `cuda`) a GPU.
 //!
-//! `engines` calls [`open`]; sessions see the port it returns. The model is in memory once; each replica has its own
-//! working memory and takes one utterance at a time. While the person speaks, what was said so far is decoded again
-//! and again (`stream`), from the beginning: a partial transcript is the latest idea (what two agree on is told:
-//! `dialog/captions.rs`). Before a decoding stands a gate by energy (`voiced`), behind it the judgement whether it was
-//! said at all (`judge`). A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech
-//! ends. Of an utterance nothing stays but whisper.cpp's working memory of its last decoding, which the next one overwrites.
+//! The root's assembly calls [`open`]; sessions see the port it returns. The model is in memory once; each replica has its own
+//! working memory and takes one utterance at a time. While the person speaks, the audio so far is decoded
+//! repeatedly from its beginning (`stream`): a partial transcript is the latest hypothesis (what two agree on is reported:
+//! `dialog/captions.rs`). An energy gate (`voiced`) precedes a decoding, and `judge` decides
+//! afterwards whether the text was said at all. A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech
+//! ends. Nothing of an utterance is kept except whisper.cpp's working memory
+//! of its last decoding, which the next one overwrites.
 
 mod decoder;
 mod ffi;

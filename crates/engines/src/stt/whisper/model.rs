@@ -118,8 +118,8 @@ impl Model {
     /// or stops early, so that 0.64 s stay behind the audio and [`Settings::min_positions`] in all. A whole number of
     /// 64 keeps the matrices even and the number of different graphs small.
     pub(super) fn positions(&self, n_samples: usize) -> usize {
-        let wanted = n_samples.div_ceil(SAMPLES_A_POSITION) + 32;
-        wanted.max(self.settings.min_positions).next_multiple_of(64).min(self.sizes.n_audio_ctx)
+        let needed = n_samples.div_ceil(SAMPLES_A_POSITION) + 32;
+        needed.max(self.settings.min_positions).next_multiple_of(64).min(self.sizes.n_audio_ctx)
     }
 }
 
@@ -129,7 +129,7 @@ fn n_cores() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// The GPU of that number; `None`: the processor, where none is wanted or there is none. The first is the default, so that
+/// The GPU of that number; `None`: the processor, where none is requested or there is none. The first is the default, so that
 /// only another one was surely meant.
 fn chosen(gpu_device: i32, gpus: &[String]) -> Result<Option<&String>, SttError> {
     let Ok(number) = usize::try_from(gpu_device) else { return Ok(None) };
@@ -173,7 +173,7 @@ mod tests {
     fn a_gpu_that_was_chosen_is_used_or_missed() {
         let gpus = ["one".to_owned(), "two".to_owned()];
         assert_eq!(chosen(1, &gpus).expect("it is there"), Some(&gpus[1]));
-        assert_eq!(chosen(-1, &gpus).expect("none is wanted"), None);
+        assert_eq!(chosen(-1, &gpus).expect("none is requested"), None);
         assert_eq!(chosen(0, &[]).expect("that is the default"), None);
         let error = chosen(2, &gpus).expect_err("there are two").to_string();
         assert!(error.contains("stt.gpu_device is 2") && error.contains("\"two\""), "{error}");

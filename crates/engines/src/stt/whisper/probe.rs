@@ -1,4 +1,4 @@
-//! The engine beside whisper.cpp itself on the same audio, for the benchmark.
+//! The engine beside whisper.cpp itself on the same audio, for the benchmark; and whether decodings can be cancelled, for tests.
 
 use super::decoder::Decoder;
 use super::ffi;
@@ -39,7 +39,7 @@ impl Probe {
         self.stream.finish(&never).map(drop)
     }
 
-    /// The same audio through whisper.cpp's one call: in the engine's window, or in the whole of 30 s, which is its
+    /// The same audio through whisper.cpp's one call: in the engine's window, or in the full one of 30 s, which is its
     /// default. Blocks.
     pub fn by_whisper_cpp(&mut self, pcm: &[i16], whole_window: bool) -> Result<(), SttError> {
         let mut params = FullParams::new(SamplingStrategy::Greedy { best_of: 1 });
@@ -55,6 +55,23 @@ impl Probe {
         }
         let samples: Vec<f32> = pcm.iter().map(|sample| f32::from(*sample) / 32_768.0).collect();
         ffi::run(&mut self.alone, params, &samples, &CancellationToken::new()).map_err(failed)
+    }
+}
+
+/// For tests: how many graphs of ggml a decoding begins whose token is cancelled before. One where it can be cancelled, none
+/// where the program is linked so that it cannot: the graphs that it runs to the end are not counted then. Blocks.
+#[doc(hidden)]
+pub fn graphs_of_cancelled_decoding(config: &SttConfig, pcm: &[i16]) -> Result<usize, SttError> {
+    let mut stream = WhisperStream::new(Decoder::new(Arc::new(Model::load(config)?))?);
+    let cancel = CancellationToken::new();
+    stream.begin(&SttOptions::default())?;
+    stream.push(pcm, &cancel)?;
+    cancel.cancel();
+    let before = ffi::N_GRAPHS.get();
+    match stream.finish(&cancel) {
+        Err(SttError::Cancelled) => Ok(ffi::N_GRAPHS.get() - before),
+        Err(error) => Err(error),
+        Ok(_) => Err(SttError::Engine { message: "a cancelled decoding has ended".into(), source: None }),
     }
 }
 

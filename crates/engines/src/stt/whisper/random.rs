@@ -7,7 +7,7 @@ use std::io::{self, Write};
 /// Tokens with a text of their own; whisper.cpp names the others. As many as GPT-2 has.
 const N_TEXTS: usize = 50_257;
 
-/// Writes a file that loads as any model does and hears nothing sensible. Matrices must be stored in 16-bit floats
+/// Writes a file that loads as any model does and decodes nonsense. Matrices must be stored in 16-bit floats
 /// (`ftype` 1). Blocks while it writes: base is 148 MB. Weights are the same each time.
 pub fn write(out: &mut impl Write, sizes: &Sizes) -> io::Result<()> {
     out.write_all(&MAGIC.to_le_bytes())?;

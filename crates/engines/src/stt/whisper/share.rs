@@ -1,8 +1,9 @@
 //! How many decodings run at a time: as many as the cores have threads for.
 //!
 //! `stream` takes a share for each decoding. whisper.cpp's threads wait for each other by spinning, so that two decodings on
-//! the cores of one take longer than one behind the other. A final transcript waits its turn, first come first served; a
-//! partial one that would have to wait is none, since the next holds its words. Knows no audio.
+//! the same cores take longer than one after the other. A final transcript waits its turn, first come, first served; a partial
+//! one that would have to wait is skipped, since the next one contains its words. It is no queue of requests and batches
+//! nothing: whisper.cpp decodes one utterance a call.
 
 use antiphon_engine_api::stt::SttError;
 use futures_executor::block_on;

@@ -1,6 +1,6 @@
-//! One utterance at a time through a replica: it gathers, and is decoded from its beginning whenever somebody asks.
+//! One utterance at a time on a replica: its audio is gathered, and decoded from its beginning on each request.
 //!
-//! A lane drives it through [`SttStream`]. Whisper hears 30 s at most: of longer audio all but the last seconds are
+//! A pool drives it through [`SttStream`]. Whisper hears 30 s at most: of longer audio all but the last seconds are
 //! decoded on the way, cut in a pause, so that memory and the wait at the end stay those of one window.
 
 use super::decoder::{Ask, Decoder, FIRST_ASSUMED};
@@ -21,7 +21,7 @@ const SAME_END: usize = 640;
 /// Where a window that is full may be cut: in its later part.
 const CUT_WITHIN: usize = 10 * 16_000;
 
-/// Characters of what was said before that a later window is told, and of a client's prompt: half of the decoder's
+/// Characters of the previous text that a later window is given, and of a client's prompt: half of the decoder's
 /// positions are for it, and whisper.cpp drops what is too long from its beginning.
 const MOST_BEFORE: usize = 200;
 const MOST_PROMPT: usize = 800;
@@ -117,7 +117,7 @@ impl WhisperStream {
         Ok(Some((voiced, Judged { hypothesis, from })))
     }
 
-    /// The tokens that the decoder is told to come before.
+    /// The tokens that precede the decoder's own.
     pub(super) fn prompt(&self) -> Vec<i32> {
         let expected = tail(self.options.prompt.as_deref().unwrap_or_default(), MOST_PROMPT);
         let text = format!("{expected} {}", tail(&self.before.text, MOST_BEFORE));
@@ -131,7 +131,7 @@ impl WhisperStream {
         tokens.unwrap_or_default()
     }
 
-    /// Decodes for good what stands before a pause, when no more fits into a window.
+    /// Decodes the audio before a pause for the last time, when no more fits into a window.
     fn settle(&mut self, cancel: &CancellationToken) -> Result<(), SttError> {
         let cut = quietest(&self.audio, CUT_WITHIN.min(self.audio.len() / 2)).max(1);
         let model = self.decoder.model.clone();
@@ -162,7 +162,7 @@ impl WhisperStream {
     }
 
     /// All that was said, by a decoding that may take its time.
-    fn whole(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
+    fn decode_all(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
         let n = self.audio.len();
         let known = Voiced::of(&self.audio).zip(self.last.as_ref()).is_some_and(|(now, (then, _))| {
             now.start.abs_diff(then.start) <= SAME_END && now.end.abs_diff(then.end) <= SAME_END
@@ -244,11 +244,11 @@ impl SttStream for WhisperStream {
     }
 
     fn provisional(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
-        self.whole(cancel)
+        self.decode_all(cancel)
     }
 
     fn finish(&mut self, cancel: &CancellationToken) -> Result<Transcript, SttError> {
-        self.whole(cancel)
+        self.decode_all(cancel)
     }
 
     fn forget(&mut self) {

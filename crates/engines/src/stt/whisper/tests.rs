@@ -98,14 +98,14 @@ fn translating_is_another_task_to_the_model() {
 fn it_finds_the_language_and_keeps_to_one_that_is_set() {
     let folder = unpacked();
     let mut stream = stream(&config(&folder));
-    // "fünf rot drei", as flite must be told.
+    // "fünf rot drei", spelled for flite.
     let pcm = spoken("slt", "foonf rote dry");
     let found = hear(&mut stream, &pcm, &SttOptions::default()).expect("it hears");
     assert_eq!((found.text.as_str(), found.language.as_deref()), ("fünf rot drei", Some("de")));
     let english = hear(&mut stream, &spoken("slt", "red five"), &SttOptions::default()).expect("it hears");
     assert_eq!((english.text.as_str(), english.language.as_deref()), ("red five", Some("en")));
-    let told = SttOptions { language: Some("de".into()), ..SttOptions::default() };
-    assert_eq!(hear(&mut stream, &pcm, &told).expect("it hears").text, "fünf rot drei");
+    let german = SttOptions { language: Some("de".into()), ..SttOptions::default() };
+    assert_eq!(hear(&mut stream, &pcm, &german).expect("it hears").text, "fünf rot drei");
 }
 
 #[test]
@@ -289,7 +289,7 @@ fn any_prompt_is_taken_and_a_long_one_up_to_what_there_is_room_for() {
     };
     assert_eq!([n_tokens(&mut stream, ""), n_tokens(&mut stream, "\0")], [0, 0]);
     let (short, long) = (n_tokens(&mut stream, "green green"), n_tokens(&mut stream, &"green ".repeat(10_000)));
-    assert!(short > 0 && long > 60 * short, "what fits is told: {short}, {long}");
+    assert!(short > 0 && long > 60 * short, "what fits is passed on: {short}, {long}");
     assert!(long <= 224, "no more than half of the positions: {long}");
 }
 

@@ -1,4 +1,4 @@
-//! One chunk on its way through a batching lane.
+//! One chunk in a batch scheduler.
 
 use antiphon_engine_api::tts::{SpeechRequest, TtsError};
 use antiphon_inference::pool::batch::{BatchFailure, Entry};
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Pieces a reader may be behind; a run never waits for a reader, so one that is further behind loses its chunk. Above
-/// three minutes in the pieces of 200 ms that come here: no chunk is as long, not at a quarter of the speed. The memory is
-/// taken as pieces come.
+/// Pieces that a reader may be behind; a run never waits for a reader, so a reader that is further behind loses its chunk.
+/// More than three minutes in pieces of 200 ms: no chunk is as long, not even at a quarter of the speed. Memory is allocated
+/// as pieces arrive.
 const MAX_PIECES: usize = 1_024;
 
-/// How long a chunk that nobody listens to may be put off for those that somebody does.
+/// How long a chunk without a listener may be delayed by chunks with one.
 const BACKGROUND: Duration = Duration::from_secs(2);
 
 /// A chunk to speak, as an engine sees it.
@@ -40,18 +40,20 @@ enum Step {
     Failed,
 }
 
-/// The reader's end of a job.
+/// The reader's end of a job. Dropping it cancels the job.
 pub(super) struct Sounds {
     pieces: Receiver<Result<Pcm, TtsError>>,
     overrun: Arc<AtomicBool>,
+    _cancel: DropGuard,
 }
 
 impl Job {
-    pub(super) fn new(request: SpeechRequest, bucket: u32, cancel: CancellationToken) -> (Self, Sounds) {
+    pub(super) fn new(request: SpeechRequest, bucket: u32) -> (Self, Sounds) {
+        let cancel = CancellationToken::new();
         let (pieces, made) = channel(MAX_PIECES);
         let overrun: Arc<AtomicBool> = Arc::default();
         let deadline = Instant::now() + request.unplayed.unwrap_or(BACKGROUND);
-        let sounds = Sounds { pieces: made, overrun: overrun.clone() };
+        let sounds = Sounds { pieces: made, overrun: overrun.clone(), _cancel: cancel.clone().drop_guard() };
         (
             Self {
                 request,
@@ -68,17 +70,17 @@ impl Job {
         )
     }
 
-    /// What is to be spoken.
+    /// The text to speak, and how.
     pub fn request(&self) -> &SpeechRequest {
         &self.request
     }
 
-    /// Where the last step said that this one goes on; 0 in the first. What it counts is the engine's.
+    /// Where the last step said that this one continues; 0 in the first. The engine defines the unit.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// What the engine keeps with this job from step to step: a default the first time, and where another type was kept.
+    /// The engine's state of this job from step to step: a default the first time, and where another type was kept.
     pub fn kept<T: Default + Send + 'static>(&mut self) -> &mut T {
         if !self.kept.is::<T>() {
             self.kept = Box::new(T::default());
@@ -92,7 +94,7 @@ impl Job {
         self.pass_on(Ok(pcm));
     }
 
-    /// There is more: another step, of another run, from there.
+    /// Requests another step, in another run, from there.
     pub fn go_on_at(&mut self, position: usize) {
         self.position = position;
         if self.step != Step::Failed {
@@ -106,7 +108,7 @@ impl Job {
         self.step = Step::Failed;
     }
 
-    /// Cancelled when the listener has gone.
+    /// Cancelled when the listener is gone.
     pub(super) fn cancelled(&self) -> CancellationToken {
         self.cancel.clone()
     }

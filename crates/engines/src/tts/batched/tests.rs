@@ -1,4 +1,4 @@
-//! The port over a batching lane, with an engine that speaks a sample a letter and says what it ran.
+//! The port over a batch scheduler, with an engine that speaks a sample a letter and says what it ran.
 
 use super::*;
 use antiphon_inference::onnx::OnnxError;
@@ -11,7 +11,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 type Go = Option<&'static str>;
 
 /// Longer than any machine takes, busy as it may be; where it is waited out, time is paused.
-const PATIENCE: Duration = Duration::from_secs(600);
+const DEADLINE: Duration = Duration::from_secs(600);
 
 struct Puppet {
     voices: Vec<Voice>,
@@ -78,15 +78,15 @@ struct Rig {
 }
 
 fn rig(max_batch: usize) -> Rig {
-    let (go, told) = sync_channel(1_000);
+    let (go, gated) = sync_channel(1_000);
     let (says, ran) = sync_channel(1_000);
-    let told = Arc::new(Mutex::new(told));
+    let gated = Arc::new(Mutex::new(gated));
     let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
     let make = move || {
         says.send("made".into()).expect("the test listens");
-        Ok(Puppet { voices: voices.clone(), go: told.clone(), ran: says.clone() })
+        Ok(Puppet { voices: voices.clone(), go: gated.clone(), ran: says.clone() })
     };
-    let batching = Batching { n_replicas: 1, max_batch, max_wait: Duration::ZERO, patience: PATIENCE };
+    let batching = Batching { n_replicas: 1, max_batch, max_wait: Duration::ZERO, deadline: DEADLINE };
     let rig = Rig { tts: BatchedTts::start("puppet", batching, make).expect("started"), go, ran };
     assert_eq!(rig.ran.recv().as_deref(), Ok("made"));
     rig
@@ -103,7 +103,7 @@ impl Rig {
         stream
     }
 
-    /// What the engine runs next, told to go on.
+    /// The next batch, which may go on.
     fn run(&self, go: Go) -> String {
         let ran = self.ran.recv().expect("it lives");
         self.go.send(go).expect("it lives");
@@ -171,7 +171,7 @@ async fn what_is_wrong_with_one_chunk_ends_that_one() {
 }
 
 #[tokio::test]
-async fn a_panic_or_a_failing_run_ends_its_chunks_and_the_engine_is_made_anew() {
+async fn a_panic_or_a_failing_run_ends_its_chunks_and_the_engine_is_restarted() {
     let rig = rig(2);
     for (go, end) in [
         ("panic", "(the voice engine failed: the engine panicked)"),
@@ -248,7 +248,7 @@ async fn a_reader_may_be_two_minutes_behind_and_not_without_end() {
     let piece = || Pcm { rate: SampleRate::HZ_16000, samples: vec![1; 3_200] };
     for (n, is_whole) in [(600, true), (2_000, false)] {
         let request = SpeechRequest { text: "a".into(), voice: "v".into(), speed: 0.25, unplayed: None };
-        let (mut job, mut sounds) = Job::new(request, 0, CancellationToken::new());
+        let (mut job, mut sounds) = Job::new(request, 0);
         (0..n).for_each(|_| job.sound(piece()));
         drop(job);
         let mut heard = Vec::new();
@@ -263,7 +263,7 @@ async fn a_reader_may_be_two_minutes_behind_and_not_without_end() {
 #[test]
 fn an_engine_keeps_what_it_will_with_a_job() {
     let request = SpeechRequest { text: "a".into(), voice: "v".into(), speed: 1.0, unplayed: None };
-    let (mut job, _sounds) = Job::new(request, 0, CancellationToken::new());
+    let (mut job, _sounds) = Job::new(request, 0);
     job.kept::<Vec<u8>>().push(7);
     assert_eq!(job.kept::<Vec<u8>>(), &[7]);
     assert_eq!(job.kept::<u32>(), &0);
@@ -271,7 +271,7 @@ fn an_engine_keeps_what_it_will_with_a_job() {
 
 #[test]
 fn an_engine_that_cannot_be_made_is_named() {
-    let batching = Batching { n_replicas: 2, max_batch: 1, max_wait: Duration::ZERO, patience: Duration::from_secs(1) };
+    let batching = Batching { n_replicas: 2, max_batch: 1, max_wait: Duration::ZERO, deadline: Duration::from_secs(1) };
     let result = BatchedTts::<Puppet>::start("x", batching, || Err(TtsError::Unavailable("no library".into())));
     assert_eq!(result.err().expect("it failed").to_string(), "no library");
 }

@@ -3,7 +3,7 @@
 use crate::tts::streamed::Decode;
 use antiphon_types::{Pcm, SampleRate};
 
-/// What stands before the sound at most. Servers write 44 bytes; a list of names may stand before it.
+/// The longest header. Servers write 44 bytes; a list of names may precede the sound.
 const MAX_HEADER: usize = 64 * 1024;
 
 /// See the module. 16-bit PCM, mono or mixed to mono.

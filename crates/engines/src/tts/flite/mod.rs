@@ -1,10 +1,10 @@
 //! The `flite` engine: CMU Flite 2.2 with the voices slt, rms, awb and kal16, at 16 kHz.
 //!
-//! Made by `engines`, one for each lane, and driven by [`crate::tts::local`]. It streams: the first samples leave after
+//! One for each replica of a pool ([`crate::tts::local`]). It streams: the first samples leave after
 //! the text analysis and the prediction of the whole chunk's parameters, which take about a third of the whole. It
 //! cannot be cancelled before that first sample; afterwards within 20 ms of sound.
 //!
-//! Several lanes are safe: what a request changes (text, speed, the stream) is set on its own utterance, and the voices,
+//! Several replicas are safe: what a request changes (text, speed, the stream) is set on its own utterance, and the voices,
 //! which are singletons of the process, are only read.
 //!
 //! flite's own silence at the edges is cut to 20 ms, and the chunk's last punctuation makes the pause after it:
@@ -146,7 +146,7 @@ struct Tap<'a> {
     wrong: Option<Wrong>,
 }
 
-/// Why a tap stopped a synthesis that nobody had cancelled.
+/// Why a tap stopped a synthesis that was not cancelled.
 enum Wrong {
     Panic(Box<dyn Any + Send>),
     Format(String),

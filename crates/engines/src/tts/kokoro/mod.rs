@@ -1,7 +1,6 @@
 //! The `kokoro` engine: Kokoro-82M by ONNX Runtime, at 24 kHz, with voices that can be mixed.
 //!
-//! Made by `engines`, as replicas in lanes with [`KokoroTts`] in front of them.
-//! Both published exports are taken: the one whose ids are called `input_ids`, and the one where they are `tokens`. Text
+//! [`KokoroTts`] stands in front of the replicas. Both published exports are supported: the one whose ids are called `input_ids`, and the one where they are `tokens`. Text
 //! becomes phonemes by espeak-ng, in the model's own letters (see [`alphabet`]); at most 510 tokens are one run, more are cut
 //! at punctuation or between words. Sound comes when the run is done, in pieces; a cancel ends the run at its next operator.
 //! The published graphs take one text at a time, so they are run as replicas; one that takes several (with an input
@@ -74,12 +73,12 @@ const LANGUAGES: [(char, &str, &str, Rules); 7] = [
 
 /// The port: replicas, and what they all know of voices.
 pub struct KokoroTts {
-    lanes: Arc<dyn Tts>,
+    tts: Arc<dyn Tts>,
     packs: Arc<Packs>,
 }
 
 impl KokoroTts {
-    /// Loads the voices once and the model for each lane. `config.model` is the `.onnx` file or the folder it lies in, the
+    /// Loads the voices once and the model for each replica. `config.model` is the `.onnx` file or the folder it lies in, the
     /// voices lie beside it; the chosen voice may be a mixture. Blocks for a second or so each. [`TtsError::Unavailable`]
     /// says what is missing or wrong.
     pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Self, TtsError> {
@@ -96,45 +95,49 @@ impl KokoroTts {
         }
         let (shared, voice, onnx) = (packs.clone(), config.chosen_voice().map(str::to_owned), onnx.clone());
         let make = move || Kokoro::open(&path, voice.as_deref(), &onnx, shared.clone());
-        let lanes = neural::serve("kokoro", config, make)?;
-        Ok(Self { lanes, packs })
+        let tts = neural::serve("kokoro", config, make)?;
+        Ok(Self { tts, packs })
     }
 }
 
 impl Tts for KokoroTts {
     fn name(&self) -> &str {
-        self.lanes.name()
+        self.tts.name()
     }
 
     fn warm(&self) -> BoxFuture<'_, Result<(), TtsError>> {
-        self.lanes.warm()
+        self.tts.warm()
     }
 
     fn waiting(&self) -> usize {
-        self.lanes.waiting()
+        self.tts.waiting()
     }
 
     fn voices(&self) -> &[Voice] {
-        self.lanes.voices()
+        self.tts.voices()
     }
 
     fn check_voice(&self, voice: &str) -> Result<(), String> {
         if mix::is_mix(voice) {
             return mix::parse(voice, |name| self.packs.has(name)).map(drop);
         }
-        self.lanes.check_voice(voice)
+        self.tts.check_voice(voice)
     }
 
     /// A mixture speaks the language of its first voice.
     fn language(&self, voice: &str) -> &str {
         match mix::parse(voice, |name| self.packs.has(name)) {
             Ok(mix) if mix::is_mix(voice) => language(&mix[0].0).0,
-            _ => self.lanes.language(voice),
+            _ => self.tts.language(voice),
         }
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
-        self.lanes.speak(request)
+        self.tts.speak(request)
+    }
+
+    fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {
+        self.tts.speak_queued(request)
     }
 }
 
@@ -275,7 +278,7 @@ impl Family for Kokoro {
         }
         let whole = asked.round().max(1.0);
         if whole != asked && !self.has_rounded.replace(true) {
-            tracing::warn!(asked, whole, "this export of Kokoro takes whole speeds only: others are rounded");
+            tracing::warn!(asked, whole, "this export of Kokoro takes integer speeds only: others are rounded");
         }
         whole
     }

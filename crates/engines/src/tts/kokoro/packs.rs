@@ -118,12 +118,12 @@ impl Packs {
     }
 }
 
-/// The files of a folder whose name is wanted, in order; none where there is no such folder.
-fn files(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+/// The files of a folder whose names match, in order; none where there is no such folder.
+fn files(folder: &Path, matches: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let wanted =
-        |path: &PathBuf| path.file_name().is_some_and(|name| wanted(&name.to_string_lossy())) && path.is_file();
-    let mut found: Vec<_> = entries.map(|entry| entry.path()).filter(wanted).collect();
+    let is_match =
+        |path: &PathBuf| path.file_name().is_some_and(|name| matches(&name.to_string_lossy())) && path.is_file();
+    let mut found: Vec<_> = entries.map(|entry| entry.path()).filter(is_match).collect();
     found.sort();
     found
 }

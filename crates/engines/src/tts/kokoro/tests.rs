@@ -191,10 +191,10 @@ fn a_cancel_ends_the_run_itself() {
     assert!(!speak(&mut engine, "Hello.", "af_sky", 1.0).is_empty(), "it is slow at half speed only");
     let cancel = CancellationToken::new();
     std::thread::scope(|scope| {
-        let told = cancel.clone();
+        let cancelled = cancel.clone();
         let run = scope.spawn(move || {
             let mut n = 0;
-            let made = engine.synthesize(&request("Hello.", "af_sky", 0.5), &told, &mut |_| {
+            let made = engine.synthesize(&request("Hello.", "af_sky", 0.5), &cancelled, &mut |_| {
                 n += 1;
                 ControlFlow::Continue(())
             });
@@ -225,7 +225,7 @@ async fn the_port_speaks_checks_voices_and_stops_when_dropped() {
     }
     let unknown = tts.check_voice("bob").expect_err("unknown");
     assert_eq!(unknown, "there is no voice \"bob\"; kokoro has af_nicole, af_sky, bm_george, ef_dora");
-    // The only lane is in a run that takes minutes; dropping its stream gives it back.
+    // The only replica is in a run that takes minutes; dropping its stream releases it.
     let mut slow = tts.speak(request("Hello.", "af_sky", 0.5));
     assert!(futures_util::poll!(slow.next()).is_pending());
     drop(slow);

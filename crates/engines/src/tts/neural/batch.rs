@@ -9,14 +9,14 @@ use antiphon_inference::onnx::Provider;
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 
-/// Longer pieces than alone: a run never waits for a reader, and what a job may be behind is counted in pieces.
+/// Longer pieces than in a pool: a run never waits for a reader, and a reader's lag is counted in pieces.
 const PIECE_MS: u64 = 200;
 
-/// Bytes of text up to which a chunk belongs to a size class; longer ones are one more.
+/// The largest chunks of each size class, in bytes of text; longer ones form one more.
 const UP_TO: [usize; 3] = [32, 96, 192];
 
 /// The port over a family's replicas: batches where its model takes them and the configuration allows it, else one chunk a
-/// lane. Blocks until all replicas are made and have spoken.
+/// replica at a time. Blocks until all replicas run and are warm.
 pub(in crate::tts) fn serve<F, M>(name: &str, config: &TtsConfig, make: M) -> Result<Arc<dyn Tts>, TtsError>
 where
     F: Family,
@@ -26,9 +26,9 @@ where
     let (provider, batches) = (first.provider(), first.batches());
     let batching = Batching::of(config, provider);
     if batching.max_batch > 1 && !batches {
-        tracing::info!(engine = name, "the model takes one chunk at a time: each lane runs a replica of its own");
+        tracing::info!(engine = name, "the model takes one chunk at a time: no batches");
     }
-    // The replica that was made to be looked at becomes the first lane's.
+    // The one that was loaded for inspection becomes the first replica.
     let first = Mutex::new(Some(first));
     let make = move || {
         let taken = first.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -38,13 +38,13 @@ where
         let most = batching.max_batch;
         return Ok(Arc::new(BatchedTts::start(name, batching, move || Neural::warmed(make()?, most))?));
     }
-    // On a GPU one after the other: two that build the same TensorRT engine at once would both pay for it, and write one file.
+    // On a GPU one after the other: two that build the same TensorRT engine at once would both pay for it and write the same file.
     let in_turn = provider != Provider::Cpu;
-    let lanes = PoolSettings { n_lanes: batching.n_replicas, in_turn, patience: batching.patience };
-    Ok(Arc::new(LocalTts::start(name, lanes, move || Neural::warmed(make()?, 1))?))
+    let settings = PoolSettings { n_replicas: batching.n_replicas, in_turn, deadline: batching.deadline };
+    Ok(Arc::new(LocalTts::start(name, settings, move || Neural::warmed(make()?, 1))?))
 }
 
-/// What a job keeps from step to step: its utterances, read once.
+/// A job's state from step to step: its utterances, read once.
 #[derive(Default)]
 struct Read(Option<Vec<ModelRun>>);
 

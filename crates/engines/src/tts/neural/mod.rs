@@ -1,4 +1,4 @@
-//! Voice families on ONNX, as engines: what each of them has to say ([`Family`]), and what they share.
+//! Voice families on ONNX, as engines: what each of them defines ([`Family`]), and what they share.
 //!
 //! A family (`piper`, `kokoro`) reads a chunk into [`ModelRun`]s and runs its model on them; [`Neural`] makes engines of
 //! that, which give each utterance as soon as it is made: one chunk at a time ([`TtsEngine`]), or several in one run
@@ -35,10 +35,10 @@ pub(super) trait Family: Send + 'static {
     /// What the model speaks one after the other. Blocks for less than a millisecond a sentence.
     fn read(&mut self, request: &SpeechRequest) -> Result<Vec<ModelRun>, TtsError>;
 
-    /// The ids of an utterance of so many phonemes, of any that the model knows: what it is tried with.
+    /// The ids of an utterance of that many phonemes, for warm-up runs.
     fn sample(&self, n_phonemes: usize) -> Vec<i64>;
 
-    /// The speed that the model speaks at where `asked` is wanted: some take whole ones only.
+    /// The speed that the model speaks at where `asked` is requested: some take integers only.
     fn speed(&self, asked: f32) -> f32 {
         asked
     }
@@ -54,7 +54,7 @@ pub(super) trait Family: Send + 'static {
     fn batches(&self) -> bool;
 }
 
-/// What one run of a model speaks.
+/// The input of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ModelRun {
     /// The model's ids.
@@ -182,7 +182,7 @@ fn rows(sound: &[f32], lengths: &[i64], n: usize) -> Result<Vec<Vec<f32>>, OnnxE
     Ok(lengths.iter().enumerate().map(cut).collect())
 }
 
-/// What keeps a model from being loaded.
+/// A model that cannot be loaded, as the port's error.
 pub(super) fn not_loaded(error: OnnxError) -> TtsError {
     TtsError::Unavailable(error.to_string())
 }

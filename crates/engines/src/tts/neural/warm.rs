@@ -1,5 +1,5 @@
 //! The first runs of a replica, while it is made: the first real chunk does not pay for them, and a model that cannot run is
-//! refused. One way for both kinds of lanes.
+//! refused. For pools and batch schedulers alike.
 
 use super::{Failure, Family, Item, Neural};
 use antiphon_engine_api::tts::TtsError;

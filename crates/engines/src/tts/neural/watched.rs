@@ -43,7 +43,7 @@ impl Watch {
         }
     }
 
-    /// Waits until as many chunks wait for a lane.
+    /// Waits until `n` chunks wait.
     pub(in crate::tts) async fn queued(tts: &dyn Tts, n: usize) {
         while tts.waiting() < n {
             tokio::task::yield_now().await;

@@ -1,7 +1,7 @@
 //! Text to phonemes, by espeak-ng: what the neural voice families (`piper`, `kokoro`) read instead of letters.
 //!
-//! espeak-ng keeps its voice, its tables and half-read text in global variables, so it has one owner in the process, a
-//! lock, and whoever asks waits for the one before. It is called on lanes' threads, never on the runtime's. The cost, on
+//! espeak-ng keeps its voice, its tables and half-read text in global variables, so calls are serialized by a
+//! process-wide lock. It is called on engine threads, never on the runtime's. The cost, on
 //! one core of two: a sentence of 15 words 0.2 to 0.4 ms; the first language 15 ms; another language than the last time
 //! 0.1 to 0.4 ms (German, French), up to 14 ms where the dictionary is large (Russian, Mandarin). With a neural voice a
 //! sentence takes hundreds of times that, so the lock is no bottleneck below some 2000 sentences a second.

@@ -1,4 +1,4 @@
-//! Cutting what is too long for one run of a model, where it is heard least. Pure; the families call it.
+//! Cuts text that is too long for one run of a model, where the cut is least audible. Pure; the families call it.
 
 /// Where a sequence may be cut behind an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,6 @@
 //! The `piper` engine: VITS voices as Piper publishes them, an `.onnx` model and its `.onnx.json`, by ONNX Runtime.
 //!
-//! Made by `engines`, as replicas in lanes. Text becomes phonemes by espeak-ng,
+//! Replicas of an engine pool or a batch scheduler. Text becomes phonemes by espeak-ng,
 //! phonemes become ids by the voice's own table, and each sentence is one run of the model: the first sentence sounds while
 //! the next is made. Within a sentence a VITS model gives nothing until it has all; a cancel ends its run at the next
 //! operator. Published models tell no length for each text of a batch, so they are run as replicas; a model that has an

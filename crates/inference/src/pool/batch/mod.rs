@@ -1,18 +1,18 @@
-//! Lanes that batch: replicas of one engine, each on its own thread, take several entries at a time from one queue.
+//! Batch scheduling: replicas of one engine, each on its own thread, take several entries at a time from one queue.
 //!
-//! A stage's engine that can compute many inputs in one run ([`BatchEngine`]) is driven by a [`BatchScheduler`]; what it is given
-//! are [`Entry`]s: one chunk, or one step of a longer one. The rules:
+//! A stage's engine that can compute many inputs in one run ([`BatchEngine`]) is driven by a [`BatchScheduler`]. Its work
+//! items are [`Entry`]s: one chunk, one step of a longer chunk, one question. The rules:
 //!
 //! - The entry with the earliest deadline leads the next batch; others of its bucket fill it up, by deadline.
-//! - A batch that is not full waits at most `max_wait` since its first entry came, and only while nothing else is to do and
-//!   none of it is wanted before that: whoever hears silence waits for nobody.
-//! - Whichever replica is free takes it, so the least loaded comes first.
-//! - An entry that has more steps left goes back into the queue, behind all that waited while it ran, whatever its
-//!   deadline: one huge text delays nobody by more than one batch.
-//! - An abandoned entry leaves before it costs anything. The queue is bounded; past the bound the answer is
-//!   [`Overloaded`].
-//! - A run that fails or panics ends the entries it ran, and the replica is restarted; where that fails it is tried again as
-//!   entries come, which are left to the other replicas, or failed where none has an engine. The process lives on.
+//! - A partial batch waits at most `max_wait` since its first entry arrived, and only while there is no other work and none
+//!   of its entries is due before that.
+//! - Whichever replica is free takes the batch, so the least loaded comes first.
+//! - An entry with more steps left goes back into the queue behind all entries that waited while it ran, whatever its
+//!   deadline: one long text delays nobody by more than one batch.
+//! - An abandoned entry is removed before it costs anything. The queue is bounded; past the bound the answer is
+//!   [`Overloaded`], or [`BatchScheduler::enqueue`] waits for room.
+//! - A run that fails or panics ends the entries it ran, and the engine is restarted; where that fails it is tried again as
+//!   entries arrive, which are left to the healthy replicas, or failed where there is none. The process lives on.
 //!
 //! Where an engine takes one input a run, a [`Pool`](super::Pool) is simpler. This module knows no stage and sets no
 //! deadline; answers travel by whatever channel the entry carries.
@@ -21,20 +21,22 @@ mod queue;
 mod replica;
 
 use super::Overloaded;
+use super::room::{self, Room};
+use crate::supervisor::Health;
 use queue::Queue;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// One piece of work that waits for a run.
+/// A work item that waits for a run.
 pub trait Entry: Send + 'static {
     /// Only entries of one bucket share a run: those whose inputs have the same shape.
     fn bucket(&self) -> u32;
 
-    /// When its result is wanted; asked when it comes into the queue, also after each step.
+    /// When its result is due; read when it enters the queue, also after each step.
     fn deadline(&self) -> Instant;
 
-    /// Whether nobody waits for it any more.
+    /// Whether its result is no longer needed.
     fn is_abandoned(&self) -> bool;
 
     /// Ends it with an error: its run failed.
@@ -47,33 +49,33 @@ pub trait BatchEngine<W: Entry>: 'static {
     /// taken out; those that stay come again. Blocks for as long as that takes.
     ///
     /// # Errors
-    /// What failed for the whole run, in words. What is wrong with one entry is told to that entry.
+    /// What failed for the whole run, in words; the engine is restarted. The failure of one entry is reported to that entry.
     fn run(&mut self, batch: &mut Vec<W>) -> Result<(), String>;
 }
 
 /// Why entries ended without a result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BatchFailure {
-    /// The engine panicked; its replica is restarted.
+    /// The engine panicked; it is restarted.
     #[error("the engine panicked")]
     Panicked,
-    /// The run failed; the replica is restarted.
+    /// The run failed; the engine is restarted.
     #[error("{0}")]
     Failed(String),
-    /// After a failure no replica could be restarted; it is tried again with the next entry.
+    /// After a failure no replica's engine could be restarted; it is tried again with the next entry.
     #[error("the engine cannot be started again: {0}")]
     RestartFailed(String),
 }
 
-/// How a lane works.
+/// The size of a scheduler, and of its batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchSettings {
     /// Replicas, each with its thread, at least 1.
     pub n_replicas: usize,
     /// Entries in one run at most, at least 1.
     pub max_batch: usize,
-    /// The longest a free replica waits for a batch to fill, since its first entry came; not at all for one that is wanted
-    /// before the wait would be over.
+    /// The longest a free replica waits for a batch to fill, since its first entry arrived; it does not wait for an entry
+    /// that is due before the wait would be over.
     pub max_wait: Duration,
     /// Entries in the queue; those in a run do not count.
     pub max_waiting: usize,
@@ -88,15 +90,22 @@ pub struct BatchScheduler<W: Entry> {
 /// What the handles and the threads share.
 struct Shared<W: Entry> {
     state: Mutex<QueueState<W>>,
-    /// An entry came, or the last handle has gone.
+    /// An entry arrived, a replica's health changed, or the last handle is gone.
     changed: Condvar,
+    room: Room,
 }
 
 struct QueueState<W: Entry> {
     queue: Queue<W>,
     closed: bool,
-    /// Replicas that have an engine, or are about to. One without leaves the queue to them.
-    n_whole: usize,
+    /// Of each replica. One that has failed leaves the queue to the healthy ones.
+    health: Vec<Health>,
+}
+
+impl<W: Entry> QueueState<W> {
+    fn is_any_healthy(&self) -> bool {
+        self.health.iter().any(|health| !health.has_failed())
+    }
 }
 
 /// Held by the handles; the last one to go closes the queue.
@@ -116,41 +125,66 @@ impl<W: Entry> Clone for BatchScheduler<W> {
 }
 
 impl<W: Entry> BatchScheduler<W> {
-    /// Starts the threads, makes an engine on each, one after the other on one device, and blocks until all are made;
-    /// `make` also warms it, so that a started lane is ready. The first failure is returned. `make` is called again after
-    /// a failure.
+    /// Starts the threads and an engine on each, one after the other, and blocks until all run. `make` also warms the
+    /// engine, so that a started scheduler is ready. The first failure is returned. `make` is called again after a failure.
     pub fn start<E, X, F>(name: &str, settings: BatchSettings, make: F) -> Result<Self, X>
     where
         E: BatchEngine<W>,
         X: std::fmt::Display + Send + 'static,
         F: Fn() -> Result<E, X> + Send + Sync + 'static,
     {
-        let state = QueueState { queue: Queue::new(settings), closed: false, n_whole: 0 };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
-        let lane = Self { shared: shared.clone(), _open: Arc::new(Open(shared.clone())) };
+        let health: Vec<Health> = (0..settings.n_replicas.max(1)).map(|_| Health::default()).collect();
+        let state = QueueState { queue: Queue::new(settings), closed: false, health: health.clone() };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), room: Room::default() });
+        let scheduler = Self { shared: shared.clone(), _open: Arc::new(Open(shared.clone())) };
         let make = Arc::new(make);
-        for i in 0..settings.n_replicas.max(1) {
-            replica::start(&format!("{name}-{i}"), shared.clone(), make.clone())?;
+        for (i, health) in health.into_iter().enumerate() {
+            replica::start(&format!("{name}-{i}"), shared.clone(), health, make.clone())?;
         }
-        Ok(lane)
+        Ok(scheduler)
     }
 
     /// Puts an entry into the queue. Does not block.
     ///
     /// # Errors
-    /// [`Overloaded`], and the entry back, when as many wait as may.
+    /// [`Overloaded`], and the entry back, when the queue is full.
     pub fn submit(&self, entry: W) -> Result<(), (Overloaded, W)> {
-        let mut state = self.shared.state.lock().expect("no panic while locked");
-        state.queue.push(entry, Instant::now())?;
-        drop(state);
-        // All of them: one without an engine may be the one that is woken.
-        self.shared.changed.notify_all();
-        Ok(())
+        self.shared.push(entry, usize::MAX)
     }
 
-    /// How many entries wait now that somebody still wants. Takes the queue's lock.
+    /// Waits for room in the queue, in order, and puts an entry into it. Those who enqueue leave a quarter of the queue to
+    /// those who do not wait for room ([`submit`](Self::submit)). Has no bound and no deadline of its own: dropping the
+    /// future drops the entry and gives the turn up.
+    pub async fn enqueue(&self, mut entry: W) {
+        let max_waiting = self.shared.state.lock().expect("no panic while locked").queue.max_waiting();
+        let most = room::share_of_queue(max_waiting);
+        let _turn = self.shared.room.turn().await;
+        while let Err((Overloaded { .. }, back)) = self.shared.push(entry, most) {
+            entry = back;
+            self.shared.room.changed().await;
+        }
+    }
+
+    /// Has those who wait for room look again: an entry may have been abandoned.
+    pub fn has_abandoned(&self) {
+        self.shared.room.change();
+    }
+
+    /// How many entries wait that are not abandoned. Takes the queue's lock.
     pub fn waiting(&self) -> usize {
         self.shared.state.lock().expect("no panic while locked").queue.len()
+    }
+}
+
+impl<W: Entry> Shared<W> {
+    /// Puts an entry into the queue where fewer than `most` wait.
+    fn push(&self, entry: W, most: usize) -> Result<(), (Overloaded, W)> {
+        let mut state = self.state.lock().expect("no panic while locked");
+        state.queue.push(entry, most, Instant::now())?;
+        drop(state);
+        // All of them: the one that is woken may have failed.
+        self.changed.notify_all();
+        Ok(())
     }
 }
 

@@ -38,17 +38,23 @@ impl<W: Entry> Queue<W> {
         Self { settings, waiting: Vec::new(), next: 1 }
     }
 
-    /// How many wait whose result is still wanted.
+    /// How many may wait.
+    pub(super) fn max_waiting(&self) -> usize {
+        self.settings.max_waiting
+    }
+
+    /// How many wait that are not abandoned.
     pub(super) fn len(&self) -> usize {
         self.waiting.iter().filter(|waiting| !waiting.entry.is_abandoned()).count()
     }
 
-    /// Takes a new entry, or gives it back when too many wait.
-    pub(super) fn push(&mut self, entry: W, now: Instant) -> Result<(), (Overloaded, W)> {
-        if self.waiting.len() >= self.settings.max_waiting {
+    /// Takes a new entry, or gives it back when the queue is full or `most` wait.
+    pub(super) fn push(&mut self, entry: W, most: usize, now: Instant) -> Result<(), (Overloaded, W)> {
+        let most = most.min(self.settings.max_waiting);
+        if self.waiting.len() >= most {
             self.drop_abandoned();
         }
-        if self.waiting.len() >= self.settings.max_waiting {
+        if self.waiting.len() >= most {
             return Err((Overloaded { waiting: self.waiting.len() }, entry));
         }
         self.put(entry, Some(now), 0);
@@ -68,7 +74,7 @@ impl<W: Entry> Queue<W> {
         let mates = self.by_urgency(|waiting| waiting.bucket == bucket);
         let others = mates.len() < self.waiting.len();
         let max_batch = self.settings.max_batch.max(1);
-        // What is wanted before the wait would be over is not held up: batches form behind its run.
+        // An entry that is due before the wait would be over is not held up: batches form behind its run.
         let is_urgent = self.waiting[leader].deadline <= now + self.settings.max_wait;
         if mates.len() < max_batch && !others && !is_urgent {
             // `None` is less than any time: one that came back makes the batch due.
@@ -85,7 +91,7 @@ impl<W: Entry> Queue<W> {
         self.take(chosen)
     }
 
-    /// All that wait: nobody can run them.
+    /// Takes all entries that wait, for no replica can run them.
     pub(super) fn all(&mut self) -> Vec<W> {
         self.waiting.drain(..).map(|waiting| waiting.entry).collect()
     }
@@ -96,9 +102,9 @@ impl<W: Entry> Queue<W> {
         self.by_urgency(|waiting| waiting.behind <= oldest).first().copied()
     }
 
-    /// Places of those that `wanted` lets through, the earliest deadline first.
-    fn by_urgency(&self, wanted: impl Fn(&Waiting<W>) -> bool) -> Vec<usize> {
-        let mut places: Vec<_> = (0..self.waiting.len()).filter(|i| wanted(&self.waiting[*i])).collect();
+    /// Indices of the entries that match, the earliest deadline first.
+    fn by_urgency(&self, matches: impl Fn(&Waiting<W>) -> bool) -> Vec<usize> {
+        let mut places: Vec<_> = (0..self.waiting.len()).filter(|i| matches(&self.waiting[*i])).collect();
         places.sort_by_key(|i| (self.waiting[*i].deadline, self.waiting[*i].number));
         places
     }

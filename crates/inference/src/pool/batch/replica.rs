@@ -1,98 +1,71 @@
-//! One thread with one engine, which takes batches from the queue. Used by the lane only.
+//! A replica of a batch scheduler: a thread that takes batches from the queue and runs its engine on them.
 
 use super::queue::Next;
 use super::{BatchEngine, BatchFailure, Entry, Shared};
+use crate::supervisor::{Health, Panicked, Supervisor, catch_panic};
+use antiphon_types::RetryPolicy;
 use std::fmt::Display;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{SyncSender, sync_channel};
-use std::thread;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two tries to make an engine anew while others work; doubled each time.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Between two attempts to restart an engine while other replicas work.
+const RESTART: RetryPolicy = RetryPolicy::unbounded(Duration::from_secs(1), Duration::from_secs(60));
 
-/// Starts the thread and blocks until its engine is made.
-pub(super) fn start<W, E, X, F>(name: &str, shared: Arc<Shared<W>>, make: Arc<F>) -> Result<(), X>
+/// Starts the thread and blocks until its engine runs.
+pub(super) fn start<W, E, X, F>(name: &str, shared: Arc<Shared<W>>, health: Health, make: Arc<F>) -> Result<(), X>
 where
     W: Entry,
     E: BatchEngine<W>,
     X: Display + Send + 'static,
     F: Fn() -> Result<E, X> + Send + Sync + 'static,
 {
-    let (report, made) = sync_channel(1);
-    thread::Builder::new()
-        .name(name.to_owned())
-        .spawn(move || work(&shared, &*make, &report))
-        .expect("the system gives a thread");
-    made.recv().expect("the thread reports before it ends")
+    Supervisor::spawn(name, health, move || make(), move |supervisor| work(&shared, supervisor)).wait()
 }
 
-/// The thread: makes the engine, reports, runs batches until the lane is closed and its queue empty.
-fn work<W, E, X, F>(shared: &Shared<W>, make: &F, report: &SyncSender<Result<(), X>>)
+/// Runs batches until the scheduler is closed and its queue empty.
+fn work<W, E, X, F>(shared: &Shared<W>, mut supervisor: Supervisor<E, F>)
 where
     W: Entry,
     E: BatchEngine<W>,
     X: Display,
     F: Fn() -> Result<E, X>,
 {
-    let made = match make() {
-        Ok(engine) => engine,
-        Err(error) => return drop(report.send(Err(error))),
-    };
-    shared.count_whole(1);
-    drop(report.send(Ok(())));
-    let (mut engine, mut pause) = (Some(made), FIRST_PAUSE);
+    let mut pauses = RESTART.pauses();
     loop {
-        let Some(running) = &mut engine else {
-            if !shared.wait_for_work() {
-                return;
+        let was_running = supervisor.is_running();
+        if !was_running && !shared.wait_for_work() {
+            return;
+        }
+        let started = supervisor.engine();
+        if !was_running {
+            shared.health_changed();
+        }
+        let engine = match started {
+            Ok(engine) => engine,
+            Err(message) => {
+                let pause = pauses.next().unwrap_or(RESTART.max_pause);
+                end(shared.take_if_none_is_healthy(pause), &BatchFailure::RestartFailed(message));
+                continue;
             }
-            match again(make) {
-                Ok(made) => {
-                    (engine, pause) = (Some(made), FIRST_PAUSE);
-                    shared.count_whole(1);
-                }
-                Err(failure) => {
-                    end(shared.take_if_none_is_whole(pause), &failure);
-                    pause = (2 * pause).min(LONGEST_PAUSE);
-                }
-            }
-            continue;
         };
+        pauses.restart();
         let Some(mut batch) = shared.take() else { return };
-        let failure = match catch_unwind(AssertUnwindSafe(|| running.run(&mut batch))) {
+        let failure = match catch_panic(|| engine.run(&mut batch)) {
             Ok(Ok(())) => {
                 shared.put_back(batch);
                 continue;
             }
             Ok(Err(message)) => BatchFailure::Failed(message),
-            Err(_) => BatchFailure::Panicked,
+            Err(Panicked) => BatchFailure::Panicked,
         };
-        tracing::error!(n_entries = batch.len(), "a run failed: {failure}; the engine is restarted");
-        // The old one goes first: two at once may not fit into a device's memory.
-        drop(catch_unwind(AssertUnwindSafe(|| drop(engine.take()))));
+        tracing::error!(n_entries = batch.len(), "a batch failed: {failure}");
+        supervisor.stop_failed();
         end(batch, &failure);
-        // While it is being made it counts as whole: what waits is not failed for the lack of it.
-        engine = again(make).ok();
-        if engine.is_none() {
-            shared.count_whole(-1);
-        }
+        // While it is restarted it counts as healthy: what waits is not failed for the lack of it. A failure is logged.
+        drop(supervisor.engine());
+        shared.health_changed();
     }
-}
-
-/// Makes an engine after a failure; a panic is a failure like any other.
-fn again<E, X: Display, F: Fn() -> Result<E, X>>(make: &F) -> Result<E, BatchFailure> {
-    let made = match catch_unwind(AssertUnwindSafe(make)) {
-        Ok(made) => made.map_err(|error| error.to_string()),
-        Err(_) => Err("it panicked".into()),
-    };
-    made.map_err(|message| {
-        tracing::error!("the engine cannot be restarted: {message}");
-        BatchFailure::RestartFailed(message)
-    })
 }
 
 fn end<W: Entry>(batch: Vec<W>, failure: &BatchFailure) {
@@ -102,13 +75,17 @@ fn end<W: Entry>(batch: Vec<W>, failure: &BatchFailure) {
 }
 
 impl<W: Entry> Shared<W> {
-    /// Waits for a batch; `None` when the lane is closed and nothing waits.
+    /// Waits for a batch; `None` when the scheduler is closed and nothing waits.
     fn take(&self) -> Option<Vec<W>> {
         let mut state = self.state.lock().expect("no panic while locked");
         loop {
             let now = Instant::now();
             state = match state.queue.next(now) {
-                Next::Run(batch) => return Some(batch),
+                Next::Run(batch) => {
+                    drop(state);
+                    self.room.change();
+                    return Some(batch);
+                }
                 Next::Empty if state.closed => return None,
                 Next::Empty => self.changed.wait(state).expect("no panic while locked"),
                 Next::Wait(until) => self.changed.wait_timeout(state, until - now).expect("no panic while locked").0,
@@ -116,13 +93,13 @@ impl<W: Entry> Shared<W> {
         }
     }
 
-    /// Of a replica without an engine: waits until there is something to make one for, and takes nothing. `false` when the
-    /// lane is closed and this replica is not needed.
+    /// For a replica without an engine: waits until there is something to start one for, and takes nothing. `false` when
+    /// the scheduler is closed and this replica is not needed.
     fn wait_for_work(&self) -> bool {
         let mut state = self.state.lock().expect("no panic while locked");
         loop {
             let is_idle = state.queue.len() == 0;
-            if state.closed && (is_idle || state.n_whole > 0) {
+            if state.closed && (is_idle || state.is_any_healthy()) {
                 return false;
             }
             if !is_idle {
@@ -132,14 +109,17 @@ impl<W: Entry> Shared<W> {
         }
     }
 
-    /// Of a replica that could make no engine: what is to fail of it, which is nothing while another one has an engine and
-    /// will come to it. Then it lets that one work before it tries again.
-    fn take_if_none_is_whole(&self, pause: Duration) -> Vec<W> {
+    /// For a replica that could not start its engine: the entries that fail with it, which are none while another replica
+    /// is healthy and will serve them. Then it lets that one work for `pause` before it tries again.
+    fn take_if_none_is_healthy(&self, pause: Duration) -> Vec<W> {
         let until = Instant::now() + pause;
         let mut state = self.state.lock().expect("no panic while locked");
         loop {
-            if state.n_whole == 0 {
-                return state.queue.all();
+            if !state.is_any_healthy() {
+                let all = state.queue.all();
+                drop(state);
+                self.room.change();
+                return all;
             }
             let left = until.saturating_duration_since(Instant::now());
             if state.closed || left.is_zero() {
@@ -149,12 +129,9 @@ impl<W: Entry> Shared<W> {
         }
     }
 
-    /// Counts the replicas that have an engine, or had one and make another.
-    fn count_whole(&self, more: isize) {
-        let mut state = self.state.lock().expect("no panic while locked");
-        state.n_whole = state.n_whole.saturating_add_signed(more);
-        drop(state);
-        // One that lets others work is to know when none is left.
+    /// Wakes the replicas that wait for another one's engine. The lock orders it behind their look at the health.
+    fn health_changed(&self) {
+        drop(self.state.lock().expect("no panic while locked"));
         self.changed.notify_all();
     }
 

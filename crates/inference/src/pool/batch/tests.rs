@@ -1,4 +1,4 @@
-//! The queue's rules, with time as a number; the lane's threads in `threads`. No test depends on how fast anything is.
+//! The queue's rules, with time as a number; the scheduler's threads in `threads`. No test depends on how fast anything is.
 
 use super::queue::{Next, Queue};
 use super::*;
@@ -73,7 +73,7 @@ fn names(next: &Next<Job>) -> Vec<u32> {
 }
 
 fn push(queue: &mut Queue<Job>, job: Job, now: Instant) {
-    queue.push(job, now).map_err(|(overloaded, _)| overloaded).expect("there is room");
+    queue.push(job, usize::MAX, now).map_err(|(overloaded, _)| overloaded).expect("there is room");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_batch_waits_to_fill_only_as_long_as_it_may() {
 }
 
 #[test]
-fn what_is_wanted_at_once_waits_for_nobody() {
+fn an_entry_that_is_due_waits_for_nobody() {
     let office = Office::new();
     let mut queue = Queue::new(settings(3, 10, 100));
     push(&mut queue, office.job(1, 0, 0), office.at(0));
@@ -116,7 +116,7 @@ fn what_is_wanted_at_once_waits_for_nobody() {
     push(&mut queue, office.job(2, 0, 31), office.at(20));
     assert!(matches!(queue.next(office.at(20)), Next::Wait(_)), "there is time");
     push(&mut queue, office.job(3, 0, 30), office.at(20));
-    assert_eq!(names(&queue.next(office.at(20))), [3, 2], "wanted when the wait would be over");
+    assert_eq!(names(&queue.next(office.at(20))), [3, 2], "due when the wait would be over");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn abandoned_entries_leave_before_they_cost_anything() {
     let gone = first.abandoned.clone();
     push(&mut queue, first, office.zero);
     push(&mut queue, second, office.zero);
-    let refused = queue.push(office.job(3, 0, 3), office.zero).expect_err("full");
+    let refused = queue.push(office.job(3, 0, 3), usize::MAX, office.zero).expect_err("full");
     assert_eq!((refused.0, refused.1.name), (Overloaded { waiting: 2 }, 3));
     gone.store(true, Ordering::Relaxed);
     assert_eq!(queue.len(), 1, "whom nobody waits for is not counted");
@@ -179,7 +179,7 @@ proptest! {
         let mut queue = Queue::new(settings(max_batch, 0, 16));
         let mut flags: Vec<Arc<AtomicBool>> = Vec::new();
         let mut steps_run: Vec<usize> = Vec::new();
-        let mut wanted: Vec<usize> = Vec::new();
+        let mut requested: Vec<usize> = Vec::new();
         let mut waiting: Vec<u32> = Vec::new();
         // Of each entry that came back: who waited then.
         let mut ahead: std::collections::HashMap<u32, Vec<u32>> = std::collections::HashMap::new();
@@ -193,11 +193,11 @@ proptest! {
                     job.steps = steps;
                     let flag = job.abandoned.clone();
                     let n_waiting = waiting.iter().filter(|n| !flags[**n as usize].load(Ordering::Relaxed)).count();
-                    match queue.push(job, now) {
+                    match queue.push(job, usize::MAX, now) {
                         Ok(()) => {
                             flags.push(flag);
                             steps_run.push(0);
-                            wanted.push(steps);
+                            requested.push(steps);
                             waiting.push(name);
                         }
                         Err(_) => prop_assert!(n_waiting >= 16),
@@ -238,7 +238,7 @@ proptest! {
             }
         }
         prop_assert_eq!(queue.len(), 0);
-        for (name, steps) in wanted.iter().enumerate() {
+        for (name, steps) in requested.iter().enumerate() {
             let abandoned = flags[name].load(Ordering::Relaxed);
             prop_assert!(abandoned || steps_run[name] == *steps, "{name}: {} of {steps}", steps_run[name]);
         }

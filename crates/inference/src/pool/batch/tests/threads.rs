@@ -1,10 +1,10 @@
-//! The lane's threads, with an engine that runs when it is told to.
+//! The scheduler's threads, with an engine that runs on demand.
 
 use super::*;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
-/// An engine that runs when it is told to, and tells what it ran.
+/// An engine that runs on demand, and reports its batches.
 struct Puppet {
     go: Arc<Mutex<Receiver<&'static str>>>,
     ran: SyncSender<Vec<u32>>,
@@ -31,7 +31,7 @@ impl BatchEngine<Job> for Puppet {
 }
 
 struct Rig {
-    lane: BatchScheduler<Job>,
+    scheduler: BatchScheduler<Job>,
     office: Office,
     go: Sender<&'static str>,
     ran: Receiver<Vec<u32>>,
@@ -40,19 +40,19 @@ struct Rig {
 }
 
 fn rig(settings: BatchSettings) -> Rig {
-    let (go, told) = channel();
+    let (go, gated) = channel();
     let (says, ran) = sync_channel(100);
-    let (told, n_made, broken) = (Arc::new(Mutex::new(told)), Arc::new(AtomicUsize::new(0)), Arc::default());
+    let (gated, n_made, broken) = (Arc::new(Mutex::new(gated)), Arc::new(AtomicUsize::new(0)), Arc::default());
     let (counts, breaks): (Arc<AtomicUsize>, Arc<AtomicBool>) = (n_made.clone(), Arc::clone(&broken));
     let make = move || {
         if breaks.load(Ordering::Relaxed) {
             return Err("no device");
         }
         counts.fetch_add(1, Ordering::Relaxed);
-        Ok(Puppet { go: told.clone(), ran: says.clone() })
+        Ok(Puppet { go: gated.clone(), ran: says.clone() })
     };
     Rig {
-        lane: BatchScheduler::start("test", settings, make).expect("made"),
+        scheduler: BatchScheduler::start("test", settings, make).expect("made"),
         office: Office::new(),
         go,
         ran,
@@ -63,7 +63,7 @@ fn rig(settings: BatchSettings) -> Rig {
 
 impl Rig {
     fn submit(&self, job: Job) {
-        self.lane.submit(job).map_err(|(overloaded, _)| overloaded).expect("there is room");
+        self.scheduler.submit(job).map_err(|(overloaded, _)| overloaded).expect("there is room");
     }
 
     fn runs(&self) -> Vec<u32> {
@@ -83,7 +83,7 @@ fn what_waits_during_a_run_goes_together_in_the_next() {
     for name in 2..8 {
         rig.submit(rig.office.job(name, 0, 100 - name));
     }
-    assert_eq!(rig.lane.waiting(), 6);
+    assert_eq!(rig.scheduler.waiting(), 6);
     for _ in 0..3 {
         rig.go.send("go").expect("it lives");
     }
@@ -93,7 +93,7 @@ fn what_waits_during_a_run_goes_together_in_the_next() {
 }
 
 #[test]
-fn a_panic_and_a_failure_end_their_batch_and_the_replica_is_made_anew() {
+fn a_panic_and_a_failure_end_their_batch_and_the_engine_is_restarted() {
     let rig = rig(settings(1, 0, 100));
     for (name, how) in [(1, "panic"), (2, "fail"), (3, "go")] {
         rig.submit(rig.office.job(name, 0, name));
@@ -106,7 +106,7 @@ fn a_panic_and_a_failure_end_their_batch_and_the_replica_is_made_anew() {
 }
 
 #[test]
-fn an_engine_that_cannot_be_made_anew_is_tried_again_with_the_next_entry() {
+fn an_engine_that_cannot_be_restarted_is_tried_again_with_the_next_entry() {
     let rig = rig(settings(1, 0, 100));
     rig.broken.store(true, Ordering::Relaxed);
     rig.submit(rig.office.job(1, 0, 0));
@@ -139,14 +139,14 @@ fn a_replica_without_an_engine_leaves_the_work_to_the_others_until_it_has_one() 
     rig.submit(rig.office.job(9, 0, 0));
     let mut both = [rig.runs(), rig.runs()].concat();
     both.sort_unstable();
-    assert_eq!(both, [8, 9], "both run before either was told to go on");
+    assert_eq!(both, [8, 9], "both run before either may go on");
     assert_eq!(rig.n_made.load(Ordering::Relaxed), 3);
-    // A lane with a replica that has no engine ends like any other.
+    // A scheduler with a replica that has no engine ends like any other.
     rig.broken.store(true, Ordering::Relaxed);
     rig.go.send("fail").expect("it lives");
     rig.go.send("go").expect("it lives");
     drop((rig.ends(), rig.ends()));
-    drop(rig.lane);
+    drop(rig.scheduler);
     while rig.ran.recv().is_ok() {}
 }
 
@@ -158,8 +158,8 @@ fn replicas_work_side_by_side_and_what_waits_is_done_after_the_last_handle_is_go
     }
     let mut first = [rig.runs(), rig.runs()].concat();
     first.sort_unstable();
-    assert_eq!(first, [1, 2], "both run before either was told to go on");
-    drop(rig.lane);
+    assert_eq!(first, [1, 2], "both run before either may go on");
+    drop(rig.scheduler);
     for _ in 0..5 {
         rig.go.send("go").expect("it lives");
     }
@@ -178,6 +178,33 @@ fn an_engine_that_cannot_be_made_at_the_start_is_said() {
             Ok(())
         }
     }
-    let lane = BatchScheduler::start("test", settings(1, 0, 1), || Err::<Never, _>("no model"));
-    assert_eq!(lane.err(), Some("no model"));
+    let scheduler = BatchScheduler::start("test", settings(1, 0, 1), || Err::<Never, _>("no model"));
+    assert_eq!(scheduler.err(), Some("no model"));
+}
+
+#[tokio::test]
+#[allow(clippy::disallowed_methods)]
+async fn entries_that_wait_for_room_come_in_order_as_soon_as_there_is_some() {
+    let rig = rig(settings(1, 0, 1));
+    rig.submit(rig.office.job(0, 0, 0));
+    assert_eq!(rig.runs(), [0]);
+    let mut waiters = Vec::new();
+    for name in 1..5 {
+        let (scheduler, job) = (rig.scheduler.clone(), rig.office.job(name, 0, 0));
+        waiters.push((job.abandoned.clone(), tokio::spawn(async move { scheduler.enqueue(job).await })));
+        for _ in 0..20 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(rig.scheduler.waiting(), 1, "the first has the place, the others wait for it");
+    // One that is abandoned in the queue makes room; one that leaves before it has a place gives its turn up.
+    waiters[0].0.store(true, Ordering::Relaxed);
+    rig.scheduler.has_abandoned();
+    waiters[2].1.abort();
+    (&mut waiters[1].1).await.expect("there is room");
+    for _ in 0..3 {
+        rig.go.send("go").expect("it lives");
+    }
+    (&mut waiters[3].1).await.expect("there is room");
+    assert_eq!((rig.runs(), rig.runs()), (vec![2], vec![4]));
 }
