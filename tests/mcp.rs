@@ -62,15 +62,15 @@ impl ServerHandler for Library {
 }
 
 /// The server's address, and what was called there.
-struct Served {
-    url: String,
+pub struct Served {
+    pub url: String,
     books: Library,
     sessions: Arc<LocalSessionManager>,
     _stop: DropGuard,
 }
 
 #[allow(clippy::disallowed_methods)]
-async fn serve() -> Served {
+pub async fn serve() -> Served {
     let (books, stop) = (Library::default(), CancellationToken::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}/mcp", listener.local_addr().expect("bound"));

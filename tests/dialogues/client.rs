@@ -1,0 +1,449 @@
+//! The client of a dialogue: a microphone that is open from the first sound on, a loudspeaker, and a log of all that is
+//! said on the wire. It acts every 20 ms.
+
+use super::engines::{Stage, Vocabulary, speech, tone};
+use super::playback::Playback;
+use super::script::{Line, Script, duration, gain, json, quoted};
+use super::wire::Log;
+use antiphon_audio::codec::{self, OpusIn, OpusOut};
+use antiphon_audio::convert;
+use antiphon_protocol::frame::{Frame, FrameKind};
+use antiphon_types::{Format, SampleRate, Samples};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep_until};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message;
+
+const TICK: Duration = Duration::from_millis(20);
+/// Samples of a tick at 24 kHz.
+const TICK_SAMPLES: usize = 480;
+/// Longer than anything a dialogue waits for, in virtual time.
+const DEADLINE: Duration = Duration::from_secs(60);
+/// What a dialogue goes on for behind its last line, so that nothing is left unsaid.
+const END: Duration = Duration::from_millis(200);
+
+/// How audio travels.
+enum Carrier {
+    /// In events, in the format of each direction.
+    Events,
+    /// In frames of PCM.
+    Pcm,
+    /// In frames of Opus.
+    Opus(Box<(OpusOut, OpusIn)>),
+}
+
+/// What the microphone hears besides the person.
+struct Room {
+    /// How loud, and how many samples late the loudspeaker comes back.
+    echo: Option<(f32, usize)>,
+    /// Of the noise that is always there.
+    noise: f32,
+    random: u32,
+}
+
+/// See the module.
+pub struct Client<'a> {
+    stage: &'a Stage,
+    vocabulary: Vocabulary,
+    /// Gone while the connection is broken.
+    socket: Option<WebSocketStream<TcpStream>>,
+    carrier: Carrier,
+    input: Format,
+    output: Format,
+    began: Instant,
+    next_tick: Instant,
+    microphone_is_open: bool,
+    /// What is to be said yet, at 24 kHz.
+    to_say: VecDeque<i16>,
+    sequence: u32,
+    room: Room,
+    playback: Playback,
+    log: Log,
+    /// The types of all events, and how many of them have been waited past.
+    seen: Vec<String>,
+    n_awaited: usize,
+    /// Items in the order of the conversation, with what was told of them in words and in samples at 24 kHz.
+    items: Vec<String>,
+    told: BTreeMap<String, (String, u64)>,
+    /// For a connection that comes back.
+    resume_key: String,
+    n_received: usize,
+    sent: Vec<Message>,
+    retrieved: Option<Value>,
+}
+
+impl<'a> Client<'a> {
+    /// Connects as the setup says, and takes the session's first events.
+    pub async fn connect(stage: &'a Stage, script: &Script) -> Self {
+        let query = script.set("connect").next().unwrap_or_default();
+        let carrier = if query.contains("audio=pcm16") {
+            Carrier::Pcm
+        } else if query.contains("audio=opus") {
+            Carrier::Opus(Box::new((OpusOut::new().expect("an encoder"), OpusIn::new().expect("a decoder"))))
+        } else {
+            Carrier::Events
+        };
+        let echo = script.set("echo").next().map(|line| {
+            let (level, late) = line.split_once(' ').expect("a level and a delay");
+            (gain(level), duration(late.trim_end_matches(" late")).as_millis() as usize * 24)
+        });
+        let noise = script.set("noise").next().map_or(0.0, gain);
+        let socket = open(stage, query).await;
+        let mut client = Self {
+            stage,
+            vocabulary: Vocabulary::of(script),
+            socket: Some(socket),
+            carrier,
+            input: Format::Pcm16,
+            output: Format::Pcm16,
+            began: Instant::now(),
+            next_tick: Instant::now(),
+            microphone_is_open: false,
+            to_say: VecDeque::new(),
+            sequence: 0,
+            room: Room { echo, noise, random: 1 },
+            playback: Playback::default(),
+            log: Log::default(),
+            seen: Vec::new(),
+            n_awaited: 0,
+            items: Vec::new(),
+            told: BTreeMap::new(),
+            resume_key: String::new(),
+            n_received: 0,
+            sent: Vec::new(),
+            retrieved: None,
+        };
+        client.until("session.created").await;
+        (client.began, client.next_tick) = (Instant::now(), Instant::now());
+        if let Some(session) = script.set("session").next() {
+            let session = json(&stage.addressed(session));
+            client.send(json!({"type": "session.update", "session": session})).await;
+            client.until("session.updated").await;
+        }
+        client
+    }
+
+    /// Does what a line of the script says.
+    pub async fn act(&mut self, line: &Line) {
+        if line.word != "wait" {
+            self.log.did(self.now_ms(), format!("{} {}", line.word, line.rest).trim_end());
+        }
+        match line.word.as_str() {
+            "say" => self.say(self.vocabulary.sound(line)).await,
+            "cough" => self.say(tone(300.0, duration(&line.rest).as_millis() as usize)).await,
+            "speak" => self.say(speech(&quoted(&line.rest))).await,
+            "noise" => {
+                let (time, level) = line.timed();
+                let noise = self.room.noise(gain(level), time.as_millis() as usize * 24);
+                self.say(noise).await;
+            }
+            "silence" => {
+                self.microphone_is_open = true;
+                self.pass(duration(&line.rest)).await;
+            }
+            "mute" => self.microphone_is_open = false,
+            "pass" => self.pass(duration(&line.rest)).await,
+            "type" => self.ask(&quoted(&line.rest)).await,
+            "give" => self.give(line).await,
+            "send" => self.send_line(&line.rest).await,
+            "wait" => match line.rest.strip_prefix("heard ") {
+                Some(time) => self.until_heard(duration(time)).await,
+                None => self.until(&line.rest).await,
+            },
+            "report" => self.report(line.rest == "stopped").await,
+            "disconnect" => self.socket = None,
+            "resume" => self.resume().await,
+            "metric" => {
+                let value = self.stage.hub.metric(&format!("{} ", line.rest));
+                self.log.note(self.now_ms(), &format!("= {value}"));
+            }
+            other => panic!("no such action: {other}"),
+        }
+    }
+
+    /// What was said on the wire, and what the history holds.
+    pub async fn end(mut self) -> (String, String) {
+        self.pass(END).await;
+        let log = std::mem::take(&mut self.log);
+        let heard = self.playback.heard();
+        let mut history = String::new();
+        let mut names = log;
+        for id in std::mem::take(&mut self.items) {
+            let item = self.retrieve(&id).await;
+            history += &names.item(&item);
+            if let Some((words, n_samples)) = self.told.get(&id) {
+                let heard = heard.get(&id).copied().unwrap_or_default();
+                history += &format!("\n  told {words:?}, sent {} ms, played {heard} ms", n_samples / 24);
+            }
+            history.push('\n');
+        }
+        (names.render(), history)
+    }
+
+    async fn retrieve(&mut self, id: &str) -> Value {
+        self.send(json!({"type": "conversation.item.retrieve", "item_id": id})).await;
+        let deadline = Instant::now() + DEADLINE;
+        while self.retrieved.is_none() && Instant::now() < deadline {
+            self.tick().await;
+        }
+        self.retrieved.take().expect("the item is there")["item"].take()
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.began.elapsed().as_millis() as u64
+    }
+
+    /// 20 ms: the microphone's, and what comes meanwhile.
+    async fn tick(&mut self) {
+        if self.microphone_is_open {
+            self.send_microphone().await;
+        }
+        self.next_tick += TICK;
+        let end = self.next_tick;
+        loop {
+            let Some(socket) = &mut self.socket else { break sleep_until(end).await };
+            tokio::select! {
+                biased;
+                message = socket.next() => {
+                    let message = message.expect("the connection stands").expect("a whole message");
+                    self.take(message);
+                }
+                () = sleep_until(end) => break,
+            }
+        }
+    }
+
+    async fn pass(&mut self, time: Duration) {
+        for _ in 0..time.as_millis() / TICK.as_millis() {
+            self.tick().await;
+        }
+    }
+
+    async fn say(&mut self, pcm: Vec<i16>) {
+        self.microphone_is_open = true;
+        self.to_say.extend(pcm);
+        while !self.to_say.is_empty() {
+            self.tick().await;
+        }
+    }
+
+    /// Waits for the next event of this type that was not waited past.
+    async fn until(&mut self, kind: &str) {
+        let deadline = Instant::now() + DEADLINE;
+        loop {
+            while let Some(seen) = self.seen.get(self.n_awaited) {
+                self.n_awaited += 1;
+                if seen == kind {
+                    return;
+                }
+            }
+            if Instant::now() > deadline {
+                panic!("no {kind} came\n{}", std::mem::take(&mut self.log).render());
+            }
+            self.tick().await;
+        }
+    }
+
+    async fn until_heard(&mut self, time: Duration) {
+        let deadline = Instant::now() + DEADLINE;
+        while self.playback.heard_of_last() < time.as_millis() as u64 {
+            if Instant::now() > deadline {
+                panic!("{time:?} are not heard\n{}", std::mem::take(&mut self.log).render());
+            }
+            self.tick().await;
+        }
+    }
+
+    async fn ask(&mut self, text: &str) {
+        let content = json!([{"type": "input_text", "text": text}]);
+        let item = json!({"type": "message", "role": "user", "content": content});
+        self.send(json!({"type": "conversation.item.create", "item": item})).await;
+        self.send(json!({"type": "response.create"})).await;
+    }
+
+    /// Audio that comes whole with an item.
+    async fn give(&mut self, line: &Line) {
+        let bytes: Vec<u8> = self.vocabulary.sound(line).iter().flat_map(|sample| sample.to_le_bytes()).collect();
+        let content = json!([{"type": "input_audio", "audio": BASE64.encode(bytes)}]);
+        let item = json!({"type": "message", "role": "user", "content": content});
+        self.send(json!({"type": "conversation.item.create", "item": item})).await;
+    }
+
+    /// `response.cancel`, or a type and the other fields.
+    async fn send_line(&mut self, line: &str) {
+        let (kind, fields) = line.split_once(' ').unwrap_or((line, "{}"));
+        let mut event = json(&self.stage.addressed(&self.log.real(fields)));
+        event["type"] = json!(kind);
+        self.send(event).await;
+    }
+
+    /// Tells the hub how much of the last item was heard.
+    async fn report(&mut self, stopped: bool) {
+        let item = self.playback.item.clone().expect("something has sounded");
+        let heard_ms = self.playback.heard_of_last();
+        let kind = "output_audio_buffer.played";
+        self.send(json!({"type": kind, "item_id": item, "audio_end_ms": heard_ms, "stopped": stopped})).await;
+        self.log.note(self.now_ms(), &format!("= {heard_ms} ms"));
+    }
+
+    async fn send(&mut self, event: Value) {
+        self.send_raw(Message::text(event.to_string())).await;
+    }
+
+    async fn send_raw(&mut self, message: Message) {
+        self.sent.push(message.clone());
+        if let Some(socket) = &mut self.socket {
+            socket.send(message).await.expect("the hub listens");
+        }
+    }
+
+    async fn send_microphone(&mut self) {
+        let echo = self.room.echo.map(|(gain, late)| {
+            let late = Duration::from_micros(late as u64 * 1_000_000 / 24_000);
+            (gain, self.playback.sound(self.next_tick.checked_sub(late).unwrap_or(self.next_tick), TICK_SAMPLES))
+        });
+        let mut pcm = self.room.noise(self.room.noise, TICK_SAMPLES);
+        for (n, sample) in pcm.iter_mut().enumerate() {
+            let said = self.to_say.pop_front().unwrap_or_default();
+            let back = echo.as_ref().map_or(0, |(gain, echo)| (f32::from(echo[n]) * gain) as i16);
+            *sample = sample.saturating_add(said).saturating_add(back);
+        }
+        let mut payloads = Vec::new();
+        match &mut self.carrier {
+            Carrier::Events => {
+                let mut bytes = Vec::new();
+                let samples = convert(&pcm, SampleRate::HZ_24000, self.input.rate());
+                codec::encode(self.input, &samples, &mut bytes);
+                let event = json!({"type": "input_audio_buffer.append", "audio": BASE64.encode(bytes)});
+                return self.send(event).await;
+            }
+            Carrier::Pcm => payloads.push(pcm.iter().flat_map(|sample| sample.to_le_bytes()).collect::<Vec<u8>>()),
+            Carrier::Opus(opus) => {
+                opus.0.push(&pcm, &mut |packet: &[u8]| payloads.push(packet.to_vec())).expect("encoded");
+            }
+        }
+        for payload in payloads {
+            let offset = Samples(u64::from(self.sequence) * TICK_SAMPLES as u64);
+            let payload = Bytes::from(payload);
+            let frame = Frame { kind: FrameKind::Microphone, sequence: self.sequence, offset, payload };
+            self.sequence += 1;
+            self.send_raw(Message::Binary(frame.encode().expect("it fits"))).await;
+        }
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Text(text) => self.take_event(serde_json::from_str(&text).expect("JSON")),
+            Message::Binary(bytes) => self.take_frame(&bytes),
+            Message::Close(frame) => panic!("closed: {frame:?}\n{}", std::mem::take(&mut self.log).render()),
+            _ => {}
+        }
+    }
+
+    fn take_frame(&mut self, bytes: &Bytes) {
+        self.n_received += 1;
+        let frame = Frame::parse(bytes).expect("a frame");
+        let FrameKind::Reply { item_id } = frame.kind else { panic!("the hub has no microphone") };
+        let mut pcm = Vec::new();
+        match &mut self.carrier {
+            Carrier::Opus(opus) => opus.1.decode(&frame.payload, &mut pcm).expect("a packet"),
+            _ => codec::decode(Format::Pcm16, &frame.payload, &mut pcm).expect("whole samples"),
+        }
+        self.play("(frames)", &item_id.to_string(), pcm);
+    }
+
+    fn play(&mut self, kind: &str, item: &str, pcm: Vec<i16>) {
+        self.log.got_audio(self.now_ms(), kind, item, pcm.len() as u64);
+        self.told.entry(item.to_owned()).or_default().1 += pcm.len() as u64;
+        self.playback.push(item, pcm);
+    }
+
+    fn take_event(&mut self, event: Value) {
+        let kind = event["type"].as_str().expect("a type").to_owned();
+        if kind != "antiphon.session.resumed" {
+            self.n_received += 1;
+        }
+        self.seen.push(kind.clone());
+        match kind.as_str() {
+            "conversation.item.retrieved" => return self.retrieved = Some(event),
+            "response.output_audio.delta" => {
+                let bytes = BASE64.decode(event["delta"].as_str().expect("text")).expect("base64");
+                let mut pcm = Vec::new();
+                codec::decode(self.output, &bytes, &mut pcm).expect("whole samples");
+                let pcm = convert(&pcm, self.output.rate(), SampleRate::HZ_24000);
+                return self.play(&kind, event["item_id"].as_str().expect("an item"), pcm);
+            }
+            "response.output_audio_transcript.delta" => {
+                let told = self.told.entry(event["item_id"].as_str().expect("an item").to_owned()).or_default();
+                told.0 += event["delta"].as_str().expect("text");
+            }
+            "session.created" | "session.updated" => {
+                let audio = &event["session"]["audio"];
+                self.input = format(&audio["input"]["format"]);
+                self.output = format(&audio["output"]["format"]);
+            }
+            "conversation.item.added" => self.add_item(&event),
+            "conversation.item.deleted" => self.items.retain(|id| event["item_id"] != **id),
+            "response.created" => self.playback.item = None,
+            "output_audio_buffer.cleared" => self.playback.stop(),
+            "input_audio_buffer.speech_started" if matches!(self.carrier, Carrier::Events) => self.playback.stop(),
+            "antiphon.session.resumable" => event["key"].as_str().expect("a key").clone_into(&mut self.resume_key),
+            _ => {}
+        }
+        self.log.got(self.now_ms(), &event);
+    }
+
+    fn add_item(&mut self, event: &Value) {
+        let id = event["item"]["id"].as_str().expect("an id").to_owned();
+        let before = self.items.iter().position(|known| event["previous_item_id"] == **known);
+        self.items.insert(before.map_or(0, |at| at + 1), id);
+    }
+
+    /// Comes back to the session, and says again what the hub did not get.
+    async fn resume(&mut self) {
+        let query = format!("?resume={}&after={}", self.resume_key, self.n_received);
+        let mut socket = open(self.stage, &query).await;
+        let first = socket.next().await.expect("an answer").expect("a whole message");
+        let resumed: Value = serde_json::from_str(first.to_text().expect("text")).expect("JSON");
+        let n = resumed["received"].as_u64().expect("a count") as usize;
+        self.log.note(self.now_ms(), &format!("= {}", resumed["type"].as_str().expect("a type")));
+        for message in &self.sent[n..] {
+            socket.send(message.clone()).await.expect("the hub listens");
+        }
+        self.socket = Some(socket);
+    }
+}
+
+impl Room {
+    /// White noise whose peak is `level` of the full scale.
+    fn noise(&mut self, level: f32, n: usize) -> Vec<i16> {
+        let mut sample = || {
+            self.random = self.random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (((self.random >> 8) as f32 / (1u32 << 23) as f32 - 1.0) * level * 32_767.0) as i16
+        };
+        (0..n).map(|_| sample()).collect()
+    }
+}
+
+/// A connection without delays of TCP's own: they would be real time.
+async fn open(stage: &Stage, query: &str) -> WebSocketStream<TcpStream> {
+    let stream = TcpStream::connect(stage.hub.address).await.expect("the hub listens");
+    stream.set_nodelay(true).expect("a socket");
+    let url = format!("ws://{}/v1/realtime{query}", stage.hub.address);
+    tokio_tungstenite::client_async(url, stream).await.expect("the upgrade is accepted").0
+}
+
+fn format(format: &Value) -> Format {
+    match format["type"].as_str() {
+        Some("audio/pcmu") => Format::Ulaw,
+        Some("audio/pcma") => Format::Alaw,
+        _ => Format::Pcm16,
+    }
+}

@@ -1,0 +1,72 @@
+//! What the person hears: the client's loudspeaker, which plays what came, at the speed of sound.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A piece of an item's audio.
+struct Piece {
+    item: String,
+    from: Instant,
+    to: Instant,
+    pcm: Vec<i16>,
+}
+
+/// The loudspeaker. Pieces sound one after the other.
+#[derive(Default)]
+pub struct Playback {
+    pieces: Vec<Piece>,
+    /// The item that came last, since the last response began.
+    pub item: Option<String>,
+}
+
+impl Playback {
+    /// Audio of an item at 24 kHz came.
+    pub fn push(&mut self, item: &str, pcm: Vec<i16>) {
+        let from = self.pieces.last().map_or_else(Instant::now, |last| last.to.max(Instant::now()));
+        let to = from + Duration::from_micros(pcm.len() as u64 * 1_000_000 / 24_000);
+        self.pieces.push(Piece { item: item.to_owned(), from, to, pcm });
+        self.item = Some(item.to_owned());
+    }
+
+    /// What has not sounded never will.
+    pub fn stop(&mut self) {
+        let now = Instant::now();
+        self.pieces.retain_mut(|piece| {
+            piece.to = piece.to.min(now);
+            piece.from < now
+        });
+    }
+
+    /// How much of each item has sounded, in milliseconds.
+    pub fn heard(&self) -> BTreeMap<String, u64> {
+        let now = Instant::now();
+        let mut heard: BTreeMap<String, Duration> = BTreeMap::new();
+        for piece in &self.pieces {
+            *heard.entry(piece.item.clone()).or_default() += piece.to.min(now).saturating_duration_since(piece.from);
+        }
+        heard.into_iter().map(|(item, heard)| (item, heard.as_millis() as u64)).collect()
+    }
+
+    /// How much of the last item has sounded, in milliseconds.
+    pub fn heard_of_last(&self) -> u64 {
+        self.item.as_ref().and_then(|item| self.heard().get(item).copied()).unwrap_or_default()
+    }
+
+    /// What sounds at `at` for `n` samples.
+    pub fn sound(&self, at: Instant, n: usize) -> Vec<i16> {
+        let mut sound = vec![0; n];
+        for piece in &self.pieces {
+            let first = samples(piece.from.saturating_duration_since(at));
+            let skipped = samples(at.saturating_duration_since(piece.from));
+            let length = samples(piece.to - piece.from);
+            let left = piece.pcm.iter().take(length).skip(skipped);
+            sound.iter_mut().skip(first).zip(left).for_each(|(out, sample)| *out = *sample);
+        }
+        sound
+    }
+}
+
+fn samples(time: Duration) -> usize {
+    (time.as_micros() * 24_000 / 1_000_000) as usize
+}

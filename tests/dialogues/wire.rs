@@ -1,0 +1,293 @@
+//! How what the client sends and gets is written down: one line an event, identifiers by their order, deltas as their sum.
+//!
+//! Left out are event ids, usage, rate limits and what is 0 or null anyway. Times are milliseconds of virtual time since
+//! the session was created.
+
+use antiphon::config::Config;
+use antiphon_types::chat::{ChatRequest, Message};
+use serde_json::Value;
+use std::collections::HashMap;
+use std::fmt::Write;
+
+/// The log of a dialogue.
+#[derive(Default)]
+pub struct Log {
+    lines: Vec<Entry>,
+    names: Names,
+    session: Value,
+}
+
+enum Entry {
+    Line(String),
+    /// A run of deltas, as long as nothing but deltas comes.
+    Deltas {
+        from_ms: u64,
+        to_ms: u64,
+        kind: String,
+        of: String,
+        sum: Sum,
+    },
+}
+
+/// What the deltas of a run add up to.
+enum Sum {
+    Text(String),
+    /// Samples at 24 kHz.
+    Audio(u64),
+}
+
+impl Log {
+    /// The client did something.
+    pub fn did(&mut self, at_ms: u64, what: &str) {
+        self.lines.push(Entry::Line(format!("{at_ms:6} > {what}")));
+    }
+
+    /// Something else that is worth a line.
+    pub fn note(&mut self, at_ms: u64, what: &str) {
+        self.lines.push(Entry::Line(format!("{at_ms:6}   {what}")));
+    }
+
+    /// The hub sent an event.
+    pub fn got(&mut self, at_ms: u64, event: &Value) {
+        let kind = event["type"].as_str().expect("a type");
+        if kind == "rate_limits.updated" {
+            return;
+        }
+        if let (Some(delta), "delta") = (event["delta"].as_str(), kind.rsplit('.').next().expect("a word")) {
+            let of = self.names.of(event["item_id"].as_str().expect("an item"));
+            return self.delta(at_ms, kind, of, Sum::Text(delta.to_owned()));
+        }
+        let about = match kind {
+            "session.created" | "session.updated" => self.session_change(&event["session"]),
+            "antiphon.timeline" | "antiphon.session.resumable" => String::new(),
+            _ => self.fields(event),
+        };
+        self.lines.push(Entry::Line(format!("{at_ms:6} < {kind}{about}")));
+    }
+
+    /// The hub sent reply audio, in an event or a frame: so many samples at 24 kHz.
+    pub fn got_audio(&mut self, at_ms: u64, kind: &str, item: &str, n: u64) {
+        let of = self.names.of(item);
+        self.delta(at_ms, kind, of, Sum::Audio(n));
+    }
+
+    /// Adds to the run of these deltas, or begins one.
+    fn delta(&mut self, at_ms: u64, kind: &str, of: String, more: Sum) {
+        let run = self.lines.iter_mut().rev().map_while(|entry| match entry {
+            Entry::Deltas { to_ms, kind, of, sum, .. } => Some((to_ms, kind, of, sum)),
+            Entry::Line(_) => None,
+        });
+        for (to_ms, run_kind, run_of, sum) in run {
+            if *run_kind == kind && *run_of == of {
+                *to_ms = at_ms;
+                match (sum, more) {
+                    (Sum::Text(sum), Sum::Text(more)) => sum.push_str(&more),
+                    (Sum::Audio(sum), Sum::Audio(more)) => *sum += more,
+                    _ => unreachable!("one kind carries one thing"),
+                }
+                return;
+            }
+        }
+        self.lines.push(Entry::Deltas { from_ms: at_ms, to_ms: at_ms, kind: kind.into(), of, sum: more });
+    }
+
+    /// The fields that a session has other than it had before, each with its path.
+    fn session_change(&mut self, session: &Value) -> String {
+        let before = std::mem::replace(&mut self.session, session.clone());
+        let mut changes = String::new();
+        if !before.is_null() {
+            changed("", &before, session, &mut changes);
+        }
+        changes
+    }
+
+    fn fields(&mut self, event: &Value) -> String {
+        let mut text = String::new();
+        for name in ["response_id", "item_id"] {
+            if let Some(id) = event[name].as_str() {
+                let _ = write!(text, " {}", self.names.of(id));
+            }
+        }
+        for (name, value) in event.as_object().expect("an object") {
+            let _ = match name.as_str() {
+                "type" | "event_id" | "response_id" | "item_id" | "usage" | "logprobs" => Ok(()),
+                "response" => write!(text, " {}", self.response(value)),
+                "item" => write!(text, " {}", self.item(value)),
+                "part" => write!(text, " {}", part(value)),
+                "error" => write!(text, " {}", self.error(value)),
+                _ if value.is_null() || *value == 0 => Ok(()),
+                "previous_item_id" => write!(text, " after {}", self.names.of(value.as_str().expect("an item"))),
+                _ => write!(text, " {name}={}", self.names.hide(&value.to_string())),
+            };
+        }
+        text
+    }
+
+    fn response(&mut self, response: &Value) -> String {
+        let mut text = format!("{} {}", self.names.of(text_of(&response["id"])), text_of(&response["status"]));
+        let details = &response["status_details"];
+        for name in ["reason", "error"] {
+            match &details[name] {
+                Value::Null => {}
+                Value::String(reason) => text += &format!(" ({reason})"),
+                error => text += &format!(" ({})", self.error(error)),
+            }
+        }
+        if response["conversation_id"].is_null() {
+            text += " out of band";
+        }
+        if response["metadata"].as_object().is_some_and(|metadata| !metadata.is_empty()) {
+            text += &format!(" metadata={}", response["metadata"]);
+        }
+        for item in response["output"].as_array().into_iter().flatten() {
+            text += &format!(" [{}]", self.item(item));
+        }
+        text
+    }
+
+    fn error(&mut self, error: &Value) -> String {
+        let fields = ["type", "code", "param"].into_iter().filter_map(|name| error[name].as_str());
+        let text = format!("{}: {}", fields.collect::<Vec<_>>().join(" "), text_of(&error["message"]));
+        self.names.hide(&text)
+    }
+
+    /// An item in a few words.
+    pub fn item(&mut self, item: &Value) -> String {
+        let kind = text_of(&item["type"]);
+        let mut text = self.names.of(text_of(&item["id"]));
+        let status = item["status"].as_str().map(|status| format!(" {status}")).unwrap_or_default();
+        match kind {
+            "message" => {
+                let parts: Vec<String> = item["content"].as_array().into_iter().flatten().map(part).collect();
+                text += &format!(" {}{status}: {}", text_of(&item["role"]), parts.join(", "));
+            }
+            "mcp_list_tools" => {
+                let tools = item["tools"].as_array().into_iter().flatten().map(|tool| text_of(&tool["name"]));
+                text += &format!(" {kind}: {}", tools.collect::<Vec<_>>().join(", "));
+            }
+            _ => {
+                text += &format!(" {kind}{status}");
+                let about = ["call_id", "approval_request_id", "name", "arguments", "approve", "output", "error"];
+                for (name, value) in about.iter().filter_map(|name| Some((name, item.get(name)?))) {
+                    if !value.is_null() && *value != "" {
+                        text += &format!(" {name}={value}");
+                    }
+                }
+            }
+        }
+        self.names.hide(text.trim_end_matches(": "))
+    }
+
+    /// The hub's id of what the log calls `item_1` or the like.
+    pub fn real(&self, text: &str) -> String {
+        self.names.show(text)
+    }
+
+    pub fn render(self) -> String {
+        self.lines.into_iter().map(Entry::render).collect()
+    }
+}
+
+impl Entry {
+    fn render(self) -> String {
+        match self {
+            Self::Line(line) => format!("{line}\n"),
+            Self::Deltas { from_ms, to_ms, kind, of, sum } => {
+                let sum = match sum {
+                    Sum::Text(text) => format!("{text:?}"),
+                    Sum::Audio(n) => format!("{} ms", n / 24),
+                };
+                let until = if to_ms > from_ms { format!(", until {to_ms}") } else { String::new() };
+                format!("{from_ms:6} < {kind} {of} {sum}{until}\n")
+            }
+        }
+    }
+}
+
+/// Names for the hub's identifiers: `item_1`, `response_1`, in the order in which they appear.
+#[derive(Default)]
+struct Names {
+    /// Real, then shown.
+    known: Vec<(String, String)>,
+    n: HashMap<String, usize>,
+}
+
+impl Names {
+    fn of(&mut self, id: &str) -> String {
+        if let Some((_, name)) = self.known.iter().find(|(real, _)| real == id) {
+            return name.clone();
+        }
+        // An identifier of the hub's is a prefix and 21 letters and digits; others are the client's or the model's.
+        let prefix = id.rsplit_once('_').filter(|(_, rest)| rest.len() == 21).map(|(prefix, _)| prefix);
+        let Some(prefix) = prefix else { return id.to_owned() };
+        let prefix = if prefix == "resp" { "response" } else { prefix };
+        let n = self.n.entry(prefix.to_owned()).or_default();
+        *n += 1;
+        let name = format!("{prefix}_{n}");
+        self.known.push((id.to_owned(), name.clone()));
+        name
+    }
+
+    fn hide(&mut self, text: &str) -> String {
+        let is_id = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words: Vec<String> = text.split(|c| !is_id(c)).map(str::to_owned).collect();
+        words.iter().filter(|word| word.len() > 22).fold(text.to_owned(), |text, id| text.replace(id, &self.of(id)))
+    }
+
+    fn show(&self, text: &str) -> String {
+        self.known.iter().rev().fold(text.to_owned(), |text, (real, name)| text.replace(name, real))
+    }
+}
+
+fn text_of(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A part of a message in a few words.
+fn part(part: &Value) -> String {
+    let words = part["transcript"].as_str().or(part["text"].as_str());
+    match words {
+        Some(words) => format!("{} {words:?}", text_of(&part["type"])),
+        None => text_of(&part["type"]).to_owned(),
+    }
+}
+
+fn changed(path: &str, before: &Value, after: &Value, changes: &mut String) {
+    match (before, after) {
+        (Value::Object(old), Value::Object(new)) if old.get("type") == new.get("type") => {
+            for (name, value) in new {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                changed(&path, old.get(name).unwrap_or(&Value::Null), value, changes);
+            }
+        }
+        _ if before != after => {
+            let _ = write!(changes, " {path}={after}");
+        }
+        _ => {}
+    }
+}
+
+/// What the model was asked, request by request.
+pub fn model(requests: &[ChatRequest]) -> String {
+    let standard = Config::default().llm.system_prompt;
+    let mut text = String::new();
+    for (n, request) in requests.iter().enumerate() {
+        let names: Vec<&str> = request.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let tools = if names.is_empty() { String::new() } else { format!(", tools: {}", names.join(", ")) };
+        let _ = writeln!(text, "request {}{tools}", n + 1);
+        for message in &request.messages {
+            let line = match message {
+                Message::System(system) if *system == standard => continue,
+                Message::System(system) => format!("system: {}", system.replace(&standard, "...")),
+                Message::User(words) => format!("user: {words}"),
+                Message::Assistant { text, tool_calls } => {
+                    let calls = tool_calls.iter().map(|call| format!(" {}({})", call.name, call.arguments));
+                    format!("assistant: {text}{}", calls.collect::<String>())
+                }
+                Message::Tool { output, .. } => format!("tool: {output}"),
+            };
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    text
+}
