@@ -5,6 +5,7 @@ use super::engines::{Stage, Vocabulary, speech, tone};
 use super::playback::Playback;
 use super::script::{Line, Script, duration, gain, json, quoted};
 use super::wire::Log;
+use crate::turns;
 use antiphon_audio::codec::{self, OpusIn, OpusOut};
 use antiphon_audio::convert;
 use antiphon_protocol::frame::{Frame, FrameKind};
@@ -14,7 +15,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until};
@@ -26,8 +27,10 @@ const TICK: Duration = Duration::from_millis(20);
 const TICK_SAMPLES: usize = 480;
 /// Longer than anything a dialogue waits for, in virtual time.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// What a dialogue goes on for behind its last line, so that nothing is left unsaid.
-const END: Duration = Duration::from_millis(200);
+/// How long a turn's outcome is waited for at the end; one that was never answered has none.
+const SETTLED: Duration = Duration::from_secs(5);
+/// What a dialogue goes on for behind its last line, so that nothing is left unsaid, until all is settled.
+const END: Duration = Duration::from_millis(600);
 
 /// How audio travels.
 enum Carrier {
@@ -69,9 +72,8 @@ pub struct Client<'a> {
     /// The types of all events, and how many of them have been waited past.
     seen: Vec<String>,
     n_awaited: usize,
-    /// Items in the order of the conversation, with what was told of them in words and in samples at 24 kHz.
+    /// Items in the order of the conversation.
     items: Vec<String>,
-    told: BTreeMap<String, (String, u64)>,
     /// For a connection that comes back.
     resume_key: String,
     n_received: usize,
@@ -114,7 +116,6 @@ impl<'a> Client<'a> {
             seen: Vec::new(),
             n_awaited: 0,
             items: Vec::new(),
-            told: BTreeMap::new(),
             resume_key: String::new(),
             n_received: 0,
             sent: Vec::new(),
@@ -168,23 +169,32 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// What was said on the wire, and what the history holds.
-    pub async fn end(mut self) -> (String, String) {
-        self.pass(END).await;
-        let log = std::mem::take(&mut self.log);
-        let heard = self.playback.heard();
+    /// What was said on the wire, what the conversation holds, and what became of each turn.
+    pub async fn end(mut self) -> [String; 3] {
+        let turns = self.settle().await;
+        let mut log = std::mem::take(&mut self.log);
+        log.forget();
         let mut history = String::new();
-        let mut names = log;
         for id in std::mem::take(&mut self.items) {
             let item = self.retrieve(&id).await;
-            history += &names.item(&item);
-            if let Some((words, n_samples)) = self.told.get(&id) {
-                let heard = heard.get(&id).copied().unwrap_or_default();
-                history += &format!("\n  told {words:?}, sent {} ms, played {heard} ms", n_samples / 24);
-            }
-            history.push('\n');
+            history += &format!("{}\n", log.item(&item));
         }
-        (names.render(), history)
+        let turns = turns.iter().rev().map(|turn| log.turn(turn)).collect();
+        [log.render(), history, turns]
+    }
+
+    /// Waits until all has sounded and the hub knows what became of each turn.
+    async fn settle(&mut self) -> Vec<Value> {
+        let deadline = Instant::now() + SETTLED;
+        loop {
+            self.pass(END).await;
+            let (_, mut list) = turns::get(&self.stage.hub, "/api/turns").await;
+            let Value::Array(turns) = list["turns"].take() else { panic!("no list: {list}") };
+            let settled = turns.iter().all(|turn| turn["settled"] == true) && !self.playback.sounds();
+            if settled || Instant::now() > deadline {
+                return turns;
+            }
+        }
     }
 
     async fn retrieve(&mut self, id: &str) -> Value {
@@ -196,8 +206,9 @@ impl<'a> Client<'a> {
         self.retrieved.take().expect("the item is there")["item"].take()
     }
 
+    /// To the nearest 10 ms: timers are a millisecond late now and then.
     fn now_ms(&self) -> u64 {
-        self.began.elapsed().as_millis() as u64
+        (self.began.elapsed().as_millis() as u64 + 5) / 10 * 10
     }
 
     /// 20 ms: the microphone's, and what comes meanwhile.
@@ -253,7 +264,7 @@ impl<'a> Client<'a> {
 
     async fn until_heard(&mut self, time: Duration) {
         let deadline = Instant::now() + DEADLINE;
-        while self.playback.heard_of_last() < time.as_millis() as u64 {
+        while self.playback.heard_ms() < time.as_millis() as u64 {
             if Instant::now() > deadline {
                 panic!("{time:?} are not heard\n{}", std::mem::take(&mut self.log).render());
             }
@@ -287,7 +298,7 @@ impl<'a> Client<'a> {
     /// Tells the hub how much of the last item was heard.
     async fn report(&mut self, stopped: bool) {
         let item = self.playback.item.clone().expect("something has sounded");
-        let heard_ms = self.playback.heard_of_last();
+        let heard_ms = self.playback.heard_ms();
         let kind = "output_audio_buffer.played";
         self.send(json!({"type": kind, "item_id": item, "audio_end_ms": heard_ms, "stopped": stopped})).await;
         self.log.note(self.now_ms(), &format!("= {heard_ms} ms"));
@@ -353,7 +364,10 @@ impl<'a> Client<'a> {
         let FrameKind::Reply { item_id } = frame.kind else { panic!("the hub has no microphone") };
         let mut pcm = Vec::new();
         match &mut self.carrier {
-            Carrier::Opus(opus) => opus.1.decode(&frame.payload, &mut pcm).expect("a packet"),
+            Carrier::Opus(opus) => {
+                opus.1.decode(&frame.payload, &mut pcm).expect("a packet");
+                pcm = convert(&pcm, SampleRate::HZ_16000, SampleRate::HZ_24000);
+            }
             _ => codec::decode(Format::Pcm16, &frame.payload, &mut pcm).expect("whole samples"),
         }
         self.play("(frames)", &item_id.to_string(), pcm);
@@ -361,7 +375,6 @@ impl<'a> Client<'a> {
 
     fn play(&mut self, kind: &str, item: &str, pcm: Vec<i16>) {
         self.log.got_audio(self.now_ms(), kind, item, pcm.len() as u64);
-        self.told.entry(item.to_owned()).or_default().1 += pcm.len() as u64;
         self.playback.push(item, pcm);
     }
 
@@ -379,10 +392,6 @@ impl<'a> Client<'a> {
                 codec::decode(self.output, &bytes, &mut pcm).expect("whole samples");
                 let pcm = convert(&pcm, self.output.rate(), SampleRate::HZ_24000);
                 return self.play(&kind, event["item_id"].as_str().expect("an item"), pcm);
-            }
-            "response.output_audio_transcript.delta" => {
-                let told = self.told.entry(event["item_id"].as_str().expect("an item").to_owned()).or_default();
-                told.0 += event["delta"].as_str().expect("text");
             }
             "session.created" | "session.updated" => {
                 let audio = &event["session"]["audio"];

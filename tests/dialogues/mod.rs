@@ -30,8 +30,53 @@ macro_rules! dialogues {
 }
 
 dialogues! {
+    barge_in_drops_waiting_replies,
+    barge_in_ga_client_truncates,
     barge_in_mid_sentence,
+    barge_in_not_wanted,
+    barge_in_while_model_writes,
+    barge_in_with_playback_reports,
+    cancel_by_client,
+    captions_of_a_long_question,
+    cough_during_truncation,
+    cough_holds_and_resumes,
+    decoder_given_back_after_silence,
+    echo_is_no_turn,
+    false_start_after_question,
+    false_start_without_words,
+    first_turn_binary_frames,
+    first_turn_g711,
     first_turn_ga_audio,
+    first_turn_opus_frames,
+    first_turn_text_only,
+    idle_timeout,
+    inline_audio_item,
+    long_utterance_is_cut,
+    mcp_call_with_approval,
+    model_fails_mid_sentence,
+    noise_reduction,
+    recognizer_fails,
+    recognizer_fails_before_typed_turn,
+    reply_queues_behind_another,
+    response_out_of_band,
+    resume_after_break,
+    semantic_vad_hesitation,
+    semantic_vad_question,
+    server_vad_changed_mid_session,
+    speculative_call_discarded,
+    speculative_response_confirmed,
+    speculative_response_discarded,
+    tool_call,
+    tool_call_cut_off,
+    tool_calls_two_in_one_response,
+    transcription_session,
+    truncate_at_the_end,
+    truncate_by_client,
+    truncate_then_cancel,
+    turn_committed_by_client,
+    turn_without_answer,
+    two_turns,
+    voice_fails,
 }
 
 /// Whether expectations are written and not compared.
@@ -65,9 +110,10 @@ fn play(script: &Script, record: Option<&Path>) -> String {
         for action in &script.actions {
             client.act(action).await;
         }
-        let (wire, history) = client.end().await;
+        let [wire, history, turns] = client.end().await;
         let model = wire::model(&stage.llm.requests());
-        let result = stage.plain(&format!("== wire\n{wire}\n== history\n{history}\n== model\n{model}"));
+        let result =
+            stage.plain(&format!("== wire\n{wire}\n== history\n{history}\n== turns\n{turns}\n== model\n{model}"));
         stage.hub.stop().await;
         result
     })

@@ -1,6 +1,5 @@
 //! What the person hears: the client's loudspeaker, which plays what came, at the speed of sound.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -38,19 +37,17 @@ impl Playback {
         });
     }
 
-    /// How much of each item has sounded, in milliseconds.
-    pub fn heard(&self) -> BTreeMap<String, u64> {
+    /// How much of the last item has sounded, in milliseconds.
+    pub fn heard_ms(&self) -> u64 {
         let now = Instant::now();
-        let mut heard: BTreeMap<String, Duration> = BTreeMap::new();
-        for piece in &self.pieces {
-            *heard.entry(piece.item.clone()).or_default() += piece.to.min(now).saturating_duration_since(piece.from);
-        }
-        heard.into_iter().map(|(item, heard)| (item, heard.as_millis() as u64)).collect()
+        let of_item = self.pieces.iter().filter(|piece| self.item.as_ref() == Some(&piece.item));
+        let heard: Duration = of_item.map(|piece| piece.to.min(now).saturating_duration_since(piece.from)).sum();
+        heard.as_millis() as u64
     }
 
-    /// How much of the last item has sounded, in milliseconds.
-    pub fn heard_of_last(&self) -> u64 {
-        self.item.as_ref().and_then(|item| self.heard().get(item).copied()).unwrap_or_default()
+    /// Whether anything is still to be heard.
+    pub fn sounds(&self) -> bool {
+        self.pieces.last().is_some_and(|last| last.to > Instant::now())
     }
 
     /// What sounds at `at` for `n` samples.

@@ -1,7 +1,7 @@
 //! How what the client sends and gets is written down: one line an event, identifiers by their order, deltas as their sum.
 //!
-//! Left out are event ids, usage, rate limits and what is 0 or null anyway. Times are milliseconds of virtual time since
-//! the session was created.
+//! Left out are event ids, usage, rate limits, what is 0 or null anyway, and the words of an item where an event repeats
+//! them unchanged. Times are milliseconds of virtual time since the session was created, to the nearest 10.
 
 use antiphon::config::Config;
 use antiphon_types::chat::{ChatRequest, Message};
@@ -15,6 +15,8 @@ pub struct Log {
     lines: Vec<Entry>,
     names: Names,
     session: Value,
+    /// What was last said of each item's content.
+    told: HashMap<String, String>,
 }
 
 enum Entry {
@@ -55,6 +57,7 @@ impl Log {
         }
         if let (Some(delta), "delta") = (event["delta"].as_str(), kind.rsplit('.').next().expect("a word")) {
             let of = self.names.of(event["item_id"].as_str().expect("an item"));
+            self.told.entry(of.clone()).or_default().push_str(delta);
             return self.delta(at_ms, kind, of, Sum::Text(delta.to_owned()));
         }
         let about = match kind {
@@ -113,7 +116,8 @@ impl Log {
                 "type" | "event_id" | "response_id" | "item_id" | "usage" | "logprobs" => Ok(()),
                 "response" => write!(text, " {}", self.response(value)),
                 "item" => write!(text, " {}", self.item(value)),
-                "part" => write!(text, " {}", part(value)),
+                "part" => write!(text, " {}", self.part(&event["item_id"], value)),
+                "transcript" | "text" | "arguments" if !self.is_news(&event["item_id"], text_of(value)) => Ok(()),
                 "error" => write!(text, " {}", self.error(value)),
                 _ if value.is_null() || *value == 0 => Ok(()),
                 "previous_item_id" => write!(text, " after {}", self.names.of(value.as_str().expect("an item"))),
@@ -158,7 +162,8 @@ impl Log {
         let status = item["status"].as_str().map(|status| format!(" {status}")).unwrap_or_default();
         match kind {
             "message" => {
-                let parts: Vec<String> = item["content"].as_array().into_iter().flatten().map(part).collect();
+                let parts = item["content"].as_array().into_iter().flatten().map(|part| self.part(&item["id"], part));
+                let parts: Vec<String> = parts.collect();
                 text += &format!(" {}{status}: {}", text_of(&item["role"]), parts.join(", "));
             }
             "mcp_list_tools" => {
@@ -176,6 +181,26 @@ impl Log {
             }
         }
         self.names.hide(text.trim_end_matches(": "))
+    }
+
+    /// A part of a message in a few words.
+    fn part(&mut self, item: &Value, part: &Value) -> String {
+        let words = part["transcript"].as_str().or(part["text"].as_str());
+        let news = words.filter(|words| self.is_news(item, words)).map(|words| format!(" {words:?}"));
+        format!("{}{}", text_of(&part["type"]), news.unwrap_or_default())
+    }
+
+    /// Whether these words of an item were not said already.
+    fn is_news(&mut self, item: &Value, words: &str) -> bool {
+        let told = self.told.entry(self.names.of(text_of(item))).or_default();
+        let is_news = told != words;
+        words.clone_into(told);
+        is_news
+    }
+
+    /// From here on all words are news: the history is written.
+    pub fn forget(&mut self) {
+        self.told.clear();
     }
 
     /// The hub's id of what the log calls `item_1` or the like.
@@ -243,15 +268,6 @@ fn text_of(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// A part of a message in a few words.
-fn part(part: &Value) -> String {
-    let words = part["transcript"].as_str().or(part["text"].as_str());
-    match words {
-        Some(words) => format!("{} {words:?}", text_of(&part["type"])),
-        None => text_of(&part["type"]).to_owned(),
-    }
-}
-
 fn changed(path: &str, before: &Value, after: &Value, changes: &mut String) {
     match (before, after) {
         (Value::Object(old), Value::Object(new)) if old.get("type") == new.get("type") => {
@@ -267,6 +283,34 @@ fn changed(path: &str, before: &Value, after: &Value, changes: &mut String) {
     }
 }
 
+impl Log {
+    /// A turn as the hub's history of turns has it: what was generated, sent and heard.
+    pub fn turn(&mut self, turn: &Value) -> String {
+        let mut text = format!("{} {}", text_of(&turn["kind"]), text_of(&turn["status"]));
+        if turn["barged_in"] == true {
+            text += ", barged in";
+        }
+        for (name, of) in [("said", "transcript"), ("generated", "reply"), ("heard", "heard")] {
+            if let Some(words) = turn[of].as_str() {
+                text += &format!("\n  {name} {words:?}");
+            }
+        }
+        let ms = |name: &str| turn["audio"][name].as_f64().unwrap_or_default().round();
+        if ms("generated_ms") > 0.0 {
+            let by = text_of(&turn["heard_by"]);
+            let [generated, sent, heard] = ["generated_ms", "sent_ms", "heard_ms"].map(ms);
+            text += &format!("\n  {generated} ms generated, {sent} ms sent, {heard} ms heard ({by})");
+        }
+        for guess in turn["guesses"].as_array().into_iter().flatten() {
+            text += &format!("\n  speculative response {}", text_of(&guess["outcome"]));
+        }
+        if let Some(wait_ms) = turn["endpointing"]["wait_ms"].as_f64() {
+            text += &format!("\n  end of turn after {} ms", wait_ms.round());
+        }
+        text + "\n"
+    }
+}
+
 /// What the model was asked, request by request.
 pub fn model(requests: &[ChatRequest]) -> String {
     let standard = Config::default().llm.system_prompt;
@@ -278,7 +322,7 @@ pub fn model(requests: &[ChatRequest]) -> String {
         for message in &request.messages {
             let line = match message {
                 Message::System(system) if *system == standard => continue,
-                Message::System(system) => format!("system: {}", system.replace(&standard, "...")),
+                Message::System(system) => format!("system: {}", system.replace(&standard, "...").replace("\n", " ")),
                 Message::User(words) => format!("user: {words}"),
                 Message::Assistant { text, tool_calls } => {
                     let calls = tool_calls.iter().map(|call| format!(" {}({})", call.name, call.arguments));
