@@ -23,6 +23,9 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
 const TICK: Duration = Duration::from_millis(20);
+/// How far the client's clock slips at each response. The hub paces a reply from where it began, every 20 ms: what the
+/// client does shall not fall on the same instants, where either may come first.
+const SLIP: Duration = Duration::from_millis(7);
 /// Samples of a tick at 24 kHz.
 const TICK_SAMPLES: usize = 480;
 /// Longer than anything a dialogue waits for, in virtual time.
@@ -62,6 +65,7 @@ pub struct Client<'a> {
     output: Format,
     began: Instant,
     next_tick: Instant,
+    slip: Duration,
     microphone_is_open: bool,
     /// What is to be said yet, at 24 kHz.
     to_say: VecDeque<i16>,
@@ -107,6 +111,7 @@ impl<'a> Client<'a> {
             output: Format::Pcm16,
             began: Instant::now(),
             next_tick: Instant::now(),
+            slip: Duration::ZERO,
             microphone_is_open: false,
             to_say: VecDeque::new(),
             sequence: 0,
@@ -217,8 +222,9 @@ impl<'a> Client<'a> {
             self.send_microphone().await;
         }
         self.next_tick += TICK;
-        let end = self.next_tick;
         loop {
+            self.next_tick += std::mem::take(&mut self.slip);
+            let end = self.next_tick;
             let Some(socket) = &mut self.socket else { break sleep_until(end).await };
             tokio::select! {
                 biased;
@@ -400,7 +406,7 @@ impl<'a> Client<'a> {
             }
             "conversation.item.added" => self.add_item(&event),
             "conversation.item.deleted" => self.items.retain(|id| event["item_id"] != **id),
-            "response.created" => self.playback.item = None,
+            "response.created" => (self.playback.item, self.slip) = (None, SLIP),
             "output_audio_buffer.cleared" => self.playback.stop(),
             "input_audio_buffer.speech_started" if matches!(self.carrier, Carrier::Events) => self.playback.stop(),
             "antiphon.session.resumable" => event["key"].as_str().expect("a key").clone_into(&mut self.resume_key),

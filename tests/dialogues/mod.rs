@@ -38,6 +38,7 @@ dialogues! {
     barge_in_with_playback_reports,
     cancel_by_client,
     captions_of_a_long_question,
+    commit_of_exactly_100_ms,
     cough_during_truncation,
     cough_holds_and_resumes,
     decoder_given_back_after_silence,

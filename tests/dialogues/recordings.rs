@@ -16,8 +16,13 @@ macro_rules! recordings {
 }
 
 recordings! {
-    ga: "first_turn_ga_audio",
-    barge_in: "barge_in_mid_sentence",
+    ga: "two_turns",
+    binary: "cough_holds_and_resumes",
+    semantic_vad: "semantic_vad_hesitation",
+    barge_in: "barge_in_while_model_writes",
+    tools: "tool_call",
+    truncation: "truncate_then_cancel",
+    speculation: "speculative_call_discarded",
 }
 
 fn path(name: &str) -> PathBuf {

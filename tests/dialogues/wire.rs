@@ -1,6 +1,6 @@
 //! How what the client sends and gets is written down: one line an event, identifiers by their order, deltas as their sum.
 //!
-//! Left out are event ids, usage, rate limits, what is 0 or null anyway, and the words of an item where an event repeats
+//! Left out are event ids, usage, rate limits, timelines, what is 0 or null anyway, and the words of an item where an event repeats
 //! them unchanged. Times are milliseconds of virtual time since the session was created, to the nearest 10.
 
 use antiphon::config::Config;
@@ -52,7 +52,8 @@ impl Log {
     /// The hub sent an event.
     pub fn got(&mut self, at_ms: u64, event: &Value) {
         let kind = event["type"].as_str().expect("a type");
-        if kind == "rate_limits.updated" {
+        // Neither has a place of its own among the others: the timeline comes when the first sound has left.
+        if ["rate_limits.updated", "antiphon.timeline"].contains(&kind) {
             return;
         }
         if let (Some(delta), "delta") = (event["delta"].as_str(), kind.rsplit('.').next().expect("a word")) {
@@ -62,7 +63,7 @@ impl Log {
         }
         let about = match kind {
             "session.created" | "session.updated" => self.session_change(&event["session"]),
-            "antiphon.timeline" | "antiphon.session.resumable" => String::new(),
+            "antiphon.session.resumable" => String::new(),
             _ => self.fields(event),
         };
         self.lines.push(Entry::Line(format!("{at_ms:6} < {kind}{about}")));
@@ -254,14 +255,23 @@ impl Names {
     }
 
     fn hide(&mut self, text: &str) -> String {
-        let is_id = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let words: Vec<String> = text.split(|c| !is_id(c)).map(str::to_owned).collect();
-        words.iter().filter(|word| word.len() > 22).fold(text.to_owned(), |text, id| text.replace(id, &self.of(id)))
+        by_word(text, |word| self.of(word))
     }
 
     fn show(&self, text: &str) -> String {
-        self.known.iter().rev().fold(text.to_owned(), |text, (real, name)| text.replace(name, real))
+        let real = |word: &str| self.known.iter().find(|(_, name)| name == word).map(|(real, _)| real.clone());
+        by_word(text, |word| real(word).unwrap_or_else(|| word.to_owned()))
     }
+}
+
+/// The text with each word replaced, where a word is letters, digits and underscores.
+fn by_word(text: &str, mut replace: impl FnMut(&str) -> String) -> String {
+    let pieces = text.split_inclusive(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let replaced = pieces.map(|piece| {
+        let word = piece.trim_end_matches(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        replace(word) + &piece[word.len()..]
+    });
+    replaced.collect()
 }
 
 fn text_of(value: &Value) -> &str {
