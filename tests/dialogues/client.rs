@@ -163,7 +163,6 @@ impl<'a> Client<'a> {
                 Some(time) => self.until_heard(duration(time)).await,
                 None => self.until(&line.rest).await,
             },
-            "report" => self.report(line.rest == "stopped").await,
             "disconnect" => self.socket = None,
             "resume" => self.resume().await,
             "metric" => {
@@ -299,15 +298,6 @@ impl<'a> Client<'a> {
         let mut event = json(&self.stage.addressed(&self.log.real(fields)));
         event["type"] = json!(kind);
         self.send(event).await;
-    }
-
-    /// Tells the hub how much of the last item was heard.
-    async fn report(&mut self, stopped: bool) {
-        let item = self.playback.item.clone().expect("something has sounded");
-        let heard_ms = self.playback.heard_ms();
-        let kind = "output_audio_buffer.played";
-        self.send(json!({"type": kind, "item_id": item, "audio_end_ms": heard_ms, "stopped": stopped})).await;
-        self.log.note(self.now_ms(), &format!("= {heard_ms} ms"));
     }
 
     async fn send(&mut self, event: Value) {
