@@ -47,8 +47,8 @@ enum Carrier {
 
 /// What the microphone hears besides the person.
 struct Room {
-    /// How loud, and how many samples late the loudspeaker comes back.
-    echo: Option<(f32, usize)>,
+    /// How loud, and how late the loudspeaker comes back.
+    echo: Option<(f32, Duration)>,
     /// Of the noise that is always there.
     noise: f32,
     random: u32,
@@ -98,7 +98,7 @@ impl<'a> Client<'a> {
         };
         let echo = script.set("echo").next().map(|line| {
             let (level, late) = line.split_once(' ').expect("a level and a delay");
-            (gain(level), duration(late.trim_end_matches(" late")).as_millis() as usize * 24)
+            (gain(level), duration(late.trim_end_matches(" late")))
         });
         let noise = script.set("noise").next().map_or(0.0, gain);
         let socket = open(stage, query).await;
@@ -313,8 +313,8 @@ impl<'a> Client<'a> {
 
     async fn send_microphone(&mut self) {
         let echo = self.room.echo.map(|(gain, late)| {
-            let late = Duration::from_micros(late as u64 * 1_000_000 / 24_000);
-            (gain, self.playback.sound(self.next_tick.checked_sub(late).unwrap_or(self.next_tick), TICK_SAMPLES))
+            let at = self.next_tick.checked_sub(late).unwrap_or(self.next_tick);
+            (gain, self.playback.sound(at, TICK_SAMPLES))
         });
         let mut pcm = self.room.noise(self.room.noise, TICK_SAMPLES);
         for (n, sample) in pcm.iter_mut().enumerate() {
@@ -397,6 +397,8 @@ impl<'a> Client<'a> {
             "conversation.item.added" => self.add_item(&event),
             "conversation.item.deleted" => self.items.retain(|id| event["item_id"] != **id),
             "response.created" => (self.playback.item, self.slip) = (None, SLIP),
+            "output_audio_buffer.held" => self.playback.hold(),
+            "output_audio_buffer.resumed" => self.playback.resume(),
             "output_audio_buffer.cleared" => self.playback.stop(),
             "input_audio_buffer.speech_started" if matches!(self.carrier, Carrier::Events) => self.playback.stop(),
             "antiphon.session.resumable" => event["key"].as_str().expect("a key").clone_into(&mut self.resume_key),

@@ -17,6 +17,8 @@ pub struct Playback {
     pieces: Vec<Piece>,
     /// The item that came last, since the last response began.
     pub item: Option<String>,
+    /// Since when it is held.
+    held: Option<Instant>,
 }
 
 impl Playback {
@@ -28,9 +30,22 @@ impl Playback {
         self.item = Some(item.to_owned());
     }
 
+    /// Nothing sounds until it is resumed, but for the piece under way.
+    pub fn hold(&mut self) {
+        self.held = Some(Instant::now());
+    }
+
+    /// Goes on where it was held.
+    pub fn resume(&mut self) {
+        let Some(held) = self.held.take() else { return };
+        for piece in self.pieces.iter_mut().filter(|piece| piece.from >= held) {
+            (piece.from, piece.to) = (piece.from + held.elapsed(), piece.to + held.elapsed());
+        }
+    }
+
     /// What has not sounded never will.
     pub fn stop(&mut self) {
-        let now = Instant::now();
+        let now = self.held.take().unwrap_or_else(Instant::now);
         self.pieces.retain_mut(|piece| {
             piece.to = piece.to.min(now);
             piece.from < now
@@ -39,7 +54,7 @@ impl Playback {
 
     /// How much of the last item has sounded, in milliseconds.
     pub fn heard_ms(&self) -> u64 {
-        let now = Instant::now();
+        let now = self.held.unwrap_or_else(Instant::now);
         let of_item = self.pieces.iter().filter(|piece| self.item.as_ref() == Some(&piece.item));
         let heard: Duration = of_item.map(|piece| piece.to.min(now).saturating_duration_since(piece.from)).sum();
         heard.as_millis() as u64
@@ -53,7 +68,7 @@ impl Playback {
     /// What sounds at `at` for `n` samples.
     pub fn sound(&self, at: Instant, n: usize) -> Vec<i16> {
         let mut sound = vec![0; n];
-        for piece in &self.pieces {
+        for piece in self.pieces.iter().filter(|piece| self.held.is_none_or(|held| piece.from < held)) {
             let first = samples(piece.from.saturating_duration_since(at));
             let skipped = samples(at.saturating_duration_since(piece.from));
             let length = samples(piece.to - piece.from);

@@ -4,6 +4,24 @@ use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
+/// What a line of the setup may begin with.
+const SETUP: &[&str] = &[
+    "connect",
+    "session",
+    "config",
+    "answer",
+    "+",
+    "model",
+    "voice",
+    "recognizer",
+    "hears",
+    "detector",
+    "turn-model",
+    "noise",
+    "echo",
+    "library",
+];
+
 /// A dialogue as its file has it.
 pub struct Script {
     /// Everything before the expected sections.
@@ -35,7 +53,11 @@ impl Script {
         for line in source.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
             match (line, section) {
                 ("== setup" | "== client", _) => section = line,
-                (line, "== setup") => script.setup.push(Line::read(line)),
+                (line, "== setup") => {
+                    let line = Line::read(line);
+                    assert!(SETUP.contains(&line.word.as_str()), "{}: no such setting: {line:?}", path.display());
+                    script.setup.push(line);
+                }
                 (line, "== client") => script.actions.push(Line::read(line)),
                 (line, _) => panic!("{}: neither in == setup nor in == client: {line}", path.display()),
             }
