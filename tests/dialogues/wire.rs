@@ -1,7 +1,7 @@
 //! How what the client sends and gets is written down: one line an event, identifiers by their order, deltas as their sum.
 //!
-//! Left out are event ids, usage, rate limits, timelines, what is 0 or null anyway, and the words of an item where an event repeats
-//! them unchanged. Times are milliseconds of virtual time since the session was created, to the nearest 10.
+//! Left out are event ids, usage, rate limits, timelines, what is 0 or null anyway, and the words of an item where an event
+//! repeats them unchanged. Times are milliseconds of virtual time since the session was created, to the nearest 10.
 
 use antiphon::config::Config;
 use antiphon_types::chat::{ChatRequest, Message};
@@ -14,6 +14,7 @@ use std::fmt::Write;
 pub struct Log {
     lines: Vec<Entry>,
     names: Names,
+    /// As it was told last.
     session: Value,
     /// What was last said of each item's content.
     told: HashMap<String, String>,
@@ -105,6 +106,7 @@ impl Log {
         changes
     }
 
+    /// All fields of an event but those that are left out.
     fn fields(&mut self, event: &Value) -> String {
         let mut text = String::new();
         for name in ["response_id", "item_id"] {
@@ -173,11 +175,12 @@ impl Log {
             }
             _ => {
                 text += &format!(" {kind}{status}");
-                let about = ["call_id", "approval_request_id", "name", "arguments", "approve", "output", "error"];
-                for (name, value) in about.iter().filter_map(|name| Some((name, item.get(name)?))) {
-                    if !value.is_null() && *value != "" {
-                        text += &format!(" {name}={value}");
-                    }
+                let names = ["call_id", "approval_request_id", "name", "arguments", "approve", "output", "error"];
+                let known = names.iter().map(|name| (name, &item[*name]));
+                let known = known.filter(|(_, value)| !value.is_null() && **value != "");
+                let about: String = known.map(|(name, value)| format!(" {name}={value}")).collect();
+                if self.is_news(&item["id"], &about) {
+                    text += &about;
                 }
             }
         }
@@ -197,6 +200,32 @@ impl Log {
         let is_news = told != words;
         words.clone_into(told);
         is_news
+    }
+
+    /// A turn as the hub's history of turns has it: what was generated, sent and heard.
+    pub fn turn(&mut self, turn: &Value) -> String {
+        let mut text = format!("{} {}", text_of(&turn["kind"]), text_of(&turn["status"]));
+        if turn["barged_in"] == true {
+            text += ", barged in";
+        }
+        for (name, of) in [("said", "transcript"), ("generated", "reply"), ("heard", "heard")] {
+            if let Some(words) = turn[of].as_str() {
+                text += &format!("\n  {name} {words:?}");
+            }
+        }
+        let ms = |name: &str| turn["audio"][name].as_f64().unwrap_or_default().round();
+        if ms("generated_ms") > 0.0 {
+            let by = text_of(&turn["heard_by"]);
+            let [generated, sent, heard] = ["generated_ms", "sent_ms", "heard_ms"].map(ms);
+            text += &format!("\n  {generated} ms generated, {sent} ms sent, {heard} ms heard ({by})");
+        }
+        for guess in turn["guesses"].as_array().into_iter().flatten() {
+            text += &format!("\n  speculative response {}", text_of(&guess["outcome"]));
+        }
+        if let Some(wait_ms) = turn["endpointing"]["wait_ms"].as_f64() {
+            text += &format!("\n  end of turn after {} ms", wait_ms.round());
+        }
+        text + "\n"
     }
 
     /// From here on all words are news: the history is written.
@@ -278,6 +307,7 @@ fn text_of(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
+/// Writes what `after` has other than `before`, each field with its path.
 fn changed(path: &str, before: &Value, after: &Value, changes: &mut String) {
     match (before, after) {
         (Value::Object(old), Value::Object(new)) if old.get("type") == new.get("type") => {
@@ -290,34 +320,6 @@ fn changed(path: &str, before: &Value, after: &Value, changes: &mut String) {
             let _ = write!(changes, " {path}={after}");
         }
         _ => {}
-    }
-}
-
-impl Log {
-    /// A turn as the hub's history of turns has it: what was generated, sent and heard.
-    pub fn turn(&mut self, turn: &Value) -> String {
-        let mut text = format!("{} {}", text_of(&turn["kind"]), text_of(&turn["status"]));
-        if turn["barged_in"] == true {
-            text += ", barged in";
-        }
-        for (name, of) in [("said", "transcript"), ("generated", "reply"), ("heard", "heard")] {
-            if let Some(words) = turn[of].as_str() {
-                text += &format!("\n  {name} {words:?}");
-            }
-        }
-        let ms = |name: &str| turn["audio"][name].as_f64().unwrap_or_default().round();
-        if ms("generated_ms") > 0.0 {
-            let by = text_of(&turn["heard_by"]);
-            let [generated, sent, heard] = ["generated_ms", "sent_ms", "heard_ms"].map(ms);
-            text += &format!("\n  {generated} ms generated, {sent} ms sent, {heard} ms heard ({by})");
-        }
-        for guess in turn["guesses"].as_array().into_iter().flatten() {
-            text += &format!("\n  speculative response {}", text_of(&guess["outcome"]));
-        }
-        if let Some(wait_ms) = turn["endpointing"]["wait_ms"].as_f64() {
-            text += &format!("\n  end of turn after {} ms", wait_ms.round());
-        }
-        text + "\n"
     }
 }
 
