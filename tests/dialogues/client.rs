@@ -1,5 +1,5 @@
-//! The client of a dialogue: a microphone that is open from the first sound on, a loudspeaker, and a log of all that is
-//! said on the wire. It acts every 20 ms.
+//! The client of a dialogue: a microphone, a loudspeaker and a log of every event. It acts every 20 ms; the microphone opens
+//! with the first sound.
 
 use super::engines::{Stage, Vocabulary, speech, tone};
 use super::playback::Playback;
@@ -23,33 +23,33 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
 const TICK: Duration = Duration::from_millis(20);
-/// How far the client's clock slips at each response. The hub paces a reply from where it began, every 20 ms: what the
-/// client does shall not fall on the same instants, where either may come first.
+/// Shift of the client's clock at each response. The hub sends a paced reply every 20 ms from its first frame; actions of
+/// the client at the same instants would race with it.
 const SLIP: Duration = Duration::from_millis(7);
 /// Samples of a tick at 24 kHz.
 const TICK_SAMPLES: usize = 480;
-/// Longer than anything a dialogue waits for, in virtual time.
+/// Longest wait for an event, in virtual time.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// How long a turn's outcome is waited for at the end; one that was never answered has none.
+/// Longest wait for turns to settle at the end; an unanswered turn never settles.
 const SETTLED: Duration = Duration::from_secs(5);
-/// What a dialogue goes on for behind its last line, so that nothing is left unsaid, until all is settled.
+/// Time that passes after the last line, repeatedly until every turn is settled.
 const END: Duration = Duration::from_millis(600);
 
-/// How audio travels.
+/// How audio is transported.
 enum Carrier {
-    /// In events, in the format of each direction.
+    /// In JSON events, in the session's formats.
     Events,
-    /// In frames of PCM.
+    /// In binary PCM frames.
     Pcm,
-    /// In frames of Opus.
+    /// In binary Opus frames.
     Opus(Box<(OpusOut, OpusIn)>),
 }
 
-/// What the microphone hears besides the person.
+/// What the microphone picks up besides the person.
 struct Room {
-    /// How loud, and how late the loudspeaker comes back.
+    /// Gain and delay of the loudspeaker's echo.
     echo: Option<(f32, Duration)>,
-    /// Of the noise that is always there.
+    /// Peak of the constant noise.
     noise: f32,
     random: u32,
 }
@@ -58,7 +58,7 @@ struct Room {
 pub struct Client<'a> {
     stage: &'a Stage,
     vocabulary: Vocabulary,
-    /// Gone while the connection is broken.
+    /// `None` while disconnected.
     socket: Option<WebSocketStream<TcpStream>>,
     carrier: Carrier,
     input: Format,
@@ -67,18 +67,18 @@ pub struct Client<'a> {
     next_tick: Instant,
     slip: Duration,
     microphone_is_open: bool,
-    /// What is to be said yet, at 24 kHz.
-    to_say: VecDeque<i16>,
+    /// Audio queued for the microphone, at 24 kHz.
+    queued: VecDeque<i16>,
     sequence: u32,
     room: Room,
     playback: Playback,
     log: Log,
-    /// The types of all events, and how many of them have been waited past.
+    /// Types of all events; `n_awaited` of them were consumed by waits.
     seen: Vec<String>,
     n_awaited: usize,
-    /// Items in the order of the conversation.
+    /// Item identifiers in conversation order.
     items: Vec<String>,
-    /// For a connection that comes back.
+    /// Key of a resumable session.
     resume_key: String,
     n_received: usize,
     sent: Vec<Message>,
@@ -86,7 +86,7 @@ pub struct Client<'a> {
 }
 
 impl<'a> Client<'a> {
-    /// Connects as the setup says, and takes the session's first events.
+    /// Connects according to the setup and receives the session's first events.
     pub async fn connect(stage: &'a Stage, script: &Script) -> Self {
         let query = script.set("connect").next().unwrap_or_default();
         let carrier = if query.contains("audio=pcm16") {
@@ -113,7 +113,7 @@ impl<'a> Client<'a> {
             next_tick: Instant::now(),
             slip: Duration::ZERO,
             microphone_is_open: false,
-            to_say: VecDeque::new(),
+            queued: VecDeque::new(),
             sequence: 0,
             room: Room { echo, noise, random: 1 },
             playback: Playback::default(),
@@ -136,7 +136,7 @@ impl<'a> Client<'a> {
         client
     }
 
-    /// Does what a line of the script says.
+    /// Performs a line of the script.
     pub async fn act(&mut self, line: &Line) {
         if line.word != "wait" {
             self.log.did(self.now_ms(), format!("{} {}", line.word, line.rest).trim_end());
@@ -173,7 +173,7 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// What was said on the wire, what the conversation holds, and what became of each turn.
+    /// The sections `wire`, `history` and `turns`.
     pub async fn end(mut self) -> [String; 3] {
         let turns = self.settle().await;
         let mut log = std::mem::take(&mut self.log);
@@ -187,14 +187,14 @@ impl<'a> Client<'a> {
         [log.render(), history, turns]
     }
 
-    /// Waits until all has sounded and the hub knows what became of each turn.
+    /// Waits until playback has ended and every turn is settled; returns the turns.
     async fn settle(&mut self) -> Vec<Value> {
         let deadline = Instant::now() + SETTLED;
         loop {
             self.pass(END).await;
             let (_, mut list) = turns::get(&self.stage.hub, "/api/turns").await;
             let Value::Array(turns) = list["turns"].take() else { panic!("no list: {list}") };
-            let settled = turns.iter().all(|turn| turn["settled"] == true) && !self.playback.sounds();
+            let settled = turns.iter().all(|turn| turn["settled"] == true) && !self.playback.is_playing();
             if settled || Instant::now() > deadline {
                 return turns;
             }
@@ -210,12 +210,12 @@ impl<'a> Client<'a> {
         self.retrieved.take().expect("the item is there")["item"].take()
     }
 
-    /// To the nearest 10 ms: timers are a millisecond late now and then.
+    /// Milliseconds since the session was created, to the nearest 10: some timers fire a millisecond late.
     fn now_ms(&self) -> u64 {
         (self.began.elapsed().as_millis() as u64 + 5) / 10 * 10
     }
 
-    /// 20 ms: the microphone's, and what comes meanwhile.
+    /// 20 ms: sends a piece of microphone audio, receives events meanwhile.
     async fn tick(&mut self) {
         if self.microphone_is_open {
             self.send_microphone().await;
@@ -244,13 +244,13 @@ impl<'a> Client<'a> {
 
     async fn say(&mut self, pcm: Vec<i16>) {
         self.microphone_is_open = true;
-        self.to_say.extend(pcm);
-        while !self.to_say.is_empty() {
+        self.queued.extend(pcm);
+        while !self.queued.is_empty() {
             self.tick().await;
         }
     }
 
-    /// Waits for the next event of this type that was not waited past.
+    /// Waits for the next event of this type that no earlier wait consumed.
     async fn until(&mut self, kind: &str) {
         let deadline = Instant::now() + DEADLINE;
         loop {
@@ -271,7 +271,7 @@ impl<'a> Client<'a> {
         let deadline = Instant::now() + DEADLINE;
         while self.playback.heard_ms() < time.as_millis() as u64 {
             if Instant::now() > deadline {
-                panic!("{time:?} are not heard\n{}", std::mem::take(&mut self.log).render());
+                panic!("{time:?} were not played\n{}", std::mem::take(&mut self.log).render());
             }
             self.tick().await;
         }
@@ -284,7 +284,7 @@ impl<'a> Client<'a> {
         self.send(json!({"type": "response.create"})).await;
     }
 
-    /// Audio that comes whole with an item.
+    /// Creates an item with inline audio.
     async fn give(&mut self, line: &Line) {
         let bytes: Vec<u8> = self.vocabulary.sound(line).iter().flat_map(|sample| sample.to_le_bytes()).collect();
         let content = json!([{"type": "input_audio", "audio": BASE64.encode(bytes)}]);
@@ -292,7 +292,7 @@ impl<'a> Client<'a> {
         self.send(json!({"type": "conversation.item.create", "item": item})).await;
     }
 
-    /// `response.cancel`, or a type and the other fields.
+    /// Sends an event: its type, then its other fields as JSON.
     async fn send_line(&mut self, line: &str) {
         let (kind, fields) = line.split_once(' ').unwrap_or((line, "{}"));
         let mut event = json(&self.stage.addressed(&self.log.real(fields)));
@@ -318,7 +318,7 @@ impl<'a> Client<'a> {
         });
         let mut pcm = self.room.noise(self.room.noise, TICK_SAMPLES);
         for (n, sample) in pcm.iter_mut().enumerate() {
-            let said = self.to_say.pop_front().unwrap_or_default();
+            let said = self.queued.pop_front().unwrap_or_default();
             let back = echo.as_ref().map_or(0, |(gain, echo)| (f32::from(echo[n]) * gain) as i16);
             *sample = sample.saturating_add(said).saturating_add(back);
         }
@@ -413,7 +413,7 @@ impl<'a> Client<'a> {
         self.items.insert(before.map_or(0, |at| at + 1), id);
     }
 
-    /// Comes back to the session, and says again what the hub did not get.
+    /// Resumes the session and sends again what the hub did not receive.
     async fn resume(&mut self) {
         let query = format!("?resume={}&after={}", self.resume_key, self.n_received);
         let mut socket = open(self.stage, &query).await;
@@ -439,7 +439,7 @@ impl Room {
     }
 }
 
-/// A connection without delays of TCP's own: they would be real time.
+/// Opens a connection with TCP_NODELAY: TCP's delays are real time.
 async fn open(stage: &Stage, query: &str) -> WebSocketStream<TcpStream> {
     let stream = TcpStream::connect(stage.hub.address).await.expect("the hub listens");
     stream.set_nodelay(true).expect("a socket");

@@ -1,9 +1,9 @@
-//! The difference of two texts, line by line, with a few lines around each change.
+//! Line-by-line difference of two texts, with context.
 
-/// Lines around a change that are shown.
+/// Lines of context around a change.
 const AROUND: usize = 3;
 
-/// What to take away (`-`) and to add (`+`).
+/// Removed (`-`) and added (`+`) lines with their context.
 pub fn lines(expected: &str, got: &str) -> String {
     let (a, b): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), got.lines().collect());
     let marked = marked(&a, &b);
@@ -15,7 +15,7 @@ pub fn lines(expected: &str, got: &str) -> String {
     shown.map(|(_, (mark, line))| format!("{mark} {line}\n")).collect()
 }
 
-/// Each line of both, along a longest common subsequence.
+/// Every line of both texts with its mark, along a longest common subsequence.
 fn marked<'a>(a: &[&'a str], b: &[&'a str]) -> Vec<(char, &'a str)> {
     let mut common = vec![vec![0; b.len() + 1]; a.len() + 1];
     for i in (0..a.len()).rev() {
@@ -40,7 +40,7 @@ fn marked<'a>(a: &[&'a str], b: &[&'a str]) -> Vec<(char, &'a str)> {
 }
 
 #[test]
-fn a_changed_line_is_shown_with_what_stands_around_it() {
+fn a_changed_line_is_shown_with_context() {
     let (old, new) = ("1\n2\n3\n4\n5\n6\n7\n8\n9", "1\n2\n3\n4\nfive\n6\n7\n8\n9");
     assert_eq!(lines(old, new), "  2\n  3\n  4\n- 5\n+ five\n  6\n  7\n  8\n");
 }

@@ -1,8 +1,8 @@
-//! The stage of a dialogue: the hub, its scripted engines, and the person's words.
+//! The setting of a dialogue: the hub, its scripted engines and the person's words.
 //!
-//! The recognizer really listens. Each `say` of a script sounds at a pitch of its own, and the recognizer knows the words
-//! of each pitch: it hears as many of them as it was given of the sound. What a script speaks for real (`speak`), or what
-//! noise reduction takes the tone out of, it cannot know; `hears` in the setup tells it.
+//! The recognizer decodes the audio it receives. Each `say` of a script is a tone at its own pitch; the recognizer maps
+//! pitches to words and returns as many words as it received of the tone. It cannot decode real speech (`speak`); there the
+//! transcripts come from `hears` in the setup.
 
 use super::script::{self, Line, Script, duration, quoted};
 use crate::hub::Hub;
@@ -30,7 +30,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A running hub and what it was made of.
+/// A running hub and its scripted parts.
 pub struct Stage {
     pub hub: Hub,
     pub llm: FakeLlm,
@@ -38,7 +38,7 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Sets the stage as the script's setup says.
+    /// Starts the hub according to the script's setup.
     pub async fn set(script: &Script, record: Option<&Path>) -> Self {
         let library = match script.set("library").next() {
             Some(_) => Some(mcp::serve().await),
@@ -67,25 +67,25 @@ impl Stage {
         Self { hub: Hub::start(engines, config).await, llm, library }
     }
 
-    /// The text with the address of the MCP server for `$LIBRARY`.
+    /// Replaces `$LIBRARY` by the address of the MCP server.
     pub fn addressed(&self, text: &str) -> String {
         self.library.as_ref().map_or_else(|| text.to_owned(), |library| text.replace("$LIBRARY", &library.url))
     }
 
-    /// The opposite.
+    /// Replaces the address of the MCP server by `$LIBRARY`.
     pub fn plain(&self, text: &str) -> String {
         self.library.as_ref().map_or_else(|| text.to_owned(), |library| text.replace(&library.url, "$LIBRARY"))
     }
 }
 
-/// `answer` begins an answer, `+` goes on with it; `model takes 50ms a word`.
+/// `answer` begins an answer, `+` continues it; `model takes 50ms a word`.
 fn model(script: &Script) -> FakeLlm {
     let mut answers: Vec<Vec<Result<LlmDelta, String>>> = Vec::new();
     for line in &script.setup {
         match line.word.as_str() {
             "answer" => answers.push(deltas(&line.rest, 0)),
             "+" => {
-                let answer = answers.last_mut().expect("an answer to go on with");
+                let answer = answers.last_mut().expect("an answer to continue");
                 let is_call = |delta: &&Result<LlmDelta, String>| matches!(delta, Ok(LlmDelta::ToolCall { .. }));
                 let n_calls = answer.iter().filter(is_call).count();
                 answer.retain(|delta| !matches!(delta, Ok(LlmDelta::Done { .. })));
@@ -102,10 +102,10 @@ fn model(script: &Script) -> FakeLlm {
     }
 }
 
-/// Of `"Ten."`, `call weather {"city": "Rome"}`, or `fails`.
+/// Parses `"Ten."`, `call weather {"city": "Rome"}` or `fails`.
 fn deltas(text: &str, n_calls: usize) -> Vec<Result<LlmDelta, String>> {
     if text == "fails" {
-        return vec![Err("told to fail".into())];
+        return vec![Err("scripted failure".into())];
     }
     let Some(call) = text.strip_prefix("call ") else { return words(&quoted(text)) };
     let (name, arguments) = call.split_once(' ').expect("a name and arguments");
@@ -132,7 +132,7 @@ fn fails_on(script: &Script, engine: &str) -> Option<String> {
     script.set(engine).find_map(|line| line.strip_prefix("fails on ")).map(quoted)
 }
 
-/// A `say` of the script: words and their sound.
+/// The words of a `say` and the tone that carries them.
 #[derive(Clone, Debug, PartialEq)]
 struct Phrase {
     text: String,
@@ -140,15 +140,15 @@ struct Phrase {
     n_ms: usize,
 }
 
-/// The first pitch; the hub's voice is below it.
+/// The lowest pitch of a phrase, above the hub's voice.
 const FIRST_HZ: f32 = 400.0;
 const STEP_HZ: f32 = 100.0;
-/// The pitch of the hub's own voice ([`FakeTts`]), which is nobody's words.
+/// The pitch of the hub's voice ([`FakeTts`]).
 const HUB_HZ: f32 = 220.0;
-/// As loud as the detector wants it, and more.
+/// Amplitude, above the fake detector's threshold.
 const PEAK: f32 = 8_000.0;
 
-/// The words of a script that are said or given, each at its pitch.
+/// The phrases of a script, each with its pitch.
 #[derive(Clone, Default)]
 pub struct Vocabulary(Vec<Phrase>);
 
@@ -166,7 +166,7 @@ impl Vocabulary {
         Self(phrases)
     }
 
-    /// How a line sounds, at 24 kHz.
+    /// The audio of a line at 24 kHz.
     pub fn sound(&self, line: &Line) -> Vec<i16> {
         let (time, text) = line.timed();
         let (text, n_ms) = (quoted(text), time.as_millis() as usize);
@@ -175,7 +175,7 @@ impl Vocabulary {
         tone(phrase.hz, n_ms)
     }
 
-    /// The words in a sound at 16 kHz.
+    /// The words in audio at 16 kHz.
     fn hear(&self, pcm: &[i16]) -> String {
         const FRAME: usize = 320;
         let mut heard: Vec<(&Phrase, usize)> = Vec::new();
@@ -188,7 +188,7 @@ impl Vocabulary {
                 None => heard.push((best, 20)),
             }
         }
-        // A frame at the border of two sounds may look like a third.
+        // A frame at the border of two tones may match a third.
         let said = heard.iter().filter(|(_, n_ms)| *n_ms >= 60).map(|(phrase, n_ms)| {
             let words: Vec<&str> = phrase.text.split(' ').collect();
             let n = ((n_ms + 40) * words.len() / phrase.n_ms).min(words.len());
@@ -203,7 +203,7 @@ pub fn tone(hz: f32, n_ms: usize) -> Vec<i16> {
     (0..n_ms * 24).map(|i| (PEAK * (TAU * hz * i as f32 / 24_000.0).sin()) as i16).collect()
 }
 
-/// Goertzel: how much of a pitch is in a frame at 16 kHz.
+/// Power of one frequency in a frame at 16 kHz (Goertzel).
 fn power(frame: &[i16], hz: f32) -> f32 {
     let factor = 2.0 * (TAU * hz / 16_000.0).cos();
     let (mut last, mut before) = (0.0, 0.0);
@@ -213,7 +213,7 @@ fn power(frame: &[i16], hz: f32) -> f32 {
     last * last + before * before - factor * last * before
 }
 
-/// Real speech by flite, at 24 kHz. It takes real time, so that it has a runtime of its own.
+/// Speech by flite at 24 kHz. Flite runs on threads in real time and therefore on a separate runtime.
 pub fn speech(text: &str) -> Vec<i16> {
     let text = text.to_owned();
     let speak = move || {
@@ -230,11 +230,11 @@ pub fn speech(text: &str) -> Vec<i16> {
     std::thread::spawn(speak).join().expect("flite speaks")
 }
 
-/// The recognizer. See the module.
+/// The scripted recognizer. See the module.
 #[derive(Clone)]
 struct Recognizer {
     vocabulary: Vocabulary,
-    /// For what it cannot know.
+    /// Transcripts for audio it cannot decode.
     hears: Arc<Mutex<VecDeque<String>>>,
     takes: Duration,
     fails_on: Option<String>,
@@ -275,7 +275,9 @@ impl Utterance {
             text = if ends { hears.pop_front() } else { hears.front().cloned() }.unwrap_or_default();
         }
         match &self.engine.fails_on {
-            Some(bad) if text.contains(bad) => Err(SttError::Engine { message: "told to fail".into(), source: None }),
+            Some(bad) if text.contains(bad) => {
+                Err(SttError::Engine { message: "scripted failure".into(), source: None })
+            }
             _ => Ok(Transcript { text, confidence: Some(1.0), ..Transcript::default() }),
         }
     }

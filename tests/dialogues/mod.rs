@@ -1,9 +1,9 @@
-//! Golden dialogues: what a person says, what the hub sends, what the history keeps, each in one text file.
+//! Golden dialogues: one text file each with what a person says, what the hub sends and what the history holds.
 //!
-//! `README.md` beside this file says how to write one. A dialogue runs against a real hub over a real socket, with
-//! scripted engines, in virtual time: the clock stands still while anything is to be done and then moves to the next
-//! deadline, so that the same script gives the same events at the same milliseconds however busy the machine is.
-//! `UPDATE_EXPECT=1` writes the expected sections anew; read the difference before it is committed.
+//! `README.md` beside this file explains how to write one. A dialogue runs against a real hub over a real socket with
+//! scripted engines, in virtual time: the clock advances to the next deadline only when every task waits. The same script
+//! therefore gives the same events at the same milliseconds under any load.
+//! `UPDATE_EXPECT=1` rewrites the expected sections; review the difference before committing it.
 
 mod client;
 mod diff;
@@ -87,7 +87,7 @@ dialogues! {
     voice_fails,
 }
 
-/// Whether expectations are written and not compared.
+/// Whether expectations are rewritten instead of compared.
 fn updates() -> bool {
     std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1")
 }
@@ -96,20 +96,20 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dialogues")
 }
 
-/// Runs a dialogue and compares what came of it with what its file expects.
+/// Runs a dialogue and compares the result with the expected sections of its file.
 fn check(name: &str) {
     let path = folder().join(format!("{name}.txt"));
     let script = Script::read(&path);
     let got = play(&script, None);
     if updates() {
-        std::fs::write(&path, format!("{}\n{got}", script.source)).expect("the script is written");
+        std::fs::write(&path, format!("{}\n{got}", script.source)).expect("a writable script");
     } else if got != script.expected {
         let difference = diff::lines(&script.expected, &got);
-        panic!("{name} went another way; UPDATE_EXPECT=1 accepts it (- expected, + happened)\n{difference}");
+        panic!("{name} differs (- expected, + actual); UPDATE_EXPECT=1 accepts it\n{difference}");
     }
 }
 
-/// Runs a dialogue in virtual time, recorded into a folder where one is named; gives its expected sections.
+/// Runs a dialogue in virtual time and returns its expected sections. `record`: the folder for the replay log.
 fn play(script: &Script, record: Option<&Path>) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.expect("a runtime").block_on(async {
@@ -134,5 +134,5 @@ fn every_script_is_run() {
     let mut names: Vec<String> =
         scripts.map(|path| path.file_stem().expect("a name").to_string_lossy().into_owned()).collect();
     names.sort();
-    assert_eq!(names, NAMES, "the list in tests/dialogues/mod.rs, in the order of the alphabet");
+    assert_eq!(names, NAMES, "the list in tests/dialogues/mod.rs, in alphabetical order");
 }

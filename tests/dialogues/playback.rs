@@ -1,4 +1,4 @@
-//! What the person hears: the client's loudspeaker, which plays what came, at the speed of sound.
+//! The client's loudspeaker: plays received audio in real (virtual) time.
 
 use std::time::Duration;
 use tokio::time::Instant;
@@ -11,18 +11,18 @@ struct Piece {
     pcm: Vec<i16>,
 }
 
-/// The loudspeaker. Pieces sound one after the other.
+/// The loudspeaker. It plays pieces one after the other.
 #[derive(Default)]
 pub struct Playback {
     pieces: Vec<Piece>,
-    /// The item that came last, since the last response began.
+    /// The item played last, since the last response began.
     pub item: Option<String>,
-    /// Since when it is held.
+    /// When playback was held.
     held: Option<Instant>,
 }
 
 impl Playback {
-    /// Audio of an item at 24 kHz came.
+    /// Queues audio of an item at 24 kHz.
     pub fn push(&mut self, item: &str, pcm: Vec<i16>) {
         let from = self.pieces.last().map_or_else(Instant::now, |last| last.to.max(Instant::now()));
         let to = from + Duration::from_micros(pcm.len() as u64 * 1_000_000 / 24_000);
@@ -30,12 +30,12 @@ impl Playback {
         self.item = Some(item.to_owned());
     }
 
-    /// Nothing sounds until it is resumed, but for the piece under way.
+    /// Holds playback after the current piece.
     pub fn hold(&mut self) {
         self.held = Some(Instant::now());
     }
 
-    /// Goes on where it was held.
+    /// Continues where playback was held.
     pub fn resume(&mut self) {
         let Some(held) = self.held.take() else { return };
         for piece in self.pieces.iter_mut().filter(|piece| piece.from >= held) {
@@ -43,7 +43,7 @@ impl Playback {
         }
     }
 
-    /// What has not sounded never will.
+    /// Drops what has not been played.
     pub fn stop(&mut self) {
         let now = self.held.take().unwrap_or_else(Instant::now);
         self.pieces.retain_mut(|piece| {
@@ -52,7 +52,7 @@ impl Playback {
         });
     }
 
-    /// How much of the last item has sounded, in milliseconds.
+    /// How much of the last item was played, in milliseconds.
     pub fn heard_ms(&self) -> u64 {
         let now = self.held.unwrap_or_else(Instant::now);
         let of_item = self.pieces.iter().filter(|piece| self.item.as_ref() == Some(&piece.item));
@@ -60,12 +60,12 @@ impl Playback {
         heard.as_millis() as u64
     }
 
-    /// Whether anything is still to be heard.
-    pub fn sounds(&self) -> bool {
+    /// Whether audio remains to be played.
+    pub fn is_playing(&self) -> bool {
         self.pieces.last().is_some_and(|last| last.to > Instant::now())
     }
 
-    /// What sounds at `at` for `n` samples.
+    /// The `n` samples played from `at` on.
     pub fn sound(&self, at: Instant, n: usize) -> Vec<i16> {
         let mut sound = vec![0; n];
         for piece in self.pieces.iter().filter(|piece| self.held.is_none_or(|held| piece.from < held)) {

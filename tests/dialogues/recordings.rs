@@ -1,11 +1,11 @@
-//! The checked-in recordings of `tests/recordings`: each must replay to the same decisions. `README.md` there says the rule.
+//! The recordings in `tests/recordings`: each must replay to the same decisions. `README.md` there states the rule.
 
 use super::script::Script;
 use super::{folder, play, updates};
 use antiphon::replay::{ReplayLog, replay};
 use std::path::{Path, PathBuf};
 
-/// One test for each recording, made of a dialogue.
+/// One test for each recording; the string names the dialogue it was made from.
 macro_rules! recordings {
     ($($name:ident: $dialogue:literal),* $(,)?) => {
         $(#[test]
@@ -40,7 +40,7 @@ fn check(name: &str, dialogue: &str) {
     assert!(report.n_decisions > 5 && report.end.as_ref().is_some_and(|end| end.complete), "{report:#?}");
 }
 
-/// Runs the dialogue and keeps what the hub wrote of it.
+/// Runs the dialogue and keeps its replay log.
 fn record(dialogue: &str, path: &Path) {
     let folder_of_hub = tempfile::tempdir().expect("a folder");
     play(&Script::read(&folder().join(format!("{dialogue}.txt"))), Some(folder_of_hub.path()));

@@ -1,10 +1,10 @@
-//! Reads a dialogue: a comment, what the stage is set with, what the client does, and what is expected of it.
+//! Parses a dialogue: header comment, setup, client actions, expected sections.
 
 use serde_json::Value;
 use std::path::Path;
 use std::time::Duration;
 
-/// What a line of the setup may begin with.
+/// First words allowed in `== setup`.
 const SETUP: &[&str] = &[
     "connect",
     "session",
@@ -22,9 +22,9 @@ const SETUP: &[&str] = &[
     "library",
 ];
 
-/// A dialogue as its file has it.
+/// A parsed dialogue.
 pub struct Script {
-    /// Everything before the expected sections.
+    /// The text before the expected sections.
     pub source: String,
     /// The expected sections.
     pub expected: String,
@@ -34,7 +34,7 @@ pub struct Script {
     pub actions: Vec<Line>,
 }
 
-/// A line: its first word and what follows.
+/// A line: its first word and the rest.
 #[derive(Clone, Debug)]
 pub struct Line {
     pub word: String,
@@ -59,13 +59,13 @@ impl Script {
                     script.setup.push(line);
                 }
                 (line, "== client") => script.actions.push(Line::read(line)),
-                (line, _) => panic!("{}: neither in == setup nor in == client: {line}", path.display()),
+                (line, _) => panic!("{}: outside == setup and == client: {line}", path.display()),
             }
         }
         Self { source, ..script }
     }
 
-    /// What the lines of the setup that begin with `word` say.
+    /// The arguments of every setup line that begins with `word`.
     pub fn set<'a>(&'a self, word: &'a str) -> impl Iterator<Item = &'a str> {
         self.setup.iter().filter(move |line| line.word == word).map(|line| line.rest.as_str())
     }
@@ -77,33 +77,34 @@ impl Line {
         Self { word: word.to_owned(), rest: rest.trim().to_owned() }
     }
 
-    /// Of `800ms "what time is it"`: both.
+    /// Splits `800ms "what time is it"`.
     pub fn timed(&self) -> (Duration, &str) {
         let (time, rest) = self.rest.split_once(' ').unwrap_or((&self.rest, ""));
         (duration(time), rest.trim())
     }
 }
 
-/// Of `800ms` or `2s`.
+/// Parses `800ms` or `2s`.
 pub fn duration(text: &str) -> Duration {
-    let number = |digits: &str| digits.parse().unwrap_or_else(|_| panic!("no duration: {text}"));
+    let number = |digits: &str| digits.parse().unwrap_or_else(|_| panic!("not a duration: {text}"));
     match text.strip_suffix("ms") {
         Some(ms) => Duration::from_millis(number(ms)),
         None => Duration::from_secs(number(text.strip_suffix('s').unwrap_or(text))),
     }
 }
 
-/// Of `-12dB`: the factor.
+/// Parses `-12dB` into an amplitude factor.
 pub fn gain(text: &str) -> f32 {
-    let db: f32 = text.strip_suffix("dB").and_then(|db| db.parse().ok()).unwrap_or_else(|| panic!("no level: {text}"));
+    let db: f32 =
+        text.strip_suffix("dB").and_then(|db| db.parse().ok()).unwrap_or_else(|| panic!("not a level: {text}"));
     10f32.powf(db / 20.0)
 }
 
-/// A text in quotes, as JSON has it.
+/// A JSON string.
 pub fn quoted(text: &str) -> String {
-    serde_json::from_str(text).unwrap_or_else(|_| panic!("no text in quotes: {text}"))
+    serde_json::from_str(text).unwrap_or_else(|_| panic!("not a quoted text: {text}"))
 }
 
 pub fn json(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("no JSON: {error}: {text}"))
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("not JSON: {error}: {text}"))
 }

@@ -1,7 +1,7 @@
-//! How what the client sends and gets is written down: one line an event, identifiers by their order, deltas as their sum.
+//! Renders events and turns as text: one line an event, identifiers numbered by appearance, deltas summed.
 //!
-//! Left out are event ids, usage, rate limits, timelines, what is 0 or null anyway, and the words of an item where an event
-//! repeats them unchanged. Times are milliseconds of virtual time since the session was created, to the nearest 10.
+//! Omitted: event ids, usage, rate limits, timelines, fields that are 0 or null, and the content of an item where an event
+//! repeats it unchanged. Times are milliseconds of virtual time since the session was created, to the nearest 10.
 
 use antiphon::config::Config;
 use antiphon_types::chat::{ChatRequest, Message};
@@ -14,15 +14,15 @@ use std::fmt::Write;
 pub struct Log {
     lines: Vec<Entry>,
     names: Names,
-    /// As it was told last.
+    /// The session as last received.
     session: Value,
-    /// What was last said of each item's content.
-    told: HashMap<String, String>,
+    /// The content of each item as last rendered.
+    last_content: HashMap<String, String>,
 }
 
 enum Entry {
     Line(String),
-    /// A run of deltas, as long as nothing but deltas comes.
+    /// Consecutive deltas of one kind and item.
     Deltas {
         from_ms: u64,
         to_ms: u64,
@@ -32,7 +32,7 @@ enum Entry {
     },
 }
 
-/// What the deltas of a run add up to.
+/// The sum of a run of deltas.
 enum Sum {
     Text(String),
     /// Samples at 24 kHz.
@@ -40,26 +40,26 @@ enum Sum {
 }
 
 impl Log {
-    /// The client did something.
+    /// Logs an action of the client.
     pub fn did(&mut self, at_ms: u64, what: &str) {
         self.lines.push(Entry::Line(format!("{at_ms:6} > {what}")));
     }
 
-    /// Something else that is worth a line.
+    /// Logs the result of an action.
     pub fn note(&mut self, at_ms: u64, what: &str) {
         self.lines.push(Entry::Line(format!("{at_ms:6}   {what}")));
     }
 
-    /// The hub sent an event.
+    /// Logs an event of the hub.
     pub fn got(&mut self, at_ms: u64, event: &Value) {
         let kind = event["type"].as_str().expect("a type");
-        // Neither has a place of its own among the others: the timeline comes when the first sound has left.
+        // Their place among other events of the same instant is not defined.
         if ["rate_limits.updated", "antiphon.timeline"].contains(&kind) {
             return;
         }
         if let (Some(delta), "delta") = (event["delta"].as_str(), kind.rsplit('.').next().expect("a word")) {
             let of = self.names.of(event["item_id"].as_str().expect("an item"));
-            self.told.entry(of.clone()).or_default().push_str(delta);
+            self.last_content.entry(of.clone()).or_default().push_str(delta);
             return self.delta(at_ms, kind, of, Sum::Text(delta.to_owned()));
         }
         let about = match kind {
@@ -70,13 +70,13 @@ impl Log {
         self.lines.push(Entry::Line(format!("{at_ms:6} < {kind}{about}")));
     }
 
-    /// The hub sent reply audio, in an event or a frame: so many samples at 24 kHz.
+    /// Logs `n` samples (24 kHz) of reply audio, from an event or a frame.
     pub fn got_audio(&mut self, at_ms: u64, kind: &str, item: &str, n: u64) {
         let of = self.names.of(item);
         self.delta(at_ms, kind, of, Sum::Audio(n));
     }
 
-    /// Adds to the run of these deltas, or begins one.
+    /// Extends the current run of these deltas or begins one.
     fn delta(&mut self, at_ms: u64, kind: &str, of: String, more: Sum) {
         let run = self.lines.iter_mut().rev().map_while(|entry| match entry {
             Entry::Deltas { to_ms, kind, of, sum, .. } => Some((to_ms, kind, of, sum)),
@@ -96,7 +96,7 @@ impl Log {
         self.lines.push(Entry::Deltas { from_ms: at_ms, to_ms: at_ms, kind: kind.into(), of, sum: more });
     }
 
-    /// The fields that a session has other than it had before, each with its path.
+    /// The fields of a session that changed, with their paths.
     fn session_change(&mut self, session: &Value) -> String {
         let before = std::mem::replace(&mut self.session, session.clone());
         let mut changes = String::new();
@@ -106,7 +106,7 @@ impl Log {
         changes
     }
 
-    /// All fields of an event but those that are left out.
+    /// The fields of an event that are not omitted.
     fn fields(&mut self, event: &Value) -> String {
         let mut text = String::new();
         for name in ["response_id", "item_id"] {
@@ -194,15 +194,15 @@ impl Log {
         format!("{}{}", text_of(&part["type"]), news.unwrap_or_default())
     }
 
-    /// Whether these words of an item were not said already.
+    /// Whether this content of an item differs from what was rendered last.
     fn is_news(&mut self, item: &Value, words: &str) -> bool {
-        let told = self.told.entry(self.names.of(text_of(item))).or_default();
-        let is_news = told != words;
-        words.clone_into(told);
+        let last = self.last_content.entry(self.names.of(text_of(item))).or_default();
+        let is_news = last != words;
+        words.clone_into(last);
         is_news
     }
 
-    /// A turn as the hub's history of turns has it: what was generated, sent and heard.
+    /// A turn of the hub's turn history: what was generated, sent and heard.
     pub fn turn(&mut self, turn: &Value) -> String {
         let mut text = format!("{} {}", text_of(&turn["kind"]), text_of(&turn["status"]));
         if turn["barged_in"] == true {
@@ -228,12 +228,12 @@ impl Log {
         text + "\n"
     }
 
-    /// From here on all words are news: the history is written.
+    /// Content is rendered again from here on.
     pub fn forget(&mut self) {
-        self.told.clear();
+        self.last_content.clear();
     }
 
-    /// The hub's id of what the log calls `item_1` or the like.
+    /// Replaces names such as `item_1` by the hub's identifiers.
     pub fn real(&self, text: &str) -> String {
         self.names.show(text)
     }
@@ -259,10 +259,10 @@ impl Entry {
     }
 }
 
-/// Names for the hub's identifiers: `item_1`, `response_1`, in the order in which they appear.
+/// Names for the hub's identifiers, in order of appearance: `item_1`, `response_1`.
 #[derive(Default)]
 struct Names {
-    /// Real, then shown.
+    /// Identifier and name.
     known: Vec<(String, String)>,
     n: HashMap<String, usize>,
 }
@@ -307,7 +307,7 @@ fn text_of(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// Writes what `after` has other than `before`, each field with its path.
+/// Writes the fields in which `after` differs from `before`, with their paths.
 fn changed(path: &str, before: &Value, after: &Value, changes: &mut String) {
     match (before, after) {
         (Value::Object(old), Value::Object(new)) if old.get("type") == new.get("type") => {
@@ -323,7 +323,7 @@ fn changed(path: &str, before: &Value, after: &Value, changes: &mut String) {
     }
 }
 
-/// What the model was asked, request by request.
+/// The requests to the language model.
 pub fn model(requests: &[ChatRequest]) -> String {
     let standard = Config::default().llm.system_prompt;
     let mut text = String::new();
