@@ -4,6 +4,7 @@ mod beta;
 mod bounds;
 mod cli;
 mod configs;
+mod dialogues;
 mod docs;
 mod echo;
 mod edge;

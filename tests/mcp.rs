@@ -7,6 +7,7 @@ use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
 use antiphon_engine_api::llm::LlmDelta;
 use antiphon_types::chat::{Finish, Message};
+use axum::serve::ListenerExt;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ListToolsResult, PaginatedRequestParams,
     ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
@@ -62,18 +63,20 @@ impl ServerHandler for Library {
 }
 
 /// The server's address, and what was called there.
-struct Served {
-    url: String,
+pub struct Served {
+    pub url: String,
     books: Library,
     sessions: Arc<LocalSessionManager>,
     _stop: DropGuard,
 }
 
 #[allow(clippy::disallowed_methods)]
-async fn serve() -> Served {
+pub async fn serve() -> Served {
     let (books, stop) = (Library::default(), CancellationToken::new());
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let url = format!("http://{}/mcp", listener.local_addr().expect("bound"));
+    // A test in virtual time cannot wait for an acknowledgement that TCP delays.
+    let listener = listener.tap_io(|stream| stream.set_nodelay(true).expect("a socket"));
     let made = books.clone();
     let config = StreamableHttpServerConfig::default().with_cancellation_token(stop.clone());
     let sessions = Arc::new(LocalSessionManager::default());
