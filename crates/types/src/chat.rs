@@ -3,8 +3,8 @@
 use crate::Json;
 use serde::{Deserialize, Serialize};
 
-/// The estimate of tokens in so many characters of text, for engines that do not count: four characters a token, what tokenizers
-/// give for English prose on average and what the protocol's documentation names.
+/// The estimate of tokens in so many characters of text, for engines that do not count: four characters a token, as
+/// tokenizers give for English prose on average and the protocol's documentation names.
 pub fn estimated_tokens(n_chars: usize) -> u64 {
     n_chars.div_ceil(4) as u64
 }
