@@ -342,7 +342,9 @@ mod tests {
         let all: Vec<_> = speak(&tts, &["0", "1", "2"], 0).map(|spoken| spoken.expect("no error")).collect().await;
         let expect = (0..3).flat_map(|n| [Spoken::Sound(vec![n; 3]), Spoken::ChunkEnd]).collect::<Vec<_>>();
         assert_eq!(all, expect);
-        assert_eq!(tts.unplayed.lock().expect("no panic").last(), Some(&Duration::ZERO), "and is urgent by then");
+        let unplayed = tts.unplayed.lock().expect("no panic").clone();
+        assert_eq!(unplayed.len(), 6, "four attempts of the second chunk");
+        assert_eq!(unplayed[2..5], [Duration::ZERO; 3], "and is urgent by then");
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
 //! How long the speech API waits for an engine, and when it tries again.
 //!
 //! A request waits for a place in an engine's queue, in order, until its deadline ([`Tts::speak_queued`],
-//! [`Stt::open_queued`]). [`Retry`] is for what no queue announces: an engine that was too slow, one that refuses without a
-//! queue of its own, and a model that finds no memory. Dropping a future ends the wait, and with it everything.
+//! [`Stt::open_queued`]); how many wait is bounded by `speech.max_requests` and the jobs under way. [`Retry`] is for what no
+//! queue announces: an engine that was too slow, one that refuses without a queue of its own, and a model that finds no memory.
+//! Dropping a future ends the wait, and with it everything.
 //!
 //! [`Tts::speak_queued`]: antiphon_engine_api::tts::Tts::speak_queued
 //! [`Stt::open_queued`]: antiphon_engine_api::stt::Stt::open_queued

@@ -1,8 +1,8 @@
 //! Cuts the near-silence off both ends of an utterance while it streams: punctuation makes the pauses.
 //!
-//! The local engines call it. flite begins an utterance with 130 to 220 ms of near-silence and ends it with 60 to 180 ms (measured on all four
-//! voices). Loud samples pass at once; near-silence is held back until loud samples follow. Kokoro's sound
-//! has some 250 ms of near-silence at each end.
+//! The local engines call it. flite begins an utterance with 130 to 220 ms of near-silence and ends it with 60 to 180 ms
+//! (measured on all four voices). Loud samples pass at once; near-silence is held back until loud samples follow. Kokoro's
+//! sound has some 250 ms of near-silence at each end.
 
 /// The loudest sample of near-silence, about -48 dBFS: flite's own noise between words stays below 105.
 const QUIET: u16 = 128;

@@ -1,12 +1,11 @@
 //! The `whisper` engine: whisper.cpp through whisper-rs, any ggml model, on the processor or (feature `cuda`) a GPU.
 //!
-//! The root's assembly calls [`open`]; sessions see the port it returns. The model is in memory once; each replica has its own
-//! working memory and takes one utterance at a time. While the person speaks, the audio so far is decoded
-//! repeatedly from its beginning (`stream`): a partial transcript is the latest hypothesis (what two agree on is reported:
-//! `dialog/captions.rs`). An energy gate (`voiced`) precedes a decoding, and `judge` decides
-//! afterwards whether the text was said at all. A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech
-//! ends. Nothing of an utterance is kept except whisper.cpp's working memory
-//! of its last decoding, which the next one overwrites.
+//! The root's assembly calls [`open`]; sessions see the port it returns. The model is in memory once; each replica has its
+//! own working memory and takes one utterance at a time. While the person speaks, the audio so far is decoded repeatedly
+//! from its beginning (`stream`): a partial transcript is the latest hypothesis (what two agree on is reported:
+//! `dialog/captions.rs`). An energy gate (`voiced`) precedes a decoding, and `judge` decides afterwards whether the text
+//! was said at all. A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech ends.
+//! Nothing of an utterance is kept except whisper.cpp's working memory of its last decoding, which the next one overwrites.
 
 mod decoder;
 mod ffi;

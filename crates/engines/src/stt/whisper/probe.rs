@@ -1,4 +1,4 @@
-//! The engine beside whisper.cpp itself on the same audio, for the benchmark; and whether decodings can be cancelled, for tests.
+//! The engine and whisper.cpp itself on the same audio, for the benchmark; whether a decoding can be cancelled, for tests.
 
 use super::decoder::Decoder;
 use super::ffi;

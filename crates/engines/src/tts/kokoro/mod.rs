@@ -1,10 +1,11 @@
 //! The `kokoro` engine: Kokoro-82M by ONNX Runtime, at 24 kHz, with voices that can be mixed.
 //!
-//! [`KokoroTts`] stands in front of the replicas. Both published exports are supported: the one whose ids are called `input_ids`, and the one where they are `tokens`. Text
-//! becomes phonemes by espeak-ng, in the model's own letters (see [`alphabet`]); at most 510 tokens are one run, more are cut
-//! at punctuation or between words. Sound comes when the run is done, in pieces; a cancel ends the run at its next operator.
-//! The published graphs take one text at a time, so they are run as replicas; one that takes several (with an input
-//! `input_lengths` and an output `lengths`) is run in batches where the configuration allows it.
+//! [`KokoroTts`] stands in front of the replicas. Both published exports are supported: the one whose ids are called
+//! `input_ids`, and the one where they are `tokens`. Text becomes phonemes by espeak-ng, in the model's own letters (see
+//! [`alphabet`]); at most 510 tokens are one run, more are cut at punctuation or between words. Sound comes when the run is
+//! done, in pieces; a cancel ends the run at its next operator. The published graphs take one text at a time, so they are
+//! run as replicas; one that takes several (with an input `input_lengths` and an output `lengths`) is run in batches where
+//! the configuration allows it.
 //!
 //! A voice's first letter is its language: a American, b British English, e Spanish, f French, h Hindi, i Italian, p
 //! Brazilian Portuguese; a name without such a beginning is taken for American. Japanese (j) and Chinese (z) voices are left

@@ -38,7 +38,7 @@ where
         let most = batching.max_batch;
         return Ok(Arc::new(BatchedTts::start(name, batching, move || Neural::warmed(make()?, most))?));
     }
-    // On a GPU one after the other: two that build the same TensorRT engine at once would both pay for it and write the same file.
+    // On a GPU one after the other: two that build the same TensorRT engine at once would both pay for it, and write one file.
     let in_turn = provider != Provider::Cpu;
     let settings = PoolSettings { n_replicas: batching.n_replicas, in_turn, deadline: batching.deadline };
     Ok(Arc::new(LocalTts::start(name, settings, move || Neural::warmed(make()?, 1))?))
