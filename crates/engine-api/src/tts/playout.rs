@@ -17,6 +17,8 @@ const PER_BYTE: Duration = Duration::from_millis(60);
 pub struct PlayoutEstimate {
     /// When all synthesized audio will have been played; playback that ran dry continues with the next audio.
     dry_at: Option<Instant>,
+    /// How long the listener has waited for started chunks, in all: the text is behind its estimates by this much.
+    behind: Duration,
     /// Estimated duration of each chunk that is started and not complete. While the first one is synthesized, its
     /// finished audio is counted twice.
     estimated: VecDeque<Duration>,
@@ -25,9 +27,8 @@ pub struct PlayoutEstimate {
 impl PlayoutEstimate {
     /// Playing time ahead of the next chunk.
     pub fn unplayed(&self) -> Duration {
-        let estimated = self.estimated.iter().sum::<Duration>();
-        // A listener who has run dry waits for the estimated chunks already: that time counts against them.
-        self.dry_at.map_or(estimated, |dry| (dry + estimated).saturating_duration_since(Instant::now()))
+        let made = self.dry_at.map_or(Duration::ZERO, |dry| dry.saturating_duration_since(Instant::now()));
+        (made + self.estimated.iter().sum::<Duration>()).saturating_sub(self.behind + self.waits())
     }
 
     /// Records that synthesis of a chunk starts, after the chunks before it.
@@ -37,6 +38,7 @@ impl PlayoutEstimate {
 
     /// Records that `sound` of audio was synthesized.
     pub fn hears(&mut self, sound: Duration) {
+        self.behind += self.waits();
         let now = Instant::now();
         self.dry_at = Some(self.dry_at.map_or(now, |dry| dry.max(now)) + sound);
     }
@@ -44,6 +46,12 @@ impl PlayoutEstimate {
     /// Records that the oldest started chunk is complete.
     pub fn heard_chunk(&mut self) {
         self.estimated.pop_front();
+    }
+
+    /// How long the listener has been waiting for a started chunk now. Without one, running dry is no delay.
+    fn waits(&self) -> Duration {
+        let dry_at = self.dry_at.filter(|_| !self.estimated.is_empty());
+        dry_at.map_or(Duration::ZERO, |dry| Instant::now().saturating_duration_since(dry))
     }
 }
 
@@ -77,5 +85,17 @@ mod tests {
         assert_eq!(listener.unplayed(), Duration::ZERO);
         listener.hears(Duration::from_millis(200));
         assert_eq!(listener.unplayed(), Duration::from_millis(200), "after it ran dry it begins anew");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_text_whose_listener_waits_for_a_started_chunk_stays_urgent() {
+        let mut listener = PlayoutEstimate::default();
+        listener.will_hear("0123456789");
+        listener.hears(Duration::from_millis(100));
+        tokio::time::advance(Duration::from_secs(30)).await;
+        listener.hears(Duration::from_millis(100));
+        assert_eq!(listener.unplayed(), Duration::ZERO);
+        listener.heard_chunk();
+        assert_eq!(listener.unplayed(), Duration::ZERO);
     }
 }
