@@ -34,7 +34,7 @@ use tokio::time::timeout;
 
 /// Sound that is encoded in one go: 100 ms, a few milliseconds of work at most.
 const SLICE: usize = RATE.hz() as usize / 10;
-/// Pieces of the file that wait for their reader: a second or more, unless they are whole chunks of an engine.
+/// Capacity in pieces of the file between encoder and reader: a second of audio or more.
 const PARTS: usize = 16;
 /// How long a client may read nothing while there is something to read.
 const STALL: Duration = Duration::from_secs(30);
@@ -189,7 +189,7 @@ fn answer(wish: &SpeechSpec, mut parts: mpsc::Receiver<Part>) -> Response {
             match parts.recv().await {
                 Some(Part::BodyPart(piece)) => yield Ok(piece.bytes),
                 Some(Part::End) => return,
-                // The connection breaks off, for the sound is not whole.
+                // The connection is aborted, because the audio is incomplete.
                 Some(Part::Failed(error)) => yield Err(std::io::Error::other(error.message)),
                 None => yield Err(std::io::Error::other("the reader took too long, or the server stops")),
             }

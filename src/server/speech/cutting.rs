@@ -1,4 +1,4 @@
-//! Long audio to utterances: stretches of speech of at most 30 s, cut where nobody speaks.
+//! Long audio to utterances: stretches of speech of at most 30 s, cut in its pauses.
 //!
 //! [`listening`](super::listening) feeds it decoded audio. It holds the stretch under way and nothing else; silence is
 //! dropped, so an engine never gets any to invent words for. It reads no clock and waits for nothing.
@@ -111,7 +111,7 @@ impl Cutter {
         end
     }
 
-    /// Cuts speech that does not end: in the middle of the faintest place near the end.
+    /// Cuts speech that does not end: in the middle of the quietest stretch near the end.
     fn cut(&mut self, out: &mut Vec<Stretch>) {
         let speech = self.speech.as_mut().expect("it is under way");
         let (from, n) = ((LONGEST - SEARCH) / self.window, speech.probabilities.len());

@@ -1,4 +1,4 @@
-//! What a client of the speech API is told when something is wrong, in the shape of OpenAI's errors.
+//! Errors of the speech API, in the shape of OpenAI's.
 
 use antiphon_audio::decode::DecodeError;
 use antiphon_engine_api::stt::SttError;
@@ -8,7 +8,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-/// When somebody who was turned away may try again, in seconds.
+/// `Retry-After` of a refused request, in seconds.
 const RETRY_AFTER: &str = "2";
 /// What OpenAI's SDKs look at before they repeat a request that failed with a status of 500 and more.
 const SHOULD_RETRY: HeaderName = HeaderName::from_static("x-should-retry");
@@ -54,13 +54,12 @@ impl ApiError {
         Self::with(StatusCode::GATEWAY_TIMEOUT, "engine_too_slow", message)
     }
 
-    /// Whether there is no place now, and may be soon.
+    /// Whether there is no room now, and may be soon.
     pub(super) fn is_busy(&self) -> bool {
         self.code == OVERLOADED
     }
 
-    /// Something here does not work that is no client's business: `what` failed is logged with its cause, and the client is
-    /// told that it did.
+    /// An internal failure: that `what` failed is logged with its cause; the client learns only that it failed.
     pub(super) fn internal(what: &'static str, error: &(dyn std::error::Error + 'static)) -> Self {
         tracing::warn!(error, "{what} failed");
         Self::failed(format!("{what} failed; try again. The operator's log has the details."))

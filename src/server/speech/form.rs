@@ -1,4 +1,4 @@
-//! The form of a transcription: `multipart/form-data` with a file and what is wanted of it.
+//! The form of a transcription: `multipart/form-data` with a file and the requested options.
 
 use super::error::ApiError;
 use super::names::Task;
@@ -15,7 +15,7 @@ use bytes::{Bytes, BytesMut};
 /// The longest value beside the file.
 const MAX_VALUE: usize = 64 << 10;
 
-/// In which shape a transcript is wanted.
+/// The requested form of a transcript.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Shape {
     #[default]
@@ -46,7 +46,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Reads and judges the whole form. Fields nobody knows are left alone.
+    /// Reads and validates the whole form. Unknown fields are ignored.
     pub(super) async fn read(request: Request, speech: &Speech) -> Result<Self, ApiError> {
         let (head, body) = request.into_parts();
         let most = speech.config.max_upload_mib * (1 << 20) + FORM_BYTES;
@@ -137,7 +137,7 @@ impl Form {
         Ok(())
     }
 
-    /// What only the whole form can have wrong.
+    /// Errors that only the complete form shows.
     fn check(&mut self) -> Result<(), ApiError> {
         let timed = self.words || self.segments;
         if timed && self.shape != Shape::Verbose {
@@ -161,7 +161,7 @@ async fn engines_of(model: String, app: &App) -> Result<Engines, ApiError> {
     Ok(chosen.engines)
 }
 
-/// The file, as it comes.
+/// The file, as it is received.
 async fn file(mut field: Field<'_>, speech: &Speech) -> Result<Bytes, ApiError> {
     let mut file = BytesMut::new();
     let most = speech.config.max_upload_mib << 20;

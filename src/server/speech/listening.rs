@@ -1,7 +1,7 @@
 //! A sound file to stretches of speech, on a thread for what computes.
 //!
 //! Decoding and voice activity run there; a stretch is handed over when the last one was taken, so that of hours of audio
-//! half a minute is held at a time. The thread ends when its reader has gone; that it came to the end of the file is told.
+//! half a minute is held at a time. The thread ends with its reader; the end of the file is reported.
 
 use super::cutting::{Cutter, Stretch};
 use super::error::ApiError;
@@ -31,7 +31,7 @@ pub(super) struct Stretches(mpsc::Receiver<Result<Option<Stretch>, ApiError>>);
 impl Stretches {
     /// The next one; `None`: that was all. Behind an error there is nothing more to ask for.
     pub(super) async fn next(&mut self) -> Result<Option<Stretch>, ApiError> {
-        // An end that nobody told is none: the thread has panicked.
+        // The end is reported: without that, the thread has panicked.
         self.0.recv().await.unwrap_or_else(|| Err(broken(&"its thread panicked")))
     }
 }

@@ -11,7 +11,7 @@ pub(super) struct Metered {
     endpoint: Endpoint,
     begun: Instant,
     outcome: &'static str,
-    /// The request's place among those that are worked on.
+    /// The request's slot among those in progress.
     pub(super) place: Option<OwnedSemaphorePermit>,
 }
 

@@ -70,13 +70,13 @@ impl Speech {
         }
     }
 
-    /// Refuses a request that would find no place now, before its body is read.
+    /// Refuses a request that would get no slot now, before its body is read.
     fn check_place(&self) -> Result<(), ApiError> {
         if self.permits.available_permits() == 0 { self.admit().map(drop) } else { Ok(()) }
     }
 
-    /// A place among the requests that are worked on. It is taken when the body is there: who sends one slowly, or never ends
-    /// it, keeps no place from the others.
+    /// A slot among the requests in progress. It is taken once the body is complete: a client that sends slowly, or never ends
+    /// it, does not occupy a slot.
     fn admit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
         self.permits.clone().try_acquire_owned().map_err(|_| {
             ApiError::overloaded(
@@ -99,8 +99,8 @@ fn names(app: &App) -> Names {
     Names { tts_model, stt_model, llm_model, voice: app.setup().voice.clone() }
 }
 
-/// What a configured engine's model is called; empty for one without, and where the engine is chosen at start. A path is
-/// nobody's business.
+/// What a configured engine's model is called; empty for one without, and where the engine is chosen at start. The
+/// path is not exposed to clients.
 fn named(engine: &str, model: &str) -> String {
     let has_one = match engine {
         "auto" | "flite" | "sphinx" | "assistant" => false,

@@ -14,7 +14,7 @@ const OPENAI_VOICES: [&str; 13] =
     ["alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"];
 const OPENAI_SPEECH: [&str; 3] = ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"];
 const OPENAI_TRANSCRIPTION: [&str; 3] = ["whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"];
-/// What the hub as a whole is called.
+/// The name of the hub as a model.
 const HUB: &str = "antiphon";
 /// The longest name of a voice that is looked at: a mix of several is one.
 const MAX_NAME: usize = 256;
@@ -102,7 +102,7 @@ impl Names {
     }
 }
 
-/// The voice of an engine where nobody chose one: the configured one, where the engine has it.
+/// An engine's voice where the client chose none: the configured one, where the engine has it.
 pub(super) fn own_voice(tts: &dyn Tts, configured: &str) -> String {
     match tts.check_voice(configured) {
         Ok(()) => configured.to_owned(),
@@ -110,7 +110,7 @@ pub(super) fn own_voice(tts: &dyn Tts, configured: &str) -> String {
     }
 }
 
-/// A model as `/v1/models` tells of it.
+/// A model in `/v1/models`.
 pub(super) fn described(id: &str, task: &str, engine: &str) -> Value {
     // There is no date to tell: what serves here was made elsewhere.
     json!({"id": id, "object": "model", "created": 0, "owned_by": "antiphon", "task": task, "engine": engine})

@@ -33,17 +33,17 @@ pub(super) struct Speaking {
     pub(super) tasks: TaskTracker,
     /// Chunks begun besides the one that is listened to, once that one sounds and where the engine has room.
     pub(super) ahead: usize,
-    /// Whether somebody listens meanwhile: engines serve those first who run dry first, and a slow chunk is tried again.
+    /// Whether a client listens meanwhile: engines serve first the listener that runs dry first, and a slow chunk is retried.
     /// A job tries again by itself, with the engine that serves then.
     pub(super) is_heard: bool,
 }
 
-/// What comes out.
+/// What the stream yields.
 #[derive(Debug, PartialEq)]
 pub(super) enum Spoken {
     /// Mono at [`RATE`], never empty.
     Sound(Vec<i16>),
-    /// One more chunk is whole.
+    /// One more chunk is complete.
     ChunkEnd,
 }
 
@@ -105,7 +105,7 @@ struct Course {
     speaking: Speaking,
     voice: String,
     speed: f32,
-    /// Chunks that nobody has begun.
+    /// Chunks that are not started.
     waiting: VecDeque<String>,
     /// Those begun ahead.
     begun: VecDeque<Pieces>,

@@ -64,7 +64,7 @@ async fn written_down(app: &App, request: Request, mut metered: Metered, transla
         Err(error) => return ended::<ApiError>(metered, error),
     };
     if listening.form.stream {
-        // What is wrong with the engine is told with a status, as long as nothing was said.
+        // An engine's failure is an HTTP status as long as nothing was sent.
         let first = listening.next().await;
         return match first {
             Err(error) => ended(metered, error),

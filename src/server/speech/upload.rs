@@ -1,7 +1,7 @@
-//! The body of a request as it comes: bounded in bytes, in the memory of all uploads together, and in time.
+//! The body of a request while it is received: bounded in bytes, in the memory of all uploads together, and in time.
 //!
 //! Time is bounded by a rate: a body may take a fixed while, and a second more for each [`MIN_RATE`] bytes of it that have come.
-//! A byte now and then renews nothing to speak of, and the whole body ends in time whatever is sent.
+//! Trickled bytes hardly extend the deadline, and the whole body has one.
 
 use super::error::ApiError;
 use super::{Speech, UPLOAD_UNIT};

@@ -66,7 +66,7 @@ impl Written {
         &self.text
     }
 
-    /// The whole answer.
+    /// The complete answer.
     pub(super) fn answer(&self, form: &Form, duration: Duration) -> Response {
         let plain = |text: String, media: &'static str| ([(header::CONTENT_TYPE, media)], text).into_response();
         match form.shape {

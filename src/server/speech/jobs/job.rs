@@ -1,4 +1,4 @@
-//! A job as it is told: `GET /v1/audio/speech/jobs/{id}`.
+//! A job as clients see it: `GET /v1/audio/speech/jobs/{id}`.
 
 use antiphon_audio::encode::{FileFormat, RATE};
 use serde_json::{Value, json};

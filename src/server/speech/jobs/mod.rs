@@ -1,7 +1,7 @@
 //! Long texts as jobs: asked for at once, spoken in the background, fetched when they are done, across restarts.
 //!
 //! [`Jobs`] is what the handlers and the workers share: the [`store`] on a thread of its own, and the jobs under way. A hub
-//! opens its store when the first job comes, or at start where the folder holds jobs already. Looking for jobs makes none.
+//! opens its store with the first job, or at start where the folder holds jobs already. Listing jobs creates no store.
 
 mod job;
 mod routes;
@@ -71,7 +71,7 @@ impl Jobs {
             return;
         }
         if self.are_some().await.unwrap_or_default() {
-            // Why they cannot be worked on is told where it happens.
+            // The reason is reported where it occurs.
             let _ = self.opened().await;
         }
         while self.store.get().is_none() {
@@ -147,7 +147,7 @@ impl Jobs {
         if self.are_some().await? { self.with(work).await } else { Err(told(&StoreError::Gone)) }
     }
 
-    /// Does something with the store, on its thread. Once begun it is done, even if nobody waits for it any more.
+    /// Runs an operation on the store's thread. Once started it completes, even if its caller is gone.
     async fn with<T, F>(&self, work: F) -> Result<T, ApiError>
     where
         T: Send + 'static,
@@ -169,7 +169,7 @@ fn disabled() -> ApiError {
     ApiError::with(StatusCode::NOT_FOUND, "jobs_disabled", message)
 }
 
-/// What a client is told of a store that cannot be opened: where it lies is nobody's business.
+/// The client's message about a store that cannot be opened. The path is not exposed to clients.
 fn not_opened(error: &StoreError) -> ApiError {
     if matches!(error, StoreError::Taken(_)) {
         return ApiError::overloaded("Another hub works on the jobs of this server.");
@@ -178,7 +178,7 @@ fn not_opened(error: &StoreError) -> ApiError {
     ApiError::with(StatusCode::INTERNAL_SERVER_ERROR, "jobs_unavailable", message)
 }
 
-/// What a client is told of an open store's error.
+/// The client's message about an error of an open store.
 fn told(error: &StoreError) -> ApiError {
     match error {
         StoreError::Gone => {

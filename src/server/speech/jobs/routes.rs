@@ -71,7 +71,7 @@ async fn list(
 ) -> Result<Response, ApiError> {
     let jobs = &app.speech.jobs;
     let n = wanted.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
-    // One more tells whether there are more.
+    // One extra entry shows whether there are more.
     let list = move |store: &mut Store| store.list(identity.viewer, wanted.after.as_deref(), n + 1);
     let mut found = if jobs.are_some().await? { jobs.with(list).await? } else { Vec::new() };
     let has_more = found.len() > n;

@@ -1,9 +1,9 @@
-//! Jobs on the disk: a SQLite database of what is asked and how far it is, and a file of sound for each.
+//! Jobs on the disk: a SQLite database of requests and their progress, and an audio file for each.
 //!
-//! It lives on the thread of a pool, for everything here blocks. While a job is spoken its samples are appended to `ID.pcm`, and
-//! the database says how many chunks and bytes of them count: what a crash left behind those is cut off. The finished file
-//! takes its name, `ID.EXTENSION`, in one step and is told of afterwards, so that nothing half-written is ever served. One
-//! hub holds a folder at a time, by a lock on `lock`.
+//! It runs on the thread of an engine pool, because everything here blocks. While a job is synthesized its samples are appended
+//! to `ID.pcm`, and the database records how many chunks and bytes of them are valid: a crash's remainder is cut off. The
+//! finished file is renamed atomically to `ID.EXTENSION`, then published, so that no partial file is served. One hub holds a
+//! folder at a time, by a lock on `lock`.
 
 mod tables;
 
@@ -63,7 +63,7 @@ pub(super) enum StoreError {
 }
 
 impl StoreError {
-    /// What a job that failed by it tells.
+    /// The error text of a job that it failed.
     pub(super) fn failure(&self) -> Failure {
         let is_full = match self {
             Self::File(error) => matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded),
@@ -184,7 +184,7 @@ impl Store {
         Ok(())
     }
 
-    /// Gives a finished file its name and tells of it.
+    /// Renames a finished file to its final name, then publishes it.
     pub(super) fn finish(&mut self, id: &str, part: &Path, now: i64) -> Result<(), StoreError> {
         let job = self.job(id)?;
         let bytes = fs::metadata(part)?.len();
@@ -198,7 +198,7 @@ impl Store {
         Ok(())
     }
 
-    /// Ends a job that cannot be done. Its sound goes first, so that the disk takes the news.
+    /// Ends a job that failed. Its audio is removed first, so that a full disk has room for the update.
     pub(super) fn fail(&mut self, id: &str, failure: Failure, now: i64) {
         self.remove_files(id);
         let told = self.db.execute(
@@ -298,7 +298,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes finished jobs, the oldest first, until so many bytes more fit; none where that would not suffice.
+    /// Removes finished jobs, oldest first, until `n_bytes` more fit; none where that would not suffice.
     fn make_room(&mut self, more: u64) -> Result<(), StoreError> {
         let unfinished = "SELECT COALESCE(SUM(pcm_bytes), 0) FROM jobs WHERE status <> 'completed'";
         let unfinished = self.db.query_row(unfinished, [], |row| row.get::<_, i64>(0))? as u64;

@@ -1,7 +1,7 @@
 //! Works on jobs: one after the other, a chunk at a time, from where each stands.
 //!
-//! A job takes one place of the voice engine at a time and gives it back after each chunk, so that sessions wait for one
-//! chunk of it at most. When the server stops, the job stays where it is and goes on with the next start.
+//! A job has one chunk at a time in the voice engine's queue, so that sessions wait for one
+//! chunk of it at most. When the server stops, the job keeps its progress and continues at the next start.
 
 use super::job::{Failure, Job};
 use super::store::StoreError;
@@ -72,7 +72,7 @@ async fn work(jobs: &Jobs, app: &Arc<App>, job: Job, wish: SpeechSpec) {
     };
     jobs.running.lock().expect("no panic while locked").remove(&id);
     let outcome = match end {
-        // It goes on with the next start.
+        // It continues at the next start.
         None => return,
         Some(End::Done) => "ok",
         Some(End::Gone) => "cancelled",
@@ -165,8 +165,8 @@ async fn finish(jobs: &Jobs, job: &Job, cancel: &CancellationToken) -> End {
     }
 }
 
-/// A file that is being written. Dropped, it goes, unless it was given its name meanwhile; whoever holds it last may be
-/// anybody, since who waits for it may be cancelled.
+/// A file that is being written. Dropping it removes the file unless it was renamed to its final name; any task may be the
+/// last owner, because the waiting one may be cancelled.
 struct Part(PathBuf);
 
 impl Drop for Part {
@@ -256,7 +256,7 @@ mod tests {
     fn a_file_that_nobody_takes_is_removed() {
         let (folder, done) = encoded(FileFormat::Mp3, &CancellationToken::new());
         assert_eq!(files(folder.path()).len(), 2);
-        // As when the job is deleted while its file is written: nobody waits for what comes of it.
+        // As when the job is deleted while its file is written: the result is not needed.
         drop(done);
         assert_eq!(files(folder.path()), ["job_a.pcm"]);
         let cancelled = CancellationToken::new();

@@ -4,7 +4,7 @@ use super::StoreError;
 use rusqlite::Connection;
 use std::path::Path;
 
-/// The version of the tables; one that is not told of here is refused.
+/// The version of the tables; an unknown version is refused.
 pub(super) const VERSION: i64 = 4;
 
 const TABLES: &str = "
@@ -19,13 +19,13 @@ CREATE INDEX IF NOT EXISTS by_status ON jobs (status, seq);";
 
 /// Version 1 knew no models.
 const WITH_MODELS: &str = "ALTER TABLE jobs ADD COLUMN model TEXT;";
-/// Version 2 did not know which voices nobody had chosen; those it has count as chosen.
+/// Version 2 did not record whether a voice was chosen; its voices count as chosen.
 const WITH_OWN_VOICES: &str = "ALTER TABLE jobs ADD COLUMN own_voice INTEGER NOT NULL DEFAULT 0;";
 
-/// Version 3 did not know whose a job is; those it has are nobody's.
+/// Version 3 did not record a job's owner; its jobs have none.
 const WITH_OWNERS: &str = "ALTER TABLE jobs ADD COLUMN owner TEXT;";
 
-/// Opens or makes the database; a change of its tables is made whole or not at all. What is deleted from it is overwritten.
+/// Opens or creates the database; migrations are atomic. Deleted content is overwritten.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let db = Connection::open(path)?;
     db.pragma_update(None, "journal_mode", "WAL")?;
