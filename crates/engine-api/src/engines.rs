@@ -8,7 +8,7 @@ use crate::vad::Vad;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// One engine per stage, built by `engines::build` or from the fakes. Cheap to clone.
+/// One engine per stage, built by the root's `assembly::build` or from the fakes. Cheap to clone.
 #[derive(Clone)]
 pub struct Engines {
     /// Voice activity detection.

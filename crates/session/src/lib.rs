@@ -2,7 +2,7 @@
 //!
 //! `server` calls [`Setup::open`] for each connection and gets a [`Handle`]: messages in, an [`Egress`] log out. The
 //! actor feeds the pure [`antiphon_dialog`] and performs its actions; `ingress` is the way of the microphone's audio,
-//! `responding` and `voice` the way of the reply's. Only this module and `server` spawn tasks or read a clock. No
+//! `responding` and `voice` the way of the reply's. Of the crates, only this one spawns tasks. No
 //! decision about the dialog is made here.
 
 mod actor;

@@ -1,6 +1,6 @@
 //! Telemetry: typed metric handles, span names and fields, GPU load.
 //!
-//! `server` creates one [`Metrics`] and passes clones to all layers; every layer may record. This crate never makes
+//! `server` creates one [`Metrics`] and passes clones to its sessions; engines never record. This crate never makes
 //! domain decisions and never performs IO, except for [`gpu`], which queries the graphics driver. There is no global
 //! recorder, so two servers in one process have separate metrics.
 

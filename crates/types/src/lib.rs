@@ -1,7 +1,7 @@
 //! Types shared by every crate: audio time, wall time, sampling rates, identifiers, PCM, wire formats, playheads,
 //! opaque JSON, and the messages exchanged with language models and remote tools.
 //!
-//! Every crate of the workspace uses it; it depends on none of them. It never performs IO, never reads a clock and
+//! Most crates of the workspace use it; it depends on none of them. It never performs IO, never reads a clock and
 //! never needs a runtime.
 
 pub mod chat;
