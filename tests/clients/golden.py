@@ -5,7 +5,7 @@ import pathlib
 
 from hub import check, run, validate
 
-GOLDEN = pathlib.Path(__file__).parents[2] / "src/wire/golden/server_events.jsonl"
+GOLDEN = pathlib.Path(__file__).parents[2] / "crates/protocol/src/golden/server_events.jsonl"
 # Sent only to clients that opted into binary audio.
 EXTENSION = {"output_audio_buffer.held", "output_audio_buffer.resumed", "antiphon.timeline"}
 
