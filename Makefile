@@ -24,7 +24,8 @@ help:
 	@echo 'make clean   remove what was built'
 
 # Both are optional: without them earshot detects speech, and there are no neural voices.
-run: build
+run: deps web
+	cargo build --release --locked
 	@$(MAKE) --no-print-directory onnxruntime || echo 'make: the hub starts without ONNX Runtime, and so without neural voices and detectors'
 	@$(MAKE) --no-print-directory silero || echo 'make: the hub starts without Silero VAD: earshot detects speech, which hears music and voices in the background, too'
 	exec target/release/antiphon serve $(ARGS)
