@@ -36,7 +36,7 @@ pub(super) fn fill(tool: &Tool, query: &Query, is_named: bool) -> Map<String, Va
         };
         values.extend(value.map(|value| (parameter.name.to_owned(), value)));
     }
-    // Other numbers are told apart only by their order.
+    // Other numbers are distinguished only by their order.
     let is_open = |p: &&Parameter<'_>| matches!(p.kind, Kind::Number { .. }) && !values.contains_key(p.name);
     let open: Vec<_> = parameters.iter().filter(is_open).collect();
     let left = words.free_numbers();
