@@ -112,7 +112,7 @@ fn voice() -> Arc<dyn Tts> {
 
 /// Flite's speech at 16 kHz, without leading and trailing silence.
 async fn say(tts: &Arc<dyn Tts>, voice: &str, text: &str) -> Vec<i16> {
-    let request = SpeechRequest { text: text.into(), voice: voice.into(), speed: 1.0, unplayed: None };
+    let request = SpeechRequest { text: text.into(), voice: voice.into(), ..SpeechRequest::default() };
     let pieces: Vec<_> = tts.speak(request).map(|pcm| pcm.unwrap()).collect().await;
     pieces.into_iter().flat_map(|pcm| antiphon_audio::convert(&pcm.samples, pcm.rate, SampleRate::HZ_16000)).collect()
 }

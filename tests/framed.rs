@@ -167,7 +167,7 @@ async fn speaking_for_real(noise_reduction: Value) -> (Hub, Socket, Vec<i16>) {
     use antiphon_engine_api::tts::SpeechRequest;
     let flite = antiphon::assembly::tts(&antiphon::config::Config::default()).expect("flite is installed");
     let request =
-        SpeechRequest { text: "Stop that, please stop now.".into(), voice: "rms".into(), speed: 1.0, unplayed: None };
+        SpeechRequest { text: "Stop that, please stop now.".into(), voice: "rms".into(), ..SpeechRequest::default() };
     let pieces: Vec<_> = flite.speak(request).map(|pcm| pcm.expect("spoken").samples).collect().await;
     let interruption = antiphon_audio::convert(&pieces.concat(), SampleRate::HZ_16000, SampleRate::HZ_24000);
     let story = "Once upon a time there was a little fox who lived at the edge of a large and quiet forest, \

@@ -64,7 +64,7 @@ impl SttUtterance for Recording {
 async fn question_in_noise() -> Vec<i16> {
     let voice = antiphon::assembly::tts(&antiphon::config::Config::default()).expect("flite is built in");
     let text = "What time is it in London today?".into();
-    let mut spoken = voice.speak(SpeechRequest { text, voice: "slt".into(), speed: 1.0, unplayed: None });
+    let mut spoken = voice.speak(SpeechRequest { text, voice: "slt".into(), ..SpeechRequest::default() });
     let mut pcm = vec![0; 12_000];
     while let Some(piece) = spoken.next().await {
         let piece = piece.expect("it speaks");

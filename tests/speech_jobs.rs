@@ -47,8 +47,8 @@ impl Tts for Gated {
         "gated"
     }
 
-    fn voices(&self) -> &[Voice] {
-        &self.voices
+    fn voices(&self) -> Vec<Voice> {
+        self.voices.clone()
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {

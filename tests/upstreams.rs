@@ -133,7 +133,7 @@ fn tts(base: &str) -> TtsConfig {
 
 /// Seconds of audio of one chunk, and the error.
 async fn speak(engine: &dyn Tts) -> (f64, Option<String>) {
-    let request = SpeechRequest { text: "Hello.".into(), voice: "own".into(), speed: 1.0, unplayed: None };
+    let request = SpeechRequest { text: "Hello.".into(), voice: "own".into(), ..SpeechRequest::default() };
     let (mut seconds, mut stream) = (0.0, engine.speak(request));
     while let Some(pcm) = stream.next().await {
         match pcm {

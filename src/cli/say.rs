@@ -56,7 +56,7 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     let wait = Duration::from_millis(tts.timeout_ms);
     let engine = blocking(move || crate::assembly::tts(&config)).await?.map_err(crate::assembly::EnginesError::from)?;
     let voice = voice(args.voice, &tts, engine.as_ref())?;
-    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(tts.speed), unplayed: None };
+    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(tts.speed), ..SpeechRequest::default() };
     let pcm = speak(engine.as_ref(), &request, wait).await?;
     files::write(&args.output, &pcm)?;
     let ms = pcm.duration().as_millis();
@@ -129,7 +129,7 @@ mod tests {
     use antiphon_engine_api::fakes::tts::FakeTts;
 
     fn request(text: &str) -> SpeechRequest {
-        SpeechRequest { text: text.into(), voice: "tone".into(), speed: 1.0, unplayed: None }
+        SpeechRequest { text: text.into(), voice: "tone".into(), ..SpeechRequest::default() }
     }
 
     #[tokio::test(start_paused = true)]

@@ -83,7 +83,8 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
             loaded = blocking(move || loading.load()) => loaded,
             () = stop.cancelled() => return Err(CliError::Interrupted),
         }??;
-        let voices: Vec<_> = loaded.tts.voices().iter().map(|voice| voice.id.as_str()).collect();
+        let voices = loaded.tts.voices();
+        let voices: Vec<_> = voices.iter().map(|voice| voice.id.as_str()).collect();
         print::line(&format!(
             "Antiphon {} is listening on {page}: open it in a browser\n{elsewhere}\n{}\n  {:<16} {}\n\nCtrl-C stops it.",
             env!("CARGO_PKG_VERSION"),

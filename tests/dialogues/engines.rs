@@ -220,7 +220,7 @@ pub fn speech(text: &str) -> Vec<i16> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let flite = antiphon::assembly::tts(&Config::default()).expect("flite is installed");
-            let request = SpeechRequest { text, voice: "rms".into(), speed: 1.0, unplayed: None };
+            let request = SpeechRequest { text, voice: "rms".into(), ..SpeechRequest::default() };
             let pieces: Vec<_> = flite.speak(request).map(|pcm| pcm.expect("spoken")).collect().await;
             let rate = pieces.first().map_or(SampleRate::HZ_16000, |pcm| pcm.rate);
             let samples: Vec<i16> = pieces.into_iter().flat_map(|pcm| pcm.samples).collect();

@@ -262,7 +262,7 @@ async fn speak(voice: &dyn Tts, text: &str) -> Result<Spoken, BenchError> {
     let unplayed = Some(Duration::ZERO);
     let id = voice.voices()[0].id.clone();
     let begun = Instant::now();
-    let mut pieces = voice.speak(SpeechRequest { text: text.into(), voice: id, speed: 1.0, unplayed });
+    let mut pieces = voice.speak(SpeechRequest { text: text.into(), voice: id, unplayed, ..SpeechRequest::default() });
     let (mut first_sound, mut sound) = (None, Duration::ZERO);
     while let Some(pcm) = pieces.next().await {
         sound += pcm.map_err(BenchError::Speech)?.duration();

@@ -47,7 +47,7 @@ pub(super) async fn speaker() -> Result<Arc<dyn Tts>, BenchError> {
 /// Speaks one text.
 pub(super) async fn speak(speaker: &dyn Tts, text: &'static str, voice: &'static str) -> Result<Spoken, BenchError> {
     let mut stream =
-        speaker.speak(SpeechRequest { text: text.into(), voice: voice.into(), speed: 1.0, unplayed: None });
+        speaker.speak(SpeechRequest { text: text.into(), voice: voice.into(), ..SpeechRequest::default() });
     let (mut rate, mut whole) = (RATE, Vec::new());
     while let Some(pcm) = stream.next().await {
         let pcm = pcm.map_err(BenchError::Speech)?;

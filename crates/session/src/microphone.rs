@@ -208,7 +208,7 @@ mod tests {
     fn sentence() -> Vec<i16> {
         let mut flite = Flite::open("slt").expect("flite is installed");
         let text = "Once upon a time there was a little fox who lived at the edge of a large and quiet forest.";
-        let request = SpeechRequest { text: text.into(), voice: "slt".into(), speed: 1.0, unplayed: None };
+        let request = SpeechRequest { text: text.into(), voice: "slt".into(), ..SpeechRequest::default() };
         let mut pcm = Vec::new();
         let mut take = |piece: Pcm| {
             assert_eq!(piece.rate, SampleRate::HZ_16000);

@@ -7,7 +7,7 @@
 use antiphon_dialog::{Event, Modality, ResponseWork, ToolCallDelta};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::llm::LlmDelta;
-use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest};
+use antiphon_engine_api::tts::{Passage, PlayoutEstimate, SpeechRequest};
 use antiphon_text::{Chunk, Chunker, Language};
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{Pcm, ResponseId, Timestamp};
@@ -177,7 +177,7 @@ impl Responding {
         mut voice_opens: Option<oneshot::Receiver<()>>,
     ) -> Result<(), Stop> {
         let settings = &self.work.settings;
-        let mut listener = PlayoutEstimate::default();
+        let (mut listener, passage) = (PlayoutEstimate::default(), Some(Passage::next()));
         while let Some(piece) = pieces.recv().await {
             let chunk = match piece {
                 VoiceInput::Chunk(chunk) => chunk,
@@ -186,14 +186,15 @@ impl Responding {
                     continue;
                 }
             };
-            let mut text = Some(chunk.raw);
+            let mut raw = Some(chunk.raw);
             if !chunk.spoken.is_empty() {
                 let (voice, unplayed) = (settings.voice.clone(), Some(listener.unplayed()));
-                let request = SpeechRequest { text: chunk.spoken, voice, speed: settings.speed, unplayed };
+                let (text, speed) = (chunk.spoken, settings.speed);
+                let request = SpeechRequest { text, voice, speed, unplayed, passage, ..SpeechRequest::default() };
                 let mut stream = self.engines.tts.speak(request);
                 while let Some(pcm) = stream.next().await {
                     let pcm = pcm.map_err(|error| failed("voice engine", &error, error.client_message()))?;
-                    if let Some(text) = text.take() {
+                    if let Some(text) = raw.take() {
                         self.send(Event::Text { response: self.id(), text }).await?;
                     }
                     listener.hears(pcm.duration());
@@ -203,7 +204,7 @@ impl Responding {
                     opens.await.map_err(|_| Stop::Gone)?;
                 }
             }
-            if let Some(text) = text {
+            if let Some(text) = raw {
                 self.send(Event::Text { response: self.id(), text }).await?;
             }
         }
@@ -212,7 +213,7 @@ impl Responding {
 
     /// The language of the voice that will speak.
     fn language(&self) -> Language {
-        Language::of_tag(self.engines.tts.language(&self.work.settings.voice))
+        Language::of_tag(&self.engines.tts.language(&self.work.settings.voice))
     }
 
     fn now(&self) -> Timestamp {

@@ -83,7 +83,7 @@ fn labelled(plan: &Plan, turn: &Planned, spans_ms: Vec<[f64; 2]>) -> Labelled {
 async fn say(voice: &dyn Tts, speaker: &str, text: &str, is_last: bool) -> Result<Vec<i16>, TtsError> {
     let marked = text.ends_with(|c: char| c.is_ascii_punctuation());
     let text = if is_last || marked { text.to_owned() } else { format!("{text},") };
-    let mut pieces = voice.speak(SpeechRequest { text, voice: speaker.to_owned(), speed: 1.0, unplayed: None });
+    let mut pieces = voice.speak(SpeechRequest { text, voice: speaker.to_owned(), ..SpeechRequest::default() });
     let (mut samples, mut resampler) = (Vec::new(), None);
     while let Some(piece) = pieces.next().await {
         let piece = piece?;

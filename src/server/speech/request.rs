@@ -107,7 +107,7 @@ impl Judge<'_> {
             );
             return Err(ApiError::invalid("string_above_max_length", "input", message));
         }
-        let chunks = speakable(input, Language::of_tag(self.engines.tts.language(voice)));
+        let chunks = speakable(input, Language::of_tag(&self.engines.tts.language(voice)));
         if chunks.is_empty() {
             let message = if input.trim().is_empty() {
                 "'input' is empty."
@@ -176,7 +176,7 @@ mod tests {
             self.1.name()
         }
 
-        fn voices(&self) -> &[Voice] {
+        fn voices(&self) -> Vec<Voice> {
             self.0.try_send(std::thread::current().id()).expect("room");
             self.1.voices()
         }

@@ -9,7 +9,7 @@ use super::request::SpeechSpec;
 use super::waiting::{AFTER_SOUND, BEFORE_SOUND, JOB, Retry, is_busy};
 use antiphon_audio::Resampler;
 use antiphon_audio::encode::RATE;
-use antiphon_engine_api::tts::{PlayoutEstimate, SpeechRequest, Tts, TtsError};
+use antiphon_engine_api::tts::{Passage, PlayoutEstimate, SpeechRequest, Tts, TtsError};
 use antiphon_types::{Pcm, SampleRate};
 use futures_util::{Stream, StreamExt};
 use std::collections::VecDeque;
@@ -58,6 +58,7 @@ impl Speaking {
             speaking: self,
             voice: wish.voice.clone(),
             speed: wish.speed,
+            passage: Passage::next(),
             waiting: wish.chunks[from.min(wish.chunks.len())..].to_vec().into(),
             begun: VecDeque::new(),
             listener: PlayoutEstimate::default(),
@@ -105,6 +106,7 @@ struct Course {
     speaking: Speaking,
     voice: String,
     speed: f32,
+    passage: Passage,
     /// Chunks that are not started.
     waiting: VecDeque<String>,
     /// Those begun ahead.
@@ -139,7 +141,8 @@ impl Course {
             None => JOB,
             Some(unplayed) => unplayed + if self.sounds { AFTER_SOUND } else { BEFORE_SOUND },
         };
-        let request = SpeechRequest { text, voice: self.voice.clone(), speed: self.speed, unplayed };
+        let (voice, passage) = (self.voice.clone(), Some(self.passage));
+        let request = SpeechRequest { text, voice, speed: self.speed, unplayed, passage, ..SpeechRequest::default() };
         let (sender, pieces) = mpsc::channel(PIECES);
         let tts = self.speaking.tts.clone();
         self.speaking.tasks.spawn(async move {
@@ -237,8 +240,8 @@ mod tests {
             "counting"
         }
 
-        fn voices(&self) -> &[Voice] {
-            &[]
+        fn voices(&self) -> Vec<Voice> {
+            Vec::new()
         }
 
         fn waiting(&self) -> usize {
@@ -399,8 +402,8 @@ mod tests {
             "queueing"
         }
 
-        fn voices(&self) -> &[Voice] {
-            &[]
+        fn voices(&self) -> Vec<Voice> {
+            Vec::new()
         }
 
         fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {

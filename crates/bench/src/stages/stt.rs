@@ -80,7 +80,7 @@ pub async fn spoken(n_chars: usize) -> Result<Vec<Clip>, BenchError> {
     for n in 0..N_SPOKEN {
         let (text, voice) = (super::tts::text(n, n_chars), VOICES[n % VOICES.len()].to_owned());
         let mut clip = Vec::new();
-        let mut pieces = flite.speak(SpeechRequest { text, voice, speed: 1.0, unplayed: None });
+        let mut pieces = flite.speak(SpeechRequest { text, voice, ..SpeechRequest::default() });
         while let Some(piece) = pieces.next().await {
             let Pcm { rate, samples } = piece.map_err(BenchError::Speech)?;
             clip.push((rate, samples));

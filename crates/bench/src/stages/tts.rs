@@ -48,8 +48,13 @@ impl Stage for TtsStage {
         for text in self.chunks(n) {
             let unplayed = Some(listener.unplayed());
             listener.will_hear(&text);
-            let mut pieces =
-                self.tts.speak(SpeechRequest { text, voice: self.voice.clone(), speed: self.speed, unplayed });
+            let mut pieces = self.tts.speak(SpeechRequest {
+                text,
+                voice: self.voice.clone(),
+                speed: self.speed,
+                unplayed,
+                ..SpeechRequest::default()
+            });
             while let Some(piece) = pieces.next().await {
                 let piece = piece.map_err(|error| error.to_string())?;
                 if !piece.is_empty() && answer.first.is_none() {
@@ -129,7 +134,7 @@ mod tests {
             self.0.name()
         }
 
-        fn voices(&self) -> &[Voice] {
+        fn voices(&self) -> Vec<Voice> {
             self.0.voices()
         }
 

@@ -44,8 +44,8 @@ impl Tts for FakeTts {
         "fake"
     }
 
-    fn voices(&self) -> &[Voice] {
-        &self.voices
+    fn voices(&self) -> Vec<Voice> {
+        self.voices.clone()
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {

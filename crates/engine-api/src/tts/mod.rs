@@ -3,15 +3,19 @@
 //! An engine never splits a chunk and never decides what is spoken.
 
 mod error;
+mod library;
 mod playout;
 
 pub use error::TtsError;
+pub use library::{Consent, CustomVoice, NewVoice, Recording, VoiceError, VoiceLibrary};
 pub use playout::PlayoutEstimate;
 
 use antiphon_types::Pcm;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// One chunk to synthesize.
@@ -26,6 +30,31 @@ pub struct SpeechRequest {
     /// Playing time of the audio ahead of this chunk that the listener has not heard yet; zero for the first chunk.
     /// `None`: the audio is not played while it is synthesized.
     pub unplayed: Option<Duration>,
+    /// Seed of the randomness of an engine that samples: the same text, voice and seed give the same speech. `None`: the
+    /// engine draws one.
+    pub seed: Option<u64>,
+    /// The text this chunk belongs to. Chunks of one passage are spoken one after another by one voice, so that an engine may
+    /// condition a chunk on the end of the one before. `None`: the chunk stands alone.
+    pub passage: Option<Passage>,
+}
+
+/// Identifies the chunks of one text: a response, a request of the speech API, a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Passage(u64);
+
+impl Passage {
+    /// One that no other text of this process has.
+    pub fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+impl Default for SpeechRequest {
+    /// An empty text by the default voice at its normal speed, standing alone.
+    fn default() -> Self {
+        Self { text: String::new(), voice: String::new(), speed: 1.0, unplayed: None, seed: None, passage: None }
+    }
 }
 
 /// An available voice.
@@ -55,13 +84,14 @@ pub trait Tts: Send + Sync {
         0
     }
 
-    /// The available voices, default first. Never empty.
-    fn voices(&self) -> &[Voice];
+    /// The available voices, default first. Never empty. They may change while the engine serves: see [`Self::voice_library`].
+    fn voices(&self) -> Vec<Voice>;
 
     /// Checks that a request may name `voice`: one of [`Self::voices`], or another name that the engine accepts. The
     /// error text states what is wrong and which names are valid.
     fn check_voice(&self, voice: &str) -> Result<(), String> {
-        let ids: Vec<_> = self.voices().iter().map(|voice| voice.id.as_str()).collect();
+        let voices = self.voices();
+        let ids: Vec<_> = voices.iter().map(|voice| voice.id.as_str()).collect();
         if ids.contains(&voice) {
             return Ok(());
         }
@@ -69,10 +99,15 @@ pub trait Tts: Send + Sync {
     }
 
     /// The BCP-47 language tag of `voice`; for an unknown name, that of the default voice, which is used instead.
-    fn language(&self, voice: &str) -> &str {
+    fn language(&self, voice: &str) -> String {
         let voices = self.voices();
         let speaks = voices.iter().find(|known| known.id == voice).or(voices.first());
-        speaks.map_or("en", |voice| &voice.language)
+        speaks.map_or_else(|| "en".into(), |voice| voice.language.clone())
+    }
+
+    /// Where voices can be added to the engine from reference recordings; `None` for an engine whose voices are fixed.
+    fn voice_library(&self) -> Option<Arc<dyn VoiceLibrary>> {
+        None
     }
 
     /// Synthesizes one chunk. PCM is streamed as it is produced, at the engine's rate, which is constant within a

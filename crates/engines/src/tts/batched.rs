@@ -155,8 +155,8 @@ impl<E: BatchTtsEngine> Tts for BatchedTts<E> {
         self.scheduler.waiting()
     }
 
-    fn voices(&self) -> &[Voice] {
-        &self.voices
+    fn voices(&self) -> Vec<Voice> {
+        self.voices.clone()
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {

@@ -78,8 +78,8 @@ impl<E: TtsEngine + 'static> Tts for LocalTts<E> {
         self.pool.waiting()
     }
 
-    fn voices(&self) -> &[Voice] {
-        &self.voices
+    fn voices(&self) -> Vec<Voice> {
+        self.voices.clone()
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn say(text: &str) -> SpeechRequest {
-        SpeechRequest { text: text.into(), voice: "v".into(), speed: 1.0, unplayed: None }
+        SpeechRequest { text: text.into(), voice: "v".into(), ..SpeechRequest::default() }
     }
 
     #[tokio::test]

@@ -72,8 +72,8 @@ impl Tts for OpenAiTts {
         Box::pin(self.server.warm())
     }
 
-    fn voices(&self) -> &[Voice] {
-        &self.voices
+    fn voices(&self) -> Vec<Voice> {
+        self.voices.clone()
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {

@@ -98,7 +98,12 @@ impl Rig {
     /// Asks for it and puts it into the queue.
     async fn speak(&self, text: &str, unplayed_s: Option<u64>) -> Speaking {
         let unplayed = unplayed_s.map(Duration::from_secs);
-        let mut stream = self.tts.speak(SpeechRequest { text: text.into(), voice: "v".into(), speed: 1.0, unplayed });
+        let mut stream = self.tts.speak(SpeechRequest {
+            text: text.into(),
+            voice: "v".into(),
+            unplayed,
+            ..SpeechRequest::default()
+        });
         assert!(futures_util::poll!(stream.next()).is_pending());
         stream
     }
@@ -221,7 +226,7 @@ async fn too_many_waiting_are_told_so() {
     for _ in 0..WAITING_PER_REPLICA {
         waiting.push(rig.speak("b", Some(0)).await);
     }
-    let request = SpeechRequest { text: "c".into(), voice: "v".into(), speed: 1.0, unplayed: None };
+    let request = SpeechRequest { text: "c".into(), voice: "v".into(), ..SpeechRequest::default() };
     let refused = rig.tts.speak(request).next().await.expect("an answer").expect_err("full");
     assert!(matches!(refused, TtsError::Overloaded { waiting: WAITING_PER_REPLICA }), "{refused}");
 }
@@ -247,7 +252,7 @@ fn the_size_of_a_batch_follows_the_device_unless_it_is_set() {
 async fn a_reader_may_be_two_minutes_behind_and_not_without_end() {
     let piece = || Pcm { rate: SampleRate::HZ_16000, samples: vec![1; 3_200] };
     for (n, is_whole) in [(600, true), (2_000, false)] {
-        let request = SpeechRequest { text: "a".into(), voice: "v".into(), speed: 0.25, unplayed: None };
+        let request = SpeechRequest { text: "a".into(), voice: "v".into(), speed: 0.25, ..SpeechRequest::default() };
         let (mut job, mut sounds) = Job::new(request, 0);
         (0..n).for_each(|_| job.sound(piece()));
         drop(job);
@@ -262,7 +267,7 @@ async fn a_reader_may_be_two_minutes_behind_and_not_without_end() {
 
 #[test]
 fn an_engine_keeps_what_it_will_with_a_job() {
-    let request = SpeechRequest { text: "a".into(), voice: "v".into(), speed: 1.0, unplayed: None };
+    let request = SpeechRequest { text: "a".into(), voice: "v".into(), ..SpeechRequest::default() };
     let (mut job, _sounds) = Job::new(request, 0);
     job.kept::<Vec<u8>>().push(7);
     assert_eq!(job.kept::<Vec<u8>>(), &[7]);

@@ -48,7 +48,7 @@ fn wav_body(body: Body) -> axum::response::Response {
 }
 
 fn say(voice: &str, speed: f32) -> SpeechRequest {
-    SpeechRequest { text: "Hello there.".into(), voice: voice.into(), speed, unplayed: None }
+    SpeechRequest { text: "Hello there.".into(), voice: voice.into(), speed, ..SpeechRequest::default() }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use super::*;
 const SENTENCE: &str = "The quick brown fox jumps over the lazy dog, and then it sleeps until noon.";
 
 fn request(text: &str, voice: &str, speed: f32) -> SpeechRequest {
-    SpeechRequest { text: text.into(), voice: voice.into(), speed, unplayed: None }
+    SpeechRequest { text: text.into(), voice: voice.into(), speed, ..SpeechRequest::default() }
 }
 
 /// All pieces of one chunk.

@@ -114,7 +114,7 @@ impl Tts for KokoroTts {
         self.tts.waiting()
     }
 
-    fn voices(&self) -> &[Voice] {
+    fn voices(&self) -> Vec<Voice> {
         self.tts.voices()
     }
 
@@ -126,9 +126,9 @@ impl Tts for KokoroTts {
     }
 
     /// A mixture speaks the language of its first voice.
-    fn language(&self, voice: &str) -> &str {
+    fn language(&self, voice: &str) -> String {
         match mix::parse(voice, |name| self.packs.has(name)) {
-            Ok(mix) if mix::is_mix(voice) => language(&mix[0].0).0,
+            Ok(mix) if mix::is_mix(voice) => language(&mix[0].0).0.into(),
             _ => self.tts.language(voice),
         }
     }

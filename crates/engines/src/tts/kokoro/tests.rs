@@ -24,7 +24,7 @@ fn fixture(model: &str) -> Neural<Kokoro> {
 }
 
 fn request(text: &str, voice: &str, speed: f32) -> SpeechRequest {
-    SpeechRequest { text: text.into(), voice: voice.into(), speed, unplayed: None }
+    SpeechRequest { text: text.into(), voice: voice.into(), speed, ..SpeechRequest::default() }
 }
 
 fn pieces(engine: &mut Neural<Kokoro>, request: &SpeechRequest) -> Result<Vec<Vec<i16>>, TtsError> {

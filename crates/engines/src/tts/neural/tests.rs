@@ -70,7 +70,7 @@ fn start(kind: Kind, max_batch_size: usize) -> Result<(Arc<dyn Tts>, Watch), Tts
 }
 
 fn request(text: &str, speed: f32) -> SpeechRequest {
-    SpeechRequest { text: text.into(), voice: "v".into(), speed, unplayed: None }
+    SpeechRequest { text: text.into(), voice: "v".into(), speed, ..SpeechRequest::default() }
 }
 
 #[test]

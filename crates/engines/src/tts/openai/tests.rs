@@ -76,7 +76,7 @@ fn refuse(status: u16, body: &'static str) -> axum::response::Response {
 }
 
 fn say(voice: &str, speed: f32) -> SpeechRequest {
-    SpeechRequest { text: "Hello there.".into(), voice: voice.into(), speed, unplayed: None }
+    SpeechRequest { text: "Hello there.".into(), voice: voice.into(), speed, ..SpeechRequest::default() }
 }
 
 async fn all(engine: &OpenAiTts) -> (Vec<i16>, Option<TtsError>) {

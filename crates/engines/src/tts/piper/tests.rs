@@ -32,7 +32,7 @@ fn open(model: &str) -> Neural<Piper> {
 }
 
 fn request(text: &str, voice: &str, speed: f32) -> SpeechRequest {
-    SpeechRequest { text: text.into(), voice: voice.into(), speed, unplayed: None }
+    SpeechRequest { text: text.into(), voice: voice.into(), speed, ..SpeechRequest::default() }
 }
 
 fn pieces(engine: &mut Neural<Piper>, request: &SpeechRequest) -> Vec<Vec<i16>> {
