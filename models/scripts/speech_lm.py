@@ -1,0 +1,526 @@
+"""Writes the four graphs and the tokenizer of a speech language model, with random weights and the published ports.
+
+    python speech_lm.py FOLDER tiny
+    python speech_lm.py FOLDER chatterbox-nano|chatterbox-turbo|chatterbox-multilingual [--gqa] [--fp16]
+
+`tiny` are the fixtures of the tests (tests/fixtures/speechlm/tiny). The other names have the dimensions of the published
+models: realistic cost, but no intelligible output. Their weights lie beside the graphs in `.onnx_data` files. `--gqa`
+writes the language model with GroupQueryAttention, whose past and present can be one buffer of fixed length; `--fp16`
+writes the language model in half precision. With both, that is the form that a GPU runs best.
+
+Weights are random with a fixed seed and named as in the makers' PyTorch module `T3`, so that the same weights can be
+loaded there (speech_lm_golden.py). Three channels of the hidden state are not random: they count text against speech, so
+that the language model stops after a fixed number of speech tokens for each text token, and never writes START or an id
+that is no speech.
+
+Needs the Python packages onnx and numpy.
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+import sys
+import wave
+import zlib
+
+import numpy
+
+from graphs import FLOAT, FLOAT16, INT32, INT64, Graph, value
+
+# Channels of the hidden state that are not random.
+COUNT, DONE, ONE = 0, 1, 2
+MEL, SPEAKER = 80, 192
+SAMPLES = 960
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    name: str
+    form: str  # "gpt2" or "llama"
+    layers: int
+    heads: int
+    dim: int
+    inner: int
+    speech: int  # size of the speech vocabulary, which is the width of the logits
+    start: int
+    stop: int
+    codes: int  # speech ids below this are sound
+    text: int  # size of the text vocabulary
+    text_at: int  # the id of the first text token; 0: text and speech ids overlap, the position tells them apart
+    positions: int
+    prompt: int  # length of audio_features
+    longest: int  # most prompt tokens of the vocoder
+    ratio: float  # speech tokens for each text token
+    spread: float  # standard deviation of the logits
+
+    @property
+    def hidden(self):
+        return self.heads * self.dim
+
+
+FAMILIES = {
+    # The sources are the makers' models/t3 and tts_turbo.py: 15 s of prompt (375 tokens) and a speaker for Turbo and Nano;
+    # 32 vectors of a perceiver and a speaker for Multilingual; 10 s of prompt for the vocoder.
+    "tiny": Family("tiny", "gpt2", 2, 2, 8, 64, 99, 97, 98, 97, 0, 128, 512, 4, 25, 7.0, 2.5),
+    "chatterbox-turbo": Family(
+        "chatterbox-turbo", "gpt2", 24, 16, 64, 4096, 6563, 6561, 6562, 6561, 50276, 6563, 8196, 376, 250, 7.0, 3.0
+    ),
+    "chatterbox-nano": Family(
+        "chatterbox-nano", "gpt2", 12, 12, 64, 3072, 6563, 6561, 6562, 6561, 50276, 6563, 8196, 376, 250, 7.0, 3.0
+    ),
+    "chatterbox-multilingual": Family(
+        "chatterbox-multilingual", "llama", 30, 16, 64, 4096, 8194, 6561, 6562, 6561, 2454, 0, 4100, 33, 250, 2.0, 3.0
+    ),
+}
+MULTILINGUAL_TEXT_POSITIONS = 2050
+EXAGGERATION, START_TEXT, STOP_TEXT = 6563, 255, 0
+
+
+class Weights:
+    """Weights by the names of the makers' `T3`; each depends on its name and the seed only."""
+
+    def __init__(self, family, seed=7):
+        self.family, self.seed = family, seed
+
+    def take(self, name, shape):
+        f = self.family
+        random = numpy.random.default_rng([self.seed, zlib.crc32(name.encode())])
+        w = random.standard_normal(shape, numpy.float32)
+        kind = name.rsplit(".", 1)[-1]
+        if "emb.weight" in name and "pos_emb" not in name:
+            w[:, COUNT] = 2.0 if name.startswith("text") else -2.0 / f.ratio
+            w[:, DONE], w[:, ONE] = 0.0, 2.0
+            return w
+        if "wpe" in name or "pos_emb" in name:
+            w *= 0.3
+            w[:, : ONE + 1] = 0.0
+            return w
+        if "ln_" in name or "norm" in name:
+            w *= 0.1
+            w += 1.0 if kind == "weight" else 0.0
+            w[: ONE + 1] = 1.0 if kind == "weight" else 0.0
+            return w
+        if name.startswith("speech_head"):
+            if kind == "bias":
+                w *= 0.1
+                w[f.codes :] = 0.0
+                return w
+            w *= f.spread / math.sqrt(f.hidden)
+            w[:, : ONE + 1] = 0.0
+            w[f.codes :] = 0.0
+            w[f.codes :, ONE] = -30.0
+            # The mean of the counter changes by about 1 / context a step; the final norm divides by about √layers.
+            w[f.stop, ONE], w[f.stop, DONE] = 0.0, -(f.prompt + 60.0) * math.sqrt(f.layers)
+            return w
+        if name.startswith("cond_enc.spkr_enc"):
+            w *= 0.1 if kind == "bias" else 1 / 16
+            w[: ONE + 1] = 0.0
+            if kind == "bias":
+                w[ONE] = 2.0
+            return w
+        if name.startswith("cond_enc.emotion"):
+            w[: ONE + 1] = 0.0
+            return w
+        # Layers. GPT-2 has matrices of [in, out], Llama of [out, in].
+        gpt2 = f.form == "gpt2"
+        if kind == "bias":
+            w *= 0.1
+        else:
+            w /= math.sqrt(shape[0] if gpt2 else shape[1])
+        first = ".0." in name
+        if name.endswith(("c_proj.weight", "c_proj.bias")):
+            w[..., : ONE + 1] = 0.0
+        if name.endswith(("o_proj.weight", "down_proj.weight")):
+            w[: ONE + 1] = 0.0
+        if not first:
+            return w
+        # Layer 0: head 0 averages the counter over all positions and writes the average to DONE.
+        if name.endswith("c_attn.weight"):
+            w[:, : f.dim] = 0.0
+            w[:, 2 * f.hidden] = 0.0
+            w[COUNT, 2 * f.hidden] = 1.0
+        elif name.endswith("c_attn.bias"):
+            w[: f.dim] = 0.0
+            w[2 * f.hidden] = 0.0
+        elif name.endswith("attn.c_proj.weight"):
+            w[0] = 0.0
+            w[0, DONE] = 1.0
+        elif name.endswith("q_proj.weight"):
+            w[: f.dim] = 0.0
+        elif name.endswith("v_proj.weight"):
+            w[0] = 0.0
+            w[0, COUNT] = 1.0
+        elif name.endswith("o_proj.weight"):
+            w[:, 0] = 0.0
+            w[DONE, 0] = 1.0
+        return w
+
+
+class HalfGraph(Graph):
+    """A graph whose floating-point weights are written in half precision."""
+
+    half = False
+
+    def w(self, array):
+        self.n_parameters += array.size
+        return self.constant(array.astype(numpy.float16 if self.half else numpy.float32))
+
+    def f(self, *numbers):
+        kind = numpy.float16 if self.half else numpy.float32
+        return self.constant(numpy.array(numbers if len(numbers) != 1 else numbers[0], kind))
+
+    def size(self, x, axis):
+        """The size of an axis, as a vector of one."""
+        return self.op("Slice", self.op("Shape", x), self.i(axis), self.i(axis + 1))
+
+    def scalar(self, x):
+        return self.op("Squeeze", x, self.i(0))
+
+
+def language_model(path, family, weights, gqa=False, half=False, defect=False, external=False):
+    """inputs_embeds and the past -> logits and the present.
+
+    `defect` writes a mask as one published export has it: a row sees as many columns as its mask has ones, wherever they
+    are. That is right if all rows have the same length, and wrong where rows are padded.
+    """
+    g, f = HalfGraph(0), family
+    g.half = half
+    take = lambda name, *shape: weights.take(name, shape)
+    h, kind = f.hidden, FLOAT16 if half else FLOAT
+    x = "inputs_embeds"
+
+    length = g.size(x, 1)
+    if gqa:
+        total = g.op("Unsqueeze", g.op("Cast", "total_sequence_length", to=INT64), g.i(0))
+    else:
+        total = g.size("attention_mask", 1)
+    past = g.op("Sub", total, length)
+    if not gqa:
+        zero, one = g.constant(numpy.int64(0)), g.constant(numpy.int64(1))
+        columns = g.op("Unsqueeze", g.op("Range", zero, g.scalar(total), one), g.i(0))
+        rows = g.op("Unsqueeze", g.op("Range", g.scalar(past), g.scalar(total), one), g.i(1))
+        causal = g.op("LessOrEqual", columns, rows)
+        if defect:
+            n = g.op("ReduceSum", "attention_mask", g.i(1), keepdims=1)
+            there = g.op("Less", columns, n)
+        else:
+            there = g.op("Greater", "attention_mask", g.i(0))
+        there = g.op("And", g.op("Unsqueeze", there, g.i(1, 2)), causal)
+        far = g.op("Where", there, g.f(0.0), g.f(-1e4))
+
+    turn = None
+    if f.form == "gpt2":
+        x = g.plus(x, g.op("Gather", g.w(take("tfmr.wpe.weight", f.positions, h)), "position_ids"))
+    else:
+        # Positions are columns, as in the published export, which has no position_ids.
+        if gqa:
+            places = "position_ids"
+        else:
+            places = g.op("Unsqueeze", g.op("Range", g.scalar(past), g.scalar(total), one), g.i(0))
+        angle = g.op("Mul", g.op("Unsqueeze", g.op("Cast", places, to=FLOAT), g.i(1, 3)), g.constant(llama3_frequencies(f.dim)))
+        angle = g.op("Concat", angle, angle, axis=3)
+        turn = [g.op("Cast", g.op(wave, angle), to=kind) for wave in ("Cos", "Sin")]
+
+    def split(y):
+        return g.op("Transpose", g.op("Reshape", y, g.i(0, 0, f.heads, f.dim)), perm=[0, 2, 1, 3])
+
+    def rotate(y):
+        a, b = g.op("Split", y, n=2, axis=3)
+        return g.plus(g.times(y, turn[0]), g.times(g.op("Concat", g.op("Neg", b), a, axis=3), turn[1]))
+
+    def norm(y, name):
+        if f.form == "gpt2":
+            return g.op("LayerNormalization", y, g.w(take(f"{name}.weight", h)), g.w(take(f"{name}.bias", h)), axis=-1, epsilon=1e-5)
+        y = g.op("Cast", y, to=FLOAT) if half else y
+        mean = g.op("ReduceMean", g.op("Mul", y, y), axes=[-1], keepdims=1)
+        y = g.op("Div", y, g.op("Sqrt", g.op("Add", mean, g.constant(numpy.float32(1e-5)))))
+        y = g.op("Cast", y, to=FLOAT16) if half else y
+        return g.times(y, g.w(take(f"{name}.weight", h)))
+
+    def linear(y, name, n_in, n_out):
+        if f.form == "gpt2":
+            return g.plus(g.op("MatMul", y, g.w(take(f"{name}.weight", n_in, n_out))), g.w(take(f"{name}.bias", n_out)))
+        return g.op("MatMul", y, g.w(numpy.ascontiguousarray(take(f"{name}.weight", n_out, n_in).T)))
+
+    for layer in range(f.layers):
+        at = f"tfmr.h.{layer}" if f.form == "gpt2" else f"tfmr.layers.{layer}"
+        y = norm(x, f"{at}.ln_1" if f.form == "gpt2" else f"{at}.input_layernorm")
+        if f.form == "gpt2":
+            q, k, v = g.op("Split", linear(y, f"{at}.attn.c_attn", h, 3 * h), n=3, axis=2)
+        else:
+            q, k, v = (linear(y, f"{at}.self_attn.{each}_proj", h, h) for each in "qkv")
+        before = [f"past_key_values.{layer}.{each}" for each in ("key", "value")]
+        after = [f"present.{layer}.{each}" for each in ("key", "value")]
+        if gqa:
+            if turn:
+                join = lambda y: g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3]), g.i(0, 0, h))
+                q, k = (join(rotate(split(y))) for y in (q, k))
+            y = g.name("attention")
+            g.node(
+                "GroupQueryAttention", [q, k, v, *before, "seqlens_k", "total_sequence_length"], [y, *after],
+                domain="com.microsoft", num_heads=f.heads, kv_num_heads=f.heads, scale=1 / math.sqrt(f.dim),
+            )
+        else:
+            q, k, v = split(q), split(k), split(v)
+            if turn:
+                q, k = rotate(q), rotate(k)
+            for past_one, one_more, present in zip(before, (k, v), after):
+                g.node("Concat", [past_one, one_more], [present], axis=2)
+            scores = g.times(g.op("MatMul", q, g.op("Transpose", after[0], perm=[0, 1, 3, 2])), g.f(1 / math.sqrt(f.dim)))
+            y = g.op("MatMul", g.op("Softmax", g.plus(scores, far), axis=-1), after[1])
+            y = g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3]), g.i(0, 0, h))
+        if f.form == "gpt2":
+            x = g.plus(x, linear(y, f"{at}.attn.c_proj", h, h))
+            y = linear(norm(x, f"{at}.ln_2"), f"{at}.mlp.c_fc", h, f.inner)
+            # GELU in the form of GPT-2: y / 2 (1 + tanh(√(2/π) (y + 0.044715 y³))).
+            cube = g.times(g.times(g.times(y, y), y), g.f(0.044715))
+            gate = g.plus(g.op("Tanh", g.times(g.plus(y, cube), g.f(math.sqrt(2 / math.pi)))), g.f(1.0))
+            x = g.plus(x, linear(g.times(g.times(y, g.f(0.5)), gate), f"{at}.mlp.c_proj", f.inner, h))
+        else:
+            x = g.plus(x, linear(y, f"{at}.self_attn.o_proj", h, h))
+            y = norm(x, f"{at}.post_attention_layernorm")
+            gate = linear(y, f"{at}.mlp.gate_proj", h, f.inner)
+            y = g.times(g.times(gate, g.op("Sigmoid", gate)), linear(y, f"{at}.mlp.up_proj", h, f.inner))
+            x = g.plus(x, linear(y, f"{at}.mlp.down_proj", f.inner, h))
+    x = norm(x, "tfmr.ln_f" if f.form == "gpt2" else "tfmr.norm")
+    head = numpy.ascontiguousarray(take("speech_head.weight", f.speech, h).T)
+    if f.form == "gpt2":
+        g.node("Add", [g.op("MatMul", x, g.w(head)), g.w(take("speech_head.bias", f.speech))], ["logits"])
+    else:
+        g.node("MatMul", [x, g.w(head)], ["logits"])
+
+    inputs = [value("inputs_embeds", kind, ["batch", "length", h])]
+    if gqa:
+        inputs += [value("seqlens_k", INT32, ["batch"]), value("total_sequence_length", INT32, [])]
+    else:
+        inputs.append(value("attention_mask", INT64, ["batch", "total"]))
+    if f.form == "gpt2" or gqa:
+        inputs.append(value("position_ids", INT64, ["batch", "length"]))
+    outputs = [value("logits", kind, ["batch", "length", f.speech])]
+    now, then = ("fixed", "fixed") if gqa else ("past", "total")
+    for layer in range(f.layers):
+        for each in ("key", "value"):
+            inputs.append(value(f"past_key_values.{layer}.{each}", kind, ["batch", f.heads, now, f.dim]))
+            outputs.append(value(f"present.{layer}.{each}", kind, ["batch", f.heads, then, f.dim]))
+    g.save(path, "language_model", inputs, outputs, external)
+
+
+def llama3_frequencies(dim):
+    """The rotation of each pair of channels, in radians a position, with the scaling of Llama 3 (makers' llama_configs.py)."""
+    theta, factor, low, high, original = 500000.0, 8.0, 1.0, 4.0, 8192.0
+    frequency = 1.0 / theta ** (numpy.arange(0, dim, 2, dtype=numpy.float64) / dim)
+    wave = 2 * math.pi / frequency
+    smooth = (original / wave - low) / (high - low)
+    between = (1 - smooth) * frequency / factor + smooth * frequency
+    scaled = numpy.where(wave > original / low, frequency / factor, numpy.where(wave < original / high, frequency, between))
+    return scaled.astype(numpy.float32)
+
+
+def embed_tokens(path, family, weights, external=False):
+    g, f = HalfGraph(0), family
+    speech = weights.take("speech_emb.weight", (f.speech, f.hidden))
+    text = weights.take("text_emb.weight", (f.text, f.hidden))
+    inputs = [value("input_ids", INT64, ["batch", "length"])]
+    if f.text_at:
+        gap = numpy.zeros((f.text_at - f.speech, f.hidden), numpy.float32)
+        g.node("Gather", [g.w(numpy.concatenate([speech, gap, text])), "input_ids"], ["inputs_embeds"])
+    else:
+        # Text is what stands at or before the first STOP_TEXT, if there is one. The exaggeration has a place of its own.
+        stops = g.op("Cast", g.op("Equal", "input_ids", g.i(STOP_TEXT)), to=INT64)
+        before = g.op("CumSum", stops, g.constant(numpy.int64(1)), exclusive=1)
+        has = g.op("ReduceMax", stops, axes=[1], keepdims=1)
+        is_text = g.op("And", g.op("Equal", before, g.i(0)), g.op("Greater", has, g.i(0)))
+        is_exaggeration = g.op("Equal", "input_ids", g.i(EXAGGERATION))
+
+        def embed(table, positions, mask):
+            pick = lambda ids: g.op("Where", mask, ids, g.i(0))
+            return g.plus(g.op("Gather", g.w(table), pick("input_ids")), g.op("Gather", g.w(positions), pick("position_ids")))
+
+        is_text = g.op("And", is_text, g.op("Not", is_exaggeration))
+        is_speech = g.op("Not", g.op("Or", is_text, is_exaggeration))
+        text = embed(text, weights.take("text_pos_emb.emb.weight", (MULTILINGUAL_TEXT_POSITIONS, f.hidden)), is_text)
+        speech = embed(speech, weights.take("speech_pos_emb.emb.weight", (f.positions, f.hidden)), is_speech)
+        emotion = weights.take("cond_enc.emotion_adv_fc.weight", (f.hidden, 1)).reshape(1, 1, f.hidden)
+        emotion = g.op("Mul", g.op("Unsqueeze", "exaggeration", g.i(1, 2)), g.w(emotion))
+        last = g.i(2)
+        x = g.op("Where", g.op("Unsqueeze", is_text, last), text, speech)
+        g.node("Where", [g.op("Unsqueeze", is_exaggeration, last), emotion, x], ["inputs_embeds"])
+        inputs += [value("position_ids", INT64, ["batch", "length"]), value("exaggeration", FLOAT, ["batch"])]
+    g.save(path, "embed_tokens", inputs, [value("inputs_embeds", FLOAT, ["batch", "length", f.hidden])], external)
+
+
+def speech_encoder(path, family, external=False):
+    """Cheap: means of absolute filter outputs, and linear maps of them. Different sound gives different outputs.
+
+    What the published graph computes is not here: it is run once for each voice, and its cost does not matter.
+    """
+    g, f, n = HalfGraph(11), family, 16
+    samples = g.size("audio_values", 1)
+    tokens = g.op("Min", g.op("Max", g.op("Div", samples, g.i(SAMPLES)), g.i(1)), g.i(f.longest))
+    padded = g.op("Pad", "audio_values", g.i(0, 0, 0, SAMPLES))
+    heard = g.op("Slice", padded, g.i(0), g.times(tokens, g.i(SAMPLES)), g.i(1))
+    # 32 samples a step, 15 steps a frame.
+    y = g.op("Abs", g.op("Conv", g.op("Unsqueeze", heard, g.i(1)), g.weight(n, 1, 32), kernel_shape=[32], strides=[32]))
+    y = g.op("AveragePool", y, kernel_shape=[15], strides=[15])
+    y = g.swap(g.op("Log", g.plus(y, g.f(1e-3))))
+    y = g.times(g.plus(y, g.f(4.0)), g.f(0.5))
+    frames = g.linear(y, n, MEL)
+    pairs = g.op("ReduceMean", g.op("Reshape", y, g.i(0, -1, 2, n)), axes=[2], keepdims=0)
+    mean = g.op("ReduceMean", y, axes=[1], keepdims=0)
+    center = g.op("Unsqueeze", mean, g.i(1))
+    pairs = g.plus(center, g.times(g.op("Sub", pairs, center), g.f(8.0)))
+    codes = g.op("ArgMax", g.linear(pairs, n, f.codes), axis=2, keepdims=0)
+    # As many vectors as the published graph has: the mean, shifted by a constant of each place, without fixed channels.
+    free = numpy.ones(f.hidden, numpy.float32)
+    free[: ONE + 1] = 0.0
+    places = numpy.random.default_rng(12).standard_normal((1, f.prompt, f.hidden), numpy.float32) * free
+    places[..., ONE] = 2.0
+    features = g.times(g.op("Unsqueeze", g.linear(mean, n, f.hidden), g.i(1)), g.constant(free))
+    g.node("Add", [features, g.w(places)], ["audio_features"])
+    for result, name in ((codes, "audio_tokens"), (g.linear(mean, n, SPEAKER), "speaker_embeddings"), (frames, "speaker_features")):
+        g.node("Identity", [result], [name])
+    g.save(
+        path, "speech_encoder",
+        [value("audio_values", FLOAT, [1, "samples"])],
+        [
+            value("audio_features", FLOAT, [1, f.prompt, f.hidden]),
+            value("audio_tokens", INT64, [1, "prompt"]),
+            value("speaker_embeddings", FLOAT, [1, SPEAKER]),
+            value("speaker_features", FLOAT, [1, "frames", MEL]),
+        ],
+        external,
+    )
+
+
+def small_decoder(path, family):
+    """Sound of a token depends on two tokens before and behind it, and a little on the next ones, and on the speaker."""
+    g, f, n = HalfGraph(13), family, 8
+    x = g.op("Gather", g.weight(f.speech, n, fan_in=1), "speech_tokens")
+    voice = g.op("Unsqueeze", g.linear("speaker_embeddings", SPEAKER, n), g.i(1))
+    # The frames of the prompt, two for each of its tokens; zero behind it.
+    frames = g.op("Div", g.size("speaker_features", 1), g.i(2))
+    even = g.op("Slice", "speaker_features", g.i(0), g.times(frames, g.i(2)), g.i(1))
+    prompt = g.linear(g.op("ReduceMean", g.op("Reshape", even, g.i(0, -1, 2, MEL)), axes=[2], keepdims=0), MEL, n)
+    rest = g.op("Sub", g.size("speech_tokens", 1), frames)
+    prompt = g.op("Pad", prompt, g.op("Concat", g.i(0, 0, 0, 0), rest, g.i(0), axis=0))
+    x = g.op("Tanh", g.swap(g.plus(g.plus(x, voice), prompt)))
+    x = g.op("Tanh", g.conv(x, n, n, 5))
+    for rate, kernel, n_in, n_out in ((8, 16, n, n), (8, 16, n, 4), (15, 31, 4, 1)):
+        x = g.up(x, n_in, n_out, kernel, rate)
+        if n_out > 1:
+            x = g.op("Sin", g.times(x, g.f(2.0)))
+    x = g.times(g.op("Tanh", x), g.f(0.4))
+    x = g.op("Squeeze", x, g.i(1))
+    g.node("Slice", [x, g.times(frames, g.i(SAMPLES)), g.constant(numpy.array([2**62])), g.i(1)], ["waveform"])
+    save_decoder(g, path, False)
+
+
+def save_decoder(g, path, external):
+    g.save(
+        path, "conditional_decoder",
+        [
+            value("speech_tokens", INT64, ["batch", "tokens"]),
+            value("speaker_embeddings", FLOAT, ["batch", SPEAKER]),
+            value("speaker_features", FLOAT, ["batch", "frames", MEL]),
+        ],
+        [value("waveform", FLOAT, ["batch", "samples"])],
+        external,
+    )
+
+
+def byte_letters():
+    """The letter that stands for each byte in a byte-level vocabulary, as GPT-2's has it."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = iter(range(256, 512))
+    return [chr(byte) if byte in plain else chr(next(others)) for byte in range(256)]
+
+
+def tokenizer(path, family, words="the and you that is it in of to for on with hello are have what can will time day good"):
+    """A byte-level BPE of 256 bytes and the given words, in the format of Hugging Face; returns the vocabulary's size.
+
+    As the published tokenizer is believed to do, it appends START to the ids of the text.
+    """
+    letters = byte_letters()
+    tokens, merges = list(letters), []
+    for word in words.split():
+        left = word[0]
+        for right in word[1:]:
+            if left + right not in tokens:
+                tokens.append(left + right)
+                merges.append([left, right])
+            left += right
+        tokens.append("Ġ" + word)
+        merges.append(["Ġ", word])
+    start, tags = "<|start_speech|>", ["[laugh]", "[sigh]"]
+    at = family.text_at
+    vocabulary = {start: family.start} | {token: at + place for place, token in enumerate([*tokens, *tags])}
+    added = [
+        {"id": vocabulary[word], "content": word, "single_word": False, "lstrip": False, "rstrip": False,
+         "normalized": False, "special": word == start}
+        for word in (start, *tags)
+    ]
+    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    whole = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": level,
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": start, "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {start: {"id": start, "ids": [family.start], "tokens": [start]}},
+        },
+        "decoder": level,
+        "model": {
+            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+            "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+            "vocab": vocabulary, "merges": merges,
+        },
+    }
+    path.write_text(json.dumps(whole, ensure_ascii=False) + "\n", encoding="utf-8")
+    return len(tokens) + len(tags)
+
+
+def reference(path):
+    """0.8 s of a voice-like sound: a buzz that glides and swells."""
+    rate, n = 24_000, 19_200
+    t = numpy.arange(n) / rate
+    phase = 2 * numpy.pi * (140 * t + 40 * t * t)
+    sound = sum(numpy.sin(k * phase + k) / k for k in range(1, 9)) * (0.6 + 0.4 * numpy.sin(2 * numpy.pi * 3 * t))
+    with wave.open(str(path), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(rate)
+        out.writeframes((sound * 0.15 * 32767).astype("<i2").tobytes())
+
+
+def tiny(folder):
+    family = FAMILIES["tiny"]
+    family = dataclasses.replace(family, text=tokenizer(folder / "tokenizer.json", family))
+    weights = Weights(family)
+    language_model(folder / "language_model.onnx", family, weights)
+    language_model(folder / "language_model_gqa.onnx", family, weights, gqa=True)
+    language_model(folder / "language_model_fp16.onnx", family, weights, half=True)
+    language_model(folder / "language_model_mask.onnx", family, weights, defect=True)
+    embed_tokens(folder / "embed_tokens.onnx", family, weights)
+    speech_encoder(folder / "speech_encoder.onnx", family)
+    small_decoder(folder / "conditional_decoder.onnx", family)
+    reference(folder / "reference.wav")
+
+
+def main():
+    arguments = [each for each in sys.argv[1:] if not each.startswith("--")]
+    if len(arguments) != 2 or arguments[1] not in FAMILIES:
+        sys.exit(__doc__)
+    folder = pathlib.Path(arguments[0])
+    folder.mkdir(parents=True, exist_ok=True)
+    if arguments[1] == "tiny":
+        tiny(folder)
+
+
+if __name__ == "__main__":
+    main()
