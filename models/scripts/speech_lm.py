@@ -70,7 +70,7 @@ FAMILIES = {
         "chatterbox-nano", "gpt2", 12, 12, 64, 3072, 6563, 6561, 6562, 6561, 50276, 6563, 8196, 376, 250, 7.0, 3.0
     ),
     "chatterbox-multilingual": Family(
-        "chatterbox-multilingual", "llama", 30, 16, 64, 4096, 8194, 6561, 6562, 6561, 2454, 0, 4100, 33, 250, 2.0, 3.0
+        "chatterbox-multilingual", "llama", 30, 16, 64, 4096, 8194, 6561, 6562, 6561, 2352, 0, 4100, 33, 250, 2.0, 3.0
     ),
 }
 MULTILINGUAL_TEXT_POSITIONS = 2050
