@@ -46,8 +46,8 @@ class Family:
     start: int
     stop: int
     codes: int  # speech ids below this are sound
-    text: int  # size of the text vocabulary
-    text_at: int  # the id of the first text token; 0: text and speech ids overlap, the position tells them apart
+    text: int  # rows of the text embedding
+    end: int  # the id that the tokenizer appends twice, and that stands for START among speech ids; -1: none
     positions: int
     prompt: int  # length of audio_features
     longest: int  # most prompt tokens of the vocoder
@@ -62,15 +62,15 @@ class Family:
 FAMILIES = {
     # The sources are the makers' models/t3 and tts_turbo.py: 15 s of prompt (375 tokens) and a speaker for Turbo and Nano;
     # 32 vectors of a perceiver and a speaker for Multilingual; 10 s of prompt for the vocoder.
-    "tiny": Family("tiny", "gpt2", 2, 2, 8, 64, 99, 97, 98, 97, 0, 128, 512, 4, 25, 7.0, 2.5),
+    "tiny": Family("tiny", "gpt2", 2, 2, 8, 64, 99, 97, 98, 97, 0, 0, 512, 4, 25, 7.0, 2.5),
     "chatterbox-turbo": Family(
-        "chatterbox-turbo", "gpt2", 24, 16, 64, 4096, 6563, 6561, 6562, 6561, 50276, 6563, 8196, 376, 250, 7.0, 3.0
+        "chatterbox-turbo", "gpt2", 24, 16, 64, 4096, 6563, 6561, 6562, 6561, 50276, 50256, 8196, 376, 250, 7.0, 3.0
     ),
     "chatterbox-nano": Family(
-        "chatterbox-nano", "gpt2", 12, 12, 64, 3072, 6563, 6561, 6562, 6561, 50276, 6563, 8196, 376, 250, 7.0, 3.0
+        "chatterbox-nano", "gpt2", 12, 12, 64, 3072, 6563, 6561, 6562, 6561, 50276, 50256, 8196, 376, 250, 7.0, 3.0
     ),
     "chatterbox-multilingual": Family(
-        "chatterbox-multilingual", "llama", 30, 16, 64, 4096, 8194, 6561, 6562, 6561, 2352, 0, 4100, 33, 250, 2.0, 3.0
+        "chatterbox-multilingual", "llama", 30, 16, 64, 4096, 8194, 6561, 6562, 6561, 2352, -1, 4100, 33, 250, 2.0, 3.0
     ),
 }
 MULTILINGUAL_TEXT_POSITIONS = 2050
@@ -318,15 +318,22 @@ def llama3_frequencies(dim):
 
 
 def embed_tokens(path, family, weights, external=False):
+    """Text ids and speech ids overlap, and their places tell them apart, as in the published graphs.
+
+    GPT-2: the last two ids of a call are speech, and `end` among them is START; all others are text. Llama: text is what
+    stands at or before the first STOP_TEXT, if there is one.
+    """
     g, f = HalfGraph(0), family
     speech = weights.take("speech_emb.weight", (f.speech, f.hidden))
     text = weights.take("text_emb.weight", (f.text, f.hidden))
     inputs = [value("input_ids", INT64, ["batch", "length"])]
-    if f.text_at:
-        gap = numpy.zeros((f.text_at - f.speech, f.hidden), numpy.float32)
-        g.node("Gather", [g.w(numpy.concatenate([speech, gap, text])), "input_ids"], ["inputs_embeds"])
+    if f.form == "gpt2":
+        front = g.op("Slice", "input_ids", g.i(0), g.i(-2), g.i(1))
+        tail = g.op("Slice", "input_ids", g.i(-2), g.constant(numpy.array([2**62])), g.i(1))
+        tail = g.op("Where", g.op("Equal", tail, g.i(f.end)), g.i(f.start), tail)
+        front, tail = g.op("Gather", g.w(text), front), g.op("Gather", g.w(speech), tail)
+        g.node("Concat", [front, tail], ["inputs_embeds"], axis=1)
     else:
-        # Text is what stands at or before the first STOP_TEXT, if there is one. The exaggeration has a place of its own.
         stops = g.op("Cast", g.op("Equal", "input_ids", g.i(STOP_TEXT)), to=INT64)
         before = g.op("CumSum", stops, g.constant(numpy.int64(1)), exclusive=1)
         has = g.op("ReduceMax", stops, axes=[1], keepdims=1)
@@ -436,10 +443,14 @@ def byte_letters():
     return [chr(byte) if byte in plain else chr(next(others)) for byte in range(256)]
 
 
-def tokenizer(path, family, words="the and you that is it in of to for on with hello are have what can will time day good"):
-    """A byte-level BPE of 256 bytes and the given words, in the format of Hugging Face; returns the vocabulary's size.
+# Ids of the tiny tokenizer begin here, above its speech ids, so that text in the place of speech is an error.
+TINY_TEXT_AT = 128
 
-    As the published tokenizer is believed to do, it appends START to the ids of the text.
+
+def tokenizer(path, words="the and you that is it in of to for on with hello are have what can will time day good"):
+    """A byte-level BPE of 256 bytes and the given words, in the format of Hugging Face; returns the last id, `end`.
+
+    As the published tokenizer of Turbo does, it appends `end` twice to a text.
     """
     letters = byte_letters()
     tokens, merges = list(letters), []
@@ -452,15 +463,15 @@ def tokenizer(path, family, words="the and you that is it in of to for on with h
             left += right
         tokens.append("Ġ" + word)
         merges.append(["Ġ", word])
-    start, tags = "<|start_speech|>", ["[laugh]", "[sigh]"]
-    at = family.text_at
-    vocabulary = {start: family.start} | {token: at + place for place, token in enumerate([*tokens, *tags])}
+    end, tags = "<|endoftext|>", ["[laugh]", "[sigh]"]
+    vocabulary = {token: TINY_TEXT_AT + place for place, token in enumerate([*tokens, *tags, end])}
     added = [
         {"id": vocabulary[word], "content": word, "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": word == start}
-        for word in (start, *tags)
+         "normalized": False, "special": word == end}
+        for word in (*tags, end)
     ]
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    template = [{"Sequence": {"id": "A", "type_id": 0}}, *[{"SpecialToken": {"id": end, "type_id": 0}}] * 2]
     whole = {
         "version": "1.0",
         "truncation": None,
@@ -470,9 +481,9 @@ def tokenizer(path, family, words="the and you that is it in of to for on with h
         "pre_tokenizer": level,
         "post_processor": {
             "type": "TemplateProcessing",
-            "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": start, "type_id": 0}}],
-            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {start: {"id": start, "ids": [family.start], "tokens": [start]}},
+            "single": template,
+            "pair": [*template, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {end: {"id": end, "ids": [vocabulary[end]], "tokens": [end]}},
         },
         "decoder": level,
         "model": {
@@ -482,7 +493,7 @@ def tokenizer(path, family, words="the and you that is it in of to for on with h
         },
     }
     path.write_text(json.dumps(whole, ensure_ascii=False) + "\n", encoding="utf-8")
-    return len(tokens) + len(tags)
+    return vocabulary[end]
 
 
 def reference(path):
@@ -499,8 +510,8 @@ def reference(path):
 
 
 def tiny(folder):
-    family = FAMILIES["tiny"]
-    family = dataclasses.replace(family, text=tokenizer(folder / "tokenizer.json", family))
+    end = tokenizer(folder / "tokenizer.json")
+    family = dataclasses.replace(FAMILIES["tiny"], text=end + 1, end=end)
     weights = Weights(family)
     language_model(folder / "language_model.onnx", family, weights)
     language_model(folder / "language_model_gqa.onnx", family, weights, gqa=True)

@@ -5,8 +5,9 @@
 
 PACKAGE is the folder `chatterbox` of the unpacked PyPI package chatterbox-tts 0.1.7. The makers' `T3` gets the same random
 weights as the graphs and writes speech tokens greedily: Turbo and Nano by the steps of `T3.inference_turbo`, Multilingual
-by those of `T3.inference` without classifier-free guidance (the published graphs have none). After each step the logits of
-both sides are compared. Both sides use the repetition penalty 1.2, by the makers' processor, on the tokens written so far
+by those of `T3.inference` without classifier-free guidance (the published graphs have none). One thing differs from
+`inference_turbo`: the prompt ends with START twice, as the published tokenizer and embeddings have it. After each step the
+logits of both sides are compared. Both sides use the repetition penalty 1.2, by the makers' processor, on the tokens written so far
 (on START at the first step).
 
 `tiny` writes FIXTURES/golden.json.
@@ -88,7 +89,7 @@ class Ours:
 
     def embeddings(self, ids, positions):
         feeds = {"input_ids": ids}
-        if not self.f.text_at:
+        if self.f.form == "llama":
             feeds |= {"position_ids": positions, "exaggeration": numpy.array([0.5], numpy.float32)}
         return self.embed.run(None, feeds)[0]
 
@@ -106,19 +107,17 @@ class Ours:
 @torch.inference_mode()
 def compare(f, t3, ours, cond, ids, positions, processor, cond_of_ours=None):
     """Returns the greedy tokens, the first logits, and the largest difference of logits."""
-    texts = ids[:, :-1] if f.form == "gpt2" else ids[:, 1:-2]
-    if f.text_at:
-        texts = texts - f.text_at
-    text = torch.from_numpy(texts)
+    text = torch.from_numpy(ids[:, :-2] if f.form == "gpt2" else ids[:, 1:-2])
     start = torch.full((1, 1), f.start)
-    embeds, _ = t3.prepare_input_embeds(t3_cond=cond, text_tokens=text, speech_tokens=start)
+    starts = torch.cat([start, start], dim=1) if f.form == "gpt2" else start
+    embeds, _ = t3.prepare_input_embeds(t3_cond=cond, text_tokens=text, speech_tokens=starts)
     if f.form == "llama":
         # T3.inference embeds START once more, at position 0.
         again = t3.speech_emb(start) + t3.speech_pos_emb.get_fixed_embedding(0)
         embeds = torch.cat([embeds, again], dim=1)
-        features = embeds[:, : f.prompt]
-    else:
-        features = embeds[:, : f.prompt]
+    # The prompt is speech, too, but must not count as what was written.
+    embeds[:, : f.prompt, speech_lm.COUNT] = 0.0
+    features = embeds[:, : f.prompt]
     if cond_of_ours is not None:
         features = cond_of_ours
         embeds = torch.cat([features, embeds[:, f.prompt :]], dim=1)
@@ -132,7 +131,8 @@ def compare(f, t3, ours, cond, ids, positions, processor, cond_of_ours=None):
         past = out.past_key_values
         theirs = t3.speech_head(out[0][:, -1])
         mine = ours.step(ours_in)
-        worst = max(worst, float(abs(theirs[0].numpy() - mine).max()))
+        # The logit of STOP is in the hundreds while there is text left, so only the others are compared.
+        worst = max(worst, float(abs(theirs[0].numpy() - mine)[: f.codes].max()))
         if first is None:
             first = theirs[0].numpy()
         # inference_turbo penalizes START at the first step, and later what was written; inference all of it.
@@ -149,7 +149,7 @@ def compare(f, t3, ours, cond, ids, positions, processor, cond_of_ours=None):
         if f.form == "llama":
             theirs_in = theirs_in + t3.speech_pos_emb.get_fixed_embedding(step + 1)
         ours_in = ours.embeddings(numpy.array([[token]]), numpy.array([[step + 1]]))
-    print(f"  {len(tokens)} tokens, {equal} equal; logits {first.std():.2f} (standard deviation), largest difference {worst:.1e}")
+    print(f"  {len(tokens)} tokens, {equal} equal; logits {first[: f.codes].std():.2f} (standard deviation), largest difference {worst:.1e}")
     return tokens, first, worst, equal == len(tokens)
 
 
@@ -173,11 +173,12 @@ def main():
             from tokenizers import Tokenizer
 
             tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-            f = dataclasses.replace(f, text=tokenizer.get_vocab_size() - 1)
+            end = tokenizer.token_to_id("<|endoftext|>")
+            f = dataclasses.replace(f, text=end + 1, end=end)
             ids = numpy.array([tokenizer.encode(TEXT).ids])
         elif f.form == "gpt2":
-            text = numpy.random.default_rng(2).integers(0, f.text, 30) + f.text_at
-            ids = numpy.array([[*text, f.start]])
+            text = numpy.random.default_rng(2).integers(0, f.end, 30)
+            ids = numpy.array([[*text, f.end, f.end]])
         else:
             text = numpy.random.default_rng(2).integers(1, f.text, 30)
             ids = numpy.array([[speech_lm.EXAGGERATION, speech_lm.START_TEXT, *text, speech_lm.STOP_TEXT, f.start, f.start]])
