@@ -76,7 +76,7 @@ pub(super) fn settings(config: &Config, stage: Stage) -> (&str, &str) {
 /// are replaced.
 pub(super) fn with(config: &Config, stage: Stage, choice: &Choice) -> Config {
     let mut config = config.clone();
-    let path = choice.model.as_ref().and_then(|model| model.file("model").or_else(|| model.file("graph")));
+    let path = choice.model.as_ref().and_then(Located::main_file);
     let path = path.map(|path| path.display().to_string());
     let (engine, model) = match stage {
         Stage::Vad => (Some(&mut config.vad.engine), &mut config.vad.model),

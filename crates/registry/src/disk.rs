@@ -27,7 +27,16 @@ pub struct Located {
     files: Vec<(String, PathBuf)>,
 }
 
+/// The roles whose file is a model's main one; a model has one of them.
+const MAIN: [&str; 3] = ["model", "graph", "decode"];
+
 impl Located {
+    /// The file that settings name, such as `tts.model`; the engine finds the others from it. `None` if no file has the
+    /// role `model`, `graph` or `decode`.
+    pub fn main_file(&self) -> Option<&Path> {
+        MAIN.iter().find_map(|role| self.file(role))
+    }
+
     /// The first file with this role.
     pub fn file(&self, role: &str) -> Option<&Path> {
         self.files(role).next()
@@ -260,9 +269,30 @@ mod tests {
         put(&config, "voices/b.bin", "bb");
         let found = locate(&config, wanted).unwrap();
         assert_eq!((found.precision.as_str(), found.bytes), ("fp32", 8));
-        assert!(found.file("graph").unwrap().ends_with("m/m.onnx"));
+        assert!(found.main_file().unwrap().ends_with("m/m.onnx"));
         assert_eq!(found.files("voice").count(), 2);
         assert!(matches!(locate(&config, catalog.find("m:fp16").unwrap()), Err(RegistryError::Absent { .. })));
+    }
+
+    #[test]
+    fn the_main_file_of_a_speech_language_model_is_the_language_model() {
+        let catalog = Catalog::load(&ModelsConfig::default()).unwrap();
+        let speech = catalog.entries().iter().filter(|entry| entry.family == "speechlm");
+        let variants: Vec<_> = speech.flat_map(|entry| entry.variants.iter().map(move |of| (entry, of))).collect();
+        assert!(variants.len() >= 10);
+        for (entry, variant) in variants {
+            let (name, family, precision) = (entry.name.clone(), entry.family.clone(), variant.precision.clone());
+            let files = variant.files.iter().map(|file| (file.role.clone(), file.path.clone().into())).collect();
+            let found = Located { name, family, precision, folder: PathBuf::new(), bytes: 0, files };
+            let main = found.main_file().unwrap().to_str().unwrap();
+            assert!(main.starts_with("onnx/language_model") && main.ends_with(".onnx"), "{main}");
+            // Each graph has its weights beside it, under the name that it refers to.
+            for role in ["decode", "embed", "condition", "vocode"] {
+                let weights = PathBuf::from(format!("{}_data", found.file(role).unwrap().display()));
+                assert!(found.files("weights").any(|path| path == weights), "{}: {weights:?}", entry.name);
+            }
+            assert_eq!((found.files("weights").count(), found.files("tokenizer").count()), (4, 1), "{}", entry.name);
+        }
     }
 
     #[test]

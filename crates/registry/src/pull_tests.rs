@@ -111,6 +111,33 @@ async fn a_pull_brings_all_files_and_a_second_one_only_looks() {
     assert_eq!(bench.host.asked(), [], "all files exist");
 }
 
+/// The real entry, with small files in place of the real ones.
+#[tokio::test]
+async fn a_pull_of_chatterbox_turbo_brings_four_graphs_their_weights_and_the_tokenizer() {
+    let mut bench = Bench::new().await;
+    bench.catalog = Catalog::load(&ModelsConfig::default()).unwrap();
+    let wanted = bench.catalog.find("chatterbox-turbo:q4").unwrap();
+    let mut variant = wanted.variant().clone();
+    for file in &mut variant.files {
+        let path = file.address.strip_prefix("https://huggingface.co/").expect("the repository's host");
+        bench.host.put(path, Served { bytes: file.path.clone().into_bytes(), ..Served::default() });
+        (file.bytes, file.sum) = (Some(file.path.len() as u64), None);
+    }
+    let (progress, _seen) = watch::channel(Progress::default());
+    Puller::new(&bench.config, bench.timeouts).unwrap().pull(wanted.entry, &variant, &progress).await.unwrap();
+    let entry = Entry { variants: vec![variant], ..wanted.entry.clone() };
+    let found = locate(&bench.config, Wanted { entry: &entry, precision: Some("q4") }).unwrap();
+    assert!(found.main_file().unwrap().ends_with("chatterbox-turbo/onnx/language_model_q4.onnx"));
+    for stem in ["language_model", "embed_tokens", "speech_encoder", "conditional_decoder"] {
+        for end in ["onnx", "onnx_data"] {
+            let path = format!("onnx/{stem}_q4.{end}");
+            assert_eq!(read(&found.folder.join(&path)), path.as_bytes());
+        }
+    }
+    assert_eq!(read(found.file("tokenizer").unwrap()), b"tokenizer.json");
+    assert_eq!(bench.host.asked().len(), 9);
+}
+
 #[tokio::test]
 async fn a_broken_transfer_goes_on_from_where_it_was() {
     let bench = Bench::new().await;
