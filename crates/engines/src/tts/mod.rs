@@ -25,6 +25,8 @@ pub mod openai;
 pub mod phonemes;
 #[cfg(feature = "piper")]
 pub mod piper;
+#[cfg(feature = "speechlm")]
+pub mod speechlm;
 #[cfg(any(feature = "openai", feature = "fish"))]
 mod streamed;
 #[cfg(any(feature = "flite", feature = "neural"))]

@@ -27,6 +27,7 @@
 
 mod cancel;
 mod config;
+mod device;
 mod error;
 mod library;
 mod model;
@@ -37,6 +38,7 @@ mod signature;
 mod tensor;
 
 pub use config::OnnxConfig;
+pub use device::{Binding, DeviceTensor, Number, Place};
 pub use error::OnnxError;
 pub use model::Model;
 pub use outputs::{Output, Outputs};

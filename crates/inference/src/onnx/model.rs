@@ -16,20 +16,31 @@ pub struct Model {
     path: PathBuf,
     session: Mutex<Session>,
     provider: Provider,
+    device_id: i32,
     inputs: Vec<Slot>,
     outputs: Vec<Slot>,
 }
 
 impl Model {
-    pub(super) fn new(path: &Path, session: Session, provider: Provider) -> Self {
+    pub(super) fn new(path: &Path, session: Session, provider: Provider, device_id: i32) -> Self {
         let inputs = session.inputs().iter().map(Slot::of).collect();
         let outputs = session.outputs().iter().map(Slot::of).collect();
-        Self { path: path.into(), session: Mutex::new(session), provider, inputs, outputs }
+        Self { path: path.into(), session: Mutex::new(session), provider, device_id, inputs, outputs }
     }
 
     /// The provider it actually runs on.
     pub fn provider(&self) -> Provider {
         self.provider
+    }
+
+    /// Its file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The number of its device, where it runs on a GPU.
+    pub(super) fn device_id(&self) -> i32 {
+        self.device_id
     }
 
     /// Its inputs, in the model's order.
@@ -40,6 +51,11 @@ impl Model {
     /// Its outputs, in the model's order.
     pub fn outputs(&self) -> &[Slot] {
         &self.outputs
+    }
+
+    /// The output of that name.
+    pub fn output(&self, name: &str) -> Option<&Slot> {
+        self.outputs.iter().find(|slot| slot.name == name)
     }
 
     /// The input of that name, for inputs that not all models of a family have.
@@ -99,5 +115,29 @@ impl Model {
             Err(error) if error.code() == ErrorCode::InvalidArgument => Err(unfit(error.to_string())),
             Err(error) => Err(failed(error.to_string())),
         }
+    }
+
+    /// Calls the runtime with the session; blocks for the run of another thread.
+    pub(super) fn with_session<R>(&self, call: impl FnOnce(&Session) -> ort::Result<R>) -> Result<R, OnnxError> {
+        self.with_session_mut(|session| call(session))
+    }
+
+    /// The same, for what changes it.
+    pub(super) fn with_session_mut<R>(&self, call: impl FnOnce(&mut Session) -> ort::Result<R>) -> Result<R, OnnxError> {
+        let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+        call(&mut session).map_err(|error| match error.code() {
+            ErrorCode::InvalidArgument => OnnxError::Inputs { path: self.path.clone(), message: error.to_string() },
+            _ => self.failed(&error),
+        })
+    }
+
+    /// The device or the model failed.
+    pub(super) fn failed(&self, error: &dyn std::fmt::Display) -> OnnxError {
+        OnnxError::Run { path: self.path.clone(), message: error.to_string() }
+    }
+
+    /// An input or output of that name does not fit.
+    pub(super) fn unfit(&self, name: &str, error: &dyn std::fmt::Display) -> OnnxError {
+        OnnxError::Inputs { path: self.path.clone(), message: format!("{name}: {error}") }
     }
 }

@@ -74,7 +74,7 @@ impl Runtime {
                     continue;
                 }
             };
-            let model = Model::new(path, session, *provider);
+            let model = Model::new(path, session, *provider, self.config.device_id as i32);
             if let Some(signature) = options.signature {
                 model.check(signature)?;
             }
@@ -82,6 +82,23 @@ impl Runtime {
             return Ok(model);
         }
         Err(refused.expect("at least one provider was tried"))
+    }
+
+    /// Loads a small graph that is part of the program, on the configured provider without fallback. `name` is for messages.
+    ///
+    /// # Errors
+    /// [`OnnxError::Corrupt`] where the graph is none, [`OnnxError::NotServed`] where the provider does not serve it.
+    pub fn load_bytes(&self, name: &str, graph: &[u8]) -> Result<Model, OnnxError> {
+        let provider = Provider::requested(&self.config)[0];
+        let path = Path::new(name);
+        let made = self
+            .builder(provider, &ModelOptions::default(), &Arc::default())
+            .and_then(|mut builder| builder.commit_from_memory(graph));
+        match made.map_err(|error| refusal(path, provider, &error)) {
+            Ok(session) => Ok(Model::new(path, session, provider, self.config.device_id as i32)),
+            Err(Refusal::Model(error)) => Err(error),
+            Err(Refusal::Provider(message)) => Err(OnnxError::NotServed { provider, path: path.into(), message }),
+        }
     }
 
     /// A session on one provider, and how many of its nodes each provider got.

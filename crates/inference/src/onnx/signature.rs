@@ -113,7 +113,7 @@ impl Slot {
 }
 
 impl Kind {
-    fn of(kind: TensorElementType) -> Self {
+    pub(super) fn of(kind: TensorElementType) -> Self {
         match kind {
             TensorElementType::Float32 => Self::F32,
             TensorElementType::Float16 => Self::F16,

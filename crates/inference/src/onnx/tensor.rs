@@ -1,7 +1,7 @@
 //! A model's inputs: a shape and borrowed numbers.
 
 use ort::session::SessionInputValue;
-use ort::value::{Tensor as Owned, TensorRef};
+use ort::value::{DynTensor, Tensor as Owned, TensorRef};
 
 use super::Kind;
 
@@ -57,6 +57,26 @@ impl<'a> Tensor<'a> {
             Data::I64(data) => TensorRef::from_array_view((shape, data)).map(SessionInputValue::from),
             Data::I32(data) => TensorRef::from_array_view((shape, data)).map(SessionInputValue::from),
             Data::Bool(data) => TensorRef::from_array_view((shape, data)).map(SessionInputValue::from),
+        };
+        value.map_err(|error| error.to_string())
+    }
+
+    /// The same with its numbers copied: for a binding, which outlives them.
+    pub(super) fn owned(&self, declared: Option<&Kind>) -> Result<DynTensor, String> {
+        let n: usize = self.shape.iter().product();
+        if n != self.n_numbers() {
+            return Err(format!("a tensor of shape {:?} needs {n} numbers, not {}", self.shape, self.n_numbers()));
+        }
+        let shape = self.shape.clone();
+        let value = match self.data {
+            Data::F32(data) if declared == Some(&Kind::F16) => {
+                let halves: Vec<_> = data.iter().map(|x| half::f16::from_f32(*x)).collect();
+                Owned::from_array((shape, halves)).map(Owned::upcast)
+            }
+            Data::F32(data) => Owned::from_array((shape, data.to_vec())).map(Owned::upcast),
+            Data::I64(data) => Owned::from_array((shape, data.to_vec())).map(Owned::upcast),
+            Data::I32(data) => Owned::from_array((shape, data.to_vec())).map(Owned::upcast),
+            Data::Bool(data) => Owned::from_array((shape, data.to_vec())).map(Owned::upcast),
         };
         value.map_err(|error| error.to_string())
     }

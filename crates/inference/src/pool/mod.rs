@@ -9,7 +9,9 @@
 
 pub mod batch;
 mod free;
+mod queue;
 mod room;
+pub mod slots;
 mod worker;
 
 use crate::supervisor::Health;

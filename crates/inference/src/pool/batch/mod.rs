@@ -17,13 +17,12 @@
 //! Where an engine takes one input a run, a [`Pool`](super::Pool) is simpler. This module knows no stage and sets no
 //! deadline; answers travel by whatever channel the entry carries.
 
-mod queue;
 mod replica;
 
 use super::Overloaded;
+use super::queue::Queue;
 use super::room::{self, Room};
 use crate::supervisor::Health;
-use queue::Queue;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -31,7 +30,9 @@ use tokio::time::Instant;
 /// A work item that waits for a run.
 pub trait Entry: Send + 'static {
     /// Only entries of one bucket share a run: those whose inputs have the same shape.
-    fn bucket(&self) -> u32;
+    fn bucket(&self) -> u32 {
+        0
+    }
 
     /// When its result is due; read when it enters the queue, also after each step.
     fn deadline(&self) -> Instant;

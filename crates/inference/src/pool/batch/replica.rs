@@ -1,6 +1,6 @@
 //! A replica of a batch scheduler: a thread that takes batches from the queue and runs its engine on them.
 
-use super::queue::Next;
+use super::super::queue::Next;
 use super::{BatchEngine, BatchFailure, Entry, Shared};
 use crate::supervisor::{Health, Panicked, Supervisor, catch_panic};
 use antiphon_types::RetryPolicy;

@@ -1,6 +1,6 @@
 //! The queue's rules, with time as a number; the scheduler's threads in `threads`. No test depends on how fast anything is.
 
-use super::queue::{Next, Queue};
+use super::super::queue::{Next, Queue};
 use super::*;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};

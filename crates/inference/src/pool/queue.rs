@@ -1,6 +1,9 @@
-//! The order in which entries run. Pure: it reads no clock and waits for nothing, so that time in its tests is a number.
+//! The deadline queue: the order in which entries run. The batch scheduler and the slot scheduler take from it.
+//!
+//! Pure: it reads no clock and waits for nothing, so that time in its tests is a number.
 
-use super::{BatchSettings, Entry, Overloaded};
+use super::Overloaded;
+use super::batch::{BatchSettings, Entry};
 use tokio::time::Instant;
 
 /// Entries that wait.
@@ -64,6 +67,11 @@ impl<W: Entry> Queue<W> {
     /// Takes back what has steps left. It keeps its place in the bound: it is taken even where the queue is full.
     pub(super) fn again(&mut self, entry: W) {
         self.put(entry, None, self.next);
+    }
+
+    /// Takes back what was taken and could not be run: it goes first among those of its deadline.
+    pub(super) fn put_back(&mut self, entry: W) {
+        self.put(entry, None, 0);
     }
 
     /// The next batch.

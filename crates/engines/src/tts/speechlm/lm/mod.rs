@@ -1,0 +1,539 @@
+//! The language model of a family: prefill, decoding in batches, and the caches between.
+//!
+//! One thread owns a [`LanguageModel`]: the slot scheduler's, through [`engine`](super::engine). It runs two graphs: one embeds
+//! ids, the other decodes. Caches stay on the device; what comes to the host is the logits. How rows of several lengths share a
+//! run is the contract's [`Policy`]; [`self_test`](LanguageModel::self_test) compares batched with single runs at load, and
+//! what differs is run one row at a time. It draws no tokens, reads no text and makes no sound.
+
+mod cache;
+mod moving;
+mod ports;
+mod steady;
+
+pub use cache::SequenceId;
+
+use super::contract::{Contract, Policy};
+use super::files::ModelFiles;
+use antiphon_inference::onnx::{
+    Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, Place, Provider, Runtime, Tensor,
+};
+use cache::{Alignment, Cache};
+use moving::Mover;
+use ports::Ports;
+use std::sync::Arc;
+use steady::SteadyCache;
+
+/// Rows of a run: the smallest of these that holds all. Each is warmed before the engine is ready.
+pub const BUCKETS: [usize; 6] = [1, 2, 4, 8, 16, 32];
+
+/// Why a step of the language model failed.
+#[derive(Debug, thiserror::Error)]
+pub enum LmError {
+    /// A graph does not fit the contract.
+    #[error("the model does not fit the contract {contract}: {} {wrong}", file.display())]
+    Port {
+        /// The contract's name.
+        contract: String,
+        /// The graph's file.
+        file: std::path::PathBuf,
+        /// The port, what is there and what should be.
+        wrong: String,
+    },
+    /// The runtime failed.
+    #[error(transparent)]
+    Onnx(#[from] OnnxError),
+}
+
+/// What a run of the decoding graph takes beside its cache.
+struct Inputs<'a> {
+    n_rows: usize,
+    /// Columns that are added to each row.
+    n_new: usize,
+    /// All columns, with those that are added.
+    n_columns: usize,
+    mask: &'a [i64],
+    positions: &'a [i64],
+    /// Of each row, with what is added.
+    lengths: &'a [i32],
+}
+
+/// The caches, by how they are kept.
+enum Caches {
+    /// They grow by a column each step.
+    Growing(Cache),
+    /// They are read and written in place, at fixed addresses.
+    Steady(SteadyCache),
+}
+
+/// See the module.
+pub struct LanguageModel {
+    contract: Arc<Contract>,
+    embed: Model,
+    decode: Model,
+    ports: Ports,
+    policy: Policy,
+    caches: Caches,
+    embed_run: Binding,
+    prefill_run: Binding,
+    decode_run: Binding,
+    /// The only bucket that is used, where rows must not depend on how many there are.
+    pinned: Option<usize>,
+    n_slots: usize,
+}
+
+impl LanguageModel {
+    /// Loads both graphs and checks their ports. `n_slots` sequences at most, 1 to 32. Blocks for seconds.
+    ///
+    /// # Errors
+    /// [`LmError`] names the file, the port, what is there and what should be.
+    pub fn load(
+        files: &ModelFiles,
+        contract: &Arc<Contract>,
+        runtime: &Runtime,
+        n_slots: usize,
+    ) -> Result<Self, LmError> {
+        let embed = runtime.load(&files.embed, &ModelOptions::default())?;
+        let decode = runtime.load(&files.decode, &ModelOptions::default())?;
+        let ports = Ports::check(contract, &embed, &decode)?;
+        let n_slots = n_slots.clamp(1, BUCKETS[BUCKETS.len() - 1]);
+        let alignment = match contract.decode.policy {
+            Policy::Ragged => Alignment::First,
+            Policy::Masked | Policy::Single => Alignment::Last,
+        };
+        let caches = if contract.decode.capacity > 0 {
+            Caches::Steady(SteadyCache::new(&decode, contract, &ports, n_slots)?)
+        } else {
+            Caches::Growing(Cache::new(alignment, Mover::for_model(&decode, runtime, &ports.cache_kind)?))
+        };
+        let (embed_run, prefill_run, decode_run) = (embed.binding()?, decode.binding()?, decode.binding()?);
+        let (contract, policy) = (contract.clone(), contract.decode.policy);
+        Ok(Self {
+            contract,
+            embed,
+            decode,
+            ports,
+            policy,
+            caches,
+            embed_run,
+            prefill_run,
+            decode_run,
+            pinned: None,
+            n_slots,
+        })
+    }
+
+    /// How rows share a run: the contract's policy, or `Single` where the self-test found that they do not.
+    pub fn policy(&self) -> Policy {
+        self.policy
+    }
+
+    /// Has each row run alone.
+    pub fn demote(&mut self) {
+        self.policy = Policy::Single;
+    }
+
+    /// Makes every run one of the largest bucket, so that a row's numbers do not depend on how many there are.
+    pub fn pin(&mut self) {
+        self.pinned = Some(bucket(self.n_slots));
+    }
+
+    /// What it runs on.
+    pub fn provider(&self) -> Provider {
+        self.decode.provider()
+    }
+
+    /// Bytes of the cache for one token of one sequence.
+    pub fn bytes_per_token(&self) -> usize {
+        self.contract.cache_bytes_per_token(self.ports.cache_kind.n_bytes())
+    }
+
+    /// Numbers of one embedding.
+    pub fn hidden(&self) -> usize {
+        self.ports.hidden
+    }
+
+    /// Embeddings of the ids of a text, at the positions of a prompt: [length, hidden]. Blocks for the run.
+    ///
+    /// # Errors
+    /// [`OnnxError::Run`], [`OnnxError::Inputs`] where an id is none of the graph's.
+    pub fn embed_text(&mut self, ids: &[i64]) -> Result<Vec<f32>, OnnxError> {
+        let embed = &self.contract.embed;
+        let (first, zero_from) = (embed.first_position, embed.zero_position_from);
+        let position = |(i, id): (usize, &i64)| if *id >= zero_from { 0 } else { first + i as i64 };
+        let positions: Vec<i64> = ids.iter().enumerate().map(position).collect();
+        let embeds = self.embed_ids(ids, &positions, (1, ids.len()), Place::Host)?;
+        let mut numbers = Vec::new();
+        embeds.read_f32(0..ids.len() * self.ports.hidden, &mut numbers)?;
+        Ok(numbers)
+    }
+
+    /// Starts a sequence of these embeddings, [length, hidden], and gives the logits of its first token. Blocks for the run.
+    ///
+    /// # Errors
+    /// [`OnnxError`]; no sequence is left behind.
+    pub fn prefill(&mut self, embeds: &[f32], logits: &mut Vec<f32>) -> Result<SequenceId, OnnxError> {
+        let length = embeds.len() / self.ports.hidden;
+        let positions: Vec<i64> = (0..length as i64).collect();
+        let inputs = Inputs {
+            n_rows: 1,
+            n_new: length,
+            n_columns: length,
+            mask: &vec![1; length],
+            positions: &positions,
+            lengths: &[length as i32],
+        };
+        let shape = [1, length, self.ports.hidden];
+        let (decode, run, ports) = (&self.decode, &mut self.prefill_run, &self.ports);
+        decode.bind_host(run, &self.contract.decode.embeds, &Tensor::f32(shape, embeds))?;
+        bind(decode, run, &self.contract, &inputs)?;
+        let place = match &mut self.caches {
+            Caches::Growing(_) => {
+                for past in &ports.past {
+                    let none = decode.device_tensor(&ports.cache_kind, &ports.cache_shape(1, 0))?;
+                    decode.bind_input(run, past, &none)?;
+                }
+                bind_present(decode, run, ports)?;
+                None
+            }
+            Caches::Steady(steady) => Some(steady.begin(decode, run, ports, length)?),
+        };
+        let outputs = decode.run_bound(run);
+        let mut outputs = match (outputs, place, &mut self.caches) {
+            (Ok(outputs), ..) => outputs,
+            (Err(error), Some(id), Caches::Steady(steady)) => {
+                steady.remove(id);
+                return Err(error);
+            }
+            (Err(error), ..) => return Err(error),
+        };
+        let all = outputs.remove(0);
+        // The last of all positions.
+        let n = ports.vocabulary;
+        let n_positions = all.shape().get(1).copied().unwrap_or(1).max(1);
+        let read = all.read_f32((n_positions - 1) * n..n_positions * n, logits);
+        let id = match (place, &mut self.caches) {
+            (Some(id), _) => id,
+            (None, Caches::Growing(cache)) => cache.insert(outputs),
+            (None, Caches::Steady(_)) => unreachable!("a steady cache gives a place"),
+        };
+        if let Err(error) = read {
+            self.end(id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    /// One step: each of these sequences gets its last token, and `logits` the logits of the next ones, row by row in this
+    /// order, [rows, vocabulary]. No sequence may come twice. Blocks for the run.
+    ///
+    /// # Errors
+    /// [`OnnxError`]: the device failed, and what the caches hold is undefined.
+    pub fn decode(&mut self, rows: &[(SequenceId, i64)], logits: &mut Vec<f32>) -> Result<(), OnnxError> {
+        match (&self.caches, self.policy) {
+            (Caches::Steady(_), Policy::Single) => self.one_by_one(rows, logits, Self::decode_steady),
+            (Caches::Steady(_), _) => self.decode_steady(rows, logits),
+            (Caches::Growing(_), Policy::Single) => self.one_by_one(rows, logits, Self::decode_alone),
+            (Caches::Growing(_), _) => self.decode_batch(rows, logits),
+        }
+    }
+
+    /// Releases a sequence.
+    pub fn end(&mut self, id: SequenceId) {
+        match &mut self.caches {
+            Caches::Growing(cache) => cache.remove(id),
+            Caches::Steady(steady) => steady.remove(id),
+        }
+    }
+
+    /// Whether a sequence has no room for another token.
+    pub fn is_full(&self, id: SequenceId) -> bool {
+        match &self.caches {
+            Caches::Growing(cache) => cache.length(id) >= self.contract.slot_tokens(),
+            Caches::Steady(steady) => steady.is_full(id),
+        }
+    }
+
+    /// Runs each bucket once, on a sequence of its own for each row, so that the first listener does not wait for the
+    /// runtime's preparations. Blocks for a few runs a bucket.
+    ///
+    /// # Errors
+    /// As of the runs.
+    pub fn warm(&mut self) -> Result<(), OnnxError> {
+        let mut logits = Vec::new();
+        let prompt = vec![0.01; 8 * self.ports.hidden];
+        let mut sequences = Vec::new();
+        let largest = bucket(self.n_slots);
+        for size in BUCKETS.into_iter().filter(|size| *size <= largest) {
+            while sequences.len() < size.min(self.n_slots) {
+                sequences.push((self.prefill(&prompt, &mut logits)?, self.contract.tokens.silence));
+            }
+            self.decode(&sequences, &mut logits)?;
+            if self.policy == Policy::Single {
+                break;
+            }
+        }
+        sequences.into_iter().for_each(|(id, _)| self.end(id));
+        Ok(())
+    }
+
+    /// Compares rows of two lengths in one batch with the same rows alone, over a few steps: the largest difference of their
+    /// logits, relative to the logits' spread, and what is still an accident of rounding. Blocks for some ten runs.
+    ///
+    /// # Errors
+    /// As of the runs.
+    pub fn self_test(&mut self) -> Result<(f32, f32), OnnxError> {
+        const STEPS: usize = 4;
+        let tolerance = if self.ports.cache_kind == Kind::F32 { 1e-3 } else { 5e-2 };
+        let n = self.ports.vocabulary;
+        let hidden = self.ports.hidden;
+        let prompt = |length: usize| -> Vec<f32> {
+            (0..length * hidden).map(|i| 0.5 * ((i * 7919 + length) as f32 * 0.618).sin()).collect()
+        };
+        let prompts = [prompt(11), prompt(5)];
+        let token = |step: usize, row: usize| ((step * 31 + row * 17 + 1) % n.min(1_000)) as i64;
+        let policy = self.policy;
+        let mut singles: Vec<Vec<f32>> = Vec::new();
+        self.policy = Policy::Single;
+        for (row, prompt) in prompts.iter().enumerate() {
+            let mut logits = Vec::new();
+            let id = self.prefill(prompt, &mut logits)?;
+            for step in 0..STEPS {
+                self.decode(&[(id, token(step, row))], &mut logits)?;
+                singles.push(logits.clone());
+            }
+            self.end(id);
+        }
+        self.policy = policy;
+        let (mut logits, mut worst) = (Vec::new(), 0.0_f32);
+        let ids = [self.prefill(&prompts[0], &mut logits)?, self.prefill(&prompts[1], &mut logits)?];
+        for step in 0..STEPS {
+            let rows: Vec<_> = ids.iter().enumerate().map(|(row, id)| (*id, token(step, row))).collect();
+            self.decode(&rows, &mut logits)?;
+            for row in 0..ids.len() {
+                let (batched, single) = (&logits[row * n..(row + 1) * n], &singles[row * STEPS + step]);
+                worst = worst.max(difference(batched, single));
+            }
+        }
+        ids.into_iter().for_each(|id| self.end(id));
+        Ok((worst, tolerance))
+    }
+
+    /// Fills what is nobody's with NaN. For tests.
+    #[cfg(test)]
+    pub fn poison(&mut self) {
+        match &mut self.caches {
+            Caches::Growing(cache) => cache.poison(),
+            Caches::Steady(steady) => {
+                self.prefill_run.clear();
+                self.decode_run.clear();
+                steady.poison();
+            }
+        }
+    }
+
+    /// All rows in one run, where the cache grows.
+    fn decode_batch(&mut self, rows: &[(SequenceId, i64)], logits: &mut Vec<f32>) -> Result<(), OnnxError> {
+        let ids: Vec<SequenceId> = rows.iter().map(|(id, _)| *id).collect();
+        let n_rows = self.pinned.unwrap_or_else(|| bucket(ids.len()));
+        let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
+        cache.arrange(&self.decode, &ids, n_rows)?;
+        let n_rows = cache.rows().len();
+        let n_before = cache.n_columns();
+        let (mut tokens, mut generated) = (vec![self.contract.tokens.silence; n_rows], vec![1_i64; n_rows]);
+        let (mut positions, mut lengths) = (vec![0_i64; n_rows], vec![1_i32; n_rows]);
+        let mut mask = vec![0_i64; n_rows * (n_before + 1)];
+        for (row, owner) in cache.rows().iter().enumerate() {
+            let mask = &mut mask[row * (n_before + 1)..(row + 1) * (n_before + 1)];
+            let length = owner.map_or(0, |id| cache.length(id));
+            match self.policy {
+                Policy::Ragged => mask[..=length].fill(1),
+                Policy::Masked | Policy::Single => mask[n_before - length..].fill(1),
+            }
+            if let Some(id) = owner {
+                let token = rows.iter().find(|(known, _)| known == id).expect("the batch holds these").1;
+                (tokens[row], generated[row]) = (token, cache.n_generated(*id) as i64 + 1);
+                (positions[row], lengths[row]) = (length as i64, length as i32 + 1);
+            }
+        }
+        let embeds = self.embed_ids(&tokens, &generated, (n_rows, 1), Place::Device)?;
+        let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
+        let (decode, run) = (&self.decode, &mut self.decode_run);
+        decode.bind_input(run, &self.contract.decode.embeds, &embeds)?;
+        let inputs = Inputs {
+            n_rows,
+            n_new: 1,
+            n_columns: n_before + 1,
+            mask: &mask,
+            positions: &positions,
+            lengths: &lengths,
+        };
+        bind(decode, run, &self.contract, &inputs)?;
+        for (past, tensor) in self.ports.past.iter().zip(cache.tensors()) {
+            decode.bind_input(run, past, tensor)?;
+        }
+        bind_present(decode, run, &self.ports)?;
+        let mut outputs = decode.run_bound(run)?;
+        let all = outputs.remove(0);
+        cache.stepped(outputs);
+        let owners = cache.rows().to_vec();
+        let order = ids.iter().map(|id| owners.iter().position(|owner| owner.as_ref() == Some(id)).expect("in the batch"));
+        read_rows(&all, order, self.ports.vocabulary, logits)
+    }
+
+    /// Each row by itself.
+    fn one_by_one(
+        &mut self,
+        rows: &[(SequenceId, i64)],
+        logits: &mut Vec<f32>,
+        run: fn(&mut Self, &[(SequenceId, i64)], &mut Vec<f32>) -> Result<(), OnnxError>,
+    ) -> Result<(), OnnxError> {
+        if let [_] = rows {
+            return run(self, rows, logits);
+        }
+        let (mut all, mut own) = (Vec::with_capacity(rows.len() * self.ports.vocabulary), Vec::new());
+        for row in rows {
+            run(self, std::slice::from_ref(row), &mut own)?;
+            all.extend_from_slice(&own);
+        }
+        *logits = all;
+        Ok(())
+    }
+
+    /// One row, whose cache lies alone.
+    fn decode_alone(&mut self, rows: &[(SequenceId, i64)], logits: &mut Vec<f32>) -> Result<(), OnnxError> {
+        let (id, token) = rows[0];
+        let Caches::Growing(cache) = &self.caches else { unreachable!("called for a growing cache") };
+        let (length, generated) = (cache.length(id), cache.n_generated(id) as i64 + 1);
+        let embeds = self.embed_ids(&[token], &[generated], (1, 1), Place::Device)?;
+        let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
+        let (decode, run) = (&self.decode, &mut self.decode_run);
+        decode.bind_input(run, &self.contract.decode.embeds, &embeds)?;
+        let inputs = Inputs {
+            n_rows: 1,
+            n_new: 1,
+            n_columns: length + 1,
+            mask: &vec![1; length + 1],
+            positions: &[length as i64],
+            lengths: &[length as i32 + 1],
+        };
+        bind(decode, run, &self.contract, &inputs)?;
+        let own = cache.alone(id).expect("where each row runs alone, its cache lies alone");
+        for (past, tensor) in self.ports.past.iter().zip(own) {
+            decode.bind_input(run, past, tensor)?;
+        }
+        bind_present(decode, run, &self.ports)?;
+        let mut outputs = decode.run_bound(run)?;
+        let all = outputs.remove(0);
+        cache.stepped_alone(id, outputs);
+        read_rows(&all, [0].into_iter(), self.ports.vocabulary, logits)
+    }
+
+    /// All rows in one run, in place.
+    fn decode_steady(&mut self, rows: &[(SequenceId, i64)], logits: &mut Vec<f32>) -> Result<(), OnnxError> {
+        let Caches::Steady(steady) = &self.caches else { unreachable!("called for a steady cache") };
+        let used = rows.iter().map(|(id, _)| steady.row(*id)).max().unwrap_or_default() + 1;
+        let n_rows = self.pinned.unwrap_or_else(|| bucket(used)).min(steady.n_rows());
+        let (mut tokens, mut generated) = (vec![self.contract.tokens.silence; n_rows], vec![1_i64; n_rows]);
+        // Who sits out gets a column that its next step writes again.
+        let before: Vec<usize> = (0..n_rows).map(|row| steady.length_of_row(row)).collect();
+        for (id, token) in rows {
+            let row = steady.row(*id);
+            (tokens[row], generated[row]) = (*token, steady.n_generated(*id) as i64 + 1);
+        }
+        let positions: Vec<i64> = before.iter().map(|length| *length as i64).collect();
+        let lengths: Vec<i32> = before.iter().map(|length| *length as i32 + 1).collect();
+        let n_columns = before.iter().max().copied().unwrap_or_default() + 1;
+        let mask: Vec<i64> =
+            before.iter().flat_map(|length| (0..n_columns).map(move |column| i64::from(column <= *length))).collect();
+        let embeds = self.embed_ids(&tokens, &generated, (n_rows, 1), Place::Device)?;
+        let Caches::Steady(steady) = &mut self.caches else { unreachable!("called for a steady cache") };
+        let (decode, run) = (&self.decode, &mut self.decode_run);
+        decode.bind_input(run, &self.contract.decode.embeds, &embeds)?;
+        let inputs =
+            Inputs { n_rows, n_new: 1, n_columns, mask: &mask, positions: &positions, lengths: &lengths };
+        bind(decode, run, &self.contract, &inputs)?;
+        steady.bind(decode, run, &self.ports, 0..n_rows)?;
+        let mut outputs = decode.run_bound(run)?;
+        let all = outputs.remove(0);
+        rows.iter().for_each(|(id, _)| steady.stepped(*id));
+        let order: Vec<usize> = rows.iter().map(|(id, _)| steady.row(*id)).collect();
+        read_rows(&all, order.into_iter(), self.ports.vocabulary, logits)
+    }
+
+    fn embed_ids(
+        &mut self,
+        ids: &[i64],
+        positions: &[i64],
+        (n_rows, length): (usize, usize),
+        place: Place,
+    ) -> Result<DeviceTensor, OnnxError> {
+        let (contract, embed, run) = (&self.contract.embed, &self.embed, &mut self.embed_run);
+        embed.bind_host(run, &contract.ids, &Tensor::i64([n_rows, length], ids))?;
+        if !contract.positions.is_empty() {
+            embed.bind_host(run, &contract.positions, &Tensor::i64([n_rows, length], positions))?;
+        }
+        for (name, value) in &contract.constants {
+            embed.bind_host(run, name, &Tensor::f32([n_rows], &vec![*value; n_rows]))?;
+        }
+        embed.bind_output(run, &contract.embeds, place)?;
+        let outputs = embed.run_bound(run)?;
+        outputs.into_iter().next().ok_or_else(|| OnnxError::Output("no embeddings".into()))
+    }
+}
+
+/// The smallest bucket that holds so many rows.
+pub fn bucket(n_rows: usize) -> usize {
+    BUCKETS.into_iter().find(|size| *size >= n_rows).unwrap_or(BUCKETS[BUCKETS.len() - 1])
+}
+
+/// Binds what a run of the decoding graph takes beside embeddings and cache, and the logits, which go to the host.
+fn bind(decode: &Model, run: &mut Binding, contract: &Contract, inputs: &Inputs<'_>) -> Result<(), OnnxError> {
+    let ports = &contract.decode;
+    if !ports.mask.is_empty() {
+        decode.bind_host(run, &ports.mask, &Tensor::i64([inputs.n_rows, inputs.n_columns], inputs.mask))?;
+    }
+    if !ports.positions.is_empty() {
+        decode.bind_host(run, &ports.positions, &Tensor::i64([inputs.n_rows, inputs.n_new], inputs.positions))?;
+    }
+    if !ports.lengths.is_empty() {
+        let lengths: Vec<i32> = inputs.lengths.iter().map(|length| length - 1).collect();
+        decode.bind_host(run, &ports.lengths, &Tensor::i32([inputs.n_rows], &lengths))?;
+    }
+    if !ports.total.is_empty() {
+        let total = inputs.lengths.iter().max().copied().unwrap_or_default();
+        decode.bind_host(run, &ports.total, &Tensor::i32([], &[total]))?;
+    }
+    decode.bind_output(run, &ports.logits, Place::Host)
+}
+
+fn bind_present(decode: &Model, run: &mut Binding, ports: &Ports) -> Result<(), OnnxError> {
+    ports.present.iter().try_for_each(|present| decode.bind_output(run, present, Place::Device))
+}
+
+/// The last position's logits of these rows.
+fn read_rows(
+    all: &DeviceTensor,
+    rows: impl Iterator<Item = usize>,
+    vocabulary: usize,
+    logits: &mut Vec<f32>,
+) -> Result<(), OnnxError> {
+    let mut own = Vec::with_capacity(vocabulary);
+    logits.clear();
+    for row in rows {
+        all.read_f32(row * vocabulary..(row + 1) * vocabulary, &mut own)?;
+        logits.extend_from_slice(&own);
+    }
+    Ok(())
+}
+
+/// The largest difference of two rows of logits, relative to the second one's spread. Infinite where one is no number.
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    let (least, most) = b.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(l, m), x| (l.min(*x), m.max(*x)));
+    let worst = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0_f32, |worst, difference| {
+        if difference.is_nan() { f32::INFINITY } else { worst.max(difference) }
+    });
+    worst / (most - least).max(1e-6)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! The ports of the two graphs of a language model, checked against the contract.
+
+use super::super::contract::Contract;
+use super::LmError;
+use antiphon_inference::onnx::{Kind, Model, Slot};
+
+/// Names, types and sizes that runs need.
+#[derive(Clone, Debug)]
+pub struct Ports {
+    /// Inputs of the cache: keys and values of each layer.
+    pub past: Vec<String>,
+    /// Outputs of the cache, in the same order.
+    pub present: Vec<String>,
+    /// The type of the cache's numbers.
+    pub cache_kind: Kind,
+    heads: usize,
+    head_size: usize,
+    /// Numbers of one embedding.
+    pub hidden: usize,
+    /// Ids that the logits are for.
+    pub vocabulary: usize,
+}
+
+impl Ports {
+    /// Checks that each port of the contract is there, has the type and the fixed sizes it should, and that no input is left
+    /// over.
+    pub fn check(contract: &Contract, embed: &Model, decode: &Model) -> Result<Self, LmError> {
+        let (ids, lm) = (&contract.embed, &contract.decode);
+        let floats: &[Kind] = &[Kind::F32, Kind::F16];
+        let mut wants = vec![(ids.ids.clone(), vec![Kind::I64], vec![None, None])];
+        if !ids.positions.is_empty() {
+            wants.push((ids.positions.clone(), vec![Kind::I64], vec![None, None]));
+        }
+        wants.extend(ids.constants.keys().map(|name| (name.clone(), floats.to_vec(), vec![None])));
+        inputs(contract, embed, &wants)?;
+        let embeds = output(contract, embed, &ids.embeds, floats, &[None, None, None])?;
+
+        let hidden = input(contract, decode, &lm.embeds, floats, &[None, None, None])?;
+        let size = hidden.shape[2].or(embeds.shape[2]);
+        let wrong = |model: &Model, wrong: String| LmError::Port {
+            contract: contract.name.clone(),
+            file: model.path().into(),
+            wrong,
+        };
+        let Some(size) = size else {
+            return Err(wrong(decode, format!("takes {hidden}, whose last size must be fixed, there or in the embedding graph")));
+        };
+        if hidden.kind != embeds.kind || embeds.shape[2].is_some_and(|n| n != size) {
+            return Err(wrong(decode, format!("takes {hidden}, and the embedding graph gives {embeds}")));
+        }
+        let mut wants = vec![(lm.embeds.clone(), vec![hidden.kind.clone()], vec![None, None, None])];
+        for (name, kind, rank) in
+            [(&lm.mask, Kind::I64, 2), (&lm.positions, Kind::I64, 2), (&lm.lengths, Kind::I32, 1), (&lm.total, Kind::I32, 0)]
+        {
+            if !name.is_empty() {
+                wants.push((name.clone(), vec![kind], vec![None; rank]));
+            }
+        }
+        let layers = 0..lm.layers;
+        let names = |patterns: &[String; 2]| -> Vec<String> {
+            layers.clone().flat_map(|layer| patterns.iter().map(move |pattern| Contract::port(pattern, layer))).collect()
+        };
+        let (past, present) = (names(&lm.past), names(&lm.present));
+        let cache = input(contract, decode, &past[0], floats, &[None, Some(lm.heads), None, Some(lm.head_size)])?;
+        let cache_kind = cache.kind.clone();
+        let shape = vec![None, Some(lm.heads), None, Some(lm.head_size)];
+        wants.extend(past.iter().map(|name| (name.clone(), vec![cache_kind.clone()], shape.clone())));
+        inputs(contract, decode, &wants)?;
+        for name in &present {
+            output(contract, decode, name, std::slice::from_ref(&cache_kind), &shape)?;
+        }
+        let vocabulary = contract.tokens.vocabulary;
+        output(contract, decode, &lm.logits, floats, &[None, None, Some(vocabulary)])?;
+        Ok(Self { past, present, cache_kind, heads: lm.heads, head_size: lm.head_size, hidden: size, vocabulary })
+    }
+
+    /// The shape of a tensor of the cache.
+    pub fn cache_shape(&self, n_rows: usize, n_columns: usize) -> [usize; 4] {
+        [n_rows, self.heads, n_columns, self.head_size]
+    }
+}
+
+/// A port that should be there: its name, the types it may have, its sizes where they are fixed.
+pub type Wanted = (String, Vec<Kind>, Vec<Option<usize>>);
+
+/// Checks that a graph takes these inputs and no others.
+pub fn inputs(contract: &Contract, model: &Model, wants: &[Wanted]) -> Result<(), LmError> {
+    for (name, kinds, shape) in wants {
+        input(contract, model, name, kinds, shape)?;
+    }
+    let stray = model.inputs().iter().find(|slot| !wants.iter().any(|(name, ..)| *name == slot.name));
+    stray.map_or(Ok(()), |slot| {
+        let wrong = format!("also takes {slot}, which the contract does not name");
+        Err(LmError::Port { contract: contract.name.clone(), file: model.path().into(), wrong })
+    })
+}
+
+fn input(
+    contract: &Contract,
+    model: &Model,
+    name: &str,
+    kinds: &[Kind],
+    shape: &[Option<usize>],
+) -> Result<Slot, LmError> {
+    check(contract, model, ("takes", model.input(name), model.inputs()), name, kinds, shape)
+}
+
+/// Checks that a graph has this output.
+pub fn output(
+    contract: &Contract,
+    model: &Model,
+    name: &str,
+    kinds: &[Kind],
+    shape: &[Option<usize>],
+) -> Result<Slot, LmError> {
+    check(contract, model, ("gives", model.output(name), model.outputs()), name, kinds, shape)
+}
+
+fn check(
+    contract: &Contract,
+    model: &Model,
+    (verb, found, all): (&str, Option<&Slot>, &[Slot]),
+    name: &str,
+    kinds: &[Kind],
+    shape: &[Option<usize>],
+) -> Result<Slot, LmError> {
+    /// What an error names of a graph with very many.
+    const MAX_NAMED: usize = 6;
+    let kinds_text: Vec<_> = kinds.iter().map(ToString::to_string).collect();
+    let sizes: Vec<_> = shape.iter().map(|n| n.map_or("?".into(), |n| n.to_string())).collect();
+    let wanted = format!("{name}: {}[{}]", kinds_text.join(" or "), sizes.join(", "));
+    let wrong = match found {
+        None => {
+            let mut names: Vec<_> = all.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+            if all.len() > MAX_NAMED {
+                names.push(format!("{} more", all.len() - MAX_NAMED));
+            }
+            format!("{verb} {}, and no {wanted}", names.join(", "))
+        }
+        Some(slot) => {
+            let sizes_fit = slot.shape.len() == shape.len()
+                && slot.shape.iter().zip(shape).all(|(there, wanted)| match (there, wanted) {
+                    (Some(there), Some(wanted)) => there == wanted,
+                    _ => true,
+                });
+            if kinds.contains(&slot.kind) && sizes_fit {
+                return Ok(slot.clone());
+            }
+            format!("{verb} {slot}, not {wanted}")
+        }
+    };
+    Err(LmError::Port { contract: contract.name.clone(), file: model.path().into(), wrong })
+}

@@ -1,0 +1,36 @@
+//! The tiny model of `tests/fixtures/speechlm/tiny`, for tests.
+
+use super::contract::Contract;
+use super::files::ModelFiles;
+use antiphon_inference::onnx::Runtime;
+use std::path::{Path, PathBuf};
+
+/// A file of the tiny model.
+pub(super) fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/speechlm/tiny").join(name)
+}
+
+/// The runtime, where `make onnxruntime` puts its library.
+pub(super) fn runtime() -> Runtime {
+    Runtime::open(&crate::testing::onnx()).expect("`make onnxruntime` was run")
+}
+
+/// The contract of the tiny model with that language model.
+pub(super) fn contract(language_model: &str) -> Contract {
+    let text = std::fs::read_to_string(fixture("contract.toml")).expect("the fixture");
+    let mut contract = Contract::parse("tiny", &text).expect("it makes sense");
+    contract.decode.file = language_model.into();
+    if language_model == "language_model_gqa.onnx" {
+        contract.decode.policy = super::contract::Policy::Ragged;
+        contract.decode.capacity = 128;
+        contract.decode.mask = String::new();
+        contract.decode.lengths = "seqlens_k".into();
+        contract.decode.total = "total_sequence_length".into();
+    }
+    contract
+}
+
+/// The files of the tiny model.
+pub(super) fn files(contract: &Contract) -> ModelFiles {
+    ModelFiles::find(&fixture(&contract.decode.file), contract).expect("the fixture")
+}

@@ -1,0 +1,213 @@
+//! Slot scheduling, also called continuous batching: replicas of one engine run many sequences step by step, and sequences
+//! join and leave between two steps.
+//!
+//! A stage's engine whose results come one step at a time (a speech language model: one token a step) implements
+//! [`SlotEngine`] and is driven by a [`SlotScheduler`]. The rules of a replica's loop:
+//!
+//! - **Retire**: sequences that are done or abandoned give their slot back.
+//! - **Admit**: at most one new sequence a step, so that a newcomer delays those who run by no more than one prefill. The entry
+//!   with the earliest deadline goes first; the replica with the fewest sequences takes it.
+//! - **Step**: one run for all sequences that have credit. One without credit keeps its slot and its state and sits out.
+//!
+//! A sequence is its entry and the engine's state of it; where it lies in a run is decided anew for each step. The queue is
+//! bounded; past the bound the answer is [`Overloaded`], or [`SlotScheduler::enqueue`] waits for room. A run that fails or
+//! panics ends the sequences of its replica, and the engine is restarted by the one supervisor of this crate; the other
+//! replicas go on. This module knows no model, sets no deadline and never waits for a reader.
+
+mod replica;
+#[cfg(test)]
+mod tests;
+
+use super::Overloaded;
+use super::batch::{BatchFailure, BatchSettings, Entry};
+use super::queue::Queue;
+use super::room::{self, Room};
+use crate::supervisor::Health;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A request for a sequence of steps. Its deadline is read when it enters the queue.
+pub trait SlotEntry: Entry {
+    /// Whether the next step's result has room at its reader. Without, the sequence sits out; whoever makes room calls
+    /// [`SlotScheduler::wake`].
+    fn has_credit(&self) -> bool;
+}
+
+/// A sequence that runs: its entry, and the engine's state of it.
+pub struct Running<W, S> {
+    /// The request.
+    pub entry: W,
+    /// The engine's state.
+    pub state: S,
+    /// Set by the engine when the sequence needs no further step.
+    pub is_done: bool,
+}
+
+/// What became of an entry that was admitted.
+pub enum Admission<W, S> {
+    /// It runs from the next step on.
+    Running(Running<W, S>),
+    /// It ended at once, with its result or its own error, which the engine has passed on.
+    Ended,
+    /// The engine has no memory for another sequence now: the entry waits until one of those that run has ended. Where none
+    /// runs, it fails.
+    NoRoom(W, String),
+}
+
+/// A synchronous engine of sequences. It lives on one thread.
+pub trait SlotEngine<W: SlotEntry>: 'static {
+    /// State of one sequence. It is given back to [`end`](Self::end) exactly once, unless the engine is dropped.
+    type State: 'static;
+
+    /// Sequences that it can hold at once, at least 1. Does not change.
+    fn n_slots(&self) -> usize;
+
+    /// Starts a sequence: the prefill. Blocks for as long as that takes. The failure of the entry alone is passed on to the
+    /// entry.
+    ///
+    /// # Errors
+    /// What failed in the engine, with the entry: all its sequences end with it and it is restarted.
+    fn admit(&mut self, entry: W) -> Result<Admission<W, Self::State>, (String, W)>;
+
+    /// One step of each of these, of which there is at least one and none has ended. Blocks for as long as the run takes.
+    ///
+    /// # Errors
+    /// What failed for all of them: they end with it, and the engine is restarted.
+    fn step(&mut self, running: &mut [&mut Running<W, Self::State>]) -> Result<(), String>;
+
+    /// Releases what a sequence holds: it is done, or nobody waits for it any more.
+    fn end(&mut self, state: Self::State);
+}
+
+/// The load of a scheduler now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SlotLoad {
+    /// Slots of all replicas.
+    pub n_slots: usize,
+    /// Sequences that hold one.
+    pub in_use: usize,
+    /// Entries in the queue that are not abandoned.
+    pub waiting: usize,
+}
+
+/// Replicas and their queue. Cheap to clone; the threads end when the last clone is gone, the queue is empty and no sequence
+/// runs.
+pub struct SlotScheduler<W: SlotEntry> {
+    shared: Arc<Shared<W>>,
+    _open: Arc<Open<W>>,
+}
+
+struct Shared<W: SlotEntry> {
+    state: Mutex<State<W>>,
+    /// An entry arrived, was abandoned or got credit, a replica's load or health changed, or the last handle is gone.
+    changed: Condvar,
+    room: Room,
+}
+
+struct State<W: SlotEntry> {
+    queue: Queue<W>,
+    closed: bool,
+    replicas: Vec<Replica>,
+}
+
+/// What the replicas know of each other.
+#[derive(Clone, Default)]
+struct Replica {
+    health: Health,
+    n_slots: usize,
+    in_use: usize,
+}
+
+struct Open<W: SlotEntry>(Arc<Shared<W>>);
+
+impl<W: SlotEntry> Drop for Open<W> {
+    fn drop(&mut self) {
+        self.0.state.lock().expect("no panic while locked").closed = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl<W: SlotEntry> Clone for SlotScheduler<W> {
+    fn clone(&self) -> Self {
+        Self { shared: self.shared.clone(), _open: self._open.clone() }
+    }
+}
+
+impl<W: SlotEntry> SlotScheduler<W> {
+    /// Starts the threads and an engine on each, one after the other, and blocks until all run. `make` gets the replica's
+    /// number, from 0, and also warms the engine; it is called again after a failure. `max_waiting` bounds the queue. The first
+    /// failure is returned.
+    pub fn start<E, X, F>(name: &str, n_replicas: usize, max_waiting: usize, make: F) -> Result<Self, X>
+    where
+        E: SlotEngine<W>,
+        X: std::fmt::Display + Send + 'static,
+        F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
+    {
+        let settings = BatchSettings { n_replicas, max_batch: 1, max_wait: Duration::ZERO, max_waiting };
+        let replicas = vec![(); n_replicas.max(1)].iter().map(|()| Replica::default()).collect::<Vec<_>>();
+        let health: Vec<Health> = replicas.iter().map(|replica| replica.health.clone()).collect();
+        let state = State { queue: Queue::new(settings), closed: false, replicas };
+        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), room: Room::default() });
+        let scheduler = Self { shared: shared.clone(), _open: Arc::new(Open(shared.clone())) };
+        let make = Arc::new(make);
+        for (number, health) in health.into_iter().enumerate() {
+            replica::start(&format!("{name}-{number}"), shared.clone(), number, health, make.clone())?;
+        }
+        Ok(scheduler)
+    }
+
+    /// Puts an entry into the queue. Does not block.
+    ///
+    /// # Errors
+    /// [`Overloaded`], and the entry back, when the queue is full.
+    pub fn submit(&self, entry: W) -> Result<(), (Overloaded, W)> {
+        self.shared.push(entry, usize::MAX)
+    }
+
+    /// Waits for room in the queue, in order, and puts an entry into it. Those who enqueue leave a quarter of the queue to
+    /// those who do not wait for room ([`submit`](Self::submit)). Has no bound and no deadline of its own: dropping the
+    /// future drops the entry and gives the turn up.
+    pub async fn enqueue(&self, mut entry: W) {
+        let max_waiting = self.shared.state.lock().expect("no panic while locked").queue.max_waiting();
+        let most = room::share_of_queue(max_waiting);
+        let _turn = self.shared.room.turn().await;
+        while let Err((Overloaded { .. }, back)) = self.shared.push(entry, most) {
+            entry = back;
+            self.shared.room.changed().await;
+        }
+    }
+
+    /// Has the replicas look again: an entry was abandoned, or got credit.
+    pub fn wake(&self) {
+        self.shared.wake();
+        self.shared.room.change();
+    }
+
+    /// Slots, sequences and entries. Takes the queue's lock.
+    pub fn load(&self) -> SlotLoad {
+        let state = self.shared.state.lock().expect("no panic while locked");
+        SlotLoad {
+            n_slots: state.replicas.iter().map(|replica| replica.n_slots).sum(),
+            in_use: state.replicas.iter().map(|replica| replica.in_use).sum(),
+            waiting: state.queue.len(),
+        }
+    }
+}
+
+impl<W: SlotEntry> Shared<W> {
+    /// Puts an entry into the queue where fewer than `most` wait.
+    fn push(&self, entry: W, most: usize) -> Result<(), (Overloaded, W)> {
+        let mut state = self.state.lock().expect("no panic while locked");
+        state.queue.push(entry, most, Instant::now())?;
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Wakes all replicas. The lock orders it behind their last look.
+    fn wake(&self) {
+        drop(self.state.lock().expect("no panic while locked"));
+        self.changed.notify_all();
+    }
+}

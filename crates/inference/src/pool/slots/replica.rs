@@ -1,0 +1,245 @@
+//! A replica of a slot scheduler: a thread that owns an engine and its sequences, and runs them step by step.
+
+use super::super::queue::Next;
+use super::{Admission, BatchFailure, Running, Shared, SlotEngine, SlotEntry, State};
+use crate::supervisor::{Health, Panicked, Supervisor, catch_panic};
+use antiphon_types::RetryPolicy;
+use std::fmt::Display;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Between two attempts to restart an engine while other replicas work.
+const RESTART: RetryPolicy = RetryPolicy::unbounded(Duration::from_secs(1), Duration::from_secs(60));
+
+/// The sequences of a replica, in the order in which they were admitted.
+type Sequences<W, S> = Vec<Running<W, S>>;
+
+/// Starts the thread and blocks until its engine runs.
+pub(super) fn start<W, E, X, F>(
+    name: &str,
+    shared: Arc<Shared<W>>,
+    number: usize,
+    health: Health,
+    make: Arc<F>,
+) -> Result<(), X>
+where
+    W: SlotEntry,
+    E: SlotEngine<W>,
+    X: Display + Send + 'static,
+    F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
+{
+    let make = move || make(number);
+    Supervisor::spawn(name, health, make, move |supervisor| work(&shared, number, supervisor)).wait()
+}
+
+/// Runs until the scheduler is closed, its queue empty and no sequence left.
+fn work<W, E, X, F>(shared: &Shared<W>, number: usize, mut supervisor: Supervisor<E, F>)
+where
+    W: SlotEntry,
+    E: SlotEngine<W>,
+    X: Display,
+    F: Fn() -> Result<E, X>,
+{
+    let mut pauses = RESTART.pauses();
+    let mut sequences: Sequences<W, E::State> = Vec::new();
+    loop {
+        let was_running = supervisor.is_running();
+        if !was_running && !shared.wait_for_work() {
+            return;
+        }
+        let started = supervisor.engine();
+        if !was_running {
+            shared.wake();
+        }
+        let engine = match started {
+            Ok(engine) => engine,
+            Err(message) => {
+                let pause = pauses.next().unwrap_or(RESTART.max_pause);
+                let failure = BatchFailure::RestartFailed(message);
+                shared.take_if_none_is_healthy(pause).into_iter().for_each(|entry| entry.fail(failure.clone()));
+                continue;
+            }
+        };
+        pauses.restart();
+        let n_slots = engine.n_slots().max(1);
+        shared.set_load(number, n_slots, sequences.len());
+        let failure = match catch_panic(|| serve(shared, number, engine, &mut sequences)) {
+            Ok(Ok(())) => return,
+            Ok(Err(message)) => BatchFailure::Failed(message),
+            Err(Panicked) => BatchFailure::Panicked,
+        };
+        tracing::error!(n_sequences = sequences.len(), "a step failed: {failure}");
+        // The states go first: they may hold memory of the engine.
+        let entries: Vec<W> = sequences.drain(..).map(|sequence| sequence.entry).collect();
+        supervisor.stop_failed();
+        entries.into_iter().for_each(|entry| entry.fail(failure.clone()));
+        shared.set_load(number, n_slots, 0);
+        drop(supervisor.engine());
+        shared.wake();
+    }
+}
+
+/// The loop of a running engine: `Ok` when the scheduler is closed and nothing is left to do.
+fn serve<W: SlotEntry, E: SlotEngine<W>>(
+    shared: &Shared<W>,
+    number: usize,
+    engine: &mut E,
+    sequences: &mut Sequences<W, E::State>,
+) -> Result<(), String> {
+    // Fewer than the engine has after it has run out of memory; all again once every sequence has ended.
+    let mut n_usable = engine.n_slots().max(1);
+    loop {
+        retire(engine, sequences);
+        if sequences.is_empty() {
+            n_usable = engine.n_slots().max(1);
+        }
+        shared.set_load(number, engine.n_slots().max(1), sequences.len());
+        match shared.next(number, sequences, n_usable) {
+            Turn::Closed => return Ok(()),
+            Turn::Step => {}
+            Turn::Admit(entry) => match engine.admit(entry) {
+                Ok(Admission::Running(running)) => sequences.push(running),
+                Ok(Admission::Ended) => {}
+                Ok(Admission::NoRoom(entry, message)) if sequences.is_empty() => {
+                    entry.fail(BatchFailure::Failed(message));
+                }
+                Ok(Admission::NoRoom(entry, message)) => {
+                    n_usable = sequences.len();
+                    tracing::warn!(n_slots = n_usable, "no memory for another sequence: {message}");
+                    shared.put_back(entry);
+                }
+                Err((message, entry)) => {
+                    entry.fail(BatchFailure::Failed(message.clone()));
+                    return Err(message);
+                }
+            },
+        }
+        let mut running: Vec<&mut Running<W, E::State>> =
+            sequences.iter_mut().filter(|sequence| !sequence.is_done && sequence.entry.has_credit()).collect();
+        if !running.is_empty() {
+            engine.step(&mut running)?;
+        }
+    }
+}
+
+/// Gives the slots of those back that are done or abandoned.
+fn retire<W: SlotEntry, E: SlotEngine<W>>(engine: &mut E, sequences: &mut Sequences<W, E::State>) {
+    for sequence in sequences.extract_if(.., |sequence| sequence.is_done || sequence.entry.is_abandoned()) {
+        engine.end(sequence.state);
+    }
+}
+
+/// What a replica does before its next step.
+enum Turn<W> {
+    /// Starts this one, then steps.
+    Admit(W),
+    /// Steps.
+    Step,
+    /// Ends.
+    Closed,
+}
+
+impl<W: SlotEntry> Shared<W> {
+    fn set_load(&self, number: usize, n_slots: usize, in_use: usize) {
+        let mut state = self.state.lock().expect("no panic while locked");
+        let replica = &mut state.replicas[number];
+        let is_changed = (replica.n_slots, replica.in_use) != (n_slots, in_use);
+        (replica.n_slots, replica.in_use) = (n_slots, in_use);
+        drop(state);
+        if is_changed {
+            // Another replica may have become the least loaded one.
+            self.changed.notify_all();
+        }
+    }
+
+    /// Decides about the next step; waits where no sequence can run and nothing is to be admitted.
+    fn next<S>(&self, number: usize, sequences: &Sequences<W, S>, n_usable: usize) -> Turn<W> {
+        let mut state = self.state.lock().expect("no panic while locked");
+        loop {
+            if sequences.len() < n_usable && state.is_least_loaded(number) {
+                match state.queue.next(Instant::now()) {
+                    Next::Run(mut entries) => {
+                        state.replicas[number].in_use += 1;
+                        drop(state);
+                        self.room.change();
+                        return Turn::Admit(entries.pop().expect("a batch has an entry"));
+                    }
+                    Next::Wait(_) | Next::Empty => {}
+                }
+            }
+            let can_run = |running: &Running<W, S>| {
+                !running.is_done && (running.entry.has_credit() || running.entry.is_abandoned())
+            };
+            if sequences.iter().any(can_run) {
+                return Turn::Step;
+            }
+            if state.closed && sequences.is_empty() && state.queue.len() == 0 {
+                return Turn::Closed;
+            }
+            state = self.changed.wait(state).expect("no panic while locked");
+        }
+    }
+
+    /// For a replica without an engine: waits until there is something to start one for, and takes nothing. `false` when
+    /// the scheduler is closed and this replica is not needed.
+    fn wait_for_work(&self) -> bool {
+        let mut state = self.state.lock().expect("no panic while locked");
+        loop {
+            let is_idle = state.queue.len() == 0;
+            if state.closed && (is_idle || state.is_any_healthy()) {
+                return false;
+            }
+            if !is_idle {
+                return true;
+            }
+            state = self.changed.wait(state).expect("no panic while locked");
+        }
+    }
+
+    /// For a replica that could not start its engine: the entries that fail with it, which are none while another replica
+    /// is healthy and will serve them. Then it lets that one work for `pause` before it tries again.
+    fn take_if_none_is_healthy(&self, pause: Duration) -> Vec<W> {
+        let until = Instant::now() + pause;
+        let mut state = self.state.lock().expect("no panic while locked");
+        loop {
+            if !state.is_any_healthy() {
+                let all = state.queue.all();
+                drop(state);
+                self.room.change();
+                return all;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if state.closed || left.is_zero() {
+                return Vec::new();
+            }
+            state = self.wait(state, left);
+        }
+    }
+
+    fn wait<'a>(&'a self, state: MutexGuard<'a, State<W>>, at_most: Duration) -> MutexGuard<'a, State<W>> {
+        self.changed.wait_timeout(state, at_most).expect("no panic while locked").0
+    }
+
+    /// Takes back an entry that was not admitted. It keeps its place in the bound.
+    fn put_back(&self, entry: W) {
+        self.state.lock().expect("no panic while locked").queue.put_back(entry);
+        self.changed.notify_all();
+    }
+}
+
+impl<W: SlotEntry> State<W> {
+    fn is_any_healthy(&self) -> bool {
+        self.replicas.iter().any(|replica| !replica.health.has_failed())
+    }
+
+    /// Whether no healthy replica with a free slot holds fewer sequences. One that is in the middle of a step takes the
+    /// entry after it.
+    fn is_least_loaded(&self, number: usize) -> bool {
+        let mine = self.replicas[number].in_use;
+        let others = self.replicas.iter().enumerate().filter(|(i, _)| *i != number).map(|(_, replica)| replica);
+        !others
+            .filter(|other| !other.health.has_failed() && other.in_use < other.n_slots)
+            .any(|other| other.in_use < mine)
+    }
+}
