@@ -29,6 +29,8 @@ pub mod piper;
 mod streamed;
 #[cfg(any(feature = "flite", feature = "neural"))]
 mod trim;
+#[cfg(feature = "speechlm")]
+pub mod voices;
 
 pub use config::TtsConfig;
 
