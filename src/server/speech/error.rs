@@ -108,6 +108,7 @@ impl From<TtsError> for ApiError {
         let message = error.client_message();
         match error {
             TtsError::Overloaded { .. } | TtsError::Timeout(_) => Self::overloaded(message),
+            TtsError::NoVoice(_) => Self::invalid("voice_not_found", "voice", message),
             TtsError::Unavailable(_) | TtsError::Remote { .. } | TtsError::Engine { .. } => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "a text could not be spoken");
                 Self::failed(message)

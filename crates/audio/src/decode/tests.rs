@@ -3,7 +3,6 @@
 use super::*;
 use crate::encode::{Encoder, FileFormat, RATE as MADE};
 use crate::wav;
-use antiphon_types::Pcm;
 use proptest::prelude::*;
 use std::f64::consts::TAU;
 
@@ -48,6 +47,25 @@ fn what_other_programs_write_is_read() {
         let rms = (middle.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / middle.len() as f64).sqrt();
         assert!((rms / 7_071.0 - 1.0).abs() < 0.12, "{name}: rms {rms}");
     }
+}
+
+#[test]
+fn a_whole_file_keeps_its_own_rate() {
+    for (name, file) in FOREIGN {
+        let pcm = read(Bytes::from_static(file), LONGEST).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert!(
+            (0.98..1.1).contains(&pcm.duration().as_secs_f64()),
+            "{name}: {:?} at {}",
+            pcm.duration(),
+            pcm.rate.hz()
+        );
+    }
+    let slow = Pcm { rate: SampleRate::new(8_000), samples: vec![7; 8_000] };
+    assert_eq!(read(wav::write(&slow).into(), LONGEST), Ok(slow.clone()));
+    let longest = Duration::from_millis(10);
+    let long = Pcm { rate: SampleRate::new(8_000), samples: vec![7; 16_000] };
+    assert_eq!(read(wav::write(&long).into(), longest), Err(DecodeError::TooLong { longest }));
+    assert_eq!(read(Bytes::new(), LONGEST), Err(DecodeError::Empty));
 }
 
 #[test]

@@ -15,6 +15,9 @@ pub enum TtsError {
     /// The engine produced no audio in time.
     #[error("the voice engine gave no sound within {0:?}")]
     Timeout(Duration),
+    /// The voice that was asked for is not there any more; the text names it and is for the client.
+    #[error("{0}")]
+    NoVoice(String),
     /// A library, a voice or a setting is missing or invalid; the text states which and how to fix it.
     #[error("{0}")]
     Unavailable(String),
@@ -46,6 +49,7 @@ impl TtsError {
         let fault = match self {
             Self::Overloaded { .. } => Fault::Overloaded,
             Self::Timeout(_) => Fault::Timeout,
+            Self::NoVoice(what) => return format!("{what}."),
             Self::Unavailable(_) => Fault::Unavailable,
             Self::Remote { fault, .. } => *fault,
             Self::Engine { .. } => Fault::Failed,

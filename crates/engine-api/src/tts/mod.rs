@@ -7,7 +7,10 @@ mod library;
 mod playout;
 
 pub use error::TtsError;
-pub use library::{Consent, CustomVoice, NewVoice, Recording, VoiceError, VoiceLibrary};
+pub use library::{
+    Consent, CustomVoice, NewVoice, Recording, VoiceError, VoiceLibrary, VoiceLimits, VoiceScope, find_voice,
+    is_uploaded_id, uploaded_id,
+};
 pub use playout::PlayoutEstimate;
 
 use antiphon_types::Pcm;
@@ -84,15 +87,17 @@ pub trait Tts: Send + Sync {
         0
     }
 
-    /// The available voices, default first. Never empty. They may change while the engine serves: see [`Self::voice_library`].
+    /// The available voices, default first, with the operator's custom voices and without uploaded ones, which are not
+    /// everybody's. Never empty. They may change while the engine serves: see [`Self::voice_library`].
     fn voices(&self) -> Vec<Voice>;
 
-    /// Checks that a request may name `voice`: one of [`Self::voices`], or another name that the engine accepts. The
-    /// error text states what is wrong and which names are valid.
+    /// Checks that the engine has `voice`: one of [`Self::voices`] or of the library, or another name that the engine
+    /// accepts. The error text states what is wrong and which names are valid. Whose voice it is, [`find_voice`] checks.
     fn check_voice(&self, voice: &str) -> Result<(), String> {
         let voices = self.voices();
         let ids: Vec<_> = voices.iter().map(|voice| voice.id.as_str()).collect();
-        if ids.contains(&voice) {
+        let is_custom = || self.voice_library().is_some_and(|library| library.list().iter().any(|one| one.id == voice));
+        if ids.contains(&voice) || is_custom() {
             return Ok(());
         }
         Err(format!("there is no voice {voice:?}; {} has {}", self.name(), listed(&ids)))
@@ -101,8 +106,12 @@ pub trait Tts: Send + Sync {
     /// The BCP-47 language tag of `voice`; for an unknown name, that of the default voice, which is used instead.
     fn language(&self, voice: &str) -> String {
         let voices = self.voices();
-        let speaks = voices.iter().find(|known| known.id == voice).or(voices.first());
-        speaks.map_or_else(|| "en".into(), |voice| voice.language.clone())
+        if let Some(known) = voices.iter().find(|known| known.id == voice) {
+            return known.language.clone();
+        }
+        let custom = || self.voice_library()?.list().into_iter().find(|known| known.id == voice);
+        let speaks = custom().map(|voice| voice.language).or_else(|| Some(voices.first()?.language.clone()));
+        speaks.unwrap_or_else(|| "en".into())
     }
 
     /// Where voices can be added to the engine from reference recordings; `None` for an engine whose voices are fixed.

@@ -31,6 +31,8 @@ pub mod speechlm;
 mod streamed;
 #[cfg(any(feature = "flite", feature = "neural"))]
 mod trim;
+#[cfg(feature = "speechlm")]
+pub mod voices;
 
 pub use config::TtsConfig;
 
