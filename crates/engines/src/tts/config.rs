@@ -10,17 +10,18 @@ const DEFAULT_VOICE: &str = "slt";
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TtsConfig {
-    /// `auto`, `flite`, `piper`, `kokoro`, `openai` or `fish`.
+    /// `auto`, `flite`, `piper`, `kokoro`, `speechlm`, `openai` or `fish`.
     pub engine: String,
     /// The voice sessions begin with.
     pub voice: String,
     /// Rate of speech sessions begin with, 0.25 to 4.0.
     pub speed: f32,
     /// `flite`, `piper`, `kokoro`: the size of the engine pool, which is how many chunks (or batches) are synthesized at once.
+    /// `speechlm`: instances of the model. 0: two, and of `speechlm` one for each device.
     pub lanes: usize,
     /// `openai`, `fish`: address up to and including `/v1`.
     pub base_url: String,
-    /// `openai`, `fish`: the model's name. `piper`, `kokoro`: its file or folder.
+    /// `openai`, `fish`: the model's name. `piper`, `kokoro`, `speechlm`: its file or folder.
     pub model: String,
     /// `openai`, `fish`: the environment variable that holds the key; empty: no key.
     pub api_key_env: String,
@@ -34,6 +35,12 @@ pub struct TtsConfig {
     pub length_scale: f32,
     /// `piper`: how much the lengths vary, 0 to 10; negative: the voice's own.
     pub width_scale: f32,
+    /// `speechlm`: the contract of a family that is not built in; empty: by the model's name.
+    pub contract: String,
+    /// `speechlm`: listeners that one instance serves at once, up to 32; 0: as many as fit into memory.
+    pub slots: usize,
+    /// `speechlm`: whether a chunk's speech depends on text, voice and seed alone, whoever else is served.
+    pub deterministic: bool,
     /// The longest wait for a chunk's first sound.
     pub timeout_ms: u64,
 }
@@ -43,6 +50,16 @@ impl TtsConfig {
     /// names one of flite's.
     pub fn chosen_voice(&self) -> Option<&str> {
         (self.voice != DEFAULT_VOICE).then_some(self.voice.as_str())
+    }
+
+    /// The size of an engine pool.
+    pub fn pool_size(&self) -> usize {
+        if self.lanes == 0 { 2 } else { self.lanes }
+    }
+
+    /// Instances of a large model, on so many devices.
+    pub fn n_instances(&self, n_devices: usize) -> usize {
+        if self.lanes == 0 { n_devices.max(1) } else { self.lanes }
     }
 
     /// The voice sessions begin with: the configured one, or the engine's first where it has none of that name.
@@ -60,7 +77,7 @@ impl Default for TtsConfig {
             engine: "auto".into(),
             voice: DEFAULT_VOICE.into(),
             speed: 1.0,
-            lanes: 2,
+            lanes: 0,
             base_url: "https://api.openai.com/v1".into(),
             model: "tts-1".into(),
             api_key_env: "OPENAI_API_KEY".into(),
@@ -69,6 +86,9 @@ impl Default for TtsConfig {
             noise_scale: -1.0,
             length_scale: -1.0,
             width_scale: -1.0,
+            contract: String::new(),
+            slots: 0,
+            deterministic: false,
             timeout_ms: 10_000,
         }
     }

@@ -225,6 +225,8 @@ pub struct Vocode {
 pub struct Tokens {
     /// How many ids the language model chooses from.
     pub vocabulary: usize,
+    /// Ids below this one have a sound; others are left out of it.
+    pub sounds: i64,
     /// Begins the speech; counts for the repetition penalty.
     pub start: i64,
     /// Ends the speech.

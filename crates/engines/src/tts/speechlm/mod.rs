@@ -1,8 +1,483 @@
-//! The `speechlm` engine.
+//! The `speechlm` engine: speech language models on ONNX Runtime. Text becomes tokens, tokens become sound, and many listeners
+//! share each step.
+//!
+//! ```text
+//! text -> ids -> [prefill, one at a time] -> slot: decode step, decode step, ... -> tokens -> windows -> vocoder -> PCM
+//! ```
+//!
+//! [`SpeechLm`] is the port, made by `assembly`. A family is a [`Contract`]; its graphs are run by [`engine`] (language model,
+//! on the slot scheduler's thread), [`vocode`] (tokens to sound, on the batch scheduler's) and [`condition`] (a reference
+//! recording to a voice, on an engine pool's). A chunk's stream takes tokens as they come, asks for the sound of windows of
+//! them and puts it together, so sound starts before the language model has finished the sentence. What the stream does not
+//! take is not made: its slot sits out. Voices are recordings in a folder ([`library`]). This module splits no text, decides
+//! nothing about a conversation, and adds no watermark.
 
+mod condition;
 mod contract;
+mod engine;
 mod files;
+mod library;
 mod lm;
 mod sampling;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
+mod text;
+mod vocode;
+
+pub use contract::{Contract, ContractError};
+
+use super::TtsConfig;
+use super::deadline::with_deadline;
+use super::voices::{StoreSettings, VoiceStore};
+use antiphon_engine_api::tts::{
+    Passage, SlotReport, SpeechRequest, Tts, TtsError, Voice, VoiceLibrary,
+};
+use antiphon_inference::onnx::{OnnxConfig, Runtime};
+use antiphon_inference::pool::batch::{BatchScheduler, BatchSettings};
+use antiphon_inference::pool::slots::SlotScheduler;
+use antiphon_inference::pool::{Overloaded, Pool};
+use antiphon_types::{Pcm, SampleRate};
+use condition::{Conditioner, Conditioning, Kept};
+use contract::Policy;
+use engine::{Request, SpeechEngine, Step, Tokens};
+use files::ModelFiles;
+use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::stream::{BoxStream, Stream};
+use library::{Library, Recordings};
+use lm::LanguageModel;
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use text::TextReader;
+use vocode::{Assembler, Job, Vocoder};
+
+/// Requests that may wait for a slot, for each slot.
+const WAITING_PER_SLOT: usize = 4;
+/// Windows that may wait for the vocoder, for each slot: a listener has one at a time.
+const WINDOWS_PER_SLOT: usize = 2;
+/// Voices that may wait for their conditioning.
+const MAX_CONDITIONING: usize = 32;
+/// Passages whose last tokens are kept, for the chunk that follows.
+const MAX_PASSAGES: usize = 256;
+/// Slots at most where their number is left to the hub, on the processor and on a GPU.
+const CPU_SLOTS: usize = 8;
+const GPU_SLOTS: usize = 32;
+/// Memory for caches on a GPU where `onnx.gpu_memory_mib` does not say what there is.
+const GPU_CACHE_BYTES: usize = 4 << 30;
+/// The voice that is listed where there is none yet.
+const NO_VOICE: &str = "none";
+
+/// The port. See the module.
+pub struct SpeechLm {
+    shared: Arc<Shared>,
+    library: Arc<Library>,
+}
+
+/// What streams need.
+struct Shared {
+    contract: Arc<Contract>,
+    reader: TextReader,
+    recordings: Recordings,
+    /// The configured voice.
+    voice: Option<String>,
+    conditioner: Pool<Conditioner>,
+    kept: Kept,
+    slots: SlotScheduler<Request>,
+    vocoder: BatchScheduler<Job>,
+    ends: Ends,
+    deadline: Duration,
+    report: SlotReport,
+}
+
+/// The last tokens of passages, the latest first: context for the vocoder at the beginning of the next chunk.
+#[derive(Default)]
+struct Ends(Mutex<VecDeque<(Passage, [u8; 32], Vec<i64>)>>);
+
+impl Ends {
+    /// The last tokens of a passage in a voice.
+    fn take(&self, passage: Option<Passage>, voice: &[u8; 32]) -> Vec<i64> {
+        let Some(passage) = passage else { return Vec::new() };
+        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = ends.iter().position(|(known, spoken, _)| (*known, spoken) == (passage, voice));
+        place.and_then(|place| ends.remove(place)).map(|(.., tokens)| tokens).unwrap_or_default()
+    }
+
+    fn keep(&self, passage: Option<Passage>, voice: [u8; 32], tokens: &[i64]) {
+        let Some(passage) = passage else { return };
+        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        ends.push_front((passage, voice, tokens.to_vec()));
+        ends.truncate(MAX_PASSAGES);
+    }
+}
+
+impl SpeechLm {
+    /// Loads the model's graphs for each replica, warms them and opens the folder of voices. `config.model` is the language
+    /// model's file or the model's folder. Blocks for seconds to minutes.
+    ///
+    /// # Errors
+    /// [`TtsError::Unavailable`] says which file, port or setting is wrong and what would be right.
+    pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Self, TtsError> {
+        let main = Path::new(&config.model);
+        let model = if main.is_dir() { contract::model_name(&main.join("x")) } else { contract::model_name(main) };
+        let contract = Arc::new(Contract::find(&config.contract, &model).map_err(unavailable)?);
+        let files = ModelFiles::find(main, &contract).map_err(unavailable)?;
+        let runtime = Runtime::open(onnx).map_err(unavailable)?;
+        let reader = TextReader::open(&files.tokenizer, &contract).map_err(unavailable)?;
+        let recordings = Recordings::new(VoiceStore::open(store_settings(config, &contract))?);
+
+        let n_replicas = config.n_instances(onnx.devices().len());
+        let conditioner = {
+            let (files, contract, runtime) = (files.clone(), contract.clone(), runtime.clone());
+            let make = move || Conditioner::load(&files, &contract, &runtime);
+            Pool::start("speechlm-voice", 1, MAX_CONDITIONING, make).map_err(unavailable)?
+        };
+        let warmth = Arc::new(Conditioner::load(&files, &contract, &runtime).and_then(|conditioner| {
+            conditioner.condition(&hum(&contract), [0; 32]).map_err(Into::into)
+        }).map_err(unavailable)?);
+
+        let report: Arc<Mutex<SlotReport>> = Arc::default();
+        let slots = {
+            let (files, contract, onnx, config) = (files.clone(), contract.clone(), onnx.clone(), config.clone());
+            let (report, highest_id) = (report.clone(), reader.highest_id());
+            let make = move |replica: usize| {
+                let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
+                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, highest_id)?;
+                *report.lock().unwrap_or_else(PoisonError::into_inner) = own;
+                Ok::<_, lm::LmError>(engine)
+            };
+            let max_waiting = n_replicas * WAITING_PER_SLOT * lm::BUCKETS[lm::BUCKETS.len() - 1];
+            SlotScheduler::start("speechlm", n_replicas, max_waiting, make).map_err(unavailable)?
+        };
+        let mut report = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        report.n_slots = slots.load().n_slots;
+        let vocoder = {
+            let (contract, onnx) = (contract.clone(), onnx.clone());
+            let next = std::sync::atomic::AtomicUsize::new(0);
+            let make = move || {
+                let replica = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
+                let mut vocoder = Vocoder::load(&files, &contract, &runtime)?;
+                vocoder.warm(&warmth)?;
+                Ok::<_, lm::LmError>(vocoder)
+            };
+            let max_waiting = (report.n_slots * WINDOWS_PER_SLOT).max(8);
+            let settings =
+                BatchSettings { n_replicas, max_batch: GPU_SLOTS, max_wait: Duration::ZERO, max_waiting };
+            BatchScheduler::start("speechlm-vocoder", settings, make).map_err(unavailable)?
+        };
+        tracing::info!(
+            model = contract.name,
+            slots = report.n_slots,
+            kib_per_token = report.bytes_per_token / 1024,
+            mib_per_slot = report.bytes_per_slot >> 20,
+            voices = recordings.list().len(),
+            "the speech language model is ready"
+        );
+        let shared = Arc::new(Shared {
+            contract,
+            reader,
+            recordings,
+            voice: config.chosen_voice().map(str::to_owned),
+            conditioner,
+            kept: Kept::default(),
+            slots,
+            vocoder,
+            ends: Ends::default(),
+            deadline: Duration::from_millis(config.timeout_ms),
+            report,
+        });
+        if shared.fixed_voices().is_empty() {
+            let folder = config.voices_dir.as_str();
+            tracing::warn!(folder, "no voice is there yet: put NAME.wav into the folder, or upload one");
+        }
+        Ok(Self { library: Arc::new(Library(shared.clone())), shared })
+    }
+}
+
+/// One replica of the language model, tested and warmed.
+fn speech_engine(
+    files: &ModelFiles,
+    contract: &Arc<Contract>,
+    runtime: &Runtime,
+    config: &TtsConfig,
+    highest_id: i64,
+) -> Result<(SpeechEngine, SlotReport), lm::LmError> {
+    let on_cpu = runtime.requests_cpu();
+    let slots = |bytes_per_slot: usize| match config.slots {
+        0 => slots_that_fit(bytes_per_slot, on_cpu, runtime.gpu_memory_bytes()),
+        n => n,
+    };
+    let mut lm = LanguageModel::load(files, contract, runtime, &slots)?;
+    let n_slots = lm.n_slots();
+    lm.embed_text(&[highest_id]).map_err(|error| lm::LmError::Port {
+        contract: contract.name.clone(),
+        file: files.embed.clone(),
+        wrong: format!("does not take the id {highest_id}, which the tokenizer gives: it is of another model ({error})"),
+    })?;
+    if lm.policy() != Policy::Single && n_slots > 1 {
+        let (worst, tolerance) = lm.self_test()?;
+        if worst > tolerance {
+            tracing::warn!(
+                model = contract.name,
+                worst,
+                tolerance,
+                "rows of several lengths disturb each other in this graph, so each runs alone: slower with many listeners"
+            );
+            lm.demote();
+        }
+    }
+    if config.deterministic {
+        match lm.policy() {
+            Policy::Ragged => lm.pin(),
+            // Where a row's columns are depends on the others, and with it the order of its sums.
+            Policy::Masked => lm.demote(),
+            Policy::Single => {}
+        }
+    }
+    lm.warm()?;
+    let (bytes_per_token, slot_tokens) = (lm.bytes_per_token(), contract.slot_tokens());
+    let report =
+        SlotReport { n_slots, in_use: 0, waiting: 0, bytes_per_token, bytes_per_slot: bytes_per_token * slot_tokens };
+    Ok((SpeechEngine::new(contract.clone(), lm, n_slots), report))
+}
+
+/// Slots whose caches fit: on the processor into a quarter of the memory that is available, on a GPU into half of what
+/// `onnx.gpu_memory_mib` allows.
+fn slots_that_fit(bytes_per_slot: usize, on_cpu: bool, gpu_memory: Option<usize>) -> usize {
+    let (bytes, most) = match on_cpu {
+        true => (available_memory() / 4, CPU_SLOTS),
+        false => (gpu_memory.map_or(GPU_CACHE_BYTES, |bytes| bytes / 2), GPU_SLOTS),
+    };
+    (bytes / bytes_per_slot.max(1)).clamp(1, most)
+}
+
+/// `MemAvailable` of Linux; 4 GiB where it is not known.
+fn available_memory() -> usize {
+    let known = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?.to_owned();
+        line.split_whitespace().nth(1)?.parse::<usize>().ok()
+    });
+    known.map_or(4 << 30, |kib| kib * 1024)
+}
+
+/// A second of a tone, for warm-up.
+fn hum(contract: &Contract) -> Vec<f32> {
+    let rate = contract.rate_hz as f32;
+    (0..contract.rate_hz).map(|i| 0.1 * (i as f32 * 220.0 * std::f32::consts::TAU / rate).sin()).collect()
+}
+
+fn store_settings(config: &TtsConfig, contract: &Contract) -> StoreSettings {
+    /// The longest recording that is taken; what a family uses of it is in its contract.
+    const MAX_RECORDING: Duration = Duration::from_secs(60);
+    /// Of all uploaded recordings.
+    const MAX_BYTES: u64 = 512 << 20;
+    StoreSettings {
+        folder: config.voices_dir.clone().into(),
+        rate: SampleRate::new(contract.rate_hz),
+        min: Duration::from_secs_f32(contract.condition.min_seconds),
+        max: MAX_RECORDING,
+        use_at_most: Duration::from_secs_f32(contract.condition.use_seconds),
+        loudness_lufs: Some(-27.0),
+        max_voices: config.max_voices,
+        max_bytes: MAX_BYTES,
+        languages: contract.languages.clone(),
+    }
+}
+
+fn unavailable(error: impl std::error::Error) -> TtsError {
+    TtsError::Unavailable(error.to_string())
+}
+
+impl Tts for SpeechLm {
+    fn name(&self) -> &str {
+        "speechlm"
+    }
+
+    fn waiting(&self) -> usize {
+        self.shared.slots.load().waiting
+    }
+
+    fn slots(&self) -> Option<SlotReport> {
+        let load = self.shared.slots.load();
+        Some(SlotReport { in_use: load.in_use, waiting: load.waiting, ..self.shared.report.clone() })
+    }
+
+    fn voices(&self) -> Vec<Voice> {
+        let voices = self.shared.fixed_voices();
+        if !voices.is_empty() {
+            return voices;
+        }
+        let language = self.shared.contract.languages[0].clone();
+        vec![Voice { id: NO_VOICE.into(), name: "No voice yet: add one".into(), language }]
+    }
+
+    fn language(&self, voice: &str) -> String {
+        let voices = self.shared.recordings.list();
+        let spoken = voices.iter().find(|known| known.id == voice).map(|known| known.language.clone());
+        spoken.unwrap_or_else(|| self.voices()[0].language.clone())
+    }
+
+    fn voice_library(&self) -> Option<Arc<dyn VoiceLibrary>> {
+        Some(self.library.clone())
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        let shared = self.shared.clone();
+        let deadline = shared.deadline;
+        let stream = async_stream::stream! {
+            let (speaking, job) = match Speaking::prepare(shared.clone(), request).await {
+                Ok(prepared) => prepared,
+                Err(error) => {
+                    yield Err(error);
+                    return;
+                }
+            };
+            if let Err((Overloaded { waiting }, _)) = shared.slots.submit(job) {
+                yield Err(TtsError::Overloaded { waiting });
+                return;
+            }
+            for await piece in speaking.sound() {
+                yield piece;
+            }
+        };
+        with_deadline(stream, deadline)
+    }
+
+    fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {
+        let shared = self.shared.clone();
+        async move {
+            let deadline = shared.deadline;
+            match Speaking::prepare(shared.clone(), request).await {
+                Ok((speaking, job)) => {
+                    shared.slots.enqueue(job).await;
+                    with_deadline(speaking.sound(), deadline)
+                }
+                Err(error) => futures_util::StreamExt::boxed(futures_util::stream::iter([Err(error)])),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Shared {
+    /// Voices that everybody may use, the default one first: the configured one, else the first of the folder.
+    fn fixed_voices(&self) -> Vec<Voice> {
+        let mut voices: Vec<Voice> =
+            self.recordings.list().iter().filter(|voice| !voice.is_uploaded()).map(|voice| voice.voice()).collect();
+        if let Some(place) = self.voice.as_ref().and_then(|chosen| voices.iter().position(|voice| voice.id == *chosen)) {
+            voices[..=place].rotate_right(1);
+        }
+        voices
+    }
+}
+
+/// A chunk that is spoken.
+struct Speaking {
+    shared: Arc<Shared>,
+    conditioning: Arc<Conditioning>,
+    tokens: Tokens,
+    passage: Option<Passage>,
+    unplayed: Duration,
+}
+
+impl Speaking {
+    /// Finds the voice and reads the text. Waits for the voice's conditioning.
+    async fn prepare(shared: Arc<Shared>, request: SpeechRequest) -> Result<(Self, Request), TtsError> {
+        let (conditioning, language) = shared.voice(&request.voice).await?;
+        let ids = shared.reader.ids(&request.text, &language);
+        let ids = ids.map_err(|error| TtsError::Engine { message: error.to_string(), source: None })?;
+        let seed = request.seed.unwrap_or_else(rand::random);
+        let n_chars = request.text.chars().count();
+        let (job, tokens) = Request::new(conditioning.clone(), ids, n_chars, seed, request.unplayed);
+        let unplayed = request.unplayed.unwrap_or(Duration::from_secs(2));
+        Ok((Self { shared, conditioning, tokens, passage: request.passage, unplayed }, job))
+    }
+
+    /// The chunk's sound. Dropping the stream abandons its sequence and its window.
+    fn sound(mut self) -> impl Stream<Item = Result<Pcm, TtsError>> + Send + 'static {
+        async_stream::stream! {
+            let shared = self.shared.clone();
+            let _wakes = WakeWhenDropped(shared.slots.clone());
+            let voice = self.conditioning.digest;
+            let mut assembler = Assembler::new(&shared.contract, &shared.ends.take(self.passage, &voice));
+            let mut is_complete = false;
+            loop {
+                while let Some(window) = assembler.window() {
+                    let sound = self.vocode(window.tokens).await;
+                    let sound = match sound {
+                        Ok(sound) => assembler.sound(&sound),
+                        Err(error) => {
+                            yield Err(error);
+                            return;
+                        }
+                    };
+                    let pcm = pcm(&sound, shared.contract.rate_hz);
+                    self.unplayed += pcm.duration();
+                    yield Ok(pcm);
+                    while let Some(step) = self.tokens.ready(|| shared.slots.wake()) {
+                        match step {
+                            Step::Token(token) => assembler.push(token),
+                            Step::End => {
+                                is_complete = true;
+                                assembler.complete();
+                            }
+                            Step::Failed(error) => {
+                                yield Err(error);
+                                return;
+                            }
+                        }
+                    }
+                }
+                if is_complete {
+                    shared.ends.keep(self.passage, voice, assembler.last_tokens());
+                    return;
+                }
+                match self.tokens.next(|| shared.slots.wake()).await {
+                    Some(Step::Token(token)) => assembler.push(token),
+                    Some(Step::End) => {
+                        is_complete = true;
+                        assembler.complete();
+                    }
+                    Some(Step::Failed(error)) => {
+                        yield Err(error);
+                        return;
+                    }
+                    None => {
+                        let message = "the engine ended in the middle of the speech".into();
+                        yield Err(TtsError::Engine { message, source: None });
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn vocode(&self, tokens: Vec<i64>) -> Result<Vec<f32>, TtsError> {
+        let (job, sound) = Job::new(tokens, self.conditioning.clone(), self.unplayed);
+        let failed = |message: String| TtsError::Engine { message, source: None };
+        self.shared
+            .vocoder
+            .submit(job)
+            .map_err(|(Overloaded { waiting }, _)| TtsError::Overloaded { waiting })?;
+        let sound = sound.await.map_err(|_| failed("the vocoder ended".into()))?;
+        sound.map_err(|error| failed(error.to_string()))
+    }
+}
+
+/// Has the replicas look for sequences that nobody waits for any more.
+struct WakeWhenDropped(SlotScheduler<Request>);
+
+impl Drop for WakeWhenDropped {
+    fn drop(&mut self) {
+        self.0.wake();
+    }
+}
+
+/// Samples of full scale 1.0 as PCM; what is louder is clipped.
+fn pcm(sound: &[f32], rate_hz: u32) -> Pcm {
+    let samples = sound.iter().map(|sample| (sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16).collect();
+    Pcm { rate: SampleRate::new(rate_hz), samples }
+}

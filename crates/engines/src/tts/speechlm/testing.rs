@@ -34,3 +34,9 @@ pub(super) fn contract(language_model: &str) -> Contract {
 pub(super) fn files(contract: &Contract) -> ModelFiles {
     ModelFiles::find(&fixture(&contract.decode.file), contract).expect("the fixture")
 }
+
+/// The reference recording of the tiny model: 0.8 s, mono at 24 kHz.
+pub(super) fn recording() -> Vec<f32> {
+    let wav = std::fs::read(fixture("reference.wav")).expect("the fixture");
+    wav[44..].chunks_exact(2).map(|sample| f32::from(i16::from_le_bytes([sample[0], sample[1]])) / 32_768.0).collect()
+}

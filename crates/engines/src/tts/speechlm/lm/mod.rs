@@ -7,7 +7,7 @@
 
 mod cache;
 mod moving;
-mod ports;
+pub mod ports;
 mod steady;
 
 pub use cache::SequenceId;
@@ -15,7 +15,7 @@ pub use cache::SequenceId;
 use super::contract::{Contract, Policy};
 use super::files::ModelFiles;
 use antiphon_inference::onnx::{
-    Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, Place, Provider, Runtime, Tensor,
+    Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, Place, Runtime, Tensor,
 };
 use cache::{Alignment, Cache};
 use moving::Mover;
@@ -82,7 +82,8 @@ pub struct LanguageModel {
 }
 
 impl LanguageModel {
-    /// Loads both graphs and checks their ports. `n_slots` sequences at most, 1 to 32. Blocks for seconds.
+    /// Loads both graphs and checks their ports. `n_slots` says how many slots of so many bytes there are to be, 1 to 32.
+    /// Blocks for seconds.
     ///
     /// # Errors
     /// [`LmError`] names the file, the port, what is there and what should be.
@@ -90,12 +91,13 @@ impl LanguageModel {
         files: &ModelFiles,
         contract: &Arc<Contract>,
         runtime: &Runtime,
-        n_slots: usize,
+        n_slots: &dyn Fn(usize) -> usize,
     ) -> Result<Self, LmError> {
         let embed = runtime.load(&files.embed, &ModelOptions::default())?;
         let decode = runtime.load(&files.decode, &ModelOptions::default())?;
         let ports = Ports::check(contract, &embed, &decode)?;
-        let n_slots = n_slots.clamp(1, BUCKETS[BUCKETS.len() - 1]);
+        let bytes_per_slot = contract.cache_bytes_per_token(ports.cache_kind.n_bytes()) * contract.slot_tokens();
+        let n_slots = n_slots(bytes_per_slot).clamp(1, BUCKETS[BUCKETS.len() - 1]);
         let alignment = match contract.decode.policy {
             Policy::Ragged => Alignment::First,
             Policy::Masked | Policy::Single => Alignment::Last,
@@ -137,9 +139,9 @@ impl LanguageModel {
         self.pinned = Some(bucket(self.n_slots));
     }
 
-    /// What it runs on.
-    pub fn provider(&self) -> Provider {
-        self.decode.provider()
+    /// Sequences that it holds at once.
+    pub fn n_slots(&self) -> usize {
+        self.n_slots
     }
 
     /// Bytes of the cache for one token of one sequence.
@@ -355,10 +357,10 @@ impl LanguageModel {
                 (positions[row], lengths[row]) = (length as i64, length as i32 + 1);
             }
         }
-        let embeds = self.embed_ids(&tokens, &generated, (n_rows, 1), Place::Device)?;
+        let embeds = self.embed_ids(&tokens, &generated, (n_rows, 1), self.ports.embeds_go_to)?;
         let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
         let (decode, run) = (&self.decode, &mut self.decode_run);
-        decode.bind_input(run, &self.contract.decode.embeds, &embeds)?;
+        bind_embeds(decode, run, &self.contract, &embeds)?;
         let inputs = Inputs {
             n_rows,
             n_new: 1,
@@ -404,10 +406,10 @@ impl LanguageModel {
         let (id, token) = rows[0];
         let Caches::Growing(cache) = &self.caches else { unreachable!("called for a growing cache") };
         let (length, generated) = (cache.length(id), cache.n_generated(id) as i64 + 1);
-        let embeds = self.embed_ids(&[token], &[generated], (1, 1), Place::Device)?;
+        let embeds = self.embed_ids(&[token], &[generated], (1, 1), self.ports.embeds_go_to)?;
         let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
         let (decode, run) = (&self.decode, &mut self.decode_run);
-        decode.bind_input(run, &self.contract.decode.embeds, &embeds)?;
+        bind_embeds(decode, run, &self.contract, &embeds)?;
         let inputs = Inputs {
             n_rows: 1,
             n_new: 1,
@@ -445,10 +447,10 @@ impl LanguageModel {
         let n_columns = before.iter().max().copied().unwrap_or_default() + 1;
         let mask: Vec<i64> =
             before.iter().flat_map(|length| (0..n_columns).map(move |column| i64::from(column <= *length))).collect();
-        let embeds = self.embed_ids(&tokens, &generated, (n_rows, 1), Place::Device)?;
+        let embeds = self.embed_ids(&tokens, &generated, (n_rows, 1), self.ports.embeds_go_to)?;
         let Caches::Steady(steady) = &mut self.caches else { unreachable!("called for a steady cache") };
         let (decode, run) = (&self.decode, &mut self.decode_run);
-        decode.bind_input(run, &self.contract.decode.embeds, &embeds)?;
+        bind_embeds(decode, run, &self.contract, &embeds)?;
         let inputs =
             Inputs { n_rows, n_new: 1, n_columns, mask: &mask, positions: &positions, lengths: &lengths };
         bind(decode, run, &self.contract, &inputs)?;
@@ -504,6 +506,18 @@ fn bind(decode: &Model, run: &mut Binding, contract: &Contract, inputs: &Inputs<
         decode.bind_host(run, &ports.total, &Tensor::i32([], &[total]))?;
     }
     decode.bind_output(run, &ports.logits, Place::Host)
+}
+
+/// Binds embeddings as the embedding graph gave them: where they are, or through the host where the two graphs are of
+/// different precisions.
+fn bind_embeds(decode: &Model, run: &mut Binding, contract: &Contract, embeds: &DeviceTensor) -> Result<(), OnnxError> {
+    let port = &contract.decode.embeds;
+    if decode.input(port).is_some_and(|slot| slot.kind == *embeds.kind()) {
+        return decode.bind_input(run, port, embeds);
+    }
+    let mut numbers = Vec::new();
+    embeds.read_f32(0..embeds.shape().iter().product(), &mut numbers)?;
+    decode.bind_host(run, port, &Tensor::f32(embeds.shape(), &numbers))
 }
 
 fn bind_present(decode: &Model, run: &mut Binding, ports: &Ports) -> Result<(), OnnxError> {

@@ -2,7 +2,7 @@
 
 use super::super::contract::Contract;
 use super::LmError;
-use antiphon_inference::onnx::{Kind, Model, Slot};
+use antiphon_inference::onnx::{Kind, Model, Place, Slot};
 
 /// Names, types and sizes that runs need.
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct Ports {
     pub hidden: usize,
     /// Ids that the logits are for.
     pub vocabulary: usize,
+    /// Where the embedding graph puts what the decoding graph takes: to the host where it has to be converted.
+    pub embeds_go_to: Place,
 }
 
 impl Ports {
@@ -45,7 +47,7 @@ impl Ports {
         let Some(size) = size else {
             return Err(wrong(decode, format!("takes {hidden}, whose last size must be fixed, there or in the embedding graph")));
         };
-        if hidden.kind != embeds.kind || embeds.shape[2].is_some_and(|n| n != size) {
+        if embeds.shape[2].is_some_and(|n| n != size) {
             return Err(wrong(decode, format!("takes {hidden}, and the embedding graph gives {embeds}")));
         }
         let mut wants = vec![(lm.embeds.clone(), vec![hidden.kind.clone()], vec![None, None, None])];
@@ -70,8 +72,9 @@ impl Ports {
             output(contract, decode, name, std::slice::from_ref(&cache_kind), &shape)?;
         }
         let vocabulary = contract.tokens.vocabulary;
+        let embeds_go_to = if hidden.kind == embeds.kind { Place::Device } else { Place::Host };
         output(contract, decode, &lm.logits, floats, &[None, None, Some(vocabulary)])?;
-        Ok(Self { past, present, cache_kind, heads: lm.heads, head_size: lm.head_size, hidden: size, vocabulary })
+        Ok(Self { past, present, cache_kind, heads: lm.heads, head_size: lm.head_size, hidden: size, vocabulary, embeds_go_to })
     }
 
     /// The shape of a tensor of the cache.

@@ -17,7 +17,7 @@ const HALF: &str = "language_model_fp16.onnx";
 
 fn load(file: &str, n_slots: usize) -> LanguageModel {
     let contract = Arc::new(contract(file));
-    let mut lm = LanguageModel::load(&files(&contract), &contract, &runtime(), n_slots).expect("the fixture fits");
+    let mut lm = LanguageModel::load(&files(&contract), &contract, &runtime(), &|_| n_slots).expect("the fixture fits");
     lm.warm().expect("warm");
     lm
 }
@@ -242,7 +242,7 @@ fn whoever_joins_leaves_or_pauses_changes_nobody_elses_tokens_in_a_cache_in_plac
 fn rows_are_moved_on_a_device_as_by_the_host() {
     let contract = Arc::new(contract(MASKED));
     let runtime = runtime();
-    let lm = || LanguageModel::load(&files(&contract), &contract, &runtime, 4).expect("loaded");
+    let lm = || LanguageModel::load(&files(&contract), &contract, &runtime, &|_| 4).expect("loaded");
     let mut by_host = lm();
     let mut by_graph = lm();
     by_graph.caches =
@@ -259,7 +259,7 @@ fn a_graph_that_does_not_fit_is_refused_with_file_port_what_is_there_and_what_sh
         let mut contract = contract(MASKED);
         change(&mut contract);
         let contract = Arc::new(contract);
-        let error = LanguageModel::load(&files(&contract), &contract, &runtime(), 2).err().expect("refused");
+        let error = LanguageModel::load(&files(&contract), &contract, &runtime(), &|_| 2).err().expect("refused");
         error.to_string()
     };
     let text = refused(&|contract| contract.decode.mask = "mask".into());

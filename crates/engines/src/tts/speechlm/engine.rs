@@ -1,0 +1,274 @@
+//! The language model behind the slot scheduler: requests become sequences, logits become tokens, tokens go to the readers.
+//!
+//! Runs on the scheduler's thread. A request carries what its sequence needs; its tokens leave by a bounded channel, whose
+//! room is the stream's credit: a reader that is far behind pauses its own sequence and no other. It never waits for a reader
+//! and makes no sound.
+
+use super::condition::Conditioning;
+use super::contract::Contract;
+use super::lm::{LanguageModel, SequenceId};
+use super::sampling::{Sampler, Scratch};
+use antiphon_engine_api::tts::TtsError;
+use antiphon_inference::onnx::OnnxError;
+use antiphon_inference::pool::batch::{BatchFailure, Entry};
+use antiphon_inference::pool::slots::{Admission, Running, SlotEngine, SlotEntry};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
+use tokio::time::Instant;
+
+/// Tokens that a reader may be behind, its credit: some five seconds at 25 tokens a second, a kilobyte.
+const MAX_AHEAD: usize = 128;
+
+/// How long a request without a listener may be delayed by requests with one.
+const BACKGROUND: Duration = Duration::from_secs(2);
+
+/// One request, on its way through the scheduler.
+pub struct Request {
+    /// The voice.
+    pub conditioning: Arc<Conditioning>,
+    /// Ids of the text.
+    pub ids: Vec<i64>,
+    /// Its characters.
+    pub n_chars: usize,
+    /// Of its randomness.
+    pub seed: u64,
+    deadline: Instant,
+    tokens: Sender<Step>,
+    is_starved: Arc<AtomicBool>,
+}
+
+/// What a reader gets: a token, the end, or why it ends.
+pub enum Step {
+    /// The next token with a sound.
+    Token(i64),
+    /// The speech is complete.
+    End,
+    /// It ends here.
+    Failed(TtsError),
+}
+
+/// The reader's end of a request. Dropping it abandons the sequence, which gives its slot up before the next step.
+pub struct Tokens {
+    tokens: Receiver<Step>,
+    is_starved: Arc<AtomicBool>,
+}
+
+impl Request {
+    /// A request, due when its listener has nothing left to hear (`None`: nobody listens), and its reader's end.
+    pub fn new(
+        conditioning: Arc<Conditioning>,
+        ids: Vec<i64>,
+        n_chars: usize,
+        seed: u64,
+        unplayed: Option<Duration>,
+    ) -> (Self, Tokens) {
+        let (sender, tokens) = channel(MAX_AHEAD);
+        let is_starved: Arc<AtomicBool> = Arc::default();
+        let deadline = Instant::now() + unplayed.unwrap_or(BACKGROUND);
+        let request =
+            Self { conditioning, ids, n_chars, seed, deadline, tokens: sender, is_starved: is_starved.clone() };
+        (request, Tokens { tokens, is_starved })
+    }
+
+    /// Hands a step on. There is room: a sequence without credit takes no step, and the end has a place of its own.
+    fn hand_on(&self, step: Step) {
+        if let Err(TrySendError::Full(_)) = self.tokens.try_send(step) {
+            tracing::error!("a token was lost: its reader has no room");
+        }
+    }
+}
+
+impl Tokens {
+    /// The next step; `None` where the engine is gone. `wake` is called where the sequence sat out for want of room.
+    pub async fn next(&mut self, wake: impl Fn()) -> Option<Step> {
+        let step = self.tokens.recv().await;
+        self.made_room(wake);
+        step
+    }
+
+    /// The next step, where it is there already.
+    pub fn ready(&mut self, wake: impl Fn()) -> Option<Step> {
+        let step = self.tokens.try_recv().ok();
+        self.made_room(wake);
+        step
+    }
+
+    fn made_room(&self, wake: impl Fn()) {
+        if self.is_starved.swap(false, Ordering::AcqRel) {
+            wake();
+        }
+    }
+}
+
+impl Entry for Request {
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.tokens.is_closed()
+    }
+
+    fn fail(self, failure: BatchFailure) {
+        let error = TtsError::Engine { message: failure.to_string(), source: Some(Box::new(failure)) };
+        self.hand_on(Step::Failed(error));
+    }
+}
+
+impl SlotEntry for Request {
+    /// Room for a token and for the end behind it.
+    fn has_credit(&self) -> bool {
+        if self.tokens.capacity() >= 2 {
+            return true;
+        }
+        self.is_starved.store(true, Ordering::Release);
+        // The reader may have made room between the look and the note.
+        self.tokens.capacity() >= 2
+    }
+}
+
+/// What the engine knows of a sequence.
+pub struct Generation {
+    id: SequenceId,
+    sampler: Sampler,
+    last: i64,
+    /// Tokens that were drawn.
+    n_drawn: usize,
+    /// Tokens that were handed on.
+    n_spoken: usize,
+    max_tokens: usize,
+    /// Tokens of silence in a row.
+    silence: usize,
+}
+
+/// See the module.
+pub struct SpeechEngine {
+    contract: Arc<Contract>,
+    lm: LanguageModel,
+    n_slots: usize,
+    scratch: Scratch,
+    logits: Vec<f32>,
+}
+
+impl SpeechEngine {
+    /// For a warmed language model.
+    pub fn new(contract: Arc<Contract>, lm: LanguageModel, n_slots: usize) -> Self {
+        Self { contract, lm, n_slots, scratch: Scratch::default(), logits: Vec::new() }
+    }
+}
+
+impl SlotEngine<Request> for SpeechEngine {
+    type State = Generation;
+
+    fn n_slots(&self) -> usize {
+        self.n_slots
+    }
+
+    fn admit(&mut self, request: Request) -> Result<Admission<Request, Generation>, (String, Request)> {
+        let prefilled = self.lm.embed_text(&request.ids).and_then(|text| {
+            let mut embeds = request.conditioning.prefix.clone();
+            embeds.extend(text);
+            self.lm.prefill(&embeds, &mut self.logits)
+        });
+        let id = match prefilled {
+            Ok(id) => id,
+            // The text or the voice is at fault, and the device is not.
+            Err(error @ (OnnxError::Inputs { .. } | OnnxError::Output(_))) => {
+                request.hand_on(Step::Failed(TtsError::Engine { message: error.to_string(), source: None }));
+                return Ok(Admission::Ended);
+            }
+            Err(error) if is_out_of_memory(&error) => return Ok(Admission::NoRoom(request, error.to_string())),
+            Err(error) => return Err((error.to_string(), request)),
+        };
+        let (tokens, sampling) = (&self.contract.tokens, self.contract.sampling.clone());
+        let state = Generation {
+            id,
+            sampler: Sampler::new(sampling, tokens.vocabulary, tokens.start, request.seed),
+            last: tokens.start,
+            n_drawn: 0,
+            n_spoken: 0,
+            max_tokens: self.contract.max_tokens(request.n_chars),
+            silence: 0,
+        };
+        let mut running = Running { entry: request, state, is_done: false };
+        draw(&self.contract, &mut running, &self.logits, &mut self.scratch);
+        if running.is_done {
+            self.lm.end(id);
+            return Ok(Admission::Ended);
+        }
+        Ok(Admission::Running(running))
+    }
+
+    fn step(&mut self, running: &mut [&mut Running<Request, Generation>]) -> Result<(), String> {
+        for one in running.iter_mut().filter(|one| self.lm.is_full(one.state.id)) {
+            tracing::warn!(n_tokens = one.state.n_drawn, "a speech is cut off: the model's context is full");
+            finish(one);
+        }
+        let rows: Vec<_> =
+            running.iter().filter(|one| !one.is_done).map(|one| (one.state.id, one.state.last)).collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        self.lm.decode(&rows, &mut self.logits).map_err(|error| error.to_string())?;
+        let vocabulary = self.contract.tokens.vocabulary;
+        let rows = self.logits.chunks_exact(vocabulary);
+        for (one, logits) in running.iter_mut().filter(|one| !one.is_done).zip(rows) {
+            draw(&self.contract, one, logits, &mut self.scratch);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, state: Generation) {
+        self.lm.end(state.id);
+    }
+}
+
+/// Draws a sequence's next token and hands it on.
+fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f32], scratch: &mut Scratch) {
+    let (rules, state) = (contract, &mut one.state);
+    let token = match state.sampler.next(logits, scratch) {
+        Ok(token) => token,
+        Err(error) => {
+            one.entry.hand_on(Step::Failed(TtsError::Engine { message: error.to_string(), source: None }));
+            one.is_done = true;
+            return;
+        }
+    };
+    (state.last, state.n_drawn) = (token, state.n_drawn + 1);
+    if token == rules.tokens.stop {
+        return finish(one);
+    }
+    state.silence = if token == rules.tokens.silence { state.silence + 1 } else { 0 };
+    if token < rules.tokens.sounds && state.silence <= rules.length.max_silence {
+        state.n_spoken += 1;
+        one.entry.hand_on(Step::Token(token));
+    }
+    if state.silence >= rules.length.end_silence {
+        return finish(one);
+    }
+    if state.n_drawn >= state.max_tokens {
+        let n_chars = one.entry.n_chars;
+        tracing::warn!(n_tokens = state.n_drawn, n_chars, "a speech is cut off: it is too long for its text");
+        finish(one);
+    }
+}
+
+/// Ends a sequence: with what was spoken, or with an error where that is nothing.
+fn finish(one: &mut Running<Request, Generation>) {
+    one.is_done = true;
+    one.entry.hand_on(match one.state.n_spoken {
+        0 => {
+            let message = "the model ended the speech before it began; the text may be none that it can speak".into();
+            Step::Failed(TtsError::Engine { message, source: None })
+        }
+        _ => Step::End,
+    });
+}
+
+/// Whether the device had no memory, by what the runtime's allocators say.
+fn is_out_of_memory(error: &OnnxError) -> bool {
+    let OnnxError::Run { message, .. } = error else { return false };
+    ["Failed to allocate memory", "out of memory", "BFCArena"].iter().any(|sign| message.contains(sign))
+}

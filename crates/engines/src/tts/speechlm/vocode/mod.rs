@@ -1,0 +1,216 @@
+//! Tokens to sound: the codec stage, on the batch scheduler, never on the language model's thread.
+//!
+//! [`Vocoder`] runs windows of tokens of several listeners in one run where its graph allows it; [`Assembler`](chunks) cuts a
+//! sequence's tokens into windows and puts their sound together. The scheduler orders windows by how much their listener has
+//! left to hear.
+
+mod chunks;
+
+pub use chunks::{Assembler, Window};
+
+use super::condition::Conditioning;
+use super::contract::Contract;
+use super::files::ModelFiles;
+use super::lm::{LmError, ports};
+use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxError, Provider, Runtime, Tensor};
+use antiphon_inference::pool::batch::{BatchEngine, BatchFailure, Entry};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Windows in one run on a GPU; on the processor one: a run uses all cores, and the others would wait for its end.
+const GPU_BATCH: usize = 8;
+
+/// Why a window has no sound.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VocodeError {
+    /// The graph gave something else than sound.
+    #[error("the vocoder gave {0}")]
+    Sound(String),
+    /// The run failed, and the engine is restarted.
+    #[error("the vocoder failed: {0}")]
+    Failed(String),
+}
+
+/// A window that waits for its sound.
+pub struct Job {
+    tokens: Vec<i64>,
+    conditioning: Arc<Conditioning>,
+    deadline: Instant,
+    reply: oneshot::Sender<Result<Vec<f32>, VocodeError>>,
+}
+
+impl Job {
+    /// Sound of `tokens` in the voice of `conditioning`, due when the listener has nothing left to hear.
+    pub fn new(
+        tokens: Vec<i64>,
+        conditioning: Arc<Conditioning>,
+        unplayed: Duration,
+    ) -> (Self, oneshot::Receiver<Result<Vec<f32>, VocodeError>>) {
+        let (reply, sound) = oneshot::channel();
+        (Self { tokens, conditioning, deadline: Instant::now() + unplayed, reply }, sound)
+    }
+}
+
+impl Entry for Job {
+    /// Windows of one length whose voices have conditionings of one size share a run. A collision costs a second run.
+    fn bucket(&self) -> u32 {
+        let sizes = self.conditioning.carry.iter().map(|(_, _, numbers)| numbers.len()).sum::<usize>();
+        ((self.tokens.len() + self.conditioning.prompt.len()) as u32).wrapping_mul(0x9E37) ^ sizes as u32
+    }
+
+    fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.reply.is_closed()
+    }
+
+    fn fail(self, failure: BatchFailure) {
+        drop(self.reply.send(Err(VocodeError::Failed(failure.to_string()))));
+    }
+}
+
+/// See the module. It lives on one thread.
+pub struct Vocoder {
+    contract: Arc<Contract>,
+    model: Model,
+    max_rows: usize,
+}
+
+impl Vocoder {
+    /// Loads the graph and checks its ports; tries whether rows share a run, which they do where two rows give what they give
+    /// alone. Blocks for seconds.
+    ///
+    /// # Errors
+    /// [`LmError`] names the file, the port, what is there and what should be.
+    pub fn load(files: &ModelFiles, contract: &Arc<Contract>, runtime: &Runtime) -> Result<Self, LmError> {
+        let model = runtime.load(&files.vocode, &ModelOptions::default())?;
+        let (rules, floats) = (&contract.vocode, &[Kind::F32, Kind::F16]);
+        let mut wants = vec![(rules.tokens.clone(), vec![Kind::I64], vec![None, None])];
+        for name in &rules.carry {
+            let rank = model.input(name).map_or(2, |slot| slot.shape.len());
+            wants.push((name.clone(), floats.to_vec(), vec![None; rank]));
+        }
+        ports::inputs(contract, &model, &wants)?;
+        ports::output(contract, &model, &rules.waveform, floats, &[])
+            .or_else(|_| ports::output(contract, &model, &rules.waveform, floats, &[None, None]))
+            .or_else(|_| ports::output(contract, &model, &rules.waveform, floats, &[None, None, None]))?;
+        Ok(Self { contract: contract.clone(), model, max_rows: 1 })
+    }
+
+    /// Warms the graph with a voice, and finds out whether rows share a run. Blocks for a few runs.
+    ///
+    /// # Errors
+    /// As of the runs.
+    pub fn warm(&mut self, voice: &Arc<Conditioning>) -> Result<(), OnnxError> {
+        let n = self.contract.chunks.first + self.contract.chunks.look_ahead;
+        let tokens: Vec<Vec<i64>> = (0..2)
+            .map(|row| (0..n as i64).map(|i| (i * 7 + row * 13) % self.contract.tokens.sounds.max(1)).collect())
+            .collect();
+        let alone = [self.run(&[(&tokens[0], voice)])?, self.run(&[(&tokens[0], voice)])?];
+        if self.model.provider() == Provider::Cpu || difference(&alone[0], &alone[1]) > 1e-3 {
+            // On the processor rows gain nothing; with noise in the graph rows cannot be compared.
+            return Ok(());
+        }
+        let together = self.run(&[(&tokens[1], voice), (&tokens[0], voice)]);
+        let shares = together.is_ok_and(|together| together.len() == 2 && difference(&together[1..], &alone[0]) < 1e-3);
+        self.max_rows = if shares { GPU_BATCH } else { 1 };
+        tracing::info!(rows = self.max_rows, "the vocoder runs so many windows at once");
+        Ok(())
+    }
+
+    /// Sound of each of these, all of one size.
+    fn run(&self, rows: &[(&[i64], &Arc<Conditioning>)]) -> Result<Vec<Vec<f32>>, OnnxError> {
+        let rules = &self.contract.vocode;
+        let n_rows = rows.len();
+        let prompt: &[i64] = if rules.with_prompt { &rows[0].1.prompt } else { &[] };
+        let length = prompt.len() + rows[0].0.len();
+        let with_prompt = |(tokens, voice): &(&[i64], &Arc<Conditioning>)| {
+            let prompt: &[i64] = if rules.with_prompt { &voice.prompt } else { &[] };
+            [prompt, tokens].concat()
+        };
+        let tokens: Vec<i64> = rows.iter().flat_map(with_prompt).collect();
+        let mut carried = Vec::with_capacity(rules.carry.len());
+        for (i, name) in rules.carry.iter().enumerate() {
+            let mut shape = rows[0].1.carry[i].1.clone();
+            if let Some(first) = shape.first_mut() {
+                *first = n_rows;
+            }
+            let numbers: Vec<f32> = rows.iter().flat_map(|(_, voice)| voice.carry[i].2.iter().copied()).collect();
+            carried.push((name, shape, numbers));
+        }
+        let mut inputs = vec![(rules.tokens.as_str(), Tensor::i64([n_rows, length], &tokens))];
+        inputs.extend(carried.iter().map(|(name, shape, numbers)| (name.as_str(), Tensor::f32(shape.clone(), numbers))));
+        let outputs = self.model.run(&inputs, &CancellationToken::new())?;
+        let sound = outputs.named(&rules.waveform)?.f32()?;
+        if sound.len() % n_rows != 0 {
+            return Err(OnnxError::Output(format!("{} samples for {n_rows} rows", sound.len())));
+        }
+        Ok(sound.chunks(sound.len() / n_rows).map(<[f32]>::to_vec).collect())
+    }
+
+    /// A row's sound in the length that its tokens have. A graph may give a little more or less at its end.
+    fn checked(&self, sound: Vec<f32>, n_tokens: usize) -> Result<Vec<f32>, VocodeError> {
+        let expected = n_tokens * self.contract.samples_per_token;
+        if sound.len().abs_diff(expected) > self.contract.samples_per_token {
+            let wrong = format!("{} samples for {n_tokens} tokens, which have {expected}", sound.len());
+            return Err(VocodeError::Sound(wrong));
+        }
+        if sound.iter().any(|sample| !sample.is_finite()) {
+            return Err(VocodeError::Sound("sound that is not a number (NaN)".into()));
+        }
+        let mut sound = sound;
+        sound.resize(expected, 0.0);
+        Ok(sound)
+    }
+}
+
+impl BatchEngine<Job> for Vocoder {
+    fn run(&mut self, batch: &mut Vec<Job>) -> Result<(), String> {
+        let size = |job: &Job| {
+            let shapes = job.conditioning.carry.iter().map(|(_, shape, _)| shape.clone()).collect::<Vec<_>>();
+            (job.tokens.len(), job.conditioning.prompt.len(), shapes)
+        };
+        let first = size(&batch[0]);
+        let rows: Vec<usize> =
+            (0..batch.len()).filter(|i| size(&batch[*i]) == first).take(self.max_rows).collect();
+        let inputs: Vec<_> = rows.iter().map(|i| (batch[*i].tokens.as_slice(), &batch[*i].conditioning)).collect();
+        let result = Self::run(self, &inputs);
+        // The others come again at once.
+        let mut at = 0;
+        let done = batch.extract_if(.., |_| {
+            at += 1;
+            rows.contains(&(at - 1))
+        });
+        match result {
+            Ok(sounds) => {
+                for (job, sound) in done.zip(sounds) {
+                    let sound = self.checked(sound, job.tokens.len());
+                    drop(job.reply.send(sound));
+                }
+                Ok(())
+            }
+            // The window is at fault, not the device: a token that is none, for example.
+            Err(error @ (OnnxError::Inputs { .. } | OnnxError::Output(_))) => {
+                done.for_each(|job| drop(job.reply.send(Err(VocodeError::Sound(error.to_string())))));
+                Ok(())
+            }
+            Err(error) => {
+                let failure = VocodeError::Failed(error.to_string());
+                done.for_each(|job| drop(job.reply.send(Err(failure.clone()))));
+                Err(error.to_string())
+            }
+        }
+    }
+}
+
+/// The largest difference of two sounds; infinite where their lengths differ.
+fn difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
+    let pairs = a.iter().flatten().zip(b.iter().flatten());
+    let differs = a.iter().map(Vec::len).ne(b.iter().map(Vec::len));
+    if differs { f32::INFINITY } else { pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) }
+}
