@@ -36,6 +36,10 @@ pub struct TtsConfig {
     pub width_scale: f32,
     /// The longest wait for a chunk's first sound.
     pub timeout_ms: u64,
+    /// Engines that clone voices: the folder of reference recordings; empty: `voices` below `models.dir`.
+    pub voices_dir: String,
+    /// The same: uploaded voices, at most.
+    pub max_voices: usize,
 }
 
 impl TtsConfig {
@@ -70,6 +74,8 @@ impl Default for TtsConfig {
             length_scale: -1.0,
             width_scale: -1.0,
             timeout_ms: 10_000,
+            voices_dir: String::new(),
+            max_voices: 64,
         }
     }
 }
