@@ -9,6 +9,7 @@
 use super::Speech;
 use super::error::ApiError;
 use super::form::{self, LargestFile};
+use super::metering::Metered;
 use super::names::OPENAI_VOICES;
 use super::upload::Held;
 use crate::server::app::App;
@@ -19,6 +20,7 @@ use antiphon_audio::decode::{self, DecodeError};
 use antiphon_engine_api::tts::{
     Consent, CustomVoice, NewVoice, Recording, Tts, VoiceError, VoiceLibrary, VoiceLimits, VoiceScope,
 };
+use antiphon_telemetry::Endpoint;
 use antiphon_types::Pcm;
 use axum::extract::{DefaultBodyLimit, Extension, Multipart, Path, Request, State};
 use axum::http::{StatusCode, header};
@@ -130,7 +132,17 @@ async fn create(
     identity: Identity,
     Extension(client): Extension<Client>,
     request: Request,
-) -> Result<Response, ApiError> {
+) -> Response {
+    let metered = Metered::begin(&app, Endpoint::Voices);
+    let (outcome, response) = match create_from(&app, identity, client, request).await {
+        Ok(response) => ("ok", response),
+        Err(error) => (error.outcome(), error.into_response()),
+    };
+    metered.end(outcome);
+    response
+}
+
+async fn create_from(app: &App, identity: Identity, client: Client, request: Request) -> Result<Response, ApiError> {
     let tts = app.setup().engines.tts.clone();
     let (library, speech) = (library(tts.as_ref())?, &app.speech);
     let limits = library.limits();
@@ -138,7 +150,7 @@ async fn create(
         let message = "Too many voices are sent from your address. Try again in a few seconds.";
         ApiError::with(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message)
     })?;
-    check_share(&app, identity, library.as_ref(), &limits)?;
+    check_share(app, identity, library.as_ref(), &limits)?;
     if speech.voices.adding.available_permits() == 0 {
         return Err(busy());
     }
@@ -151,7 +163,7 @@ async fn create(
         return Err(ApiError::invalid("invalid_value", "name", message));
     }
     let (new, held) = form.decoded(&limits, identity).await?;
-    let added = added(&app, library, new, (place, held)).await?;
+    let added = added(app, library, new, (place, held)).await?;
     app.security.act(client, "/v1/audio/voices", identity.owner, "a voice was added");
     let mut voice = described(&added);
     voice["consent"] = json!(added.consent);
@@ -373,4 +385,80 @@ impl From<VoiceError> for ApiError {
 /// Unix seconds.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, SpeechConfig};
+    use crate::server::{Keys, Parts};
+    use antiphon_engine_api::Engines;
+    use antiphon_engine_api::fakes::llm::FakeLlm;
+    use antiphon_engine_api::fakes::stt::FakeStt;
+    use antiphon_engine_api::fakes::tts::FakeTts;
+    use antiphon_engine_api::fakes::vad::FakeVad;
+    use antiphon_telemetry::Metrics;
+    use antiphon_types::SampleRate;
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
+    use std::sync::Mutex;
+
+    /// Takes so long for a voice.
+    struct Slow(Duration, Arc<Mutex<Vec<String>>>);
+
+    impl VoiceLibrary for Slow {
+        fn list(&self) -> Vec<CustomVoice> {
+            Vec::new()
+        }
+
+        fn limits(&self) -> VoiceLimits {
+            unreachable!("nobody asks")
+        }
+
+        fn add(&self, voice: NewVoice) -> BoxFuture<'static, Result<CustomVoice, VoiceError>> {
+            let wait = self.0;
+            let added = async move {
+                tokio::time::sleep(wait).await;
+                let NewVoice { name, consent, owner, .. } = voice;
+                let (id, language, consent) = ("voice_a".into(), "en".into(), Some(consent));
+                Ok(CustomVoice { id, name, language, created_at: 0, recording_ms: 0, consent, owner, note: None })
+            };
+            added.boxed()
+        }
+
+        fn remove(&self, id: &str) -> BoxFuture<'static, Result<(), VoiceError>> {
+            self.1.lock().expect("no panic").push(id.into());
+            async { Ok(()) }.boxed()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_engine_that_takes_too_long_is_given_up_and_its_voice_removed() {
+        let (stt, llm, tts) = (FakeStt::default(), FakeLlm::default(), FakeTts::default());
+        let engines =
+            Engines { vad: Arc::new(FakeVad), turn: None, stt: Arc::new(stt), llm: Arc::new(llm), tts: Arc::new(tts) };
+        let speech = SpeechConfig { jobs_dir: String::new(), ..SpeechConfig::default() };
+        let config = Config { speech, ..Config::default() };
+        let (metrics, keys) = (Metrics::new(), Keys::default());
+        let app = App::new(Parts { config, engines, metrics, keys, tls: None, manager: None });
+        for (wait, is_late) in [(WAIT - Duration::from_secs(1), false), (WAIT + Duration::from_secs(1), true)] {
+            let removed = Arc::default();
+            let library = Arc::new(Slow(wait, Arc::clone(&removed)));
+            let new = NewVoice {
+                name: "Anna".into(),
+                language: None,
+                recording: Recording { pcm: Pcm { rate: SampleRate::HZ_24000, samples: Vec::new() } },
+                transcript: None,
+                consent: Consent { statement: "Yes.".into(), received_at: 0 },
+                owner: None,
+            };
+            let (_, held) = super::super::body_of(Request::default(), &app.speech, 1).await.expect("an empty body");
+            let place = app.speech.voices.adding.clone().try_acquire_owned().expect("a place");
+            let added = added(&app, library, new, (place, held)).await;
+            assert_eq!(added.as_ref().is_err_and(ApiError::is_busy), is_late, "{added:?}");
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            assert_eq!(removed.lock().expect("no panic").len(), usize::from(is_late));
+            assert_eq!(app.speech.voices.adding.available_permits(), AT_ONCE);
+        }
+    }
 }
