@@ -47,4 +47,5 @@ mod turn_model;
 mod turn_settings;
 mod turns;
 mod upstreams;
+mod voices;
 mod warming;

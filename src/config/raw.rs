@@ -12,6 +12,7 @@ use antiphon_registry::ModelsConfig;
 use antiphon_session::{SessionConfig, SpeculationConfig};
 use antiphon_telemetry::TelemetryConfig;
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
 /// The configuration. Each section is defined by the module it configures. It holds no secrets, only the names of the
 /// environment variables that do.
@@ -44,4 +45,14 @@ pub struct Config {
     pub speech: SpeechConfig,
     /// Tracing.
     pub telemetry: TelemetryConfig,
+}
+
+impl Config {
+    /// The folder of custom voices: `tts.voices_dir`, or `voices` below `models.dir`.
+    pub fn voices_dir(&self) -> PathBuf {
+        match self.tts.voices_dir.as_str() {
+            "" => self.models.folder("voices"),
+            folder => folder.into(),
+        }
+    }
 }

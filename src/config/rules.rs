@@ -105,6 +105,8 @@ pub const KEYS: &[Key] = &[
     key("tts", "length_scale", Rule::Number(-1.0, 10.0)),
     key("tts", "width_scale", Rule::Number(-1.0, 10.0)),
     key("tts", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
+    key("tts", "voices_dir", Rule::Text),
+    key("tts", "max_voices", Rule::Whole(0, 10_000, "voices")),
     key("models", "dir", Rule::Name),
     key("models", "registry", Rule::Text),
     key("models", "mirror", Rule::UrlOrNone),

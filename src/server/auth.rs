@@ -10,6 +10,7 @@ use super::client::Client;
 use super::guard::refused;
 use super::pages;
 use super::secrets::PREFIX;
+use antiphon_engine_api::tts::VoiceScope;
 use antiphon_protocol::{ServerEvent, SessionUpdate, WireError};
 use antiphon_session::Viewer;
 use antiphon_types::{IdMint, KeyId};
@@ -234,6 +235,17 @@ pub(super) async fn turn_away(mut socket: WebSocket, why: TurnedAway) {
         Some(())
     };
     let _ = timeout(TURNING_AWAY, words).await;
+}
+
+impl Identity {
+    /// Whose uploaded voices it may see, use and remove.
+    pub(super) fn voices(self) -> VoiceScope {
+        match self.viewer {
+            Viewer::All => VoiceScope::All,
+            Viewer::Key(key) => VoiceScope::Key(key),
+            Viewer::Nobody => VoiceScope::Nobody,
+        }
+    }
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Identity {

@@ -1,4 +1,4 @@
-//! Health, readiness, metrics and voices.
+//! Health, readiness and metrics.
 
 use super::app::App;
 use axum::Json;
@@ -68,13 +68,4 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     }
     setup.metrics.waiting(setup.engines.stt.waiting(), setup.engines.tts.waiting());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.setup.metrics.render()).into_response()
-}
-
-/// `GET /v1/audio/voices`: the available voices, and the initial voice of a session.
-pub(super) async fn voices(State(app): State<Arc<App>>) -> Response {
-    let setup = app.setup();
-    let voices = setup.engines.tts.voices();
-    // The engine replaces an unknown voice with its first one.
-    let known = voices.iter().find(|voice| voice.id == setup.voice).or(voices.first());
-    Json(json!({"voices": voices, "default": known.map_or(&setup.voice, |voice| &voice.id)})).into_response()
 }

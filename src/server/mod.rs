@@ -208,7 +208,6 @@ fn router(app: Arc<App>) -> Router {
             "/v1/realtime/sessions",
             post(secrets::create_flat).layer(DefaultBodyLimit::max(secrets::MAX_BODY_BYTES)),
         )
-        .route("/v1/audio/voices", get(health::voices))
         .route("/healthz", get(health::alive))
         .route("/readyz", get(health::ready))
         .route("/metrics", get(health::metrics))

@@ -217,7 +217,7 @@ async fn made(
     })?;
     let body = body.map_err(IntoResponse::into_response)?;
     let wishes = read(&body, dialect).and_then(|(seconds, settings)| {
-        let session = app.setup.describe(settings.as_ref().map(|(settings, _)| settings))?;
+        let session = app.setup().describe(settings.as_ref().map(|(settings, _)| settings), identity.owner)?;
         let settings = settings.map(|(_, text)| Settings { text, dialect });
         Ok((seconds, settings, ServerEvent::SessionCreated { session: Box::new(session) }))
     });

@@ -19,7 +19,7 @@ use antiphon_dialog::turn::Edge;
 use antiphon_dialog::{Dialog, Event, PlaybackControl, ToolCallDelta};
 use antiphon_engine_api::stt::SpeakerState;
 use antiphon_protocol::{Dialect, ServerEvent};
-use antiphon_types::{IdMint, ItemId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
+use antiphon_types::{IdMint, ItemId, KeyId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -44,6 +44,8 @@ const STALL_MARGIN: Duration = Duration::from_millis(500);
 /// One session.
 pub(super) struct Actor {
     pub(super) setup: Arc<Setup>,
+    /// The API key the session belongs to.
+    pub(super) owner: Option<KeyId>,
     pub(super) mode: AudioMode,
     pub(super) dialect: Dialect,
     pub(super) clock: Instant,
@@ -118,6 +120,7 @@ impl Actor {
         let start = || DialogStart { settings: settings.clone(), playback, seed, follow_up_after, speculation };
         let recorder = setup.recorder(id, turns, start);
         let actor = Self {
+            owner: opening.owner,
             mode,
             dialect: opening.dialect,
             clock,

@@ -3,8 +3,9 @@
 //! The actor asks once, at its start; the server asks to show what a short-lived key would open.
 
 use super::{AudioMode, Opening, Setup};
+use antiphon_engine_api::tts::{find_voice, is_uploaded_id};
 use antiphon_protocol::{AudioFormat, ServerVad, SessionKind, SessionUpdate, WireError};
-use antiphon_types::{IdMint, SessionId};
+use antiphon_types::{IdMint, KeyId, SessionId};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 impl Setup {
@@ -13,12 +14,18 @@ impl Setup {
         Duration::from_secs(60 * u64::from(self.session.max_minutes))
     }
 
-    /// The session object a session with these settings would begin with, if it began now. `Err`: an update to them would
-    /// be refused so.
-    pub fn describe(&self, settings: Option<&SessionUpdate>) -> Result<antiphon_protocol::Session, WireError> {
+    /// The session object a session of this key with these settings would begin with, if it began now. `Err`: an update to
+    /// them would be refused so.
+    pub fn describe(
+        &self,
+        settings: Option<&SessionUpdate>,
+        owner: Option<KeyId>,
+    ) -> Result<antiphon_protocol::Session, WireError> {
         let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
         let mut session = self.plain_object(id);
-        session.apply(settings.cloned().unwrap_or_default());
+        let mut update = settings.cloned().unwrap_or_default();
+        self.find_voice(update.output.voice.as_mut(), owner, "session.audio.output.voice")?;
+        session.apply(update);
         self.check_tools(&[], &mut session)?;
         Ok(session)
     }
@@ -34,7 +41,14 @@ impl Setup {
             session.model = model;
         }
         if let Some(settings) = &opening.settings {
-            session.apply(SessionUpdate::clone(settings));
+            let mut update = SessionUpdate::clone(settings);
+            let voice = update.output.voice.as_mut();
+            if let Err(error) = self.find_voice(voice, opening.owner, "session.audio.output.voice") {
+                // It was there when the client's key was made.
+                tracing::info!(why = error.message, "a session begins with the hub's voice");
+                update.output.voice = None;
+            }
+            session.apply(update);
         }
         if opening.mode != AudioMode::Events {
             // Frames carry this format whatever the key is bound to.
@@ -42,6 +56,26 @@ impl Setup {
             session.audio.output.format = AudioFormat::Pcm;
         }
         session
+    }
+
+    /// Puts the id of a custom voice that the key may use in the place of its name. Names that no custom voice has stay as
+    /// they are: the engine's own are among them, and those of other services, for which the engine's first voice speaks.
+    /// `Err`: a custom voice that is not there, or not the key's.
+    pub(super) fn find_voice(
+        &self,
+        voice: Option<&mut String>,
+        owner: Option<KeyId>,
+        param: &str,
+    ) -> Result<(), WireError> {
+        let Some(voice) = voice else { return Ok(()) };
+        match find_voice(self.engines.tts.as_ref(), voice, owner.into()) {
+            Ok(id) => *voice = id,
+            Err(why) if is_uploaded_id(voice) => {
+                return Err(WireError::invalid("voice_not_found", format!("Invalid '{param}': {why}."), Some(param)));
+            }
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     /// As the configuration has it.

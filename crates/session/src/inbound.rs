@@ -116,7 +116,8 @@ impl Actor {
             ClientEvent::ResponseCreate(params) if self.is_framed() && is_foreign(params.format) => {
                 Err(framed_format())
             }
-            ClientEvent::ResponseCreate(params) => {
+            ClientEvent::ResponseCreate(mut params) => {
+                self.setup.find_voice(params.voice.as_mut(), self.owner, "response.audio.output.voice")?;
                 let tools = params.tools.as_ref().unwrap_or(&self.session.tools);
                 let choice = params.tool_choice.as_ref().unwrap_or(&self.session.tool_choice);
                 choice.check(tools, "response.tool_choice")?;
@@ -160,13 +161,14 @@ impl Actor {
         }
     }
 
-    fn update(&mut self, event_id: Option<String>, update: SessionUpdate) -> Result<(), WireError> {
+    fn update(&mut self, event_id: Option<String>, mut update: SessionUpdate) -> Result<(), WireError> {
         if update.kind != self.session.kind && self.kind_is_fixed {
             return Err(WireError::wrong_session_kind(self.session.kind));
         }
         if self.is_framed() && (is_foreign(update.input.format) || is_foreign(update.output.format)) {
             return Err(framed_format());
         }
+        self.setup.find_voice(update.output.voice.as_mut(), self.owner, "session.audio.output.voice")?;
         let mut next = self.session.clone();
         next.apply(update);
         self.setup.check_tools(&self.session.tools, &mut next)?;

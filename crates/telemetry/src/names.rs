@@ -97,11 +97,13 @@ pub enum Endpoint {
     Translations,
     /// A speech job, from its start to its end.
     Job,
+    /// A custom voice that is added.
+    Voices,
 }
 
 impl Endpoint {
     /// All endpoints; each is at the index of its discriminant.
-    pub const ALL: [Self; 4] = [Self::Speech, Self::Transcriptions, Self::Translations, Self::Job];
+    pub const ALL: [Self; 5] = [Self::Speech, Self::Transcriptions, Self::Translations, Self::Job, Self::Voices];
 
     /// Value of the label.
     pub const fn as_str(self) -> &'static str {
@@ -109,6 +111,7 @@ impl Endpoint {
             Self::Speech => "speech",
             Self::Transcriptions => "transcriptions",
             Self::Translations => "translations",
+            Self::Voices => "voices",
             Self::Job => "job",
         }
     }

@@ -6,7 +6,7 @@ use super::names::{Names, Task};
 use crate::assembly::StageFailure;
 use crate::server::app::App;
 use antiphon_engine_api::Engines;
-use antiphon_engine_api::tts::Tts;
+use antiphon_engine_api::tts::{Tts, VoiceScope};
 use axum::http::StatusCode;
 use serde::Deserialize;
 use std::sync::Arc;
@@ -26,10 +26,13 @@ struct Asked {
 }
 
 /// For a request to speak, of this body. Waits while a model is loaded.
-pub(super) async fn for_body(app: &App, body: &[u8]) -> Result<Chosen, ApiError> {
+/// `scope`: whose uploaded voices it may name.
+pub(super) async fn for_body(app: &App, body: &[u8], scope: VoiceScope) -> Result<Chosen, ApiError> {
     // What is no JSON is refused by who reads all of it.
     let asked = serde_json::from_slice::<Asked>(body).ok().and_then(|asked| asked.model);
-    for_model(app, Task::Speech, asked).await
+    let mut chosen = for_model(app, Task::Speech, asked).await?;
+    chosen.names.scope = scope;
+    Ok(chosen)
 }
 
 /// For a model by the name a request has for it; one that is not on the disk is judged by the names. Waits while it is loaded.

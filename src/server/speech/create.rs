@@ -10,6 +10,7 @@ use super::request::{self, Longest, SpeechSpec};
 use super::speaking::{Speaking, Spoken};
 use super::{MAX_JSON_BYTES, body_of};
 use crate::server::app::App;
+use crate::server::auth::Identity;
 use antiphon_audio::encode::{Encoder, RATE};
 use antiphon_engine_api::tts::TtsError;
 use antiphon_telemetry::Endpoint;
@@ -42,9 +43,9 @@ const STALL: Duration = Duration::from_secs(30);
 type Sound = BoxStream<'static, Result<Spoken, TtsError>>;
 
 /// The handler.
-pub(super) async fn create(State(app): State<Arc<App>>, request: Request) -> Response {
+pub(super) async fn create(State(app): State<Arc<App>>, identity: Identity, request: Request) -> Response {
     let metered = Metered::begin(&app, Endpoint::Speech);
-    match spoken(&app, request, metered).await {
+    match spoken(&app, identity, request, metered).await {
         Ok(response) => response,
         Err((error, metered)) => {
             metered.end(error.outcome());
@@ -53,13 +54,18 @@ pub(super) async fn create(State(app): State<Arc<App>>, request: Request) -> Res
     }
 }
 
-async fn spoken(app: &App, request: Request, mut metered: Metered) -> Result<Response, (ApiError, Metered)> {
+async fn spoken(
+    app: &App,
+    identity: Identity,
+    request: Request,
+    mut metered: Metered,
+) -> Result<Response, (ApiError, Metered)> {
     let speech = &app.speech;
     let begun = async {
         speech.check_place()?;
         let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
         metered.place = Some(speech.admit()?);
-        let chosen = chosen::for_body(app, &body).await?;
+        let chosen = chosen::for_body(app, &body, identity.voices()).await?;
         let if_longer = " while you wait (speech.max_input_chars). POST /v1/audio/speech/jobs takes longer texts";
         let longest = Longest { chars: speech.config.max_input_chars, if_longer };
         let (chosen, wish) = request::read(chosen, body, longest).await?;

@@ -26,6 +26,29 @@ pub(super) enum Shape {
     Vtt,
 }
 
+/// The largest file of a form.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LargestFile {
+    /// The form's field.
+    pub(super) field: &'static str,
+    /// Its size.
+    pub(super) mib: usize,
+    /// Behind the limit, in brackets: the setting, where there is one.
+    pub(super) setting: &'static str,
+}
+
+impl LargestFile {
+    /// The largest body with such a file.
+    pub(super) fn body_bytes(self) -> usize {
+        (self.mib << 20) + FORM_BYTES
+    }
+
+    pub(super) fn refusal(self) -> ApiError {
+        let message = format!("The file is larger than {} MiB{}.", self.mib, self.setting);
+        ApiError { param: Some(self.field), ..ApiError::with(StatusCode::PAYLOAD_TOO_LARGE, "file_too_large", message) }
+    }
+}
+
 /// What is asked.
 #[derive(Debug, Default)]
 pub(super) struct Form {
@@ -48,36 +71,27 @@ pub(super) struct Form {
 impl Form {
     /// Reads and validates the whole form. Unknown fields are ignored.
     pub(super) async fn read(request: Request, speech: &Speech) -> Result<Self, ApiError> {
-        let (head, body) = request.into_parts();
-        let most = speech.config.max_upload_mib * (1 << 20) + FORM_BYTES;
-        let (upload, body) = Upload::begin(body, speech.uploads.clone(), most);
-        let request = Request::from_parts(head, Body::from_stream(body));
-        let parts = Multipart::from_request(request, &()).await.map_err(|_| {
-            let message = "The body must be multipart/form-data, with the sound as its field 'file'.";
-            ApiError::invalid("invalid_body", None, message)
-        })?;
+        let largest = speech.largest_file();
+        let (upload, parts) = parts(request, speech, largest).await?;
         // What broke off the body is the reason, whatever became of the form.
-        let mut form = Self::fields(parts, speech).await.map_err(|error| match upload.failure() {
-            Some(failure) if failure.status == StatusCode::PAYLOAD_TOO_LARGE => too_large(speech),
-            Some(failure) => failure,
-            None => error,
-        })?;
+        let mut form =
+            Self::fields(parts, largest).await.map_err(|error| broken_off(&upload, largest).unwrap_or(error))?;
         form.check()?;
         form.held = Some(upload.held());
         Ok(form)
     }
 
-    async fn fields(mut parts: Multipart, speech: &Speech) -> Result<Self, ApiError> {
+    async fn fields(mut parts: Multipart, largest: LargestFile) -> Result<Self, ApiError> {
         let (mut form, mut has_file) = (Self::default(), false);
-        while let Some(field) = parts.next_field().await.map_err(|error| broken(&error, speech))? {
+        while let Some(field) = parts.next_field().await.map_err(|error| broken(&error, largest))? {
             match field.name().unwrap_or_default().to_owned().as_str() {
                 "file" => {
-                    form.file = file(field, speech).await?;
+                    form.file = file(field, largest).await?;
                     has_file = true;
                 }
-                "model" => form.model = Some(value(field, speech).await?),
+                "model" => form.model = Some(value(field, largest).await?),
                 name => {
-                    let value = value(field, speech).await?;
+                    let value = value(field, largest).await?;
                     form.set(name, &value)?;
                 }
             }
@@ -154,6 +168,30 @@ impl Form {
     }
 }
 
+/// The parts of a request's form, received within the bounds of an upload.
+pub(super) async fn parts(
+    request: Request,
+    speech: &Speech,
+    largest: LargestFile,
+) -> Result<(Upload, Multipart), ApiError> {
+    let (head, body) = request.into_parts();
+    let (upload, body) = Upload::begin(body, speech.uploads.clone(), largest.body_bytes());
+    let request = Request::from_parts(head, Body::from_stream(body));
+    let parts = Multipart::from_request(request, &()).await.map_err(|_| {
+        let message = format!("The body must be multipart/form-data, with the sound as its field '{}'.", largest.field);
+        ApiError::invalid("invalid_body", None, message)
+    })?;
+    Ok((upload, parts))
+}
+
+/// Why a form broke off, where its body did.
+pub(super) fn broken_off(upload: &Upload, largest: LargestFile) -> Option<ApiError> {
+    match upload.failure()? {
+        failure if failure.status == StatusCode::PAYLOAD_TOO_LARGE => Some(largest.refusal()),
+        failure => Some(failure),
+    }
+}
+
 /// The engines of the model that is named.
 async fn engines_of(model: String, app: &App) -> Result<Engines, ApiError> {
     let chosen = chosen::for_model(app, Task::Transcription, Some(model.clone())).await?;
@@ -162,21 +200,21 @@ async fn engines_of(model: String, app: &App) -> Result<Engines, ApiError> {
 }
 
 /// The file, as it is received.
-async fn file(mut field: Field<'_>, speech: &Speech) -> Result<Bytes, ApiError> {
+pub(super) async fn file(mut field: Field<'_>, largest: LargestFile) -> Result<Bytes, ApiError> {
     let mut file = BytesMut::new();
-    let most = speech.config.max_upload_mib << 20;
-    while let Some(piece) = piece(&mut field, speech).await? {
-        if file.len() + piece.len() > most {
-            return Err(too_large(speech));
+    while let Some(piece) = piece(&mut field, largest).await? {
+        if file.len() + piece.len() > largest.mib << 20 {
+            return Err(largest.refusal());
         }
         file.extend_from_slice(&piece);
     }
     Ok(file.freeze())
 }
 
-async fn value(mut field: Field<'_>, speech: &Speech) -> Result<String, ApiError> {
+/// A value beside the file.
+pub(super) async fn value(mut field: Field<'_>, largest: LargestFile) -> Result<String, ApiError> {
     let mut value = Vec::new();
-    while let Some(piece) = piece(&mut field, speech).await? {
+    while let Some(piece) = piece(&mut field, largest).await? {
         value.extend_from_slice(&piece);
         if value.len() > MAX_VALUE {
             return Err(ApiError::invalid(
@@ -189,20 +227,15 @@ async fn value(mut field: Field<'_>, speech: &Speech) -> Result<String, ApiError
     String::from_utf8(value).map_err(|_| ApiError::invalid("invalid_body", None, "A field of the form is not UTF-8."))
 }
 
-async fn piece(field: &mut Field<'_>, speech: &Speech) -> Result<Option<Bytes>, ApiError> {
-    field.chunk().await.map_err(|error| broken(&error, speech))
+async fn piece(field: &mut Field<'_>, largest: LargestFile) -> Result<Option<Bytes>, ApiError> {
+    field.chunk().await.map_err(|error| broken(&error, largest))
 }
 
-fn broken(error: &MultipartError, speech: &Speech) -> ApiError {
+pub(super) fn broken(error: &MultipartError, largest: LargestFile) -> ApiError {
     if error.status() == StatusCode::PAYLOAD_TOO_LARGE {
-        return too_large(speech);
+        return largest.refusal();
     }
     ApiError::invalid("invalid_body", None, "The form of the request is broken or ends too early.")
-}
-
-fn too_large(speech: &Speech) -> ApiError {
-    let message = format!("The file is larger than {} MiB (speech.max_upload_mib).", speech.config.max_upload_mib);
-    ApiError { param: Some("file"), ..ApiError::with(StatusCode::PAYLOAD_TOO_LARGE, "file_too_large", message) }
 }
 
 /// Two or three letters; some clients add a region.

@@ -1,4 +1,5 @@
-//! The speech API: OpenAI's `/v1/audio/speech`, `/v1/audio/transcriptions` and `/v1/models`, and jobs for long texts.
+//! The speech API: OpenAI's `/v1/audio/speech`, `/v1/audio/transcriptions`, `/v1/audio/voices` and `/v1/models`, and jobs for
+//! long texts.
 //!
 //! `server` mounts [`routes`] behind its checks of keys, hosts and origins. Requests use the engines of the sessions through
 //! the same ports, and wait for them as sessions do; how many are worked on at once is bounded here, and how much of their bodies
@@ -19,11 +20,13 @@ mod request;
 mod speaking;
 mod transcriptions;
 mod upload;
+mod voices;
 mod waiting;
 mod written;
 
 use super::app::App;
 use crate::config::{Config, SpeechConfig};
+use antiphon_engine_api::tts::VoiceScope;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request};
@@ -52,6 +55,7 @@ pub(super) struct Speech {
     /// Stretches of files that are written down at once: a session finds a decoder that no file has.
     decoders: Arc<Semaphore>,
     pub(super) jobs: Jobs,
+    voices: voices::Voices,
 }
 
 impl Speech {
@@ -66,6 +70,7 @@ impl Speech {
                 ("llm", named(&config.llm.engine, &config.llm.model)),
             ],
             jobs: Jobs::new(&config.speech),
+            voices: voices::Voices::default(),
             config: config.speech.clone(),
         }
     }
@@ -73,6 +78,11 @@ impl Speech {
     /// Refuses a request that would get no slot now, before its body is read.
     fn check_place(&self) -> Result<(), ApiError> {
         if self.permits.available_permits() == 0 { self.admit().map(drop) } else { Ok(()) }
+    }
+
+    /// The largest file to transcribe.
+    fn largest_file(&self) -> form::LargestFile {
+        form::LargestFile { field: "file", mib: self.config.max_upload_mib, setting: " (speech.max_upload_mib)" }
     }
 
     /// A slot among the requests in progress. It is taken once the body is complete: a client that sends slowly, or never ends
@@ -96,7 +106,7 @@ fn names(app: &App) -> Names {
         chosen.filter(|model| !model.is_empty()).or_else(configured).unwrap_or_default()
     };
     let [tts_model, stt_model, llm_model] = ["tts", "stt", "llm"].map(model);
-    Names { tts_model, stt_model, llm_model, voice: app.setup().voice.clone() }
+    Names { tts_model, stt_model, llm_model, voice: app.setup().voice.clone(), scope: VoiceScope::Nobody }
 }
 
 /// What a configured engine's model is called; empty for one without, and where the engine is chosen at start. The
@@ -112,12 +122,13 @@ fn named(engine: &str, model: &str) -> String {
 
 /// The routes.
 pub(super) fn routes(app: &App) -> Router<Arc<App>> {
-    let upload = app.speech.config.max_upload_mib * (1 << 20) + FORM_BYTES;
+    let upload = app.speech.largest_file().body_bytes();
     Router::new()
         .route("/v1/audio/speech", post(create::create).layer(DefaultBodyLimit::max(MAX_JSON_BYTES)))
         .route("/v1/audio/transcriptions", post(transcriptions::create).layer(DefaultBodyLimit::max(upload)))
         .route("/v1/audio/translations", post(transcriptions::translate).layer(DefaultBodyLimit::max(upload)))
         .merge(jobs::routes())
+        .merge(voices::routes())
         .route("/v1/models", get(models::list))
         .route("/v1/models/{id}", get(models::one))
 }

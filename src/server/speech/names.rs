@@ -6,11 +6,11 @@
 
 use super::error::ApiError;
 use antiphon_engine_api::Engines;
-use antiphon_engine_api::tts::Tts;
+use antiphon_engine_api::tts::{Tts, VoiceScope, find_voice};
 use serde_json::{Value, json};
 
 /// OpenAI's voices (its reference, "Create speech", 2026).
-const OPENAI_VOICES: [&str; 13] =
+pub(super) const OPENAI_VOICES: [&str; 13] =
     ["alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"];
 const OPENAI_SPEECH: [&str; 3] = ["tts-1", "tts-1-hd", "gpt-4o-mini-tts"];
 const OPENAI_TRANSCRIPTION: [&str; 3] = ["whisper-1", "gpt-4o-transcribe", "gpt-4o-mini-transcribe"];
@@ -37,25 +37,25 @@ pub(super) struct Names {
     pub(super) llm_model: String,
     /// The voice sessions begin with.
     pub(super) voice: String,
+    /// Whose uploaded voices may be named.
+    pub(super) scope: VoiceScope,
 }
 
 impl Names {
-    /// The voice that speaks where `asked` is named, by a name the engine knows.
-    pub(super) fn voice(&self, engines: &Engines, asked: Option<&str>) -> Result<String, ApiError> {
-        let Some(asked) = asked else { return Ok(self.own_voice(engines)) };
+    /// The voice that speaks where `asked` is named, by a name the engine knows, and whether it is the engine's own because
+    /// the client named none that is known here.
+    pub(super) fn voice(&self, engines: &Engines, asked: Option<&str>) -> Result<(String, bool), ApiError> {
+        let own_voice = || Ok((own_voice(engines.tts.as_ref(), &self.voice), true));
+        let Some(asked) = asked else { return own_voice() };
         let wrong = |message: String| ApiError::invalid("voice_not_found", "voice", message);
         if asked.len() > MAX_NAME {
             return Err(wrong(format!("'voice' is longer than {MAX_NAME} bytes, as no voice's name is.")));
         }
-        match engines.tts.check_voice(asked) {
-            Ok(()) => Ok(asked.to_owned()),
-            Err(_) if OPENAI_VOICES.contains(&asked) => Ok(self.own_voice(engines)),
+        match find_voice(engines.tts.as_ref(), asked, self.scope) {
+            Ok(voice) => Ok((voice, false)),
+            Err(_) if OPENAI_VOICES.contains(&asked) => own_voice(),
             Err(why) => Err(wrong(format!("Invalid 'voice': {why}."))),
         }
-    }
-
-    fn own_voice(&self, engines: &Engines) -> String {
-        own_voice(engines.tts.as_ref(), &self.voice)
     }
 
     /// Whether `asked` serves `task` here.
@@ -145,12 +145,12 @@ mod tests {
 
     #[test]
     fn known_voices_and_openais_are_taken_and_nothing_else() {
-        let voice = |asked: &str| names().voice(&engines(), Some(asked));
+        let voice = |asked: &str| names().voice(&engines(), Some(asked)).map(|(voice, _)| voice);
         for asked in ["tone", "alloy"] {
             assert_eq!(voice(asked).as_deref(), Ok("tone"));
         }
         let elsewhere = Names { voice: "of another engine".into(), ..names() };
-        assert_eq!(elsewhere.voice(&engines(), None).as_deref(), Ok("tone"));
+        assert_eq!(elsewhere.voice(&engines(), None), Ok(("tone".into(), true)));
         for wrong in ["bob", "", "../../etc/passwd", "tone+bob", "TONE", "tone\0"] {
             let error = voice(wrong).expect_err(wrong);
             assert_eq!(

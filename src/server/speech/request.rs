@@ -73,8 +73,7 @@ impl Judge<'_> {
         let fields = Fields::read(body)?;
         self.names.check_model(self.engines, Task::Speech, fields.text("model")?)?;
         let asked = fields.text_or_id("voice")?;
-        let voice = self.names.voice(self.engines, asked)?;
-        let is_own_voice = asked != Some(voice.as_str());
+        let (voice, is_own_voice) = self.names.voice(self.engines, asked)?;
         let speed = fields.number("speed")?.unwrap_or(1.0);
         if !SPEEDS.contains(&speed) {
             let message = format!("Invalid 'speed': expected a value from 0.25 to 4.0, but got {speed} instead.");

@@ -90,13 +90,14 @@ impl CustomVoice {
 }
 
 /// Whose uploaded voices a request may use. The operator's are everybody's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VoiceScope {
     /// Everybody's: an administrator's request, or a hub without keys.
     All,
     /// Those of one API key.
     Key(KeyId),
     /// Nobody's.
+    #[default]
     Nobody,
 }
 

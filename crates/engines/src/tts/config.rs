@@ -43,6 +43,10 @@ pub struct TtsConfig {
     pub deterministic: bool,
     /// The longest wait for a chunk's first sound.
     pub timeout_ms: u64,
+    /// Engines that clone voices: the folder of reference recordings; empty: `voices` below `models.dir`.
+    pub voices_dir: String,
+    /// The same: uploaded voices, at most.
+    pub max_voices: usize,
 }
 
 impl TtsConfig {
@@ -90,6 +94,8 @@ impl Default for TtsConfig {
             slots: 0,
             deterministic: false,
             timeout_ms: 10_000,
+            voices_dir: String::new(),
+            max_voices: 64,
         }
     }
 }

@@ -49,7 +49,7 @@ async fn create(State(app): State<Arc<App>>, identity: Identity, request: Reques
     let (body, _held) = body_of(request, speech, MAX_JSON_BYTES).await?;
     let _place = speech.admit()?;
     let longest = Longest { chars: speech.config.max_job_chars, if_longer: " (speech.max_job_chars)" };
-    let chosen = chosen::for_body(&app, &body).await?;
+    let chosen = chosen::for_body(&app, &body, identity.voices()).await?;
     let (_, wish) = request::read(chosen, body, longest).await?;
     let id = IdMint::new(rand::random()).next(PREFIX.trim_end_matches('_'));
     let job = jobs.with(move |store| store.add(&id, identity.owner, &wish, now())).await?;

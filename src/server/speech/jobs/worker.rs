@@ -14,6 +14,7 @@ use crate::server::speech::speaking::{Speaking, Spoken};
 use crate::server::speech::waiting::{JOB, Retry, is_busy};
 use antiphon_audio::encode::{Encoder, FileFormat, RATE};
 use antiphon_audio::wav;
+use antiphon_engine_api::tts::{TtsError, is_uploaded_id};
 use antiphon_telemetry::Endpoint;
 use antiphon_types::Samples;
 use futures_util::StreamExt;
@@ -101,6 +102,9 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: SpeechSpec, 
         };
         // The engine may be another than was asked for, or than spoke so far.
         if let Err(why) = tts.check_voice(&wish.voice) {
+            if is_uploaded_id(&wish.voice) {
+                return End::Failed(removed(&wish.voice));
+            }
             if !wish.is_own_voice {
                 return End::Failed(Failure::new("voice_not_found", format!("Invalid 'voice': {why}.")));
             }
@@ -131,6 +135,7 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: SpeechSpec, 
         match stopped {
             None => {}
             Some(error) if is_busy(&error) && retry.pause().await => {}
+            Some(TtsError::NoVoice(_)) => return End::Failed(removed(&wish.voice)),
             Some(error) => {
                 tracing::warn!(
                     job = job.id,
@@ -142,6 +147,10 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: SpeechSpec, 
         }
     }
     finish(jobs, &job, cancel).await
+}
+
+fn removed(voice: &str) -> Failure {
+    Failure::new("voice_not_found", format!("The voice {voice} was removed before the whole text was spoken."))
 }
 
 /// The samples to a file of the format asked for.
