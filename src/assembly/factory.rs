@@ -31,7 +31,7 @@ pub(super) fn names(stage: &str) -> &'static [&'static str] {
         "turn" => &["auto", "smart-turn"],
         "stt" => &["auto", "sphinx", "whisper", "openai"],
         "llm" => &[ASSISTANT, "openai"],
-        "tts" => &["auto", "flite", "piper", "kokoro", "openai", "fish"],
+        "tts" => &["auto", "flite", "piper", "kokoro", "speechlm", "openai", "fish"],
         _ => &[],
     }
 }
@@ -108,6 +108,11 @@ pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
             let engine = antiphon_engines::tts::kokoro::KokoroTts::start(&config.tts, &config.onnx);
             engine.map(|engine| Arc::new(engine) as _)
         }
+        #[cfg(feature = "speechlm")]
+        "speechlm" => {
+            let engine = antiphon_engines::tts::speechlm::SpeechLm::start(&config.tts, &config.onnx);
+            engine.map(|engine| Arc::new(engine) as _)
+        }
         #[cfg(feature = "openai")]
         "openai" => antiphon_engines::tts::openai::OpenAiTts::new(&config.tts).map(|engine| Arc::new(engine) as _),
         #[cfg(feature = "fish")]
@@ -125,7 +130,7 @@ fn flite(
     use antiphon_engines::tts::local::{LocalTts, PoolSettings};
     let voice = config.voice.clone();
     let deadline = std::time::Duration::from_millis(config.timeout_ms);
-    let pool = PoolSettings { n_replicas: config.lanes, in_turn: false, deadline };
+    let pool = PoolSettings { n_replicas: config.pool_size(), in_turn: false, deadline };
     LocalTts::start("flite", pool, move || Flite::open(&voice))
 }
 

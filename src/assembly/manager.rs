@@ -320,7 +320,11 @@ impl EngineManager {
         };
         let (Some(name), Some(model)) = (choice.model_name(), &choice.model) else { return make() };
         // Each replica of a voice has the model for itself.
-        let copies = if S::STAGE == Stage::Tts { self.config.tts.lanes as u64 } else { 1 };
+        let copies = match (S::STAGE, choice.engine.as_str()) {
+            (Stage::Tts, "speechlm") => self.config.tts.n_instances(self.config.onnx.devices().len()) as u64,
+            (Stage::Tts, _) => self.config.tts.pool_size() as u64,
+            _ => 1,
+        };
         let taken = self.cache.take(&name, copies * model.bytes, in_place_of, || make().map(S::onto));
         match taken {
             Ok(loaded) => S::off(loaded).ok_or_else(|| StageFailure::new(stage, &choice.engine, OTHER_STAGE)),

@@ -64,6 +64,8 @@ pub(super) fn parse(rule: &Rule, text: &str) -> Result<Value, String> {
         Rule::Whole(..) => trimmed.parse().ok().map(Value::Integer),
         Rule::Number(..) => trimmed.parse().ok().map(Value::Float),
         Rule::Origins | Rule::Hosts | Rule::Urls | Rule::Names if trimmed.starts_with('[') => toml_value(trimmed),
+        Rule::Wholes(..) if trimmed.starts_with('[') => toml_value(trimmed),
+        Rule::Wholes(..) => toml_value(&format!("[{trimmed}]")),
         Rule::Origins | Rule::Hosts | Rule::Urls | Rule::Names => {
             let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
             Some(Value::Array(items.map(|item| Value::String(item.into())).collect()))

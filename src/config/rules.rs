@@ -51,6 +51,8 @@ pub enum Rule {
     Hosts,
     /// A list of model names.
     Names,
+    /// A list of integers: minimum and maximum, both inclusive, and what they are.
+    Wholes(i64, i64, &'static str),
 }
 
 const fn key(section: &'static str, name: &'static str, rule: Rule) -> Key {
@@ -92,10 +94,10 @@ pub const KEYS: &[Key] = &[
     key("llm", "max_tokens", Rule::Whole(1, 1_000_000, "tokens")),
     key("llm", "first_token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
-    key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "openai", "fish"])),
+    key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "speechlm", "openai", "fish"])),
     key("tts", "voice", Rule::Name),
     key("tts", "speed", Rule::Number(0.25, 4.0)),
-    key("tts", "lanes", Rule::Whole(1, 64, "replicas")),
+    key("tts", "lanes", Rule::Whole(0, 64, "replicas")),
     key("tts", "base_url", Rule::Url),
     key("tts", "model", Rule::Name),
     key("tts", "api_key_env", Rule::Variable),
@@ -104,6 +106,9 @@ pub const KEYS: &[Key] = &[
     key("tts", "noise_scale", Rule::Number(-1.0, 10.0)),
     key("tts", "length_scale", Rule::Number(-1.0, 10.0)),
     key("tts", "width_scale", Rule::Number(-1.0, 10.0)),
+    key("tts", "contract", Rule::Text),
+    key("tts", "slots", Rule::Whole(0, 32, "listeners")),
+    key("tts", "deterministic", Rule::Switch),
     key("tts", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("tts", "voices_dir", Rule::Text),
     key("tts", "max_voices", Rule::Whole(0, 10_000, "voices")),
@@ -118,6 +123,7 @@ pub const KEYS: &[Key] = &[
     key("onnx", "provider", Rule::OneOf(&["cpu", "cuda", "tensorrt"])),
     key("onnx", "require", Rule::Switch),
     key("onnx", "device_id", Rule::Whole(0, 255, "number of the GPU")),
+    key("onnx", "device_ids", Rule::Wholes(0, 255, "numbers of GPUs")),
     key("onnx", "fp16", Rule::Switch),
     key("onnx", "cache_dir", Rule::Name),
     key("onnx", "cudnn_conv_algo_search", Rule::OneOf(&["HEURISTIC", "EXHAUSTIVE", "DEFAULT"])),
@@ -205,6 +211,9 @@ impl Rule {
             Self::Hosts => list(value, host),
             Self::Networks => list(value, |text| super::server::network(text).is_some()),
             Self::Names => list(value, |name| !name.trim().is_empty()),
+            Self::Wholes(min, max, _) => value
+                .as_array()
+                .is_some_and(|all| all.iter().all(|n| n.as_integer().is_some_and(|n| (*min..=*max).contains(&n)))),
             _ => value.as_str().is_some_and(|text| self.allows_text(text)),
         }
     }
@@ -246,6 +255,7 @@ impl Rule {
             Self::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
             Self::Urls => "a list of addresses, such as [\"https://mcp.example.org/mcp\"]".into(),
             Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
+            Self::Wholes(min, max, what) => format!("a list of {what} from {min} to {max}, such as [0, 1]"),
             Self::Names => "a list of models, such as [\"kokoro\", \"whisper-base:q5_1\"]".into(),
         }
     }

@@ -71,6 +71,21 @@ pub struct Voice {
     pub language: String,
 }
 
+/// The slots of an engine that runs the sequences of several listeners together, one step at a time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SlotReport {
+    /// Listeners that are served at once.
+    pub n_slots: usize,
+    /// Slots in use now.
+    pub in_use: usize,
+    /// Chunks that wait for a slot.
+    pub waiting: usize,
+    /// Memory of the engine's cache for one token, in bytes.
+    pub bytes_per_token: usize,
+    /// Memory of the cache of a slot whose sequence is as long as it may be, in bytes.
+    pub bytes_per_slot: usize,
+}
+
 /// The text-to-speech port: one engine, shared by all sessions.
 pub trait Tts: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
@@ -85,6 +100,11 @@ pub trait Tts: Send + Sync {
     /// Number of chunks in the queue.
     fn waiting(&self) -> usize {
         0
+    }
+
+    /// Slots and memory of an engine that serves its listeners in slots; `None` for others.
+    fn slots(&self) -> Option<SlotReport> {
+        None
     }
 
     /// The available voices, default first, with the operator's custom voices and without uploaded ones, which are not

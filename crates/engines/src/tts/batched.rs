@@ -90,7 +90,12 @@ impl Batching {
             (given, _) => given,
         };
         let ms = Duration::from_millis;
-        Self { n_replicas: config.lanes, max_batch, max_wait: ms(config.max_wait_ms), deadline: ms(config.timeout_ms) }
+        Self {
+            n_replicas: config.pool_size(),
+            max_batch,
+            max_wait: ms(config.max_wait_ms),
+            deadline: ms(config.timeout_ms),
+        }
     }
 }
 

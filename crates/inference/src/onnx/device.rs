@@ -101,7 +101,8 @@ impl DeviceTensor {
         let short = || OnnxError::Output(format!("a tensor of the shape {:?}, too small", self.shape));
         match self.kind {
             Kind::F32 => {
-                let numbers = self.numbers::<f32>().ok_or_else(|| OnnxError::Output("no numbers of the host".into()))?;
+                let numbers =
+                    self.numbers::<f32>().ok_or_else(|| OnnxError::Output("no numbers of the host".into()))?;
                 into.extend_from_slice(numbers.get(range).ok_or_else(short)?);
             }
             Kind::F16 => {
@@ -109,7 +110,9 @@ impl DeviceTensor {
                     self.numbers::<half::f16>().ok_or_else(|| OnnxError::Output("no numbers of the host".into()))?;
                 into.extend(numbers.get(range).ok_or_else(short)?.iter().map(|number| number.to_f32()));
             }
-            _ => return Err(OnnxError::Output(format!("numbers of the type {} where floats were expected", self.kind))),
+            _ => {
+                return Err(OnnxError::Output(format!("numbers of the type {} where floats were expected", self.kind)));
+            }
         }
         Ok(())
     }

@@ -123,7 +123,10 @@ impl Model {
     }
 
     /// The same, for what changes it.
-    pub(super) fn with_session_mut<R>(&self, call: impl FnOnce(&mut Session) -> ort::Result<R>) -> Result<R, OnnxError> {
+    pub(super) fn with_session_mut<R>(
+        &self,
+        call: impl FnOnce(&mut Session) -> ort::Result<R>,
+    ) -> Result<R, OnnxError> {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         call(&mut session).map_err(|error| match error.code() {
             ErrorCode::InvalidArgument => OnnxError::Inputs { path: self.path.clone(), message: error.to_string() },

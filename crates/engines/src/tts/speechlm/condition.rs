@@ -86,7 +86,9 @@ impl Conditioner {
         let made = Conditioning { prefix, prompt, carry, digest };
         let numbers = made.carry.iter().flat_map(|(_, _, numbers)| numbers).chain(&made.prefix);
         if !numbers.into_iter().all(|number| number.is_finite()) {
-            return Err(OnnxError::Output("a conditioning that is not a number (NaN): another recording may do".into()));
+            return Err(OnnxError::Output(
+                "a conditioning that is not a number (NaN): another recording may do".into(),
+            ));
         }
         Ok(made)
     }
@@ -144,9 +146,11 @@ mod tests {
 
     #[test]
     fn a_graph_that_does_not_fit_is_named() {
-        let text = conditioner(|contract| contract.condition.audio = "audio".into()).err().expect("refused").to_string();
+        let text =
+            conditioner(|contract| contract.condition.audio = "audio".into()).err().expect("refused").to_string();
         assert!(text.contains("speech_encoder.onnx takes audio_values") && text.contains("no audio: f32"), "{text}");
-        let text = conditioner(|contract| contract.vocode.carry.push("style".into())).err().expect("refused").to_string();
+        let text =
+            conditioner(|contract| contract.vocode.carry.push("style".into())).err().expect("refused").to_string();
         assert!(text.contains("gives no style, which the vocoder takes"), "{text}");
     }
 

@@ -184,6 +184,9 @@ pub struct Decode {
     pub head_size: usize,
     /// How rows of several lengths share a run.
     pub policy: Policy,
+    /// The longest sequence, prompt and speech together, that the graph has positions for; 0: no limit.
+    #[serde(default)]
+    pub context: usize,
     /// Columns of a cache that is read and written in place; 0: the cache grows by a column each step.
     #[serde(default)]
     pub capacity: usize,
@@ -380,7 +383,10 @@ impl Contract {
             (!self.text.template.contains("{text}"), "text.template: {text} is missing".into()),
             (tokens.codebooks != 1, format!("tokens.codebooks = {}: this version runs 1", tokens.codebooks)),
             (tokens.delays.iter().any(|delay| *delay > 0), "tokens.delays: a single codebook has none".into()),
-            (decode.layers == 0 || decode.heads == 0 || decode.head_size == 0, "decode: layers, heads and head_size".into()),
+            (
+                decode.layers == 0 || decode.heads == 0 || decode.head_size == 0,
+                "decode: layers, heads and head_size".into(),
+            ),
             (
                 decode.policy == Policy::Masked && decode.mask.is_empty(),
                 "decode.policy = \"masked\" needs decode.mask, the name of the mask's input".into(),
@@ -406,12 +412,12 @@ impl Contract {
             (!(0.0..=10.0).contains(&sampling.temperature), "sampling.temperature: 0 to 10".into()),
             (!(0.0..=1.0).contains(&sampling.top_p) || sampling.top_p == 0.0, "sampling.top_p: above 0 to 1".into()),
             (!(0.0..1.0).contains(&sampling.min_p), "sampling.min_p: 0 to below 1".into()),
-            (
-                !(0.1..=10.0).contains(&sampling.repetition_penalty),
-                "sampling.repetition_penalty: 0.1 to 10".into(),
-            ),
+            (!(0.1..=10.0).contains(&sampling.repetition_penalty), "sampling.repetition_penalty: 0.1 to 10".into()),
             (self.length.max_tokens == 0, "length.max_tokens: more than 0".into()),
-            (!(0.1..=100.0).contains(&self.length.max_tokens_per_char), "length.max_tokens_per_char: 0.1 to 100".into()),
+            (
+                !(0.1..=100.0).contains(&self.length.max_tokens_per_char),
+                "length.max_tokens_per_char: 0.1 to 100".into(),
+            ),
             (
                 self.length.max_silence == 0 || self.length.end_silence < self.length.max_silence,
                 "length.max_silence: 1 to length.end_silence".into(),
@@ -435,7 +441,12 @@ impl Contract {
 
     /// Tokens that a slot may hold: the longest speech, its text and the conditioning before it.
     pub fn slot_tokens(&self) -> usize {
-        if self.decode.capacity > 0 { self.decode.capacity } else { self.length.max_tokens + CONTEXT_TOKENS }
+        let longest = self.length.max_tokens + CONTEXT_TOKENS;
+        match (self.decode.capacity, self.decode.context) {
+            (0, 0) => longest,
+            (0, context) => longest.min(context),
+            (capacity, _) => capacity,
+        }
     }
 
     /// The longest speech for a text of so many characters, in tokens.

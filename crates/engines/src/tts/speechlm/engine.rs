@@ -167,6 +167,15 @@ impl SlotEngine<Request> for SpeechEngine {
     }
 
     fn admit(&mut self, request: Request) -> Result<Admission<Request, Generation>, (String, Request)> {
+        let n_prompt = request.conditioning.prefix.len() / self.lm.hidden() + request.ids.len();
+        if n_prompt + 1 >= self.contract.slot_tokens() {
+            let message = format!(
+                "the text is too long: {n_prompt} tokens with its voice, and a sequence has {}; send it in shorter chunks",
+                self.contract.slot_tokens()
+            );
+            request.hand_on(Step::Failed(TtsError::Engine { message, source: None }));
+            return Ok(Admission::Ended);
+        }
         let prefilled = self.lm.embed_text(&request.ids).and_then(|text| {
             let mut embeds = request.conditioning.prefix.clone();
             embeds.extend(text);

@@ -72,17 +72,18 @@ impl ModelFiles {
             let path = if own.is_file() || !full.is_file() { own } else { full };
             present(what, path).and_then(with_weights)
         };
-        let tokenizer = [Some(folder), folder.parent()].into_iter().flatten().map(|at| at.join(&contract.text.tokenizer));
+        let tokenizer =
+            [Some(folder), folder.parent()].into_iter().flatten().map(|at| at.join(&contract.text.tokenizer));
         let beside = folder.join(&contract.text.tokenizer);
         Ok(Self {
             condition: graph("the graph for recordings", &contract.condition.file)?,
             embed: graph("the embedding graph", &contract.embed.file)?,
             decode: present("the language model", main.clone()).and_then(with_weights)?,
             vocode: graph("the vocoder", &contract.vocode.file)?,
-            tokenizer: tokenizer.into_iter().find(|path| path.is_file()).map_or_else(
-                || Err(FilesError::Missing { what: "the tokenizer", path: beside }),
-                Ok,
-            )?,
+            tokenizer: tokenizer
+                .into_iter()
+                .find(|path| path.is_file())
+                .map_or_else(|| Err(FilesError::Missing { what: "the tokenizer", path: beside }), Ok)?,
         })
     }
 }
@@ -118,8 +119,8 @@ fn with_weights(graph: PathBuf) -> Result<PathBuf, FilesError> {
     if weights.is_file() || std::fs::metadata(&graph).is_ok_and(|file| file.len() > LARGEST) {
         return Ok(graph);
     }
-    let names_it = std::fs::read(&graph)
-        .is_ok_and(|bytes| bytes.windows(name.len()).any(|window| window == name.as_bytes()));
+    let names_it =
+        std::fs::read(&graph).is_ok_and(|bytes| bytes.windows(name.len()).any(|window| window == name.as_bytes()));
     if names_it { Err(FilesError::NoWeights { graph, weights }) } else { Ok(graph) }
 }
 
@@ -136,7 +137,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let onnx = folder.path().join("onnx");
         std::fs::create_dir(&onnx).expect("made");
-        for name in ["language_model_q4", "embed_tokens", "speech_encoder", "conditional_decoder_q4", "conditional_decoder"] {
+        for name in
+            ["language_model_q4", "embed_tokens", "speech_encoder", "conditional_decoder_q4", "conditional_decoder"]
+        {
             std::fs::write(onnx.join(name).with_extension("onnx"), name).expect("written");
         }
         let main = onnx.join("language_model_q4.onnx");
@@ -147,7 +150,10 @@ mod tests {
         let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
         assert_eq!(name(&files.embed), "embed_tokens.onnx");
         assert_eq!(name(&files.vocode), "conditional_decoder_q4.onnx");
-        assert!(matches!(ModelFiles::find(folder.path(), &turbo()), Err(FilesError::Missing { .. })), "no full precision");
+        assert!(
+            matches!(ModelFiles::find(folder.path(), &turbo()), Err(FilesError::Missing { .. })),
+            "no full precision"
+        );
         std::fs::write(onnx.join("language_model.onnx"), "x").expect("written");
         assert_eq!(name(&ModelFiles::find(folder.path(), &turbo()).expect("found").decode), "language_model.onnx");
     }
@@ -156,7 +162,8 @@ mod tests {
     fn a_graph_without_its_weights_is_named() {
         let folder = tempfile::tempdir().expect("a folder");
         for name in ["language_model", "embed_tokens", "speech_encoder", "conditional_decoder"] {
-            std::fs::write(folder.path().join(name).with_extension("onnx"), format!("..{name}.onnx_data..")).expect("written");
+            std::fs::write(folder.path().join(name).with_extension("onnx"), format!("..{name}.onnx_data.."))
+                .expect("written");
             std::fs::write(folder.path().join(format!("{name}.onnx_data")), "").expect("written");
         }
         std::fs::write(folder.path().join("tokenizer.json"), "{}").expect("written");

@@ -1,8 +1,8 @@
 //! The engine's custom voices: the store of recordings, on a thread of its own since it blocks on the disk, with the engine's
 //! conditioning as the test of a new one.
 
-use super::Shared;
 use super::super::voices::{Reference, VoiceStore};
+use super::Shared;
 use super::condition::Conditioning;
 use antiphon_engine_api::tts::{
     CustomVoice, NewVoice, TtsError, VoiceError, VoiceLibrary, VoiceLimits, is_uploaded_id,
@@ -67,8 +67,9 @@ impl Shared {
             return Err(TtsError::Unavailable(format!("there is no voice {asked}; it may have been removed")));
         }
         let default = || self.fixed_voices().into_iter().next();
-        let Some((id, language)) =
-            found.map(|voice| (voice.id.clone(), voice.language.clone())).or_else(|| default().map(|voice| (voice.id, voice.language)))
+        let Some((id, language)) = found
+            .map(|voice| (voice.id.clone(), voice.language.clone()))
+            .or_else(|| default().map(|voice| (voice.id, voice.language)))
         else {
             let message =
                 "there is no voice yet: put NAME.wav into the folder tts.voices_dir, or upload one to /v1/audio/voices";
@@ -90,7 +91,8 @@ impl Shared {
         if let Some(kept) = self.kept.get(&digest) {
             return Ok(kept);
         }
-        let mut lease = self.conditioner.lease().await.map_err(|full| TtsError::Overloaded { waiting: full.waiting })?;
+        let mut lease =
+            self.conditioner.lease().await.map_err(|full| TtsError::Overloaded { waiting: full.waiting })?;
         // Somebody else may have made it meanwhile.
         if let Some(kept) = self.kept.get(&digest) {
             return Ok(kept);

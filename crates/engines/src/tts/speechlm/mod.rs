@@ -21,7 +21,7 @@ mod lm;
 mod sampling;
 #[cfg(test)]
 mod testing;
-#[cfg(test)]
+#[cfg(all(test, feature = "flite"))]
 mod tests;
 mod text;
 mod vocode;
@@ -31,9 +31,7 @@ pub use contract::{Contract, ContractError};
 use super::TtsConfig;
 use super::deadline::with_deadline;
 use super::voices::{StoreSettings, VoiceStore};
-use antiphon_engine_api::tts::{
-    Passage, SlotReport, SpeechRequest, Tts, TtsError, Voice, VoiceLibrary,
-};
+use antiphon_engine_api::tts::{Passage, SlotReport, SpeechRequest, Tts, TtsError, Voice, VoiceLibrary};
 use antiphon_inference::onnx::{OnnxConfig, Runtime};
 use antiphon_inference::pool::batch::{BatchScheduler, BatchSettings};
 use antiphon_inference::pool::slots::SlotScheduler;
@@ -134,9 +132,11 @@ impl SpeechLm {
             let make = move || Conditioner::load(&files, &contract, &runtime);
             Pool::start("speechlm-voice", 1, MAX_CONDITIONING, make).map_err(unavailable)?
         };
-        let warmth = Arc::new(Conditioner::load(&files, &contract, &runtime).and_then(|conditioner| {
-            conditioner.condition(&hum(&contract), [0; 32]).map_err(Into::into)
-        }).map_err(unavailable)?);
+        let warmth = Arc::new(
+            Conditioner::load(&files, &contract, &runtime)
+                .and_then(|conditioner| conditioner.condition(&hum(&contract), [0; 32]).map_err(Into::into))
+                .map_err(unavailable)?,
+        );
 
         let report: Arc<Mutex<SlotReport>> = Arc::default();
         let slots = {
@@ -152,7 +152,7 @@ impl SpeechLm {
             SlotScheduler::start("speechlm", n_replicas, max_waiting, make).map_err(unavailable)?
         };
         let mut report = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        report.n_slots = slots.load().n_slots;
+        report.n_slots *= n_replicas;
         let vocoder = {
             let (contract, onnx) = (contract.clone(), onnx.clone());
             let next = std::sync::atomic::AtomicUsize::new(0);
@@ -164,8 +164,7 @@ impl SpeechLm {
                 Ok::<_, lm::LmError>(vocoder)
             };
             let max_waiting = (report.n_slots * WINDOWS_PER_SLOT).max(8);
-            let settings =
-                BatchSettings { n_replicas, max_batch: GPU_SLOTS, max_wait: Duration::ZERO, max_waiting };
+            let settings = BatchSettings { n_replicas, max_batch: GPU_SLOTS, max_wait: Duration::ZERO, max_waiting };
             BatchScheduler::start("speechlm-vocoder", settings, make).map_err(unavailable)?
         };
         tracing::info!(
@@ -189,7 +188,16 @@ impl SpeechLm {
             deadline: Duration::from_millis(config.timeout_ms),
             report,
         });
-        if shared.fixed_voices().is_empty() {
+        let voices = shared.fixed_voices();
+        if let Some(voice) = shared.voice.as_ref().filter(|voice| !voices.iter().any(|known| known.id == **voice)) {
+            let names: Vec<_> = voices.iter().map(|voice| voice.id.as_str()).collect();
+            return Err(TtsError::Unavailable(format!(
+                "tts.voice = {voice:?}: the folder {} has no such voice; it has {}",
+                config.voices_dir,
+                if names.is_empty() { "none".into() } else { antiphon_engine_api::tts::listed(&names) }
+            )));
+        }
+        if voices.is_empty() {
             let folder = config.voices_dir.as_str();
             tracing::warn!(folder, "no voice is there yet: put NAME.wav into the folder, or upload one");
         }
@@ -215,7 +223,9 @@ fn speech_engine(
     lm.embed_text(&[highest_id]).map_err(|error| lm::LmError::Port {
         contract: contract.name.clone(),
         file: files.embed.clone(),
-        wrong: format!("does not take the id {highest_id}, which the tokenizer gives: it is of another model ({error})"),
+        wrong: format!(
+            "does not take the id {highest_id}, which the tokenizer gives: it is of another model ({error})"
+        ),
     })?;
     if lm.policy() != Policy::Single && n_slots > 1 {
         let (worst, tolerance) = lm.self_test()?;
@@ -367,7 +377,8 @@ impl Shared {
     fn fixed_voices(&self) -> Vec<Voice> {
         let mut voices: Vec<Voice> =
             self.recordings.list().iter().filter(|voice| !voice.is_uploaded()).map(|voice| voice.voice()).collect();
-        if let Some(place) = self.voice.as_ref().and_then(|chosen| voices.iter().position(|voice| voice.id == *chosen)) {
+        if let Some(place) = self.voice.as_ref().and_then(|chosen| voices.iter().position(|voice| voice.id == *chosen))
+        {
             voices[..=place].rotate_right(1);
         }
         voices
@@ -458,10 +469,7 @@ impl Speaking {
     async fn vocode(&self, tokens: Vec<i64>) -> Result<Vec<f32>, TtsError> {
         let (job, sound) = Job::new(tokens, self.conditioning.clone(), self.unplayed);
         let failed = |message: String| TtsError::Engine { message, source: None };
-        self.shared
-            .vocoder
-            .submit(job)
-            .map_err(|(Overloaded { waiting }, _)| TtsError::Overloaded { waiting })?;
+        self.shared.vocoder.submit(job).map_err(|(Overloaded { waiting }, _)| TtsError::Overloaded { waiting })?;
         let sound = sound.await.map_err(|_| failed("the vocoder ended".into()))?;
         sound.map_err(|error| failed(error.to_string()))
     }

@@ -12,7 +12,9 @@ use rand::{RngExt, SeedableRng};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SamplingError {
     /// A logit is not a number.
-    #[error("the model's logits are not numbers (NaN): its file may be damaged, or of a precision that the device computes wrongly")]
+    #[error(
+        "the model's logits are not numbers (NaN): its file may be damaged, or of a precision that the device computes wrongly"
+    )]
     NotANumber,
     /// The filters left no token.
     #[error("the model's logits exclude every token")]
@@ -217,7 +219,11 @@ mod tests {
         let greedy = Sampling { temperature: 0.0, repetition_penalty: 2.0, ..sampling(&[Filter::Repetition]) };
         assert_eq!(draws(&greedy, &[0.0, 3.0, 2.0, 1.9], 0, 4), [1, 2, 3, 1], "1.5, 1.0 and 0.95 remain");
         let negative = [-0.5, -1.0, -1.5];
-        assert_eq!(draws(&greedy, &negative, 0, 1), [0], "id 0 began the sequence, -0.5 becomes -1.0, the lower id wins");
+        assert_eq!(
+            draws(&greedy, &negative, 0, 1),
+            [0],
+            "id 0 began the sequence, -0.5 becomes -1.0, the lower id wins"
+        );
     }
 
     #[test]

@@ -2,8 +2,18 @@
 
 use super::contract::Contract;
 use super::files::ModelFiles;
+#[cfg(feature = "flite")]
+use crate::tts::{TtsEngine, flite::Flite};
+#[cfg(feature = "flite")]
+use antiphon_engine_api::tts::SpeechRequest;
 use antiphon_inference::onnx::Runtime;
+#[cfg(feature = "flite")]
+use antiphon_types::{Pcm, SampleRate};
+#[cfg(feature = "flite")]
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+#[cfg(feature = "flite")]
+use tokio_util::sync::CancellationToken;
 
 /// A file of the tiny model.
 pub(super) fn fixture(name: &str) -> PathBuf {
@@ -39,4 +49,19 @@ pub(super) fn files(contract: &Contract) -> ModelFiles {
 pub(super) fn recording() -> Vec<f32> {
     let wav = std::fs::read(fixture("reference.wav")).expect("the fixture");
     wav[44..].chunks_exact(2).map(|sample| f32::from(i16::from_le_bytes([sample[0], sample[1]])) / 32_768.0).collect()
+}
+
+/// A few seconds of speech, which the store of voices takes: mono at 16 kHz.
+#[cfg(feature = "flite")]
+pub(super) fn speech(text: &str) -> Pcm {
+    let mut flite = Flite::open("slt").expect("flite is installed");
+    let mut speech = Pcm { rate: SampleRate::HZ_16000, samples: Vec::new() };
+    let request = SpeechRequest { text: text.into(), ..SpeechRequest::default() };
+    let mut take = |pcm: Pcm| {
+        speech.rate = pcm.rate;
+        speech.samples.extend(pcm.samples);
+        ControlFlow::Continue(())
+    };
+    flite.synthesize(&request, &CancellationToken::new(), &mut take).expect("spoken");
+    speech
 }

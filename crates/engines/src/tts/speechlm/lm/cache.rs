@@ -149,7 +149,8 @@ impl Cache {
             return Ok(());
         }
         let n_rows = if n_rows < n_held && self.batch.oversized < SHRINK_AFTER { n_held } else { n_rows };
-        let leaving: Vec<SequenceId> = self.batch.rows.iter().flatten().filter(|id| !ids.contains(id)).copied().collect();
+        let leaving: Vec<SequenceId> =
+            self.batch.rows.iter().flatten().filter(|id| !ids.contains(id)).copied().collect();
         let mut parked = Vec::with_capacity(leaving.len());
         for id in leaving {
             let Sequence { length, place: Place::Row(row), .. } = &self.sequences[&id] else { continue };

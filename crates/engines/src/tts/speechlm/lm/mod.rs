@@ -14,9 +14,7 @@ pub use cache::SequenceId;
 
 use super::contract::{Contract, Policy};
 use super::files::ModelFiles;
-use antiphon_inference::onnx::{
-    Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, Place, Runtime, Tensor,
-};
+use antiphon_inference::onnx::{Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, Place, Runtime, Tensor};
 use cache::{Alignment, Cache};
 use moving::Mover;
 use ports::Ports;
@@ -361,14 +359,8 @@ impl LanguageModel {
         let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
         let (decode, run) = (&self.decode, &mut self.decode_run);
         bind_embeds(decode, run, &self.contract, &embeds)?;
-        let inputs = Inputs {
-            n_rows,
-            n_new: 1,
-            n_columns: n_before + 1,
-            mask: &mask,
-            positions: &positions,
-            lengths: &lengths,
-        };
+        let inputs =
+            Inputs { n_rows, n_new: 1, n_columns: n_before + 1, mask: &mask, positions: &positions, lengths: &lengths };
         bind(decode, run, &self.contract, &inputs)?;
         for (past, tensor) in self.ports.past.iter().zip(cache.tensors()) {
             decode.bind_input(run, past, tensor)?;
@@ -378,7 +370,8 @@ impl LanguageModel {
         let all = outputs.remove(0);
         cache.stepped(outputs);
         let owners = cache.rows().to_vec();
-        let order = ids.iter().map(|id| owners.iter().position(|owner| owner.as_ref() == Some(id)).expect("in the batch"));
+        let order =
+            ids.iter().map(|id| owners.iter().position(|owner| owner.as_ref() == Some(id)).expect("in the batch"));
         read_rows(&all, order, self.ports.vocabulary, logits)
     }
 
@@ -451,8 +444,7 @@ impl LanguageModel {
         let Caches::Steady(steady) = &mut self.caches else { unreachable!("called for a steady cache") };
         let (decode, run) = (&self.decode, &mut self.decode_run);
         bind_embeds(decode, run, &self.contract, &embeds)?;
-        let inputs =
-            Inputs { n_rows, n_new: 1, n_columns, mask: &mask, positions: &positions, lengths: &lengths };
+        let inputs = Inputs { n_rows, n_new: 1, n_columns, mask: &mask, positions: &positions, lengths: &lengths };
         bind(decode, run, &self.contract, &inputs)?;
         steady.bind(decode, run, &self.ports, 0..n_rows)?;
         let mut outputs = decode.run_bound(run)?;
@@ -543,9 +535,11 @@ fn read_rows(
 /// The largest difference of two rows of logits, relative to the second one's spread. Infinite where one is no number.
 fn difference(a: &[f32], b: &[f32]) -> f32 {
     let (least, most) = b.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(l, m), x| (l.min(*x), m.max(*x)));
-    let worst = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0_f32, |worst, difference| {
-        if difference.is_nan() { f32::INFINITY } else { worst.max(difference) }
-    });
+    let worst = a
+        .iter()
+        .zip(b)
+        .map(|(a, b)| (a - b).abs())
+        .fold(0.0_f32, |worst, difference| if difference.is_nan() { f32::INFINITY } else { worst.max(difference) });
     worst / (most - least).max(1e-6)
 }
 

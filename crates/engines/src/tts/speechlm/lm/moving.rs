@@ -92,20 +92,14 @@ fn on_host(
     Ok(made)
 }
 
-fn copy<T: Number + Copy>(
-    parts: &[Part<'_>],
-    i: usize,
-    into: &mut DeviceTensor,
-    alignment: Alignment,
-) -> Option<()> {
+fn copy<T: Number + Copy>(parts: &[Part<'_>], i: usize, into: &mut DeviceTensor, alignment: Alignment) -> Option<()> {
     let [_, heads, n_columns, size] = into.shape().try_into().ok()?;
     let to = into.numbers_mut::<T>()?;
     for (row, part) in parts.iter().enumerate() {
         let from = &part.tensors[i];
         let n_from = from.shape()[2];
         let from = from.numbers::<T>()?;
-        let (source, target) =
-            (columns(part.length, n_from, alignment), columns(part.length, n_columns, alignment));
+        let (source, target) = (columns(part.length, n_from, alignment), columns(part.length, n_columns, alignment));
         for head in 0..heads {
             let source = ((part.row * heads + head) * n_from + source.start) * size;
             let target = ((row * heads + head) * n_columns + target.start) * size;
@@ -114,7 +108,6 @@ fn copy<T: Number + Copy>(
     }
     Some(())
 }
-
 
 impl OnDevice {
     /// Rows of one source after the other: the graph puts rows `b` behind rows `a`, each cut or padded to the columns.

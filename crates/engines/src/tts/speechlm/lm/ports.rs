@@ -45,22 +45,31 @@ impl Ports {
             wrong,
         };
         let Some(size) = size else {
-            return Err(wrong(decode, format!("takes {hidden}, whose last size must be fixed, there or in the embedding graph")));
+            return Err(wrong(
+                decode,
+                format!("takes {hidden}, whose last size must be fixed, there or in the embedding graph"),
+            ));
         };
         if embeds.shape[2].is_some_and(|n| n != size) {
             return Err(wrong(decode, format!("takes {hidden}, and the embedding graph gives {embeds}")));
         }
         let mut wants = vec![(lm.embeds.clone(), vec![hidden.kind.clone()], vec![None, None, None])];
-        for (name, kind, rank) in
-            [(&lm.mask, Kind::I64, 2), (&lm.positions, Kind::I64, 2), (&lm.lengths, Kind::I32, 1), (&lm.total, Kind::I32, 0)]
-        {
+        for (name, kind, rank) in [
+            (&lm.mask, Kind::I64, 2),
+            (&lm.positions, Kind::I64, 2),
+            (&lm.lengths, Kind::I32, 1),
+            (&lm.total, Kind::I32, 0),
+        ] {
             if !name.is_empty() {
                 wants.push((name.clone(), vec![kind], vec![None; rank]));
             }
         }
         let layers = 0..lm.layers;
         let names = |patterns: &[String; 2]| -> Vec<String> {
-            layers.clone().flat_map(|layer| patterns.iter().map(move |pattern| Contract::port(pattern, layer))).collect()
+            layers
+                .clone()
+                .flat_map(|layer| patterns.iter().map(move |pattern| Contract::port(pattern, layer)))
+                .collect()
         };
         let (past, present) = (names(&lm.past), names(&lm.present));
         let cache = input(contract, decode, &past[0], floats, &[None, Some(lm.heads), None, Some(lm.head_size)])?;
@@ -74,7 +83,16 @@ impl Ports {
         let vocabulary = contract.tokens.vocabulary;
         let embeds_go_to = if hidden.kind == embeds.kind { Place::Device } else { Place::Host };
         output(contract, decode, &lm.logits, floats, &[None, None, Some(vocabulary)])?;
-        Ok(Self { past, present, cache_kind, heads: lm.heads, head_size: lm.head_size, hidden: size, vocabulary, embeds_go_to })
+        Ok(Self {
+            past,
+            present,
+            cache_kind,
+            heads: lm.heads,
+            head_size: lm.head_size,
+            hidden: size,
+            vocabulary,
+            embeds_go_to,
+        })
     }
 
     /// The shape of a tensor of the cache.

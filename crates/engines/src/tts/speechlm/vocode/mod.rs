@@ -6,7 +6,7 @@
 
 mod chunks;
 
-pub use chunks::{Assembler, Window};
+pub use chunks::Assembler;
 
 use super::condition::Conditioning;
 use super::contract::Contract;
@@ -111,12 +111,12 @@ impl Vocoder {
         let tokens: Vec<Vec<i64>> = (0..2)
             .map(|row| (0..n as i64).map(|i| (i * 7 + row * 13) % self.contract.tokens.sounds.max(1)).collect())
             .collect();
-        let alone = [self.run(&[(&tokens[0], voice)])?, self.run(&[(&tokens[0], voice)])?];
+        let alone = [self.sounds(&[(&tokens[0], voice)])?, self.sounds(&[(&tokens[0], voice)])?];
         if self.model.provider() == Provider::Cpu || difference(&alone[0], &alone[1]) > 1e-3 {
             // On the processor rows gain nothing; with noise in the graph rows cannot be compared.
             return Ok(());
         }
-        let together = self.run(&[(&tokens[1], voice), (&tokens[0], voice)]);
+        let together = self.sounds(&[(&tokens[1], voice), (&tokens[0], voice)]);
         let shares = together.is_ok_and(|together| together.len() == 2 && difference(&together[1..], &alone[0]) < 1e-3);
         self.max_rows = if shares { GPU_BATCH } else { 1 };
         tracing::info!(rows = self.max_rows, "the vocoder runs so many windows at once");
@@ -124,7 +124,7 @@ impl Vocoder {
     }
 
     /// Sound of each of these, all of one size.
-    fn run(&self, rows: &[(&[i64], &Arc<Conditioning>)]) -> Result<Vec<Vec<f32>>, OnnxError> {
+    fn sounds(&self, rows: &[(&[i64], &Arc<Conditioning>)]) -> Result<Vec<Vec<f32>>, OnnxError> {
         let rules = &self.contract.vocode;
         let n_rows = rows.len();
         let prompt: &[i64] = if rules.with_prompt { &rows[0].1.prompt } else { &[] };
@@ -144,7 +144,8 @@ impl Vocoder {
             carried.push((name, shape, numbers));
         }
         let mut inputs = vec![(rules.tokens.as_str(), Tensor::i64([n_rows, length], &tokens))];
-        inputs.extend(carried.iter().map(|(name, shape, numbers)| (name.as_str(), Tensor::f32(shape.clone(), numbers))));
+        inputs
+            .extend(carried.iter().map(|(name, shape, numbers)| (name.as_str(), Tensor::f32(shape.clone(), numbers))));
         let outputs = self.model.run(&inputs, &CancellationToken::new())?;
         let sound = outputs.named(&rules.waveform)?.f32()?;
         if sound.len() % n_rows != 0 {
@@ -176,10 +177,9 @@ impl BatchEngine<Job> for Vocoder {
             (job.tokens.len(), job.conditioning.prompt.len(), shapes)
         };
         let first = size(&batch[0]);
-        let rows: Vec<usize> =
-            (0..batch.len()).filter(|i| size(&batch[*i]) == first).take(self.max_rows).collect();
+        let rows: Vec<usize> = (0..batch.len()).filter(|i| size(&batch[*i]) == first).take(self.max_rows).collect();
         let inputs: Vec<_> = rows.iter().map(|i| (batch[*i].tokens.as_slice(), &batch[*i].conditioning)).collect();
-        let result = Self::run(self, &inputs);
+        let result = self.sounds(&inputs);
         // The others come again at once.
         let mut at = 0;
         let done = batch.extract_if(.., |_| {
