@@ -556,3 +556,46 @@ async fn who_goes_while_a_voice_is_made_leaves_none_and_two_are_made_at_once() {
     }
     panic!("{:?}", fixture.cloner.store.list());
 }
+
+#[tokio::test]
+async fn the_command_line_lists_adds_and_removes() {
+    let fixture = Fixture::start(Keys::of(&[ALICE, BOB])).await;
+    let url = format!("http://{}", fixture.hub.address);
+    let wav = fixture.folder.path().join("anna.wav");
+    std::fs::write(&wav, recording(440.0)).expect("written");
+    let wav = wav.to_str().expect("text");
+    let run = async |args: &[&str]| {
+        let output = tokio::process::Command::new(env!("CARGO_BIN_EXE_antiphon"))
+            .arg("voices")
+            .args(args)
+            .args(["--url", &url])
+            .env("ANTIPHON_API_KEY", ALICE)
+            .output()
+            .await
+            .expect("it runs");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let consent = ["--consent", "I agree.", "--transcript", "La la la.", "--language", "de"];
+    let (code, added, _) = run(&[&["add", "Anna", wav, "--json"], &consent[..]].concat()).await;
+    assert_eq!(code, Some(0));
+    let added: Value = serde_json::from_str(&added).expect("JSON");
+    let id = added["id"].as_str().expect("an id");
+    assert_eq!(fixture.cloner.store.reference(id).expect("there").transcript.as_deref(), Some("La la la."));
+    let (_, listed, _) = run(&["list"]).await;
+    let row = listed.lines().find(|line| line.starts_with(id)).expect("listed");
+    assert!(["Anna", "de", "3.0 s", "added"].iter().all(|word| row.contains(word)), "{listed}");
+    assert!(listed.contains("the operator's") && listed.contains("the engine's"), "{listed}");
+    let (code, _, why) = run(&[&["add", "anna", wav], &consent[..]].concat()).await;
+    assert!(code == Some(1) && why.contains("already"), "{code:?}: {why}");
+    let (code, _, why) = run(&["remove", "operator"]).await;
+    assert!(code == Some(1) && why.contains("the operator's"), "{code:?}: {why}");
+    assert_eq!(run(&["remove", "Anna"]).await, (Some(0), format!("{id}: removed\n"), String::new()));
+    assert_eq!(run(&["remove", "Anna"]).await.0, Some(1));
+    for (wrong, code) in [(&["list", "--key", "wrong"][..], 1), (&["add", "Anna", "nowhere.wav", "--consent", "x"], 1)]
+    {
+        assert_eq!(run(wrong).await.0, Some(code), "{wrong:?}");
+    }
+    fixture.hub.stop().await;
+    assert_eq!(run(&["list"]).await.0, Some(4), "nobody answers");
+}

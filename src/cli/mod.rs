@@ -21,6 +21,7 @@ mod serve;
 mod sweep;
 pub mod target;
 mod transcribe;
+mod voices;
 
 pub use antiphon_telemetry::with_causes;
 pub use error::CliError;
@@ -91,6 +92,9 @@ pub enum Command {
     /// Models: what there is, what is here, fetch and remove
     #[command(subcommand)]
     Models(models::ModelsCommand),
+    /// Custom voices of a running hub: what there is, add and remove
+    #[command(subcommand)]
+    Voices(voices::VoicesCommand),
     /// Check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -178,6 +182,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Replay(args) => replay::run(args).await,
         Command::Corpus(args) => corpus::run(args).await,
         Command::Models(command) => models::run(command).await,
+        Command::Voices(command) => voices::run(command).await,
         Command::Config(command) => config::run(&command),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

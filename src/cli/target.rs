@@ -3,11 +3,16 @@
 use super::{CliError, with_causes};
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Trust};
 use clap::{Args, ValueEnum};
+use reqwest::{Certificate, Client, Url};
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// How to reach a server that runs already.
+/// The longest wait for a connection.
+const CONNECT: Duration = Duration::from_secs(10);
+
+/// What a server that runs already wants to know, and what is believed of it.
 #[derive(Debug, Args)]
-pub struct Target {
+pub struct Access {
     /// The server's key; better in the environment, where other users of this machine do not see it
     #[arg(long, env = "ANTIPHON_API_KEY", hide_env_values = true, value_name = "KEY")]
     key: Option<String>,
@@ -20,6 +25,13 @@ pub struct Target {
     /// Trust any certificate: whoever stands in between can listen
     #[arg(long)]
     insecure: bool,
+}
+
+/// How to reach a server that runs already, by its Realtime protocol.
+#[derive(Debug, Args)]
+pub struct Target {
+    #[command(flatten)]
+    access: Access,
     /// The model, for servers that want one
     #[arg(long)]
     model: Option<String>,
@@ -47,16 +59,41 @@ impl Target {
             Mode::Opus => AudioMode::Opus,
         };
         options.model = self.model.clone();
-        options.trust = match &self.ca_file {
+        options.trust = match &self.access.ca_file {
             Some(path) => Trust::File(path.clone()),
-            None if self.insecure => Trust::Anyone,
+            None if self.access.insecure => Trust::Anyone,
             None => Trust::System,
         };
-        options.key = match &self.key_env {
-            Some(variable) => Some(key(variable)?),
-            None => self.key.clone().filter(|key| !key.is_empty()),
-        };
+        options.key = self.access.key()?;
         Ok(options)
+    }
+}
+
+impl Access {
+    /// The server's key; `None`: none is sent. An error if `key_env` names a variable without a key.
+    pub fn key(&self) -> Result<Option<String>, CliError> {
+        match &self.key_env {
+            Some(variable) => key(variable).map(Some),
+            None => Ok(self.key.clone().filter(|key| !key.is_empty())),
+        }
+    }
+
+    /// An HTTP client for the server at `url`. Blocks while it reads a small file.
+    pub fn client(&self, url: &Url) -> Result<Client, CliError> {
+        let mut builder = Client::builder().connect_timeout(CONNECT).redirect(reqwest::redirect::Policy::none());
+        if let Some(path) = &self.ca_file {
+            let pem = std::fs::read(path).map_err(|error| CliError::Usage(format!("{}: {error}", path.display())))?;
+            let bad = |error: reqwest::Error| CliError::Usage(format!("{}: {}", path.display(), with_causes(&error)));
+            builder = builder.tls_certs_only(Certificate::from_pem_bundle(&pem).map_err(bad)?);
+        } else if self.insecure {
+            builder = builder.tls_danger_accept_invalid_certs(true);
+        }
+        let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+        if host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback()) {
+            // No proxy can reach this machine.
+            builder = builder.no_proxy();
+        }
+        builder.build().map_err(|error| CliError::failed(&error))
     }
 }
 
