@@ -20,7 +20,7 @@ help:
 	@echo 'make deny    licences, sources, duplicates and advisories of all dependencies, by cargo-deny (fetches its database)'
 	@echo 'make onnxruntime   what neural voices and detectors run on, for the processor; onnxruntime-gpu: for NVIDIA GPUs'
 	@echo 'make silero   the model that tells speech from noise (Silero VAD, 2 MB), which make run fetches too'
-	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures'
+	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures (1.5 GB)'
 	@echo 'make clean   remove what was built'
 
 # Both are optional: without them earshot detects speech, and there are no neural voices.
@@ -52,13 +52,16 @@ silero:
 onnxruntime-gpu:
 	@.ci/onnxruntime gpu $(ONNXRUNTIME) models/onnxruntime-gpu
 
-# Voices of the published dimensions with random weights, for `make bench`; 390 MB.
+# Voices of the published dimensions with random weights, for `make bench`: 390 MB, and 1.1 GB for Chatterbox Nano. The
+# larger speech language models are written by hand: `.venv-models/bin/python models/scripts/speech_lm.py FOLDER
+# chatterbox-turbo` (2.1 GB) or `chatterbox-multilingual` (2.7 GB); for a GPU with `--gqa --fp16`.
 true-size: models/true-size/.made
 
-models/true-size/.made: models/scripts/true_size.py
+models/true-size/.made: models/scripts/true_size.py models/scripts/speech_lm.py models/scripts/graphs.py
 	python3 -m venv .venv-models
 	.venv-models/bin/python -m pip install --quiet onnx==1.23.2 numpy
 	.venv-models/bin/python models/scripts/true_size.py models/true-size
+	.venv-models/bin/python models/scripts/speech_lm.py models/true-size/chatterbox-nano chatterbox-nano
 	touch $@
 
 bench: dist onnxruntime silero true-size

@@ -62,11 +62,12 @@ class Graph:
             self.made.append(name)
         return name
 
-    def conv(self, x, n_in, n_out, kernel=1, dilation=1, groups=1, bias=True, stride=1):
+    def conv(self, x, n_in, n_out, kernel=1, dilation=1, groups=1, bias=True, stride=1, pads=None):
         pad = dilation * (kernel - 1) // 2
+        pads = pads or [pad, pad]
         inputs = [x, self.weight(n_out, n_in // groups, kernel)] + ([self.weight(n_out, fan_in=100)] if bias else [])
         return self.op(
-            "Conv", *inputs, kernel_shape=[kernel], pads=[pad, pad], dilations=[dilation], group=groups, strides=[stride]
+            "Conv", *inputs, kernel_shape=[kernel], pads=pads, dilations=[dilation], group=groups, strides=[stride]
         )
 
     def up(self, x, n_in, n_out, kernel, stride):
@@ -158,6 +159,7 @@ class Graph:
         data.unlink(missing_ok=True)
         if external:
             save(model, path, save_as_external_data=True, location=data.name, size_threshold=1024)
+            data.chmod(path.stat().st_mode)
         else:
             save(model, path)
         checker.check_model(str(path))

@@ -9,7 +9,7 @@ writes the language model with GroupQueryAttention, whose past and present can b
 writes the language model in half precision. With both, that is the form that a GPU runs best.
 
 Weights are random with a fixed seed and named as in the makers' PyTorch module `T3`, so that the same weights can be
-loaded there (speech_lm_golden.py). Three channels of the hidden state are not random: they count text against speech, so
+loaded there (speech_lm_golden.py). Four channels of the hidden state are not random: they count text against speech, so
 that the language model stops after a fixed number of speech tokens for each text token, and never writes START or an id
 that is no speech.
 
@@ -28,8 +28,10 @@ import numpy
 
 from graphs import FLOAT, FLOAT16, INT32, INT64, Graph, value
 
-# Channels of the hidden state that are not random.
-COUNT, DONE, ONE = 0, 1, 2
+# Channels of the hidden state that are not random: 2 for text and less than zero for speech, the mean of these over the
+# context, a constant 2, and zero. All others are.
+COUNT, DONE, ONE, ZERO = range(4)
+FIXED = 4
 MEL, SPEAKER = 80, 192
 SAMPLES = 960
 
@@ -62,12 +64,12 @@ class Family:
 FAMILIES = {
     # The sources are the makers' models/t3 and tts_turbo.py: 15 s of prompt (375 tokens) and a speaker for Turbo and Nano;
     # 32 vectors of a perceiver and a speaker for Multilingual; 10 s of prompt for the vocoder.
-    "tiny": Family("tiny", "gpt2", 2, 2, 8, 64, 99, 97, 98, 97, 0, 0, 512, 4, 25, 7.0, 2.5),
+    "tiny": Family("tiny", "gpt2", 2, 2, 8, 64, 99, 97, 98, 97, 0, 0, 512, 4, 25, 3.0, 2.5),
     "chatterbox-turbo": Family(
-        "chatterbox-turbo", "gpt2", 24, 16, 64, 4096, 6563, 6561, 6562, 6561, 50276, 50256, 8196, 376, 250, 7.0, 3.0
+        "chatterbox-turbo", "gpt2", 24, 16, 64, 4096, 6563, 6561, 6562, 6561, 50276, 50256, 8196, 376, 250, 2.5, 3.0
     ),
     "chatterbox-nano": Family(
-        "chatterbox-nano", "gpt2", 12, 12, 64, 3072, 6563, 6561, 6562, 6561, 50276, 50256, 8196, 376, 250, 7.0, 3.0
+        "chatterbox-nano", "gpt2", 12, 12, 64, 3072, 6563, 6561, 6562, 6561, 50276, 50256, 8196, 376, 250, 2.5, 3.0
     ),
     "chatterbox-multilingual": Family(
         "chatterbox-multilingual", "llama", 30, 16, 64, 4096, 8194, 6561, 6562, 6561, 2352, -1, 4100, 33, 250, 2.0, 3.0
@@ -89,17 +91,13 @@ class Weights:
         w = random.standard_normal(shape, numpy.float32)
         kind = name.rsplit(".", 1)[-1]
         if "emb.weight" in name and "pos_emb" not in name:
-            w[:, COUNT] = 2.0 if name.startswith("text") else -2.0 / f.ratio
-            w[:, DONE], w[:, ONE] = 0.0, 2.0
-            return w
+            return centered(w, 2.0 if name.startswith("text") else -2.0 / f.ratio, 2.0)
         if "wpe" in name or "pos_emb" in name:
-            w *= 0.3
-            w[:, : ONE + 1] = 0.0
-            return w
+            return centered(0.3 * w, 0.0, 0.0)
         if "ln_" in name or "norm" in name:
             w *= 0.1
             w += 1.0 if kind == "weight" else 0.0
-            w[: ONE + 1] = 1.0 if kind == "weight" else 0.0
+            w[:FIXED] = 1.0 if kind == "weight" else 0.0
             return w
         if name.startswith("speech_head"):
             if kind == "bias":
@@ -107,20 +105,22 @@ class Weights:
                 w[f.codes :] = 0.0
                 return w
             w *= f.spread / math.sqrt(f.hidden)
-            w[:, : ONE + 1] = 0.0
+            w[:, :FIXED] = 0.0
             w[f.codes :] = 0.0
             w[f.codes :, ONE] = -30.0
-            # The mean of the counter changes by about 1 / context a step; the final norm divides by about √layers.
-            w[f.stop, ONE], w[f.stop, DONE] = 0.0, -(f.prompt + 60.0) * math.sqrt(f.layers)
+            # The mean of the counter changes by about 1 / context a step; the final norm divides by about √layers, and
+            # subtracts a mean, which ZERO cancels.
+            gain = (f.prompt + 60.0) * math.sqrt(f.layers)
+            w[f.stop, ONE], w[f.stop, DONE], w[f.stop, ZERO] = 0.0, -gain, gain
             return w
         if name.startswith("cond_enc.spkr_enc"):
             w *= 0.1 if kind == "bias" else 1 / 16
-            w[: ONE + 1] = 0.0
+            w[:FIXED] = 0.0
             if kind == "bias":
                 w[ONE] = 2.0
             return w
         if name.startswith("cond_enc.emotion"):
-            w[: ONE + 1] = 0.0
+            w[:FIXED] = 0.0
             return w
         # Layers. GPT-2 has matrices of [in, out], Llama of [out, in].
         gpt2 = f.form == "gpt2"
@@ -130,9 +130,9 @@ class Weights:
             w /= math.sqrt(shape[0] if gpt2 else shape[1])
         first = ".0." in name
         if name.endswith(("c_proj.weight", "c_proj.bias")):
-            w[..., : ONE + 1] = 0.0
+            w[..., :FIXED] = 0.0
         if name.endswith(("o_proj.weight", "down_proj.weight")):
-            w[: ONE + 1] = 0.0
+            w[:FIXED] = 0.0
         if not first:
             return w
         # Layer 0: head 0 averages the counter over all positions and writes the average to DONE.
@@ -155,6 +155,14 @@ class Weights:
             w[:, 0] = 0.0
             w[DONE, 0] = 1.0
         return w
+
+
+def centered(vectors, count, one):
+    """Sets the fixed channels, and shifts the others so that the mean is zero: norms then leave the counter alone."""
+    vectors[..., FIXED:] -= vectors[..., FIXED:].mean(axis=-1, keepdims=True)
+    vectors[..., FIXED:] -= (count + one) / (vectors.shape[-1] - FIXED)
+    vectors[..., :FIXED] = (count, 0.0, one, 0.0)
+    return vectors
 
 
 class HalfGraph(Graph):
@@ -378,12 +386,12 @@ def speech_encoder(path, family, external=False):
     center = g.op("Unsqueeze", mean, g.i(1))
     pairs = g.plus(center, g.times(g.op("Sub", pairs, center), g.f(8.0)))
     codes = g.op("ArgMax", g.linear(pairs, n, f.codes), axis=2, keepdims=0)
-    # As many vectors as the published graph has: the mean, shifted by a constant of each place, without fixed channels.
-    free = numpy.ones(f.hidden, numpy.float32)
-    free[: ONE + 1] = 0.0
-    places = numpy.random.default_rng(12).standard_normal((1, f.prompt, f.hidden), numpy.float32) * free
-    places[..., ONE] = 2.0
-    features = g.times(g.op("Unsqueeze", g.linear(mean, n, f.hidden), g.i(1)), g.constant(free))
+    # As many vectors as the published graph has: the mean, shifted by a constant of each place. The mean goes through a
+    # matrix whose columns are centered, so that the fixed channels stay what they are.
+    places = numpy.random.default_rng(12).standard_normal((1, f.prompt, f.hidden), numpy.float32)
+    matrix = numpy.random.default_rng(15).standard_normal((n, f.hidden), numpy.float32) / 4
+    features = g.op("MatMul", g.op("Unsqueeze", mean, g.i(1)), g.w(centered(matrix, 0.0, 0.0)))
+    places = centered(places, 0.0, 2.0)
     g.node("Add", [features, g.w(places)], ["audio_features"])
     for result, name in ((codes, "audio_tokens"), (g.linear(mean, n, SPEAKER), "speaker_embeddings"), (frames, "speaker_features")):
         g.node("Identity", [result], [name])
@@ -423,6 +431,158 @@ def small_decoder(path, family):
     save_decoder(g, path, False)
 
 
+def true_decoder(path, family, external=True):
+    """The dimensions of S3Gen with meanflow (makers' models/s3gen): 136.9 million weights.
+
+    The makers' modules have 135.5 million: 114.6 in the flow (37.8 of them in its encoder and 73.4 in its estimator) and
+    20.8 in HiFT. The other parts of S3Gen, 123.7 million of the tokenizer and 6.8 of CAMPPlus, are the speech encoder's.
+
+    An encoder of 6 layers of 512 at 25 Hz and 4 at 50 Hz with relative positions, an estimator of 14 blocks (each a
+    residual block and 4 transformer layers of 256) that is run twice, and HiFT (a predictor of pitch, a sine source, and an
+    iSTFTNet 8x5x3x4 from 512 channels). Prompt and generated tokens are processed alike up to the mel frames; HiFT makes
+    sound of the frames behind the prompt. Left out: the shift of the relative positions (the product is there), the random
+    noise (a fixed pattern is in its place), and masks of padding, of which there is none.
+    """
+    g, f = HalfGraph(14), family
+    zero, one = g.constant(numpy.int64(0)), g.constant(numpy.int64(1))
+    n = 512
+
+    def norm_leaky(x):
+        return g.leaky(x, 0.01)
+
+    def mish(x):
+        return g.times(x, g.op("Tanh", g.op("Softplus", x)))
+
+    def waves(length, size, scale):
+        """A fixed table of sines [length, size] of positions."""
+        places = g.op("Cast", g.op("Range", zero, g.scalar(length), one), to=FLOAT)
+        angle = g.times(g.op("Unsqueeze", places, g.i(1)), g.constant((scale ** -numpy.arange(size)).astype(numpy.float32)))
+        return g.op("Sin", angle)
+
+    def heads(x, count, each):
+        return g.op("Transpose", g.op("Reshape", x, g.i(0, 0, count, each)), perm=[0, 2, 1, 3])
+
+    def conformer(x):
+        y = g.norm(x, n)
+        length = g.size(x, 1)
+        q, k, v = (heads(g.linear(y, n, n), 8, 64) for _ in range(3))
+        double = g.op("Sub", g.times(length, g.i(2)), g.i(1))
+        places = g.op("MatMul", g.op("Unsqueeze", waves(double, n, 1.02), g.i(0)), g.weight(n, n, fan_in=n))
+        places = g.op("Transpose", heads(places, 8, 64), perm=[0, 1, 3, 2])
+        near = g.op("MatMul", g.plus(q, g.weight(1, 8, 1, 64, fan_in=64)), g.op("Transpose", k, perm=[0, 1, 3, 2]))
+        far = g.op("MatMul", g.plus(q, g.weight(1, 8, 1, 64, fan_in=64)), places)
+        far = g.op("Slice", far, g.i(0), length, g.i(3))
+        scores = g.times(g.plus(near, far), g.f(1 / 8))
+        y = g.op("Transpose", g.op("MatMul", g.op("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+        x = g.plus(x, g.linear(g.op("Reshape", y, g.i(0, 0, n)), n, n))
+        y = g.linear(g.norm(x, n), n, 2048)
+        return g.plus(x, g.linear(g.times(y, g.op("Sigmoid", y)), 2048, n))
+
+    x = g.op("Gather", g.weight(f.codes, n, fan_in=1), g.op("Min", "speech_tokens", g.i(f.codes - 1)))
+    x = g.norm(g.linear(x, n, n), n)
+    y = norm_leaky(g.conv(g.swap(x), n, n, 4, pads=[0, 3]))
+    x = g.plus(x, g.swap(g.conv(y, n, n, 3, pads=[2, 0])))
+    for _ in range(6):
+        x = conformer(x)
+    x = g.conv(g.repeat(g.swap(x), n, 2), n, n, 5, pads=[4, 0])
+    x = g.norm(g.linear(g.swap(x), n, n), n)
+    for _ in range(4):
+        x = conformer(x)
+    mu = g.swap(g.linear(g.norm(x, n), n, MEL))
+
+    # The estimator. mu: [batch, 80, frames].
+    blank = g.times(mu, g.f(0.0))
+    speaker = g.plus(g.op("Unsqueeze", g.linear("speaker_embeddings", SPEAKER, MEL), g.i(2)), blank)
+    frames = g.size("speaker_features", 1)
+    rest = g.op("Sub", g.size(mu, 2), frames)
+    prompt = g.op("Pad", g.swap("speaker_features"), g.op("Concat", g.i(0, 0, 0, 0, 0), rest, axis=0))
+    size = 256
+
+    def block(x, n_in, n_out):
+        return mish(g.norm_channels(g.conv(x, n_in, n_out, 3, pads=[2, 0]), n_out))
+
+    def residual(x, time, n_in):
+        y = g.plus(block(x, n_in, size), g.op("Unsqueeze", g.linear(mish(time), 1024, size), g.i(2)))
+        return g.plus(block(y, size, size), g.conv(x, n_in, size))
+
+    def transformers(x):
+        x = g.swap(x)
+        for _ in range(4):
+            y = g.norm(x, size)
+            q, k, v = (heads(g.op("MatMul", y, g.weight(size, n, fan_in=size)), 8, 64) for _ in range(3))
+            scores = g.times(g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 3, 2])), g.f(1 / 8))
+            y = g.op("Transpose", g.op("MatMul", g.op("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+            x = g.plus(x, g.linear(g.op("Reshape", y, g.i(0, 0, n)), n, size))
+            x = g.plus(x, g.linear(g.gelu(g.linear(g.norm(x, size), size, 1024)), 1024, size))
+        return g.swap(x)
+
+    z = g.plus(blank, g.op("Transpose", waves(g.size(mu, 2), MEL, 0.7), perm=[1, 0]))
+    g.made = []
+    for step in range(2):
+        g.used = 0 if step else None
+        times = []
+        for moment in (step / 2, (step + 1) / 2):
+            angle = moment * 1000 * 10000 ** (-numpy.arange(160) / 159)
+            time = g.constant(numpy.concatenate([numpy.sin(angle), numpy.cos(angle)])[None].astype(numpy.float32))
+            time = g.linear(time, 320, 1024)
+            times.append(g.linear(g.times(time, g.op("Sigmoid", time)), 1024, 1024))
+        time = g.op("MatMul", g.op("Concat", *times, axis=1), g.weight(2048, 1024, fan_in=2048))
+        x = g.op("Concat", z, mu, speaker, prompt, axis=1)
+        first = transformers(residual(x, time, 320))
+        x = g.conv(first, size, size, 3, pads=[2, 0])
+        for _ in range(12):
+            x = transformers(residual(x, time, size))
+        x = transformers(residual(g.op("Concat", x, first, axis=1), time, 2 * size))
+        x = block(g.conv(x, size, size, 3, pads=[2, 0]), size, size)
+        z = g.plus(z, g.times(g.conv(x, size, MEL), g.f(0.5)))
+    g.made = g.used = None
+    mel = g.op("Slice", z, frames, g.constant(numpy.array([2**62])), g.i(2))
+
+    # HiFT: pitch, then a source of nine harmonics at 24 kHz, and its spectrum.
+    y, channels = mel, MEL
+    for _ in range(5):
+        y, channels = g.op("Elu", g.conv(y, channels, n, 3)), n
+    pitch = g.repeat(g.op("Abs", g.conv(y, n, 1)), 1, 480)
+    harmonics = g.constant(numpy.arange(1, 10, dtype=numpy.float32).reshape(1, 9, 1))
+    phase = g.op("CumSum", g.times(g.times(pitch, g.f(100 / 24_000)), harmonics), g.constant(numpy.int64(2)))
+    source = g.op("Sin", g.times(g.op("Sub", phase, g.op("Floor", phase)), g.f(2 * math.pi)))
+    source = g.op("Tanh", g.conv(g.times(source, g.f(0.1)), 9, 1))
+    spectrum = g.conv(source, 1, 18, 16, bias=False, stride=4, pads=[8, 8])
+
+    def snake(x, channels):
+        alpha = g.constant(numpy.ones((1, channels, 1), numpy.float32))
+        g.n_parameters += channels
+        sine = g.op("Sin", g.times(x, alpha))
+        return g.plus(x, g.times(sine, sine))
+
+    def resblock(x, channels, kernel):
+        for dilation in (1, 3, 5):
+            y = g.conv(snake(x, channels), channels, channels, kernel, dilation)
+            x = g.plus(x, g.conv(snake(y, channels), channels, channels, kernel))
+        return x
+
+    y, channels = g.conv(mel, MEL, n, 7), n
+    for (rate, kernel), (down, wide) in zip(((8, 16), (5, 11), (3, 7)), ((15, 7), (3, 7), (1, 11))):
+        y = g.up(g.leaky(y), channels, channels // 2, kernel, rate)
+        channels //= 2
+        if down == 1:
+            y = g.op("Pad", y, g.i(0, 0, 1, 0, 0, 0), mode="reflect")
+            s = g.conv(spectrum, 18, channels)
+        else:
+            s = g.conv(spectrum, 18, channels, 2 * down, stride=down, pads=[down // 2, down // 2])
+        y = g.plus(y, resblock(s, channels, wide))
+        blocks = [resblock(y, channels, kernel) for kernel in (3, 7, 11)]
+        y = g.times(g.plus(g.plus(blocks[0], blocks[1]), blocks[2]), g.f(1 / 3))
+    # Magnitudes are held small, as random weights make any.
+    both = g.times(g.op("Tanh", g.conv(g.leaky(y, 0.01), channels, 18, 7)), g.f(0.5))
+    magnitude, phase = g.op("Split", both, n=2, axis=1)
+    magnitude, phase = g.op("Exp", magnitude), g.op("Sin", phase)
+    wave = g.op("Concat", g.times(magnitude, g.op("Cos", phase)), g.times(magnitude, g.op("Sin", phase)), axis=1)
+    wave = g.op("ConvTranspose", wave, g.weight(18, 1, 16, fan_in=72), kernel_shape=[16], strides=[4], pads=[8, 8])
+    g.node("Squeeze", [g.times(g.op("Tanh", wave), g.f(0.4)), g.i(1)], ["waveform"])
+    save_decoder(g, path, external)
+
+
 def save_decoder(g, path, external):
     g.save(
         path, "conditional_decoder",
@@ -445,16 +605,18 @@ def byte_letters():
 
 # Ids of the tiny tokenizer begin here, above its speech ids, so that text in the place of speech is an error.
 TINY_TEXT_AT = 128
+WORDS = "the and you that is it in of to for on with hello are have what can will time day good"
 
 
-def tokenizer(path, words="the and you that is it in of to for on with hello are have what can will time day good"):
-    """A byte-level BPE of 256 bytes and the given words, in the format of Hugging Face; returns the last id, `end`.
+def tokenizer(path, family):
+    """A byte-level BPE of 256 bytes and a few words, in the format of Hugging Face; returns the id `end`, if it has one.
 
-    As the published tokenizer of Turbo does, it appends `end` twice to a text.
+    As the published tokenizers do, it adds what the other graphs expect around a text: `end` twice behind it (GPT-2), or
+    EXAGGERATION and START_TEXT before it, and STOP_TEXT and START twice behind it (Llama).
     """
     letters = byte_letters()
     tokens, merges = list(letters), []
-    for word in words.split():
+    for word in WORDS.split():
         left = word[0]
         for right in word[1:]:
             if left + right not in tokens:
@@ -463,15 +625,27 @@ def tokenizer(path, words="the and you that is it in of to for on with hello are
             left += right
         tokens.append("Ġ" + word)
         merges.append(["Ġ", word])
-    end, tags = "<|endoftext|>", ["[laugh]", "[sigh]"]
-    vocabulary = {token: TINY_TEXT_AT + place for place, token in enumerate([*tokens, *tags, end])}
+    tags = ["[laugh]", "[sigh]"] if family.form == "gpt2" else ["[en]", "[de]", "[es]", "[fr]", "[it]", "[pt]"]
+    at = TINY_TEXT_AT if family.name == "tiny" else 0 if family.form == "gpt2" else START_TEXT + 1
+    vocabulary = {token: at + place for place, token in enumerate([*tokens, *tags])}
+    if family.form == "gpt2":
+        end = family.end or at + len(vocabulary)
+        before, behind = [], ["<|endoftext|>"] * 2
+        vocabulary["<|endoftext|>"] = end
+    else:
+        end = -1
+        before, behind = ["[EXAGGERATION]", "[START]"], ["[STOP]", "[START_SPEECH]", "[START_SPEECH]"]
+        vocabulary |= {"[EXAGGERATION]": EXAGGERATION, "[START]": START_TEXT, "[STOP]": STOP_TEXT, "[START_SPEECH]": family.start}
+    special = sorted({*before, *behind})
     added = [
         {"id": vocabulary[word], "content": word, "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": word == end}
-        for word in (*tags, end)
+         "normalized": False, "special": word in special}
+        for word in (*tags, *special)
     ]
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
-    template = [{"Sequence": {"id": "A", "type_id": 0}}, *[{"SpecialToken": {"id": end, "type_id": 0}}] * 2]
+    sequence = {"Sequence": {"id": "A", "type_id": 0}}
+    each = lambda words: [{"SpecialToken": {"id": word, "type_id": 0}} for word in words]
+    template = [*each(before), sequence, *each(behind)]
     whole = {
         "version": "1.0",
         "truncation": None,
@@ -483,7 +657,7 @@ def tokenizer(path, words="the and you that is it in of to for on with hello are
             "type": "TemplateProcessing",
             "single": template,
             "pair": [*template, {"Sequence": {"id": "B", "type_id": 1}}],
-            "special_tokens": {end: {"id": end, "ids": [vocabulary[end]], "tokens": [end]}},
+            "special_tokens": {word: {"id": word, "ids": [vocabulary[word]], "tokens": [word]} for word in special},
         },
         "decoder": level,
         "model": {
@@ -493,7 +667,7 @@ def tokenizer(path, words="the and you that is it in of to for on with hello are
         },
     }
     path.write_text(json.dumps(whole, ensure_ascii=False) + "\n", encoding="utf-8")
-    return vocabulary[end]
+    return end
 
 
 def reference(path):
@@ -510,7 +684,7 @@ def reference(path):
 
 
 def tiny(folder):
-    end = tokenizer(folder / "tokenizer.json")
+    end = tokenizer(folder / "tokenizer.json", FAMILIES["tiny"])
     family = dataclasses.replace(FAMILIES["tiny"], text=end + 1, end=end)
     weights = Weights(family)
     language_model(folder / "language_model.onnx", family, weights)
@@ -531,6 +705,14 @@ def main():
     folder.mkdir(parents=True, exist_ok=True)
     if arguments[1] == "tiny":
         tiny(folder)
+        return
+    family, weights = FAMILIES[arguments[1]], Weights(FAMILIES[arguments[1]])
+    gqa, half = "--gqa" in sys.argv, "--fp16" in sys.argv
+    tokenizer(folder / "tokenizer.json", family)
+    speech_encoder(folder / "speech_encoder.onnx", family, external=True)
+    embed_tokens(folder / "embed_tokens.onnx", family, weights, external=True)
+    true_decoder(folder / "conditional_decoder.onnx", family)
+    language_model(folder / "language_model.onnx", family, weights, gqa=gqa, half=half, external=True)
 
 
 if __name__ == "__main__":
