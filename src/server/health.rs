@@ -66,6 +66,9 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     if let Some(depth) = app.speech.jobs.depth().await {
         setup.metrics.queue("jobs", depth);
     }
+    if let Some(slots) = setup.engines.tts.slots() {
+        setup.metrics.tts_slots(slots.n_slots, slots.in_use);
+    }
     setup.metrics.waiting(setup.engines.stt.waiting(), setup.engines.tts.waiting());
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.setup.metrics.render()).into_response()
 }

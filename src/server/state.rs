@@ -23,6 +23,9 @@ pub(super) struct State {
     /// Waiting items, by the queue's name.
     queues: BTreeMap<&'static str, usize>,
     engines: BTreeMap<&'static str, String>,
+    /// Slots and memory of the voice engine, where it has slots.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tts_slots: Option<antiphon_engine_api::tts::SlotReport>,
     process: Option<process::Usage>,
     gpu: Option<Vec<antiphon_telemetry::gpu::Card>>,
     counters: Option<Counters>,
@@ -70,6 +73,7 @@ pub(super) async fn snapshot(app: &App, identity: Identity) -> State {
             ("llm", engines.llm.name().into()),
             ("tts", engines.tts.name().into()),
         ]),
+        tts_slots: if all { engines.tts.slots() } else { None },
         process: all.then(|| app.process.usage()),
         gpu: if all { app.gpus.read().await } else { None },
         counters: all.then_some(Counters {

@@ -200,6 +200,13 @@ impl Metrics {
         self.0.bytes_out.increment(n);
     }
 
+    /// Sets the slots of a speech language model, all of them and those in use. An engine without slots has no such gauges.
+    pub fn tts_slots(&self, all: usize, in_use: usize) {
+        for (name, n) in [(names::TTS_SLOTS, all), (names::TTS_SLOTS_IN_USE, in_use)] {
+            self.0.recorder.register_gauge(&Key::from_static_name(name), &METADATA).set(n as f64);
+        }
+    }
+
     /// Sets the number of utterances waiting for a decoder, and of chunks waiting for a TTS engine.
     pub fn waiting(&self, stt: usize, tts: usize) {
         self.0.stt_waiting.set(stt as f64);

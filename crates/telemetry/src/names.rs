@@ -22,6 +22,8 @@ pub(super) const REQUEST_DURATION: &str = "voice_request_duration_seconds";
 pub(super) const QUEUE_DEPTH: &str = "voice_queue_depth";
 pub(super) const GPU_MEMORY: &str = "voice_gpu_memory_bytes";
 pub(super) const GPU_UTILIZATION: &str = "voice_gpu_utilization_ratio";
+pub(super) const TTS_SLOTS: &str = "antiphon_tts_slots";
+pub(super) const TTS_SLOTS_IN_USE: &str = "antiphon_tts_slots_in_use";
 pub(super) const TTS_WAITING: &str = "antiphon_tts_waiting";
 
 /// Registers the description of each metric.
@@ -31,6 +33,8 @@ pub(super) fn describe(recorder: &dyn Recorder) {
     gauge(SESSIONS_ACTIVE, "Active sessions.");
     gauge(STT_WAITING, "Utterances waiting for a speech decoder.");
     gauge(TTS_WAITING, "Text chunks waiting for a voice engine.");
+    gauge(TTS_SLOTS, "Listeners that a speech language model serves at once.");
+    gauge(TTS_SLOTS_IN_USE, "Slots of a speech language model in use.");
     counter(REQUESTS, "Speech API requests, by endpoint and outcome.");
     gauge(QUEUE_DEPTH, "Queue depth, by queue.");
     gauge(GPU_MEMORY, "Memory in use on a graphics card.");

@@ -2,6 +2,9 @@
 
 use super::super::{CliError, Settings, print};
 use super::{list, size};
+use crate::config::Config;
+#[cfg(feature = "speechlm")]
+use antiphon_engines::tts::speechlm::{self, CacheSize, Contract};
 use antiphon_registry::{Catalog, Entry, ModelsConfig, OnDisk, Variant, on_disk};
 use clap::Args;
 use serde_json::json;
@@ -24,7 +27,8 @@ pub struct InfoArgs {
 }
 
 pub(super) fn run(args: &InfoArgs) -> Result<(), CliError> {
-    let config = args.settings.load()?.models;
+    let all = args.settings.load()?;
+    let config = all.models.clone();
     let catalog = Catalog::load(&config)?;
     let wanted = catalog.find(&args.model)?;
     let (entry, variant) = (wanted.entry, wanted.variant());
@@ -41,9 +45,48 @@ pub(super) fn run(args: &InfoArgs) -> Result<(), CliError> {
                 })
             })
             .collect();
+        if let Some(caches) = speech_model(&all, entry, variant) {
+            report["caches"] = json!({
+                "bytes_per_token": caches.0.bytes_per_token, "bytes_per_slot": caches.0.bytes_per_slot,
+                "slots_that_fit": caches.0.slots_that_fit,
+            });
+            report["watermark"] = json!(caches.1);
+        }
         return print::json(&report);
     }
-    print::line(&told(&config, entry, variant))
+    let mut text = told(&config, entry, variant);
+    if let Some((caches, watermark)) = speech_model(&all, entry, variant) {
+        text += &format!(
+            "\n\n  memory beside the weights, {}:\n    a token    {:>8.1} KiB\n    a listener {:>8.0} MiB at most\n    fits       {:>8} listeners at once on {}\n  watermark  {watermark}",
+            variant.precision,
+            caches.bytes_per_token as f64 / 1024.0,
+            caches.bytes_per_slot as f64 / f64::from(1 << 20),
+            caches.slots_that_fit,
+            if all.onnx.provider == "cpu" { "this machine" } else { "the configured GPU" },
+        );
+    }
+    print::line(&text)
+}
+
+/// What a speech language model takes beside its weights.
+struct Caches {
+    bytes_per_token: usize,
+    bytes_per_slot: usize,
+    slots_that_fit: usize,
+}
+
+/// The caches of a speech language model, and what is known of watermarks in its sound.
+#[cfg(feature = "speechlm")]
+fn speech_model(config: &Config, entry: &Entry, variant: &Variant) -> Option<(Caches, String)> {
+    let contract = Contract::find("", &entry.name).ok().filter(|_| entry.family == "speechlm")?;
+    let CacheSize { bytes_per_token, bytes_per_slot, slots_that_fit } =
+        speechlm::cache_size(&contract, &variant.precision, &config.onnx);
+    Some((Caches { bytes_per_token, bytes_per_slot, slots_that_fit }, contract.watermark))
+}
+
+#[cfg(not(feature = "speechlm"))]
+fn speech_model(_: &Config, _: &Entry, _: &Variant) -> Option<(Caches, String)> {
+    None
 }
 
 fn told(config: &ModelsConfig, entry: &Entry, shown: &Variant) -> String {

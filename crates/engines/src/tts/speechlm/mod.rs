@@ -132,11 +132,19 @@ impl SpeechLm {
             let make = move || Conditioner::load(&files, &contract, &runtime);
             Pool::start("speechlm-voice", 1, MAX_CONDITIONING, make).map_err(unavailable)?
         };
-        let warmth = Arc::new(
-            Conditioner::load(&files, &contract, &runtime)
-                .and_then(|conditioner| conditioner.condition(&hum(&contract), [0; 32]).map_err(Into::into))
-                .map_err(unavailable)?,
-        );
+        // A voice that is none, for the vocoder's warm-up.
+        let warmth = {
+            let sample = hum(&contract);
+            futures_executor::block_on(async {
+                let mut lease = conditioner.lease().await.map_err(unavailable)?;
+                lease
+                    .run(move |graph| graph.condition(&sample, [0; 32]))
+                    .await
+                    .map_err(unavailable)?
+                    .map_err(unavailable)
+            })
+            .map(Arc::new)?
+        };
 
         let report: Arc<Mutex<SlotReport>> = Arc::default();
         let slots = {
@@ -262,6 +270,28 @@ fn slots_that_fit(bytes_per_slot: usize, on_cpu: bool, gpu_memory: Option<usize>
         false => (gpu_memory.map_or(GPU_CACHE_BYTES, |bytes| bytes / 2), GPU_SLOTS),
     };
     (bytes / bytes_per_slot.max(1)).clamp(1, most)
+}
+
+/// Memory of a model's caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheSize {
+    /// For one token of one listener, in bytes.
+    pub bytes_per_token: usize,
+    /// For the longest sequence, in bytes.
+    pub bytes_per_slot: usize,
+    /// Slots that fit now, on the configured provider.
+    pub slots_that_fit: usize,
+}
+
+/// The caches of a built-in family in a precision (`fp16`, `q4f16`: two bytes a number, others four), without loading the
+/// model. Blocks while the free memory is read.
+pub fn cache_size(contract: &Contract, precision: &str, onnx: &OnnxConfig) -> CacheSize {
+    let bytes_per_token =
+        contract.cache_bytes_per_token(if precision.ends_with("f16") || precision == "fp16" { 2 } else { 4 });
+    let bytes_per_slot = bytes_per_token * contract.slot_tokens();
+    let gpu_memory = (onnx.gpu_memory_mib > 0).then_some(onnx.gpu_memory_mib as usize * 1024 * 1024);
+    let slots_that_fit = slots_that_fit(bytes_per_slot, onnx.provider == "cpu", gpu_memory);
+    CacheSize { bytes_per_token, bytes_per_slot, slots_that_fit }
 }
 
 /// `MemAvailable` of Linux; 4 GiB where it is not known.

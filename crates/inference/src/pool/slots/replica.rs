@@ -74,7 +74,8 @@ where
         let entries: Vec<W> = sequences.drain(..).map(|sequence| sequence.entry).collect();
         supervisor.stop_failed();
         entries.into_iter().for_each(|entry| entry.fail(failure.clone()));
-        shared.set_load(number, n_slots, 0);
+        // While it is restarted it has no slots, so that the others do not wait for it.
+        shared.set_load(number, 0, 0);
         drop(supervisor.engine());
         shared.wake();
     }
