@@ -291,6 +291,9 @@ pub enum Filter {
 pub struct Length {
     /// Of any text.
     pub max_tokens: usize,
+    /// The speech does not end before it has so many.
+    #[serde(default)]
+    pub min_tokens: usize,
     /// For each character of the text, beside [`GRACE_TOKENS`]: what goes on longer is cut off.
     pub max_tokens_per_char: f32,
     /// Of silence in a row; more is left out.
@@ -414,6 +417,7 @@ impl Contract {
             (!(0.0..1.0).contains(&sampling.min_p), "sampling.min_p: 0 to below 1".into()),
             (!(0.1..=10.0).contains(&sampling.repetition_penalty), "sampling.repetition_penalty: 0.1 to 10".into()),
             (self.length.max_tokens == 0, "length.max_tokens: more than 0".into()),
+            (self.length.min_tokens > self.length.max_tokens, "length.min_tokens: at most length.max_tokens".into()),
             (
                 !(0.1..=100.0).contains(&self.length.max_tokens_per_char),
                 "length.max_tokens_per_char: 0.1 to 100".into(),
@@ -452,7 +456,7 @@ impl Contract {
     /// The longest speech for a text of so many characters, in tokens.
     pub fn max_tokens(&self, n_chars: usize) -> usize {
         let by_text = GRACE_TOKENS + (n_chars as f32 * self.length.max_tokens_per_char) as usize;
-        by_text.min(self.length.max_tokens)
+        by_text.clamp(self.length.min_tokens, self.length.max_tokens)
     }
 
     /// A port of a layer.

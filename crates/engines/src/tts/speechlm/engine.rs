@@ -13,7 +13,7 @@ use antiphon_inference::onnx::OnnxError;
 use antiphon_inference::pool::batch::{BatchFailure, Entry};
 use antiphon_inference::pool::slots::{Admission, Running, SlotEngine, SlotEntry};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 use tokio::time::Instant;
@@ -150,12 +150,27 @@ pub struct SpeechEngine {
     n_slots: usize,
     scratch: Scratch,
     logits: Vec<f32>,
+    counted: Arc<Counted>,
+}
+
+/// What steps have cost since the start, without prefills.
+#[derive(Debug, Default)]
+pub struct Counted {
+    /// Steps.
+    pub n_steps: AtomicU64,
+    /// Sequences in these steps.
+    pub n_rows: AtomicU64,
+    /// In the graphs' runs, in nanoseconds.
+    pub in_runs_ns: AtomicU64,
+    /// In sampling, in nanoseconds.
+    pub sampling_ns: AtomicU64,
 }
 
 impl SpeechEngine {
     /// For a warmed language model.
-    pub fn new(contract: Arc<Contract>, lm: LanguageModel, n_slots: usize) -> Self {
-        Self { contract, lm, n_slots, scratch: Scratch::default(), logits: Vec::new() }
+    pub fn new(contract: Arc<Contract>, lm: LanguageModel, counted: Arc<Counted>) -> Self {
+        let n_slots = lm.n_slots();
+        Self { contract, lm, n_slots, scratch: Scratch::default(), logits: Vec::new(), counted }
     }
 }
 
@@ -220,12 +235,19 @@ impl SlotEngine<Request> for SpeechEngine {
         if rows.is_empty() {
             return Ok(());
         }
+        let (before, n_rows) = (self.lm.in_runs(), rows.len() as u64);
         self.lm.decode(&rows, &mut self.logits).map_err(|error| error.to_string())?;
+        let decoded = Instant::now();
         let vocabulary = self.contract.tokens.vocabulary;
         let rows = self.logits.chunks_exact(vocabulary);
         for (one, logits) in running.iter_mut().filter(|one| !one.is_done).zip(rows) {
             draw(&self.contract, one, logits, &mut self.scratch);
         }
+        let (in_runs, sampling) = (self.lm.in_runs() - before, decoded.elapsed());
+        self.counted.n_steps.fetch_add(1, Ordering::Relaxed);
+        self.counted.n_rows.fetch_add(n_rows, Ordering::Relaxed);
+        self.counted.in_runs_ns.fetch_add(in_runs.as_nanos() as u64, Ordering::Relaxed);
+        self.counted.sampling_ns.fetch_add(sampling.as_nanos() as u64, Ordering::Relaxed);
         Ok(())
     }
 
@@ -237,7 +259,8 @@ impl SlotEngine<Request> for SpeechEngine {
 /// Draws a sequence's next token and hands it on.
 fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f32], scratch: &mut Scratch) {
     let (rules, state) = (contract, &mut one.state);
-    let token = match state.sampler.next(logits, scratch) {
+    let excluded = (state.n_drawn < rules.length.min_tokens).then_some(rules.tokens.stop);
+    let token = match state.sampler.next(logits, excluded, scratch) {
         Ok(token) => token,
         Err(error) => {
             one.entry.hand_on(Step::Failed(TtsError::Engine { message: error.to_string(), source: None }));

@@ -18,6 +18,7 @@ mod engine;
 mod files;
 mod library;
 mod lm;
+pub mod measure;
 mod sampling;
 #[cfg(test)]
 mod testing;
@@ -39,7 +40,7 @@ use antiphon_inference::pool::{Overloaded, Pool};
 use antiphon_types::{Pcm, SampleRate};
 use condition::{Conditioner, Conditioning, Kept};
 use contract::Policy;
-use engine::{Request, SpeechEngine, Step, Tokens};
+use engine::{Counted, Request, SpeechEngine, Step, Tokens};
 use files::ModelFiles;
 use futures_util::future::{BoxFuture, FutureExt};
 use futures_util::stream::{BoxStream, Stream};
@@ -152,7 +153,7 @@ impl SpeechLm {
             let (report, highest_id) = (report.clone(), reader.highest_id());
             let make = move |replica: usize| {
                 let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
-                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, highest_id)?;
+                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, highest_id, Arc::default())?;
                 *report.lock().unwrap_or_else(PoisonError::into_inner) = own;
                 Ok::<_, lm::LmError>(engine)
             };
@@ -220,6 +221,7 @@ fn speech_engine(
     runtime: &Runtime,
     config: &TtsConfig,
     highest_id: i64,
+    counted: Arc<Counted>,
 ) -> Result<(SpeechEngine, SlotReport), lm::LmError> {
     let on_cpu = runtime.requests_cpu();
     let slots = |bytes_per_slot: usize| match config.slots {
@@ -259,7 +261,7 @@ fn speech_engine(
     let (bytes_per_token, slot_tokens) = (lm.bytes_per_token(), contract.slot_tokens());
     let report =
         SlotReport { n_slots, in_use: 0, waiting: 0, bytes_per_token, bytes_per_slot: bytes_per_token * slot_tokens };
-    Ok((SpeechEngine::new(contract.clone(), lm, n_slots), report))
+    Ok((SpeechEngine::new(contract.clone(), lm, counted), report))
 }
 
 /// Slots whose caches fit: on the processor into a quarter of the memory that is available, on a GPU into half of what

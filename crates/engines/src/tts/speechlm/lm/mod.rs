@@ -19,6 +19,7 @@ use cache::{Alignment, Cache};
 use moving::Mover;
 use ports::Ports;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use steady::SteadyCache;
 
 /// Rows of a run: the smallest of these that holds all. Each is warmed before the engine is ready.
@@ -77,6 +78,7 @@ pub struct LanguageModel {
     /// The only bucket that is used, where rows must not depend on how many there are.
     pinned: Option<usize>,
     n_slots: usize,
+    in_runs: Duration,
 }
 
 impl LanguageModel {
@@ -119,6 +121,7 @@ impl LanguageModel {
             decode_run,
             pinned: None,
             n_slots,
+            in_runs: Duration::ZERO,
         })
     }
 
@@ -140,6 +143,11 @@ impl LanguageModel {
     /// Sequences that it holds at once.
     pub fn n_slots(&self) -> usize {
         self.n_slots
+    }
+
+    /// How long the graphs of all steps ran, without prefills.
+    pub fn in_runs(&self) -> Duration {
+        self.in_runs
     }
 
     /// Bytes of the cache for one token of one sequence.
@@ -366,7 +374,9 @@ impl LanguageModel {
             decode.bind_input(run, past, tensor)?;
         }
         bind_present(decode, run, &self.ports)?;
+        let begun = Instant::now();
         let mut outputs = decode.run_bound(run)?;
+        self.in_runs += begun.elapsed();
         let all = outputs.remove(0);
         cache.stepped(outputs);
         let owners = cache.rows().to_vec();
@@ -417,7 +427,9 @@ impl LanguageModel {
             decode.bind_input(run, past, tensor)?;
         }
         bind_present(decode, run, &self.ports)?;
+        let begun = Instant::now();
         let mut outputs = decode.run_bound(run)?;
+        self.in_runs += begun.elapsed();
         let all = outputs.remove(0);
         cache.stepped_alone(id, outputs);
         read_rows(&all, [0].into_iter(), self.ports.vocabulary, logits)
@@ -447,7 +459,9 @@ impl LanguageModel {
         let inputs = Inputs { n_rows, n_new: 1, n_columns, mask: &mask, positions: &positions, lengths: &lengths };
         bind(decode, run, &self.contract, &inputs)?;
         steady.bind(decode, run, &self.ports, 0..n_rows)?;
+        let begun = Instant::now();
         let mut outputs = decode.run_bound(run)?;
+        self.in_runs += begun.elapsed();
         let all = outputs.remove(0);
         rows.iter().for_each(|(id, _)| steady.stepped(*id));
         let order: Vec<usize> = rows.iter().map(|(id, _)| steady.row(*id)).collect();
@@ -470,7 +484,9 @@ impl LanguageModel {
             embed.bind_host(run, name, &Tensor::f32([n_rows], &vec![*value; n_rows]))?;
         }
         embed.bind_output(run, &contract.embeds, place)?;
+        let begun = Instant::now();
         let outputs = embed.run_bound(run)?;
+        self.in_runs += begun.elapsed();
         outputs.into_iter().next().ok_or_else(|| OnnxError::Output("no embeddings".into()))
     }
 }

@@ -81,7 +81,7 @@ fn greedy_tokens_and_logits_are_those_of_the_makers_own_code() {
         let mut scratch = Scratch::default();
         let mut tokens = Vec::new();
         while tokens.len() < golden.greedy_tokens.len() {
-            let token = sampler.next(&logits, &mut scratch).expect("a token");
+            let token = sampler.next(&logits, None, &mut scratch).expect("a token");
             tokens.push(token);
             lm.decode(&[(id, token)], &mut logits).expect("it runs");
         }
