@@ -3,10 +3,10 @@
     python speech_lm.py FOLDER tiny
     python speech_lm.py FOLDER chatterbox-nano|chatterbox-turbo|chatterbox-multilingual [--gqa] [--fp16]
 
-`tiny` are the fixtures of the tests (tests/fixtures/speechlm/tiny). The other names have the dimensions of the published
-models: realistic cost, but no intelligible output. Their weights lie beside the graphs in `.onnx_data` files. `--gqa`
-writes the language model with GroupQueryAttention, whose past and present can be one buffer of fixed length; `--fp16`
-writes the language model in half precision. With both, that is the form that a GPU runs best.
+`tiny` are the fixtures of the tests (tests/fixtures/speechlm/tiny). The other names have the dimensions of the
+published models: realistic cost, but no intelligible output. Their weights lie beside the graphs in `.onnx_data` files.
+`--gqa` writes the language model with GroupQueryAttention, whose past and present can be one buffer of fixed length;
+`--fp16` writes the language model in half precision. With both, that is the form that a GPU runs best.
 
 Weights are random with a fixed seed and named as in the makers' PyTorch module `T3`, so that the same weights can be
 loaded there (speech_lm_golden.py). Four channels of the hidden state are not random: they count text against speech, so
@@ -62,8 +62,8 @@ class Family:
 
 
 FAMILIES = {
-    # The sources are the makers' models/t3 and tts_turbo.py: 15 s of prompt (375 tokens) and a speaker for Turbo and Nano;
-    # 32 vectors of a perceiver and a speaker for Multilingual; 10 s of prompt for the vocoder.
+    # The sources are the makers' models/t3 and tts_turbo.py: 15 s of prompt (375 tokens) and a speaker for Turbo and
+    # Nano; 32 vectors of a perceiver and a speaker for Multilingual; 10 s of prompt for the vocoder.
     "tiny": Family("tiny", "gpt2", 2, 2, 8, 64, 99, 97, 98, 97, 0, 0, 512, 4, 25, 3.0, 2.5),
     "chatterbox-turbo": Family(
         "chatterbox-turbo", "gpt2", 24, 16, 64, 4096, 6563, 6561, 6562, 6561, 50276, 50256, 8196, 376, 250, 2.5, 3.0
@@ -189,8 +189,8 @@ class HalfGraph(Graph):
 def language_model(path, family, weights, gqa=False, half=False, defect=False, external=False):
     """inputs_embeds and the past -> logits and the present.
 
-    `defect` writes a mask as one published export has it: a row sees as many columns as its mask has ones, wherever they
-    are. That is right if all rows have the same length, and wrong where rows are padded.
+    `defect` writes a mask as one published export has it: a row sees as many columns as its mask has ones, wherever
+    they are. That is right if all rows have the same length, and wrong where rows are padded.
     """
     g, f = HalfGraph(0), family
     g.half = half
@@ -226,7 +226,9 @@ def language_model(path, family, weights, gqa=False, half=False, defect=False, e
             places = "position_ids"
         else:
             places = g.op("Unsqueeze", g.op("Range", g.scalar(past), g.scalar(total), one), g.i(0))
-        angle = g.op("Mul", g.op("Unsqueeze", g.op("Cast", places, to=FLOAT), g.i(1, 3)), g.constant(llama3_frequencies(f.dim)))
+        angle = g.op(
+            "Mul", g.op("Unsqueeze", g.op("Cast", places, to=FLOAT), g.i(1, 3)), g.constant(llama3_frequencies(f.dim))
+        )
         angle = g.op("Concat", angle, angle, axis=3)
         turn = [g.op("Cast", g.op(wave, angle), to=kind) for wave in ("Cos", "Sin")]
 
@@ -239,7 +241,14 @@ def language_model(path, family, weights, gqa=False, half=False, defect=False, e
 
     def norm(y, name):
         if f.form == "gpt2":
-            return g.op("LayerNormalization", y, g.w(take(f"{name}.weight", h)), g.w(take(f"{name}.bias", h)), axis=-1, epsilon=1e-5)
+            return g.op(
+                "LayerNormalization",
+                y,
+                g.w(take(f"{name}.weight", h)),
+                g.w(take(f"{name}.bias", h)),
+                axis=-1,
+                epsilon=1e-5,
+            )
         y = g.op("Cast", y, to=FLOAT) if half else y
         mean = g.op("ReduceMean", g.op("Mul", y, y), axes=[-1], keepdims=1)
         y = g.op("Div", y, g.op("Sqrt", g.op("Add", mean, g.constant(numpy.float32(1e-5)))))
@@ -266,8 +275,13 @@ def language_model(path, family, weights, gqa=False, half=False, defect=False, e
                 q, k = (join(rotate(split(y))) for y in (q, k))
             y = g.name("attention")
             g.node(
-                "GroupQueryAttention", [q, k, v, *before, "seqlens_k", "total_sequence_length"], [y, *after],
-                domain="com.microsoft", num_heads=f.heads, kv_num_heads=f.heads, scale=1 / math.sqrt(f.dim),
+                "GroupQueryAttention",
+                [q, k, v, *before, "seqlens_k", "total_sequence_length"],
+                [y, *after],
+                domain="com.microsoft",
+                num_heads=f.heads,
+                kv_num_heads=f.heads,
+                scale=1 / math.sqrt(f.dim),
             )
         else:
             q, k, v = split(q), split(k), split(v)
@@ -275,7 +289,9 @@ def language_model(path, family, weights, gqa=False, half=False, defect=False, e
                 q, k = rotate(q), rotate(k)
             for past_one, one_more, present in zip(before, (k, v), after):
                 g.node("Concat", [past_one, one_more], [present], axis=2)
-            scores = g.times(g.op("MatMul", q, g.op("Transpose", after[0], perm=[0, 1, 3, 2])), g.f(1 / math.sqrt(f.dim)))
+            scores = g.times(
+                g.op("MatMul", q, g.op("Transpose", after[0], perm=[0, 1, 3, 2])), g.f(1 / math.sqrt(f.dim))
+            )
             y = g.op("MatMul", g.op("Softmax", g.plus(scores, far), axis=-1), after[1])
             y = g.op("Reshape", g.op("Transpose", y, perm=[0, 2, 1, 3]), g.i(0, 0, h))
         if f.form == "gpt2":
@@ -315,21 +331,23 @@ def language_model(path, family, weights, gqa=False, half=False, defect=False, e
 
 
 def llama3_frequencies(dim):
-    """The rotation of each pair of channels, in radians a position, with the scaling of Llama 3 (makers' llama_configs.py)."""
+    """The rotation of each pair of channels, in radians a position, scaled as the makers' llama_configs.py says."""
     theta, factor, low, high, original = 500000.0, 8.0, 1.0, 4.0, 8192.0
     frequency = 1.0 / theta ** (numpy.arange(0, dim, 2, dtype=numpy.float64) / dim)
     wave = 2 * math.pi / frequency
     smooth = (original / wave - low) / (high - low)
     between = (1 - smooth) * frequency / factor + smooth * frequency
-    scaled = numpy.where(wave > original / low, frequency / factor, numpy.where(wave < original / high, frequency, between))
+    scaled = numpy.where(
+        wave > original / low, frequency / factor, numpy.where(wave < original / high, frequency, between)
+    )
     return scaled.astype(numpy.float32)
 
 
 def embed_tokens(path, family, weights, external=False):
     """Text ids and speech ids overlap, and their places tell them apart, as in the published graphs.
 
-    GPT-2: the last two ids of a call are speech, and `end` among them is START; all others are text. Llama: text is what
-    stands at or before the first STOP_TEXT, if there is one.
+    GPT-2: the last two ids of a call are speech, and `end` among them is START; all others are text. Llama: text is
+    what stands at or before the first STOP_TEXT, if there is one.
     """
     g, f = HalfGraph(0), family
     speech = weights.take("speech_emb.weight", (f.speech, f.hidden))
@@ -350,7 +368,9 @@ def embed_tokens(path, family, weights, external=False):
 
         def embed(table, positions, mask):
             pick = lambda ids: g.op("Where", mask, ids, g.i(0))
-            return g.plus(g.op("Gather", g.w(table), pick("input_ids")), g.op("Gather", g.w(positions), pick("position_ids")))
+            return g.plus(
+                g.op("Gather", g.w(table), pick("input_ids")), g.op("Gather", g.w(positions), pick("position_ids"))
+            )
 
         is_text = g.op("And", is_text, g.op("Not", is_exaggeration))
         is_speech = g.op("Not", g.op("Or", is_text, is_exaggeration))
@@ -393,10 +413,15 @@ def speech_encoder(path, family, external=False):
     features = g.op("MatMul", g.op("Unsqueeze", mean, g.i(1)), g.w(centered(matrix, 0.0, 0.0)))
     places = centered(places, 0.0, 2.0)
     g.node("Add", [features, g.w(places)], ["audio_features"])
-    for result, name in ((codes, "audio_tokens"), (g.linear(mean, n, SPEAKER), "speaker_embeddings"), (frames, "speaker_features")):
+    for result, name in (
+        (codes, "audio_tokens"),
+        (g.linear(mean, n, SPEAKER), "speaker_embeddings"),
+        (frames, "speaker_features"),
+    ):
         g.node("Identity", [result], [name])
     g.save(
-        path, "speech_encoder",
+        path,
+        "speech_encoder",
         [value("audio_values", FLOAT, [1, "samples"])],
         [
             value("audio_features", FLOAT, [1, f.prompt, f.hidden]),
@@ -409,7 +434,8 @@ def speech_encoder(path, family, external=False):
 
 
 def small_decoder(path, family):
-    """Sound of a token depends on two tokens before and behind it, and a little on the next ones, and on the speaker."""
+    """Sound of a token depends on two tokens before and behind it, and a little on the next ones, and on the speaker.
+    """
     g, f, n = HalfGraph(13), family, 8
     x = g.op("Gather", g.weight(f.speech, n, fan_in=1), "speech_tokens")
     voice = g.op("Unsqueeze", g.linear("speaker_embeddings", SPEAKER, n), g.i(1))
@@ -427,21 +453,22 @@ def small_decoder(path, family):
             x = g.op("Sin", g.times(x, g.f(2.0)))
     x = g.times(g.op("Tanh", x), g.f(0.4))
     x = g.op("Squeeze", x, g.i(1))
-    g.node("Slice", [x, g.times(frames, g.i(SAMPLES)), g.constant(numpy.array([2**62])), g.i(1)], ["waveform"])
-    save_decoder(g, path, False)
+    x = g.op("Slice", x, g.times(frames, g.i(SAMPLES)), g.constant(numpy.array([2**62])), g.i(1))
+    save_decoder(g, x, path, False)
 
 
 def true_decoder(path, family, external=True):
     """The dimensions of S3Gen with meanflow (makers' models/s3gen): 136.9 million weights.
 
-    The makers' modules have 135.5 million: 114.6 in the flow (37.8 of them in its encoder and 73.4 in its estimator) and
-    20.8 in HiFT. The other parts of S3Gen, 123.7 million of the tokenizer and 6.8 of CAMPPlus, are the speech encoder's.
+    The makers' modules have 135.5 million: 114.6 in the flow (37.8 of them in its encoder and 73.4 in its estimator)
+    and 20.8 in HiFT. The other parts of S3Gen, 123.7 million of the tokenizer and 6.8 of CAMPPlus, are the speech
+    encoder's.
 
     An encoder of 6 layers of 512 at 25 Hz and 4 at 50 Hz with relative positions, an estimator of 14 blocks (each a
-    residual block and 4 transformer layers of 256) that is run twice, and HiFT (a predictor of pitch, a sine source, and an
-    iSTFTNet 8x5x3x4 from 512 channels). Prompt and generated tokens are processed alike up to the mel frames; HiFT makes
-    sound of the frames behind the prompt. Left out: the shift of the relative positions (the product is there), the random
-    noise (a fixed pattern is in its place), and masks of padding, of which there is none.
+    residual block and 4 transformer layers of 256) that is run twice, and HiFT (a predictor of pitch, a sine source,
+    and an iSTFTNet 8x5x3x4 from 512 channels). Prompt and generated tokens are processed alike up to the mel frames;
+    HiFT makes sound of the frames behind the prompt. Left out: the shift of the relative positions (the product is
+    there), the random noise (a fixed pattern is in its place), and masks of padding, of which there is none.
     """
     g, f = HalfGraph(14), family
     zero, one = g.constant(numpy.int64(0)), g.constant(numpy.int64(1))
@@ -456,7 +483,9 @@ def true_decoder(path, family, external=True):
     def waves(length, size, scale):
         """A fixed table of sines [length, size] of positions."""
         places = g.op("Cast", g.op("Range", zero, g.scalar(length), one), to=FLOAT)
-        angle = g.times(g.op("Unsqueeze", places, g.i(1)), g.constant((scale ** -numpy.arange(size)).astype(numpy.float32)))
+        angle = g.times(
+            g.op("Unsqueeze", places, g.i(1)), g.constant((scale ** -numpy.arange(size)).astype(numpy.float32))
+        )
         return g.op("Sin", angle)
 
     def heads(x, count, each):
@@ -579,13 +608,19 @@ def true_decoder(path, family, external=True):
     magnitude, phase = g.op("Exp", magnitude), g.op("Sin", phase)
     wave = g.op("Concat", g.times(magnitude, g.op("Cos", phase)), g.times(magnitude, g.op("Sin", phase)), axis=1)
     wave = g.op("ConvTranspose", wave, g.weight(18, 1, 16, fan_in=72), kernel_shape=[16], strides=[4], pads=[8, 8])
-    g.node("Squeeze", [g.times(g.op("Tanh", wave), g.f(0.4)), g.i(1)], ["waveform"])
-    save_decoder(g, path, external)
+    save_decoder(g, g.op("Squeeze", g.times(g.op("Tanh", wave), g.f(0.4)), g.i(1)), path, external)
 
 
-def save_decoder(g, path, external):
+def save_decoder(g, sound, path, external):
+    """Fades the first 20 ms behind the prompt to silence and the next 20 ms in, as the makers do, and saves."""
+    n = SAMPLES // 2
+    fade = numpy.concatenate([numpy.zeros(n), (numpy.cos(numpy.linspace(numpy.pi, 0, n)) + 1) / 2])
+    rest = g.op("Sub", g.size(sound, 1), g.i(SAMPLES))
+    fade = g.op("Pad", g.constant(fade.astype(numpy.float32)), g.op("Concat", g.i(0), rest, axis=0), g.f(1.0))
+    g.node("Mul", [sound, fade], ["waveform"])
     g.save(
-        path, "conditional_decoder",
+        path,
+        "conditional_decoder",
         [
             value("speech_tokens", INT64, ["batch", "tokens"]),
             value("speaker_embeddings", FLOAT, ["batch", SPEAKER]),
@@ -609,10 +644,11 @@ WORDS = "the and you that is it in of to for on with hello are have what can wil
 
 
 def tokenizer(path, family):
-    """A byte-level BPE of 256 bytes and a few words, in the format of Hugging Face; returns the id `end`, if it has one.
+    """A byte-level BPE of 256 bytes and a few words, in the format of Hugging Face; returns the id `end`, if it has
+    one.
 
-    As the published tokenizers do, it adds what the other graphs expect around a text: `end` twice behind it (GPT-2), or
-    EXAGGERATION and START_TEXT before it, and STOP_TEXT and START twice behind it (Llama).
+    As the published tokenizers do, it adds what the other graphs expect around a text: `end` twice behind it (GPT-2),
+    or EXAGGERATION and START_TEXT before it, and STOP_TEXT and START twice behind it (Llama).
     """
     letters = byte_letters()
     tokens, merges = list(letters), []
@@ -635,11 +671,23 @@ def tokenizer(path, family):
     else:
         end = -1
         before, behind = ["[EXAGGERATION]", "[START]"], ["[STOP]", "[START_SPEECH]", "[START_SPEECH]"]
-        vocabulary |= {"[EXAGGERATION]": EXAGGERATION, "[START]": START_TEXT, "[STOP]": STOP_TEXT, "[START_SPEECH]": family.start}
+        vocabulary |= {
+            "[EXAGGERATION]": EXAGGERATION,
+            "[START]": START_TEXT,
+            "[STOP]": STOP_TEXT,
+            "[START_SPEECH]": family.start,
+        }
     special = sorted({*before, *behind})
     added = [
-        {"id": vocabulary[word], "content": word, "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": word in special}
+        {
+            "id": vocabulary[word],
+            "content": word,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": word in special,
+        }
         for word in (*tags, *special)
     ]
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -661,9 +709,16 @@ def tokenizer(path, family):
         },
         "decoder": level,
         "model": {
-            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-            "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-            "vocab": vocabulary, "merges": merges,
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": vocabulary,
+            "merges": merges,
         },
     }
     path.write_text(json.dumps(whole, ensure_ascii=False) + "\n", encoding="utf-8")

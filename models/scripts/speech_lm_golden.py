@@ -3,12 +3,12 @@
     python speech_lm_golden.py PACKAGE tiny FIXTURES
     python speech_lm_golden.py PACKAGE chatterbox-nano|chatterbox-turbo|chatterbox-multilingual
 
-PACKAGE is the folder `chatterbox` of the unpacked PyPI package chatterbox-tts 0.1.7. The makers' `T3` gets the same random
-weights as the graphs and writes speech tokens greedily: Turbo and Nano by the steps of `T3.inference_turbo`, Multilingual
-by those of `T3.inference` without classifier-free guidance (the published graphs have none). One thing differs from
-`inference_turbo`: the prompt ends with START twice, as the published tokenizer and embeddings have it. After each step the
-logits of both sides are compared. Both sides use the repetition penalty 1.2, by the makers' processor, on the tokens written so far
-(on START at the first step).
+PACKAGE is the folder `chatterbox` of the unpacked PyPI package chatterbox-tts 0.1.7. The makers' `T3` gets the same
+random weights as the graphs and writes speech tokens greedily: Turbo and Nano by the steps of `T3.inference_turbo`,
+Multilingual by those of `T3.inference` without classifier-free guidance (the published graphs have none). One thing
+differs from `inference_turbo`: the prompt ends with START twice, as the published tokenizer and embeddings have it.
+After each step the logits of both sides are compared. Both sides use the repetition penalty 1.2, by the makers'
+processor, on the tokens written so far (on START at the first step).
 
 `tiny` writes FIXTURES/golden.json.
 
@@ -55,8 +55,14 @@ def build(f, T3, T3Config, configs, weights):
     if f.form == "gpt2":
         # As tts_turbo.py sets them.
         configs[f.name] = dict(
-            configs["GPT2_medium"], n_embd=f.hidden, hidden_size=f.hidden, n_head=f.heads, n_layer=f.layers,
-            n_positions=f.positions, n_ctx=f.positions, vocab_size=1,
+            configs["GPT2_medium"],
+            n_embd=f.hidden,
+            hidden_size=f.hidden,
+            n_head=f.heads,
+            n_layer=f.layers,
+            n_positions=f.positions,
+            n_ctx=f.positions,
+            vocab_size=1,
         )
         hp.llama_config_name, hp.input_pos_emb = f.name, None
         hp.speech_cond_prompt_len = f.prompt - 1
@@ -81,7 +87,11 @@ class Ours:
     """The graphs, one step at a time."""
 
     def __init__(self, folder, f):
-        self.f, self.embed, self.model = f, session(folder / "embed_tokens.onnx"), session(folder / "language_model.onnx")
+        self.f, self.embed, self.model = (
+            f,
+            session(folder / "embed_tokens.onnx"),
+            session(folder / "language_model.onnx"),
+        )
         self.ports = [each.name for each in self.model.get_inputs()]
         empty = numpy.zeros((1, f.heads, 0, f.dim), numpy.float32)
         self.past = {name: empty for name in self.ports if name.startswith("past")}
@@ -149,7 +159,10 @@ def compare(f, t3, ours, cond, ids, positions, processor, cond_of_ours=None):
         if f.form == "llama":
             theirs_in = theirs_in + t3.speech_pos_emb.get_fixed_embedding(step + 1)
         ours_in = ours.embeddings(numpy.array([[token]]), numpy.array([[step + 1]]))
-    print(f"  {len(tokens)} tokens, {equal} equal; logits {first[: f.codes].std():.2f} (standard deviation), largest difference {worst:.1e}")
+    print(
+        f"  {len(tokens)} tokens, {equal} equal; logits {first[: f.codes].std():.2f} (standard deviation), "
+        f"largest difference {worst:.1e}"
+    )
     return tokens, first, worst, equal == len(tokens)
 
 
@@ -181,7 +194,9 @@ def main():
             ids = numpy.array([[*text, f.end, f.end]])
         else:
             text = numpy.random.default_rng(2).integers(1, f.text, 30)
-            ids = numpy.array([[speech_lm.EXAGGERATION, speech_lm.START_TEXT, *text, speech_lm.STOP_TEXT, f.start, f.start]])
+            ids = numpy.array(
+                [[speech_lm.EXAGGERATION, speech_lm.START_TEXT, *text, speech_lm.STOP_TEXT, f.start, f.start]]
+            )
         positions = numpy.where(ids >= f.start, 0, numpy.arange(ids.shape[1])[None] - 1)
         weights = speech_lm.Weights(f)
         if not tiny:
@@ -191,7 +206,9 @@ def main():
         print(f"{f.name}: {sum(each.numel() for each in t3.parameters()) / 1e6:.1f} million parameters in T3")
 
         codes = torch.randint(0, f.codes, (1, f.prompt - 1 if f.form == "gpt2" else 150))
-        cond = T3Cond(speaker_emb=torch.randn(1, 256), cond_prompt_speech_tokens=codes, emotion_adv=0.5 * torch.ones(1, 1, 1))
+        cond = T3Cond(
+            speaker_emb=torch.randn(1, 256), cond_prompt_speech_tokens=codes, emotion_adv=0.5 * torch.ones(1, 1, 1)
+        )
         features = None
         if tiny:
             audio = read_wave(folder / "reference.wav")
@@ -202,7 +219,7 @@ def main():
             print("  MORE THAN 1e-4 OR NOT EQUAL")
         if tiny:
             golden = {
-                "made_by": "models/scripts/speech_lm_golden.py: T3 of chatterbox-tts 0.1.7 with the weights of the fixtures",
+                "made_by": "models/scripts/speech_lm_golden.py: T3 of chatterbox-tts 0.1.7 with these weights",
                 "text": TEXT,
                 "input_ids": ids[0].tolist(),
                 "audio_tokens": results[1][0].tolist(),
