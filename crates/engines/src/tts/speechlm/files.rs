@@ -54,8 +54,8 @@ pub struct ModelFiles {
 
 impl ModelFiles {
     /// The files of the model whose main file is `main`, or that lies in the folder `main` (there may be an `onnx` folder in
-    /// it). The others are taken in the main file's precision, and in full precision where that has none of its own. Blocks
-    /// while it looks at them.
+    /// it). The others are taken in the main file's precision, else in full precision, else in the first that is there: the
+    /// published sets mix them. Blocks while it looks at them.
     ///
     /// # Errors
     /// [`FilesError`] names the file.
@@ -69,7 +69,8 @@ impl ModelFiles {
         })?;
         let graph = |what: &'static str, pattern: &str| {
             let [own, full] = [precision.as_str(), ""].map(|suffix| folder.join(pattern.replace(PRECISION, suffix)));
-            let path = if own.is_file() || !full.is_file() { own } else { full };
+            let any = || any_precision(folder, pattern).unwrap_or_else(|| own.clone());
+            let path = [&own, &full].into_iter().find(|path| path.is_file()).cloned().unwrap_or_else(any);
             present(what, path).and_then(with_weights)
         };
         let tokenizer =
@@ -104,6 +105,12 @@ fn precision(path: &Path, pattern: &str) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let Some((before, after)) = pattern.split_once(PRECISION) else { return (name == pattern).then(String::new) };
     name.strip_prefix(before)?.strip_suffix(after).map(str::to_owned)
+}
+
+/// The first file of the folder, by name, that the pattern fits.
+fn any_precision(folder: &Path, pattern: &str) -> Option<PathBuf> {
+    let files = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    files.filter(|path| precision(path, pattern).is_some()).min()
 }
 
 fn present(what: &'static str, path: PathBuf) -> Result<PathBuf, FilesError> {
@@ -154,6 +161,8 @@ mod tests {
             matches!(ModelFiles::find(folder.path(), &turbo()), Err(FilesError::Missing { .. })),
             "no full precision"
         );
+        std::fs::rename(onnx.join("embed_tokens.onnx"), onnx.join("embed_tokens_fp16.onnx")).expect("renamed");
+        assert_eq!(name(&ModelFiles::find(&main, &turbo()).expect("mixed").embed), "embed_tokens_fp16.onnx");
         std::fs::write(onnx.join("language_model.onnx"), "x").expect("written");
         assert_eq!(name(&ModelFiles::find(folder.path(), &turbo()).expect("found").decode), "language_model.onnx");
     }

@@ -49,8 +49,8 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
     let counted: Arc<Counted> = Arc::default();
     let make = {
         let (contract, counted, config) = (contract.clone(), counted.clone(), config.clone());
-        let highest_id = reader.highest_id();
-        move |_| speech_engine(&files, &contract, &runtime, &config, highest_id, counted.clone()).map(|(engine, _)| engine)
+        let widest = reader.widest_prompt().map_err(unavailable)?;
+        move |_| speech_engine(&files, &contract, &runtime, &config, &widest, counted.clone()).map(|(engine, _)| engine)
     };
     let slots = SlotScheduler::start("measured", 1, n_listeners.max(1), make).map_err(unavailable)?;
     let ids = reader.ids(text, &contract.languages[0]).map_err(unavailable)?;

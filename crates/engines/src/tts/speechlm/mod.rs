@@ -150,10 +150,10 @@ impl SpeechLm {
         let report: Arc<Mutex<SlotReport>> = Arc::default();
         let slots = {
             let (files, contract, onnx, config) = (files.clone(), contract.clone(), onnx.clone(), config.clone());
-            let (report, highest_id) = (report.clone(), reader.highest_id());
+            let (report, widest) = (report.clone(), reader.widest_prompt().map_err(unavailable)?);
             let make = move |replica: usize| {
                 let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
-                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, highest_id, Arc::default())?;
+                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, &widest, Arc::default())?;
                 *report.lock().unwrap_or_else(PoisonError::into_inner) = own;
                 Ok::<_, lm::LmError>(engine)
             };
@@ -220,7 +220,7 @@ fn speech_engine(
     contract: &Arc<Contract>,
     runtime: &Runtime,
     config: &TtsConfig,
-    highest_id: i64,
+    widest: &[i64],
     counted: Arc<Counted>,
 ) -> Result<(SpeechEngine, SlotReport), lm::LmError> {
     let on_cpu = runtime.requests_cpu();
@@ -230,12 +230,10 @@ fn speech_engine(
     };
     let mut lm = LanguageModel::load(files, contract, runtime, &slots)?;
     let n_slots = lm.n_slots();
-    lm.embed_text(&[highest_id]).map_err(|error| lm::LmError::Port {
+    lm.embed_text(widest).map_err(|error| lm::LmError::Port {
         contract: contract.name.clone(),
         file: files.embed.clone(),
-        wrong: format!(
-            "does not take the id {highest_id}, which the tokenizer gives: it is of another model ({error})"
-        ),
+        wrong: format!("does not take ids that the tokenizer gives: it is of another model ({error})"),
     })?;
     if lm.policy() != Policy::Single && n_slots > 1 {
         let (worst, tolerance) = lm.self_test()?;
