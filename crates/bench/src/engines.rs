@@ -38,7 +38,7 @@ const ROUNDS: usize = 4;
 /// Batch sizes, or pool sizes for a model that takes one chunk at a time. A batch of 16 needs as many listeners.
 const ON_CPU: [usize; 4] = [1, 2, 4, 8];
 const ON_GPU: [usize; 4] = [1, 4, 8, 16];
-const CPU: &str = "cpu";
+pub(super) const CPU: &str = "cpu";
 /// Gate: time per chunk in batches of 8 relative to batches of 1; 0.8 times the throughput on a CPU, twice on a GPU.
 const CPU_TIME: f64 = 1.25;
 const GPU_TIME: f64 = 0.5;
@@ -132,6 +132,7 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
     } else {
         sizes(&mut section, plan, (KOKORO, &onnx), progress).await?;
     }
+    super::speech_models::measure(&mut section, plan, &onnx, progress).await?;
     Ok(Taken { section, hub_cpu_s: 0.0 })
 }
 

@@ -26,6 +26,7 @@ mod pinning;
 mod process;
 mod questions;
 mod report;
+mod speech_models;
 pub mod stages;
 mod talker;
 mod voice_to_voice;

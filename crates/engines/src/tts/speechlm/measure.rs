@@ -44,7 +44,7 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
     let runtime = Runtime::open(onnx).map_err(unavailable)?;
     let reader = TextReader::open(&files.tokenizer, &contract).map_err(unavailable)?;
     let conditioner = Conditioner::load(&files, &contract, &runtime).map_err(unavailable)?;
-    let voice = Arc::new(conditioner.condition(&hum(&contract), [0; 32]).map_err(unavailable)?);
+    let voice = Arc::new(conditioner.condition(&hum(&contract, 10), [0; 32]).map_err(unavailable)?);
     drop(conditioner);
     let counted: Arc<Counted> = Arc::default();
     let make = {
@@ -54,7 +54,8 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
     };
     let slots = SlotScheduler::start("measured", 1, n_listeners.max(1), make).map_err(unavailable)?;
     let ids = reader.ids(text, &contract.languages[0]).map_err(unavailable)?;
-    let request = |seed: u64| Request::new(voice.clone(), ids.clone(), text.chars().count(), seed, Some(Duration::ZERO));
+    let request =
+        |seed: u64| Request::new(voice.clone(), ids.clone(), text.chars().count(), seed, Some(Duration::ZERO));
     let failed = || TtsError::Engine { message: "a listener got no speech".into(), source: None };
 
     let begun = Instant::now();

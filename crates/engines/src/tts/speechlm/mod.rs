@@ -135,7 +135,7 @@ impl SpeechLm {
         };
         // A voice that is none, for the vocoder's warm-up.
         let warmth = {
-            let sample = hum(&contract);
+            let sample = hum(&contract, 1);
             futures_executor::block_on(async {
                 let mut lease = conditioner.lease().await.map_err(unavailable)?;
                 lease
@@ -303,10 +303,11 @@ fn available_memory() -> usize {
     known.map_or(4 << 30, |kib| kib * 1024)
 }
 
-/// A second of a tone, for warm-up.
-fn hum(contract: &Contract) -> Vec<f32> {
+/// Seconds of a tone, for warm-up.
+fn hum(contract: &Contract, seconds: u32) -> Vec<f32> {
     let rate = contract.rate_hz as f32;
-    (0..contract.rate_hz).map(|i| 0.1 * (i as f32 * 220.0 * std::f32::consts::TAU / rate).sin()).collect()
+    let n = contract.rate_hz * seconds;
+    (0..n).map(|i| 0.1 * (i as f32 * 220.0 * std::f32::consts::TAU / rate).sin()).collect()
 }
 
 fn store_settings(config: &TtsConfig, contract: &Contract) -> StoreSettings {

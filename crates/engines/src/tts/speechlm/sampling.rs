@@ -56,12 +56,7 @@ impl Sampler {
     ///
     /// # Errors
     /// [`SamplingError`]: the sequence cannot go on.
-    pub fn next(
-        &mut self,
-        logits: &[f32],
-        excluded: Option<i64>,
-        scratch: &mut Scratch,
-    ) -> Result<i64, SamplingError> {
+    pub fn next(&mut self, logits: &[f32], excluded: Option<i64>, scratch: &mut Scratch) -> Result<i64, SamplingError> {
         if logits.iter().any(|logit| logit.is_nan()) {
             return Err(SamplingError::NotANumber);
         }
