@@ -599,3 +599,19 @@ async fn the_command_line_lists_adds_and_removes() {
     fixture.hub.stop().await;
     assert_eq!(run(&["list"]).await.0, Some(4), "nobody answers");
 }
+
+#[tokio::test]
+async fn an_address_sends_so_many_voices_at_once() {
+    let fixture = Fixture::open().await;
+    // Ten at once, then one a second: they come faster than that.
+    for n in 1..100 {
+        let (status, answer) = fixture.post(form("Anna", vec![1]), "").await;
+        if status == 429 {
+            assert!(n > 10, "the {n}th is refused");
+            assert_eq!(answer["error"]["code"], "rate_limit_exceeded");
+            return fixture.hub.stop().await;
+        }
+        assert_eq!(status, 400, "{answer}");
+    }
+    panic!("nobody is refused");
+}

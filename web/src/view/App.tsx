@@ -5,6 +5,7 @@ import { ModelKeeper } from '../models/keeper';
 import type { Conversation } from '../session/conversation';
 import type { Store } from '../session/store';
 import type { State } from '../state/model';
+import { VoiceKeeper } from '../voices/keeper';
 import { Captions } from './Captions';
 import { Composer } from './Composer';
 import { EnginesPanel } from './EnginesPanel';
@@ -24,6 +25,7 @@ export function App({ store, conversation }: Props) {
   const [settings, setSettings] = useState(conversation.settings);
   const [showEngines, setShowEngines] = useState(false);
   const keeper = useMemo(() => new ModelKeeper(() => void conversation.look()), [conversation]);
+  const voiceKeeper = useMemo(() => new VoiceKeeper(() => void conversation.look()), [conversation]);
   useShortcuts(conversation);
   return (
     <div class={`page ${state.captions.length > 0 ? 'has-captions' : ''}`}>
@@ -49,7 +51,7 @@ export function App({ store, conversation }: Props) {
         </section>
       </main>
       <Footer engines={state.engines} codec={conversation.codec} onEngines={() => setShowEngines(true)} />
-      {showEngines && <EnginesPanel keeper={keeper} onClose={() => setShowEngines(false)} />}
+      {showEngines && <EnginesPanel keeper={keeper} voices={voiceKeeper} onClose={() => setShowEngines(false)} />}
     </div>
   );
 }

@@ -3,6 +3,8 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { type Model, type Models, type Pull, type Stage, isHere, isUnderWay, modelsOf, share, size, told, unchecked } from '../models/data';
 import type { ModelKeeper } from '../models/keeper';
+import type { VoiceKeeper } from '../voices/keeper';
+import { Voices } from './Voices';
 
 /** Stages in order of the benefit of a better model. */
 const STAGES: { stage: string; does: string; plain: string }[] = [
@@ -17,10 +19,11 @@ const NEED_NONE = ['earshot', 'silence', 'sphinx', 'flite'];
 
 interface Props {
   keeper: ModelKeeper;
+  voices: VoiceKeeper;
   onClose: () => void;
 }
 
-export function EnginesPanel({ keeper, onClose }: Props) {
+export function EnginesPanel({ keeper, voices, onClose }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   const [, draw] = useState(0);
   useEffect(() => {
@@ -53,6 +56,7 @@ export function EnginesPanel({ keeper, onClose }: Props) {
         )}
         {models === null && fault === null && <p class="panel-note">Loading …</p>}
         {models && STAGES.map(({ stage, does, plain }) => <StageRow key={stage} models={models} name={stage} does={does} plain={plain} keeper={keeper} />)}
+        <Voices keeper={voices} />
         {models && !models.mayChange && (
           <p class="panel-note">
             Whoever runs the hub can add better engines: here, on its own machine or with an admin key, or by{' '}

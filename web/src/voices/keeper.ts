@@ -1,0 +1,171 @@
+// Reads the hub's custom voices, adds and removes them, and plays a sample of one. Draws nothing.
+
+import { authorization, loadKey } from '../session/key';
+import { type CustomVoice, type Draft, type Library, formOf, libraryFrom, refusal } from './data';
+
+const ANSWER_MS = 8_000;
+/** The hub waits a minute for the engine. */
+const ADD_MS = 180_000;
+const SAMPLE = 'Hello! This is how I sound when I answer you.';
+
+export class VoiceKeeper {
+  #library: Library | null = null;
+  #fault: string | null = null;
+  /** Share of an upload from 0 to 1; 1: the engine is making the voice of it; null: there is none. */
+  #sent: number | null = null;
+  #told: string | null = null;
+  #playing: { id: string; stop: () => void } | null = null;
+  #listeners = new Set<() => void>();
+
+  /** `changed`: called when there are other voices than before. */
+  constructor(private readonly changed: () => void) {}
+
+  get library(): Library | null {
+    return this.#library;
+  }
+
+  /** The error of the last request. */
+  get fault(): string | null {
+    return this.#fault;
+  }
+
+  get sent(): number | null {
+    return this.#sent;
+  }
+
+  /** What the last request did. */
+  get told(): string | null {
+    return this.#told;
+  }
+
+  /** The voice whose sample is being fetched or played. */
+  get playing(): string | null {
+    return this.#playing?.id ?? null;
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  async look(): Promise<void> {
+    const answer = await this.#ask('v1/audio/voices', 'GET');
+    if (answer === null) return;
+    this.#library = libraryFrom(await answer.json());
+    this.#draw();
+  }
+
+  /** Whether the voice was added. */
+  async add(draft: Draft): Promise<boolean> {
+    this.#begin();
+    this.#sent = 0;
+    this.#draw();
+    const { status, body } = await this.#upload(formOf(draft));
+    this.#sent = null;
+    if (status === 200) this.#told = `${draft.name.trim()} can speak now: choose it as the voice.`;
+    else this.#fault = status === 0 ? 'The hub does not answer.' : refusal(status, body);
+    this.#draw();
+    if (status !== 200) return false;
+    await this.look();
+    this.changed();
+    return true;
+  }
+
+  async remove(voice: CustomVoice): Promise<void> {
+    this.#begin();
+    const removed = await this.#ask(`v1/audio/voices/${encodeURIComponent(voice.id)}`, 'DELETE');
+    if (removed === null) return;
+    this.#told = `${voice.name} was removed.`;
+    await this.look();
+    this.changed();
+  }
+
+  /** Plays a sentence by the voice, or stops it. */
+  async play(voice: CustomVoice): Promise<void> {
+    const isPlaying = this.#playing?.id === voice.id;
+    this.stop();
+    if (isPlaying) return;
+    this.#begin();
+    const abort = new AbortController();
+    // Made at once, while the browser still counts the click.
+    const context = new AudioContext();
+    const playing = {
+      id: voice.id,
+      stop: () => {
+        abort.abort();
+        void context.close();
+      },
+    };
+    this.#playing = playing;
+    this.#draw();
+    const body = JSON.stringify({ input: SAMPLE, voice: { id: voice.id }, response_format: 'wav' });
+    const answer = await this.#ask('v1/audio/speech', 'POST', { body, signal: abort.signal });
+    try {
+      if (answer === null || this.#playing !== playing) return;
+      const source = context.createBufferSource();
+      source.buffer = await context.decodeAudioData(await answer.arrayBuffer());
+      source.connect(context.destination);
+      const ended = new Promise((done) => source.addEventListener('ended', done));
+      source.start();
+      await ended;
+    } catch {
+      // It was stopped, or the line broke: there is nothing to hear.
+    } finally {
+      if (this.#playing === playing) this.stop();
+    }
+  }
+
+  stop(): void {
+    this.#playing?.stop();
+    this.#playing = null;
+    this.#draw();
+  }
+
+  #begin(): void {
+    this.#fault = null;
+    this.#told = null;
+    this.#draw();
+  }
+
+  /** The response; null if there is none or the request was refused, in which case `fault` states why. */
+  async #ask(path: string, method: string, init: { body?: string; signal?: AbortSignal } = {}): Promise<Response | null> {
+    const signal = init.signal ?? AbortSignal.timeout(ANSWER_MS);
+    try {
+      const answer = await fetch(new URL(path, document.baseURI), { ...init, method, headers: authorization(loadKey()), cache: 'no-store', signal });
+      if (answer.ok) return answer;
+      this.#fault = refusal(answer.status, await answer.json().catch(() => null));
+    } catch {
+      if (!init.signal?.aborted) this.#fault = 'The hub does not answer.';
+    }
+    this.#draw();
+    return null;
+  }
+
+  /** `fetch` does not report how much has been sent. Status 0: nobody answered. */
+  #upload(form: FormData): Promise<{ status: number; body: unknown }> {
+    const request = new XMLHttpRequest();
+    request.open('POST', new URL('v1/audio/voices', document.baseURI));
+    for (const [name, value] of Object.entries(authorization(loadKey()))) request.setRequestHeader(name, value);
+    request.timeout = ADD_MS;
+    request.upload.addEventListener('progress', ({ loaded, total }) => {
+      this.#sent = total > 0 ? loaded / total : 0;
+      this.#draw();
+    });
+    return new Promise((done) => {
+      request.addEventListener('loadend', () => {
+        let body: unknown = null;
+        try {
+          body = JSON.parse(request.responseText);
+        } catch {
+          // No hub speaks like this; the status says enough.
+        }
+        done({ status: request.status, body });
+      });
+      request.send(form);
+    });
+  }
+
+  #draw(): void {
+    for (const listener of this.#listeners) listener();
+  }
+}

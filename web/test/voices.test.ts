@@ -1,0 +1,54 @@
+// What the hub says of its custom voices, and what is sent to it.
+import { describe, expect, it } from 'vitest';
+import { type Draft, STATEMENT, formOf, libraryFrom, missing, refusal, seconds } from '../src/voices/data';
+
+const body = {
+  voices: [{ id: 'tone', name: 'Tone', language: 'en' }],
+  library: { min_recording_ms: 1000, max_recording_ms: 60000, used_recording_ms: 10000, min_rate_hz: 16000, languages: ['en', 'de', 3], max_voices: 64 },
+  data: [
+    { id: 'voice_1', name: 'Anna', language: 'de', recording_ms: 12500, note: 'Only the first 10 s.', removable: true },
+    { id: 'operator', name: '' },
+    'x',
+  ],
+};
+
+describe('the library of voices', () => {
+  it('is read as the hub sends it', () => {
+    const library = libraryFrom(body)!;
+    expect(library.limits).toEqual({ minMs: 1000, maxMs: 60000, languages: ['en', 'de'] });
+    expect(library.voices).toEqual([
+      { id: 'voice_1', name: 'Anna', language: 'de', recordingMs: 12500, note: 'Only the first 10 s.', removable: true },
+      { id: 'operator', name: 'operator', language: '', recordingMs: 0, note: null, removable: false },
+    ]);
+  });
+
+  it('is none where the voices are fixed or the answer is something else', () => {
+    for (const other of [null, 'x', [], {}, { ...body, library: null }, { error: {} }]) expect(libraryFrom(other)).toBeNull();
+  });
+});
+
+describe('a draft', () => {
+  const draft: Draft = { name: ' Anna ', recording: new Blob(['sound']), transcript: ' La la. ', language: 'de', consent: true };
+
+  it('lacks one thing after the other', () => {
+    expect(missing({ ...draft, recording: null, name: '', consent: false })).toMatch(/Record/);
+    expect(missing({ ...draft, name: ' ', consent: false })).toMatch(/name/);
+    expect(missing({ ...draft, consent: false })).toMatch(/agree/);
+    expect(missing(draft)).toBeNull();
+  });
+
+  it('is sent with its statement, and without what is empty', () => {
+    const text = (form: FormData) => Object.fromEntries([...form].filter(([name]) => name !== 'audio_sample'));
+    expect(text(formOf(draft))).toEqual({ name: 'Anna', consent: STATEMENT, language: 'de', ref_text: 'La la.' });
+    expect(text(formOf({ ...draft, language: '', transcript: ' ' }))).toEqual({ name: 'Anna', consent: STATEMENT });
+    expect(formOf(draft).get('audio_sample')).toBeInstanceOf(Blob);
+  });
+});
+
+describe('words', () => {
+  it('are short', () => {
+    expect([1000, 12500, 999].map(seconds)).toEqual(['1 s', '12.5 s', '1 s']);
+    expect(refusal(400, { error: { message: 'It is silent.' } })).toBe('It is silent.');
+    expect(refusal(502, '<html>')).toBe('The hub answered 502.');
+  });
+});
