@@ -51,6 +51,8 @@ pub enum Rule {
     Hosts,
     /// A list of model names.
     Names,
+    /// A table of any keys and values.
+    Fields,
 }
 
 const fn key(section: &'static str, name: &'static str, rule: Rule) -> Key {
@@ -92,13 +94,18 @@ pub const KEYS: &[Key] = &[
     key("llm", "max_tokens", Rule::Whole(1, 1_000_000, "tokens")),
     key("llm", "first_token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
-    key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "openai", "fish"])),
+    key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "openai", "fish", "moshi"])),
     key("tts", "voice", Rule::Name),
     key("tts", "speed", Rule::Number(0.25, 4.0)),
     key("tts", "lanes", Rule::Whole(1, 64, "replicas")),
     key("tts", "base_url", Rule::Url),
     key("tts", "model", Rule::Name),
     key("tts", "api_key_env", Rule::Variable),
+    key("tts", "response_format", Rule::OneOf(&["pcm", "wav"])),
+    key("tts", "stream_format", Rule::OneOf(&["", "audio", "sse"])),
+    key("tts", "sample_rate", Rule::Whole(0, 192_000, "Hz; 0: 24000")),
+    key("tts", "text_input", Rule::OneOf(&["chunks", "words"])),
+    key("tts", "extra_body", Rule::Fields),
     key("tts", "max_batch_size", Rule::Whole(0, 64, "pieces of speech")),
     key("tts", "max_wait_ms", Rule::Whole(0, 1_000, "milliseconds")),
     key("tts", "noise_scale", Rule::Number(-1.0, 10.0)),
@@ -203,6 +210,7 @@ impl Rule {
             Self::Hosts => list(value, host),
             Self::Networks => list(value, |text| super::server::network(text).is_some()),
             Self::Names => list(value, |name| !name.trim().is_empty()),
+            Self::Fields => value.is_table(),
             _ => value.as_str().is_some_and(|text| self.allows_text(text)),
         }
     }
@@ -244,6 +252,7 @@ impl Rule {
             Self::Origins => "a list of web origins, such as [\"https://voice.example.org\"]".into(),
             Self::Urls => "a list of addresses, such as [\"https://mcp.example.org/mcp\"]".into(),
             Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
+            Self::Fields => "a table, such as { language = \"English\" }".into(),
             Self::Names => "a list of models, such as [\"kokoro\", \"whisper-base:q5_1\"]".into(),
         }
     }

@@ -1,4 +1,4 @@
-//! Voices: flite, Piper and Kokoro on ONNX Runtime, and servers with OpenAI's or fish-speech's endpoint.
+//! Voices: flite, Piper and Kokoro on ONNX Runtime, and speech servers: with OpenAI's endpoint, fish-speech's or moshi-server's.
 //!
 //! A local engine implements the synchronous [`TtsEngine`], or [`BatchTtsEngine`](batched::BatchTtsEngine) where one run can
 //! speak several chunks; [`local`] drives the one, [`batched`] the other. A neural family implements both, and
@@ -9,6 +9,8 @@ pub mod batched;
 mod config;
 #[cfg(any(feature = "flite", feature = "neural"))]
 mod deadline;
+#[cfg(any(feature = "openai", feature = "fish"))]
+mod decode;
 #[cfg(feature = "fish")]
 pub mod fish;
 #[cfg(feature = "flite")]
@@ -17,6 +19,8 @@ pub mod flite;
 pub mod kokoro;
 #[cfg(any(feature = "flite", feature = "neural"))]
 pub mod local;
+#[cfg(feature = "moshi")]
+pub mod moshi;
 #[cfg(feature = "neural")]
 mod neural;
 #[cfg(feature = "openai")]
@@ -25,10 +29,16 @@ pub mod openai;
 pub mod phonemes;
 #[cfg(feature = "piper")]
 pub mod piper;
+#[cfg(feature = "speech-server")]
+mod speech_server;
 #[cfg(any(feature = "openai", feature = "fish"))]
 mod streamed;
 #[cfg(any(feature = "flite", feature = "neural"))]
 mod trim;
+#[cfg(any(feature = "openai", feature = "fish"))]
+mod voices;
+#[cfg(feature = "words")]
+mod words;
 
 pub use config::TtsConfig;
 
