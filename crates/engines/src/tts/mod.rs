@@ -1,4 +1,5 @@
-//! Voices: flite, Piper and Kokoro on ONNX Runtime, and speech servers: with OpenAI's endpoint, fish-speech's or moshi-server's.
+//! Voices: flite, Piper and Kokoro on ONNX Runtime, and speech servers with OpenAI's endpoint, fish-speech's or
+//! moshi-server's.
 //!
 //! A local engine implements the synchronous [`TtsEngine`], or [`BatchTtsEngine`](batched::BatchTtsEngine) where one run can
 //! speak several chunks; [`local`] drives the one, [`batched`] the other. A neural family implements both, and

@@ -2,9 +2,9 @@
 //! Orpheus-FastAPI and their like.
 //!
 //! It implements the port directly, since it waits and never computes. How a request is sent and its sound passed on is
-//! documented in [`super::streamed`], what is understood of the answer in [`super::decode`], and whose voices are offered in
-//! [`super::voices`]. A server that takes words over a WebSocket gets them so where `tts.text_input` says it ([`omni`]). It adds
-//! no pauses and trims nothing: such servers make their own.
+//! documented in [`super::streamed`], what is understood of the answer in [`super::decode`], and which voices are offered in
+//! [`super::voices`]. A server that takes words over a WebSocket gets them so where `tts.text_input` says it ([`omni`]). It
+//! adds no pauses and trims nothing: such servers make their own.
 
 mod omni;
 
