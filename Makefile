@@ -116,7 +116,7 @@ lint: test-deps web
 	.ci/licences
 
 # Each engine compiles alone, without a warning, and so does the crate without any.
-FEATURES := sphinx whisper flite piper kokoro speechlm silero smart-turn openai fish mcp
+FEATURES := sphinx whisper flite piper kokoro speechlm silero smart-turn openai fish moshi mcp
 
 check-features:
 	cargo clippy --locked --package antiphon-engines --no-default-features -- -D warnings

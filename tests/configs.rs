@@ -131,7 +131,7 @@ fn wrong_values_are_named_with_what_would_be_right() {
         &[],
         r#"2: turn.threshold = 1.5: write a number from 0 to 1
          3: turn.min_speech_ms = "100": write a whole number from 0 to 2000 (milliseconds)
-         5: tts.engine = "flit": write "auto" or "flite" or "piper" or "kokoro" or "openai" or "fish"; did you mean "flite"?
+         5: tts.engine = "flit": write "auto" or "flite" or "piper" or "kokoro" or "openai" or "fish" or "moshi"; did you mean "flite"?
          6: tts.speed = nan: write a number from 0.25 to 4
          8: stt.base_url = "localhost:80": write an address such as "http://127.0.0.1:11434/v1""#,
     );
@@ -216,4 +216,23 @@ fn a_missing_file_is_named() {
     let error = config::load(&sources).expect_err("refused");
     assert_eq!(error.to_string(), "nowhere/my.toml: cannot be read");
     assert!(std::error::Error::source(&error).is_some());
+}
+
+#[test]
+fn a_table_of_fields_is_taken_from_a_file_and_from_the_environment() {
+    let fields = |text: &str, env: &[(&str, &str)]| load_text(text, env).expect("loads").tts.extra_body;
+    let expected = serde_json::json!({"language": "English", "n": 2, "refs": [{"text": "a"}]});
+    let expected = expected.as_object().expect("a table").clone();
+    let inline = r#"{ language = "English", n = 2, refs = [{ text = "a" }] }"#;
+    assert_eq!(fields(&format!("[tts]\nextra_body = {inline}\n"), &[]), expected);
+    let section = "[tts.extra_body]\nlanguage = \"English\"\nn = 2\nrefs = [{ text = \"a\" }]\n";
+    assert_eq!(fields(section, &[]), expected);
+    assert_eq!(fields("", &[("ANTIPHON_TTS__EXTRA_BODY", inline)]), expected);
+    check(
+        "[tts]\nextra_body = 3\nsample_rate = -1\n",
+        &[("ANTIPHON_TTS__EXTRA_BODY", "{ a = ")],
+        r#"2: tts.extra_body = 3: write a table, such as { language = "English" }
+         3: tts.sample_rate = -1: write a whole number from 0 to 192000 (Hz; 0: 24000)
+         environment variable ANTIPHON_TTS__EXTRA_BODY: tts.extra_body = "{ a = ": write a table, such as { language = "English" }"#,
+    );
 }

@@ -28,6 +28,7 @@ mod owners;
 mod pressure;
 mod pull;
 mod reload;
+mod remote_speech;
 mod replay;
 mod responses;
 mod resume;

@@ -31,7 +31,7 @@ pub(super) fn names(stage: &str) -> &'static [&'static str] {
         "turn" => &["auto", "smart-turn"],
         "stt" => &["auto", "sphinx", "whisper", "openai"],
         "llm" => &[ASSISTANT, "openai"],
-        "tts" => &["auto", "flite", "piper", "kokoro", "speechlm", "openai", "fish"],
+        "tts" => &["auto", "flite", "piper", "kokoro", "speechlm", "openai", "fish", "moshi"],
         _ => &[],
     }
 }
@@ -117,6 +117,8 @@ pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
         "openai" => antiphon_engines::tts::openai::OpenAiTts::new(&config.tts).map(|engine| Arc::new(engine) as _),
         #[cfg(feature = "fish")]
         "fish" => antiphon_engines::tts::fish::Fish::new(&config.tts).map(|engine| Arc::new(engine) as _),
+        #[cfg(feature = "moshi")]
+        "moshi" => antiphon_engines::tts::moshi::Moshi::new(&config.tts).map(|engine| Arc::new(engine) as _),
         other => Err(TtsError::Unavailable(unavailable("tts", other))),
     };
     made.map_err(|error| StageFailure::new("tts", &config.tts.engine, error))

@@ -65,7 +65,7 @@ pub(super) fn engines(config: &Config, served: &[Served]) -> String {
         ("stt", "openai") => format!("{} at {}", stt.model, stt.base_url),
         ("llm", "openai") => format!("{} at {}", llm.model, llm.base_url),
         ("tts", "openai") => format!("{} at {}", tts.model, tts.base_url),
-        ("tts", "fish") => format!("at {}", tts.base_url),
+        ("tts", "fish" | "moshi") => format!("at {}", tts.base_url),
         ("tts", "piper" | "kokoro") => tts.model.clone(),
         ("stt", "sphinx") => format!("{} {decoders}", stt.decoders),
         ("llm", _) => "offline, no model".into(),

@@ -121,7 +121,14 @@ fn plain(value: &DeValue<'_>) -> Option<Value> {
         DeValue::Float(n) => Value::Float(n.as_str().parse().ok()?),
         DeValue::Boolean(yes) => Value::Boolean(*yes),
         DeValue::Array(items) => Value::Array(items.iter().map(|item| plain(item.get_ref())).collect::<Option<_>>()?),
-        DeValue::Datetime(_) | DeValue::Table(_) => return None,
+        DeValue::Table(entries) => {
+            let entry = |(name, value): (&Spanned<_>, &Spanned<DeValue<'_>>)| {
+                let name: &toml::de::DeString<'_> = name.get_ref();
+                Some((name.as_ref().to_owned(), plain(value.get_ref())?))
+            };
+            Value::Table(entries.iter().map(entry).collect::<Option<_>>()?)
+        }
+        DeValue::Datetime(_) => return None,
     })
 }
 

@@ -53,6 +53,8 @@ pub enum Rule {
     Names,
     /// A list of integers: minimum and maximum, both inclusive, and what they are.
     Wholes(i64, i64, &'static str),
+    /// A table of any keys and values.
+    Fields,
 }
 
 const fn key(section: &'static str, name: &'static str, rule: Rule) -> Key {
@@ -94,13 +96,18 @@ pub const KEYS: &[Key] = &[
     key("llm", "max_tokens", Rule::Whole(1, 1_000_000, "tokens")),
     key("llm", "first_token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "token_timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
-    key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "speechlm", "openai", "fish"])),
+    key("tts", "engine", Rule::OneOf(&["auto", "flite", "piper", "kokoro", "speechlm", "openai", "fish", "moshi"])),
     key("tts", "voice", Rule::Name),
     key("tts", "speed", Rule::Number(0.25, 4.0)),
     key("tts", "lanes", Rule::Whole(0, 64, "replicas")),
     key("tts", "base_url", Rule::Url),
     key("tts", "model", Rule::Name),
     key("tts", "api_key_env", Rule::Variable),
+    key("tts", "response_format", Rule::OneOf(&["pcm", "wav"])),
+    key("tts", "stream_format", Rule::OneOf(&["", "audio", "sse"])),
+    key("tts", "sample_rate", Rule::Whole(0, 192_000, "Hz; 0: 24000")),
+    key("tts", "text_input", Rule::OneOf(&["chunks", "words"])),
+    key("tts", "extra_body", Rule::Fields),
     key("tts", "max_batch_size", Rule::Whole(0, 64, "pieces of speech")),
     key("tts", "max_wait_ms", Rule::Whole(0, 1_000, "milliseconds")),
     key("tts", "noise_scale", Rule::Number(-1.0, 10.0)),
@@ -214,6 +221,7 @@ impl Rule {
             Self::Wholes(min, max, _) => value
                 .as_array()
                 .is_some_and(|all| all.iter().all(|n| n.as_integer().is_some_and(|n| (*min..=*max).contains(&n)))),
+            Self::Fields => value.is_table(),
             _ => value.as_str().is_some_and(|text| self.allows_text(text)),
         }
     }
@@ -256,6 +264,7 @@ impl Rule {
             Self::Urls => "a list of addresses, such as [\"https://mcp.example.org/mcp\"]".into(),
             Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
             Self::Wholes(min, max, what) => format!("a list of {what} from {min} to {max}, such as [0, 1]"),
+            Self::Fields => "a table, such as { language = \"English\" }".into(),
             Self::Names => "a list of models, such as [\"kokoro\", \"whisper-base:q5_1\"]".into(),
         }
     }

@@ -46,7 +46,7 @@ fn remote(app: &App) -> Value {
         ("llm", &config.llm.engine, &config.llm.model, &config.llm.base_url),
         ("tts", &config.tts.engine, &config.tts.model, &config.tts.base_url),
     ];
-    let remote = stages.into_iter().filter(|(_, engine, _, _)| ["openai", "fish"].contains(&engine.as_str()));
+    let remote = stages.into_iter().filter(|(_, engine, _, _)| ["openai", "fish", "moshi"].contains(&engine.as_str()));
     let described = remote.map(|(stage, _, model, url)| {
         let url = reqwest::Url::parse(url).ok();
         let host = url.as_ref().and_then(|url| Some((url.host_str()?, url.port())));

@@ -1,22 +1,31 @@
 //! One response's work: the language model's stream, cut into chunks, spoken chunk by chunk.
 //!
 //! The actor starts one task for each response and pulls its products. The model runs at most two chunks ahead of the
-//! voice, and the voice at most a few pieces ahead of the actor: a slow listener slows the model down.
+//! voice, and the voice at most a few pieces ahead of the actor: a slow listener slows the model down. To an engine that takes
+//! a text while it is written, the words go as they come, without being gathered into chunks.
 //! Dropping the future drops the model's stream and the synthesis with it.
 
 use antiphon_dialog::{Event, Modality, ResponseWork, ToolCallDelta};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::llm::LlmDelta;
-use antiphon_engine_api::tts::{Passage, PlayoutEstimate, SpeechRequest};
+use antiphon_engine_api::tts::{
+    Passage, PlayoutEstimate, SpeechRequest, SpokenPart, TextRequest, TextSpeech, TtsError,
+};
 use antiphon_text::{Chunk, Chunker, Language};
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{Pcm, ResponseId, Timestamp};
 use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 /// Chunks the model may be ahead of the voice.
 const CHUNKS_AHEAD: usize = 2;
+
+/// Words of a speculative response that are spoken before its release: as many as a first chunk has.
+const SPECULATIVE_WORDS: usize = 8;
 
 /// Output of a response's work, in order.
 pub(super) enum Product {
@@ -94,9 +103,22 @@ impl Responding {
     async fn answer(mut self, voice_opens: Option<oneshot::Receiver<()>>) {
         let result = match self.work.settings.modality {
             Modality::Audio => {
-                let (pieces, speak) = mpsc::channel(CHUNKS_AHEAD);
+                let (sender, inputs) = mpsc::channel(CHUNKS_AHEAD);
                 let chat = std::mem::take(&mut self.work.chat);
-                tokio::try_join!(self.think(chat, Some(pieces)), self.speak(speak, voice_opens)).map(|(end, ())| end)
+                let passage = Passage::next();
+                let end = match self.text_speech(passage) {
+                    None => {
+                        let voice = VoiceSender { sender, chunker: Chunker::new(self.language()) };
+                        let speaks = self.speak(inputs, passage, voice_opens);
+                        tokio::try_join!(self.think(chat, Some(voice)), speaks)
+                    }
+                    Some(speech) => {
+                        let voice = VoiceSender { sender, chunker: Chunker::by_words(self.language()) };
+                        let speaks = self.speak_words(speech, inputs, passage, voice_opens);
+                        tokio::try_join!(self.think(chat, Some(voice)), speaks)
+                    }
+                };
+                end.map(|(end, ())| end)
             }
             Modality::Text => {
                 let chat = std::mem::take(&mut self.work.chat);
@@ -115,10 +137,9 @@ impl Responding {
     async fn think(
         &self,
         chat: antiphon_types::chat::ChatRequest,
-        voice: Option<mpsc::Sender<VoiceInput>>,
+        mut voice: Option<VoiceSender>,
     ) -> Result<(Finish, Option<Usage>), Stop> {
         let mut stream = self.engines.llm.stream(chat);
-        let mut chunker = Chunker::new(self.language());
         let mut milestones = Milestones { first_token: true, first_chunk: true };
         while let Some(delta) = stream.next().await {
             let delta = delta.map_err(|error| failed("language model", &error, error.client_message()))?;
@@ -126,26 +147,31 @@ impl Responding {
                 self.mark(Milestone::FirstToken).await?;
             }
             match delta {
-                LlmDelta::Text(text) => match &voice {
+                LlmDelta::Text(text) => match &mut voice {
                     None => self.send(Event::Text { response: self.id(), text }).await?,
-                    Some(voice) => self.hand_over(voice, chunker.push(&text), &mut milestones).await?,
+                    Some(voice) => {
+                        let chunks = voice.chunker.push(&text);
+                        self.hand_over(voice, chunks, &mut milestones).await?;
+                    }
                 },
                 LlmDelta::ToolCall { index, call_id, name, arguments } => {
                     let response = self.id();
                     let delta = ToolCallDelta { response, index, call_id, name, arguments };
-                    match &voice {
+                    match &mut voice {
                         None => self.send(Event::ToolCall(delta)).await?,
                         Some(voice) => {
                             // The words before a call come before it, spoken.
-                            self.hand_over(voice, chunker.finish(), &mut milestones).await?;
-                            voice.send(VoiceInput::Call(delta)).await.map_err(|_| Stop::Gone)?;
+                            let chunks = voice.chunker.finish();
+                            self.hand_over(voice, chunks, &mut milestones).await?;
+                            voice.sender.send(VoiceInput::Call(delta)).await.map_err(|_| Stop::Gone)?;
                         }
                     }
                 }
                 LlmDelta::Done { finish, usage } => {
                     self.mark(Milestone::LastToken).await?;
-                    if let Some(voice) = &voice {
-                        self.hand_over(voice, chunker.finish(), &mut milestones).await?;
+                    if let Some(voice) = &mut voice {
+                        let chunks = voice.chunker.finish();
+                        self.hand_over(voice, chunks, &mut milestones).await?;
                     }
                     return Ok((finish, usage));
                 }
@@ -156,7 +182,7 @@ impl Responding {
 
     async fn hand_over(
         &self,
-        voice: &mpsc::Sender<VoiceInput>,
+        voice: &VoiceSender,
         chunks: Vec<Chunk>,
         milestones: &mut Milestones,
     ) -> Result<(), Stop> {
@@ -164,7 +190,7 @@ impl Responding {
             if std::mem::take(&mut milestones.first_chunk) {
                 self.mark(Milestone::FirstChunk).await?;
             }
-            voice.send(VoiceInput::Chunk(chunk)).await.map_err(|_| Stop::Gone)?;
+            voice.sender.send(VoiceInput::Chunk(chunk)).await.map_err(|_| Stop::Gone)?;
         }
         Ok(())
     }
@@ -174,10 +200,11 @@ impl Responding {
     async fn speak(
         &self,
         mut pieces: mpsc::Receiver<VoiceInput>,
+        passage: Passage,
         mut voice_opens: Option<oneshot::Receiver<()>>,
     ) -> Result<(), Stop> {
         let settings = &self.work.settings;
-        let (mut listener, passage) = (PlayoutEstimate::default(), Some(Passage::next()));
+        let (mut listener, passage) = (PlayoutEstimate::default(), Some(passage));
         while let Some(piece) = pieces.recv().await {
             let chunk = match piece {
                 VoiceInput::Chunk(chunk) => chunk,
@@ -211,6 +238,66 @@ impl Responding {
         Ok(())
     }
 
+    /// The engine's other way to speak: a text that is still being written, where the engine takes one.
+    fn text_speech(&self, passage: Passage) -> Option<TextSpeech> {
+        let (voice, speed) = (self.work.settings.voice.clone(), self.work.settings.speed);
+        self.engines.tts.speak_text(TextRequest { voice, speed, seed: None, passage: Some(passage) })
+    }
+
+    /// Speaks words as they come. The text before a call is spoken before it; the text behind it is a new one for the
+    /// engine. `speech` is for the first of them.
+    async fn speak_words(
+        &self,
+        speech: TextSpeech,
+        mut inputs: mpsc::Receiver<VoiceInput>,
+        passage: Passage,
+        mut voice_opens: Option<oneshot::Receiver<()>>,
+    ) -> Result<(), Stop> {
+        let (mut speech, mut n_words) = (Some(speech), 0);
+        while let Some(input) = inputs.recv().await {
+            let call = match input {
+                VoiceInput::Call(delta) => Some(delta),
+                VoiceInput::Chunk(first) => {
+                    let speech = speech
+                        .take()
+                        .or_else(|| self.text_speech(passage))
+                        .ok_or_else(|| Stop::Failed("the voice engine takes no more words".into()))?;
+                    let TextSpeech { words, speech } = speech;
+                    let unspoken = Unspoken::default();
+                    let feed = feed(first, &mut inputs, words, &unspoken, &mut voice_opens, &mut n_words);
+                    let ((), behind) = tokio::try_join!(self.pass_on(speech, &unspoken), feed)?;
+                    behind
+                }
+            };
+            if let Some(delta) = call {
+                self.send(Event::ToolCall(delta)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes on a text's speech. The text is sent with the audio that speaks it.
+    async fn pass_on(
+        &self,
+        mut speech: BoxStream<'static, Result<SpokenPart, TtsError>>,
+        unspoken: &Unspoken,
+    ) -> Result<(), Stop> {
+        while let Some(part) = speech.next().await {
+            match part.map_err(|error| failed("voice engine", &error, error.client_message()))? {
+                SpokenPart::Pieces(n) => self.send_text(unspoken.take(n)).await?,
+                SpokenPart::Audio(pcm) => self.product(Product::Audio(self.id(), pcm, self.now())).await?,
+            }
+        }
+        self.send_text(unspoken.take(usize::MAX)).await
+    }
+
+    async fn send_text(&self, text: String) -> Result<(), Stop> {
+        if text.is_empty() {
+            return Ok(());
+        }
+        self.send(Event::Text { response: self.id(), text }).await
+    }
+
     /// The language of the voice that will speak.
     fn language(&self) -> Language {
         Language::of_tag(&self.engines.tts.language(&self.work.settings.voice))
@@ -235,6 +322,76 @@ impl Responding {
     async fn product(&self, product: Product) -> Result<(), Stop> {
         self.products.send(product).await.map_err(|_| Stop::Gone)
     }
+}
+
+/// Hands words to the engine until the text ends, or a call comes, which is returned. Of a speculative response, only the
+/// first words go before `voice_opens`.
+async fn feed(
+    first: Chunk,
+    inputs: &mut mpsc::Receiver<VoiceInput>,
+    words: mpsc::Sender<String>,
+    unspoken: &Unspoken,
+    voice_opens: &mut Option<oneshot::Receiver<()>>,
+    n_words: &mut usize,
+) -> Result<Option<ToolCallDelta>, Stop> {
+    let mut next = Some(VoiceInput::Chunk(first));
+    while let Some(input) = next {
+        let Chunk { raw, spoken } = match input {
+            VoiceInput::Chunk(chunk) => chunk,
+            VoiceInput::Call(delta) => return Ok(Some(delta)),
+        };
+        if *n_words == SPECULATIVE_WORDS
+            && let Some(opens) = voice_opens.take()
+        {
+            opens.await.map_err(|_| Stop::Gone)?;
+        }
+        unspoken.push(raw, !spoken.is_empty());
+        if !spoken.is_empty() {
+            *n_words += 1;
+            // An engine that fails says so in its speech.
+            let ended = |_| Stop::Failed("the voice engine stopped in the middle of the text".into());
+            words.send(spoken).await.map_err(ended)?;
+        }
+        next = inputs.recv().await;
+    }
+    Ok(None)
+}
+
+/// Text that went to the engine and is not spoken yet, in pieces as the model wrote them. The bound of the model's answer
+/// bounds it.
+#[derive(Default)]
+struct Unspoken {
+    /// The piece, and whether the engine got words of it.
+    pieces: Mutex<VecDeque<(String, bool)>>,
+}
+
+impl Unspoken {
+    fn push(&self, raw: String, speaks: bool) {
+        self.pieces().push_back((raw, speaks));
+    }
+
+    /// The text up to the end of the next `n` pieces that are spoken, with what is only shown around them.
+    fn take(&self, n: usize) -> String {
+        let (mut pieces, mut text, mut n_left) = (self.pieces(), String::new(), n);
+        while let Some((_, speaks)) = pieces.front() {
+            if *speaks && n_left == 0 {
+                break;
+            }
+            n_left -= usize::from(*speaks);
+            text.extend(pieces.pop_front().map(|(raw, _)| raw));
+        }
+        text
+    }
+
+    fn pieces(&self) -> MutexGuard<'_, VecDeque<(String, bool)>> {
+        self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The model's way to the voice.
+struct VoiceSender {
+    sender: mpsc::Sender<VoiceInput>,
+    chunker: Chunker,
 }
 
 /// What goes from the model to the voice, in order.
@@ -272,6 +429,7 @@ mod tests {
     use antiphon_engine_api::fakes::stt::FakeStt;
     use antiphon_engine_api::fakes::tts::FakeTts;
     use antiphon_engine_api::fakes::vad::FakeVad;
+    use antiphon_engine_api::tts::{Tts, Voice};
     use antiphon_types::chat::ChatRequest;
     use antiphon_types::{Format, TurnId};
     use std::sync::Arc;
@@ -279,6 +437,11 @@ mod tests {
     use tokio_util::task::TaskTracker;
 
     fn responding(products: mpsc::Sender<Product>) -> Responding {
+        let llm = FakeLlm::says(["One sentence is here. And another one is there."]);
+        responding_with(llm, FakeTts::default(), products)
+    }
+
+    fn responding_with(llm: FakeLlm, tts: FakeTts, products: mpsc::Sender<Product>) -> Responding {
         let settings = Settings {
             instructions: String::new(),
             modality: Modality::Audio,
@@ -296,8 +459,7 @@ mod tests {
             memory: Memory { budget: 8_000, conversation: None, truncation: Truncation::Disabled },
         };
         let (vad, stt) = (Arc::new(FakeVad), Arc::new(FakeStt::default()));
-        let llm = Arc::new(FakeLlm::says(["One sentence is here. And another one is there."]));
-        let engines = Engines { vad, turn: None, stt, llm, tts: Arc::new(FakeTts::default()) };
+        let engines = Engines { vad, turn: None, stt, llm: Arc::new(llm), tts: Arc::new(tts) };
         let chat = ChatRequest {
             messages: Vec::new(),
             tools: Vec::new(),
@@ -335,5 +497,98 @@ mod tests {
         drop(release);
         tokio::time::timeout(Duration::from_secs(5), task).await.expect("it ends").expect("no panic");
         assert!(products.recv().await.is_none(), "nothing came out");
+    }
+
+    /// Everything a response produced: its text, a word for the audio of each piece, calls, and its end.
+    async fn produced(mut products: mpsc::Receiver<Product>) -> Vec<String> {
+        let mut seen: Vec<String> = Vec::new();
+        while let Some(product) = products.recv().await {
+            let line = match product {
+                Product::Event(Event::Text { text, .. }) => text,
+                Product::Event(Event::ToolCall(delta)) => format!("call {}", delta.name),
+                Product::Event(Event::ResponseFinished { outcome: Ok(_), .. }) => "end".into(),
+                Product::Event(Event::ResponseFinished { outcome: Err(message), .. }) => message,
+                Product::Audio(..) if seen.last().is_some_and(|last| last == "audio") => continue,
+                Product::Audio(..) => "audio".into(),
+                _ => continue,
+            };
+            seen.push(line);
+        }
+        seen
+    }
+
+    #[tokio::test]
+    async fn words_go_to_an_engine_that_takes_them_and_are_shown_with_their_audio() {
+        let llm = FakeLlm::says([]);
+        llm.then(vec![
+            Ok(LlmDelta::Text("So **th".into())),
+            Ok(LlmDelta::Text("is** is".into())),
+            Ok(LlmDelta::ToolCall { index: 0, call_id: "c1".into(), name: "look".into(), arguments: String::new() }),
+            Ok(LlmDelta::Text(" it.".into())),
+            Ok(LlmDelta::Done { finish: Finish::Stop, usage: None }),
+        ]);
+        let (sender, products) = mpsc::channel(256);
+        let tts = FakeTts::default().taking_words();
+        responding_with(llm, tts, sender).run().await;
+        let expected = ["So", "audio", " **this**", "audio", " is", "audio", "call look", " it.", "audio", "end"];
+        assert_eq!(produced(products).await, expected);
+    }
+
+    #[tokio::test]
+    async fn a_failure_of_the_voice_in_the_middle_of_the_words_ends_the_response() {
+        let (sender, products) = mpsc::channel(256);
+        let tts = FakeTts::default().taking_words().failing_on("this");
+        responding_with(FakeLlm::says(["Say this now."]), tts, sender).run().await;
+        let seen = produced(products).await;
+        assert!(seen.last().is_some_and(|last| last.contains("voice engine")), "{seen:?}");
+        assert_eq!(&seen[..2], ["Say", "audio"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_the_first_words_of_a_speculative_response_go_before_its_release() {
+        let (sender, mut products) = mpsc::channel(256);
+        let (release, released) = oneshot::channel();
+        let text = (1..=20).map(|n| format!("word{} ", ["a", "b"][n % 2])).collect::<String>();
+        let spoken = Arc::new(std::sync::Mutex::new(0));
+        let tts = CountingWords { inner: FakeTts::default().taking_words(), spoken: spoken.clone() };
+        let mut work = responding_with(FakeLlm::says([text.as_str()]), FakeTts::default(), sender);
+        work.engines.tts = Arc::new(tts);
+        let task = TaskTracker::new().spawn(work.run_speculatively(released));
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(*spoken.lock().unwrap(), SPECULATIVE_WORDS);
+        release.send(()).expect("it waits");
+        while products.recv().await.is_some() {}
+        task.await.expect("no panic");
+        assert_eq!(*spoken.lock().unwrap(), 20);
+    }
+
+    /// Counts the pieces that were spoken.
+    struct CountingWords {
+        inner: FakeTts,
+        spoken: Arc<std::sync::Mutex<usize>>,
+    }
+
+    impl Tts for CountingWords {
+        fn name(&self) -> &str {
+            "counting"
+        }
+
+        fn voices(&self) -> Vec<Voice> {
+            self.inner.voices()
+        }
+
+        fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+            self.inner.speak(request)
+        }
+
+        fn speak_text(&self, request: TextRequest) -> Option<TextSpeech> {
+            let (speech, spoken) = (self.inner.speak_text(request)?, self.spoken.clone());
+            let counted = speech.speech.inspect(move |part| {
+                if let Ok(SpokenPart::Pieces(n)) = part {
+                    *spoken.lock().unwrap() += n;
+                }
+            });
+            Some(TextSpeech { words: speech.words, speech: counted.boxed() })
+        }
     }
 }

@@ -91,6 +91,48 @@ pub(super) fn find(text: &str, place: &TextPosition) -> Option<Cut> {
     None
 }
 
+/// The end of the first word of `text`, which starts at `place`, together with what it is only spoken right with; `None` if
+/// more text is needed.
+pub(super) fn find_words(text: &str, place: &TextPosition) -> Option<Cut> {
+    if place.is_code(text) {
+        return find_code(text);
+    }
+    let mut word_start = None;
+    for (n_chars, (at, c)) in text.char_indices().enumerate() {
+        if n_chars >= MAX_CHARS {
+            return cut_at(at);
+        }
+        if !c.is_whitespace() {
+            word_start.get_or_insert(at);
+            if matches!(c, '。' | '！' | '？' | '｡' | '，' | '、' | '；' | '：') {
+                return cut_at(at + c.len_utf8());
+            }
+        } else if let Some(start) = word_start.take()
+            && stands_alone(&text[start..at])
+        {
+            return cut_at(at);
+        }
+    }
+    None
+}
+
+/// Whether a word is spoken the same whatever follows: it has letters, no figures, and is no abbreviation.
+fn stands_alone(word: &str) -> bool {
+    let dotted = word.strip_suffix('.').map(str::to_lowercase);
+    let abbreviates =
+        |word: &str| matches!(word, "no" | "nos") || NEVER_ENDS.contains(&word) || CAPITAL_ENDS.contains(&word);
+    word.contains(char::is_alphabetic)
+        && !word.contains(|c: char| c.is_ascii_digit() || "$€£¥".contains(c))
+        && !dotted.is_some_and(|word| abbreviates(&word))
+}
+
+/// Whether a paragraph, a heading or a list item begins before the first word of `text`.
+pub(super) fn begins_block(text: &str) -> bool {
+    let body = text.trim_start();
+    let newlines = text[..text.len() - body.len()].matches('\n').count();
+    newlines > 1 || newlines == 1 && body.starts_with(|c: char| "#-*+>|•".contains(c) || c.is_ascii_digit())
+}
+
 /// A chunk of code ends at the end of its line.
 fn find_code(text: &str) -> Option<Cut> {
     let body = text.len() - text.trim_start().len();

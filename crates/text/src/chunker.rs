@@ -22,15 +22,38 @@ pub struct Chunk {
 #[derive(Clone, Debug)]
 pub struct Chunker {
     language: Language,
+    unit: Unit,
     pending: String,
     place: TextPosition,
     in_word: bool,
+    /// The last spoken chunk ended with a letter or a figure.
+    open_ended: bool,
+}
+
+/// What a chunk is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Sentence,
+    Word,
 }
 
 impl Chunker {
     /// An empty chunker. `language` selects the words for figures and symbols.
     pub fn new(language: Language) -> Self {
-        Self { language, pending: String::new(), place: TextPosition::start(), in_word: false }
+        Self {
+            language,
+            unit: Unit::Sentence,
+            pending: String::new(),
+            place: TextPosition::start(),
+            in_word: false,
+            open_ended: false,
+        }
+    }
+
+    /// An empty chunker for an engine that finds its own sentences: a chunk is a word, or the words that are only spoken
+    /// right together ("5 %", "Dr. Who"). The spoken forms, joined by blanks, are the text to speak.
+    pub fn by_words(language: Language) -> Self {
+        Self { unit: Unit::Word, ..Self::new(language) }
     }
 
     /// Appends text of any length and returns the chunks that are now complete.
@@ -45,7 +68,7 @@ impl Chunker {
             if skip {
                 continue;
             }
-            while let Some(cut) = boundary::find(&self.pending, &self.place) {
+            while let Some(cut) = self.find() {
                 let rest = self.pending.split_off(cut.at);
                 let raw = std::mem::replace(&mut self.pending, rest);
                 chunks.push(self.chunk(raw, cut.ends_line));
@@ -58,15 +81,30 @@ impl Chunker {
     pub fn finish(&mut self) -> Vec<Chunk> {
         let raw = std::mem::take(&mut self.pending);
         let rest = if raw.is_empty() { None } else { Some(self.chunk(raw, false)) };
-        *self = Self::new(self.language);
+        *self = Self { unit: self.unit, ..Self::new(self.language) };
         rest.into_iter().collect()
+    }
+
+    fn find(&self) -> Option<boundary::Cut> {
+        match self.unit {
+            Unit::Sentence => boundary::find(&self.pending, &self.place),
+            Unit::Word => boundary::find_words(&self.pending, &self.place),
+        }
     }
 
     fn chunk(&mut self, raw: String, ends_line: bool) -> Chunk {
         let code = self.place.is_code(&raw);
         let position = Position { line_start: self.place.line_start, ends_line };
-        let spoken = if code { String::new() } else { speakable(&raw, position, self.language) };
+        let mut spoken = if code { String::new() } else { speakable(&raw, position, self.language) };
         self.place.advance(&raw, code, !spoken.is_empty());
+        if self.unit == Unit::Word && !spoken.is_empty() {
+            // A heading or an item without punctuation ends where the next line begins, which is known only now.
+            let ends_block = self.open_ended && boundary::begins_block(&raw);
+            self.open_ended = spoken.ends_with(char::is_alphanumeric);
+            if ends_block {
+                spoken.insert_str(0, ". ");
+            }
+        }
         Chunk { raw, spoken }
     }
 }

@@ -1,11 +1,12 @@
 //! A fake voice engine for tests and benchmarks: a tone whose length is proportional to the text.
 
-use crate::tts::{SpeechRequest, Tts, TtsError, Voice};
+use crate::tts::{SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice, WORDS_AHEAD};
 use antiphon_types::{Pcm, SampleRate};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use std::f32::consts::TAU;
 use std::time::Duration;
+use tokio::sync::mpsc;
 
 /// Renders each character as 50 ms of a 220 Hz tone at 24 kHz, in blocks of 100 ms.
 #[derive(Clone)]
@@ -15,6 +16,8 @@ pub struct FakeTts {
     pub delay: Duration,
     /// A chunk that contains this text fails.
     pub fails_on: Option<String>,
+    /// Whether it takes a text word by word.
+    pub takes_words: bool,
 }
 
 /// Playing time per character in milliseconds.
@@ -23,7 +26,7 @@ pub const MS_PER_CHAR: u64 = 50;
 impl Default for FakeTts {
     fn default() -> Self {
         let voice = Voice { id: "tone".into(), name: "Tone".into(), language: "en-US".into() };
-        Self { voices: vec![voice], delay: Duration::ZERO, fails_on: None }
+        Self { voices: vec![voice], delay: Duration::ZERO, fails_on: None, takes_words: false }
     }
 }
 
@@ -31,6 +34,11 @@ impl FakeTts {
     /// Sets the delay before each block.
     pub fn delayed(self, delay: Duration) -> Self {
         Self { delay, ..self }
+    }
+
+    /// Makes it take a text word by word: each piece is spoken as a chunk of its own, as soon as it comes.
+    pub fn taking_words(self) -> Self {
+        Self { takes_words: true, ..self }
     }
 
     /// Makes chunks that contain `text` fail.
@@ -68,5 +76,20 @@ impl Tts for FakeTts {
                 Ok(piece)
             })
             .boxed()
+    }
+
+    fn speak_text(&self, request: TextRequest) -> Option<TextSpeech> {
+        if !self.takes_words {
+            return None;
+        }
+        let (words, pieces) = mpsc::channel(WORDS_AHEAD);
+        let (engine, TextRequest { voice, speed, .. }) = (self.clone(), request);
+        let pieces = stream::unfold(pieces, |mut pieces| async { Some((pieces.recv().await?, pieces)) });
+        let speech = pieces.flat_map(move |text: String| {
+            let request = SpeechRequest { text, voice: voice.clone(), speed, ..SpeechRequest::default() };
+            let audio = engine.speak(request).map(|pcm| pcm.map(SpokenPart::Audio));
+            stream::iter([Ok(SpokenPart::Pieces(1))]).chain(audio)
+        });
+        Some(TextSpeech { words, speech: speech.boxed() })
     }
 }

@@ -1,10 +1,12 @@
-//! The text-to-speech port: one chunk of text in, a stream of PCM out.
+//! The text-to-speech port: one chunk of text in, a stream of PCM out; for an engine that offers it, also words in as they
+//! are written ([`TextSpeech`]).
 //!
 //! An engine never splits a chunk and never decides what is spoken.
 
 mod error;
 mod library;
 mod playout;
+mod text;
 
 pub use error::TtsError;
 pub use library::{
@@ -12,6 +14,7 @@ pub use library::{
     is_uploaded_id, uploaded_id,
 };
 pub use playout::PlayoutEstimate;
+pub use text::{SpokenPart, TextRequest, TextSpeech, WORDS_AHEAD};
 
 use antiphon_types::Pcm;
 use futures_util::future::BoxFuture;
@@ -143,7 +146,14 @@ pub trait Tts: Send + Sync {
     /// stream. Dropping the stream cancels the work. Fails with [`TtsError::Overloaded`] if the queue is full.
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>>;
 
-    /// The same, waiting while the engine's queue has no room, first come, first served: the future ends when the chunk has
+    /// Speaks a text that is still being written: its words go to the engine as they come, and the engine decides where a
+    /// sentence ends. `None` where the engine takes complete chunks only, or cannot speak this request so. Does not block
+    /// and connects to nothing before the first words. Dropping the speech ends the engine's work on it.
+    fn speak_text(&self, _request: TextRequest) -> Option<TextSpeech> {
+        None
+    }
+
+    /// The same as [`Self::speak`], waiting while the engine's queue has no room, first come, first served: the future ends when the chunk has
     /// its place. The wait has no bound and no deadline of its own; dropping the future gives the place up. An engine without a
     /// queue of its own speaks at once.
     fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {

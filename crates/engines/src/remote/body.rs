@@ -11,6 +11,9 @@ use reqwest::Response;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
+/// What is read of a body whose rest does not matter: less than a new connection costs.
+const DRAIN: Bounds = Bounds { bytes: 64 << 10, stall: Duration::from_millis(20), total: Duration::from_millis(50) };
+
 /// What a body may take.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
@@ -108,6 +111,14 @@ impl Body {
             body.extend_from_slice(&piece[..piece.len().min(most - body.len())]);
         }
         body
+    }
+
+    /// Reads a body whose rest does not matter to its end, so that the connection serves the next request. Gives up where the
+    /// end is not there soon.
+    pub async fn drain(mut self) {
+        self.bounds = DRAIN;
+        (self.n_bytes, self.waited) = (0, Duration::ZERO);
+        while let Ok(Some(_)) = self.chunk().await {}
     }
 
     /// The pieces as a stream, which ends behind an error.

@@ -9,7 +9,7 @@ mod body;
 pub use body::{Body, BodyError, Bounds, EventLimit};
 
 use reqwest::header::{AUTHORIZATION, HeaderValue};
-use reqwest::{Client, RequestBuilder, Response, Url};
+use reqwest::{Client, Method, RequestBuilder, Response, Url};
 use std::time::Duration;
 
 /// How long an unused connection is kept.
@@ -67,13 +67,30 @@ impl Server {
 
     /// A POST to `path` below the base address, with the key where there is one.
     pub fn post(&self, path: &str) -> RequestBuilder {
-        let mut url = self.base.clone();
-        url.path_segments_mut().expect("http addresses have paths").extend(path.split('/'));
-        let request = self.client.post(url);
+        self.request(Method::POST, path)
+    }
+
+    /// A request to `path` below the base address, with the key where there is one. Each part between the slashes is
+    /// escaped.
+    pub fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.client.request(method, self.url(path));
         match &self.authorization {
             Some(authorization) => request.header(AUTHORIZATION, authorization),
             None => request,
         }
+    }
+
+    /// The address of `path` below the base address.
+    pub fn url(&self, path: &str) -> Url {
+        let mut url = self.base.clone();
+        url.path_segments_mut().expect("http addresses have paths").extend(path.split('/'));
+        url
+    }
+
+    /// The key, where there is one.
+    pub fn key(&self) -> Option<&str> {
+        let value = self.authorization.as_ref()?.to_str().ok()?;
+        value.strip_prefix("Bearer ")
     }
 
     /// Opens a connection, so that the first request does not pay for it. What the server answers does not matter.

@@ -10,7 +10,7 @@ const DEFAULT_VOICE: &str = "slt";
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TtsConfig {
-    /// `auto`, `flite`, `piper`, `kokoro`, `speechlm`, `openai` or `fish`.
+    /// `auto`, `flite`, `piper`, `kokoro`, `speechlm`, `openai`, `fish` or `moshi`.
     pub engine: String,
     /// The voice sessions begin with.
     pub voice: String,
@@ -19,12 +19,22 @@ pub struct TtsConfig {
     /// `flite`, `piper`, `kokoro`: the size of the engine pool, which is how many chunks (or batches) are synthesized at once.
     /// `speechlm`: instances of the model. 0: two, and of `speechlm` one for each device.
     pub lanes: usize,
-    /// `openai`, `fish`: address up to and including `/v1`.
+    /// `openai`, `fish`: address up to and including `/v1`. `moshi`: up to and including `/api`.
     pub base_url: String,
     /// `openai`, `fish`: the model's name. `piper`, `kokoro`, `speechlm`: its file or folder.
     pub model: String,
-    /// `openai`, `fish`: the environment variable that holds the key; empty: no key.
+    /// `openai`, `fish`, `moshi`: the environment variable that holds the key; empty: no key.
     pub api_key_env: String,
+    /// `openai`: `pcm` or `wav`, which is asked for. A WAV file is read by its header whatever was asked for.
+    pub response_format: String,
+    /// `openai`: empty, `audio` or `sse`; empty is not sent.
+    pub stream_format: String,
+    /// `openai`: the rate in Hz of PCM without one; 0: 24 kHz.
+    pub sample_rate: u32,
+    /// `openai`: `chunks` or `words`, how a session's text goes to the server.
+    pub text_input: String,
+    /// `openai`, `fish`: fields for the JSON of each request. `moshi`: parameters of its address.
+    pub extra_body: serde_json::Map<String, serde_json::Value>,
     /// Neural voices whose model takes several chunks a run: at most so many; 0: 2 on the processor, 8 on a GPU.
     pub max_batch_size: usize,
     /// The same: the longest a free replica waits for a batch to fill.
@@ -85,6 +95,11 @@ impl Default for TtsConfig {
             base_url: "https://api.openai.com/v1".into(),
             model: "tts-1".into(),
             api_key_env: "OPENAI_API_KEY".into(),
+            response_format: "pcm".into(),
+            stream_format: String::new(),
+            sample_rate: 0,
+            text_input: "chunks".into(),
+            extra_body: serde_json::Map::new(),
             max_batch_size: 0,
             max_wait_ms: 5,
             noise_scale: -1.0,

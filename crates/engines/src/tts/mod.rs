@@ -1,4 +1,5 @@
-//! Voices: flite, Piper and Kokoro on ONNX Runtime, and servers with OpenAI's or fish-speech's endpoint.
+//! Voices: flite, Piper and Kokoro on ONNX Runtime, and speech servers with OpenAI's endpoint, fish-speech's or
+//! moshi-server's.
 //!
 //! A local engine implements the synchronous [`TtsEngine`], or [`BatchTtsEngine`](batched::BatchTtsEngine) where one run can
 //! speak several chunks; [`local`] drives the one, [`batched`] the other. A neural family implements both, and
@@ -7,8 +8,10 @@
 #[cfg(feature = "neural")]
 pub mod batched;
 mod config;
-#[cfg(any(feature = "flite", feature = "neural"))]
+#[cfg(any(feature = "flite", feature = "neural", feature = "speechlm"))]
 mod deadline;
+#[cfg(any(feature = "openai", feature = "fish"))]
+mod decode;
 #[cfg(feature = "fish")]
 pub mod fish;
 #[cfg(feature = "flite")]
@@ -17,6 +20,8 @@ pub mod flite;
 pub mod kokoro;
 #[cfg(any(feature = "flite", feature = "neural"))]
 pub mod local;
+#[cfg(feature = "moshi")]
+pub mod moshi;
 #[cfg(feature = "neural")]
 mod neural;
 #[cfg(feature = "openai")]
@@ -25,6 +30,10 @@ pub mod openai;
 pub mod phonemes;
 #[cfg(feature = "piper")]
 pub mod piper;
+#[cfg(any(feature = "openai", feature = "fish"))]
+mod server_voices;
+#[cfg(feature = "speech-server")]
+mod speech_server;
 #[cfg(feature = "speechlm")]
 pub mod speechlm;
 #[cfg(any(feature = "openai", feature = "fish"))]
@@ -33,6 +42,8 @@ mod streamed;
 mod trim;
 #[cfg(feature = "speechlm")]
 pub mod voices;
+#[cfg(feature = "words")]
+mod words;
 
 pub use config::TtsConfig;
 

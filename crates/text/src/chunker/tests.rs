@@ -167,3 +167,37 @@ proptest! {
         }
     }
 }
+
+/// Compares the spoken words of a text, pushed in pieces of `size` characters.
+fn check_words(text: &str, expected: &[&str]) {
+    for size in [1, 4, text.len().max(1)] {
+        let mut chunker = Chunker::by_words(Language::English);
+        let chars: Vec<char> = text.chars().collect();
+        let mut chunks: Vec<Chunk> =
+            chars.chunks(size).flat_map(|piece| chunker.push(&piece.iter().collect::<String>())).collect();
+        chunks.extend(chunker.finish());
+        let spoken: Vec<&str> =
+            chunks.iter().map(|chunk| chunk.spoken.as_str()).filter(|text| !text.is_empty()).collect();
+        assert_eq!(spoken, expected, "{text:?} in pieces of {size}");
+        assert_eq!(chunks.iter().map(|chunk| chunk.raw.as_str()).collect::<String>(), text);
+    }
+}
+
+#[test]
+fn by_words_a_chunk_is_a_word_without_its_marks() {
+    check_words("Well, of **course I** can.", &["Well,", "of", "course", "I", "can."]);
+    check_words("See [the page](http://a.b/c) now", &["See", "the", "page", "now"]);
+    check_words("你好，世界。好", &["你好，", "世界。", "好"]);
+}
+
+#[test]
+fn by_words_what_is_read_together_stays_together() {
+    check_words("About 5 % of it, Dr. Who.", &["About", "5 percent of", "it,", "Dr. Who."]);
+    check_words("- one\n- two", &["one", ". two"]);
+    check_words("# A title\n\nThen text\ngoes on.", &["A", "title", ". Then", "text", "goes", "on."]);
+}
+
+#[test]
+fn by_words_code_is_shown_and_not_spoken() {
+    check_words("Run this:\n```sh\nls -l a b\n```\nand wait.", &["Run", "this:", "and", "wait."]);
+}

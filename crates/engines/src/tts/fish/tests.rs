@@ -100,6 +100,6 @@ async fn a_refusal_and_what_is_no_sound_are_told() {
     let refused = (axum::http::StatusCode::BAD_REQUEST, r#"{"detail":"Text is too long"}"#).into_response();
     assert!(failure(refused).await.ends_with("answered 400 Bad Request: Text is too long"));
     let mp3 = ([("content-type", "audio/mpeg")], "ID3").into_response();
-    assert!(failure(mp3).await.contains("sent audio/mpeg where a WAV file"));
+    assert!(failure(mp3).await.contains("sent audio/mpeg where"));
     assert!(failure(wav_body(Body::from("RIFF\0\0\0\0WAVE"))).await.contains("ended before its sound began"));
 }

@@ -21,6 +21,7 @@ type Answer = Box<dyn Fn(usize) -> axum::response::Response + Send + Sync>;
 /// What the server saw, and how it answers the n-th request.
 struct Server {
     answer: Answer,
+    address: Mutex<String>,
     bodies: Mutex<Vec<serde_json::Value>>,
     keys: Mutex<Vec<Option<String>>>,
     peers: Mutex<HashSet<SocketAddr>>,
@@ -29,6 +30,7 @@ struct Server {
 async fn serve(answer: impl Fn(usize) -> axum::response::Response + Send + Sync + 'static) -> (Arc<Server>, OpenAiTts) {
     let server = Arc::new(Server {
         answer: Box::new(answer),
+        address: Mutex::default(),
         bodies: Mutex::default(),
         keys: Mutex::default(),
         peers: Mutex::default(),
@@ -39,19 +41,29 @@ async fn serve(answer: impl Fn(usize) -> axum::response::Response + Send + Sync 
     tokio::spawn(async move {
         axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await.unwrap();
     });
-    (server, engine(&format!("http://{address}/v1/")))
+    *server.address.lock().unwrap() = format!("http://{address}/v1/");
+    (server.clone(), engine(&server.address()))
+}
+
+impl Server {
+    fn address(&self) -> String {
+        self.address.lock().unwrap().clone()
+    }
 }
 
 fn engine(base_url: &str) -> OpenAiTts {
-    let config = TtsConfig {
+    OpenAiTts::new(&config(base_url)).expect("right settings")
+}
+
+fn config(base_url: &str) -> TtsConfig {
+    TtsConfig {
         base_url: base_url.into(),
         model: "voice-1".into(),
         voice: "marvin".into(),
         // Set on every machine, so that the test need not change the environment.
         api_key_env: "PATH".into(),
         ..TtsConfig::default()
-    };
-    OpenAiTts::new(&config).expect("right settings")
+    }
 }
 
 async fn handle(
@@ -170,9 +182,9 @@ async fn a_refusal_is_told_and_not_repeated() {
 #[tokio::test]
 async fn what_is_no_pcm_is_refused() {
     let (_, engine) = serve(|_| ([("content-type", "audio/mpeg")], "ID3").into_response()).await;
-    assert!(text(all(&engine).await.1).contains("sent audio/mpeg where raw 16-bit PCM was asked for"));
-    let (_, engine) = serve(|_| pcm_body(Body::from("RIFF....WAVE"))).await;
-    assert!(text(all(&engine).await.1).contains("sent a WAV file"));
+    assert!(text(all(&engine).await.1).contains("sent audio/mpeg where raw 16-bit PCM or a WAV"));
+    let (_, engine) = serve(|_| pcm_body(Body::from("RIFF....AVI "))).await;
+    assert!(text(all(&engine).await.1).contains("sent something else where"));
     let (_, engine) = serve(|_| pcm_body(Body::empty())).await;
     assert!(text(all(&engine).await.1).contains("without any sound"));
 }
@@ -231,6 +243,62 @@ async fn dropping_the_stream_ends_the_request() {
     feed.closed().await;
 }
 
+#[tokio::test]
+async fn the_settings_of_a_server_go_into_every_request() {
+    let (server, _) = serve(|_| pcm_body(Body::from(vec![1, 0]))).await;
+    let config = TtsConfig {
+        sample_rate: 44_100,
+        stream_format: "audio".into(),
+        extra_body: serde_json::from_str(r#"{"language": "English", "references": [{"text": "a"}]}"#).unwrap(),
+        ..config(&server.address())
+    };
+    let engine = OpenAiTts::new(&config).expect("right settings");
+    let request = SpeechRequest { seed: Some(7), ..say("marvin", 1.0) };
+    let pieces: Vec<_> = engine.speak(request).collect().await;
+    assert_eq!(pieces[0].as_ref().unwrap().rate.hz(), 44_100, "no header names one");
+    let expected = serde_json::json!({
+        "model": "voice-1", "input": "Hello there.", "voice": "marvin", "response_format": "pcm",
+        "stream_format": "audio", "seed": 7, "language": "English", "references": [{"text": "a"}]
+    });
+    assert_eq!(*server.bodies.lock().unwrap(), [expected]);
+}
+
+#[tokio::test]
+async fn events_end_with_their_last_one_and_a_failure_is_one() {
+    let delta = "data: {\"type\":\"speech.audio.delta\",\"audio\":\"BwA=\"}\n\n";
+    let events = |body: String| ([("content-type", "text/event-stream; charset=utf-8")], body).into_response();
+    let done = format!("{delta}data: {{\"type\":\"speech.audio.done\"}}\n\n");
+    let failed =
+        format!("{delta}data: {{\"type\":\"speech.audio.error\",\"error\":{{\"message\":\"no memory\"}}}}\n\n");
+    let cut = delta.to_owned();
+    let answers = [done.clone(), failed, cut, done];
+    let (server, engine) = serve(move |n| events(answers[n].clone())).await;
+    let (samples, error) = all(&engine).await;
+    assert!(error.is_none() && samples == [7], "{error:?}");
+    let (samples, error) = all(&engine).await;
+    assert_eq!(
+        (samples, text(error)),
+        (vec![7], "the voice engine failed: the speech server reported: no memory".into())
+    );
+    assert!(text(all(&engine).await.1).contains("broke off before the last one"));
+    assert_eq!(all(&engine).await.0, [7], "the next chunk is spoken");
+    assert_eq!(server.bodies.lock().unwrap().len(), 4, "nothing is repeated");
+}
+
+#[tokio::test]
+async fn a_server_that_keeps_its_events_open_is_not_waited_for() {
+    let (feed, pieces) = fed();
+    let (_, engine) = serve(move |_| {
+        let mut answer = streamed(&pieces);
+        answer.headers_mut().insert("content-type", "text/event-stream".parse().unwrap());
+        answer
+    })
+    .await;
+    feed.send(b"data: {\"audio\": {\"data\": \"BwA=\"}}\n\ndata: [DONE]\n\n".to_vec()).await.unwrap();
+    assert_eq!(all(&engine).await.0, [7]);
+    drop(feed);
+}
+
 #[test]
 fn wrong_settings_are_named() {
     let check = |config: TtsConfig, expected: &str| {
@@ -242,6 +310,12 @@ fn wrong_settings_are_named() {
     check(with("ftp://example.com/v1"), "must begin with http:// or https://");
     let unset = TtsConfig { api_key_env: "ANTIPHON_NO_SUCH_KEY".into(), ..TtsConfig::default() };
     check(unset, "set the environment variable ANTIPHON_NO_SUCH_KEY");
+    let own = serde_json::from_str(r#"{"language": "en", "voice": "x"}"#).unwrap();
+    check(
+        TtsConfig { extra_body: own, ..config("http://[::1]:1") },
+        "tts.extra_body.voice is a field that the hub itself sets: set tts.voice",
+    );
+    check(TtsConfig { sample_rate: 100, ..config("http://[::1]:1") }, "write 0, or a rate from 4000 to 192000 Hz");
 }
 
 #[test]

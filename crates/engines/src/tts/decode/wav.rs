@@ -1,7 +1,10 @@
 //! A WAV file that comes in pieces, as samples: its header first, then sound until the body ends.
 
-use crate::tts::streamed::Decode;
+use super::{CHANNELS, Decode, DecodeError, RATES, no_sound, pcm, unusable};
 use antiphon_types::{Pcm, SampleRate};
+
+/// How a WAV file begins.
+pub(super) const MAGIC: &[u8; 4] = b"RIFF";
 
 /// The longest header. Servers write 44 bytes; a list of names may precede the sound.
 const MAX_HEADER: usize = 64 * 1024;
@@ -35,19 +38,14 @@ struct Header {
 }
 
 impl WavDecoder {
-    /// For a body of this content type. Types that are certainly no WAV file are refused.
-    pub(super) fn for_content_type(kind: &str) -> Result<Self, String> {
-        let essence = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let wav = essence.is_empty() || essence.contains("wav") || essence.ends_with("/octet-stream");
-        if !wav {
-            return Err(no_wav(&essence));
-        }
-        Ok(Self { state: ParseState::Header, held: Vec::new() })
+    /// A decoder for one file.
+    pub(super) fn new() -> Self {
+        Self { state: ParseState::Header, held: Vec::new() }
     }
 }
 
 impl Decode for WavDecoder {
-    fn push(&mut self, bytes: &[u8]) -> Result<Pcm, String> {
+    fn push(&mut self, bytes: &[u8]) -> Result<Pcm, DecodeError> {
         self.held.extend_from_slice(bytes);
         if matches!(self.state, ParseState::Header) {
             match header(&self.held)? {
@@ -55,12 +53,12 @@ impl Decode for WavDecoder {
                     self.held.drain(..header.begins);
                     self.state = ParseState::begun(&header)?;
                 }
-                None if self.held.len() > MAX_HEADER => return Err(no_wav("a WAV file without sound")),
+                None if self.held.len() > MAX_HEADER => return Err(no_sound("a WAV file without sound")),
                 None => return Ok(Pcm { rate: SampleRate::HZ_24000, samples: Vec::new() }),
             }
         }
         let ParseState::Sound { rate, channels, left } = &mut self.state else {
-            return Err(no_wav("nothing"));
+            return Err(no_sound("nothing"));
         };
         if let Some(left) = left {
             // What follows the sound, a list of names, is no sound.
@@ -71,18 +69,14 @@ impl Decode for WavDecoder {
         if let Some(left) = left {
             *left -= whole as u64;
         }
-        let mixed = |frame: &[u8]| {
-            let sum: i32 = frame.as_chunks::<2>().0.iter().map(|pair| i32::from(i16::from_le_bytes(*pair))).sum();
-            (sum / *channels as i32) as i16
-        };
-        let samples = self.held[..whole].chunks_exact(frame).map(mixed).collect();
+        let (samples, _) = pcm::mix(&self.held[..whole], *channels);
         self.held.drain(..whole);
         Ok(Pcm { rate: *rate, samples })
     }
 
-    fn end(&self) -> Result<Option<&'static str>, String> {
+    fn end(&self) -> Result<Option<&'static str>, DecodeError> {
         match &self.state {
-            ParseState::Header => Err("the speech server's WAV file ended before its sound began".into()),
+            ParseState::Header => Err(unusable("the speech server's WAV file ended before its sound began")),
             ParseState::Sound { left: Some(left), .. } if *left > self.held.len() as u64 => {
                 Ok(Some("the speech server's WAV file is shorter than its header says"))
             }
@@ -95,9 +89,9 @@ impl Decode for WavDecoder {
 }
 
 impl ParseState {
-    fn begun(header: &Header) -> Result<Self, String> {
-        if !(4_000..=192_000).contains(&header.rate) || !(1..=8).contains(&header.channels) {
-            return Err(no_wav(&format!("a WAV file of {} Hz and {} channels", header.rate, header.channels)));
+    fn begun(header: &Header) -> Result<Self, DecodeError> {
+        if !RATES.contains(&header.rate) || !CHANNELS.contains(&header.channels) {
+            return Err(no_sound(&format!("a WAV file of {} Hz and {} channels", header.rate, header.channels)));
         }
         // A file that is still being made has no length: 0, the greatest number, or one close to it.
         let known = header.bytes > 0 && header.bytes < u32::MAX - 1_000_000;
@@ -107,11 +101,11 @@ impl ParseState {
 }
 
 /// The header, where all of it is there.
-fn header(bytes: &[u8]) -> Result<Option<Header>, String> {
+fn header(bytes: &[u8]) -> Result<Option<Header>, DecodeError> {
     let riff = &bytes[..bytes.len().min(4)];
     let wave = bytes.get(8..bytes.len().min(12)).unwrap_or_default();
-    if !b"RIFF".starts_with(riff) || !b"WAVE".starts_with(wave) {
-        return Err(no_wav("something else"));
+    if !MAGIC.starts_with(riff) || !b"WAVE".starts_with(wave) {
+        return Err(no_sound("something else"));
     }
     let u16_at = |at: usize| bytes.get(at..at + 2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]));
     let u32_at = |at: usize| bytes.get(at..at + 4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
@@ -123,7 +117,7 @@ fn header(bytes: &[u8]) -> Result<Option<Header>, String> {
         let body = at + 8;
         match (name, format) {
             (b"data", Some((channels, rate))) => return Ok(Some(Header { rate, channels, begins: body, bytes: size })),
-            (b"data", None) => return Err(no_wav("a WAV file without a format")),
+            (b"data", None) => return Err(no_sound("a WAV file without a format")),
             (b"fmt ", _) => {
                 let fields = (u16_at(body), u16_at(body + 2), u32_at(body + 4), u16_at(body + 14));
                 let (Some(kind), Some(channels), Some(rate), Some(bits)) = fields else {
@@ -131,7 +125,7 @@ fn header(bytes: &[u8]) -> Result<Option<Header>, String> {
                 };
                 // 1 is PCM; 0xFFFE is the same with more said about it.
                 if !matches!(kind, 1 | 0xfffe) || bits != 16 {
-                    return Err(no_wav(&format!("a WAV file of kind {kind} with {bits} bits")));
+                    return Err(no_sound(&format!("a WAV file of kind {kind} with {bits} bits")));
                 }
                 format = Some((channels, rate));
             }
@@ -140,13 +134,9 @@ fn header(bytes: &[u8]) -> Result<Option<Header>, String> {
         // Chunks begin at even places.
         at = body.saturating_add(size as usize).saturating_add(size as usize % 2);
         if at > MAX_HEADER {
-            return Err(no_wav("a WAV file without sound"));
+            return Err(no_sound("a WAV file without sound"));
         }
     }
-}
-
-fn no_wav(what: &str) -> String {
-    format!("the server sent {what} where a WAV file of 16-bit PCM was asked for (format \"wav\")")
 }
 
 #[cfg(test)]
@@ -156,8 +146,8 @@ mod tests {
     use antiphon_types::Samples;
     use proptest::prelude::*;
 
-    fn decode(body: &[u8], piece: usize) -> Result<(Vec<i16>, u32, Option<&'static str>), String> {
-        let mut decoder = WavDecoder::for_content_type("audio/wav")?;
+    fn decode(body: &[u8], piece: usize) -> Result<(Vec<i16>, u32, Option<&'static str>), DecodeError> {
+        let mut decoder = WavDecoder::new();
         let (mut samples, mut rate) = (Vec::new(), 0);
         for piece in body.chunks(piece) {
             let pcm = decoder.push(piece)?;
@@ -206,7 +196,7 @@ mod tests {
 
     #[test]
     fn what_is_no_wav_file_is_refused() {
-        assert!(WavDecoder::for_content_type("audio/mpeg").err().expect("refused").contains("sent audio/mpeg"));
+        let decode = |body: &[u8], piece| decode(body, piece).map_err(|error| error.to_string());
         assert!(decode(b"ID3\x04something", 4).expect_err("refused").contains("something else"));
         assert!(decode(b"RIFF\0\0\0\0AVI LIST", 20).expect_err("refused").contains("something else"));
         assert!(decode(&body(44_100, None, &[])[..40], 9).expect_err("refused").contains("before its sound began"));
