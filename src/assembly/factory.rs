@@ -110,7 +110,9 @@ pub fn tts(config: &Config) -> Result<Arc<dyn Tts>, StageFailure> {
         }
         #[cfg(feature = "speechlm")]
         "speechlm" => {
-            let engine = antiphon_engines::tts::speechlm::SpeechLm::start(&config.tts, &config.onnx);
+            let mut settings = config.tts.clone();
+            settings.voices_dir = config.voices_dir().display().to_string();
+            let engine = antiphon_engines::tts::speechlm::SpeechLm::start(&settings, &config.onnx);
             engine.map(|engine| Arc::new(engine) as _)
         }
         #[cfg(feature = "openai")]

@@ -64,7 +64,7 @@ impl Shared {
         let voices = self.recordings.list();
         let found = voices.iter().find(|voice| voice.id == asked);
         if found.is_none() && is_uploaded_id(asked) {
-            return Err(TtsError::Unavailable(format!("there is no voice {asked}; it may have been removed")));
+            return Err(TtsError::NoVoice(format!("there is no voice {asked}; it may have been removed")));
         }
         let default = || self.fixed_voices().into_iter().next();
         let Some((id, language)) = found
@@ -73,13 +73,14 @@ impl Shared {
         else {
             let message =
                 "there is no voice yet: put NAME.wav into the folder tts.voices_dir, or upload one to /v1/audio/voices";
-            return Err(TtsError::Unavailable(message.into()));
+            return Err(TtsError::NoVoice(message.into()));
         };
         if let Some(kept) = self.recordings.digest(&id).and_then(|digest| self.kept.get(&digest)) {
             return Ok((kept, language));
         }
         let reference = self.recordings.reference(&id).await.map_err(|error| match error {
             VoiceError::Busy(_) => TtsError::Overloaded { waiting: MAX_WAITING },
+            VoiceError::Unknown(_) => TtsError::NoVoice(error.to_string()),
             error => TtsError::Unavailable(error.to_string()),
         })?;
         Ok((self.conditioning(reference).await?, language))
