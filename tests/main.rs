@@ -39,6 +39,7 @@ mod session;
 mod speculation;
 mod speech_api;
 mod speech_jobs;
+mod speech_models;
 mod starting;
 mod tls;
 mod tools;
