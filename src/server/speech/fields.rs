@@ -42,6 +42,15 @@ impl Fields {
         }
     }
 
+    /// An integer from 0 on.
+    pub(super) fn whole(&self, name: &'static str) -> Result<Option<u64>, ApiError> {
+        match self.0.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::Number(number)) if number.is_u64() => Ok(number.as_u64()),
+            Some(other) => Err(wrong_type(name, "an integer from 0 on", other)),
+        }
+    }
+
     pub(super) fn number(&self, name: &'static str) -> Result<Option<f64>, ApiError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(None),

@@ -27,6 +27,8 @@ pub(super) struct SpeechSpec {
     /// Whether the voice is the engine's own: the client named none that is known here.
     pub(super) is_own_voice: bool,
     pub(super) speed: f32,
+    /// Seed of engines that sample. Jobs have none.
+    pub(super) seed: Option<u64>,
     pub(super) format: FileFormat,
     /// Server-sent events instead of the bytes themselves.
     pub(super) as_events: bool,
@@ -80,6 +82,7 @@ impl Judge<'_> {
             return Err(ApiError::invalid("invalid_value", "speed", message));
         }
         fields.text("instructions")?;
+        let seed = fields.whole("seed")?;
         let format = format(fields.text("response_format")?)?;
         let as_events = match fields.text("stream_format")? {
             None | Some("audio") => false,
@@ -91,7 +94,7 @@ impl Judge<'_> {
         };
         let (chunks, n_chars) = self.chunks(fields.text("input")?, &voice)?;
         let model = self.model.map(str::to_owned);
-        Ok(SpeechSpec { chunks, n_chars, voice, is_own_voice, speed: speed as f32, format, as_events, model })
+        Ok(SpeechSpec { chunks, n_chars, voice, is_own_voice, speed: speed as f32, seed, format, as_events, model })
     }
 
     fn chunks(&self, input: Option<&str>, voice: &str) -> Result<(Vec<String>, usize), ApiError> {
@@ -239,6 +242,8 @@ mod tests {
         refused(json!({"speed": 0}), "speed", "0.25 to 4.0");
         refused(json!({"speed": 100}), "speed", "100");
         refused(json!({"speed": "fast"}), "speed", "a number");
+        refused(json!({"seed": -1}), "seed", "an integer from 0 on");
+        refused(json!({"seed": 0.5}), "seed", "an integer from 0 on");
         refused(json!({"response_format": "aac"}), "response_format", "'mp3', 'opus', 'flac', 'wav', 'pcm'");
         refused(json!({"stream_format": "ws"}), "stream_format", "'sse'");
         refused(json!({"instructions": 7}), "instructions", "a string");

@@ -58,6 +58,7 @@ impl Speaking {
             speaking: self,
             voice: wish.voice.clone(),
             speed: wish.speed,
+            seed: wish.seed,
             passage: Passage::next(),
             waiting: wish.chunks[from.min(wish.chunks.len())..].to_vec().into(),
             begun: VecDeque::new(),
@@ -106,6 +107,8 @@ struct Course {
     speaking: Speaking,
     voice: String,
     speed: f32,
+    /// Of the next chunk: each has its own.
+    seed: Option<u64>,
     passage: Passage,
     /// Chunks that are not started.
     waiting: VecDeque<String>,
@@ -142,7 +145,9 @@ impl Course {
             Some(unplayed) => unplayed + if self.sounds { AFTER_SOUND } else { BEFORE_SOUND },
         };
         let (voice, passage) = (self.voice.clone(), Some(self.passage));
-        let request = SpeechRequest { text, voice, speed: self.speed, unplayed, passage, ..SpeechRequest::default() };
+        let seed = self.seed;
+        self.seed = seed.map(|seed| seed.wrapping_add(1));
+        let request = SpeechRequest { text, voice, speed: self.speed, unplayed, seed, passage };
         let (sender, pieces) = mpsc::channel(PIECES);
         let tts = self.speaking.tts.clone();
         self.speaking.tasks.spawn(async move {
@@ -291,6 +296,7 @@ mod tests {
             n_chars: 0,
             voice: "v".into(),
             speed: 1.0,
+            seed: None,
             format: FileFormat::Pcm,
             as_events: false,
             model: None,

@@ -11,6 +11,7 @@ fn wish(n_chunks: usize, format: FileFormat) -> SpeechSpec {
         n_chars: 7 * n_chunks,
         voice: "v".into(),
         is_own_voice: true,
+        seed: None,
         speed: 1.5,
         format,
         as_events: false,
