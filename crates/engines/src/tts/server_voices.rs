@@ -345,6 +345,7 @@ fn custom(uploaded: Uploaded) -> Custom {
     let created_at = created_at.max(0.0) as u64;
     let description: Option<Description> =
         speaker_description.as_deref().and_then(|description| serde_json::from_str(description).ok());
+    let description = description.filter(|voice| is_name(&voice.name) && is_name(&voice.language));
     let is_ours = description.is_some();
     let described = description.unwrap_or_else(|| Description {
         name: speaker_description.filter(|name| is_name(name)).unwrap_or_else(|| id.clone()),
