@@ -105,7 +105,7 @@ impl Responding {
             Modality::Audio => {
                 let (sender, inputs) = mpsc::channel(CHUNKS_AHEAD);
                 let chat = std::mem::take(&mut self.work.chat);
-                let passage = Passage::next();
+                let passage = Passage::first();
                 let end = match self.text_speech(passage) {
                     None => {
                         let voice = VoiceSender { sender, chunker: Chunker::new(self.language()) };
@@ -204,7 +204,7 @@ impl Responding {
         mut voice_opens: Option<oneshot::Receiver<()>>,
     ) -> Result<(), Stop> {
         let settings = &self.work.settings;
-        let (mut listener, passage) = (PlayoutEstimate::default(), Some(passage));
+        let (mut listener, mut place) = (PlayoutEstimate::default(), passage);
         while let Some(piece) = pieces.recv().await {
             let chunk = match piece {
                 VoiceInput::Chunk(chunk) => chunk,
@@ -217,6 +217,8 @@ impl Responding {
             if !chunk.spoken.is_empty() {
                 let (voice, unplayed) = (settings.voice.clone(), Some(listener.unplayed()));
                 let (text, speed) = (chunk.spoken, settings.speed);
+                let passage = Some(place);
+                place = place.following();
                 let request = SpeechRequest { text, voice, speed, unplayed, passage, ..SpeechRequest::default() };
                 let mut stream = self.engines.tts.speak(request);
                 while let Some(pcm) = stream.next().await {

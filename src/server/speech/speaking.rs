@@ -59,7 +59,7 @@ impl Speaking {
             voice: wish.voice.clone(),
             speed: wish.speed,
             seed: wish.seed,
-            passage: Passage::next(),
+            passage: Passage::first(),
             waiting: wish.chunks[from.min(wish.chunks.len())..].to_vec().into(),
             begun: VecDeque::new(),
             listener: PlayoutEstimate::default(),
@@ -145,6 +145,7 @@ impl Course {
             Some(unplayed) => unplayed + if self.sounds { AFTER_SOUND } else { BEFORE_SOUND },
         };
         let (voice, passage) = (self.voice.clone(), Some(self.passage));
+        self.passage = self.passage.following();
         let seed = self.seed;
         self.seed = seed.map(|seed| seed.wrapping_add(1));
         let request = SpeechRequest { text, voice, speed: self.speed, unplayed, seed, passage };

@@ -36,23 +36,31 @@ pub struct SpeechRequest {
     /// Playing time of the audio ahead of this chunk that the listener has not heard yet; zero for the first chunk.
     /// `None`: the audio is not played while it is synthesized.
     pub unplayed: Option<Duration>,
-    /// Seed of the randomness of an engine that samples: the same text, voice and seed give the same speech. `None`: the
-    /// engine draws one.
+    /// Seed of the randomness of an engine that samples. The same text, voice and seed give the same speech, apart from
+    /// rounding where others share the engine's runs (`tts.deterministic` rules that out). `None`: the engine draws one.
     pub seed: Option<u64>,
     /// The text this chunk belongs to. Chunks of one passage are spoken one after another by one voice, so that an engine may
     /// condition a chunk on the end of the one before. `None`: the chunk stands alone.
     pub passage: Option<Passage>,
 }
 
-/// Identifies the chunks of one text: a response, a request of the speech API, a job.
+/// A chunk's place in a text: a response, a request of the speech API, a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Passage(u64);
+pub struct Passage {
+    text: u64,
+    place: u32,
+}
 
 impl Passage {
-    /// One that no other text of this process has.
-    pub fn next() -> Self {
+    /// The first chunk of a text, which no other text of this process is taken for.
+    pub fn first() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+        Self { text: NEXT.fetch_add(1, Ordering::Relaxed), place: 0 }
+    }
+
+    /// The chunk after this one.
+    pub fn following(self) -> Self {
+        Self { place: self.place.wrapping_add(1), ..self }
     }
 }
 

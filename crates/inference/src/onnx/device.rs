@@ -39,7 +39,7 @@ pub struct Binding {
     options: RunOptions<NoSelectedOutputs>,
     /// Names of the bound outputs, in the order of binding.
     outputs: Vec<String>,
-    /// What is bound by its address, by the input's name.
+    /// What is bound by its address, by the name of the input and of the output.
     held: HashMap<String, Rc<DynTensor>>,
 }
 
@@ -82,8 +82,11 @@ impl DeviceTensor {
         self.value.memory_info().is_cpu_accessible()
     }
 
-    /// Its numbers, where the host can read them and they are of that type.
+    /// Its numbers, where the host can read them, they are of that type, and no rows of it are bound in place.
     pub fn numbers<T: Number>(&self) -> Option<&[T]> {
+        if Rc::strong_count(&self.value) > 1 {
+            return None;
+        }
         self.value.try_extract_tensor().ok().map(|(_, numbers)| numbers)
     }
 
@@ -199,8 +202,9 @@ impl Model {
     /// # Errors
     /// [`OnnxError::Inputs`] where the model has no such input.
     pub fn bind_input(&self, binding: &mut Binding, name: &str, tensor: &DeviceTensor) -> Result<(), OnnxError> {
+        binding.io.bind_input(name, &*tensor.value).map_err(|error| self.unfit(name, &error))?;
         binding.held.remove(name);
-        binding.io.bind_input(name, &*tensor.value).map_err(|error| self.unfit(name, &error))
+        Ok(())
     }
 
     /// Binds an input to numbers of the host, which are copied.
@@ -214,8 +218,8 @@ impl Model {
     }
 
     /// Binds some rows (along the first dimension) of a tensor as an input and as the output that takes its place: the run
-    /// reads and writes them where they are, and nothing is copied. The binding holds the tensor's memory until the input is
-    /// bound to something else.
+    /// reads and writes them where they are, and nothing is copied. The binding holds the tensor's memory until both are bound to
+    /// something else; the tensor's numbers cannot be read meanwhile.
     ///
     /// # Errors
     /// [`OnnxError::Inputs`] where the model has no such input or output, or the tensor fewer rows.
@@ -223,7 +227,7 @@ impl Model {
         &self,
         binding: &mut Binding,
         (input, output): (&str, &str),
-        tensor: &DeviceTensor,
+        tensor: &mut DeviceTensor,
         rows: Range<usize>,
     ) -> Result<(), OnnxError> {
         match tensor.kind {
@@ -263,7 +267,9 @@ impl Model {
             ort::Error::result_from_status(status).map_err(|error| self.unfit(input, &error))?;
         }
         binding.held.insert(input.into(), tensor.value.clone());
-        binding.io.bind_output(output, view).map_err(|error| self.unfit(output, &error))
+        binding.io.bind_output(output, view).map_err(|error| self.unfit(output, &error))?;
+        binding.held.insert(output.into(), tensor.value.clone());
+        Ok(())
     }
 
     /// Binds an output to where it goes; a new tensor is made for it by the next run.
@@ -273,6 +279,7 @@ impl Model {
     pub fn bind_output(&self, binding: &mut Binding, name: &str, place: Place) -> Result<(), OnnxError> {
         let memory = self.memory(place)?;
         binding.io.bind_output_to_device(name, &memory).map_err(|error| self.unfit(name, &error))?;
+        binding.held.remove(name);
         if !binding.outputs.iter().any(|known| known == name) {
             binding.outputs.push(name.into());
         }

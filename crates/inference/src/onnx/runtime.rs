@@ -94,18 +94,18 @@ impl Runtime {
         (self.config.gpu_memory_mib > 0).then_some(self.config.gpu_memory_mib as usize * 1024 * 1024)
     }
 
-    /// Loads a small graph that is part of the program, on the configured provider without fallback. `name` is for messages.
+    /// Loads a small graph that is part of the program, on the provider and the device of another model. `name` is for
+    /// messages.
     ///
     /// # Errors
     /// [`OnnxError::Corrupt`] where the graph is none, [`OnnxError::NotServed`] where the provider does not serve it.
-    pub fn load_bytes(&self, name: &str, graph: &[u8]) -> Result<Model, OnnxError> {
-        let provider = Provider::requested(&self.config)[0];
-        let path = Path::new(name);
+    pub fn load_bytes(&self, name: &str, graph: &[u8], beside: &Model) -> Result<Model, OnnxError> {
+        let (path, provider) = (Path::new(name), beside.provider());
         let made = self
             .builder(provider, &ModelOptions::default(), &Arc::default())
             .and_then(|mut builder| builder.commit_from_memory(graph));
         match made.map_err(|error| refusal(path, provider, &error)) {
-            Ok(session) => Ok(Model::new(path, session, provider, self.config.device_id as i32)),
+            Ok(session) => Ok(Model::new(path, session, provider, beside.device_id())),
             Err(Refusal::Model(error)) => Err(error),
             Err(Refusal::Provider(message)) => Err(OnnxError::NotServed { provider, path: path.into(), message }),
         }

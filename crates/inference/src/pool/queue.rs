@@ -71,7 +71,14 @@ impl<W: Entry> Queue<W> {
 
     /// Takes back what was taken and could not be run: it goes first among those of its deadline.
     pub(super) fn put_back(&mut self, entry: W) {
-        self.put(entry, None, 0);
+        let (bucket, deadline) = (entry.bucket(), entry.deadline());
+        // Numbers begin at 1.
+        self.waiting.push(Waiting { entry, bucket, deadline, came: None, number: 0, behind: 0 });
+    }
+
+    /// Sets how many may wait from now on.
+    pub(super) fn set_max_waiting(&mut self, max_waiting: usize) {
+        self.settings.max_waiting = max_waiting;
     }
 
     /// The next batch.

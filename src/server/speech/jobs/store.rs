@@ -154,7 +154,10 @@ impl Store {
         let chunks = serde_json::from_str(&chunks).unwrap_or_default();
         let (n_chars, voice, speed, format) = (job.n_chars, job.voice.clone(), job.speed, job.format);
         let model = job.model.clone();
-        Ok(Some((job, SpeechSpec { chunks, n_chars, voice, is_own_voice, speed, seed: None, format, as_events: false, model })))
+        Ok(Some((
+            job,
+            SpeechSpec { chunks, n_chars, voice, is_own_voice, speed, seed: None, format, as_events: false, model },
+        )))
     }
 
     /// Lets another voice speak a job, from its beginning: one file has one voice.

@@ -103,6 +103,9 @@ pub struct Text {
     /// Replaced in the text, in this order.
     #[serde(default)]
     pub replace: Vec<(String, String)>,
+    /// Whether its first letter becomes a capital.
+    #[serde(default)]
+    pub capitalise: bool,
     /// Appended to a text that does not end in punctuation.
     #[serde(default)]
     pub end: String,
@@ -399,6 +402,10 @@ impl Contract {
                 "decode.capacity: a cache in place is for the policies \"ragged\" and \"single\"".into(),
             ),
             (
+                decode.context > 0 && decode.capacity > decode.context,
+                "decode.capacity: at most decode.context, beyond which the graph has no positions".into(),
+            ),
+            (
                 decode.capacity > 0 && decode.lengths.is_empty(),
                 "decode.capacity: a cache in place needs decode.lengths, the name of the lengths' input".into(),
             ),
@@ -441,6 +448,12 @@ impl Contract {
     /// Bytes of the cache for one token of one sequence, by the bytes of a number: keys and values of all layers.
     pub fn cache_bytes_per_token(&self, bytes_per_number: usize) -> usize {
         2 * self.decode.layers * self.decode.heads * self.decode.head_size * bytes_per_number
+    }
+
+    /// Bytes of a slot's cache when its sequence is as long as it may be. A cache that grows exists twice while a step runs.
+    pub fn slot_bytes(&self, bytes_per_number: usize) -> usize {
+        let copies = if self.decode.capacity > 0 { 1 } else { 2 };
+        copies * self.cache_bytes_per_token(bytes_per_number) * self.slot_tokens()
     }
 
     /// Tokens that a slot may hold: the longest speech, its text and the conditioning before it.

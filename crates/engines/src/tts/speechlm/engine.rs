@@ -18,11 +18,12 @@ use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 use tokio::time::Instant;
 
-/// Tokens that a reader may be behind, its credit: some five seconds at 25 tokens a second, a kilobyte.
+/// Tokens in the channel to a reader, its credit: some five seconds at 25 tokens a second, a kilobyte. A reader that waits for
+/// the vocoder takes them over when it asks for the next window; it holds a speech at most.
 const MAX_AHEAD: usize = 128;
 
 /// How long a request without a listener may be delayed by requests with one.
-const BACKGROUND: Duration = Duration::from_secs(2);
+pub const BACKGROUND: Duration = Duration::from_secs(2);
 
 /// One request, on its way through the scheduler.
 pub struct Request {
@@ -84,13 +85,6 @@ impl Tokens {
     /// The next step; `None` where the engine is gone. `wake` is called where the sequence sat out for want of room.
     pub async fn next(&mut self, wake: impl Fn()) -> Option<Step> {
         let step = self.tokens.recv().await;
-        self.made_room(wake);
-        step
-    }
-
-    /// The next step, where it is there already.
-    pub fn ready(&mut self, wake: impl Fn()) -> Option<Step> {
-        let step = self.tokens.try_recv().ok();
         self.made_room(wake);
         step
     }
@@ -235,12 +229,26 @@ impl SlotEngine<Request> for SpeechEngine {
         if rows.is_empty() {
             return Ok(());
         }
-        let (before, n_rows) = (self.lm.in_runs(), rows.len() as u64);
-        self.lm.decode(&rows, &mut self.logits).map_err(|error| error.to_string())?;
+        let before = self.lm.in_runs();
+        let mut rows = rows;
+        while let Err(error) = self.lm.decode(&rows, &mut self.logits) {
+            // The caches are as they were: without the newest listener the others may find memory.
+            if rows.len() < 2 || !is_out_of_memory(&error) {
+                return Err(error.to_string());
+            }
+            let Some((newest, _)) = rows.pop() else { return Err(error.to_string()) };
+            tracing::warn!(n_listeners = rows.len(), "a listener is given up for want of memory: {error}");
+            self.lm.end(newest);
+            if let Some(one) = running.iter_mut().find(|one| one.state.id == newest) {
+                one.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: rows.len() }));
+                one.is_done = true;
+            }
+        }
+        let n_rows = rows.len() as u64;
         let decoded = Instant::now();
         let vocabulary = self.contract.tokens.vocabulary;
-        let rows = self.logits.chunks_exact(vocabulary);
-        for (one, logits) in running.iter_mut().filter(|one| !one.is_done).zip(rows) {
+        let logits = self.logits.chunks_exact(vocabulary);
+        for (one, logits) in running.iter_mut().filter(|one| !one.is_done).zip(logits) {
             draw(&self.contract, one, logits, &mut self.scratch);
         }
         let (in_runs, sampling) = (self.lm.in_runs() - before, decoded.elapsed());
@@ -302,5 +310,7 @@ fn finish(one: &mut Running<Request, Generation>) {
 /// Whether the device had no memory, by what the runtime's allocators say.
 fn is_out_of_memory(error: &OnnxError) -> bool {
     let OnnxError::Run { message, .. } = error else { return false };
-    ["Failed to allocate memory", "out of memory", "BFCArena"].iter().any(|sign| message.contains(sign))
+    ["Failed to allocate memory", "out of memory", "BFCArena", "ALLOC_FAILED", "bad allocation", "bad_alloc"]
+        .iter()
+        .any(|sign| message.contains(sign))
 }

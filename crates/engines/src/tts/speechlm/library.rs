@@ -14,24 +14,32 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Requests that may wait for the store's thread.
+/// Requests that may wait for the thread that reads recordings.
 const MAX_WAITING: usize = 32;
+/// Uploads and removals that may wait.
+const MAX_UPLOADS: usize = 4;
 
 /// The recordings: which voices there are, and the contents of those that have spoken.
 pub struct Recordings {
     store: Arc<VoiceStore>,
     disk: Pool<Arc<VoiceStore>>,
+    /// Uploads and removals, which take long: nobody who speaks waits for them.
+    uploads: Pool<Arc<VoiceStore>>,
     /// The digest of each voice's recording, once it was read.
     digests: Mutex<HashMap<String, [u8; 32]>>,
 }
 
 impl Recordings {
-    /// Starts the store's thread.
+    /// Starts the store's threads.
     pub fn new(store: VoiceStore) -> Self {
         let store = Arc::new(store);
-        let own = store.clone();
-        let disk = Pool::start("speechlm-voices", 1, MAX_WAITING, move || Ok::<_, Infallible>(own.clone()));
-        Self { store, disk: disk.unwrap_or_else(|never| match never {}), digests: Mutex::default() }
+        let thread = |name: &str, max_waiting: usize| {
+            let own = store.clone();
+            let started = Pool::start(name, 1, max_waiting, move || Ok::<_, Infallible>(own.clone()));
+            started.unwrap_or_else(|never| match never {})
+        };
+        let (disk, uploads) = (thread("speechlm-voices", MAX_WAITING), thread("speechlm-uploads", MAX_UPLOADS));
+        Self { store, disk, uploads, digests: Mutex::default() }
     }
 
     /// All voices. Does not block.
@@ -86,24 +94,29 @@ impl Shared {
         Ok((self.conditioning(reference).await?, language))
     }
 
-    /// The conditioning of a reference, made where it is not kept.
+    /// The conditioning of a reference, made and kept where it is not kept.
     async fn conditioning(&self, reference: Arc<Reference>) -> Result<Arc<Conditioning>, TtsError> {
         let digest = reference.digest;
         if let Some(kept) = self.kept.get(&digest) {
             return Ok(kept);
         }
+        let made = self.make_conditioning(reference).await?;
+        self.kept.keep(made.clone());
+        Ok(made)
+    }
+
+    /// A conditioning, made unless somebody else has made it meanwhile.
+    async fn make_conditioning(&self, reference: Arc<Reference>) -> Result<Arc<Conditioning>, TtsError> {
+        let digest = reference.digest;
         let mut lease =
             self.conditioner.lease().await.map_err(|full| TtsError::Overloaded { waiting: full.waiting })?;
-        // Somebody else may have made it meanwhile.
         if let Some(kept) = self.kept.get(&digest) {
             return Ok(kept);
         }
         let breaks = |made: &Result<Conditioning, OnnxError>| matches!(made, Err(OnnxError::Run { .. }));
         let made = lease.run_judged(move |graph| graph.condition(&reference.samples, digest), breaks).await;
         let failed = |error: &dyn std::error::Error| TtsError::Engine { message: error.to_string(), source: None };
-        let made = Arc::new(made.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?);
-        self.kept.keep(made.clone());
-        Ok(made)
+        Ok(Arc::new(made.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?))
     }
 }
 
@@ -122,7 +135,7 @@ impl VoiceLibrary for Library {
     fn add(&self, voice: NewVoice) -> BoxFuture<'static, Result<CustomVoice, VoiceError>> {
         let shared = self.0.clone();
         async move {
-            let mut lease = shared.recordings.disk.lease().await.map_err(|_| busy())?;
+            let mut lease = shared.recordings.uploads.lease().await.map_err(|_| busy())?;
             let engine = shared.clone();
             lease.run(move |store| store.add(voice, |reference| engine.accepts(reference))).await.map_err(ended)?
         }
@@ -132,7 +145,7 @@ impl VoiceLibrary for Library {
     fn remove(&self, id: &str) -> BoxFuture<'static, Result<(), VoiceError>> {
         let (shared, id) = (self.0.clone(), id.to_owned());
         async move {
-            let mut lease = shared.recordings.disk.lease().await.map_err(|_| busy())?;
+            let mut lease = shared.recordings.uploads.lease().await.map_err(|_| busy())?;
             lease.run(move |store| store.remove(&id)).await.map_err(ended)?
         }
         .boxed()
@@ -140,10 +153,10 @@ impl VoiceLibrary for Library {
 }
 
 impl Shared {
-    /// Whether the engine can speak with a recording: its conditioning can be made, and is kept. Blocks for that; called on the
-    /// store's thread.
+    /// Whether the engine can speak with a recording: its conditioning can be made. It is not kept, so that uploads push no
+    /// voice out that speaks. Blocks for that; called on the thread for uploads.
     fn accepts(&self, reference: &Reference) -> Result<(), VoiceError> {
-        let made = futures_executor::block_on(self.conditioning(Arc::new(reference.clone())));
+        let made = futures_executor::block_on(self.make_conditioning(Arc::new(reference.clone())));
         made.map(drop).map_err(|error| match error {
             TtsError::Overloaded { .. } => busy(),
             error => {

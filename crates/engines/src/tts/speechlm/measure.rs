@@ -1,10 +1,10 @@
 //! The language model of an engine under load, without its vocoder: for `antiphon-bench`.
 
 use super::contract::{self, Contract};
-use super::engine::{Counted, Request, Step};
+use super::engine::{Request, Step};
 use super::files::ModelFiles;
 use super::text::TextReader;
-use super::{Conditioner, hum, speech_engine, unavailable};
+use super::{Conditioner, InstancePlace, hum, speech_engine, unavailable};
 use crate::tts::TtsConfig;
 use antiphon_engine_api::tts::TtsError;
 use antiphon_inference::onnx::{OnnxConfig, Runtime};
@@ -46,13 +46,14 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
     let conditioner = Conditioner::load(&files, &contract, &runtime).map_err(unavailable)?;
     let voice = Arc::new(conditioner.condition(&hum(&contract, 10), [0; 32]).map_err(unavailable)?);
     drop(conditioner);
-    let counted: Arc<Counted> = Arc::default();
+    let place = Arc::new(InstancePlace { n_sharing: 1, ..InstancePlace::default() });
+    let counted = place.counted.clone();
     let make = {
-        let (contract, counted, config) = (contract.clone(), counted.clone(), config.clone());
+        let (contract, place, config) = (contract.clone(), place.clone(), config.clone());
         let widest = reader.widest_prompt().map_err(unavailable)?;
-        move |_| speech_engine(&files, &contract, &runtime, &config, &widest, counted.clone()).map(|(engine, _)| engine)
+        move |_| speech_engine(&files, &contract, &runtime, &config, &widest, &place).map(|(engine, _)| engine)
     };
-    let slots = SlotScheduler::start("measured", 1, n_listeners.max(1), make).map_err(unavailable)?;
+    let slots = SlotScheduler::start("measured", 1, 1, make).map_err(unavailable)?;
     let ids = reader.ids(text, &contract.languages[0]).map_err(unavailable)?;
     let request =
         |seed: u64| Request::new(voice.clone(), ids.clone(), text.chars().count(), seed, Some(Duration::ZERO));

@@ -33,7 +33,7 @@ use super::TtsConfig;
 use super::deadline::with_deadline;
 use super::voices::{StoreSettings, VoiceStore};
 use antiphon_engine_api::tts::{Passage, SlotReport, SpeechRequest, Tts, TtsError, Voice, VoiceLibrary};
-use antiphon_inference::onnx::{OnnxConfig, Runtime};
+use antiphon_inference::onnx::{OnnxConfig, Provider, Runtime};
 use antiphon_inference::pool::batch::{BatchScheduler, BatchSettings};
 use antiphon_inference::pool::slots::SlotScheduler;
 use antiphon_inference::pool::{Overloaded, Pool};
@@ -48,15 +48,16 @@ use library::{Library, Recordings};
 use lm::LanguageModel;
 use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use text::TextReader;
+use tokio::time::Instant;
 use vocode::{Assembler, Job, Vocoder};
 
 /// Requests that may wait for a slot, for each slot.
 const WAITING_PER_SLOT: usize = 4;
-/// Windows that may wait for the vocoder, for each slot: a listener has one at a time.
-const WINDOWS_PER_SLOT: usize = 2;
+/// Windows that may wait for the vocoder, for each slot; others wait for room, one for each listener.
+const WINDOWS_PER_SLOT: usize = 4;
 /// Voices that may wait for their conditioning.
 const MAX_CONDITIONING: usize = 32;
 /// Passages whose last tokens are kept, for the chunk that follows.
@@ -91,12 +92,12 @@ struct Shared {
     report: SlotReport,
 }
 
-/// The last tokens of passages, the latest first: context for the vocoder at the beginning of the next chunk.
+/// The last tokens of chunks by the chunk that follows, the latest first: context for the vocoder at its beginning.
 #[derive(Default)]
 struct Ends(Mutex<VecDeque<(Passage, [u8; 32], Vec<i64>)>>);
 
 impl Ends {
-    /// The last tokens of a passage in a voice.
+    /// The last tokens of the chunk before this one, where it was in the same voice and has ended.
     fn take(&self, passage: Option<Passage>, voice: &[u8; 32]) -> Vec<i64> {
         let Some(passage) = passage else { return Vec::new() };
         let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,7 +108,7 @@ impl Ends {
     fn keep(&self, passage: Option<Passage>, voice: [u8; 32], tokens: &[i64]) {
         let Some(passage) = passage else { return };
         let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.push_front((passage, voice, tokens.to_vec()));
+        ends.push_front((passage.following(), voice, tokens.to_vec()));
         ends.truncate(MAX_PASSAGES);
     }
 }
@@ -151,14 +152,15 @@ impl SpeechLm {
         let slots = {
             let (files, contract, onnx, config) = (files.clone(), contract.clone(), onnx.clone(), config.clone());
             let (report, widest) = (report.clone(), reader.widest_prompt().map_err(unavailable)?);
+            let n_sharing = n_replicas.div_ceil(onnx.devices().len());
+            let place = InstancePlace { n_sharing, ..InstancePlace::default() };
             let make = move |replica: usize| {
                 let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
-                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, &widest, Arc::default())?;
+                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, &widest, &place)?;
                 *report.lock().unwrap_or_else(PoisonError::into_inner) = own;
                 Ok::<_, lm::LmError>(engine)
             };
-            let max_waiting = n_replicas * WAITING_PER_SLOT * lm::BUCKETS[lm::BUCKETS.len() - 1];
-            SlotScheduler::start("speechlm", n_replicas, max_waiting, make).map_err(unavailable)?
+            SlotScheduler::start("speechlm", n_replicas, WAITING_PER_SLOT, make).map_err(unavailable)?
         };
         let mut report = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
         report.n_slots *= n_replicas;
@@ -172,7 +174,7 @@ impl SpeechLm {
                 vocoder.warm(&warmth)?;
                 Ok::<_, lm::LmError>(vocoder)
             };
-            let max_waiting = (report.n_slots * WINDOWS_PER_SLOT).max(8);
+            let max_waiting = report.n_slots * WINDOWS_PER_SLOT;
             let settings = BatchSettings { n_replicas, max_batch: GPU_SLOTS, max_wait: Duration::ZERO, max_waiting };
             BatchScheduler::start("speechlm-vocoder", settings, make).map_err(unavailable)?
         };
@@ -214,6 +216,16 @@ impl SpeechLm {
     }
 }
 
+/// What instances of a language model know of their place.
+#[derive(Default)]
+struct InstancePlace {
+    /// The provider of the first start.
+    provider: OnceLock<Provider>,
+    /// Instances on one device.
+    n_sharing: usize,
+    counted: Arc<Counted>,
+}
+
 /// One replica of the language model, tested and warmed.
 fn speech_engine(
     files: &ModelFiles,
@@ -221,19 +233,24 @@ fn speech_engine(
     runtime: &Runtime,
     config: &TtsConfig,
     widest: &[i64],
-    counted: Arc<Counted>,
+    place: &InstancePlace,
 ) -> Result<(SpeechEngine, SlotReport), lm::LmError> {
-    let on_cpu = runtime.requests_cpu();
-    let slots = |bytes_per_slot: usize| match config.slots {
-        0 => slots_that_fit(bytes_per_slot, on_cpu, runtime.gpu_memory_bytes()),
+    let slots = |bytes_per_slot: usize, provider: Provider| match config.slots {
+        // Instances on one device share its memory.
+        0 => slots_that_fit(bytes_per_slot * place.n_sharing, provider == Provider::Cpu, runtime.gpu_memory_bytes()),
         n => n,
     };
     let mut lm = LanguageModel::load(files, contract, runtime, &slots)?;
     let n_slots = lm.n_slots();
-    lm.embed_text(widest).map_err(|error| lm::LmError::Port {
+    // A restart on the processor, because the GPU has gone, would look healthy and serve slowly from then on.
+    let first = *place.provider.get_or_init(|| lm.provider());
+    if lm.provider() != first {
+        return Err(lm::LmError::ProviderGone { was: first, is: lm.provider() });
+    }
+    lm.embed_text(widest).and_then(|_| lm.embed_highest_sound()).map_err(|error| lm::LmError::Port {
         contract: contract.name.clone(),
         file: files.embed.clone(),
-        wrong: format!("does not take ids that the tokenizer gives: it is of another model ({error})"),
+        wrong: format!("does not take ids of the tokenizer or of the contract: it is of another model ({error})"),
     })?;
     if lm.policy() != Policy::Single && n_slots > 1 {
         let (worst, tolerance) = lm.self_test()?;
@@ -256,14 +273,13 @@ fn speech_engine(
         }
     }
     lm.warm()?;
-    let (bytes_per_token, slot_tokens) = (lm.bytes_per_token(), contract.slot_tokens());
-    let report =
-        SlotReport { n_slots, in_use: 0, waiting: 0, bytes_per_token, bytes_per_slot: bytes_per_token * slot_tokens };
-    Ok((SpeechEngine::new(contract.clone(), lm, counted), report))
+    let (bytes_per_token, bytes_per_slot) = (lm.bytes_per_token(), lm.bytes_per_slot());
+    let report = SlotReport { n_slots, in_use: 0, waiting: 0, bytes_per_token, bytes_per_slot };
+    Ok((SpeechEngine::new(contract.clone(), lm, place.counted.clone()), report))
 }
 
 /// Slots whose caches fit: on the processor into a quarter of the memory that is available, on a GPU into half of what
-/// `onnx.gpu_memory_mib` allows.
+/// `onnx.gpu_memory_mib` allows. The rest is for weights, and for the moment in which the batch is put together anew.
 fn slots_that_fit(bytes_per_slot: usize, on_cpu: bool, gpu_memory: Option<usize>) -> usize {
     let (bytes, most) = match on_cpu {
         true => (available_memory() / 4, CPU_SLOTS),
@@ -277,7 +293,7 @@ fn slots_that_fit(bytes_per_slot: usize, on_cpu: bool, gpu_memory: Option<usize>
 pub struct CacheSize {
     /// For one token of one listener, in bytes.
     pub bytes_per_token: usize,
-    /// For the longest sequence, in bytes.
+    /// For the longest sequence, in bytes: twice its tokens where the cache grows, since old and new exist while a step runs.
     pub bytes_per_slot: usize,
     /// Slots that fit now, on the configured provider.
     pub slots_that_fit: usize,
@@ -288,7 +304,7 @@ pub struct CacheSize {
 pub fn cache_size(contract: &Contract, precision: &str, onnx: &OnnxConfig) -> CacheSize {
     let bytes_per_token =
         contract.cache_bytes_per_token(if precision.ends_with("f16") || precision == "fp16" { 2 } else { 4 });
-    let bytes_per_slot = bytes_per_token * contract.slot_tokens();
+    let bytes_per_slot = contract.slot_bytes(bytes_per_token / contract.cache_bytes_per_token(1));
     let gpu_memory = (onnx.gpu_memory_mib > 0).then_some(onnx.gpu_memory_mib as usize * 1024 * 1024);
     let slots_that_fit = slots_that_fit(bytes_per_slot, onnx.provider == "cpu", gpu_memory);
     CacheSize { bytes_per_token, bytes_per_slot, slots_that_fit }
@@ -343,7 +359,8 @@ impl Tts for SpeechLm {
 
     fn slots(&self) -> Option<SlotReport> {
         let load = self.shared.slots.load();
-        Some(SlotReport { in_use: load.in_use, waiting: load.waiting, ..self.shared.report.clone() })
+        let (n_slots, in_use, waiting) = (load.n_slots, load.in_use, load.waiting);
+        Some(SlotReport { n_slots, in_use, waiting, ..self.shared.report.clone() })
     }
 
     fn voices(&self) -> Vec<Voice> {
@@ -420,9 +437,10 @@ impl Shared {
 struct Speaking {
     shared: Arc<Shared>,
     conditioning: Arc<Conditioning>,
-    tokens: Tokens,
+    listening: Listening,
     passage: Option<Passage>,
-    unplayed: Duration,
+    /// When the listener will have heard all sound.
+    dry_at: Instant,
 }
 
 impl Speaking {
@@ -434,50 +452,38 @@ impl Speaking {
         let seed = request.seed.unwrap_or_else(rand::random);
         let n_chars = request.text.chars().count();
         let (job, tokens) = Request::new(conditioning.clone(), ids, n_chars, seed, request.unplayed);
-        let unplayed = request.unplayed.unwrap_or(Duration::from_secs(2));
-        Ok((Self { shared, conditioning, tokens, passage: request.passage, unplayed }, job))
+        let dry_at = Instant::now() + request.unplayed.unwrap_or(engine::BACKGROUND);
+        let listening = Listening { tokens: Some(tokens), shared: shared.clone() };
+        Ok((Self { shared, conditioning, listening, passage: request.passage, dry_at }, job))
     }
 
     /// The chunk's sound. Dropping the stream abandons its sequence and its window.
     fn sound(mut self) -> impl Stream<Item = Result<Pcm, TtsError>> + Send + 'static {
         async_stream::stream! {
             let shared = self.shared.clone();
-            let _wakes = WakeWhenDropped(shared.slots.clone());
             let voice = self.conditioning.digest;
             let mut assembler = Assembler::new(&shared.contract, &shared.ends.take(self.passage, &voice));
             let mut is_complete = false;
             loop {
-                while let Some(window) = assembler.window() {
-                    let sound = self.vocode(window.tokens).await;
-                    let sound = match sound {
-                        Ok(sound) => assembler.sound(&sound),
+                if let Some(window) = assembler.window() {
+                    match self.vocode(window.tokens).await {
+                        Ok(sound) => {
+                            let pcm = pcm(&assembler.sound(&sound), shared.contract.rate_hz);
+                            self.dry_at = self.dry_at.max(Instant::now()) + pcm.duration();
+                            yield Ok(pcm);
+                        }
                         Err(error) => {
                             yield Err(error);
                             return;
                         }
-                    };
-                    let pcm = pcm(&sound, shared.contract.rate_hz);
-                    self.unplayed += pcm.duration();
-                    yield Ok(pcm);
-                    while let Some(step) = self.tokens.ready(|| shared.slots.wake()) {
-                        match step {
-                            Step::Token(token) => assembler.push(token),
-                            Step::End => {
-                                is_complete = true;
-                                assembler.complete();
-                            }
-                            Step::Failed(error) => {
-                                yield Err(error);
-                                return;
-                            }
-                        }
                     }
+                    continue;
                 }
                 if is_complete {
                     shared.ends.keep(self.passage, voice, assembler.last_tokens());
                     return;
                 }
-                match self.tokens.next(|| shared.slots.wake()).await {
+                match self.listening.next().await {
                     Some(Step::Token(token)) => assembler.push(token),
                     Some(Step::End) => {
                         is_complete = true;
@@ -497,21 +503,35 @@ impl Speaking {
         }
     }
 
+    /// The sound of a window. Waits for room at the vocoder, since the speech may sound already.
     async fn vocode(&self, tokens: Vec<i64>) -> Result<Vec<f32>, TtsError> {
-        let (job, sound) = Job::new(tokens, self.conditioning.clone(), self.unplayed);
+        let unplayed = self.dry_at.saturating_duration_since(Instant::now());
+        let (job, sound) = Job::new(tokens, self.conditioning.clone(), unplayed);
         let failed = |message: String| TtsError::Engine { message, source: None };
-        self.shared.vocoder.submit(job).map_err(|(Overloaded { waiting }, _)| TtsError::Overloaded { waiting })?;
+        self.shared.vocoder.enqueue(job).await;
         let sound = sound.await.map_err(|_| failed("the vocoder ended".into()))?;
         sound.map_err(|error| failed(error.to_string()))
     }
 }
 
-/// Has the replicas look for sequences that nobody waits for any more.
-struct WakeWhenDropped(SlotScheduler<Request>);
+/// The reader's end of a sequence. Dropping it abandons the sequence, and has the schedulers look for it.
+struct Listening {
+    tokens: Option<Tokens>,
+    shared: Arc<Shared>,
+}
 
-impl Drop for WakeWhenDropped {
+impl Listening {
+    async fn next(&mut self) -> Option<Step> {
+        let slots = &self.shared.slots;
+        self.tokens.as_mut()?.next(|| slots.wake()).await
+    }
+}
+
+impl Drop for Listening {
     fn drop(&mut self) {
-        self.0.wake();
+        self.tokens = None;
+        self.shared.slots.wake();
+        self.shared.vocoder.has_abandoned();
     }
 }
 

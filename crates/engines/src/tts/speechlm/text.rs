@@ -75,6 +75,11 @@ impl TextReader {
     pub fn ids(&self, text: &str, language: &str) -> Result<Vec<i64>, TextError> {
         let rules = &self.contract.text;
         let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        if rules.capitalise
+            && let Some(first) = text.chars().next().filter(|first| first.is_lowercase())
+        {
+            text = first.to_uppercase().chain(text.chars().skip(1)).collect();
+        }
         for (from, to) in &rules.replace {
             text = text.replace(from.as_str(), to);
         }
@@ -107,6 +112,12 @@ mod tests {
         assert_eq!(ids("Well:yes!"), ids("Well,yes!"));
         assert_ne!(ids("Hello?"), ids("Hello."));
         assert!(ids("Hello.").iter().max() <= reader.widest_prompt().expect("ids").iter().max());
+    }
+
+    #[test]
+    fn a_first_letter_becomes_a_capital_where_the_contract_says_so() {
+        let reader = reader(|contract| contract.text.capitalise = true).expect("the fixture");
+        assert_eq!(reader.ids("so it is.", "en").expect("ids"), reader.ids("So it is.", "en").expect("ids"));
     }
 
     #[test]

@@ -83,7 +83,7 @@ pub trait SlotEngine<W: SlotEntry>: 'static {
 /// The load of a scheduler now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotLoad {
-    /// Slots of all replicas.
+    /// Slots of all replicas that can be used now: none of one that is restarted, fewer of one that has run out of memory.
     pub n_slots: usize,
     /// Sequences that hold one.
     pub in_use: usize,
@@ -136,15 +136,15 @@ impl<W: SlotEntry> Clone for SlotScheduler<W> {
 
 impl<W: SlotEntry> SlotScheduler<W> {
     /// Starts the threads and an engine on each, one after the other, and blocks until all run. `make` gets the replica's
-    /// number, from 0, and also warms the engine; it is called again after a failure. `max_waiting` bounds the queue. The first
-    /// failure is returned.
-    pub fn start<E, X, F>(name: &str, n_replicas: usize, max_waiting: usize, make: F) -> Result<Self, X>
+    /// number, from 0, and also warms the engine; it is called again after a failure. The queue holds `waiting_per_slot`
+    /// entries for each slot. The first failure is returned.
+    pub fn start<E, X, F>(name: &str, n_replicas: usize, waiting_per_slot: usize, make: F) -> Result<Self, X>
     where
         E: SlotEngine<W>,
         X: std::fmt::Display + Send + 'static,
         F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
-        let settings = BatchSettings { n_replicas, max_batch: 1, max_wait: Duration::ZERO, max_waiting };
+        let settings = BatchSettings { n_replicas, max_batch: 1, max_wait: Duration::ZERO, max_waiting: 0 };
         let replicas = vec![(); n_replicas.max(1)].iter().map(|()| Replica::default()).collect::<Vec<_>>();
         let health: Vec<Health> = replicas.iter().map(|replica| replica.health.clone()).collect();
         let state = State { queue: Queue::new(settings), closed: false, replicas };
@@ -154,6 +154,10 @@ impl<W: SlotEntry> SlotScheduler<W> {
         for (number, health) in health.into_iter().enumerate() {
             replica::start(&format!("{name}-{number}"), shared.clone(), number, health, make.clone())?;
         }
+        let mut state = scheduler.shared.state.lock().expect("no panic while locked");
+        let n_slots: usize = state.replicas.iter().map(|replica| replica.n_slots).sum();
+        state.queue.set_max_waiting(n_slots * waiting_per_slot);
+        drop(state);
         Ok(scheduler)
     }
 

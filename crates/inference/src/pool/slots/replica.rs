@@ -29,7 +29,12 @@ where
     X: Display + Send + 'static,
     F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
 {
-    let make = move || make(number);
+    let known = shared.clone();
+    let make = move || {
+        let engine = make(number)?;
+        known.set_load(number, engine.n_slots().max(1), 0);
+        Ok(engine)
+    };
     Supervisor::spawn(name, health, make, move |supervisor| work(&shared, number, supervisor)).wait()
 }
 
@@ -62,8 +67,6 @@ where
             }
         };
         pauses.restart();
-        let n_slots = engine.n_slots().max(1);
-        shared.set_load(number, n_slots, sequences.len());
         let failure = match catch_panic(|| serve(shared, number, engine, &mut sequences)) {
             Ok(Ok(())) => return,
             Ok(Err(message)) => BatchFailure::Failed(message),
@@ -88,14 +91,12 @@ fn serve<W: SlotEntry, E: SlotEngine<W>>(
     engine: &mut E,
     sequences: &mut Sequences<W, E::State>,
 ) -> Result<(), String> {
-    // Fewer than the engine has after it has run out of memory; all again once every sequence has ended.
-    let mut n_usable = engine.n_slots().max(1);
+    // Fewer than the engine has after it has run out of memory; one more with each sequence that ends.
+    let n_slots = engine.n_slots().max(1);
+    let mut n_usable = n_slots;
     loop {
-        retire(engine, sequences);
-        if sequences.is_empty() {
-            n_usable = engine.n_slots().max(1);
-        }
-        shared.set_load(number, engine.n_slots().max(1), sequences.len());
+        n_usable = (n_usable + retire(engine, sequences)).min(n_slots);
+        shared.set_load(number, n_usable, sequences.len());
         match shared.next(number, sequences, n_usable) {
             Turn::Closed => return Ok(()),
             Turn::Step => {}
@@ -124,11 +125,10 @@ fn serve<W: SlotEntry, E: SlotEngine<W>>(
     }
 }
 
-/// Gives the slots of those back that are done or abandoned.
-fn retire<W: SlotEntry, E: SlotEngine<W>>(engine: &mut E, sequences: &mut Sequences<W, E::State>) {
-    for sequence in sequences.extract_if(.., |sequence| sequence.is_done || sequence.entry.is_abandoned()) {
-        engine.end(sequence.state);
-    }
+/// Gives the slots of those back that are done or abandoned, and says how many they were.
+fn retire<W: SlotEntry, E: SlotEngine<W>>(engine: &mut E, sequences: &mut Sequences<W, E::State>) -> usize {
+    let ended = sequences.extract_if(.., |sequence| sequence.is_done || sequence.entry.is_abandoned());
+    ended.map(|sequence| engine.end(sequence.state)).count()
 }
 
 /// What a replica does before its next step.
@@ -162,6 +162,10 @@ impl<W: SlotEntry> Shared<W> {
                 match state.queue.next(Instant::now()) {
                     Next::Run(mut entries) => {
                         state.replicas[number].in_use += 1;
+                        if state.queue.len() > 0 {
+                            // Another replica may hold the fewest sequences now.
+                            self.changed.notify_all();
+                        }
                         drop(state);
                         self.room.change();
                         return Turn::Admit(entries.pop().expect("a batch has an entry"));

@@ -131,7 +131,7 @@ impl Office {
         let (go, leading) = channel();
         let leading = Arc::new(Mutex::new(leading));
         let asking = Mutex::new(asking);
-        let scheduler = SlotScheduler::start("test", n_replicas, 64, move |replica| {
+        let scheduler = SlotScheduler::start("test", n_replicas, 64 / (n_replicas * n_slots), move |replica| {
             let asked = asking.lock().expect("no panic while locked").clone();
             let go = waits.then(|| leading.clone());
             Ok::<_, String>(Engine { n_slots, replica, asked, go, room, running: 0 })
@@ -146,7 +146,7 @@ impl Office {
             name,
             steps,
             deadline: self.zero + Duration::from_millis(1) * deadline_ms,
-            credit: Arc::new(AtomicUsize::new(1_000)),
+            credit: Arc::new(AtomicUsize::new(1_000_000)),
             abandoned: Arc::default(),
             ended: self.ended.clone(),
         }
@@ -249,7 +249,8 @@ fn the_replica_with_the_fewest_sequences_takes_the_next() {
     let office = Office::new(2, 4, 4, true);
     let mut taken = [0_usize; 2];
     for name in 0..6 {
-        office.submit(office.job(name, 99, 0));
+        // So many that none ends, whichever replica gets to step.
+        office.submit(office.job(name, 1_000_000, 0));
         loop {
             // The engine that is not admitting may be waiting in its step.
             match office.asked.recv().expect("the engines live") {
@@ -272,9 +273,28 @@ fn without_memory_an_entry_waits_for_one_that_ends_and_fails_where_none_runs() {
     office.submit(office.job(2, 1, 0));
     assert_eq!(office.step(), Step(vec![(1, 1)]), "the second one waits");
     assert_eq!((office.step(), office.next(), office.next()), (End(1), Admit(2), Step(vec![(2, 0)])));
+    assert_eq!(office.scheduler.load().n_slots, 2, "it tries with one more after each end");
     let none = Office::new(1, 4, 0, false);
     none.submit(none.job(1, 1, 0));
     assert_eq!(none.results.recv(), Ok((1, Err(BatchFailure::Failed("it is full".into())))));
+}
+
+#[test]
+fn a_replica_without_memory_does_not_keep_others_from_serving() {
+    // Each has memory for one of its four slots.
+    let office = Office::new(2, 4, 1, true);
+    for name in 0..3 {
+        office.submit(office.job(name, 2, 0));
+    }
+    let mut n_ended = 0;
+    while n_ended < 3 {
+        office.go.send(Go::Step).expect("the engines live");
+        while let Ok(result) = office.results.try_recv() {
+            assert_eq!(result.1, Ok(2));
+            n_ended += 1;
+        }
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -310,7 +330,7 @@ fn an_engine_that_cannot_be_restarted_fails_what_waits_and_is_tried_again() {
 }
 
 #[test]
-fn the_queue_is_bounded() {
+fn the_queue_is_bounded_by_the_slots() {
     let office = Office::new(1, 1, 1, true);
     office.submit(office.job(0, 9, 0));
     assert_eq!((office.next(), office.next()), (Admit(0), Step(vec![(0, 0)])));

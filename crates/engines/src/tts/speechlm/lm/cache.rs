@@ -101,6 +101,11 @@ impl Cache {
         }
     }
 
+    /// Whether it holds no sequence.
+    pub fn is_empty(&self) -> bool {
+        self.sequences.is_empty()
+    }
+
     /// The columns of a sequence.
     pub fn length(&self, id: SequenceId) -> usize {
         self.sequences[&id].length
@@ -144,8 +149,11 @@ impl Cache {
         let all_in = ids.iter().all(|id| matches!(self.sequences[id].place, Place::Row(_)));
         let nobody_else = self.batch.rows.iter().flatten().count() == ids.len();
         self.batch.oversized = if n_rows < n_held { self.batch.oversized + 1 } else { 0 };
+        let longest = ids.iter().map(|id| self.sequences[id].length).max().unwrap_or_default();
+        // A long sequence that has ended leaves columns that are nobody's.
+        let is_wide = self.batch.n_columns > longest + longest / 4 + 64;
         let fits = n_rows == n_held || (n_rows < n_held && self.batch.oversized < SHRINK_AFTER);
-        if all_in && nobody_else && fits {
+        if all_in && nobody_else && fits && !is_wide {
             return Ok(());
         }
         let n_rows = if n_rows < n_held && self.batch.oversized < SHRINK_AFTER { n_held } else { n_rows };

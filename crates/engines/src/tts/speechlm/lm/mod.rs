@@ -14,7 +14,9 @@ pub use cache::SequenceId;
 
 use super::contract::{Contract, Policy};
 use super::files::ModelFiles;
-use antiphon_inference::onnx::{Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, Place, Runtime, Tensor};
+use antiphon_inference::onnx::{
+    Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, Place, Provider, Runtime, Tensor,
+};
 use cache::{Alignment, Cache};
 use moving::Mover;
 use ports::Ports;
@@ -37,6 +39,16 @@ pub enum LmError {
         file: std::path::PathBuf,
         /// The port, what is there and what should be.
         wrong: String,
+    },
+    /// The device that served has gone.
+    #[error(
+        "the model ran on {was} and can run on {is} only now: the GPU may have gone; see the log, and restart the hub"
+    )]
+    ProviderGone {
+        /// The provider of the first start.
+        was: Provider,
+        /// The one that serves now.
+        is: Provider,
     },
     /// The runtime failed.
     #[error(transparent)]
@@ -82,7 +94,7 @@ pub struct LanguageModel {
 }
 
 impl LanguageModel {
-    /// Loads both graphs and checks their ports. `n_slots` says how many slots of so many bytes there are to be, 1 to 32.
+    /// Loads both graphs and checks their ports. `n_slots` says how many slots of so many bytes there are to be on a provider, 1 to 32.
     /// Blocks for seconds.
     ///
     /// # Errors
@@ -91,13 +103,13 @@ impl LanguageModel {
         files: &ModelFiles,
         contract: &Arc<Contract>,
         runtime: &Runtime,
-        n_slots: &dyn Fn(usize) -> usize,
+        n_slots: &dyn Fn(usize, Provider) -> usize,
     ) -> Result<Self, LmError> {
         let embed = runtime.load(&files.embed, &ModelOptions::default())?;
         let decode = runtime.load(&files.decode, &ModelOptions::default())?;
         let ports = Ports::check(contract, &embed, &decode)?;
-        let bytes_per_slot = contract.cache_bytes_per_token(ports.cache_kind.n_bytes()) * contract.slot_tokens();
-        let n_slots = n_slots(bytes_per_slot).clamp(1, BUCKETS[BUCKETS.len() - 1]);
+        let bytes_per_slot = contract.slot_bytes(ports.cache_kind.n_bytes());
+        let n_slots = n_slots(bytes_per_slot, decode.provider()).clamp(1, BUCKETS[BUCKETS.len() - 1]);
         let alignment = match contract.decode.policy {
             Policy::Ragged => Alignment::First,
             Policy::Masked | Policy::Single => Alignment::Last,
@@ -140,6 +152,20 @@ impl LanguageModel {
         self.pinned = Some(bucket(self.n_slots));
     }
 
+    /// What it runs on.
+    pub fn provider(&self) -> Provider {
+        self.decode.provider()
+    }
+
+    /// Embeds the highest id that has a sound, as a step does: a vocabulary of another model is known by it. Blocks for the run.
+    ///
+    /// # Errors
+    /// [`OnnxError::Inputs`], [`OnnxError::Run`] where the embedding graph does not take it.
+    pub fn embed_highest_sound(&mut self) -> Result<(), OnnxError> {
+        let highest = self.contract.tokens.sounds.min(self.ports.vocabulary as i64) - 1;
+        self.embed_ids(&[highest.max(0)], &[1], (1, 1), Place::Host).map(drop)
+    }
+
     /// Sequences that it holds at once.
     pub fn n_slots(&self) -> usize {
         self.n_slots
@@ -153,6 +179,11 @@ impl LanguageModel {
     /// Bytes of the cache for one token of one sequence.
     pub fn bytes_per_token(&self) -> usize {
         self.contract.cache_bytes_per_token(self.ports.cache_kind.n_bytes())
+    }
+
+    /// Bytes of a slot when its sequence is as long as it may be.
+    pub fn bytes_per_slot(&self) -> usize {
+        self.contract.slot_bytes(self.ports.cache_kind.n_bytes())
     }
 
     /// Numbers of one embedding.
@@ -248,7 +279,14 @@ impl LanguageModel {
     /// Releases a sequence.
     pub fn end(&mut self, id: SequenceId) {
         match &mut self.caches {
-            Caches::Growing(cache) => cache.remove(id),
+            Caches::Growing(cache) => {
+                cache.remove(id);
+                if cache.is_empty() {
+                    // What is bound holds the last caches.
+                    self.prefill_run.clear();
+                    self.decode_run.clear();
+                }
+            }
             Caches::Steady(steady) => steady.remove(id),
         }
     }

@@ -31,16 +31,16 @@ impl Mover {
         if model.is_on_host() {
             return Ok(Self::Host);
         }
-        Self::on_device(runtime, kind)
+        Self::on_device(model, runtime, kind)
     }
 
-    /// The graph, wherever the runtime's configuration has its models run.
-    pub(super) fn on_device(runtime: &Runtime, kind: &Kind) -> Result<Self, OnnxError> {
+    /// The graph, on the model's device.
+    pub(super) fn on_device(model: &Model, runtime: &Runtime, kind: &Kind) -> Result<Self, OnnxError> {
         let graph: &[u8] = match kind {
             Kind::F16 => include_bytes!("rows_f16.onnx"),
             _ => include_bytes!("rows_f32.onnx"),
         };
-        let rows = runtime.load_bytes("rows.onnx", graph)?;
+        let rows = runtime.load_bytes("rows.onnx", graph, model)?;
         let binding = RefCell::new(rows.binding()?);
         Ok(Self::Device(Box::new(OnDevice { rows, binding })))
     }

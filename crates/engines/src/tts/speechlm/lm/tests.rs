@@ -17,7 +17,8 @@ const HALF: &str = "language_model_fp16.onnx";
 
 fn load(file: &str, n_slots: usize) -> LanguageModel {
     let contract = Arc::new(contract(file));
-    let mut lm = LanguageModel::load(&files(&contract), &contract, &runtime(), &|_| n_slots).expect("the fixture fits");
+    let mut lm =
+        LanguageModel::load(&files(&contract), &contract, &runtime(), &|_, _| n_slots).expect("the fixture fits");
     lm.warm().expect("warm");
     lm
 }
@@ -248,11 +249,13 @@ fn whoever_joins_leaves_or_pauses_changes_nobody_elses_tokens_in_a_cache_in_plac
 fn rows_are_moved_on_a_device_as_by_the_host() {
     let contract = Arc::new(contract(MASKED));
     let runtime = runtime();
-    let lm = || LanguageModel::load(&files(&contract), &contract, &runtime, &|_| 4).expect("loaded");
+    let lm = || LanguageModel::load(&files(&contract), &contract, &runtime, &|_, _| 4).expect("loaded");
     let mut by_host = lm();
     let mut by_graph = lm();
-    by_graph.caches =
-        Caches::Growing(Cache::new(Alignment::Last, Mover::on_device(&runtime, &Kind::F32).expect("the graph loads")));
+    by_graph.caches = Caches::Growing(Cache::new(
+        Alignment::Last,
+        Mover::on_device(&by_host.decode, &runtime, &Kind::F32).expect("the graph loads"),
+    ));
     let prompts: Vec<_> = (0..5).map(|i| prompt(&by_host, 2 + 3 * i, i as u64)).collect();
     for n in [1, 3, 5] {
         assert_eq!(together(&mut by_host, &prompts[..n], 8), together(&mut by_graph, &prompts[..n], 8));
@@ -265,7 +268,7 @@ fn a_graph_that_does_not_fit_is_refused_with_file_port_what_is_there_and_what_sh
         let mut contract = contract(MASKED);
         change(&mut contract);
         let contract = Arc::new(contract);
-        let error = LanguageModel::load(&files(&contract), &contract, &runtime(), &|_| 2).err().expect("refused");
+        let error = LanguageModel::load(&files(&contract), &contract, &runtime(), &|_, _| 2).err().expect("refused");
         error.to_string()
     };
     let text = refused(&|contract| contract.decode.mask = "mask".into());

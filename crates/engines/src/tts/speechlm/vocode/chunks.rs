@@ -78,7 +78,8 @@ impl Assembler {
             return None;
         }
         let waiting = self.tokens.len() - self.next;
-        let is_last = self.is_complete && waiting <= self.size + self.look_ahead;
+        // Whether the end is known already must not change the windows.
+        let is_last = self.is_complete && waiting < self.size + self.look_ahead;
         if is_last && waiting == 0 || !is_last && waiting < self.size + self.look_ahead {
             return None;
         }

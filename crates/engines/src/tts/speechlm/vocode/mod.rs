@@ -148,7 +148,7 @@ impl Vocoder {
             .extend(carried.iter().map(|(name, shape, numbers)| (name.as_str(), Tensor::f32(shape.clone(), numbers))));
         let outputs = self.model.run(&inputs, &CancellationToken::new())?;
         let sound = outputs.named(&rules.waveform)?.f32()?;
-        if sound.len() % n_rows != 0 {
+        if sound.is_empty() || sound.len() % n_rows != 0 {
             return Err(OnnxError::Output(format!("{} samples for {n_rows} rows", sound.len())));
         }
         Ok(sound.chunks(sound.len() / n_rows).map(<[f32]>::to_vec).collect())
@@ -171,40 +171,41 @@ impl Vocoder {
 }
 
 impl BatchEngine<Job> for Vocoder {
+    /// All windows of the batch, in its order: those of one size together where the graph's rows share a run.
     fn run(&mut self, batch: &mut Vec<Job>) -> Result<(), String> {
         let size = |job: &Job| {
             let shapes = job.conditioning.carry.iter().map(|(_, shape, _)| shape.clone()).collect::<Vec<_>>();
             (job.tokens.len(), job.conditioning.prompt.len(), shapes)
         };
-        let first = size(&batch[0]);
-        let rows: Vec<usize> = (0..batch.len()).filter(|i| size(&batch[*i]) == first).take(self.max_rows).collect();
-        let inputs: Vec<_> = rows.iter().map(|i| (batch[*i].tokens.as_slice(), &batch[*i].conditioning)).collect();
-        let result = self.sounds(&inputs);
-        // The others come again at once.
-        let mut at = 0;
-        let done = batch.extract_if(.., |_| {
-            at += 1;
-            rows.contains(&(at - 1))
-        });
-        match result {
-            Ok(sounds) => {
-                for (job, sound) in done.zip(sounds) {
-                    let sound = self.checked(sound, job.tokens.len());
-                    drop(job.reply.send(sound));
+        while let Some(first) = batch.first().map(size) {
+            let mut n_left = self.max_rows;
+            let jobs: Vec<Job> = batch
+                .extract_if(.., |job| {
+                    let is_taken = n_left > 0 && size(job) == first;
+                    n_left -= usize::from(is_taken);
+                    is_taken
+                })
+                .collect();
+            let inputs: Vec<_> = jobs.iter().map(|job| (job.tokens.as_slice(), &job.conditioning)).collect();
+            match self.sounds(&inputs) {
+                Ok(sounds) => {
+                    for (job, sound) in jobs.into_iter().zip(sounds) {
+                        let sound = self.checked(sound, job.tokens.len());
+                        drop(job.reply.send(sound));
+                    }
                 }
-                Ok(())
-            }
-            // The window is at fault, not the device: a token that is none, for example.
-            Err(error @ (OnnxError::Inputs { .. } | OnnxError::Output(_))) => {
-                done.for_each(|job| drop(job.reply.send(Err(VocodeError::Sound(error.to_string())))));
-                Ok(())
-            }
-            Err(error) => {
-                let failure = VocodeError::Failed(error.to_string());
-                done.for_each(|job| drop(job.reply.send(Err(failure.clone()))));
-                Err(error.to_string())
+                // The window is at fault, not the device: a token that is none, for example.
+                Err(error @ (OnnxError::Inputs { .. } | OnnxError::Output(_))) => {
+                    jobs.into_iter().for_each(|job| drop(job.reply.send(Err(VocodeError::Sound(error.to_string())))));
+                }
+                Err(error) => {
+                    let failure = VocodeError::Failed(error.to_string());
+                    jobs.into_iter().for_each(|job| drop(job.reply.send(Err(failure.clone()))));
+                    return Err(error.to_string());
+                }
             }
         }
+        Ok(())
     }
 }
 
