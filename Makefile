@@ -52,7 +52,7 @@ silero:
 onnxruntime-gpu:
 	@.ci/onnxruntime gpu $(ONNXRUNTIME) models/onnxruntime-gpu
 
-# Voices of the published dimensions with random weights, for `make bench`: 390 MB, and 1.1 GB for Chatterbox Nano. The
+# Voices of the published dimensions with random weights, for `make bench`: 390 MB, and 1.5 GB for Chatterbox Nano in two forms. The
 # larger speech language models are written by hand: `.venv-models/bin/python models/scripts/speech_lm.py FOLDER
 # chatterbox-turbo` (2.1 GB) or `chatterbox-multilingual` (2.7 GB); for a GPU with `--gqa --fp16`.
 true-size: models/true-size/.made
@@ -62,6 +62,9 @@ models/true-size/.made: models/scripts/true_size.py models/scripts/speech_lm.py 
 	.venv-models/bin/python -m pip install --quiet onnx==1.23.2 numpy
 	.venv-models/bin/python models/scripts/true_size.py models/true-size
 	.venv-models/bin/python models/scripts/speech_lm.py models/true-size/chatterbox-nano chatterbox-nano
+	.venv-models/bin/python models/scripts/speech_lm.py models/true-size/chatterbox-nano-gqa chatterbox-nano --gqa
+	ln -f models/true-size/chatterbox-nano/conditional_decoder.onnx_data models/true-size/chatterbox-nano-gqa/
+	ln -f models/true-size/chatterbox-nano/embed_tokens.onnx_data models/true-size/chatterbox-nano-gqa/
 	touch $@
 
 bench: dist onnxruntime silero true-size

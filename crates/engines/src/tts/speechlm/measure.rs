@@ -77,9 +77,12 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
         listeners.push(tokens);
     }
     futures_executor::block_on(async {
-        // All of them run once each has a token.
+        // All of them run once each has a token; the batch has been put together some steps later.
+        const SETTLED: usize = 4;
         for listener in &mut listeners {
-            listener.next(|| slots.wake()).await.ok_or_else(failed)?;
+            for _ in 0..SETTLED {
+                listener.next(|| slots.wake()).await.ok_or_else(failed)?;
+            }
         }
         let at = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
         let read = || (at(&counted.n_steps), at(&counted.n_rows), at(&counted.in_runs_ns), at(&counted.sampling_ns));

@@ -203,4 +203,30 @@ mod tests {
         let sound = next.sound(&ideal(&contract, &window.tokens));
         assert_eq!(sound.len(), (1 + 3) * contract.samples_per_token, "the context is not spoken again");
     }
+
+    #[test]
+    fn the_windows_do_not_depend_on_when_the_end_is_known() {
+        let contract = tiny();
+        let tokens: Vec<i64> = (0..96).collect();
+        let windows = |n: usize, at_once: bool| {
+            let mut assembler = Assembler::new(&contract, &[]);
+            let mut windows = Vec::new();
+            for token in &tokens[..n] {
+                assembler.push(*token);
+                while !at_once && let Some(window) = assembler.window() {
+                    assembler.sound(&ideal(&contract, &window.tokens));
+                    windows.push(window.tokens);
+                }
+            }
+            assembler.complete();
+            while let Some(window) = assembler.window() {
+                assembler.sound(&ideal(&contract, &window.tokens));
+                windows.push(window.tokens);
+            }
+            windows
+        };
+        for n in 1..96 {
+            assert_eq!(windows(n, true), windows(n, false), "{n} tokens");
+        }
+    }
 }

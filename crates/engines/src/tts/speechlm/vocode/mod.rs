@@ -215,3 +215,96 @@ fn difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
     let differs = a.iter().map(Vec::len).ne(b.iter().map(Vec::len));
     if differs { f32::INFINITY } else { pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::condition::Conditioner;
+    use super::super::testing::{contract, files, recording, runtime};
+    use super::*;
+
+    fn vocoder(change: impl FnOnce(&mut Contract)) -> (Vocoder, Arc<Conditioning>) {
+        let mut contract = contract("language_model.onnx");
+        change(&mut contract);
+        let contract = Arc::new(contract);
+        let voice = Conditioner::load(&files(&contract), &contract, &runtime()).expect("loaded");
+        let voice = Arc::new(voice.condition(&recording(), [0; 32]).expect("it runs"));
+        let mut vocoder = Vocoder::load(&files(&contract), &contract, &runtime()).expect("loaded");
+        vocoder.warm(&voice).expect("warm");
+        (vocoder, voice)
+    }
+
+    /// The sound of tokens in windows, and where windows meet.
+    fn streamed(vocoder: &Vocoder, voice: &Arc<Conditioning>, tokens: &[i64]) -> (Vec<f32>, Vec<usize>) {
+        let mut assembler = Assembler::new(&vocoder.contract, &[]);
+        tokens.iter().for_each(|token| assembler.push(*token));
+        assembler.complete();
+        let (mut sound, mut seams) = (Vec::new(), Vec::new());
+        while let Some(window) = assembler.window() {
+            let made = vocoder.sounds(&[(&window.tokens, voice)]).expect("it runs").remove(0);
+            seams.push(sound.len());
+            sound.extend(assembler.sound(&vocoder.checked(made, window.tokens.len()).expect("sound")));
+        }
+        (sound, seams)
+    }
+
+    #[test]
+    fn streamed_sound_is_that_of_all_tokens_at_once_except_where_windows_fade() {
+        let (vocoder, voice) = vocoder(|_| {});
+        let tokens: Vec<i64> = (0..80).map(|i| (i * 29) % 97).collect();
+        let (streamed, seams) = streamed(&vocoder, &voice, &tokens);
+        let silence = vec![vocoder.contract.tokens.silence; vocoder.contract.tokens.append_silence];
+        let whole = vocoder.sounds(&[(&[tokens, silence].concat(), &voice)]).expect("it runs").remove(0);
+        assert_eq!(streamed.len(), whole.len());
+        assert!(seams.len() > 2, "{seams:?}");
+        let n_fade = 24 * vocoder.contract.chunks.cross_fade_ms as usize;
+        let peak = whole.iter().map(|sample| sample.abs()).fold(0.0, f32::max);
+        for (i, (streamed, whole)) in streamed.iter().zip(&whole).enumerate() {
+            let fades = seams.iter().skip(1).any(|seam| (*seam..seam + n_fade).contains(&i));
+            let most = if fades { 0.05 * peak } else { 1e-5 };
+            assert!((streamed - whole).abs() <= most, "sample {i}: {streamed}, {whole}");
+        }
+    }
+
+    #[test]
+    fn windows_of_several_listeners_each_get_their_own_sound() {
+        let (mut vocoder, voice) = vocoder(|_| {});
+        let windows: Vec<Vec<i64>> =
+            (0..5).map(|row| (0..10 + row % 2).map(|i| (i * 7 + row) % 97).collect()).collect();
+        for max_rows in [1, 2, 8] {
+            vocoder.max_rows = max_rows;
+            let jobs = windows.iter().map(|window| Job::new(window.clone(), voice.clone(), Duration::ZERO));
+            let (mut batch, replies): (Vec<Job>, Vec<_>) = jobs.unzip();
+            BatchEngine::run(&mut vocoder, &mut batch).expect("it runs");
+            assert!(batch.is_empty(), "none comes again");
+            for (window, mut reply) in windows.iter().zip(replies) {
+                let sound = reply.try_recv().expect("a reply").expect("sound");
+                let alone = vocoder.sounds(&[(window.as_slice(), &voice)]).expect("it runs").remove(0);
+                let worst = sound.iter().zip(&alone).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(sound.len() == alone.len() && worst < 1e-5, "{worst}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_that_is_none_ends_itself_and_no_other() {
+        let (mut vocoder, voice) = vocoder(|_| {});
+        let (bad, mut bad_reply) = Job::new(vec![5_000; 10], voice.clone(), Duration::ZERO);
+        let (good, mut good_reply) = Job::new(vec![5; 12], voice, Duration::ZERO);
+        BatchEngine::run(&mut vocoder, &mut vec![bad, good]).expect("the engine is not at fault");
+        assert!(matches!(bad_reply.try_recv(), Ok(Err(VocodeError::Sound(_)))));
+        assert!(matches!(good_reply.try_recv(), Ok(Ok(_))));
+        let wrong = vocoder.checked(vec![0.0; 960 * 7], 9).expect_err("two tokens short");
+        assert!(wrong.to_string().contains("6720 samples for 9 tokens, which have 8640"), "{wrong}");
+        let nan = vocoder.checked(vec![f32::NAN; 960], 1).expect_err("no sound");
+        assert!(nan.to_string().contains("not a number"), "{nan}");
+    }
+
+    #[test]
+    fn a_graph_that_does_not_fit_is_named() {
+        let mut contract = contract("language_model.onnx");
+        contract.vocode.tokens = "tokens".into();
+        let contract = Arc::new(contract);
+        let error = Vocoder::load(&files(&contract), &contract, &runtime()).err().expect("refused").to_string();
+        assert!(error.contains("conditional_decoder.onnx takes") && error.contains("no tokens: i64[?, ?]"), "{error}");
+    }
+}
