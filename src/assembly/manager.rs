@@ -322,7 +322,7 @@ impl EngineManager {
         // Each replica of a voice has the model for itself.
         let copies = match (S::STAGE, choice.engine.as_str()) {
             (Stage::Tts, "speechlm") => self.config.tts.n_instances(self.config.onnx.devices().len()) as u64,
-            (Stage::Tts, _) => self.config.tts.pool_size() as u64,
+            (Stage::Tts, _) => self.config.tts.pool_size(self.config.onnx.devices().len()) as u64,
             _ => 1,
         };
         let taken = self.cache.take(&name, copies * model.bytes, in_place_of, || make().map(S::onto));

@@ -138,7 +138,7 @@ mod tests {
     fn elastic(max: usize, idle: Duration) -> (Pool<Arc<()>>, Arc<()>) {
         let alive = Arc::new(());
         let engine = alive.clone();
-        let pool = Pool::start_elastic("test", max, 8, idle, move || Ok::<_, Infallible>(engine.clone()));
+        let pool = Pool::start_elastic("test", max, 8, idle, move |_| Ok::<_, Infallible>(engine.clone()));
         (pool.unwrap_or_else(|never| match never {}), alive)
     }
 

@@ -59,25 +59,26 @@ impl<E> Worker<E> {
 }
 
 impl<E: 'static> Worker<E> {
-    /// A thread that is starting its engine.
-    pub(super) fn start<X, F>(name: &str, make: Arc<F>) -> (Self, Starting<X>)
+    /// A thread that is starting its engine: the replica of that number in its pool.
+    pub(super) fn start<X, F>(name: &str, number: usize, make: Arc<F>) -> (Self, Starting<X>)
     where
         X: Display + Send + 'static,
-        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let (worker, mailbox) = Self::new(false);
-        let starting = Supervisor::spawn(name, worker.health(), move || make(), |supervisor| work(supervisor, mailbox));
+        let starting =
+            Supervisor::spawn(name, worker.health(), move || make(number), |supervisor| work(supervisor, mailbox));
         (worker, starting)
     }
 
     /// A thread that starts its engine with its first job.
-    pub(super) fn asleep<X, F>(name: &str, make: Arc<F>) -> Self
+    pub(super) fn asleep<X, F>(name: &str, number: usize, make: Arc<F>) -> Self
     where
         X: Display + Send + 'static,
-        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let (worker, mailbox) = Self::new(true);
-        Supervisor::spawn_stopped(name, worker.health(), move || make(), |supervisor| work(supervisor, mailbox));
+        Supervisor::spawn_stopped(name, worker.health(), move || make(number), |supervisor| work(supervisor, mailbox));
         worker
     }
 

@@ -43,7 +43,7 @@ pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, 
     tracing::debug!(threads = model.settings.n_threads, sizes = ?model.sizes, "the Whisper model is loaded");
     // Models of one language know no other task than to write down.
     let translates = model.sizes.is_multilingual();
-    let make = move || Ok(WhisperStream::new(Decoder::new(model.clone())?));
+    let make = move |_| Ok(WhisperStream::new(Decoder::new(model.clone())?));
     Ok(Local::start("whisper", config.decoders, make)?.translating(translates))
 }
 

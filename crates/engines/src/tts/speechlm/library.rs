@@ -30,7 +30,7 @@ impl Recordings {
     pub fn new(store: VoiceStore) -> Self {
         let store = Arc::new(store);
         let own = store.clone();
-        let disk = Pool::start("speechlm-voices", 1, MAX_WAITING, move || Ok::<_, Infallible>(own.clone()));
+        let disk = Pool::start("speechlm-voices", 1, MAX_WAITING, move |_| Ok::<_, Infallible>(own.clone()));
         Self { store, disk: disk.unwrap_or_else(|never| match never {}), digests: Mutex::default() }
     }
 

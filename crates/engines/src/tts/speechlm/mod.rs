@@ -130,7 +130,7 @@ impl SpeechLm {
         let n_replicas = config.n_instances(onnx.devices().len());
         let conditioner = {
             let (files, contract, runtime) = (files.clone(), contract.clone(), runtime.clone());
-            let make = move || Conditioner::load(&files, &contract, &runtime);
+            let make = move |_| Conditioner::load(&files, &contract, &runtime);
             Pool::start("speechlm-voice", 1, MAX_CONDITIONING, make).map_err(unavailable)?
         };
         // A voice that is none, for the vocoder's warm-up.
@@ -164,9 +164,7 @@ impl SpeechLm {
         report.n_slots *= n_replicas;
         let vocoder = {
             let (contract, onnx) = (contract.clone(), onnx.clone());
-            let next = std::sync::atomic::AtomicUsize::new(0);
-            let make = move || {
-                let replica = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let make = move |replica: usize| {
                 let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
                 let mut vocoder = Vocoder::load(&files, &contract, &runtime)?;
                 vocoder.warm(&warmth)?;

@@ -96,6 +96,28 @@ async fn many_listeners_share_the_slots_and_each_gets_its_own_speech() {
     assert_eq!(slots.bytes_per_token, 2 * 2 * 2 * 8 * 4);
 }
 
+#[tokio::test]
+async fn two_instances_serve_side_by_side() {
+    let hub = Hub::new();
+    let config = TtsConfig { lanes: 2, ..hub.config.clone() };
+    let tts = SpeechLm::start(&config, &crate::testing::onnx()).expect("two instances start");
+    let text = LONG.repeat(4);
+    // More than one instance has slots for, none of which ends before it is read.
+    let mut streams: Vec<_> = (0..8).map(|seed| tts.speak(request(&text, seed))).collect();
+    for stream in &mut streams {
+        stream.next().await.expect("a piece").expect("sound");
+    }
+    let slots = tts.slots().expect("it has slots");
+    assert_eq!((slots.n_slots, slots.in_use, slots.waiting), (8, 8, 0));
+    drop(streams);
+    until_idle(&tts).await;
+    let alone = spoken(&hub.start(), request(LONG, 5)).await.expect("spoken").0;
+    for _ in 0..4 {
+        let sound = spoken(&tts, request(LONG, 5)).await.expect("spoken").0;
+        assert_eq!(sound, alone, "whichever instance speaks, the seed decides");
+    }
+}
+
 /// Waits until nothing is in a slot: the scheduler's thread retires between two steps.
 async fn until_idle(tts: &SpeechLm) {
     while tts.slots().expect("it has slots").in_use > 0 {

@@ -13,14 +13,20 @@ use tokio::time::Instant;
 const RESTART: RetryPolicy = RetryPolicy::unbounded(Duration::from_secs(1), Duration::from_secs(60));
 
 /// Starts the thread and blocks until its engine runs.
-pub(super) fn start<W, E, X, F>(name: &str, shared: Arc<Shared<W>>, health: Health, make: Arc<F>) -> Result<(), X>
+pub(super) fn start<W, E, X, F>(
+    name: &str,
+    shared: Arc<Shared<W>>,
+    number: usize,
+    health: Health,
+    make: Arc<F>,
+) -> Result<(), X>
 where
     W: Entry,
     E: BatchEngine<W>,
     X: Display + Send + 'static,
-    F: Fn() -> Result<E, X> + Send + Sync + 'static,
+    F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
 {
-    Supervisor::spawn(name, health, move || make(), move |supervisor| work(&shared, supervisor)).wait()
+    Supervisor::spawn(name, health, move || make(number), move |supervisor| work(&shared, supervisor)).wait()
 }
 
 /// Runs batches until the scheduler is closed and its queue empty.
