@@ -12,6 +12,8 @@ use tokio::time::Instant;
 #[derive(Default)]
 struct Devices {
     is_gone: [AtomicBool; 2],
+    /// Engines start on it, and each run fails.
+    is_broken: [AtomicBool; 2],
     /// The device of each start, also of those that failed.
     starts: Mutex<Vec<usize>>,
     started: Condvar,
@@ -20,7 +22,10 @@ struct Devices {
 impl Devices {
     /// Starts a replica's engine on the replica's device.
     fn start(&self, replica: usize) -> Result<usize, String> {
-        let result = self.run(replica).map(|()| replica);
+        let result = match self.is_gone[replica].load(Ordering::Acquire) {
+            true => Err(format!("device {replica} is gone")),
+            false => Ok(replica),
+        };
         self.starts.lock().expect("no panic while locked").push(replica);
         self.started.notify_all();
         result
@@ -34,9 +39,10 @@ impl Devices {
 
     /// Runs something on a device.
     fn run(&self, device: usize) -> Result<(), String> {
-        match self.is_gone[device].load(Ordering::Acquire) {
-            true => Err(format!("device {device} is gone")),
-            false => Ok(()),
+        match (&self.is_gone[device], &self.is_broken[device]) {
+            (gone, _) if gone.load(Ordering::Acquire) => Err(format!("device {device} is gone")),
+            (_, broken) if broken.load(Ordering::Acquire) => Err(format!("device {device} is broken")),
+            _ => Ok(()),
         }
     }
 
@@ -114,6 +120,38 @@ async fn a_pool_goes_on_with_the_other_device_and_restarts_the_replica_on_its_ow
     results.sort_unstable();
     assert_eq!(results, [(0, Ok(())), (1, Ok(()))]);
     devices.assert_only_the_second_was_restarted();
+}
+
+#[tokio::test]
+async fn a_pool_leases_a_replica_last_that_starts_and_breaks_with_each_job() {
+    let devices: Arc<Devices> = Arc::default();
+    let pool = Pool::start("test", 2, 8, Ok::<usize, String>).expect("it starts");
+    devices.is_broken[1].store(true, Ordering::Release);
+    let mut n_failed = 0;
+    for _ in 0..20 {
+        let on = devices.clone();
+        let mut lease = pool.lease().await.expect("free");
+        let result = lease.run_judged(move |device| on.run(*device), Result::is_err).await.expect("it ran");
+        n_failed += usize::from(result.is_err());
+        drop(lease);
+        while pool.free() < 2 {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!((1..=2).contains(&n_failed), "{n_failed} of 20 failed");
+    // It is leased where the healthy one is busy, and one job that it does well makes it like any other.
+    devices.is_broken[1].store(false, Ordering::Release);
+    let mut both = [pool.lease().await.expect("free"), pool.lease().await.expect("free")];
+    for (lease, expected) in both.iter_mut().zip([0, 1]) {
+        assert_eq!(lease.run(|device| *device).await, Ok(expected));
+    }
+    let [first, second] = both;
+    drop(first);
+    drop(second);
+    while pool.free() < 2 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(pool.lease().await.expect("free").run(|device| *device).await, Ok(1), "used last, leased first");
 }
 
 /// What became of a job: the device's error where it failed.
@@ -280,5 +318,20 @@ fn a_scheduler_goes_on_with_the_other_device_and_restarts_the_replica_on_its_own
         rig.go();
         assert!(rig.end().1.is_ok() && rig.end().1.is_ok());
         rig.devices.assert_only_the_second_was_restarted();
+    }
+}
+
+#[test]
+fn a_scheduler_gives_a_replica_that_starts_and_fails_each_run_ever_less() {
+    for rig in rigs() {
+        rig.devices.is_broken[1].store(true, Ordering::Release);
+        let mut n_failed = 0;
+        for name in 0..100 {
+            rig.go();
+            rig.submit(name);
+            n_failed += usize::from(rig.end().1.is_err());
+        }
+        // Two, and one more after pauses of 1, 2, 4, 8 s and so on: this is no bound of the time it takes.
+        assert!(n_failed <= 9, "{n_failed} of 100 failed");
     }
 }

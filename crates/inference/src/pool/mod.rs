@@ -3,8 +3,8 @@
 //! A stage's local engine (PocketSphinx, flite) builds a [`Pool`] of replicas, takes a [`Lease`] for an utterance or a
 //! chunk and runs jobs on it. Waiting is first come, first served, and bounded: past the bound the answer is
 //! [`Overloaded`], or [`Pool::enqueue`] waits for room. A job that panics, or reports that the engine is broken, ends; the
-//! engine is restarted, and where that fails it is tried again with the next job. Healthy replicas are leased first. The
-//! process lives on. A pool may grow with its use (`free`). It knows no stage and sets no deadline: its user does, by
+//! engine is restarted, and where that fails it is tried again with the next job. Healthy replicas are leased first, those
+//! whose engine cannot start or breaks with each job last. The process lives on. A pool may grow with its use (`free`). It knows no stage and sets no deadline: its user does, by
 //! dropping the future.
 
 pub mod batch;

@@ -12,7 +12,8 @@
 //! - An abandoned entry is removed before it costs anything. The queue is bounded; past the bound the answer is
 //!   [`Overloaded`], or [`BatchScheduler::enqueue`] waits for room.
 //! - A run that fails or panics ends the entries it ran, and the engine is restarted; where that fails it is tried again as
-//!   entries arrive, which are left to the healthy replicas, or failed where there is none. The process lives on.
+//!   entries arrive, which are left to the healthy replicas, or failed where there is none. A replica whose runs fail one
+//!   after the other leaves the work to the healthy ones for longer and longer. The process lives on.
 //!
 //! Where an engine takes one input a run, a [`Pool`](super::Pool) is simpler. This module knows no stage and sets no
 //! deadline; answers travel by whatever channel the entry carries.
