@@ -134,8 +134,8 @@ fn flite(
     use antiphon_engines::tts::local::{LocalTts, PoolSettings};
     let voice = config.voice.clone();
     let deadline = std::time::Duration::from_millis(config.timeout_ms);
-    let pool = PoolSettings { n_replicas: config.pool_size(), in_turn: false, deadline };
-    LocalTts::start("flite", pool, move || Flite::open(&voice))
+    let pool = PoolSettings { n_replicas: config.pool_size(1), in_turn: false, deadline };
+    LocalTts::start("flite", pool, move |_| Flite::open(&voice))
 }
 
 #[cfg(test)]

@@ -319,10 +319,11 @@ impl EngineManager {
             Ok(engine)
         };
         let (Some(name), Some(model)) = (choice.model_name(), &choice.model) else { return make() };
-        // Each replica of a voice has the model for itself.
+        // Each replica of a voice has the model for itself, Whisper's share one on each device.
         let copies = match (S::STAGE, choice.engine.as_str()) {
+            (Stage::Stt, _) => self.config.stt.n_copies() as u64,
             (Stage::Tts, "speechlm") => self.config.tts.n_instances(self.config.onnx.devices().len()) as u64,
-            (Stage::Tts, _) => self.config.tts.pool_size() as u64,
+            (Stage::Tts, _) => self.config.tts.pool_size(self.config.onnx.devices().len()) as u64,
             _ => 1,
         };
         let taken = self.cache.take(&name, copies * model.bytes, in_place_of, || make().map(S::onto));

@@ -86,6 +86,7 @@ pub const KEYS: &[Key] = &[
     key("stt", "no_speech_threshold", Rule::Number(0.0, 1.0)),
     key("stt", "min_window_ms", Rule::Whole(1_000, 30_000, "milliseconds")),
     key("stt", "gpu_device", Rule::Whole(-1, 64, "the GPU's number; -1: none")),
+    key("stt", "gpu_devices", Rule::Wholes(0, 64, "numbers of GPUs")),
     key("stt", "timeout_ms", Rule::Whole(100, HOUR_MS, "milliseconds")),
     key("llm", "engine", Rule::OneOf(&["assistant", "openai"])),
     key("llm", "base_url", Rule::Url),

@@ -104,6 +104,11 @@ impl<E, X: Display, F: Fn() -> Result<E, X>> Supervisor<E, F> {
         self.is_restart = true;
     }
 
+    /// The engine, which is stopped, counts as failed until its next start.
+    pub(crate) fn set_failed(&self) {
+        self.health.set_failed(true);
+    }
+
     /// Starts the engine. A panic is a failure like any other.
     fn start(&mut self) -> Result<(), String> {
         let started = match catch_unwind(AssertUnwindSafe(&self.make)) {

@@ -33,8 +33,20 @@ pub struct SttConfig {
     pub min_window_ms: u64,
     /// `whisper` with the feature `cuda`: which GPU; -1: none.
     pub gpu_device: i32,
+    /// The same: several GPUs, which the decoders take in turn; empty: `gpu_device` alone.
+    pub gpu_devices: Vec<u32>,
     /// The longest wait from the end of an utterance to its final transcript, a free decoder included.
     pub timeout_ms: u64,
+}
+
+impl SttConfig {
+    /// Copies of Whisper's weights in memory: one for each device that has a decoder.
+    pub fn n_copies(&self) -> usize {
+        let mut devices: Vec<_> = self.gpu_devices.iter().take(self.decoders.max(1)).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices.len().max(1)
+    }
 }
 
 impl Default for SttConfig {
@@ -53,6 +65,7 @@ impl Default for SttConfig {
             no_speech_threshold: 0.6,
             min_window_ms: 7_680,
             gpu_device: 0,
+            gpu_devices: Vec::new(),
             timeout_ms: 15_000,
         }
     }

@@ -34,10 +34,11 @@ pub struct Local<S> {
 }
 
 impl<S: SttStream + 'static> Local<S> {
-    /// Starts `n_replicas` streams, each on its own thread, and blocks until all run.
+    /// Starts `n_replicas` streams, each on its own thread, and blocks until all run. `make` gets the replica's number, from 0,
+    /// also at each restart.
     pub fn start<F>(name: &'static str, n_replicas: usize, make: F) -> Result<Self, SttError>
     where
-        F: Fn() -> Result<S, SttError> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<S, SttError> + Send + Sync + 'static,
     {
         let max_waiting = n_replicas.max(1) * WAITING_PER_REPLICA;
         Ok(Self { name, pool: Pool::start(name, n_replicas, max_waiting, make)?, translates: false })
@@ -47,7 +48,7 @@ impl<S: SttStream + 'static> Local<S> {
     /// `idle` ([`Pool::start_elastic`]). Blocks until the first runs.
     pub fn start_elastic<F>(name: &'static str, max_replicas: usize, idle: Duration, make: F) -> Result<Self, SttError>
     where
-        F: Fn() -> Result<S, SttError> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<S, SttError> + Send + Sync + 'static,
     {
         let max_waiting = max_replicas.max(1) * WAITING_PER_REPLICA;
         let pool = Pool::start_elastic(name, max_replicas, max_waiting, idle, make)?;

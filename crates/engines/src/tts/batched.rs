@@ -81,9 +81,9 @@ pub struct BatchedTts<E> {
 struct Driven<E>(E);
 
 impl Batching {
-    /// As the `[tts]` section has it; where that leaves the batch size to the hub, the size that measured best on the
-    /// model's provider.
-    pub fn of(config: &TtsConfig, provider: Provider) -> Self {
+    /// As the `[tts]` section has it, on so many devices; where that leaves the batch size to the hub, the size that measured
+    /// best on the model's provider.
+    pub fn of(config: &TtsConfig, provider: Provider, n_devices: usize) -> Self {
         let max_batch = match (config.max_batch_size, provider) {
             (0, Provider::Cpu) => CPU_BATCH,
             (0, _) => GPU_BATCH,
@@ -91,7 +91,7 @@ impl Batching {
         };
         let ms = Duration::from_millis;
         Self {
-            n_replicas: config.pool_size(),
+            n_replicas: config.pool_size(n_devices),
             max_batch,
             max_wait: ms(config.max_wait_ms),
             deadline: ms(config.timeout_ms),
@@ -100,19 +100,19 @@ impl Batching {
 }
 
 impl<E: BatchTtsEngine> BatchedTts<E> {
-    /// Starts an engine for each replica, one after the other; blocks until all run. `make` also warms them: a started
-    /// scheduler is ready. The first failure is returned.
+    /// Starts an engine for each replica, one after the other; blocks until all run. `make` gets the replica's number, from 0,
+    /// also at each restart, and warms the engine too: a started scheduler is ready. The first failure is returned.
     pub fn start<F>(name: &str, batching: Batching, make: F) -> Result<Self, TtsError>
     where
-        F: Fn() -> Result<E, TtsError> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<E, TtsError> + Send + Sync + 'static,
     {
         let (n_replicas, max_batch) = (batching.n_replicas.max(1), batching.max_batch.max(1));
         let max_waiting = n_replicas * WAITING_PER_REPLICA.max(4 * max_batch);
         let settings = BatchSettings { n_replicas, max_batch, max_wait: batching.max_wait, max_waiting };
         let voices: Arc<OnceLock<Vec<Voice>>> = Arc::default();
         let listed = voices.clone();
-        let scheduler = BatchScheduler::start(name, settings, move || {
-            let engine = make()?;
+        let scheduler = BatchScheduler::start(name, settings, move |replica| {
+            let engine = make(replica)?;
             listed.get_or_init(|| engine.voices().to_vec());
             Ok::<_, TtsError>(Driven(engine))
         })?;

@@ -17,7 +17,8 @@ pub struct TtsConfig {
     /// Rate of speech sessions begin with, 0.25 to 4.0.
     pub speed: f32,
     /// `flite`, `piper`, `kokoro`: the size of the engine pool, which is how many chunks (or batches) are synthesized at once.
-    /// `speechlm`: instances of the model. 0: two, and of `speechlm` one for each device.
+    /// `speechlm`: instances of the model. 0: two, or one for each device where there are more; of `speechlm` one for each
+    /// device.
     pub lanes: usize,
     /// `openai`, `fish`: address up to and including `/v1`. `moshi`: up to and including `/api`.
     pub base_url: String,
@@ -66,9 +67,9 @@ impl TtsConfig {
         (self.voice != DEFAULT_VOICE).then_some(self.voice.as_str())
     }
 
-    /// The size of an engine pool.
-    pub fn pool_size(&self) -> usize {
-        if self.lanes == 0 { 2 } else { self.lanes }
+    /// The size of an engine pool on so many devices.
+    pub fn pool_size(&self, n_devices: usize) -> usize {
+        if self.lanes == 0 { n_devices.max(2) } else { self.lanes }
     }
 
     /// Instances of a large model, on so many devices.

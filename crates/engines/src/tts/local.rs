@@ -44,16 +44,17 @@ pub struct PoolSettings {
 }
 
 impl<E: TtsEngine + 'static> LocalTts<E> {
-    /// Starts an engine on each replica; blocks until all run. The first failure is returned. `make` is called again when
-    /// an engine panicked or failed by itself (see [`TtsError::Engine`]).
+    /// Starts an engine on each replica; blocks until all run. The first failure is returned. `make` gets the replica's number,
+    /// from 0, and is called again, with the same number, when an engine panicked or failed by itself (see
+    /// [`TtsError::Engine`]).
     pub fn start<F>(name: &str, settings: PoolSettings, make: F) -> Result<Self, TtsError>
     where
-        F: Fn() -> Result<E, TtsError> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<E, TtsError> + Send + Sync + 'static,
     {
         let voices: Arc<OnceLock<Vec<Voice>>> = Arc::default();
         let listed = voices.clone();
-        let make = move || {
-            let engine = make()?;
+        let make = move |replica| {
+            let engine = make(replica)?;
             listed.get_or_init(|| engine.voices().to_vec());
             Ok(engine)
         };
@@ -223,7 +224,7 @@ mod tests {
         let n_made: Arc<AtomicUsize> = Arc::default();
         let counts = n_made.clone();
         let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
-        let make = move || {
+        let make = move |_| {
             counts.fetch_add(1, Ordering::Relaxed);
             Ok(Puppet { steps: steps.clone(), ended: ended.clone(), voices: voices.clone() })
         };
@@ -329,7 +330,7 @@ mod tests {
     #[test]
     fn an_engine_that_cannot_be_made_is_named() {
         let settings = PoolSettings { n_replicas: 2, in_turn: false, deadline: Duration::from_secs(1) };
-        let result = LocalTts::<Puppet>::start("x", settings, || Err(TtsError::Unavailable("no library".into())));
+        let result = LocalTts::<Puppet>::start("x", settings, |_| Err(TtsError::Unavailable("no library".into())));
         assert_eq!(result.err().expect("it failed").to_string(), "no library");
     }
 }

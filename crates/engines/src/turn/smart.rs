@@ -67,7 +67,7 @@ impl SmartTurn {
             max_waiting: MAX_WAITING,
         };
         let (path, onnx, first) = (path.to_owned(), onnx.clone(), Mutex::new(Some(first)));
-        let make = move || {
+        let make = move |_| {
             let loaded = first.lock().unwrap_or_else(PoisonError::into_inner).take();
             let mut graph = loaded.map_or_else(|| Graph::load(&path, &onnx), Ok)?;
             graph.judge(&[&[0; 1_600]]).map_err(|error| TurnModelError::Unavailable(error.to_string()))?;

@@ -19,7 +19,7 @@ pub(super) struct Free<E> {
 }
 
 struct List<E> {
-    /// Leased from the end: those that failed first, then those asleep, then those with an engine, by their last use.
+    /// Leased from the end: those that failed come first, then those asleep, then those with an engine, by their last use.
     idle: Vec<Idle<E>>,
     is_closed: bool,
 }
@@ -93,7 +93,7 @@ impl<E> Free<E> {
 
     pub(super) fn put(&self, worker: Worker<E>) {
         let mut list = self.lock();
-        let at = if worker.has_failed() { 0 } else { list.idle.len() };
+        let at = if worker.is_last_resort() { 0 } else { list.idle.len() };
         list.idle.insert(at, Idle { worker, is_unused: false });
         self.changed.notify_one();
     }
@@ -138,7 +138,7 @@ mod tests {
     fn elastic(max: usize, idle: Duration) -> (Pool<Arc<()>>, Arc<()>) {
         let alive = Arc::new(());
         let engine = alive.clone();
-        let pool = Pool::start_elastic("test", max, 8, idle, move || Ok::<_, Infallible>(engine.clone()));
+        let pool = Pool::start_elastic("test", max, 8, idle, move |_| Ok::<_, Infallible>(engine.clone()));
         (pool.unwrap_or_else(|never| match never {}), alive)
     }
 

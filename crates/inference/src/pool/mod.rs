@@ -3,11 +3,13 @@
 //! A stage's local engine (PocketSphinx, flite) builds a [`Pool`] of replicas, takes a [`Lease`] for an utterance or a
 //! chunk and runs jobs on it. Waiting is first come, first served, and bounded: past the bound the answer is
 //! [`Overloaded`], or [`Pool::enqueue`] waits for room. A job that panics, or reports that the engine is broken, ends; the
-//! engine is restarted, and where that fails it is tried again with the next job. Healthy replicas are leased first. The
-//! process lives on. A pool may grow with its use (`free`). It knows no stage and sets no deadline: its user does, by
+//! engine is restarted, and where that fails it is tried again with the next job. Healthy replicas are leased first, those
+//! whose engine cannot start or breaks with each job last. The process lives on. A pool may grow with its use (`free`). It knows no stage and sets no deadline: its user does, by
 //! dropping the future.
 
 pub mod batch;
+#[cfg(test)]
+mod device_tests;
 mod free;
 mod queue;
 mod room;
@@ -83,15 +85,16 @@ impl<E> Clone for Pool<E> {
 
 impl<E: 'static> Pool<E> {
     /// Starts `n_replicas` threads and an engine on each, in parallel, and blocks until all run. The first failure is
-    /// returned. `make` is called again when an engine failed.
+    /// returned. `make` gets the replica's number, from 0: the device it runs on may depend on it. It is called again, with the
+    /// same number, when an engine failed.
     pub fn start<X, F>(name: &str, n_replicas: usize, max_waiting: usize, make: F) -> Result<Self, X>
     where
         X: Display + Send + 'static,
-        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let make = Arc::new(make);
         let starts: Vec<_> =
-            (0..n_replicas.max(1)).map(|i| Worker::start(&format!("{name}-{i}"), make.clone())).collect();
+            (0..n_replicas.max(1)).map(|i| Worker::start(&format!("{name}-{i}"), i, make.clone())).collect();
         let workers = starts.into_iter().map(|(worker, starting)| starting.wait().map(|()| worker));
         Ok(Self::of(workers.collect::<Result<Vec<_>, X>>()?, max_waiting, Free::fixed))
     }
@@ -100,16 +103,17 @@ impl<E: 'static> Pool<E> {
     pub fn start_in_turn<X, F>(name: &str, n_replicas: usize, max_waiting: usize, make: F) -> Result<Self, X>
     where
         X: Display + Send + 'static,
-        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let make = Arc::new(make);
-        let workers = (0..n_replicas.max(1)).map(|i| start_one(&format!("{name}-{i}"), make.clone()));
+        let workers = (0..n_replicas.max(1)).map(|i| start_one(name, i, make.clone()));
         Ok(Self::of(workers.collect::<Result<Vec<_>, X>>()?, max_waiting, Free::fixed))
     }
 
     /// A pool that grows with its use: one engine is started before this returns, and another each time the last one that
     /// is ready is leased, `max_replicas` in all, one after the other. An engine that was not used for `idle`, up to twice
-    /// that, is stopped, except for one, which stays ready. Blocks until the first runs; a lease waits for its own engine.
+    /// that, is stopped, except for one, which stays ready; it is started again with its own number. Blocks until the first
+    /// runs; a lease waits for its own engine.
     pub fn start_elastic<X, F>(
         name: &str,
         max_replicas: usize,
@@ -119,16 +123,16 @@ impl<E: 'static> Pool<E> {
     ) -> Result<Self, X>
     where
         X: Display + Send + 'static,
-        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let in_turn = Mutex::new(());
-        let make = Arc::new(move || {
+        let make = Arc::new(move |replica| {
             let _turn = in_turn.lock().unwrap_or_else(PoisonError::into_inner);
-            make()
+            make(replica)
         });
-        let asleep = (1..max_replicas).map(|i| Worker::asleep(&format!("{name}-{i}"), make.clone()));
+        let asleep = (1..max_replicas).map(|i| Worker::asleep(&format!("{name}-{i}"), i, make.clone()));
         let mut workers: Vec<_> = asleep.rev().collect();
-        workers.push(start_one(&format!("{name}-0"), make)?);
+        workers.push(start_one(name, 0, make)?);
         Ok(Self::of(workers, max_waiting, |workers| Free::elastic(name, workers, idle)))
     }
 
@@ -191,12 +195,12 @@ impl<E: 'static> Pool<E> {
 }
 
 /// Starts one replica and blocks until its engine runs.
-fn start_one<E: 'static, X, F>(name: &str, make: Arc<F>) -> Result<Worker<E>, X>
+fn start_one<E: 'static, X, F>(name: &str, number: usize, make: Arc<F>) -> Result<Worker<E>, X>
 where
     X: Display + Send + 'static,
-    F: Fn() -> Result<E, X> + Send + Sync + 'static,
+    F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
 {
-    let (worker, starting) = Worker::start(name, make);
+    let (worker, starting) = Worker::start(&format!("{name}-{number}"), number, make);
     starting.wait().map(|()| worker)
 }
 
@@ -302,7 +306,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     fn pool(n: usize, max_waiting: usize) -> Pool<u32> {
-        Pool::start("test", n, max_waiting, || Ok::<_, Infallible>(0)).unwrap_or_else(|never| match never {})
+        Pool::start("test", n, max_waiting, |_| Ok::<_, Infallible>(0)).unwrap_or_else(|never| match never {})
     }
 
     #[tokio::test]
@@ -344,7 +348,7 @@ mod tests {
     fn breakable(n: usize, panics: bool) -> (Pool<u32>, Arc<AtomicBool>, Arc<AtomicUsize>) {
         let (no_device, n_made): (Arc<AtomicBool>, Arc<AtomicUsize>) = Default::default();
         let (reported, counts) = (no_device.clone(), n_made.clone());
-        let make = move || {
+        let make = move |_| {
             if reported.load(Ordering::Relaxed) {
                 assert!(!panics, "on purpose");
                 return Err("no device");
@@ -414,7 +418,7 @@ mod tests {
     fn engines_are_made_in_turn_where_that_is_asked_for() {
         let (at_once, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
         let seen = most.clone();
-        let make = move || {
+        let make = move |_| {
             seen.fetch_max(at_once.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             // Time for another to begin, if it may.
             (0..1_000).for_each(|_| std::thread::yield_now());
@@ -498,6 +502,6 @@ mod tests {
 
     #[test]
     fn a_failure_to_make_an_engine_is_returned() {
-        assert_eq!(Pool::<u32>::start("test", 2, 8, || Err("no model")).err(), Some("no model"));
+        assert_eq!(Pool::<u32>::start("test", 2, 8, |_| Err("no model")).err(), Some("no model"));
     }
 }

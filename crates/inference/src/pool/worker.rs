@@ -4,6 +4,7 @@ use super::PoolError;
 use crate::supervisor::{Health, Panicked, Starting, Supervisor, catch_panic};
 use std::fmt::Display;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::sync::{mpsc, oneshot};
 
 /// Jobs that wait on a worker: its one user awaits each, so one is under way and at most one was left behind.
@@ -25,6 +26,8 @@ type Job<E> = Box<dyn FnOnce(Result<&mut E, PoolError>) -> Fate + Send>;
 pub(super) struct Worker<E> {
     jobs: mpsc::Sender<Job<E>>,
     health: Health,
+    /// Jobs in a row that broke the engine.
+    n_broken: Arc<AtomicU32>,
     /// The thread has no engine because none is needed. Only the pool reads it.
     pub(super) is_asleep: bool,
 }
@@ -35,7 +38,12 @@ impl<E> Worker<E> {
         self.health.has_failed()
     }
 
-    /// The same, readable without the worker.
+    /// Whether others are leased before it: its engine could not be started, or breaks with each job.
+    pub(super) fn is_last_resort(&self) -> bool {
+        self.has_failed() || self.n_broken.load(Ordering::Relaxed) > 1
+    }
+
+    /// Whether its engine could not be started, readable without the worker.
     pub(super) fn health(&self) -> Health {
         self.health.clone()
     }
@@ -59,31 +67,32 @@ impl<E> Worker<E> {
 }
 
 impl<E: 'static> Worker<E> {
-    /// A thread that is starting its engine.
-    pub(super) fn start<X, F>(name: &str, make: Arc<F>) -> (Self, Starting<X>)
+    /// A thread that is starting its engine: the replica of that number in its pool.
+    pub(super) fn start<X, F>(name: &str, number: usize, make: Arc<F>) -> (Self, Starting<X>)
     where
         X: Display + Send + 'static,
-        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let (worker, mailbox) = Self::new(false);
-        let starting = Supervisor::spawn(name, worker.health(), move || make(), |supervisor| work(supervisor, mailbox));
+        let starting =
+            Supervisor::spawn(name, worker.health(), move || make(number), |supervisor| work(supervisor, mailbox));
         (worker, starting)
     }
 
     /// A thread that starts its engine with its first job.
-    pub(super) fn asleep<X, F>(name: &str, make: Arc<F>) -> Self
+    pub(super) fn asleep<X, F>(name: &str, number: usize, make: Arc<F>) -> Self
     where
         X: Display + Send + 'static,
-        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let (worker, mailbox) = Self::new(true);
-        Supervisor::spawn_stopped(name, worker.health(), move || make(), |supervisor| work(supervisor, mailbox));
+        Supervisor::spawn_stopped(name, worker.health(), move || make(number), |supervisor| work(supervisor, mailbox));
         worker
     }
 
     fn new(is_asleep: bool) -> (Self, mpsc::Receiver<Job<E>>) {
         let (jobs, mailbox) = mpsc::channel(MAILBOX);
-        (Self { jobs, health: Health::default(), is_asleep }, mailbox)
+        (Self { jobs, health: Health::default(), n_broken: Arc::default(), is_asleep }, mailbox)
     }
 
     /// Runs a job; `ticket` lives until the job has ended, and where `breaks` says of its result that the engine is
@@ -95,6 +104,7 @@ impl<E: 'static> Worker<E> {
         T: Send + 'static,
     {
         let (answer, result) = oneshot::channel();
+        let n_broken = self.n_broken.clone();
         let job: Job<E> = Box::new(move |engine| {
             let (is_broken, outcome) = match engine {
                 Ok(engine) => match catch_panic(|| job(engine)) {
@@ -105,8 +115,13 @@ impl<E: 'static> Worker<E> {
                 Err(error) => (false, Err(error)),
             };
             let fate = if is_broken {
+                n_broken.fetch_add(1, Ordering::Relaxed);
                 Fate::Restart(Box::new(ticket))
             } else {
+                // A job that found no engine says nothing about one.
+                if outcome.is_ok() {
+                    n_broken.store(0, Ordering::Relaxed);
+                }
                 drop(ticket);
                 Fate::Keep
             };

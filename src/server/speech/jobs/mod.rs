@@ -121,7 +121,7 @@ impl Jobs {
         }
         let open = async || {
             let (folder, bounds) = (self.folder.clone(), self.bounds);
-            let start = move || Pool::start("jobs", 1, WAITING, move || Store::open(&folder, bounds).map(Some));
+            let start = move || Pool::start("jobs", 1, WAITING, move |_| Store::open(&folder, bounds).map(Some));
             let pool = tokio::task::spawn_blocking(start)
                 .await
                 .map_err(|error| ApiError::internal("The jobs' store", &error))?;

@@ -82,7 +82,7 @@ fn bench(n_replicas: usize) -> Bench {
     let (open_gate, gate) = mpsc::channel();
     let gate = Arc::new(Mutex::new(gate));
     let made = log.clone();
-    let make = move || Ok(Counting { log: made.clone(), gate: gate.clone(), n_samples: 0, mode: 0 });
+    let make = move |_| Ok(Counting { log: made.clone(), gate: gate.clone(), n_samples: 0, mode: 0 });
     Bench { engine: Local::start("counting", n_replicas, make).unwrap(), log, open_gate }
 }
 

@@ -49,5 +49,5 @@ pub fn open(
     checked?;
     let message = "the models of the vocabulary could not be made".into();
     let vocabulary = vocabulary.map_err(|_| SttError::Engine { message, source: None })??.map(Arc::new);
-    Local::start_elastic("sphinx", config.decoders, IDLE, move || SphinxStream::new(&model, vocabulary.clone()))
+    Local::start_elastic("sphinx", config.decoders, IDLE, move |_| SphinxStream::new(&model, vocabulary.clone()))
 }

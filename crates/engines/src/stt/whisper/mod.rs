@@ -1,7 +1,7 @@
 //! The `whisper` engine: whisper.cpp through whisper-rs, any ggml model, on the processor or (feature `cuda`) a GPU.
 //!
-//! The root's assembly calls [`open`]; sessions see the port it returns. The model is in memory once; each replica has its
-//! own working memory and takes one utterance at a time. While the person speaks, the audio so far is decoded repeatedly
+//! The root's assembly calls [`open`]; sessions see the port it returns. The model is in memory once a device; each replica
+//! has its device, its own working memory there, and takes one utterance at a time. While the person speaks, the audio so far is decoded repeatedly
 //! from its beginning (`stream`): a partial transcript is the latest hypothesis (what two agree on is reported:
 //! `dialog/captions.rs`). An energy gate (`voiced`) precedes a decoding, and `judge` decides afterwards whether the text
 //! was said at all. A file is checked (`file`) before whisper.cpp reads it. The engine never decides when speech ends.
@@ -26,24 +26,25 @@ use super::SttConfig;
 use super::local::Local;
 use antiphon_engine_api::stt::SttError;
 use decoder::Decoder;
-use model::Model;
-use std::sync::Arc;
 use stream::WhisperStream;
 
-/// Loads the model and makes `config.decoders` replicas. Blocks until all are made.
+/// Loads the model for each device and makes `config.decoders` replicas, which take the devices in turn. Blocks until all are
+/// made.
 ///
-/// [`SttError::Unavailable`] says which file is missing or what is wrong with it.
+/// [`SttError::Unavailable`] says which file is missing or what is wrong with it, or which GPUs are missing.
 pub fn open(config: &SttConfig) -> Result<Local<impl super::SttStream + use<>>, SttError> {
     if !ffi::is_linked() {
         let why = "this program is linked so that no decoding of Whisper can be cancelled: its package's build.rs must pass \
                    DEP_ANTIPHON_ENGINES_LINK_ARG on, as crates/engines/build.rs says";
         return Err(SttError::Unavailable(why.into()));
     }
-    let model = Arc::new(Model::load(config)?);
-    tracing::debug!(threads = model.settings.n_threads, sizes = ?model.sizes, "the Whisper model is loaded");
+    let models = model::load_for(config)?;
+    let model = &models[0];
+    let n_copies = config.n_copies();
+    tracing::debug!(threads = model.settings.n_threads, n_copies, sizes = ?model.sizes, "the Whisper model is loaded");
     // Models of one language know no other task than to write down.
     let translates = model.sizes.is_multilingual();
-    let make = move || Ok(WhisperStream::new(Decoder::new(model.clone())?));
+    let make = move |replica: usize| Ok(WhisperStream::new(Decoder::new(models[replica % models.len()].clone())?));
     Ok(Local::start("whisper", config.decoders, make)?.translating(translates))
 }
 

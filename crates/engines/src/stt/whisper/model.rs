@@ -1,6 +1,7 @@
-//! A model in memory: one copy, which all replicas read.
+//! A model in memory: one copy for each device, which all replicas on it read.
 //!
-//! [`Model::load`] finds the file, has `file` check it and lets whisper.cpp read it. Weights never change after that.
+//! [`load_for`] finds the file, has `file` check it and lets whisper.cpp read it once for each device. Weights never change
+//! after that. A replica that is restarted finds the copy of its device as it was.
 
 use super::ffi;
 use super::file;
@@ -9,11 +10,20 @@ use super::share::Shares;
 use crate::stt::SttConfig;
 use antiphon_engine_api::stt::SttError;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::available_parallelism;
 use whisper_rs::{WhisperContext, WhisperContextParameters};
 
 /// Threads of a decoding where none are set: whisper.cpp gains little beyond (its own default).
 const MOST_THREADS: usize = 4;
+
+/// The model that `config.model` names, for each decoder: decoder `i` has entry `i` of this, counted round. Decoders on one
+/// device share a copy. Blocks while the file is read, once for each device that has a decoder.
+pub(super) fn load_for(config: &SttConfig) -> Result<Vec<Arc<Model>>, SttError> {
+    let file = ModelFile::check(config)?;
+    let gpus = ffi::gpus();
+    spread(&devices(config, &gpus)?, config.decoders, |gpu| file.load(gpu.map(|number| (number, &*gpus[number]))))
+}
 
 /// A loaded model and how it is used.
 pub(super) struct Model {
@@ -56,56 +66,65 @@ impl Settings {
     }
 }
 
-impl Model {
-    /// Loads the model that `config.model` names. Blocks while it reads.
-    pub(super) fn load(config: &SttConfig) -> Result<Self, SttError> {
+/// A model's file that was checked, and how the model is used.
+struct ModelFile {
+    path: PathBuf,
+    sizes: Sizes,
+    settings: Settings,
+    n_decoders: usize,
+}
+
+impl ModelFile {
+    fn check(config: &SttConfig) -> Result<Self, SttError> {
         ffi::log_to_tracing();
         let path = find(&config.model)?;
-        let refused = |why: String| {
-            let path = path.display();
-            SttError::Unavailable(format!("stt.model: {path} is no model that can be loaded: {why}"))
-        };
-        let sizes = file::check(&path).map_err(|error| refused(error.to_string()))?;
-        let gpus = ffi::gpus();
-        let gpu = chosen(config.gpu_device, &gpus)?;
-        if cfg!(feature = "cuda") && config.gpu_device >= 0 && gpu.is_none() {
-            tracing::warn!("whisper.cpp finds no GPU; stt.gpu_device = -1 says that there is none");
-        }
-        tracing::info!(device = gpu.map_or("the processor", String::as_str), "Whisper runs on it");
-        let mut parameters = WhisperContextParameters::default();
-        parameters.use_gpu(gpu.is_some()).gpu_device(config.gpu_device.max(0));
-        let context = WhisperContext::new_with_params(&path, parameters);
-        let context = context.map_err(|error| refused(format!("whisper.cpp refuses it ({error})")))?;
+        let sizes = file::check(&path).map_err(|error| refused(&path, &error.to_string()))?;
         let settings = Settings::new(config);
-        let shares = match gpu {
-            None => Shares::of(n_cores(), settings.n_threads),
-            Some(_) => Shares::new(config.decoders),
-        };
-        let model = Self { context, sizes, settings, shares };
-        if let Some(language) = &model.settings.language {
-            model.language(language)?;
+        if let Some(language) = &settings.language {
+            language_of(&sizes, language)?;
         }
-        Ok(model)
+        Ok(Self { path, sizes, settings, n_decoders: config.decoders })
+    }
+
+    /// A copy of the weights, on a GPU by its number and name, or the processor. Blocks while the file is read.
+    fn load(&self, gpu: Option<(usize, &str)>) -> Result<Model, SttError> {
+        let device = gpu.map_or("the processor".into(), |(number, name)| format!("GPU {number}, {name}"));
+        let number = gpu.map_or(0, |(number, _)| number);
+        let mut parameters = WhisperContextParameters::default();
+        // Numbers go up to 64 by the settings' rules.
+        parameters.use_gpu(gpu.is_some()).gpu_device(number as i32);
+        let context = WhisperContext::new_with_params(&self.path, parameters);
+        let context =
+            context.map_err(|error| refused(&self.path, &format!("whisper.cpp refuses it on {device} ({error})")))?;
+        tracing::info!(device, "Whisper runs on it");
+        let shares = match gpu {
+            None => Shares::of(n_cores(), self.settings.n_threads),
+            Some(_) => Shares::new(self.n_decoders),
+        };
+        Ok(Model { context, sizes: self.sizes, settings: self.settings.clone(), shares })
+    }
+}
+
+fn refused(path: &Path, why: &str) -> SttError {
+    SttError::Unavailable(format!("stt.model: {} is no model that can be loaded: {why}", path.display()))
+}
+
+impl Model {
+    /// A copy of the model that `config.model` names, for a decoder alone. Blocks while it reads.
+    pub(super) fn load(config: &SttConfig) -> Result<Self, SttError> {
+        let mut models = load_for(&SttConfig { decoders: 1, ..config.clone() })?;
+        let model = models.pop().and_then(Arc::into_inner);
+        Ok(model.expect("one decoder has one copy"))
     }
 
     /// The model's own name for a language, which must be one it knows.
     pub(super) fn language(&self, code: &str) -> Result<&'static str, SttError> {
-        let known =
-            code.bytes().all(|byte| byte.is_ascii_alphabetic()).then(|| whisper_rs::get_lang_id(code)).flatten();
-        let known = known.filter(|id| usize::try_from(*id).is_ok_and(|id| id < self.n_languages()));
-        let known = known.and_then(whisper_rs::get_lang_str);
-        known.ok_or_else(|| {
-            let understands = match self.sizes.is_multilingual() {
-                true => format!("this Whisper model knows {} languages, {code:?} is none of them", self.n_languages()),
-                false => format!("this Whisper model knows English only, not {code:?}; those of several languages have no \".en\" in their names"),
-            };
-            SttError::Unavailable(understands)
-        })
+        language_of(&self.sizes, code)
     }
 
-    /// How many languages it tells apart: as whisper.cpp counts them by the vocabulary.
+    /// How many languages it tells apart.
     pub(super) fn n_languages(&self) -> usize {
-        if self.sizes.is_multilingual() { self.sizes.n_vocab - 51_766 } else { 1 }
+        n_languages(&self.sizes)
     }
 
     /// Samples at 16 kHz that one decoding hears at most: 30 s, or what there are positions for.
@@ -125,21 +144,76 @@ impl Model {
 
 const SAMPLES_A_POSITION: usize = 320;
 
+/// As whisper.cpp counts them by the vocabulary.
+fn n_languages(sizes: &Sizes) -> usize {
+    if sizes.is_multilingual() { sizes.n_vocab - 51_766 } else { 1 }
+}
+
+fn language_of(sizes: &Sizes, code: &str) -> Result<&'static str, SttError> {
+    let known = code.bytes().all(|byte| byte.is_ascii_alphabetic()).then(|| whisper_rs::get_lang_id(code)).flatten();
+    let known = known.filter(|id| usize::try_from(*id).is_ok_and(|id| id < n_languages(sizes)));
+    let known = known.and_then(whisper_rs::get_lang_str);
+    known.ok_or_else(|| {
+        let understands = match sizes.is_multilingual() {
+            true => format!("this Whisper model knows {} languages, {code:?} is none of them", n_languages(sizes)),
+            false => format!("this Whisper model knows English only, not {code:?}; those of several languages have no \".en\" in their names"),
+        };
+        SttError::Unavailable(understands)
+    })
+}
+
 fn n_cores() -> usize {
     available_parallelism().map_or(1, usize::from)
 }
 
-/// The GPU of that number; `None`: the processor, where none is requested or there is none. The first is the default, so that
-/// only another one was surely meant.
-fn chosen(gpu_device: i32, gpus: &[String]) -> Result<Option<&String>, SttError> {
-    let Ok(number) = usize::try_from(gpu_device) else { return Ok(None) };
-    match gpus.get(number) {
-        None if number > 0 => Err(SttError::Unavailable(format!(
-            "stt.gpu_device is {number}, but whisper.cpp finds these GPUs only, counted from 0: {gpus:?} \
+/// What decoders run on, in turn: GPUs by their number among those there are; `None`: the processor, where none is requested
+/// or there is none. The first GPU is the default of `gpu_device`, so that only another one, or a listed one, was surely
+/// meant.
+fn devices(config: &SttConfig, gpus: &[String]) -> Result<Vec<Option<usize>>, SttError> {
+    let missing = |named: String, missing: &str| {
+        SttError::Unavailable(format!(
+            "{named}, but there is no GPU {missing}: whisper.cpp finds these only, counted from 0: {gpus:?} \
              (none in a build without the feature \"cuda\")"
-        ))),
-        gpu => Ok(gpu),
+        ))
+    };
+    let listed = &config.gpu_devices;
+    if !listed.is_empty() {
+        let absent: Vec<_> =
+            listed.iter().filter(|number| **number as usize >= gpus.len()).map(u32::to_string).collect();
+        return match absent.is_empty() {
+            true => Ok(listed.iter().map(|number| Some(*number as usize)).collect()),
+            false => Err(missing(format!("stt.gpu_devices is {listed:?}"), &absent.join(", "))),
+        };
     }
+    let Ok(number) = usize::try_from(config.gpu_device) else { return Ok(vec![None]) };
+    if number < gpus.len() {
+        return Ok(vec![Some(number)]);
+    }
+    if number > 0 {
+        return Err(missing(format!("stt.gpu_device is {number}"), &number.to_string()));
+    }
+    if cfg!(feature = "cuda") {
+        tracing::warn!("whisper.cpp finds no GPU; stt.gpu_device = -1 says that there is none");
+    }
+    Ok(vec![None])
+}
+
+/// What each decoder gets, where they take the devices in turn: as many entries as are used before it repeats. Decoders on
+/// one device share what was loaded for it, however often it is listed.
+fn spread<D: PartialEq + Copy, T, X>(
+    devices: &[D],
+    n_decoders: usize,
+    mut load: impl FnMut(D) -> Result<T, X>,
+) -> Result<Vec<Arc<T>>, X> {
+    let mut loaded: Vec<Arc<T>> = Vec::new();
+    for (i, device) in devices.iter().enumerate().take(n_decoders.max(1)) {
+        let known = devices[..i].iter().position(|other| other == device);
+        loaded.push(match known {
+            Some(known) => loaded[known].clone(),
+            None => Arc::new(load(*device)?),
+        });
+    }
+    Ok(loaded)
 }
 
 /// The file itself, or the only model in a folder.
@@ -172,10 +246,45 @@ mod tests {
     #[test]
     fn a_gpu_that_was_chosen_is_used_or_missed() {
         let gpus = ["one".to_owned(), "two".to_owned()];
-        assert_eq!(chosen(1, &gpus).expect("it is there"), Some(&gpus[1]));
-        assert_eq!(chosen(-1, &gpus).expect("none is requested"), None);
-        assert_eq!(chosen(0, &[]).expect("that is the default"), None);
-        let error = chosen(2, &gpus).expect_err("there are two").to_string();
+        let of = |gpu_device, gpus: &[String]| devices(&SttConfig { gpu_device, ..SttConfig::default() }, gpus);
+        assert_eq!(of(1, &gpus).expect("it is there"), [Some(1)]);
+        assert_eq!(of(-1, &gpus).expect("none is requested"), [None]);
+        assert_eq!(of(0, &[]).expect("that is the default"), [None]);
+        let error = of(2, &gpus).expect_err("there are two").to_string();
         assert!(error.contains("stt.gpu_device is 2") && error.contains("\"two\""), "{error}");
+    }
+
+    #[test]
+    fn listed_gpus_are_used_and_each_that_is_missing_is_named() {
+        let gpus = ["one".to_owned(), "two".to_owned()];
+        let of = |listed: &[u32], gpus: &[String]| {
+            devices(&SttConfig { gpu_device: -1, gpu_devices: listed.to_vec(), ..SttConfig::default() }, gpus)
+        };
+        assert_eq!(of(&[1, 0], &gpus).expect("they are there"), [Some(1), Some(0)], "the list counts");
+        let error = of(&[3, 0, 2], &gpus).expect_err("there are two").to_string();
+        assert!(error.contains("stt.gpu_devices is [3, 0, 2], but there is no GPU 3, 2: "), "{error}");
+        assert!(of(&[0], &[]).is_err(), "one that is listed was meant");
+    }
+
+    #[test]
+    fn decoders_take_the_devices_in_turn_and_each_device_is_loaded_once() {
+        let loaded = |devices: &[u32], n_decoders| {
+            let mut loads = Vec::new();
+            let load = |device| {
+                loads.push(device);
+                Ok::<_, SttError>(device)
+            };
+            let models = spread(devices, n_decoders, load).expect("they load");
+            ((0..n_decoders).map(|i| *models[i % models.len()]).collect::<Vec<_>>(), loads)
+        };
+        assert_eq!(loaded(&[4, 7], 5), (vec![4, 7, 4, 7, 4], vec![4, 7]));
+        assert_eq!(loaded(&[4, 4, 7], 4), (vec![4, 4, 7, 4], vec![4, 7]), "one that is listed twice gets two of three");
+        assert_eq!(loaded(&[4, 7, 9], 2), (vec![4, 7], vec![4, 7]), "one without a decoder is not loaded");
+        let fails = |device| if device == 7 { Err("no memory") } else { Ok(device) };
+        assert_eq!(spread(&[4, 7], 2, fails).err(), Some("no memory"));
+        let copies = |gpu_devices: &[u32], decoders| {
+            SttConfig { gpu_devices: gpu_devices.to_vec(), decoders, ..SttConfig::default() }.n_copies()
+        };
+        assert_eq!([copies(&[], 4), copies(&[4, 4, 7], 4), copies(&[4, 7, 9], 2)], [1, 2, 2]);
     }
 }

@@ -1,11 +1,13 @@
 //! With the model of `tests/fixtures/whisper/`, which knows some words of flite's voices in two languages.
 
 use super::super::SttStream;
+use super::model::Model;
 use super::voiced::Voiced;
 use super::*;
 use antiphon_audio::wav;
 use antiphon_engine_api::stt::{SpeakerState, Stt, SttOptions, Transcript};
 use std::fs::File;
+use std::sync::Arc;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 
@@ -305,6 +307,27 @@ async fn the_port_gives_a_partial_up_for_the_final_words() {
         let _ = futures_util::poll!(&mut partial);
     }
     assert_eq!(utterance.finish().await.expect("it hears").text, "yes no");
+}
+
+#[tokio::test]
+async fn gpus_that_are_listed_must_exist_and_decoders_on_one_device_share_the_weights() {
+    let folder = unpacked();
+    let n_found = super::ffi::gpus().len();
+    let absent = [n_found as u32 + 1, n_found as u32 + 3];
+    let listed = SttConfig { decoders: 2, gpu_devices: absent.to_vec(), ..config(&folder) };
+    let error = open(&listed).err().expect("refused").to_string();
+    assert!(error.contains(&format!("there is no GPU {}, {}: ", absent[0], absent[1])), "{error}");
+    let models = super::model::load_for(&SttConfig { decoders: 3, ..config(&folder) }).expect("it loads");
+    assert_eq!(models.len(), 1);
+    let engine = open(&SttConfig { decoders: 2, ..config(&folder) }).expect("it loads");
+    let mut both = [engine.open(SttOptions::default()).await, engine.open(SttOptions::default()).await]
+        .map(|utterance| utterance.expect("free"));
+    for utterance in &mut both {
+        utterance.push(spoken("slt", "yes no")).await.expect("room");
+    }
+    for utterance in both {
+        assert_eq!(utterance.finish().await.expect("it hears").text, "yes no");
+    }
 }
 
 #[test]

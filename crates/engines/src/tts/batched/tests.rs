@@ -82,7 +82,7 @@ fn rig(max_batch: usize) -> Rig {
     let (says, ran) = sync_channel(1_000);
     let gated = Arc::new(Mutex::new(gated));
     let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
-    let make = move || {
+    let make = move |_| {
         says.send("made".into()).expect("the test listens");
         Ok(Puppet { voices: voices.clone(), go: gated.clone(), ran: says.clone() })
     };
@@ -241,7 +241,7 @@ async fn no_first_sound_in_time_is_a_timeout() {
 #[test]
 fn the_size_of_a_batch_follows_the_device_unless_it_is_set() {
     let size = |max_batch_size, provider| {
-        Batching::of(&TtsConfig { max_batch_size, ..TtsConfig::default() }, provider).max_batch
+        Batching::of(&TtsConfig { max_batch_size, ..TtsConfig::default() }, provider, 1).max_batch
     };
     assert_eq!((size(0, Provider::Cpu), size(0, Provider::Cuda), size(0, Provider::TensorRt)), (2, 8, 8));
     assert_eq!((size(4, Provider::Cpu), size(1, Provider::Cuda)), (4, 1));
@@ -277,6 +277,6 @@ fn an_engine_keeps_what_it_will_with_a_job() {
 #[test]
 fn an_engine_that_cannot_be_made_is_named() {
     let batching = Batching { n_replicas: 2, max_batch: 1, max_wait: Duration::ZERO, deadline: Duration::from_secs(1) };
-    let result = BatchedTts::<Puppet>::start("x", batching, || Err(TtsError::Unavailable("no library".into())));
+    let result = BatchedTts::<Puppet>::start("x", batching, |_| Err(TtsError::Unavailable("no library".into())));
     assert_eq!(result.err().expect("it failed").to_string(), "no library");
 }

@@ -94,9 +94,9 @@ impl KokoroTts {
                 ))
             })?;
         }
-        let (shared, voice, onnx) = (packs.clone(), config.chosen_voice().map(str::to_owned), onnx.clone());
-        let make = move || Kokoro::open(&path, voice.as_deref(), &onnx, shared.clone());
-        let tts = neural::serve("kokoro", config, make)?;
+        let (shared, voice) = (packs.clone(), config.chosen_voice().map(str::to_owned));
+        let make = move |onnx: &OnnxConfig| Kokoro::open(&path, voice.as_deref(), onnx, shared.clone());
+        let tts = neural::serve("kokoro", config, onnx, make)?;
         Ok(Self { tts, packs })
     }
 }

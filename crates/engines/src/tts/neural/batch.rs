@@ -5,7 +5,7 @@ use super::super::batched::{BatchTtsEngine, BatchedTts, Batching, Job};
 use super::super::local::{LocalTts, PoolSettings};
 use super::{Failure, Family, Item, ModelRun, Neural, sound, speed};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
-use antiphon_inference::onnx::Provider;
+use antiphon_inference::onnx::{OnnxConfig, Provider};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio_util::sync::CancellationToken;
 
@@ -16,32 +16,40 @@ const PIECE_MS: u64 = 200;
 const UP_TO: [usize; 3] = [32, 96, 192];
 
 /// The port over a family's replicas: batches where its model takes them and the configuration allows it, else one chunk a
-/// replica at a time. Blocks until all replicas run and are warm.
-pub(in crate::tts) fn serve<F, M>(name: &str, config: &TtsConfig, make: M) -> Result<Arc<dyn Tts>, TtsError>
+/// replica at a time. `make` gets the configuration with the replica's own device, the same at each restart: replicas take the
+/// devices of `onnx` in turn. Blocks until all replicas run and are warm.
+pub(in crate::tts) fn serve<F, M>(
+    name: &str,
+    config: &TtsConfig,
+    onnx: &OnnxConfig,
+    make: M,
+) -> Result<Arc<dyn Tts>, TtsError>
 where
     F: Family,
-    M: Fn() -> Result<F, TtsError> + Send + Sync + 'static,
+    M: Fn(&OnnxConfig) -> Result<F, TtsError> + Send + Sync + 'static,
 {
-    let first = make()?;
+    let first = make(&onnx.for_replica(0))?;
     let (provider, batches) = (first.provider(), first.batches());
-    let batching = Batching::of(config, provider);
+    // Where the GPU's libraries are missing, all replicas run on the processor.
+    let n_devices = if provider == Provider::Cpu { 1 } else { onnx.devices().len() };
+    let batching = Batching::of(config, provider, n_devices);
     if batching.max_batch > 1 && !batches {
         tracing::info!(engine = name, "the model takes one chunk at a time: no batches");
     }
-    // The one that was loaded for inspection becomes the first replica.
-    let first = Mutex::new(Some(first));
-    let make = move || {
-        let taken = first.lock().unwrap_or_else(PoisonError::into_inner).take();
-        taken.map_or_else(&make, Ok)
+    // The one that was loaded for inspection becomes replica 0: it lies on that one's device.
+    let (first, onnx) = (Mutex::new(Some(first)), onnx.clone());
+    let make = move |replica| {
+        let loaded = (replica == 0).then(|| first.lock().unwrap_or_else(PoisonError::into_inner).take()).flatten();
+        loaded.map_or_else(|| make(&onnx.for_replica(replica)), Ok)
     };
     if batching.max_batch > 1 && batches {
         let most = batching.max_batch;
-        return Ok(Arc::new(BatchedTts::start(name, batching, move || Neural::warmed(make()?, most))?));
+        return Ok(Arc::new(BatchedTts::start(name, batching, move |replica| Neural::warmed(make(replica)?, most))?));
     }
     // On a GPU one after the other: two that build the same TensorRT engine at once would both pay for it, and write one file.
     let in_turn = provider != Provider::Cpu;
     let settings = PoolSettings { n_replicas: batching.n_replicas, in_turn, deadline: batching.deadline };
-    Ok(Arc::new(LocalTts::start(name, settings, move || Neural::warmed(make()?, 1))?))
+    Ok(Arc::new(LocalTts::start(name, settings, move |replica| Neural::warmed(make(replica)?, 1))?))
 }
 
 /// A job's state from step to step: its utterances, read once.

@@ -5,9 +5,11 @@ use super::super::batched::BatchTtsEngine;
 use super::watched::{Watch, Watched};
 use super::*;
 use antiphon_engine_api::tts::Tts;
+use antiphon_inference::onnx::OnnxConfig;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// How a [`Toy`] is.
 #[derive(Clone, Copy)]
@@ -18,9 +20,11 @@ struct Kind {
     room: usize,
     /// Sounds it gives too few.
     short_of: usize,
+    /// Where it runs; a text with a "!" breaks it, and the error says so.
+    device: u32,
 }
 
-const ON_CPU: Kind = Kind { provider: Provider::Cpu, batches: true, room: usize::MAX, short_of: 0 };
+const ON_CPU: Kind = Kind { provider: Provider::Cpu, batches: true, room: usize::MAX, short_of: 0, device: 0 };
 const ON_GPU: Kind = Kind { provider: Provider::Cuda, ..ON_CPU };
 
 struct Toy(Kind, Vec<Voice>);
@@ -48,6 +52,10 @@ impl Family for Toy {
         if longest(items) > self.0.room {
             return Err(Failure::Failed(TtsError::Engine { message: "out of memory".into(), source: None }));
         }
+        if items.iter().any(|item| item.ids.contains(&i64::from(b'!'))) {
+            let message = format!("device {} broke", self.0.device);
+            return Err(Failure::Failed(TtsError::Engine { message, source: None }));
+        }
         let given = &items[..items.len() - self.0.short_of];
         Ok(given.iter().map(|item| vec![0.5; item.ids.len() * 10]).collect())
     }
@@ -65,8 +73,8 @@ fn start(kind: Kind, max_batch_size: usize) -> Result<(Arc<dyn Tts>, Watch), Tts
     let (watch, config) = (Watch::default(), TtsConfig { lanes: 1, max_batch_size, ..TtsConfig::default() });
     let shown = watch.clone();
     let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
-    let make = move || Ok(Watched { family: Toy(kind, voices.clone()), watch: shown.clone() });
-    Ok((serve("toy", &config, make)?, watch))
+    let make = move |_: &OnnxConfig| Ok(Watched { family: Toy(kind, voices.clone()), watch: shown.clone() });
+    Ok((serve("toy", &config, &OnnxConfig::default(), make)?, watch))
 }
 
 fn request(text: &str, speed: f32) -> SpeechRequest {
@@ -150,4 +158,49 @@ fn a_bucket_has_one_speed() {
         }
     }
     assert_eq!((speed(1.004), speed(1.006), speed(0.25), speed(f32::NAN)), (1.0, 1.01, 0.25, 1.0));
+}
+
+#[tokio::test]
+async fn replicas_take_the_devices_in_turn_and_keep_theirs_when_they_are_restarted() {
+    for batches in [true, false] {
+        let made: Arc<Mutex<Vec<u32>>> = Arc::default();
+        let devices = || made.lock().expect("no panic while locked").clone();
+        let log = made.clone();
+        let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
+        let make = move |onnx: &OnnxConfig| {
+            log.lock().expect("no panic while locked").push(onnx.device_id);
+            Ok(Toy(Kind { batches, device: onnx.device_id, ..ON_GPU }, voices.clone()))
+        };
+        let onnx = OnnxConfig { provider: "cuda".into(), device_ids: vec![3, 5, 8], ..OnnxConfig::default() };
+        let tts = serve("toy", &TtsConfig::default(), &onnx, make).expect("it starts");
+        assert_eq!(devices(), [3, 5, 8], "the one that was loaded for inspection is the first replica");
+        for n in 4..10 {
+            let error = tts.speak(request("Oh!", 1.0)).next().await.expect("an error").expect_err("it broke");
+            while devices().len() < n {
+                tokio::task::yield_now().await;
+            }
+            let restarted = devices()[n - 1];
+            assert!(error.to_string().ends_with(&format!("device {restarted} broke")), "{error} on {restarted}");
+        }
+    }
+}
+
+#[test]
+fn there_are_two_replicas_or_one_for_each_device_where_there_are_more() {
+    let n_made = |lanes, provider, device_ids: &[u32]| {
+        let n: Arc<AtomicUsize> = Arc::default();
+        let count = n.clone();
+        let voices = vec![Voice { id: "v".into(), name: "V".into(), language: "en".into() }];
+        let make = move |_: &OnnxConfig| {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(Toy(Kind { provider, ..ON_GPU }, voices.clone()))
+        };
+        let config = TtsConfig { lanes, ..TtsConfig::default() };
+        let onnx = OnnxConfig { provider: "cuda".into(), device_ids: device_ids.to_vec(), ..OnnxConfig::default() };
+        drop(serve("toy", &config, &onnx, make).expect("it starts"));
+        n.load(Ordering::Relaxed)
+    };
+    let gpu = |lanes, devices: &[u32]| n_made(lanes, Provider::Cuda, devices);
+    assert_eq!([gpu(0, &[]), gpu(0, &[0, 1]), gpu(0, &[0, 1, 2]), gpu(1, &[0, 1, 2])], [2, 2, 3, 1]);
+    assert_eq!(n_made(0, Provider::Cpu, &[0, 1, 2]), 2, "without CUDA's libraries all run on the processor");
 }

@@ -43,8 +43,8 @@ static SIGNATURE: Signature = Signature {
 /// it. Blocks for a second or so. [`TtsError::Unavailable`] says what is missing or wrong: the model, its description, ONNX
 /// Runtime, espeak-ng or the voice's name.
 pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Arc<dyn Tts>, TtsError> {
-    let (own, onnx) = (config.clone(), onnx.clone());
-    neural::serve("piper", config, move || Piper::open(&own, &onnx))
+    let own = config.clone();
+    neural::serve("piper", config, onnx, move |onnx| Piper::open(&own, onnx))
 }
 
 /// One replica of a voice.

@@ -207,8 +207,8 @@ async fn listeners_who_share_a_batch_hear_what_they_hear_alone() {
     let serve = |max_batch_size, watch: &Watch| {
         let (config, watch) = (TtsConfig { max_batch_size, ..config("batch") }, watch.clone());
         let own = config.clone();
-        let open = move || Ok(Watched { family: Piper::open(&own, &onnx())?, watch: watch.clone() });
-        neural::serve("piper", &config, open).expect("the fixture opens")
+        let open = move |onnx: &OnnxConfig| Ok(Watched { family: Piper::open(&own, onnx)?, watch: watch.clone() });
+        neural::serve("piper", &config, &onnx(), open).expect("the fixture opens")
     };
     // Three of one size class and speed, one of another each; the second has two sentences, which are two steps.
     let chunks = [

@@ -5,7 +5,7 @@
 //! and makes no sound.
 
 use super::condition::Conditioning;
-use super::contract::Contract;
+use super::contract::{Contract, Length};
 use super::lm::{LanguageModel, SequenceId};
 use super::sampling::{Sampler, Scratch};
 use antiphon_engine_api::tts::TtsError;
@@ -133,8 +133,34 @@ pub struct Generation {
     /// Tokens that were handed on.
     n_spoken: usize,
     max_tokens: usize,
-    /// Tokens of silence in a row.
-    silence: usize,
+    silence: SilenceRun,
+}
+
+/// Tokens of silence in a row.
+#[derive(Default)]
+struct SilenceRun(usize);
+
+/// What is done with a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// It is spoken.
+    Spoken,
+    /// It is left out: the silence is long enough.
+    LeftOut,
+    /// It is left out, and the speech ends: nothing comes any more.
+    End,
+}
+
+impl SilenceRun {
+    /// Judges the next token.
+    fn next(&mut self, is_silence: bool, rules: &Length) -> Kept {
+        self.0 = if is_silence { self.0 + 1 } else { 0 };
+        match self.0 {
+            n if n >= rules.end_silence => Kept::End,
+            n if n > rules.max_silence => Kept::LeftOut,
+            _ => Kept::Spoken,
+        }
+    }
 }
 
 /// See the module.
@@ -208,7 +234,7 @@ impl SlotEngine<Request> for SpeechEngine {
             n_drawn: 0,
             n_spoken: 0,
             max_tokens: self.contract.max_tokens(request.n_chars),
-            silence: 0,
+            silence: SilenceRun::default(),
         };
         let mut running = Running { entry: request, state, is_done: false };
         draw(&self.contract, &mut running, &self.logits, &mut self.scratch);
@@ -280,12 +306,12 @@ fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f
     if token == rules.tokens.stop {
         return finish(one);
     }
-    state.silence = if token == rules.tokens.silence { state.silence + 1 } else { 0 };
-    if token < rules.tokens.sounds && state.silence <= rules.length.max_silence {
+    let kept = state.silence.next(token == rules.tokens.silence, &rules.length);
+    if token < rules.tokens.sounds && kept == Kept::Spoken {
         state.n_spoken += 1;
         one.entry.hand_on(Step::Token(token));
     }
-    if state.silence >= rules.length.end_silence {
+    if kept == Kept::End {
         return finish(one);
     }
     if state.n_drawn >= state.max_tokens {
@@ -313,4 +339,32 @@ fn is_out_of_memory(error: &OnnxError) -> bool {
     ["Failed to allocate memory", "out of memory", "BFCArena", "ALLOC_FAILED", "bad allocation", "bad_alloc"]
         .iter()
         .any(|sign| message.contains(sign))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_silence_is_shortened_and_endless_silence_ends_the_speech() {
+        let rules = Length { max_tokens: 9, min_tokens: 0, max_tokens_per_char: 1.0, max_silence: 2, end_silence: 4 };
+        let mut run = SilenceRun::default();
+        let mut hear = |silence: &[bool]| silence.iter().map(|is| run.next(*is, &rules)).collect::<Vec<_>>();
+        use Kept::{End, LeftOut, Spoken};
+        assert_eq!(hear(&[true, true, true, false]), [Spoken, Spoken, LeftOut, Spoken]);
+        assert_eq!(hear(&[true, true, true, true]), [Spoken, Spoken, LeftOut, End]);
+    }
+
+    #[test]
+    fn a_lack_of_memory_is_known_by_what_the_runtimes_allocators_say() {
+        let error = |message: &str| OnnxError::Run { path: "m.onnx".into(), message: message.into() };
+        for message in [
+            "BFCArena::AllocateRawInternal Failed to allocate memory for requested buffer of size 4194304",
+            "CUDA failure 2: out of memory",
+            "CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED",
+        ] {
+            assert!(is_out_of_memory(&error(message)), "{message}");
+        }
+        assert!(!is_out_of_memory(&error("CUDA failure 700: an illegal memory access was encountered")));
+    }
 }

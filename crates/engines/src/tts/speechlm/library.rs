@@ -35,7 +35,7 @@ impl Recordings {
         let store = Arc::new(store);
         let thread = |name: &str, max_waiting: usize| {
             let own = store.clone();
-            let started = Pool::start(name, 1, max_waiting, move || Ok::<_, Infallible>(own.clone()));
+            let started = Pool::start(name, 1, max_waiting, move |_| Ok::<_, Infallible>(own.clone()));
             started.unwrap_or_else(|never| match never {})
         };
         let (disk, uploads) = (thread("speechlm-voices", MAX_WAITING), thread("speechlm-uploads", MAX_UPLOADS));

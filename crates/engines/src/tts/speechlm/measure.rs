@@ -13,7 +13,8 @@ use futures_util::future::join_all;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use tokio::time::Instant;
 
 /// What the steps of a language model cost.
 #[derive(Clone, Copy, Debug)]

@@ -48,6 +48,7 @@ use library::{Library, Recordings};
 use lm::LanguageModel;
 use std::collections::VecDeque;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use text::TextReader;
@@ -88,13 +89,18 @@ struct Shared {
     slots: SlotScheduler<Request>,
     vocoder: BatchScheduler<Job>,
     ends: Ends,
+    /// Whether the log has that a speed was asked for.
+    has_said_speed: AtomicBool,
     deadline: Duration,
     report: SlotReport,
 }
 
 /// The last tokens of chunks by the chunk that follows, the latest first: context for the vocoder at its beginning.
 #[derive(Default)]
-struct Ends(Mutex<VecDeque<(Passage, [u8; 32], Vec<i64>)>>);
+struct Ends(Mutex<VecDeque<End>>);
+
+/// The chunk that follows, the voice's digest, and the tokens.
+type End = (Passage, [u8; 32], Vec<i64>);
 
 impl Ends {
     /// The last tokens of the chunk before this one, where it was in the same voice and has ended.
@@ -124,14 +130,15 @@ impl SpeechLm {
         let model = if main.is_dir() { contract::model_name(&main.join("x")) } else { contract::model_name(main) };
         let contract = Arc::new(Contract::find(&config.contract, &model).map_err(unavailable)?);
         let files = ModelFiles::find(main, &contract).map_err(unavailable)?;
-        let runtime = Runtime::open(onnx).map_err(unavailable)?;
+        // Voices are conditioned where the first replica runs.
+        let runtime = Runtime::open(&onnx.for_replica(0)).map_err(unavailable)?;
         let reader = TextReader::open(&files.tokenizer, &contract).map_err(unavailable)?;
         let recordings = Recordings::new(VoiceStore::open(store_settings(config, &contract))?);
 
         let n_replicas = config.n_instances(onnx.devices().len());
         let conditioner = {
             let (files, contract, runtime) = (files.clone(), contract.clone(), runtime.clone());
-            let make = move || Conditioner::load(&files, &contract, &runtime);
+            let make = move |_| Conditioner::load(&files, &contract, &runtime);
             Pool::start("speechlm-voice", 1, MAX_CONDITIONING, make).map_err(unavailable)?
         };
         // A voice that is none, for the vocoder's warm-up.
@@ -166,9 +173,7 @@ impl SpeechLm {
         report.n_slots *= n_replicas;
         let vocoder = {
             let (contract, onnx) = (contract.clone(), onnx.clone());
-            let next = std::sync::atomic::AtomicUsize::new(0);
-            let make = move || {
-                let replica = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let make = move |replica: usize| {
                 let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
                 let mut vocoder = Vocoder::load(&files, &contract, &runtime)?;
                 vocoder.warm(&warmth)?;
@@ -196,6 +201,7 @@ impl SpeechLm {
             slots,
             vocoder,
             ends: Ends::default(),
+            has_said_speed: AtomicBool::new(false),
             deadline: Duration::from_millis(config.timeout_ms),
             report,
         });
@@ -446,6 +452,9 @@ struct Speaking {
 impl Speaking {
     /// Finds the voice and reads the text. Waits for the voice's conditioning.
     async fn prepare(shared: Arc<Shared>, request: SpeechRequest) -> Result<(Self, Request), TtsError> {
+        if (request.speed - 1.0).abs() > 0.01 && !shared.has_said_speed.swap(true, Ordering::Relaxed) {
+            tracing::warn!(speed = request.speed, "speech language models keep their own rate: the speed is ignored");
+        }
         let (conditioning, language) = shared.voice(&request.voice).await?;
         let ids = shared.reader.ids(&request.text, &language);
         let ids = ids.map_err(|error| TtsError::Engine { message: error.to_string(), source: None })?;

@@ -12,7 +12,8 @@
 //! - An abandoned entry is removed before it costs anything. The queue is bounded; past the bound the answer is
 //!   [`Overloaded`], or [`BatchScheduler::enqueue`] waits for room.
 //! - A run that fails or panics ends the entries it ran, and the engine is restarted; where that fails it is tried again as
-//!   entries arrive, which are left to the healthy replicas, or failed where there is none. The process lives on.
+//!   entries arrive, which are left to the healthy replicas, or failed where there is none. A replica whose runs fail one
+//!   after the other leaves the work to the healthy ones for longer and longer. The process lives on.
 //!
 //! Where an engine takes one input a run, a [`Pool`](super::Pool) is simpler. This module knows no stage and sets no
 //! deadline; answers travel by whatever channel the entry carries.
@@ -126,21 +127,22 @@ impl<W: Entry> Clone for BatchScheduler<W> {
 }
 
 impl<W: Entry> BatchScheduler<W> {
-    /// Starts the threads and an engine on each, one after the other, and blocks until all run. `make` also warms the
-    /// engine, so that a started scheduler is ready. The first failure is returned. `make` is called again after a failure.
+    /// Starts the threads and an engine on each, one after the other, and blocks until all run. `make` gets the replica's
+    /// number, from 0: the device it runs on may depend on it. It also warms the engine, so that a started scheduler is ready.
+    /// The first failure is returned. `make` is called again, with the same number, after a failure.
     pub fn start<E, X, F>(name: &str, settings: BatchSettings, make: F) -> Result<Self, X>
     where
         E: BatchEngine<W>,
         X: std::fmt::Display + Send + 'static,
-        F: Fn() -> Result<E, X> + Send + Sync + 'static,
+        F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let health: Vec<Health> = (0..settings.n_replicas.max(1)).map(|_| Health::default()).collect();
         let state = QueueState { queue: Queue::new(settings), closed: false, health: health.clone() };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), room: Room::default() });
         let scheduler = Self { shared: shared.clone(), _open: Arc::new(Open(shared.clone())) };
         let make = Arc::new(make);
-        for (i, health) in health.into_iter().enumerate() {
-            replica::start(&format!("{name}-{i}"), shared.clone(), health, make.clone())?;
+        for (number, health) in health.into_iter().enumerate() {
+            replica::start(&format!("{name}-{number}"), shared.clone(), number, health, make.clone())?;
         }
         Ok(scheduler)
     }

@@ -1,7 +1,7 @@
 //! A replica of a batch scheduler: a thread that takes batches from the queue and runs its engine on them.
 
 use super::super::queue::Next;
-use super::{BatchEngine, BatchFailure, Entry, Shared};
+use super::{BatchEngine, BatchFailure, Entry, QueueState, Shared};
 use crate::supervisor::{Health, Panicked, Supervisor, catch_panic};
 use antiphon_types::RetryPolicy;
 use std::fmt::Display;
@@ -9,18 +9,24 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two attempts to restart an engine while other replicas work.
+/// Between two attempts to restart an engine, and between two runs of one that fails each, while other replicas work.
 const RESTART: RetryPolicy = RetryPolicy::unbounded(Duration::from_secs(1), Duration::from_secs(60));
 
 /// Starts the thread and blocks until its engine runs.
-pub(super) fn start<W, E, X, F>(name: &str, shared: Arc<Shared<W>>, health: Health, make: Arc<F>) -> Result<(), X>
+pub(super) fn start<W, E, X, F>(
+    name: &str,
+    shared: Arc<Shared<W>>,
+    number: usize,
+    health: Health,
+    make: Arc<F>,
+) -> Result<(), X>
 where
     W: Entry,
     E: BatchEngine<W>,
     X: Display + Send + 'static,
-    F: Fn() -> Result<E, X> + Send + Sync + 'static,
+    F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
 {
-    Supervisor::spawn(name, health, move || make(), move |supervisor| work(&shared, supervisor)).wait()
+    Supervisor::spawn(name, health, move || make(number), move |supervisor| work(&shared, supervisor)).wait()
 }
 
 /// Runs batches until the scheduler is closed and its queue empty.
@@ -32,6 +38,8 @@ where
     F: Fn() -> Result<E, X>,
 {
     let mut pauses = RESTART.pauses();
+    // The last run failed.
+    let mut has_failed = false;
     loop {
         let was_running = supervisor.is_running();
         if !was_running && !shared.wait_for_work() {
@@ -49,10 +57,11 @@ where
                 continue;
             }
         };
-        pauses.restart();
         let Some(mut batch) = shared.take() else { return };
         let failure = match catch_panic(|| engine.run(&mut batch)) {
             Ok(Ok(())) => {
+                has_failed = false;
+                pauses.restart();
                 shared.put_back(batch);
                 continue;
             }
@@ -62,6 +71,13 @@ where
         tracing::error!(n_entries = batch.len(), "a batch failed: {failure}");
         supervisor.stop_failed();
         end(batch, &failure);
+        if has_failed {
+            // It would fail one batch after the other, and sooner than a healthy replica ends one.
+            supervisor.set_failed();
+            shared.health_changed();
+            shared.rest(pauses.next().unwrap_or(RESTART.max_pause));
+        }
+        has_failed = true;
         // While it is restarted it counts as healthy: what waits is not failed for the lack of it. A failure is logged.
         drop(supervisor.engine());
         shared.health_changed();
@@ -127,6 +143,13 @@ impl<W: Entry> Shared<W> {
             }
             state = self.changed.wait_timeout(state, left).expect("no panic while locked").0;
         }
+    }
+
+    /// For a replica that counts as failed: leaves the work to the healthy ones for `pause`, if there are any.
+    fn rest(&self, pause: Duration) {
+        let state = self.state.lock().expect("no panic while locked");
+        let others_work = |state: &mut QueueState<W>| !state.closed && state.is_any_healthy();
+        drop(self.changed.wait_timeout_while(state, pause, others_work).expect("no panic while locked"));
     }
 
     /// Wakes the replicas that wait for another one's engine. The lock orders it behind their look at the health.

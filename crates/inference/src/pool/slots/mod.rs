@@ -12,7 +12,7 @@
 //! A sequence is its entry and the engine's state of it; where it lies in a run is decided anew for each step. The queue is
 //! bounded; past the bound the answer is [`Overloaded`], or [`SlotScheduler::enqueue`] waits for room. A run that fails or
 //! panics ends the sequences of its replica, and the engine is restarted by the one supervisor of this crate; the other
-//! replicas go on. This module knows no model, sets no deadline and never waits for a reader.
+//! replicas go on, and a replica that fails again leaves the work to them for longer and longer. This module knows no model, sets no deadline and never waits for a reader.
 
 mod replica;
 #[cfg(test)]

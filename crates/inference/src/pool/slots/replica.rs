@@ -9,7 +9,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Between two attempts to restart an engine while other replicas work.
+/// Between two attempts to restart an engine, and between two steps of one that fails each, while other replicas work.
 const RESTART: RetryPolicy = RetryPolicy::unbounded(Duration::from_secs(1), Duration::from_secs(60));
 
 /// The sequences of a replica, in the order in which they were admitted.
@@ -47,6 +47,8 @@ where
     F: Fn() -> Result<E, X>,
 {
     let mut pauses = RESTART.pauses();
+    // No step has succeeded since one failed.
+    let mut has_failed = false;
     let mut sequences: Sequences<W, E::State> = Vec::new();
     loop {
         let was_running = supervisor.is_running();
@@ -66,8 +68,7 @@ where
                 continue;
             }
         };
-        pauses.restart();
-        let failure = match catch_panic(|| serve(shared, number, engine, &mut sequences)) {
+        let failure = match catch_panic(|| serve(shared, number, engine, &mut sequences, &mut has_failed)) {
             Ok(Ok(())) => return,
             Ok(Err(message)) => BatchFailure::Failed(message),
             Err(Panicked) => BatchFailure::Panicked,
@@ -79,6 +80,15 @@ where
         entries.into_iter().for_each(|entry| entry.fail(failure.clone()));
         // While it is restarted it has no slots, so that the others do not wait for it.
         shared.set_load(number, 0, 0);
+        if has_failed {
+            // It would fail one entry after the other: without sequences it is the least loaded.
+            supervisor.set_failed();
+            shared.wake();
+            shared.rest(pauses.next().unwrap_or(RESTART.max_pause));
+        } else {
+            pauses.restart();
+        }
+        has_failed = true;
         drop(supervisor.engine());
         shared.wake();
     }
@@ -90,6 +100,7 @@ fn serve<W: SlotEntry, E: SlotEngine<W>>(
     number: usize,
     engine: &mut E,
     sequences: &mut Sequences<W, E::State>,
+    has_failed: &mut bool,
 ) -> Result<(), String> {
     // Fewer than the engine has after it has run out of memory; one more with each sequence that ends.
     let n_slots = engine.n_slots().max(1);
@@ -121,6 +132,7 @@ fn serve<W: SlotEntry, E: SlotEngine<W>>(
             sequences.iter_mut().filter(|sequence| !sequence.is_done && sequence.entry.has_credit()).collect();
         if !running.is_empty() {
             engine.step(&mut running)?;
+            *has_failed = false;
         }
     }
 }
@@ -220,6 +232,13 @@ impl<W: SlotEntry> Shared<W> {
             }
             state = self.wait(state, left);
         }
+    }
+
+    /// For a replica that counts as failed: leaves the work to the healthy ones for `pause`, if there are any.
+    fn rest(&self, pause: Duration) {
+        let state = self.state.lock().expect("no panic while locked");
+        let others_work = |state: &mut State<W>| !state.closed && state.is_any_healthy();
+        drop(self.changed.wait_timeout_while(state, pause, others_work).expect("no panic while locked"));
     }
 
     fn wait<'a>(&'a self, state: MutexGuard<'a, State<W>>, at_most: Duration) -> MutexGuard<'a, State<W>> {

@@ -21,8 +21,9 @@ use cache::{Alignment, Cache};
 use moving::Mover;
 use ports::Ports;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use steady::SteadyCache;
+use tokio::time::Instant;
 
 /// Rows of a run: the smallest of these that holds all. Each is warmed before the engine is ready.
 pub const BUCKETS: [usize; 6] = [1, 2, 4, 8, 16, 32];
@@ -54,6 +55,9 @@ pub enum LmError {
     #[error(transparent)]
     Onnx(#[from] OnnxError),
 }
+
+/// One step of these rows, as [`LanguageModel::decode`] has it.
+type DecodeRows = fn(&mut LanguageModel, &[(SequenceId, i64)], &mut Vec<f32>) -> Result<(), OnnxError>;
 
 /// What a run of the decoding graph takes beside its cache.
 struct Inputs<'a> {
@@ -428,7 +432,7 @@ impl LanguageModel {
         &mut self,
         rows: &[(SequenceId, i64)],
         logits: &mut Vec<f32>,
-        run: fn(&mut Self, &[(SequenceId, i64)], &mut Vec<f32>) -> Result<(), OnnxError>,
+        run: DecodeRows,
     ) -> Result<(), OnnxError> {
         if let [_] = rows {
             return run(self, rows, logits);

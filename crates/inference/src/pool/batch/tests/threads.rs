@@ -44,7 +44,7 @@ fn rig(settings: BatchSettings) -> Rig {
     let (says, ran) = sync_channel(100);
     let (gated, n_made, broken) = (Arc::new(Mutex::new(gated)), Arc::new(AtomicUsize::new(0)), Arc::default());
     let (counts, breaks): (Arc<AtomicUsize>, Arc<AtomicBool>) = (n_made.clone(), Arc::clone(&broken));
-    let make = move || {
+    let make = move |_| {
         if breaks.load(Ordering::Relaxed) {
             return Err("no device");
         }
@@ -178,7 +178,7 @@ fn an_engine_that_cannot_be_made_at_the_start_is_said() {
             Ok(())
         }
     }
-    let scheduler = BatchScheduler::start("test", settings(1, 0, 1), || Err::<Never, _>("no model"));
+    let scheduler = BatchScheduler::start("test", settings(1, 0, 1), |_| Err::<Never, _>("no model"));
     assert_eq!(scheduler.err(), Some("no model"));
 }
 
