@@ -131,7 +131,7 @@ fn wrong_values_are_named_with_what_would_be_right() {
         &[],
         r#"2: turn.threshold = 1.5: write a number from 0 to 1
          3: turn.min_speech_ms = "100": write a whole number from 0 to 2000 (milliseconds)
-         5: tts.engine = "flit": write "auto" or "flite" or "piper" or "kokoro" or "openai" or "fish" or "moshi"; did you mean "flite"?
+         5: tts.engine = "flit": write "auto" or "flite" or "piper" or "kokoro" or "speechlm" or "openai" or "fish" or "moshi"; did you mean "flite"?
          6: tts.speed = nan: write a number from 0.25 to 4
          8: stt.base_url = "localhost:80": write an address such as "http://127.0.0.1:11434/v1""#,
     );

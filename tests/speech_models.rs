@@ -83,7 +83,7 @@ async fn a_session_the_speech_api_and_a_job_speak_with_a_speech_language_model()
     let done = &events.last().expect("done")["response"];
     assert_eq!((&done["status"], &done["audio"]["output"]["voice"]), (&json!("completed"), &json!("anna")), "{done}");
     let n = n_audio_samples(&events);
-    assert!(n > 10 * TOKEN && n % TOKEN == 0, "{n}");
+    assert!(n > 10 * TOKEN && n.is_multiple_of(TOKEN), "{n}");
 
     let body = json!({"model": "tts-1", "voice": "anna", "input": SENTENCE, "response_format": "pcm"});
     let sound = speak(&hub, body.clone()).await.bytes().await.expect("sound");
@@ -105,6 +105,8 @@ async fn a_session_the_speech_api_and_a_job_speak_with_a_speech_language_model()
 
     let slots = slots(&hub).await;
     assert_eq!((&slots["n_slots"], &slots["bytes_per_token"]), (&json!(2), &json!(2 * 2 * 2 * 8 * 4)), "{slots}");
+    let metrics = client().get(format!("http://{}/metrics", hub.address)).send().await.expect("an answer");
+    assert!(metrics.text().await.expect("text").contains("\nantiphon_tts_slots 2\n"));
     hub.stop().await;
 }
 

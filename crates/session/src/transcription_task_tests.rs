@@ -213,7 +213,7 @@ impl SttStream for Stubborn {
 }
 
 async fn reported_by_stubborn(inputs: Vec<TranscriptionInput>) -> Vec<String> {
-    let engine = Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts");
+    let engine = Local::start("stubborn", 1, |_| Ok(Stubborn::default())).expect("it starts");
     reported_by(Arc::new(engine), inputs).await
 }
 
@@ -240,7 +240,7 @@ async fn a_partial_that_takes_long_does_not_delay_a_provisional_transcript_or_th
 async fn a_provisional_transcript_that_the_speaker_overtakes_or_that_fails_does_not_keep_the_end_from_its_words() {
     let (hangs, fails) =
         (TranscriptionInput::Pcm(vec![Stubborn::HANGS; 100]), TranscriptionInput::Pcm(vec![Stubborn::FAILS; 100]));
-    let engine = Arc::new(Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts"));
+    let engine = Arc::new(Local::start("stubborn", 1, |_| Ok(Stubborn::default())).expect("it starts"));
     let (reports, mut inbox) = mpsc::channel(8);
     let (sender, input) = mpsc::channel(INPUT_PIECES);
     let story = async {
@@ -268,7 +268,7 @@ async fn a_provisional_transcript_that_the_speaker_overtakes_or_that_fails_does_
 
 #[tokio::test]
 async fn words_so_far_that_fail_are_none_and_the_end_has_its_own() {
-    let engine = Arc::new(Local::start("stubborn", 1, || Ok(Stubborn::default())).expect("it starts"));
+    let engine = Arc::new(Local::start("stubborn", 1, |_| Ok(Stubborn::default())).expect("it starts"));
     let (reports, mut inbox) = mpsc::channel(8);
     let (sender, input) = mpsc::channel(INPUT_PIECES);
     let story = async {
