@@ -42,7 +42,7 @@ const GPU_LISTENERS: [usize; 5] = [1, 4, 8, 16, 32];
 /// Listeners who share a step where the language model is measured by itself.
 const SHARED: usize = 8;
 
-/// Gates: time of a token, 8 listeners against 1 (2.5 times the tokens a second), with the cache in place; scheduling in a step, and for each slot;
+/// Gates: time of a token, 8 listeners against 1 (2.5 times the tokens a second); scheduling in a step, and for each slot;
 /// sampling of a row of 6,563 logits.
 const SHARED_TIME: f64 = 0.4;
 const STEP_MS: f64 = 0.3;
@@ -123,8 +123,7 @@ async fn steps(
     let ratio = per_token[1] / per_token[0];
     let figure =
         Figure::new(format!("{name}: a token's time, {SHARED} listeners against 1"), Unit::Times, ratio, n_tokens);
-    // A cache that grows is copied in each step, for each listener: that is the published graphs' cost.
-    section.figures.push(if caches == Caches::InPlace { figure.at_most(SHARED_TIME) } else { figure });
+    section.figures.push(figure.at_most(SHARED_TIME));
     Ok(())
 }
 
