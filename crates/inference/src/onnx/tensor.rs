@@ -43,10 +43,7 @@ impl<'a> Tensor<'a> {
 
     /// As the runtime takes it; `declared` is the element type of the model's input. Fails where shape and numbers disagree.
     pub(super) fn value(&self, declared: Option<&Kind>) -> Result<SessionInputValue<'a>, String> {
-        let n: usize = self.shape.iter().product();
-        if n != self.n_numbers() {
-            return Err(format!("a tensor of shape {:?} needs {n} numbers, not {}", self.shape, self.n_numbers()));
-        }
+        self.check()?;
         let shape = self.shape.clone();
         let value = match self.data {
             Data::F32(data) if declared == Some(&Kind::F16) => {
@@ -63,10 +60,7 @@ impl<'a> Tensor<'a> {
 
     /// The same with its numbers copied: for a binding, which outlives them.
     pub(super) fn owned(&self, declared: Option<&Kind>) -> Result<DynTensor, String> {
-        let n: usize = self.shape.iter().product();
-        if n != self.n_numbers() {
-            return Err(format!("a tensor of shape {:?} needs {n} numbers, not {}", self.shape, self.n_numbers()));
-        }
+        self.check()?;
         let shape = self.shape.clone();
         let value = match self.data {
             Data::F32(data) if declared == Some(&Kind::F16) => {
@@ -79,6 +73,15 @@ impl<'a> Tensor<'a> {
             Data::Bool(data) => Owned::from_array((shape, data.to_vec())).map(Owned::upcast),
         };
         value.map_err(|error| error.to_string())
+    }
+
+    /// Whether shape and numbers agree.
+    fn check(&self) -> Result<(), String> {
+        let n: usize = self.shape.iter().product();
+        match self.n_numbers() {
+            there if there == n => Ok(()),
+            there => Err(format!("a tensor of shape {:?} needs {n} numbers, not {there}", self.shape)),
+        }
     }
 
     fn n_numbers(&self) -> usize {

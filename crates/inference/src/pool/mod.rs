@@ -13,6 +13,7 @@ mod device_tests;
 mod free;
 mod queue;
 mod room;
+mod shared;
 pub mod slots;
 mod worker;
 

@@ -22,9 +22,9 @@ mod replica;
 
 use super::Overloaded;
 use super::queue::Queue;
-use super::room::{self, Room};
+use super::shared::{Open, SharedQueue};
 use crate::supervisor::Health;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -86,39 +86,11 @@ pub struct BatchSettings {
 /// Replicas and their queue. Cheap to clone; the threads end when the last clone is gone and the queue is empty.
 pub struct BatchScheduler<W: Entry> {
     shared: Arc<Shared<W>>,
-    _open: Arc<Open<W>>,
+    _open: Arc<Open<W, ()>>,
 }
 
-/// What the handles and the threads share.
-struct Shared<W: Entry> {
-    state: Mutex<QueueState<W>>,
-    /// An entry arrived, a replica's health changed, or the last handle is gone.
-    changed: Condvar,
-    room: Room,
-}
-
-struct QueueState<W: Entry> {
-    queue: Queue<W>,
-    closed: bool,
-    /// Of each replica. One that has failed leaves the queue to the healthy ones.
-    health: Vec<Health>,
-}
-
-impl<W: Entry> QueueState<W> {
-    fn is_any_healthy(&self) -> bool {
-        self.health.iter().any(|health| !health.has_failed())
-    }
-}
-
-/// Held by the handles; the last one to go closes the queue.
-struct Open<W: Entry>(Arc<Shared<W>>);
-
-impl<W: Entry> Drop for Open<W> {
-    fn drop(&mut self) {
-        self.0.state.lock().expect("no panic while locked").closed = true;
-        self.0.changed.notify_all();
-    }
-}
+/// The batch scheduler's replicas need not know each other's load: whichever is free takes the next batch.
+type Shared<W> = SharedQueue<W, ()>;
 
 impl<W: Entry> Clone for BatchScheduler<W> {
     fn clone(&self) -> Self {
@@ -137,9 +109,8 @@ impl<W: Entry> BatchScheduler<W> {
         F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let health: Vec<Health> = (0..settings.n_replicas.max(1)).map(|_| Health::default()).collect();
-        let state = QueueState { queue: Queue::new(settings), closed: false, health: health.clone() };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), room: Room::default() });
-        let scheduler = Self { shared: shared.clone(), _open: Arc::new(Open(shared.clone())) };
+        let (shared, open) = SharedQueue::new(Queue::new(settings), health.clone(), ());
+        let scheduler = Self { shared: shared.clone(), _open: Arc::new(open) };
         let make = Arc::new(make);
         for (number, health) in health.into_iter().enumerate() {
             replica::start(&format!("{name}-{number}"), shared.clone(), number, health, make.clone())?;
@@ -158,14 +129,8 @@ impl<W: Entry> BatchScheduler<W> {
     /// Waits for room in the queue, in order, and puts an entry into it. Those who enqueue leave a quarter of the queue to
     /// those who do not wait for room ([`submit`](Self::submit)). Has no bound and no deadline of its own: dropping the
     /// future drops the entry and gives the turn up.
-    pub async fn enqueue(&self, mut entry: W) {
-        let max_waiting = self.shared.state.lock().expect("no panic while locked").queue.max_waiting();
-        let most = room::share_of_queue(max_waiting);
-        let _turn = self.shared.room.turn().await;
-        while let Err((Overloaded { .. }, back)) = self.shared.push(entry, most) {
-            entry = back;
-            self.shared.room.changed().await;
-        }
+    pub async fn enqueue(&self, entry: W) {
+        self.shared.enqueue(entry).await;
     }
 
     /// Has those who wait for room look again: an entry may have been abandoned.
@@ -175,19 +140,7 @@ impl<W: Entry> BatchScheduler<W> {
 
     /// How many entries wait that are not abandoned. Takes the queue's lock.
     pub fn waiting(&self) -> usize {
-        self.shared.state.lock().expect("no panic while locked").queue.len()
-    }
-}
-
-impl<W: Entry> Shared<W> {
-    /// Puts an entry into the queue where fewer than `most` wait.
-    fn push(&self, entry: W, most: usize) -> Result<(), (Overloaded, W)> {
-        let mut state = self.state.lock().expect("no panic while locked");
-        state.queue.push(entry, most, Instant::now())?;
-        drop(state);
-        // All of them: the one that is woken may have failed.
-        self.changed.notify_all();
-        Ok(())
+        self.shared.lock().queue.len()
     }
 }
 

@@ -1,7 +1,7 @@
 //! A replica of a batch scheduler: a thread that takes batches from the queue and runs its engine on them.
 
 use super::super::queue::Next;
-use super::{BatchEngine, BatchFailure, Entry, QueueState, Shared};
+use super::{BatchEngine, BatchFailure, Entry, Shared};
 use crate::supervisor::{Health, Panicked, Supervisor, catch_panic};
 use antiphon_types::RetryPolicy;
 use std::fmt::Display;
@@ -47,7 +47,7 @@ where
         }
         let started = supervisor.engine();
         if !was_running {
-            shared.health_changed();
+            shared.wake();
         }
         let engine = match started {
             Ok(engine) => engine,
@@ -74,13 +74,13 @@ where
         if has_failed {
             // It would fail one batch after the other, and sooner than a healthy replica ends one.
             supervisor.set_failed();
-            shared.health_changed();
+            shared.wake();
             shared.rest(pauses.next().unwrap_or(RESTART.max_pause));
         }
         has_failed = true;
         // While it is restarted it counts as healthy: what waits is not failed for the lack of it. A failure is logged.
         drop(supervisor.engine());
-        shared.health_changed();
+        shared.wake();
     }
 }
 
@@ -93,7 +93,7 @@ fn end<W: Entry>(batch: Vec<W>, failure: &BatchFailure) {
 impl<W: Entry> Shared<W> {
     /// Waits for a batch; `None` when the scheduler is closed and nothing waits.
     fn take(&self) -> Option<Vec<W>> {
-        let mut state = self.state.lock().expect("no panic while locked");
+        let mut state = self.lock();
         loop {
             let now = Instant::now();
             state = match state.queue.next(now) {
@@ -103,71 +103,16 @@ impl<W: Entry> Shared<W> {
                     return Some(batch);
                 }
                 Next::Empty if state.closed => return None,
-                Next::Empty => self.changed.wait(state).expect("no panic while locked"),
-                Next::Wait(until) => self.changed.wait_timeout(state, until - now).expect("no panic while locked").0,
+                Next::Empty => self.wait(state),
+                Next::Wait(until) => self.wait_at_most(state, until - now),
             };
         }
     }
 
-    /// For a replica without an engine: waits until there is something to start one for, and takes nothing. `false` when
-    /// the scheduler is closed and this replica is not needed.
-    fn wait_for_work(&self) -> bool {
-        let mut state = self.state.lock().expect("no panic while locked");
-        loop {
-            let is_idle = state.queue.len() == 0;
-            if state.closed && (is_idle || state.is_any_healthy()) {
-                return false;
-            }
-            if !is_idle {
-                return true;
-            }
-            state = self.changed.wait(state).expect("no panic while locked");
-        }
-    }
-
-    /// For a replica that could not start its engine: the entries that fail with it, which are none while another replica
-    /// is healthy and will serve them. Then it lets that one work for `pause` before it tries again.
-    fn take_if_none_is_healthy(&self, pause: Duration) -> Vec<W> {
-        let until = Instant::now() + pause;
-        let mut state = self.state.lock().expect("no panic while locked");
-        loop {
-            if !state.is_any_healthy() {
-                let all = state.queue.all();
-                drop(state);
-                self.room.change();
-                return all;
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if state.closed || left.is_zero() {
-                return Vec::new();
-            }
-            state = self.changed.wait_timeout(state, left).expect("no panic while locked").0;
-        }
-    }
-
-    /// For a replica that counts as failed: leaves the work to the healthy ones for `pause`, if there are any.
-    fn rest(&self, pause: Duration) {
-        let state = self.state.lock().expect("no panic while locked");
-        let others_work = |state: &mut QueueState<W>| !state.closed && state.is_any_healthy();
-        drop(self.changed.wait_timeout_while(state, pause, others_work).expect("no panic while locked"));
-    }
-
-    /// Wakes the replicas that wait for another one's engine. The lock orders it behind their look at the health.
-    fn health_changed(&self) {
-        drop(self.state.lock().expect("no panic while locked"));
-        self.changed.notify_all();
-    }
-
     /// Takes back what has steps left.
     fn put_back(&self, batch: Vec<W>) {
-        if batch.is_empty() {
-            return;
+        if !batch.is_empty() {
+            self.change(|state| batch.into_iter().for_each(|entry| state.queue.again(entry)));
         }
-        let mut state = self.state.lock().expect("no panic while locked");
-        for entry in batch {
-            state.queue.again(entry);
-        }
-        drop(state);
-        self.changed.notify_all();
     }
 }

@@ -21,11 +21,10 @@ mod tests;
 use super::Overloaded;
 use super::batch::{BatchFailure, BatchSettings, Entry};
 use super::queue::Queue;
-use super::room::{self, Room};
+use super::shared::{Open, SharedQueue};
 use crate::supervisor::Health;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// A request for a sequence of steps. Its deadline is read when it enters the queue.
 pub trait SlotEntry: Entry {
@@ -95,37 +94,18 @@ pub struct SlotLoad {
 /// runs.
 pub struct SlotScheduler<W: SlotEntry> {
     shared: Arc<Shared<W>>,
-    _open: Arc<Open<W>>,
+    _open: Arc<Open<W, Vec<Load>>>,
 }
 
-struct Shared<W: SlotEntry> {
-    state: Mutex<State<W>>,
-    /// An entry arrived, was abandoned or got credit, a replica's load or health changed, or the last handle is gone.
-    changed: Condvar,
-    room: Room,
-}
+/// The replicas of a slot scheduler know each other's load.
+type Shared<W> = SharedQueue<W, Vec<Load>>;
 
-struct State<W: SlotEntry> {
-    queue: Queue<W>,
-    closed: bool,
-    replicas: Vec<Replica>,
-}
-
-/// What the replicas know of each other.
-#[derive(Clone, Default)]
-struct Replica {
-    health: Health,
+/// The load of one replica.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Load {
+    /// That can be used now.
     n_slots: usize,
     in_use: usize,
-}
-
-struct Open<W: SlotEntry>(Arc<Shared<W>>);
-
-impl<W: SlotEntry> Drop for Open<W> {
-    fn drop(&mut self) {
-        self.0.state.lock().expect("no panic while locked").closed = true;
-        self.0.changed.notify_all();
-    }
 }
 
 impl<W: SlotEntry> Clone for SlotScheduler<W> {
@@ -145,19 +125,18 @@ impl<W: SlotEntry> SlotScheduler<W> {
         F: Fn(usize) -> Result<E, X> + Send + Sync + 'static,
     {
         let settings = BatchSettings { n_replicas, max_batch: 1, max_wait: Duration::ZERO, max_waiting: 0 };
-        let replicas = vec![(); n_replicas.max(1)].iter().map(|()| Replica::default()).collect::<Vec<_>>();
-        let health: Vec<Health> = replicas.iter().map(|replica| replica.health.clone()).collect();
-        let state = State { queue: Queue::new(settings), closed: false, replicas };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), room: Room::default() });
-        let scheduler = Self { shared: shared.clone(), _open: Arc::new(Open(shared.clone())) };
+        let health: Vec<Health> = (0..n_replicas.max(1)).map(|_| Health::default()).collect();
+        let load = vec![Load::default(); health.len()];
+        let (shared, open) = SharedQueue::new(Queue::new(settings), health.clone(), load);
+        let scheduler = Self { shared: shared.clone(), _open: Arc::new(open) };
         let make = Arc::new(make);
         for (number, health) in health.into_iter().enumerate() {
             replica::start(&format!("{name}-{number}"), shared.clone(), number, health, make.clone())?;
         }
-        let mut state = scheduler.shared.state.lock().expect("no panic while locked");
-        let n_slots: usize = state.replicas.iter().map(|replica| replica.n_slots).sum();
-        state.queue.set_max_waiting(n_slots * waiting_per_slot);
-        drop(state);
+        scheduler.shared.change(|state| {
+            let n_slots: usize = state.load.iter().map(|load| load.n_slots).sum();
+            state.queue.set_max_waiting(n_slots * waiting_per_slot);
+        });
         Ok(scheduler)
     }
 
@@ -172,14 +151,8 @@ impl<W: SlotEntry> SlotScheduler<W> {
     /// Waits for room in the queue, in order, and puts an entry into it. Those who enqueue leave a quarter of the queue to
     /// those who do not wait for room ([`submit`](Self::submit)). Has no bound and no deadline of its own: dropping the
     /// future drops the entry and gives the turn up.
-    pub async fn enqueue(&self, mut entry: W) {
-        let max_waiting = self.shared.state.lock().expect("no panic while locked").queue.max_waiting();
-        let most = room::share_of_queue(max_waiting);
-        let _turn = self.shared.room.turn().await;
-        while let Err((Overloaded { .. }, back)) = self.shared.push(entry, most) {
-            entry = back;
-            self.shared.room.changed().await;
-        }
+    pub async fn enqueue(&self, entry: W) {
+        self.shared.enqueue(entry).await;
     }
 
     /// Has the replicas look again: an entry was abandoned, or got credit.
@@ -190,28 +163,11 @@ impl<W: SlotEntry> SlotScheduler<W> {
 
     /// Slots, sequences and entries. Takes the queue's lock.
     pub fn load(&self) -> SlotLoad {
-        let state = self.shared.state.lock().expect("no panic while locked");
+        let state = self.shared.lock();
         SlotLoad {
-            n_slots: state.replicas.iter().map(|replica| replica.n_slots).sum(),
-            in_use: state.replicas.iter().map(|replica| replica.in_use).sum(),
+            n_slots: state.load.iter().map(|load| load.n_slots).sum(),
+            in_use: state.load.iter().map(|load| load.in_use).sum(),
             waiting: state.queue.len(),
         }
-    }
-}
-
-impl<W: SlotEntry> Shared<W> {
-    /// Puts an entry into the queue where fewer than `most` wait.
-    fn push(&self, entry: W, most: usize) -> Result<(), (Overloaded, W)> {
-        let mut state = self.state.lock().expect("no panic while locked");
-        state.queue.push(entry, most, Instant::now())?;
-        drop(state);
-        self.changed.notify_all();
-        Ok(())
-    }
-
-    /// Wakes all replicas. The lock orders it behind their last look.
-    fn wake(&self) {
-        drop(self.state.lock().expect("no panic while locked"));
-        self.changed.notify_all();
     }
 }

@@ -1,11 +1,12 @@
 //! A replica of a slot scheduler: a thread that owns an engine and its sequences, and runs them step by step.
 
 use super::super::queue::Next;
-use super::{Admission, BatchFailure, Running, Shared, SlotEngine, SlotEntry, State};
+use super::super::shared::QueueState;
+use super::{Admission, BatchFailure, Load, Running, Shared, SlotEngine, SlotEntry};
 use crate::supervisor::{Health, Panicked, Supervisor, catch_panic};
 use antiphon_types::RetryPolicy;
 use std::fmt::Display;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -154,31 +155,28 @@ enum Turn<W> {
 }
 
 impl<W: SlotEntry> Shared<W> {
+    /// Sets a replica's load. The others are woken where it changed: another one may be the least loaded now.
     fn set_load(&self, number: usize, n_slots: usize, in_use: usize) {
-        let mut state = self.state.lock().expect("no panic while locked");
-        let replica = &mut state.replicas[number];
-        let is_changed = (replica.n_slots, replica.in_use) != (n_slots, in_use);
-        (replica.n_slots, replica.in_use) = (n_slots, in_use);
-        drop(state);
-        if is_changed {
-            // Another replica may have become the least loaded one.
-            self.changed.notify_all();
+        let load = Load { n_slots, in_use };
+        if self.lock().load[number] != load {
+            self.change(|state| state.load[number] = load);
         }
     }
 
     /// Decides about the next step; waits where no sequence can run and nothing is to be admitted.
     fn next<S>(&self, number: usize, sequences: &Sequences<W, S>, n_usable: usize) -> Turn<W> {
-        let mut state = self.state.lock().expect("no panic while locked");
+        let mut state = self.lock();
         loop {
-            if sequences.len() < n_usable && state.is_least_loaded(number) {
+            if sequences.len() < n_usable && is_least_loaded(&state, number) {
                 match state.queue.next(Instant::now()) {
                     Next::Run(mut entries) => {
-                        state.replicas[number].in_use += 1;
-                        if state.queue.len() > 0 {
-                            // Another replica may hold the fewest sequences now.
-                            self.changed.notify_all();
-                        }
+                        state.load[number].in_use += 1;
+                        let is_more = state.queue.len() > 0;
                         drop(state);
+                        if is_more {
+                            // Another replica may hold the fewest sequences now.
+                            self.wake();
+                        }
                         self.room.change();
                         return Turn::Admit(entries.pop().expect("a batch has an entry"));
                     }
@@ -194,76 +192,22 @@ impl<W: SlotEntry> Shared<W> {
             if state.closed && sequences.is_empty() && state.queue.len() == 0 {
                 return Turn::Closed;
             }
-            state = self.changed.wait(state).expect("no panic while locked");
+            state = self.wait(state);
         }
-    }
-
-    /// For a replica without an engine: waits until there is something to start one for, and takes nothing. `false` when
-    /// the scheduler is closed and this replica is not needed.
-    fn wait_for_work(&self) -> bool {
-        let mut state = self.state.lock().expect("no panic while locked");
-        loop {
-            let is_idle = state.queue.len() == 0;
-            if state.closed && (is_idle || state.is_any_healthy()) {
-                return false;
-            }
-            if !is_idle {
-                return true;
-            }
-            state = self.changed.wait(state).expect("no panic while locked");
-        }
-    }
-
-    /// For a replica that could not start its engine: the entries that fail with it, which are none while another replica
-    /// is healthy and will serve them. Then it lets that one work for `pause` before it tries again.
-    fn take_if_none_is_healthy(&self, pause: Duration) -> Vec<W> {
-        let until = Instant::now() + pause;
-        let mut state = self.state.lock().expect("no panic while locked");
-        loop {
-            if !state.is_any_healthy() {
-                let all = state.queue.all();
-                drop(state);
-                self.room.change();
-                return all;
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if state.closed || left.is_zero() {
-                return Vec::new();
-            }
-            state = self.wait(state, left);
-        }
-    }
-
-    /// For a replica that counts as failed: leaves the work to the healthy ones for `pause`, if there are any.
-    fn rest(&self, pause: Duration) {
-        let state = self.state.lock().expect("no panic while locked");
-        let others_work = |state: &mut State<W>| !state.closed && state.is_any_healthy();
-        drop(self.changed.wait_timeout_while(state, pause, others_work).expect("no panic while locked"));
-    }
-
-    fn wait<'a>(&'a self, state: MutexGuard<'a, State<W>>, at_most: Duration) -> MutexGuard<'a, State<W>> {
-        self.changed.wait_timeout(state, at_most).expect("no panic while locked").0
     }
 
     /// Takes back an entry that was not admitted. It keeps its place in the bound.
     fn put_back(&self, entry: W) {
-        self.state.lock().expect("no panic while locked").queue.put_back(entry);
-        self.changed.notify_all();
+        self.change(|state| state.queue.put_back(entry));
     }
 }
 
-impl<W: SlotEntry> State<W> {
-    fn is_any_healthy(&self) -> bool {
-        self.replicas.iter().any(|replica| !replica.health.has_failed())
-    }
-
-    /// Whether no healthy replica with a free slot holds fewer sequences. One that is in the middle of a step takes the
-    /// entry after it.
-    fn is_least_loaded(&self, number: usize) -> bool {
-        let mine = self.replicas[number].in_use;
-        let others = self.replicas.iter().enumerate().filter(|(i, _)| *i != number).map(|(_, replica)| replica);
-        !others
-            .filter(|other| !other.health.has_failed() && other.in_use < other.n_slots)
-            .any(|other| other.in_use < mine)
-    }
+/// Whether no healthy replica with a free slot holds fewer sequences. One that is in the middle of a step takes the entry
+/// after it.
+fn is_least_loaded<W>(state: &QueueState<W, Vec<Load>>, number: usize) -> bool {
+    let mine = state.load[number].in_use;
+    let others = state.load.iter().zip(&state.health).enumerate().filter(|(i, _)| *i != number);
+    !others
+        .filter(|(_, (other, health))| !health.has_failed() && other.in_use < other.n_slots)
+        .any(|(_, (other, _))| other.in_use < mine)
 }

@@ -2,8 +2,10 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::Instant;
 
 /// A sequence of so many steps.
 struct Job {

@@ -1,6 +1,7 @@
 //! The scheduler's threads, with an engine that runs on demand.
 
 use super::*;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{SyncSender, sync_channel};
 
