@@ -7,9 +7,9 @@
 //!
 //! [`SpeechLm`] is the port, made by `assembly`. A family is a [`Contract`]; its graphs are run by [`engine`] (language model,
 //! on the slot scheduler's thread), [`vocode`] (tokens to sound, on the batch scheduler's) and [`condition`] (a reference
-//! recording to a voice, on an engine pool's). A chunk's stream takes tokens as they come, asks for the sound of windows of
-//! them and puts it together, so sound starts before the language model has finished the sentence. What the stream does not
-//! take is not made: its slot sits out. Voices are recordings in a folder ([`library`]). This module splits no text, decides
+//! recording to a voice, on an engine pool's). A chunk's stream ([`speaking`]) takes tokens as they come, asks for the sound of
+//! windows of them and puts it together, so sound starts before the language model has finished the sentence. What the stream
+//! does not take is not made: its slot sits out. Voices are recordings in a folder ([`library`]). This module splits no text, decides
 //! nothing about a conversation, and adds no watermark.
 
 mod condition;
@@ -19,7 +19,9 @@ mod files;
 mod library;
 mod lm;
 pub mod measure;
+mod memory;
 mod sampling;
+mod speaking;
 #[cfg(test)]
 mod testing;
 #[cfg(all(test, feature = "flite"))]
@@ -28,32 +30,33 @@ mod text;
 mod vocode;
 
 pub use contract::{Contract, ContractError};
+pub use memory::{CacheSize, cache_size};
 
 use super::TtsConfig;
 use super::deadline::with_deadline;
 use super::voices::{StoreSettings, VoiceStore};
-use antiphon_engine_api::tts::{Passage, SlotReport, SpeechRequest, Tts, TtsError, Voice, VoiceLibrary};
+use antiphon_engine_api::tts::{SlotReport, SpeechRequest, Tts, TtsError, Voice, VoiceLibrary};
 use antiphon_inference::onnx::{OnnxConfig, Provider, Runtime};
 use antiphon_inference::pool::batch::{BatchScheduler, BatchSettings};
 use antiphon_inference::pool::slots::SlotScheduler;
 use antiphon_inference::pool::{Overloaded, Pool};
 use antiphon_types::{Pcm, SampleRate};
-use condition::{Conditioner, Conditioning, Kept};
+use condition::{Conditioner, Kept};
 use contract::Policy;
-use engine::{Counted, Request, SpeechEngine, Step, Tokens};
+use engine::{Counted, Request, SpeechEngine};
 use files::ModelFiles;
 use futures_util::future::{BoxFuture, FutureExt};
-use futures_util::stream::{BoxStream, Stream};
+use futures_util::stream::BoxStream;
 use library::{Library, Recordings};
 use lm::LanguageModel;
-use std::collections::VecDeque;
+use memory::slots_that_fit;
+use speaking::{Ends, Speaking};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use text::TextReader;
-use tokio::time::Instant;
-use vocode::{Assembler, Job, Vocoder};
+use vocode::{Job, Vocoder};
 
 /// Requests that may wait for a slot, for each slot.
 const WAITING_PER_SLOT: usize = 4;
@@ -61,13 +64,6 @@ const WAITING_PER_SLOT: usize = 4;
 const WINDOWS_PER_SLOT: usize = 4;
 /// Voices that may wait for their conditioning.
 const MAX_CONDITIONING: usize = 32;
-/// Passages whose last tokens are kept, for the chunk that follows.
-const MAX_PASSAGES: usize = 256;
-/// Slots at most where their number is left to the hub, on the processor and on a GPU.
-const CPU_SLOTS: usize = 8;
-const GPU_SLOTS: usize = 32;
-/// Memory for caches on a GPU where `onnx.gpu_memory_mib` does not say what there is.
-const GPU_CACHE_BYTES: usize = 4 << 30;
 /// The voice that is listed where there is none yet.
 const NO_VOICE: &str = "none";
 
@@ -93,30 +89,6 @@ struct Shared {
     has_said_speed: AtomicBool,
     deadline: Duration,
     report: SlotReport,
-}
-
-/// The last tokens of chunks by the chunk that follows, the latest first: context for the vocoder at its beginning.
-#[derive(Default)]
-struct Ends(Mutex<VecDeque<End>>);
-
-/// The chunk that follows, the voice's digest, and the tokens.
-type End = (Passage, [u8; 32], Vec<i64>);
-
-impl Ends {
-    /// The last tokens of the chunk before this one, where it was in the same voice and has ended.
-    fn take(&self, passage: Option<Passage>, voice: &[u8; 32]) -> Vec<i64> {
-        let Some(passage) = passage else { return Vec::new() };
-        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = ends.iter().position(|(known, spoken, _)| (*known, spoken) == (passage, voice));
-        place.and_then(|place| ends.remove(place)).map(|(.., tokens)| tokens).unwrap_or_default()
-    }
-
-    fn keep(&self, passage: Option<Passage>, voice: [u8; 32], tokens: &[i64]) {
-        let Some(passage) = passage else { return };
-        let mut ends = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        ends.push_front((passage.following(), voice, tokens.to_vec()));
-        ends.truncate(MAX_PASSAGES);
-    }
 }
 
 impl SpeechLm {
@@ -180,7 +152,12 @@ impl SpeechLm {
                 Ok::<_, lm::LmError>(vocoder)
             };
             let max_waiting = report.n_slots * WINDOWS_PER_SLOT;
-            let settings = BatchSettings { n_replicas, max_batch: GPU_SLOTS, max_wait: Duration::ZERO, max_waiting };
+            let settings = BatchSettings {
+                n_replicas,
+                max_batch: lm::BUCKETS[lm::BUCKETS.len() - 1],
+                max_wait: Duration::ZERO,
+                max_waiting,
+            };
             BatchScheduler::start("speechlm-vocoder", settings, make).map_err(unavailable)?
         };
         tracing::info!(
@@ -200,7 +177,7 @@ impl SpeechLm {
             kept: Kept::default(),
             slots,
             vocoder,
-            ends: Ends::default(),
+            ends: Ends::new(!config.deterministic),
             has_said_speed: AtomicBool::new(false),
             deadline: Duration::from_millis(config.timeout_ms),
             report,
@@ -282,47 +259,6 @@ fn speech_engine(
     let (bytes_per_token, bytes_per_slot) = (lm.bytes_per_token(), lm.bytes_per_slot());
     let report = SlotReport { n_slots, in_use: 0, waiting: 0, bytes_per_token, bytes_per_slot };
     Ok((SpeechEngine::new(contract.clone(), lm, place.counted.clone()), report))
-}
-
-/// Slots whose caches fit: on the processor into a quarter of the memory that is available, on a GPU into half of what
-/// `onnx.gpu_memory_mib` allows. The rest is for weights, and for the moment in which the batch is put together anew.
-fn slots_that_fit(bytes_per_slot: usize, on_cpu: bool, gpu_memory: Option<usize>) -> usize {
-    let (bytes, most) = match on_cpu {
-        true => (available_memory() / 4, CPU_SLOTS),
-        false => (gpu_memory.map_or(GPU_CACHE_BYTES, |bytes| bytes / 2), GPU_SLOTS),
-    };
-    (bytes / bytes_per_slot.max(1)).clamp(1, most)
-}
-
-/// Memory of a model's caches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CacheSize {
-    /// For one token of one listener, in bytes.
-    pub bytes_per_token: usize,
-    /// For the longest sequence, in bytes: twice its tokens where the cache grows, since old and new exist while a step runs.
-    pub bytes_per_slot: usize,
-    /// Slots that fit now, on the configured provider.
-    pub slots_that_fit: usize,
-}
-
-/// The caches of a built-in family in a precision (`fp16`, `q4f16`: two bytes a number, others four), without loading the
-/// model. Blocks while the free memory is read.
-pub fn cache_size(contract: &Contract, precision: &str, onnx: &OnnxConfig) -> CacheSize {
-    let bytes_per_token =
-        contract.cache_bytes_per_token(if precision.ends_with("f16") || precision == "fp16" { 2 } else { 4 });
-    let bytes_per_slot = contract.slot_bytes(bytes_per_token / contract.cache_bytes_per_token(1));
-    let gpu_memory = (onnx.gpu_memory_mib > 0).then_some(onnx.gpu_memory_mib as usize * 1024 * 1024);
-    let slots_that_fit = slots_that_fit(bytes_per_slot, onnx.provider == "cpu", gpu_memory);
-    CacheSize { bytes_per_token, bytes_per_slot, slots_that_fit }
-}
-
-/// `MemAvailable` of Linux; 4 GiB where it is not known.
-fn available_memory() -> usize {
-    let known = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?.to_owned();
-        line.split_whitespace().nth(1)?.parse::<usize>().ok()
-    });
-    known.map_or(4 << 30, |kib| kib * 1024)
 }
 
 /// Seconds of a tone, for warm-up.
@@ -437,115 +373,4 @@ impl Shared {
         }
         voices
     }
-}
-
-/// A chunk that is spoken.
-struct Speaking {
-    shared: Arc<Shared>,
-    conditioning: Arc<Conditioning>,
-    listening: Listening,
-    passage: Option<Passage>,
-    /// When the listener will have heard all sound.
-    dry_at: Instant,
-}
-
-impl Speaking {
-    /// Finds the voice and reads the text. Waits for the voice's conditioning.
-    async fn prepare(shared: Arc<Shared>, request: SpeechRequest) -> Result<(Self, Request), TtsError> {
-        if (request.speed - 1.0).abs() > 0.01 && !shared.has_said_speed.swap(true, Ordering::Relaxed) {
-            tracing::warn!(speed = request.speed, "speech language models keep their own rate: the speed is ignored");
-        }
-        let (conditioning, language) = shared.voice(&request.voice).await?;
-        let ids = shared.reader.ids(&request.text, &language);
-        let ids = ids.map_err(|error| TtsError::Engine { message: error.to_string(), source: None })?;
-        let seed = request.seed.unwrap_or_else(rand::random);
-        let n_chars = request.text.chars().count();
-        let (job, tokens) = Request::new(conditioning.clone(), ids, n_chars, seed, request.unplayed);
-        let dry_at = Instant::now() + request.unplayed.unwrap_or(engine::BACKGROUND);
-        let listening = Listening { tokens: Some(tokens), shared: shared.clone() };
-        Ok((Self { shared, conditioning, listening, passage: request.passage, dry_at }, job))
-    }
-
-    /// The chunk's sound. Dropping the stream abandons its sequence and its window.
-    fn sound(mut self) -> impl Stream<Item = Result<Pcm, TtsError>> + Send + 'static {
-        async_stream::stream! {
-            let shared = self.shared.clone();
-            let voice = self.conditioning.digest;
-            let mut assembler = Assembler::new(&shared.contract, &shared.ends.take(self.passage, &voice));
-            let mut is_complete = false;
-            loop {
-                if let Some(window) = assembler.window() {
-                    match self.vocode(window.tokens).await {
-                        Ok(sound) => {
-                            let pcm = pcm(&assembler.sound(&sound), shared.contract.rate_hz);
-                            self.dry_at = self.dry_at.max(Instant::now()) + pcm.duration();
-                            yield Ok(pcm);
-                        }
-                        Err(error) => {
-                            yield Err(error);
-                            return;
-                        }
-                    }
-                    continue;
-                }
-                if is_complete {
-                    shared.ends.keep(self.passage, voice, assembler.last_tokens());
-                    return;
-                }
-                match self.listening.next().await {
-                    Some(Step::Token(token)) => assembler.push(token),
-                    Some(Step::End) => {
-                        is_complete = true;
-                        assembler.complete();
-                    }
-                    Some(Step::Failed(error)) => {
-                        yield Err(error);
-                        return;
-                    }
-                    None => {
-                        let message = "the engine ended in the middle of the speech".into();
-                        yield Err(TtsError::Engine { message, source: None });
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    /// The sound of a window. Waits for room at the vocoder, since the speech may sound already.
-    async fn vocode(&self, tokens: Vec<i64>) -> Result<Vec<f32>, TtsError> {
-        let unplayed = self.dry_at.saturating_duration_since(Instant::now());
-        let (job, sound) = Job::new(tokens, self.conditioning.clone(), unplayed);
-        let failed = |message: String| TtsError::Engine { message, source: None };
-        self.shared.vocoder.enqueue(job).await;
-        let sound = sound.await.map_err(|_| failed("the vocoder ended".into()))?;
-        sound.map_err(|error| failed(error.to_string()))
-    }
-}
-
-/// The reader's end of a sequence. Dropping it abandons the sequence, and has the schedulers look for it.
-struct Listening {
-    tokens: Option<Tokens>,
-    shared: Arc<Shared>,
-}
-
-impl Listening {
-    async fn next(&mut self) -> Option<Step> {
-        let slots = &self.shared.slots;
-        self.tokens.as_mut()?.next(|| slots.wake()).await
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.tokens = None;
-        self.shared.slots.wake();
-        self.shared.vocoder.has_abandoned();
-    }
-}
-
-/// Samples of full scale 1.0 as PCM; what is louder is clipped.
-fn pcm(sound: &[f32], rate_hz: u32) -> Pcm {
-    let samples = sound.iter().map(|sample| (sample.clamp(-1.0, 1.0) * 32_767.0).round() as i16).collect();
-    Pcm { rate: SampleRate::new(rate_hz), samples }
 }
