@@ -119,6 +119,8 @@ enum Done {
     Asked(Answer),
     /// The utterance is lost.
     Failed(SttError),
+    /// The utterance was dropped meanwhile, and the stream has discarded it.
+    Discarded,
 }
 
 /// The leased replica.
@@ -183,6 +185,10 @@ impl<S: SttStream + 'static> PooledUtterance<S> {
                 release(lease);
                 Err(error)
             }
+            Done::Discarded => {
+                self.replica = Replica::Failed;
+                Err(SttError::Cancelled)
+            }
         }
     }
 
@@ -208,8 +214,10 @@ impl<S: SttStream + 'static> Drop for PooledUtterance<S> {
             Replica::Idle(lease) => release(lease),
             // A job that still runs sees the cancellation and releases the replica by itself.
             Replica::Busy(mut job) => {
-                if let Some((lease, _)) = unconstrained(&mut job).now_or_never() {
-                    release(lease);
+                // It may have ended in this moment: before the cancellation, or with it.
+                match unconstrained(&mut job).now_or_never() {
+                    Some((_, Done::Discarded)) | None => {}
+                    Some((lease, Done::Asked(_) | Done::Failed(_))) => release(lease),
                 }
             }
             Replica::Failed => {}
@@ -236,6 +244,7 @@ async fn job<S: SttStream + 'static>(
         let done = answer(stream, &pcm, ask, &cancel, &asked);
         if cancel.is_cancelled() {
             stream.forget();
+            return Done::Discarded;
         }
         done
     };
