@@ -237,7 +237,7 @@ impl SlotEngine<Request> for SpeechEngine {
             silence: SilenceRun::default(),
         };
         let mut running = Running { entry: request, state, is_done: false };
-        draw(&self.contract, &mut running, &self.logits, &mut self.scratch);
+        draw(&self.contract, &mut running, &self.logits, &mut self.scratch, &mut Duration::default());
         if running.is_done {
             self.lm.end(id);
             return Ok(Admission::Ended);
@@ -271,13 +271,13 @@ impl SlotEngine<Request> for SpeechEngine {
             }
         }
         let n_rows = rows.len() as u64;
-        let decoded = Instant::now();
+        let mut sampling = Duration::default();
         let vocabulary = self.contract.tokens.vocabulary;
         let logits = self.logits.chunks_exact(vocabulary);
         for (one, logits) in running.iter_mut().filter(|one| !one.is_done).zip(logits) {
-            draw(&self.contract, one, logits, &mut self.scratch);
+            draw(&self.contract, one, logits, &mut self.scratch, &mut sampling);
         }
-        let (in_runs, sampling) = (self.lm.in_runs() - before, decoded.elapsed());
+        let in_runs = self.lm.in_runs() - before;
         self.counted.n_steps.fetch_add(1, Ordering::Relaxed);
         self.counted.n_rows.fetch_add(n_rows, Ordering::Relaxed);
         self.counted.in_runs_ns.fetch_add(in_runs.as_nanos() as u64, Ordering::Relaxed);
@@ -290,11 +290,20 @@ impl SlotEngine<Request> for SpeechEngine {
     }
 }
 
-/// Draws a sequence's next token and hands it on.
-fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f32], scratch: &mut Scratch) {
+/// Draws a sequence's next token and hands it on. Adds the time of the drawing to `in_sampling`.
+fn draw(
+    contract: &Contract,
+    one: &mut Running<Request, Generation>,
+    logits: &[f32],
+    scratch: &mut Scratch,
+    in_sampling: &mut Duration,
+) {
     let (rules, state) = (contract, &mut one.state);
     let excluded = (state.n_drawn < rules.length.min_tokens).then_some(rules.tokens.stop);
-    let token = match state.sampler.next(logits, excluded, scratch) {
+    let begun = Instant::now();
+    let drawn = state.sampler.next(logits, excluded, scratch);
+    *in_sampling += begun.elapsed();
+    let token = match drawn {
         Ok(token) => token,
         Err(error) => {
             one.entry.hand_on(Step::Failed(TtsError::Engine { message: error.to_string(), source: None }));
