@@ -50,7 +50,7 @@ pub struct TtsConfig {
     pub contract: String,
     /// `speechlm`: listeners that one instance serves at once, up to 32; 0: as many as fit into memory.
     pub slots: usize,
-    /// `speechlm`: whether a chunk's speech depends on text, voice and seed alone, whoever else is served.
+    /// `speechlm`: reproducible speech: the same text, voice and seed give the same samples, independent of other listeners.
     pub deterministic: bool,
     /// The longest wait for a chunk's first sound.
     pub timeout_ms: u64,

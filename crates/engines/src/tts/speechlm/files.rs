@@ -53,9 +53,9 @@ pub struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// The files of the model whose main file is `main`, or that lies in the folder `main` (there may be an `onnx` folder in
-    /// it). The others are taken in the main file's precision, else in full precision, else in the first that is there: the
-    /// published sets mix them. Blocks while it looks at them.
+    /// Finds the files of a model. `main` is the language model's file, or the model's folder, with or without a subfolder
+    /// `onnx`. The other graphs use the precision of the main file; if it is missing, full precision, then any precision,
+    /// because published models mix precisions. Blocks for file system access.
     ///
     /// # Errors
     /// [`FilesError`] names the file.

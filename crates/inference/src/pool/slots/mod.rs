@@ -9,10 +9,10 @@
 //!   with the earliest deadline goes first; the replica with the fewest sequences takes it.
 //! - **Step**: one run for all sequences that have credit. One without credit keeps its slot and its state and sits out.
 //!
-//! A sequence is its entry and the engine's state of it; where it lies in a run is decided anew for each step. The queue is
-//! bounded; past the bound the answer is [`Overloaded`], or [`SlotScheduler::enqueue`] waits for room. A run that fails or
-//! panics ends the sequences of its replica, and the engine is restarted by the one supervisor of this crate; the other
-//! replicas go on, and a replica that fails again leaves the work to them for longer and longer. This module knows no model, sets no deadline and never waits for a reader.
+//! A sequence consists of its entry and the engine's state for it. Its row in a batch may change with every step. The queue is
+//! bounded; when it is full, [`SlotScheduler::submit`] returns [`Overloaded`] and [`SlotScheduler::enqueue`] waits. A failed or
+//! panicked run ends the sequences of its replica, and the supervisor of this crate restarts the engine; the other replicas
+//! continue. This module knows no model, sets no deadline and never waits for a reader.
 
 mod replica;
 #[cfg(test)]
