@@ -188,15 +188,6 @@ impl Model {
         Ok(DeviceTensor { value: Rc::new(value), shape: shape.into(), kind: kind.clone() })
     }
 
-    /// The tensor's numbers copied to the memory of the host. Blocks for the copy.
-    ///
-    /// # Errors
-    /// [`OnnxError::Run`] when the copy fails.
-    pub fn to_host(&self, tensor: &DeviceTensor) -> Result<DeviceTensor, OnnxError> {
-        let copy = tensor.value.to(AllocationDevice::CPU, 0).map_err(|error| self.failed(&error))?;
-        Ok(DeviceTensor { value: Rc::new(copy), shape: tensor.shape.clone(), kind: tensor.kind.clone() })
-    }
-
     /// Binds an input to a tensor. Nothing is copied where the tensor is on the model's device.
     ///
     /// # Errors

@@ -84,11 +84,6 @@ impl Runtime {
         Err(refused.expect("at least one provider was tried"))
     }
 
-    /// Whether models run on the processor by intent, not for want of a GPU.
-    pub fn requests_cpu(&self) -> bool {
-        Provider::requested(&self.config)[0] == Provider::Cpu
-    }
-
     /// The memory that a model may take on its GPU, where the configuration limits it.
     pub fn gpu_memory_bytes(&self) -> Option<usize> {
         (self.config.gpu_memory_mib > 0).then_some(self.config.gpu_memory_mib as usize * 1024 * 1024)

@@ -11,8 +11,8 @@
 //!
 //! A sequence consists of its entry and the engine's state for it. Its row in a batch may change with every step. The queue is
 //! bounded; when it is full, [`SlotScheduler::submit`] returns [`Overloaded`] and [`SlotScheduler::enqueue`] waits. A failed or
-//! panicked run ends the sequences of its replica, and the supervisor of this crate restarts the engine; the other replicas
-//! continue. This module knows no model, sets no deadline and never waits for a reader.
+//! panicked run ends the sequences of its replica, and the supervisor of this crate restarts the engine, after a longer wait at
+//! each further failure; the other replicas continue. This module knows no model, sets no deadline and never waits for a reader.
 
 mod replica;
 #[cfg(test)]
@@ -33,7 +33,7 @@ pub trait SlotEntry: Entry {
     fn has_credit(&self) -> bool;
 }
 
-/// A sequence that runs: its entry, and the engine's state of it.
+/// A running sequence: its entry and the engine's state for it.
 pub struct Running<W, S> {
     /// The request.
     pub entry: W,
