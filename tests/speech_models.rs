@@ -178,7 +178,7 @@ fn every_speech_language_model_of_the_registry_has_a_contract() {
     let models: Vec<_> = catalog.entries().iter().filter(|entry| entry.family == "speechlm").collect();
     assert!(models.len() >= 3);
     for model in models {
-        let contract = antiphon_engines::tts::speechlm::Contract::find("", &model.name).expect("built in");
+        let contract = antiphon_engines::tts::speechlm::Contract::of_model(&model.name).expect("built in");
         assert_eq!((contract.rate_hz, &contract.licence), (model.rate_hz, &model.licence), "{}", model.name);
         for language in &model.languages {
             assert!(contract.languages.contains(language), "{}: {language}", model.name);

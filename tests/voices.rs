@@ -63,6 +63,7 @@ impl Cloner {
             max: Duration::from_secs(60),
             use_at_most: Duration::from_secs(10),
             loudness_lufs: None,
+            needs_transcript: false,
             max_voices: 4,
             max_bytes: 64 << 20,
             languages: vec!["en".into(), "de".into()],

@@ -31,6 +31,9 @@ pub struct SayArgs {
     /// Rate of speech, 0.25 to 4.0 [default: as configured]
     #[arg(long, value_parser = speed)]
     speed: Option<f32>,
+    /// How to speak, such as "whisper", for engines that can act
+    #[arg(long, value_name = "TEXT")]
+    instructions: Option<String>,
     /// Print one JSON object about the file
     #[arg(long)]
     json: bool,
@@ -56,7 +59,8 @@ pub(super) async fn run(args: SayArgs) -> Result<(), CliError> {
     let wait = Duration::from_millis(tts.timeout_ms);
     let engine = blocking(move || crate::assembly::tts(&config)).await?.map_err(crate::assembly::EnginesError::from)?;
     let voice = voice(args.voice, &tts, engine.as_ref())?;
-    let request = SpeechRequest { text, voice, speed: args.speed.unwrap_or(tts.speed), ..SpeechRequest::default() };
+    let (speed, instructions) = (args.speed.unwrap_or(tts.speed), args.instructions);
+    let request = SpeechRequest { text, voice, speed, instructions, ..SpeechRequest::default() };
     let pcm = speak(engine.as_ref(), &request, wait).await?;
     files::write(&args.output, &pcm)?;
     let ms = pcm.duration().as_millis();

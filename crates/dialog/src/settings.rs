@@ -20,6 +20,9 @@ pub struct Settings {
     pub voice: String,
     /// Rate of speech, 1.0 is the voice's own.
     pub speed: f32,
+    /// How to speak, for voices that can act; empty: as the voice does.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub voice_instructions: String,
     /// How reply audio is encoded.
     pub output_format: Format,
     /// `None`: no limit but the engine's.
@@ -105,6 +108,9 @@ pub struct ResponseRequest {
     pub voice: Option<String>,
     /// Replaces the session's rate of speech.
     pub speed: Option<f32>,
+    /// Replaces how the session's voice speaks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub voice_instructions: Option<String>,
     /// Replaces the session's output format.
     pub output_format: Option<Format>,
     /// Replaces the session's limit; the inner `None` lifts it.
@@ -157,6 +163,9 @@ pub struct ResponseSettings {
     pub voice: String,
     /// Rate of speech.
     pub speed: f32,
+    /// How to speak.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub voice_instructions: String,
     /// How its audio is encoded; its samples are counted at this format's rate.
     pub output_format: Format,
     /// `None`: no limit but the engine's.
@@ -176,6 +185,11 @@ pub struct ResponseSettings {
 }
 
 impl ResponseSettings {
+    /// How to speak, where anything was asked for.
+    pub fn acting(&self) -> Option<String> {
+        Some(self.voice_instructions.clone()).filter(|how| !how.trim().is_empty())
+    }
+
     /// `request` over `session`.
     pub fn resolve(session: &Settings, request: &ResponseRequest) -> Self {
         let request = request.clone();
@@ -186,6 +200,7 @@ impl ResponseSettings {
             modality: request.modality.unwrap_or(session.modality),
             voice: request.voice.unwrap_or_else(|| session.voice.clone()),
             speed: request.speed.unwrap_or(session.speed),
+            voice_instructions: request.voice_instructions.unwrap_or_else(|| session.voice_instructions.clone()),
             output_format: request.output_format.unwrap_or(session.output_format),
             max_output_tokens: request.max_output_tokens.unwrap_or(session.max_output_tokens),
             tools: request.tools.unwrap_or_else(|| session.tools.clone()),

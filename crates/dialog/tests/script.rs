@@ -49,6 +49,7 @@ impl Runner {
             modality: Modality::Audio,
             voice: "slt".into(),
             speed: 1.0,
+            voice_instructions: String::new(),
             output_format: Format::Pcm16,
             max_output_tokens: None,
             tools: Vec::new(),

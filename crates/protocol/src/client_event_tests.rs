@@ -274,7 +274,7 @@ fn wrong_items_are_refused_with_their_path() {
 fn a_response_may_differ_from_its_session() {
     let message = json!({"type": "response.create", "response": {
         "instructions": null, "output_modalities": ["text"], "conversation": "none", "max_output_tokens": 12,
-        "audio": {"output": {"voice": {"id": "rms"}, "speed": 1.25, "format": {"type": "audio/pcmu"}}}, "metadata": {"k": "v"},
+        "audio": {"output": {"voice": {"id": "rms"}, "speed": 1.25, "instructions": "Whisper.", "format": {"type": "audio/pcmu"}}}, "metadata": {"k": "v"},
         "tools": [{"type": "function", "name": "f"}], "tool_choice": {"type": "function", "name": "f"}, "prompt": {},
         "input": [{"type": "item_reference", "id": "item_1"},
                   {"type": "message", "role": "system", "content": [{"type": "input_text", "text": "Hi"}]}]}});
@@ -288,6 +288,7 @@ fn a_response_may_differ_from_its_session() {
         output_modalities: Some(Modality::Text),
         voice: Some("rms".into()),
         speed: Some(1.25),
+        voice_instructions: Some("Whisper.".into()),
         format: Some(AudioFormat::Pcmu),
         tools: Some(vec![Tool::Function { name: "f".into(), description: None, parameters: None }]),
         tool_choice: Some(ToolChoice::Function("f".into())),

@@ -16,6 +16,8 @@ pub(super) const MAX_EVENT_BYTES: usize = (1024 + 64) * 1024;
 /// Values and field names in an event: twice as many as the largest allowed tool list has. As a tree they take at most
 /// about 20 MiB while the event is parsed.
 pub(super) const MAX_EVENT_VALUES: usize = 32 * 1024;
+/// Bytes of the instructions for a voice: a few sentences.
+pub(super) const MAX_VOICE_INSTRUCTIONS_BYTES: usize = 4 * 1024;
 /// Bytes of the system prompt: about 60,000 tokens.
 pub(super) const MAX_INSTRUCTIONS_BYTES: usize = 256 * 1024;
 /// Total bytes of all tools of a session or a response, including schemas and descriptions; the limit for a remote

@@ -1,7 +1,7 @@
 //! Responses: the parameters a client may set, and the response object it receives.
 
 use super::item::{InputItem, Item};
-use super::limits::MAX_INSTRUCTIONS_BYTES;
+use super::limits::{MAX_INSTRUCTIONS_BYTES, MAX_VOICE_INSTRUCTIONS_BYTES};
 use super::read::{Node, Read};
 use super::setting::{AudioFormat, MaxTokens, Modality, read_metadata, read_voice};
 use super::tool::{Tool, ToolChoice};
@@ -20,6 +20,8 @@ pub struct ResponseParams {
     pub voice: Option<String>,
     /// `audio.output.speed`, 0.25 to 1.5.
     pub speed: Option<f64>,
+    /// `audio.output.instructions`: how to speak; empty: as the voice does.
+    pub voice_instructions: Option<String>,
     /// `audio.output.format`
     pub format: Option<AudioFormat>,
     /// Tools the model may call.
@@ -39,7 +41,7 @@ pub struct ResponseParams {
 impl ResponseParams {
     pub(super) fn read(node: Node) -> Read<Self> {
         let mut fields = node.object()?;
-        let (format, voice, speed) = fields
+        let (format, voice, speed, voice_instructions) = fields
             .optional("audio", |node| {
                 let mut audio = node.object()?;
                 let output = audio.optional("output", |node| {
@@ -47,8 +49,10 @@ impl ResponseParams {
                     let format = output.optional("format", AudioFormat::read)?;
                     let voice = output.optional("voice", read_voice)?;
                     let speed = output.optional("speed", |node| node.decimal(0.25..=1.5))?;
+                    let instructions =
+                        output.optional("instructions", |node| node.text_within(MAX_VOICE_INSTRUCTIONS_BYTES))?;
                     output.finish()?;
-                    Ok((format, voice, speed))
+                    Ok((format, voice, speed, instructions))
                 })?;
                 audio.finish()?;
                 Ok(output.unwrap_or_default())
@@ -59,6 +63,7 @@ impl ResponseParams {
             output_modalities: fields.optional("output_modalities", Modality::read)?,
             voice,
             speed,
+            voice_instructions,
             format,
             tools: fields.optional("tools", Tool::read_list)?,
             tool_choice: fields.optional("tool_choice", ToolChoice::read)?,

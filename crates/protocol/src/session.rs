@@ -88,6 +88,9 @@ pub struct AudioOutput {
     pub voice: String,
     /// Speech rate relative to the voice's default of 1.0; 0.25 to 1.5.
     pub speed: f64,
+    /// How to speak, for voices that can act; an extension of this hub. Empty: as the voice does, and the field is left out.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub instructions: String,
 }
 
 /// Transcription settings.
@@ -243,7 +246,12 @@ impl Session {
                     noise_reduction: None,
                     turn_detection: Some(TurnDetection::ServerVad(server_vad.clone())),
                 },
-                output: AudioOutput { format: AudioFormat::Pcm, voice: voice.into(), speed: 1.0 },
+                output: AudioOutput {
+                    format: AudioFormat::Pcm,
+                    voice: voice.into(),
+                    speed: 1.0,
+                    instructions: String::new(),
+                },
             },
             expires_at: 0,
             include: None,
@@ -277,6 +285,7 @@ impl Session {
         set(&mut output.format, update.output.format);
         set(&mut output.voice, update.output.voice);
         set(&mut output.speed, update.output.speed);
+        set(&mut output.instructions, update.output.instructions);
         merge(&mut input.transcription, update.input.transcription, |old, new| {
             merge_transcription(old.unwrap_or_default(), new)
         });

@@ -57,6 +57,10 @@ fn an_update_changes_what_it_names_and_nothing_else() {
             "audio": {"output": {"voice": {"id": "rms"}, "format": {"type": "audio/pcma"}}}}),
     );
     assert_eq!(all["audio"]["output"], json!({"format": {"type": "audio/pcma"}, "voice": "rms", "speed": 1.0}));
+    let acting = updated(&mut changed, json!({"type": "realtime", "audio": {"output": {"instructions": "Whisper."}}}));
+    assert_eq!(acting["audio"]["output"]["instructions"], "Whisper.");
+    let plain = updated(&mut changed, json!({"type": "realtime", "audio": {"output": {"instructions": ""}}}));
+    assert_eq!(plain["audio"]["output"], all["audio"]["output"], "clients that know no such field get none");
     let mut expect = session();
     expect.instructions = "Be kind.".into();
     expect.max_output_tokens = MaxTokens::Limit(20);

@@ -3,7 +3,10 @@
 //! Parsed from [`Fields`]; every error states the dotted path. [`super::Session::apply`] merges the update.
 
 use super::error::WireError;
-use super::limits::{MAX_ECHOED_BYTES, MAX_INSTRUCTIONS_BYTES, MAX_KEYWORDS, MAX_LANGUAGES, MAX_PROMPT_BYTES};
+use super::limits::{
+    MAX_ECHOED_BYTES, MAX_INSTRUCTIONS_BYTES, MAX_KEYWORDS, MAX_LANGUAGES, MAX_PROMPT_BYTES,
+    MAX_VOICE_INSTRUCTIONS_BYTES,
+};
 use super::read::{Fields, Node, Patch, Read};
 use super::session::{Eagerness, NoiseReduction};
 use super::setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality, read_type, read_voice};
@@ -89,6 +92,8 @@ pub struct AudioOutputUpdate {
     pub voice: Option<String>,
     /// `speed`, 0.25 to 1.5.
     pub speed: Option<f64>,
+    /// `instructions`: how to speak, an extension of this hub; empty: as the voice does.
+    pub instructions: Option<String>,
 }
 
 /// `transcription` of an update.
@@ -211,6 +216,7 @@ fn read_audio(mut audio: Fields) -> Read<(AudioInputUpdate, AudioOutputUpdate)> 
             format: fields.optional("format", AudioFormat::read)?,
             voice: fields.optional("voice", read_voice)?,
             speed: fields.optional("speed", |node| node.decimal(0.25..=1.5))?,
+            instructions: fields.optional("instructions", |node| node.text_within(MAX_VOICE_INSTRUCTIONS_BYTES))?,
         };
         fields.finish()?;
         Ok(output)

@@ -219,7 +219,9 @@ impl Responding {
                 let (text, speed) = (chunk.spoken, settings.speed);
                 let passage = Some(place);
                 place = place.following();
-                let request = SpeechRequest { text, voice, speed, unplayed, passage, ..SpeechRequest::default() };
+                let instructions = settings.acting();
+                let request =
+                    SpeechRequest { text, voice, speed, unplayed, passage, instructions, ..SpeechRequest::default() };
                 let mut stream = self.engines.tts.speak(request);
                 while let Some(pcm) = stream.next().await {
                     let pcm = pcm.map_err(|error| failed("voice engine", &error, error.client_message()))?;
@@ -243,7 +245,8 @@ impl Responding {
     /// The engine's other way to speak: a text that is still being written, where the engine takes one.
     fn text_speech(&self, passage: Passage) -> Option<TextSpeech> {
         let (voice, speed) = (self.work.settings.voice.clone(), self.work.settings.speed);
-        self.engines.tts.speak_text(TextRequest { voice, speed, seed: None, passage: Some(passage) })
+        let instructions = self.work.settings.acting();
+        self.engines.tts.speak_text(TextRequest { voice, speed, seed: None, passage: Some(passage), instructions })
     }
 
     /// Speaks words as they come. The text before a call is spoken before it; the text behind it is a new one for the
@@ -449,6 +452,7 @@ mod tests {
             modality: Modality::Audio,
             voice: "any".into(),
             speed: 1.0,
+            voice_instructions: String::new(),
             output_format: Format::Pcm16,
             max_output_tokens: None,
             tools: Vec::new(),

@@ -78,7 +78,7 @@ struct Caches {
 /// The caches of a speech language model, and what is known of watermarks in its sound.
 #[cfg(feature = "speechlm")]
 fn speech_model(config: &Config, entry: &Entry, variant: &Variant) -> Option<(Caches, String)> {
-    let contract = Contract::find("", &entry.name).ok().filter(|_| entry.family == "speechlm")?;
+    let contract = Contract::of_model(&entry.name).ok().filter(|_| entry.family == "speechlm")?;
     let CacheSize { bytes_per_token, bytes_per_slot, slots_that_fit } =
         speechlm::cache_size(&contract, &variant.precision, &config.onnx);
     Some((Caches { bytes_per_token, bytes_per_slot, slots_that_fit }, contract.watermark))

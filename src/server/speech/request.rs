@@ -13,6 +13,9 @@ use tokio::task::spawn_blocking;
 /// Rates of speech that are served: OpenAI's range.
 const SPEEDS: std::ops::RangeInclusive<f64> = 0.25..=4.0;
 
+/// The longest instructions, in characters: OpenAI's bound.
+const MAX_INSTRUCTIONS: usize = 4_096;
+
 /// The largest body that is read where it came: some milliseconds of work.
 const AT_ONCE: usize = 4 << 10;
 
@@ -27,6 +30,8 @@ pub(super) struct SpeechSpec {
     /// Whether the voice is the engine's own: the client named none that is known here.
     pub(super) is_own_voice: bool,
     pub(super) speed: f32,
+    /// How to speak.
+    pub(super) instructions: Option<String>,
     /// Seed of engines that sample. Jobs have none.
     pub(super) seed: Option<u64>,
     pub(super) format: FileFormat,
@@ -69,8 +74,7 @@ struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// Reads a body. What it does not know is left alone; `instructions` is for engines that can act, of which there is
-    /// none here.
+    /// Reads a body. What it does not know is left alone.
     fn read(&self, body: &[u8]) -> Result<SpeechSpec, ApiError> {
         let fields = Fields::read(body)?;
         self.names.check_model(self.engines, Task::Speech, fields.text("model")?)?;
@@ -81,7 +85,7 @@ impl Judge<'_> {
             let message = format!("Invalid 'speed': expected a value from 0.25 to 4.0, but got {speed} instead.");
             return Err(ApiError::invalid("invalid_value", "speed", message));
         }
-        fields.text("instructions")?;
+        let instructions = instructions(fields.text("instructions")?)?;
         let seed = fields.whole("seed")?;
         let format = format(fields.text("response_format")?)?;
         let as_events = match fields.text("stream_format")? {
@@ -94,7 +98,8 @@ impl Judge<'_> {
         };
         let (chunks, n_chars) = self.chunks(fields.text("input")?, &voice)?;
         let model = self.model.map(str::to_owned);
-        Ok(SpeechSpec { chunks, n_chars, voice, is_own_voice, speed: speed as f32, seed, format, as_events, model })
+        let speed = speed as f32;
+        Ok(SpeechSpec { chunks, n_chars, voice, is_own_voice, speed, instructions, seed, format, as_events, model })
     }
 
     fn chunks(&self, input: Option<&str>, voice: &str) -> Result<(Vec<String>, usize), ApiError> {
@@ -120,6 +125,16 @@ impl Judge<'_> {
         }
         Ok((chunks, n_chars))
     }
+}
+
+/// How to speak, for engines that can act; an empty text is none.
+fn instructions(text: Option<&str>) -> Result<Option<String>, ApiError> {
+    let text = text.map(str::trim).filter(|text| !text.is_empty());
+    if let Some(n) = text.map(|text| text.chars().count()).filter(|n| *n > MAX_INSTRUCTIONS) {
+        let message = format!("'instructions' holds {n} characters, and {MAX_INSTRUCTIONS} at most are taken.");
+        return Err(ApiError::invalid("string_above_max_length", "instructions", message));
+    }
+    Ok(text.map(str::to_owned))
 }
 
 fn format(name: Option<&str>) -> Result<FileFormat, ApiError> {
@@ -224,7 +239,15 @@ mod tests {
             let wish = read(nobodys).unwrap();
             assert_eq!((wish.voice.as_str(), wish.is_own_voice), ("tone", true));
         }
-        assert_eq!((wish.chunks.concat(), wish.n_chars), ("Hello there.".into(), 12));
+        assert_eq!((wish.chunks.concat(), wish.n_chars, wish.instructions), ("Hello there.".into(), 12, None));
+    }
+
+    #[test]
+    fn instructions_go_to_the_engine() {
+        let asked = |text: &str| read(&json!({"input": "Hello.", "instructions": text}).to_string());
+        assert_eq!(asked(" Whisper. ").unwrap().instructions.as_deref(), Some("Whisper."));
+        assert_eq!(asked("  ").unwrap().instructions, None);
+        refused(json!({"input": "Hello.", "instructions": "x".repeat(4_097)}), "instructions", "4096 at most");
     }
 
     #[test]

@@ -58,6 +58,7 @@ impl Speaking {
             speaking: self,
             voice: wish.voice.clone(),
             speed: wish.speed,
+            instructions: wish.instructions.clone(),
             seed: wish.seed,
             passage: Passage::first(),
             waiting: wish.chunks[from.min(wish.chunks.len())..].to_vec().into(),
@@ -107,6 +108,7 @@ struct Course {
     speaking: Speaking,
     voice: String,
     speed: f32,
+    instructions: Option<String>,
     /// Of the next chunk: each has its own.
     seed: Option<u64>,
     passage: Passage,
@@ -148,7 +150,8 @@ impl Course {
         self.passage = self.passage.following();
         let seed = self.seed;
         self.seed = seed.map(|seed| seed.wrapping_add(1));
-        let request = SpeechRequest { text, voice, speed: self.speed, unplayed, seed, passage };
+        let instructions = self.instructions.clone();
+        let request = SpeechRequest { text, voice, speed: self.speed, unplayed, seed, passage, instructions };
         let (sender, pieces) = mpsc::channel(PIECES);
         let tts = self.speaking.tts.clone();
         self.speaking.tasks.spawn(async move {
@@ -297,6 +300,7 @@ mod tests {
             n_chars: 0,
             voice: "v".into(),
             speed: 1.0,
+            instructions: None,
             seed: None,
             format: FileFormat::Pcm,
             as_events: false,

@@ -52,7 +52,7 @@ pub struct CustomVoice {
     pub id: String,
     /// Display name.
     pub name: String,
-    /// BCP-47 tag.
+    /// BCP-47 tag, or `auto`: each text in its own language.
     pub language: String,
     /// When it was added, in seconds since 1970.
     pub created_at: u64,
@@ -155,8 +155,10 @@ pub struct VoiceLimits {
     pub used_recording_ms: u64,
     /// The lowest sampling rate of a recording, in hertz.
     pub min_rate_hz: u32,
-    /// BCP-47 tags of the languages that the engine speaks.
+    /// BCP-47 tags of the languages that the engine speaks, and `auto` where it can find out by the text.
     pub languages: Vec<String>,
+    /// Whether a voice needs the words of its recording.
+    pub needs_transcript: bool,
     /// Uploaded voices that find room, of all keys together.
     pub max_voices: usize,
 }

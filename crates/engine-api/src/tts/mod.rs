@@ -42,6 +42,8 @@ pub struct SpeechRequest {
     /// The text this chunk belongs to. Chunks of one passage are spoken one after another by one voice, so that an engine may
     /// condition a chunk on the end of the one before. `None`: the chunk stands alone.
     pub passage: Option<Passage>,
+    /// How to speak ("whisper", "like a news reader"), for engines that can act; others ignore it. `None`: as the voice does.
+    pub instructions: Option<String>,
 }
 
 /// A chunk's place in a text: a response, a request of the speech API, a job.
@@ -67,7 +69,15 @@ impl Passage {
 impl Default for SpeechRequest {
     /// An empty text by the default voice at its normal speed, standing alone.
     fn default() -> Self {
-        Self { text: String::new(), voice: String::new(), speed: 1.0, unplayed: None, seed: None, passage: None }
+        Self {
+            text: String::new(),
+            voice: String::new(),
+            speed: 1.0,
+            unplayed: None,
+            seed: None,
+            passage: None,
+            instructions: None,
+        }
     }
 }
 

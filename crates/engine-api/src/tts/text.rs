@@ -22,6 +22,8 @@ pub struct TextRequest {
     pub seed: Option<u64>,
     /// The text it belongs to.
     pub passage: Option<Passage>,
+    /// How to speak, for engines that can act.
+    pub instructions: Option<String>,
 }
 
 /// Both ends of one text's speech.

@@ -97,6 +97,9 @@ impl OpenAiTts {
         if !is_usual(request.speed) {
             body["speed"] = request.speed.clamp(0.25, 4.0).into();
         }
+        if let Some(instructions) = &request.instructions {
+            body["instructions"] = instructions.as_str().into();
+        }
         if let Some(seed) = request.seed {
             body["seed"] = seed.into();
         }

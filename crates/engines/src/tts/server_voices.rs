@@ -372,6 +372,7 @@ impl VoiceLibrary for Library {
             min_recording_ms: MIN_RECORDING_MS,
             max_recording_ms: MAX_RECORDING_MS,
             used_recording_ms: MAX_RECORDING_MS,
+            needs_transcript: false,
             min_rate_hz: MIN_RATE_HZ,
             languages: Vec::new(),
             max_voices: MAX_VOICES,

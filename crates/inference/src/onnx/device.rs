@@ -141,7 +141,7 @@ impl Kind {
         }
     }
 
-    fn element(&self) -> Option<TensorElementType> {
+    pub(super) fn element(&self) -> Option<TensorElementType> {
         Some(match self {
             Self::F32 => TensorElementType::Float32,
             Self::F16 => TensorElementType::Float16,

@@ -66,7 +66,7 @@ impl Output {
         }
     }
 
-    /// Integers in row-major order; 32 bits are widened.
+    /// Integers in row-major order; 32 bits are widened, a flag is 0 or 1.
     pub fn i64(&self) -> Result<&[i64], OnnxError> {
         match &self.data {
             Data::I64(data) => Ok(data),
@@ -87,6 +87,10 @@ impl Output {
             }
             Some(TensorElementType::Int32) => {
                 let (shape, data) = value.try_extract_tensor::<i32>().map_err(failed)?;
+                (shape, Data::I64(data.iter().map(|x| i64::from(*x)).collect()))
+            }
+            Some(TensorElementType::Bool) => {
+                let (shape, data) = value.try_extract_tensor::<bool>().map_err(failed)?;
                 (shape, Data::I64(data.iter().map(|x| i64::from(*x)).collect()))
             }
             _ => {

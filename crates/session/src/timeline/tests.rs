@@ -33,6 +33,7 @@ fn settings() -> Settings {
         modality: Modality::Audio,
         voice: "tone".into(),
         speed: 1.0,
+        voice_instructions: String::new(),
         output_format: Format::Pcm16,
         max_output_tokens: None,
         tools: Vec::new(),

@@ -127,10 +127,10 @@ impl Store {
         self.sweep(now)?;
         let chunks = serde_json::to_string(&wish.chunks).expect("texts are JSON");
         self.db.execute(
-            "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, own_voice, speed, format, model, owner) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, own_voice, speed, format, model, owner, instructions) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             params![
                 id, now, chunks, wish.chunks.len() as i64, wish.n_chars as i64, wish.voice, wish.is_own_voice, wish.speed,
-                wish.format.name(), wish.model, owner.map(|owner| owner.to_string())
+                wish.format.name(), wish.model, owner.map(|owner| owner.to_string()), wish.instructions
             ],
         )?;
         self.job(id)
@@ -139,10 +139,10 @@ impl Store {
     /// The next job of the queue, now being worked on, and what it is to say.
     pub(super) fn take(&mut self, now: i64) -> Result<Option<(Job, SpeechSpec)>, StoreError> {
         self.sweep(now)?;
-        let next = "SELECT id, chunks, own_voice FROM jobs WHERE status = 'queued' ORDER BY seq LIMIT 1";
-        let next: Option<(String, String, bool)> =
-            self.db.query_row(next, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
-        let Some((id, chunks, is_own_voice)) = next else { return Ok(None) };
+        let next = "SELECT id, chunks, own_voice, instructions FROM jobs WHERE status = 'queued' ORDER BY seq LIMIT 1";
+        let next: Option<(String, String, bool, Option<String>)> =
+            self.db.query_row(next, [], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))).optional()?;
+        let Some((id, chunks, is_own_voice, instructions)) = next else { return Ok(None) };
         self.db.execute("UPDATE jobs SET status = 'running', started = ? WHERE id = ?", params![now, id])?;
         let mut job = self.job(&id)?;
         let there = fs::metadata(self.spool(&id)).map_or(0, |file| file.len());
@@ -156,7 +156,18 @@ impl Store {
         let model = job.model.clone();
         Ok(Some((
             job,
-            SpeechSpec { chunks, n_chars, voice, is_own_voice, speed, seed: None, format, as_events: false, model },
+            SpeechSpec {
+                chunks,
+                n_chars,
+                voice,
+                is_own_voice,
+                speed,
+                instructions,
+                seed: None,
+                format,
+                as_events: false,
+                model,
+            },
         )))
     }
 

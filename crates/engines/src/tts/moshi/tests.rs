@@ -45,7 +45,7 @@ async fn speak(address: &str, words: &[&str]) -> (Vec<i16>, Vec<usize>, Option<T
 }
 
 fn request() -> TextRequest {
-    TextRequest { voice: "x".into(), speed: 1.0, seed: None, passage: None }
+    TextRequest { voice: "x".into(), speed: 1.0, seed: None, passage: None, instructions: None }
 }
 
 fn failure(error: Option<TtsError>) -> String {

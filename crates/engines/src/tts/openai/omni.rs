@@ -44,6 +44,9 @@ pub(super) fn speak(engine: &OpenAiTts, request: &TextRequest) -> Option<TextSpe
         // A field of requests only: SGLang-Omni's sessions refuse it.
         fields.remove("stream");
     }
+    if let Some(instructions) = &request.instructions {
+        config["instructions"] = instructions.as_str().into();
+    }
     if let Some(seed) = request.seed {
         config["seed"] = seed.into();
     }

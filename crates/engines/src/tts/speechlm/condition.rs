@@ -7,31 +7,49 @@ use super::contract::Contract;
 use super::files::ModelFiles;
 use super::lm::LmError;
 use super::lm::ports;
+use super::tensors::Named;
+use super::vocode::State;
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxError, Runtime, Tensor};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 /// Conditionings that are kept, in bytes: some forty of Chatterbox Turbo, 1.6 MB each.
 const MAX_KEPT: usize = 64 << 20;
 
 /// What a family's graphs need of a recording.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Default, PartialEq)]
 pub struct Conditioning {
-    /// Embeddings before those of the text, [length, hidden].
+    /// Embeddings before those of the text, [length, hidden]; none where a graph makes the prompt.
     pub prefix: Vec<f32>,
-    /// The recording's own tokens.
+    /// The recording's own tokens, frame by frame.
     pub prompt: Vec<i64>,
-    /// What the vocoder takes: name, shape, numbers.
-    pub carry: Vec<(String, Vec<usize>, Vec<f32>)>,
-    /// The recording's digest.
+    /// What prompts and the vocoder take.
+    pub voice: Vec<Named>,
+    /// Sizes of what the vocoder's runs take of it: voices of equal ones can share a run.
+    pub run_sizes: Vec<usize>,
+    /// The words of the recording, where they are known.
+    pub transcript: Option<String>,
+    /// The digest of the recording and its words.
     pub digest: [u8; 32],
+    /// The vocoder's state behind the recording's tokens, once a speech has needed it.
+    pub primed: OnceLock<Arc<State>>,
 }
 
 impl Conditioning {
-    fn n_bytes(&self) -> usize {
-        let carried: usize = self.carry.iter().map(|(_, _, numbers)| 4 * numbers.len()).sum();
-        4 * self.prefix.len() + 8 * self.prompt.len() + carried
+    /// The tensor of that name.
+    ///
+    /// # Errors
+    /// [`OnnxError::Output`] where the conditioning graph gave none.
+    pub fn tensor(&self, name: &str) -> Result<&Named, OnnxError> {
+        let found = self.voice.iter().find(|tensor| tensor.name == name);
+        found.ok_or_else(|| OnnxError::Output(format!("a voice without {name}")))
+    }
+
+    /// Its size, with the state whether or not it is there: that comes after it is kept.
+    fn n_bytes(&self, state_bytes: usize) -> usize {
+        let voice: usize = self.voice.iter().map(Named::n_bytes).sum();
+        4 * self.prefix.len() + 8 * self.prompt.len() + voice + state_bytes
     }
 }
 
@@ -50,42 +68,60 @@ impl Conditioner {
         let model = runtime.load(&files.condition, &ModelOptions::default())?;
         let (rules, floats) = (&contract.condition, &[Kind::F32, Kind::F16]);
         ports::inputs(contract, &model, &[(rules.audio.clone(), floats.to_vec(), vec![None, None])])?;
-        ports::output(contract, &model, &rules.prefix, floats, &[None, None, None])?;
-        if contract.vocode.with_prompt {
-            ports::output(contract, &model, &rules.prompt, &[Kind::I64, Kind::I32], &[None, None])?;
+        if contract.prompt.is_none() {
+            ports::output(contract, &model, &rules.prefix, floats, &[None, None, None])?;
         }
-        for name in &contract.vocode.carry {
+        if contract.vocode.with_prompt {
+            let codebooks = contract.tokens.codebooks;
+            let shape = if codebooks == 1 { vec![None, None] } else { vec![None, None, Some(codebooks)] };
+            ports::output(contract, &model, &rules.prompt, &[Kind::I64, Kind::I32], &shape)?;
+        }
+        for name in contract.voice_tensors() {
             if model.output(name).is_none() {
-                let wrong = format!("gives no {name}, which the vocoder takes");
+                let wrong = format!("gives no {name}, which the prompt or the vocoder takes");
                 return Err(LmError::Port { contract: contract.name.clone(), file: model.path().into(), wrong });
             }
         }
         Ok(Self { contract: contract.clone(), model })
     }
 
-    /// The conditioning of a recording: mono at the family's rate, full scale 1.0. Blocks for the run, a second or so on the
-    /// processor.
+    /// The conditioning of a recording, mono at the family's rate, full scale 1.0, with its words. Blocks for the run, a
+    /// second or so on the processor.
     ///
     /// # Errors
     /// [`OnnxError`]; [`OnnxError::Output`] where the graph gives what is no number.
-    pub fn condition(&self, samples: &[f32], digest: [u8; 32]) -> Result<Conditioning, OnnxError> {
+    pub fn condition(
+        &self,
+        samples: &[f32],
+        transcript: Option<String>,
+        digest: [u8; 32],
+    ) -> Result<Conditioning, OnnxError> {
         let most = (self.contract.condition.use_seconds * self.contract.rate_hz as f32) as usize;
+        // The words of a recording are those of all of it: of a beginning they would be too many.
+        let transcript = transcript.filter(|_| samples.len() <= most);
         let samples = &samples[..samples.len().min(most)];
         let audio = Tensor::f32([1, samples.len()], samples);
         let outputs = self.model.run(&[(&self.contract.condition.audio, audio)], &CancellationToken::new())?;
-        let prefix = outputs.named(&self.contract.condition.prefix)?.f32()?.to_vec();
+        let rules = &self.contract.condition;
+        let prefix = match self.contract.prompt {
+            None => outputs.named(&rules.prefix)?.f32()?.to_vec(),
+            Some(_) => Vec::new(),
+        };
         let prompt = match self.contract.vocode.with_prompt {
-            true => outputs.named(&self.contract.condition.prompt)?.i64()?.to_vec(),
+            true => outputs.named(&rules.prompt)?.i64()?.to_vec(),
             false => Vec::new(),
         };
-        let carried = self.contract.vocode.carry.iter().map(|name| {
-            let output = outputs.named(name)?;
-            Ok((name.clone(), output.shape().to_vec(), output.f32()?.to_vec()))
-        });
-        let carry = carried.collect::<Result<Vec<_>, OnnxError>>()?;
-        let made = Conditioning { prefix, prompt, carry, digest };
-        let numbers = made.carry.iter().flat_map(|(_, _, numbers)| numbers).chain(&made.prefix);
-        if !numbers.into_iter().all(|number| number.is_finite()) {
+        let names = self.contract.voice_tensors();
+        let voice = names.iter().map(|name| outputs.named(name).map(|output| Named::of(name, output)));
+        let voice = voice.collect::<Result<Vec<_>, OnnxError>>()?;
+        let vocode = &self.contract.vocode;
+        let carried = voice.iter().filter(|tensor| vocode.carry.contains(&tensor.name));
+        let mut run_sizes: Vec<usize> = carried.flat_map(|tensor| tensor.shape.iter().copied()).collect();
+        if vocode.state.is_empty() {
+            run_sizes.push(prompt.len());
+        }
+        let made = Conditioning { prefix, prompt, voice, run_sizes, transcript, digest, primed: OnceLock::new() };
+        if !(made.prefix.iter().all(|number| number.is_finite()) && made.voice.iter().all(Named::is_finite)) {
             return Err(OnnxError::Output(
                 "a conditioning that is not a number (NaN): another recording may do".into(),
             ));
@@ -95,13 +131,21 @@ impl Conditioner {
 }
 
 /// Conditionings by the digest of their recordings, the latest used first.
-#[derive(Default)]
-pub struct Kept(Mutex<VecDeque<Arc<Conditioning>>>);
+pub struct Kept {
+    conditionings: Mutex<VecDeque<Arc<Conditioning>>>,
+    /// Of the vocoder's state that each may come to hold.
+    state_bytes: usize,
+}
 
 impl Kept {
+    /// None yet.
+    pub fn new(state_bytes: usize) -> Self {
+        Self { conditionings: Mutex::default(), state_bytes }
+    }
+
     /// The conditioning of that recording, where it is kept.
     pub fn get(&self, digest: &[u8; 32]) -> Option<Arc<Conditioning>> {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.conditionings.lock().unwrap_or_else(PoisonError::into_inner);
         let place = kept.iter().position(|one| one.digest == *digest)?;
         let found = kept.remove(place)?;
         kept.push_front(found.clone());
@@ -110,10 +154,10 @@ impl Kept {
 
     /// Keeps one, and lets the least recently used go where all together are more than 64 MiB.
     pub fn keep(&self, made: Arc<Conditioning>) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.conditionings.lock().unwrap_or_else(PoisonError::into_inner);
         kept.retain(|one| one.digest != made.digest);
         kept.push_front(made);
-        while kept.len() > 1 && kept.iter().map(|one| one.n_bytes()).sum::<usize>() > MAX_KEPT {
+        while kept.len() > 1 && kept.iter().map(|one| one.n_bytes(self.state_bytes)).sum::<usize>() > MAX_KEPT {
             kept.pop_back();
         }
     }
@@ -135,10 +179,10 @@ mod tests {
     fn a_recording_gives_its_own_conditioning_and_only_its_beginning_counts() {
         let conditioner = conditioner(|contract| contract.condition.use_seconds = 0.6).expect("loaded");
         let samples = recording();
-        let of = |samples: &[f32]| conditioner.condition(samples, [0; 32]).expect("it runs");
+        let of = |samples: &[f32]| conditioner.condition(samples, None, [0; 32]).expect("it runs");
         let made = of(&samples);
         assert_eq!(made.prefix.len(), 4 * 16);
-        assert_eq!(made.carry.len(), 2);
+        assert_eq!(made.voice.len(), 2);
         assert!(!made.prompt.is_empty());
         assert_eq!(made, of(&samples[..samples.len() * 9 / 10]), "0.6 of its 0.8 s are used");
         assert_ne!(made, of(&samples[2_400..]));
@@ -151,15 +195,15 @@ mod tests {
         assert!(text.contains("speech_encoder.onnx takes audio_values") && text.contains("no audio: f32"), "{text}");
         let text =
             conditioner(|contract| contract.vocode.carry.push("style".into())).err().expect("refused").to_string();
-        assert!(text.contains("gives no style, which the vocoder takes"), "{text}");
+        assert!(text.contains("gives no style, which the prompt or the vocoder takes"), "{text}");
     }
 
     #[test]
     fn what_is_kept_is_bounded_and_the_latest_stays() {
-        let kept = Kept::default();
+        let kept = Kept::new(0);
         let one = |i: u8| {
             let prefix = vec![0.0; MAX_KEPT / 4 / 3];
-            Arc::new(Conditioning { prefix, prompt: Vec::new(), carry: Vec::new(), digest: [i; 32] })
+            Arc::new(Conditioning { prefix, digest: [i; 32], ..Conditioning::default() })
         };
         (0..3).for_each(|i| kept.keep(one(i)));
         assert!(kept.get(&[0; 32]).is_some(), "three fit");

@@ -3,12 +3,16 @@
 //!
 //! Contracts are TOML files: those in `contracts/` are built in, `tts.contract` names one of one's own. [`Contract::parse`]
 //! refuses what makes no sense; [`files`](super::files) finds the graphs, and each role checks the ports that it uses. Code
-//! knows roles (`condition`, `embed`, `decode`, `vocode`), never a family's name.
+//! knows roles (`condition`, `prompt`, `embed`, `decode`, `frame`, `vocode`), never a family's name. A folder that
+//! `models/export` wrote holds its contract (models/export/LAYOUT.md).
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
+/// The contract in a model's folder.
+const OWN: &str = "contract.toml";
 /// The form of contract files that this version reads.
 const FORMAT: u32 = 1;
 
@@ -24,7 +28,7 @@ const BUILT_IN: [(&str, &str); 3] = [
 pub enum ContractError {
     /// There is no built-in contract for the model.
     #[error(
-        "no contract is built in for {model:?}; there are {known}. For another family set tts.contract to a contract file"
+        "no contract is built in for {model:?}; there are {known}. A folder that the export wrote holds contract.toml; for another family set tts.contract to a contract file"
     )]
     Unknown {
         /// The model's name.
@@ -33,7 +37,7 @@ pub enum ContractError {
         known: String,
     },
     /// The file cannot be read.
-    #[error("tts.contract: {} cannot be read: {source}", path.display())]
+    #[error("the contract {} cannot be read: {source}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -65,7 +69,7 @@ pub struct Contract {
     pub languages: Vec<String>,
     /// Rate of its sound, in Hz.
     pub rate_hz: u32,
-    /// Samples of sound for one token.
+    /// Samples of sound for one token, or for one frame where a frame has several codebooks.
     pub samples_per_token: usize,
     /// What is known of watermarks in its sound, for people.
     pub watermark: String,
@@ -73,10 +77,17 @@ pub struct Contract {
     pub text: Text,
     /// The graph that makes a voice's conditioning from a recording.
     pub condition: Condition,
-    /// The graph that embeds ids.
-    pub embed: Embed,
+    /// The graph that makes the prompt's embeddings; without it they are the conditioning's, then those of the text's ids.
+    #[serde(default)]
+    pub prompt: Option<Prompt>,
+    /// The graph that embeds ids: of generated tokens, and of the text where there is no `prompt`.
+    #[serde(default)]
+    pub embed: Option<Embed>,
     /// The graph of the language model.
     pub decode: Decode,
+    /// The graph that draws the other codebooks of a frame; without it a frame has one.
+    #[serde(default)]
+    pub frame: Option<Frame>,
     /// The graph that makes sound of tokens.
     pub vocode: Vocode,
     /// Ids with a meaning.
@@ -98,7 +109,7 @@ pub struct Text {
     /// How many ids that has; 0: any number.
     #[serde(default)]
     pub vocabulary: usize,
-    /// What is tokenized: `{text}` and `{language}` (two letters) stand for themselves.
+    /// What is tokenized: `{text}` and `{language}` (two letters) stand for themselves. With `prompt`, its templates count.
     pub template: String,
     /// Replaced in the text, in this order.
     #[serde(default)]
@@ -119,14 +130,81 @@ pub struct Condition {
     pub file: String,
     /// Input: the recording, f32 [1, samples] at the family's rate.
     pub audio: String,
-    /// Output: embeddings before those of the text, [1, length, hidden].
+    /// Output: embeddings before those of the text, [1, length, hidden]. Not with `prompt`.
+    #[serde(default)]
     pub prefix: String,
-    /// Output: the recording's own tokens, i64 [1, length].
+    /// Output: the recording's own tokens, i64 [1, length], or frames, i64 [1, length, codebooks].
+    #[serde(default)]
     pub prompt: String,
+    /// Whether a voice needs the words of its recording.
+    #[serde(default)]
+    pub needs_transcript: bool,
     /// The shortest recording.
     pub min_seconds: f32,
     /// What it uses of a longer one.
     pub use_seconds: f32,
+}
+
+/// The graph that makes the prompt's embeddings of ids and a voice.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Prompt {
+    /// Its file.
+    pub file: String,
+    /// Outputs of the conditioning graph that are inputs here, of the same names.
+    #[serde(default)]
+    pub voice: Vec<String>,
+    /// Inputs: ids, i64 [1, length]. At least one.
+    pub ids: Vec<PromptIds>,
+    /// Input: the language, i64 [1].
+    #[serde(default)]
+    pub language: Option<PromptLanguage>,
+    /// Output: embeddings, [1, length, hidden].
+    pub embeds: String,
+    /// Output: what is added to the embeddings of the first, second, ... generated frame, [1, frames, hidden], the last for
+    /// all after it; empty: nothing is.
+    #[serde(default)]
+    pub following: String,
+}
+
+/// An input of ids.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptIds {
+    /// Its name.
+    pub port: String,
+    /// What is tokenized: `{text}`, `{transcript}`, `{instructions}` and `{language}` stand for themselves. Where one of the
+    /// first three is empty and no other is in the template, there are no ids.
+    pub template: String,
+}
+
+/// The input of the language.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PromptLanguage {
+    /// Its name.
+    pub port: String,
+    /// Its value for a language, by two letters.
+    pub ids: BTreeMap<String, i64>,
+    /// Its value where the language is not known.
+    pub auto: i64,
+}
+
+/// The graph that draws the other codebooks of a frame: `hidden` and `code` in, `codes` and `embeds` out, as
+/// models/export/LAYOUT.md has them.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Frame {
+    /// Its file.
+    pub file: String,
+    /// Divides the logits; 0: the most likely code is taken.
+    pub temperature: f32,
+    /// The most likely codes that stay; 0: all.
+    #[serde(default)]
+    pub top_k: usize,
+    /// The share of probability that stays; 1: all.
+    #[serde(default = "whole")]
+    pub top_p: f32,
 }
 
 /// The graph that embeds ids.
@@ -175,6 +253,9 @@ pub struct Decode {
     pub total: String,
     /// Output: logits, [batch, length, vocabulary].
     pub logits: String,
+    /// Output: the hidden state that `frame` takes, [batch, length, hidden]; empty without `frame`.
+    #[serde(default)]
+    pub hidden: String,
     /// Inputs of a layer's cache, keys and values, [batch, heads, columns, head size]; `{i}` is the layer.
     pub past: [String; 2],
     /// Outputs that take their places.
@@ -213,16 +294,39 @@ pub enum Policy {
 pub struct Vocode {
     /// Its file.
     pub file: String,
-    /// Input: tokens, i64 [batch, length].
+    /// Input: tokens, i64 [batch, length], or frames, i64 [batch, length, codebooks].
     pub tokens: String,
     /// Outputs of the conditioning graph that are inputs here, of the same names.
     #[serde(default)]
     pub carry: Vec<String>,
-    /// Output: sound, [batch, samples].
+    /// Output: sound, [batch, samples] or [batch, channels, samples].
     pub waveform: String,
-    /// Whether the recording's tokens come first, whose sound the graph leaves out.
+    /// Whether the recording's tokens come first, whose sound the graph leaves out; with a state they are run once, for the
+    /// state that they leave.
     #[serde(default)]
     pub with_prompt: bool,
+    /// What a stream's next window takes from the one before. With it, a window's sound is that of its chunk alone.
+    #[serde(default)]
+    pub state: Vec<VocodeState>,
+    /// Input: tokens of the window before its chunk, i64 [1]; empty: it has none. With a state.
+    #[serde(default)]
+    pub n_before: String,
+    /// Input: whether no token follows the window, bool [1]; empty: it has none. With a state.
+    #[serde(default)]
+    pub is_last: String,
+}
+
+/// A tensor of a vocoder's state, whose first size is the batch and whose others are fixed.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VocodeState {
+    /// Its input.
+    pub input: String,
+    /// The output that takes its place.
+    pub output: String,
+    /// What it begins as.
+    #[serde(default)]
+    pub fill: f32,
 }
 
 /// Ids with a meaning.
@@ -233,21 +337,21 @@ pub struct Tokens {
     pub vocabulary: usize,
     /// Ids below this one have a sound; others are left out of it.
     pub sounds: i64,
-    /// Begins the speech; counts for the repetition penalty.
+    /// Begins the speech; counts for the repetition penalty. -1: none does.
     pub start: i64,
     /// Ends the speech.
     pub stop: i64,
-    /// Silence.
+    /// The last of the ids that end it, which begin with `stop`; 0: `stop` is the only one.
+    #[serde(default)]
+    pub stop_last: i64,
+    /// Silence; -1: none is known.
     pub silence: i64,
     /// Tokens of silence behind the speech.
     #[serde(default)]
     pub append_silence: usize,
-    /// Codebooks of a frame. This version runs families with one.
+    /// Codebooks of a frame.
     #[serde(default = "one")]
     pub codebooks: usize,
-    /// Frames by which each codebook is late; empty: none.
-    #[serde(default)]
-    pub delays: Vec<usize>,
 }
 
 /// How the next token is drawn.
@@ -270,6 +374,23 @@ pub struct Sampling {
     /// Divides positive logits of tokens that were spoken, and multiplies negative ones; 1: none.
     #[serde(default = "whole")]
     pub repetition_penalty: f32,
+    /// The latest tokens that the penalty is for; 0: all.
+    #[serde(default)]
+    pub repetition_window: usize,
+    /// When a token is drawn again.
+    #[serde(default)]
+    pub redraw: Option<Redraw>,
+}
+
+/// A token that was drawn often of late is drawn again, from all tokens by their probability: repetition-aware sampling, as
+/// CosyVoice has it.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Redraw {
+    /// The latest tokens that are looked at.
+    pub window: usize,
+    /// The share of them that is often.
+    pub share: f32,
 }
 
 /// One thing that is done to logits.
@@ -339,22 +460,36 @@ fn never() -> i64 {
 }
 
 impl Contract {
-    /// The contract for a model: that in the file, or the built-in one of the model's name. Blocks while a file is read.
+    /// The contract for a model, `main` its folder or language model's file: that in the file that is named, that in the
+    /// model's folder (`contract.toml`), or the built-in one of the model's name. Blocks while a file is read.
     ///
     /// # Errors
     /// [`ContractError`] says what is wrong and what would be right.
-    pub fn find(file: &str, model: &str) -> Result<Self, ContractError> {
-        if !file.is_empty() {
-            let path = PathBuf::from(file);
+    pub fn find(file: &str, main: &Path) -> Result<Self, ContractError> {
+        let folder = if main.is_dir() { main } else { main.parent().unwrap_or(main) };
+        let own = folder.join(OWN);
+        let path = match file.is_empty() {
+            false => Some(PathBuf::from(file)),
+            true => Some(own).filter(|own| own.is_file()),
+        };
+        if let Some(path) = path {
             let text = std::fs::read_to_string(&path)
                 .map_err(|source| ContractError::Unreadable { path: path.clone(), source })?;
             return Self::parse(&path.display().to_string(), &text);
         }
-        let Some(text) = Self::built_in(model) else {
+        Self::of_model(&model_name(&folder.join("x")))
+    }
+
+    /// The built-in contract of that name.
+    ///
+    /// # Errors
+    /// [`ContractError::Unknown`] names those that there are.
+    pub fn of_model(name: &str) -> Result<Self, ContractError> {
+        let Some(text) = Self::built_in(name) else {
             let known: Vec<_> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-            return Err(ContractError::Unknown { model: model.into(), known: known.join(", ") });
+            return Err(ContractError::Unknown { model: name.into(), known: known.join(", ") });
         };
-        Self::parse(model, text)
+        Self::parse(name, text)
     }
 
     /// The text of a built-in contract.
@@ -378,8 +513,14 @@ impl Contract {
     /// What makes no sense.
     fn fault(&self) -> Option<String> {
         let (tokens, chunks, decode, sampling) = (&self.tokens, &self.chunks, &self.decode, &self.sampling);
-        let ids = [("start", tokens.start), ("stop", tokens.stop), ("silence", tokens.silence)];
-        let outside = ids.iter().find(|(_, id)| *id < 0 || *id as usize >= tokens.vocabulary.max(1));
+        let ids = [
+            ("start", tokens.start, -1),
+            ("stop", tokens.stop, 0),
+            ("stop_last", tokens.stop_last, 0),
+            ("silence", tokens.silence, -1),
+        ];
+        let outside = ids.iter().find(|(_, id, least)| id < least || *id >= tokens.vocabulary.max(1) as i64);
+        let (is_framed, has_state) = (self.frame.is_some(), !self.vocode.state.is_empty());
         let cross_fade = self.rate_hz as usize * chunks.cross_fade_ms as usize / 1000;
         let rules = [
             (self.format != FORMAT, format!("format = {}, and this version reads {FORMAT}", self.format)),
@@ -387,8 +528,74 @@ impl Contract {
             (!(8_000..=192_000).contains(&self.rate_hz), format!("rate_hz = {}: 8000 to 192000", self.rate_hz)),
             (self.samples_per_token == 0, "samples_per_token: more than 0".into()),
             (!self.text.template.contains("{text}"), "text.template: {text} is missing".into()),
-            (tokens.codebooks != 1, format!("tokens.codebooks = {}: this version runs 1", tokens.codebooks)),
-            (tokens.delays.iter().any(|delay| *delay > 0), "tokens.delays: a single codebook has none".into()),
+            (
+                !(1..=MAX_CODEBOOKS).contains(&tokens.codebooks),
+                format!("tokens.codebooks = {}: 1 to {MAX_CODEBOOKS}", tokens.codebooks),
+            ),
+            (
+                tokens.vocabulary > MAX_VOCABULARY,
+                format!("tokens.vocabulary = {}: at most {MAX_VOCABULARY}", tokens.vocabulary),
+            ),
+            (
+                is_framed != (tokens.codebooks > 1),
+                "tokens.codebooks: more than 1 with [frame], whose graph draws the others, and 1 without".into(),
+            ),
+            (
+                is_framed == self.embed.is_some(),
+                "[embed] embeds the tokens of one codebook, and [frame] those of several: one of the two is needed"
+                    .into(),
+            ),
+            (is_framed && self.prompt.is_none(), "[frame] needs [prompt], since nothing else embeds a text".into()),
+            (is_framed == decode.hidden.is_empty(), "decode.hidden: what [frame] takes, and nobody else".into()),
+            (
+                self.prompt.is_none() && self.condition.prefix.is_empty(),
+                "condition.prefix: needed without [prompt]".into(),
+            ),
+            (
+                self.prompt
+                    .as_ref()
+                    .is_some_and(|prompt| !prompt.ids.iter().any(|ids| ids.template.contains("{text}"))),
+                "prompt.ids: {text} is in none of the templates".into(),
+            ),
+            (
+                self.vocode.with_prompt && self.condition.prompt.is_empty(),
+                "vocode.with_prompt needs condition.prompt, the recording's tokens".into(),
+            ),
+            (
+                !(has_state || self.vocode.n_before.is_empty() && self.vocode.is_last.is_empty()),
+                "vocode.n_before, vocode.is_last: for a vocoder with a state".into(),
+            ),
+            (
+                has_state && chunks.left_context > 0 && self.vocode.n_before.is_empty(),
+                "chunks.left_context: a vocoder with a state takes it where vocode.n_before says how much it is".into(),
+            ),
+            (
+                has_state && chunks.cross_fade_ms > 0,
+                "chunks.cross_fade_ms: the chunks of a vocoder with a state do not overlap".into(),
+            ),
+            (
+                has_state && chunks.look_ahead > 0 && self.vocode.is_last.is_empty(),
+                "chunks.look_ahead: a vocoder with a state needs vocode.is_last, to know that there is none".into(),
+            ),
+            (tokens.stop_last != 0 && tokens.stop_last < tokens.stop, "tokens.stop_last: not below tokens.stop".into()),
+            (tokens.silence < 0 && tokens.append_silence > 0, "tokens.append_silence needs tokens.silence".into()),
+            (
+                tokens.codebooks > 1 && (tokens.silence >= 0 || tokens.append_silence > 0),
+                "tokens.silence: of families with one codebook".into(),
+            ),
+            (
+                sampling.redraw.is_some_and(|redraw| {
+                    !(1..=MAX_WINDOW).contains(&redraw.window) || !(0.0..=1.0).contains(&redraw.share)
+                }),
+                format!("sampling.redraw: a window of 1 to {MAX_WINDOW}, a share of 0 to 1"),
+            ),
+            (sampling.repetition_window > MAX_WINDOW, format!("sampling.repetition_window: at most {MAX_WINDOW}")),
+            (
+                self.frame.as_ref().is_some_and(|frame| {
+                    !((0.0..=10.0).contains(&frame.temperature) && frame.top_p > 0.0 && frame.top_p <= 1.0)
+                }),
+                "frame.temperature: 0 to 10; frame.top_p: above 0 to 1".into(),
+            ),
             (
                 decode.layers == 0 || decode.heads == 0 || decode.head_size == 0,
                 "decode: layers, heads and head_size".into(),
@@ -439,10 +646,24 @@ impl Contract {
                 "condition.min_seconds, condition.use_seconds: 0 to 600, in this order".into(),
             ),
         ];
-        if let Some((name, id)) = outside {
+        if let Some((name, id, _)) = outside {
             return Some(format!("tokens.{name} = {id}: 0 to tokens.vocabulary, {}", tokens.vocabulary));
         }
         rules.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, message)| message)
+    }
+
+    /// Outputs of the conditioning graph that prompts or the vocoder take.
+    pub fn voice_tensors(&self) -> Vec<&str> {
+        let prompt = self.prompt.iter().flat_map(|prompt| &prompt.voice);
+        let mut names: Vec<&str> = prompt.chain(&self.vocode.carry).map(String::as_str).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The ids that end a speech.
+    pub fn stops(&self) -> RangeInclusive<i64> {
+        self.tokens.stop..=self.tokens.stop_last.max(self.tokens.stop)
     }
 
     /// Bytes of the cache for one token of one sequence, by the bytes of a number: keys and values of all layers.
@@ -478,6 +699,13 @@ impl Contract {
     }
 }
 
+/// Codebooks at most.
+pub const MAX_CODEBOOKS: usize = 32;
+/// Ids of a codebook at most: what two bytes hold.
+const MAX_VOCABULARY: usize = 1 << 16;
+/// The largest window of the sampling's rules, in tokens.
+const MAX_WINDOW: usize = 1_000;
+
 /// Tokens of a slot before its speech: conditioning (375 in Chatterbox) and a text of the longest chunk.
 const CONTEXT_TOKENS: usize = 600;
 
@@ -497,7 +725,7 @@ mod tests {
             let contract = Contract::parse(name, text).expect(name);
             assert_eq!(contract.name, name);
         }
-        let turbo = Contract::find("", "chatterbox-turbo").expect("built in");
+        let turbo = Contract::find("", Path::new("models/chatterbox-turbo/language_model.onnx")).expect("built in");
         assert_eq!(turbo.cache_bytes_per_token(2), 98_304, "the reference's figure for Turbo in fp16");
         assert_eq!((turbo.max_tokens(0), turbo.max_tokens(40), turbo.max_tokens(10_000)), (50, 250, 1_000));
     }
@@ -517,7 +745,19 @@ mod tests {
             ("first = 8", "first = 80", "chunks.first: 1 to chunks.most"),
             ("cross_fade_ms = 20", "cross_fade_ms = 200", "the playing time of chunks.look_ahead"),
             ("temperature = 0.8", "temperature = -1.0", "sampling.temperature"),
-            ("append_silence = 3", "append_silence = 3\ncodebooks = 16", "tokens.codebooks = 16: this version runs 1"),
+            ("append_silence = 3", "append_silence = 3\ncodebooks = 16", "tokens.codebooks: more than 1 with [frame]"),
+            ("append_silence = 3", "append_silence = 3\ncodebooks = 33", "tokens.codebooks = 33: 1 to 32"),
+            ("prefix = \"audio_features\"", "", "condition.prefix: needed without [prompt]"),
+            ("logits = \"logits\"", "logits = \"logits\"\nhidden = \"h\"", "decode.hidden: what [frame] takes"),
+            ("with_prompt = true", "with_prompt = true\nis_last = \"l\"", "vocode.is_last: for a vocoder with a state"),
+            (
+                "with_prompt = true",
+                "with_prompt = true\nstate = [{ input = \"a\", output = \"b\" }]",
+                "chunks.left_context: a vocoder with a state",
+            ),
+            ("stop = 6562", "stop = 6562\nstop_last = 5", "tokens.stop_last: not below"),
+            ("silence = 4299", "silence = -1", "tokens.append_silence needs tokens.silence"),
+            ("top_k = 1000", "redraw = { window = 0, share = 0.1 }", "sampling.redraw: a window of 1 to 1000"),
             ("present.{i}.key", "present.key", "{i}, the layer, is missing"),
             ("policy = \"masked\"", "policy = \"paged\"", "unknown variant `paged`"),
             ("rate_hz = 24000", "rate_hz = 24000\nrate = 1", "unknown field `rate`"),
@@ -525,9 +765,9 @@ mod tests {
             let text = refused(from, to);
             assert!(text.starts_with("the contract mine.toml is invalid: ") && text.contains(part), "{to}: {text}");
         }
-        let unknown = Contract::find("", "some-model").expect_err("unknown").to_string();
+        let unknown = Contract::find("", Path::new("some-model/x.onnx")).expect_err("unknown").to_string();
         assert!(unknown.contains("chatterbox-turbo, chatterbox-nano, chatterbox-multilingual"), "{unknown}");
-        assert!(matches!(Contract::find("/nowhere.toml", ""), Err(ContractError::Unreadable { .. })));
+        assert!(matches!(Contract::find("/nowhere.toml", Path::new("")), Err(ContractError::Unreadable { .. })));
     }
 
     #[test]

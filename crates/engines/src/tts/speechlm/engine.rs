@@ -1,13 +1,18 @@
-//! The language model behind the slot scheduler: requests become sequences, logits become tokens, tokens go to the readers.
+//! The language model behind the slot scheduler: requests become sequences, logits become frames, frames go to the readers.
 //!
-//! Runs on the scheduler's thread. A request carries what its sequence needs; its tokens leave by a bounded channel, whose
+//! Runs on the scheduler's thread. A request carries what its sequence needs; its frames leave by a bounded channel, whose
 //! room is the stream's credit: a reader that is far behind pauses its own sequence and no other. It never waits for a reader
 //! and makes no sound.
+//!
+//! A step is one run of the language model for all sequences, the drawing of a token for each, and, where a frame has several
+//! codebooks, one run that draws the others for all frames.
 
+use super::codes::Codes;
 use super::condition::Conditioning;
 use super::contract::{Contract, Length};
-use super::lm::{LanguageModel, SequenceId};
+use super::lm::{Feed, Given, LanguageModel, Prompt, SequenceId};
 use super::sampling::{Sampler, Scratch};
+use super::text::Ids;
 use antiphon_engine_api::tts::TtsError;
 use antiphon_inference::onnx::OnnxError;
 use antiphon_inference::pool::batch::{BatchFailure, Entry};
@@ -18,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::{Receiver, Sender, channel, error::TrySendError};
 use tokio::time::Instant;
 
-/// Tokens in the channel to a reader, its credit: some five seconds at 25 tokens a second, a kilobyte. A reader that waits for
+/// Frames in the channel to a reader, its credit: some five seconds at 25 a second, 10 KiB. A reader that waits for
 /// the vocoder takes them over when it asks for the next window; it holds a speech at most.
 const MAX_AHEAD: usize = 128;
 
@@ -29,8 +34,8 @@ pub const BACKGROUND: Duration = Duration::from_secs(2);
 pub struct Request {
     /// The voice.
     pub conditioning: Arc<Conditioning>,
-    /// Ids of the text.
-    pub ids: Vec<i64>,
+    /// Ids of the prompt.
+    pub ids: Ids,
     /// Its characters.
     pub n_chars: usize,
     /// Of its randomness.
@@ -40,10 +45,10 @@ pub struct Request {
     is_starved: Arc<AtomicBool>,
 }
 
-/// What a reader gets: a token, the end, or why it ends.
+/// What a reader gets: a frame, the end, or why it ends.
 pub enum Step {
-    /// The next token with a sound.
-    Token(i64),
+    /// The next frame with a sound.
+    Frame(Codes),
     /// The speech is complete.
     End,
     /// It ends here.
@@ -60,7 +65,7 @@ impl Request {
     /// A request, due when its listener has nothing left to hear (`None`: nobody listens), and its reader's end.
     pub fn new(
         conditioning: Arc<Conditioning>,
-        ids: Vec<i64>,
+        ids: Ids,
         n_chars: usize,
         seed: u64,
         unplayed: Option<Duration>,
@@ -76,7 +81,7 @@ impl Request {
     /// Hands a step on. There is room: a sequence without credit takes no step, and the end has a place of its own.
     fn hand_on(&self, step: Step) {
         if let Err(TrySendError::Full(_)) = self.tokens.try_send(step) {
-            tracing::error!("a token was lost: its reader has no room");
+            tracing::error!("a frame was lost: its reader has no room");
         }
     }
 }
@@ -112,7 +117,7 @@ impl Entry for Request {
 }
 
 impl SlotEntry for Request {
-    /// Room for a token and for the end behind it.
+    /// Room for a frame and for the end behind it.
     fn has_credit(&self) -> bool {
         if self.tokens.capacity() >= 2 {
             return true;
@@ -127,7 +132,12 @@ impl SlotEntry for Request {
 pub struct Generation {
     id: SequenceId,
     sampler: Sampler,
+    /// The token that was drawn last: the first code of the last frame.
     last: i64,
+    /// The embeddings of the last frame, where it has several codebooks.
+    embeds: Vec<f32>,
+    /// What is added to the embeddings of each frame ([`Prompt::following`]).
+    following: Vec<f32>,
     /// Tokens that were drawn.
     n_drawn: usize,
     /// Tokens that were handed on.
@@ -169,7 +179,7 @@ pub struct SpeechEngine {
     lm: LanguageModel,
     n_slots: usize,
     scratch: Scratch,
-    logits: Vec<f32>,
+    given: Given,
     counted: Arc<Counted>,
 }
 
@@ -190,7 +200,7 @@ impl SpeechEngine {
     /// For a warmed language model.
     pub fn new(contract: Arc<Contract>, lm: LanguageModel, counted: Arc<Counted>) -> Self {
         let n_slots = lm.n_slots();
-        Self { contract, lm, n_slots, scratch: Scratch::default(), logits: Vec::new(), counted }
+        Self { contract, lm, n_slots, scratch: Scratch::default(), given: Given::default(), counted }
     }
 }
 
@@ -202,22 +212,32 @@ impl SlotEngine<Request> for SpeechEngine {
     }
 
     fn admit(&mut self, request: Request) -> Result<Admission<Request, Generation>, (String, Request)> {
-        let n_prompt = request.conditioning.prefix.len() / self.lm.hidden() + request.ids.len();
-        if n_prompt + 1 >= self.contract.slot_tokens() {
+        let too_long = |n_prompt: usize| {
             let message = format!(
                 "the text is too long: {n_prompt} tokens with its voice, and a sequence has {}; send it in shorter chunks",
                 self.contract.slot_tokens()
             );
-            request.hand_on(Step::Failed(TtsError::Engine { message, source: None }));
+            Step::Failed(TtsError::Engine { message, source: None })
+        };
+        // Before it is embedded, which takes memory by its length.
+        if request.ids.n_ids() >= self.contract.slot_tokens() {
+            request.hand_on(too_long(request.ids.n_ids()));
             return Ok(Admission::Ended);
         }
-        let prefilled = self.lm.embed_text(&request.ids).and_then(|text| {
-            let mut embeds = request.conditioning.prefix.clone();
-            embeds.extend(text);
-            self.lm.prefill(&embeds, &mut self.logits)
-        });
-        let id = match prefilled {
-            Ok(id) => id,
+        let prompt = self.lm.prompt(&request.ids, &request.conditioning);
+        let prefilled = match prompt {
+            Ok(Prompt { embeds, following }) => {
+                let n_prompt = embeds.len() / self.lm.hidden();
+                if n_prompt + 1 >= self.contract.slot_tokens() {
+                    request.hand_on(too_long(n_prompt));
+                    return Ok(Admission::Ended);
+                }
+                self.lm.prefill(&embeds, &mut self.given).map(|id| (id, following))
+            }
+            Err(error) => Err(error),
+        };
+        let (id, following) = match prefilled {
+            Ok(prefilled) => prefilled,
             // The text or the voice is at fault, and the device is not.
             Err(error @ (OnnxError::Inputs { .. } | OnnxError::Output(_))) => {
                 request.hand_on(Step::Failed(TtsError::Engine { message: error.to_string(), source: None }));
@@ -231,13 +251,19 @@ impl SlotEngine<Request> for SpeechEngine {
             id,
             sampler: Sampler::new(sampling, tokens.vocabulary, tokens.start, request.seed),
             last: tokens.start,
+            embeds: Vec::new(),
+            following,
             n_drawn: 0,
             n_spoken: 0,
             max_tokens: self.contract.max_tokens(request.n_chars),
             silence: SilenceRun::default(),
         };
         let mut running = Running { entry: request, state, is_done: false };
-        draw(&self.contract, &mut running, &self.logits, &mut self.scratch, &mut Duration::default());
+        let drawn = draw(&self.contract, &mut running, &self.given.logits, &mut self.scratch);
+        if drawn && let Err(error) = self.complete(&mut [&mut running]) {
+            self.lm.end(id);
+            return Err((error, running.entry));
+        }
         if running.is_done {
             self.lm.end(id);
             return Ok(Admission::Ended);
@@ -250,36 +276,52 @@ impl SlotEngine<Request> for SpeechEngine {
             tracing::warn!(n_tokens = one.state.n_drawn, "a speech is cut off: the model's context is full");
             finish(one);
         }
-        let rows: Vec<_> =
-            running.iter().filter(|one| !one.is_done).map(|one| (one.state.id, one.state.last)).collect();
-        if rows.is_empty() {
+        let is_framed = self.lm.n_inner().is_some();
+        let mut n_rows = running.iter().filter(|one| !one.is_done).count();
+        if n_rows == 0 {
             return Ok(());
         }
         let before = self.lm.in_runs();
-        let mut rows = rows;
-        while let Err(error) = self.lm.decode(&rows, &mut self.logits) {
+        loop {
+            let rows: Vec<_> = running
+                .iter()
+                .filter(|one| !one.is_done)
+                .map(|one| {
+                    let feed = if is_framed { Feed::Embeds(&one.state.embeds) } else { Feed::Token(one.state.last) };
+                    (one.state.id, feed)
+                })
+                .collect();
+            let Err(error) = self.lm.decode(&rows, &mut self.given) else { break };
             // The caches are as they were: without the newest listener the others may find memory.
-            if rows.len() < 2 || !is_out_of_memory(&error) {
+            if n_rows < 2 || !is_out_of_memory(&error) {
                 return Err(error.to_string());
             }
-            let Some((newest, _)) = rows.pop() else { return Err(error.to_string()) };
-            tracing::warn!(n_listeners = rows.len(), "a listener is given up for want of memory: {error}");
-            self.lm.end(newest);
-            if let Some(one) = running.iter_mut().find(|one| one.state.id == newest) {
-                one.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: rows.len() }));
-                one.is_done = true;
+            let Some(newest) = running.iter_mut().rfind(|one| !one.is_done) else { return Err(error.to_string()) };
+            n_rows -= 1;
+            tracing::warn!(n_listeners = n_rows, "a listener is given up for want of memory: {error}");
+            self.lm.end(newest.state.id);
+            newest.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: n_rows }));
+            newest.is_done = true;
+        }
+        let vocabulary = self.contract.tokens.vocabulary;
+        let begun = Instant::now();
+        let (mut drawn, mut hidden) = (Vec::with_capacity(n_rows), Vec::new());
+        let logits = self.given.logits.chunks_exact(vocabulary);
+        for (row, (one, logits)) in running.iter_mut().filter(|one| !one.is_done).zip(logits).enumerate() {
+            if draw(&self.contract, one, logits, &mut self.scratch) {
+                if is_framed {
+                    let n = self.lm.hidden();
+                    hidden.extend_from_slice(&self.given.hidden[row * n..(row + 1) * n]);
+                }
+                drawn.push(&mut **one);
             }
         }
-        let n_rows = rows.len() as u64;
-        let mut sampling = Duration::default();
-        let vocabulary = self.contract.tokens.vocabulary;
-        let logits = self.logits.chunks_exact(vocabulary);
-        for (one, logits) in running.iter_mut().filter(|one| !one.is_done).zip(logits) {
-            draw(&self.contract, one, logits, &mut self.scratch, &mut sampling);
-        }
+        let sampling = begun.elapsed();
+        self.given.hidden = hidden;
+        self.complete(&mut drawn)?;
         let in_runs = self.lm.in_runs() - before;
         self.counted.n_steps.fetch_add(1, Ordering::Relaxed);
-        self.counted.n_rows.fetch_add(n_rows, Ordering::Relaxed);
+        self.counted.n_rows.fetch_add(n_rows as u64, Ordering::Relaxed);
         self.counted.in_runs_ns.fetch_add(in_runs.as_nanos() as u64, Ordering::Relaxed);
         self.counted.sampling_ns.fetch_add(sampling.as_nanos() as u64, Ordering::Relaxed);
         Ok(())
@@ -290,35 +332,76 @@ impl SlotEngine<Request> for SpeechEngine {
     }
 }
 
-/// Draws a sequence's next token and hands it on. Adds the time of the drawing to `in_sampling`.
-fn draw(
-    contract: &Contract,
-    one: &mut Running<Request, Generation>,
-    logits: &[f32],
-    scratch: &mut Scratch,
-    in_sampling: &mut Duration,
-) {
-    let (rules, state) = (contract, &mut one.state);
-    let excluded = (state.n_drawn < rules.length.min_tokens).then_some(rules.tokens.stop);
-    let begun = Instant::now();
-    let drawn = state.sampler.next(logits, excluded, scratch);
-    *in_sampling += begun.elapsed();
-    let token = match drawn {
-        Ok(token) => token,
+impl SpeechEngine {
+    /// Completes the frames of sequences whose next token was drawn, in the order of the hidden states, and hands them on.
+    fn complete(&mut self, drawn: &mut [&mut Running<Request, Generation>]) -> Result<(), String> {
+        let Some(n_inner) = self.lm.n_inner().filter(|_| !drawn.is_empty()) else {
+            drawn.iter_mut().for_each(|one| keep(&self.contract, one, &[]));
+            return Ok(());
+        };
+        let n = self.lm.hidden();
+        let first: Vec<i64> = drawn.iter().map(|one| one.state.last).collect();
+        let mut uniform = Vec::with_capacity(drawn.len() * n_inner);
+        for one in drawn.iter_mut() {
+            uniform.extend((0..n_inner).map(|_| one.state.sampler.uniform()));
+        }
+        let frames = self.lm.frames(&self.given.hidden[..drawn.len() * n], &first, &uniform);
+        let frames = frames.map_err(|error| error.to_string())?;
+        let rows = frames.codes.chunks_exact(n_inner).zip(frames.embeds.chunks_exact(n));
+        for (one, (codes, embeds)) in drawn.iter_mut().zip(rows) {
+            if !embeds.iter().all(|number| number.is_finite()) {
+                let message = "the model's frames are not numbers (NaN): its file may be damaged".into();
+                one.entry.hand_on(Step::Failed(TtsError::Engine { message, source: None }));
+                one.is_done = true;
+                continue;
+            }
+            let state = &mut one.state;
+            state.embeds.clear();
+            state.embeds.extend_from_slice(embeds);
+            // The first frame's is the first row; the last row is for all that come after it.
+            let n_rows = state.following.len() / n;
+            let row = (state.n_drawn - 1).min(n_rows.saturating_sub(1));
+            let following = state.following.get(row * n..(row + 1) * n).unwrap_or_default();
+            state.embeds.iter_mut().zip(following).for_each(|(number, more)| *number += more);
+            keep(&self.contract, one, codes);
+        }
+        Ok(())
+    }
+}
+
+/// Draws a sequence's next token. `false` where the sequence ends with it, which its reader is told.
+fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f32], scratch: &mut Scratch) -> bool {
+    let state = &mut one.state;
+    let excluded = (state.n_drawn < contract.length.min_tokens).then(|| contract.stops());
+    match state.sampler.next(logits, excluded, scratch) {
+        Ok(token) => {
+            (state.last, state.n_drawn) = (token, state.n_drawn + 1);
+            if contract.stops().contains(&token) {
+                finish(one);
+            }
+        }
         Err(error) => {
             one.entry.hand_on(Step::Failed(TtsError::Engine { message: error.to_string(), source: None }));
             one.is_done = true;
-            return;
         }
-    };
-    (state.last, state.n_drawn) = (token, state.n_drawn + 1);
-    if token == rules.tokens.stop {
-        return finish(one);
     }
+    !one.is_done
+}
+
+/// Hands a sequence's next frame on: its last token, and behind it the codes of the other codebooks.
+fn keep(contract: &Contract, one: &mut Running<Request, Generation>, others: &[i64]) {
+    let (rules, state) = (contract, &mut one.state);
+    let token = state.last;
     let kept = state.silence.next(token == rules.tokens.silence, &rules.length);
     if token < rules.tokens.sounds && kept == Kept::Spoken {
+        let Some(codes) = Codes::new(token, others) else {
+            let message = "the model's graph gave codes that are none: its file may be damaged".into();
+            one.entry.hand_on(Step::Failed(TtsError::Engine { message, source: None }));
+            one.is_done = true;
+            return;
+        };
         state.n_spoken += 1;
-        one.entry.hand_on(Step::Token(token));
+        one.entry.hand_on(Step::Frame(codes));
     }
     if kept == Kept::End {
         return finish(one);

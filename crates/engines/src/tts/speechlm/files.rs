@@ -42,10 +42,14 @@ pub enum FilesError {
 pub struct ModelFiles {
     /// Recording to conditioning.
     pub condition: PathBuf,
-    /// Ids to embeddings.
-    pub embed: PathBuf,
+    /// Ids and a voice to a prompt's embeddings, where the family has it.
+    pub prompt: Option<PathBuf>,
+    /// Ids to embeddings, where the family has it.
+    pub embed: Option<PathBuf>,
     /// The language model.
     pub decode: PathBuf,
+    /// Hidden states to the other codebooks, where the family has it.
+    pub frame: Option<PathBuf>,
     /// Tokens to sound.
     pub vocode: PathBuf,
     /// Text to ids.
@@ -73,13 +77,16 @@ impl ModelFiles {
             let path = [&own, &full].into_iter().find(|path| path.is_file()).cloned().unwrap_or_else(any);
             present(what, path).and_then(with_weights)
         };
+        let optional = |what: &'static str, pattern: Option<&String>| pattern.map(|own| graph(what, own)).transpose();
         let tokenizer =
             [Some(folder), folder.parent()].into_iter().flatten().map(|at| at.join(&contract.text.tokenizer));
         let beside = folder.join(&contract.text.tokenizer);
         Ok(Self {
             condition: graph("the graph for recordings", &contract.condition.file)?,
-            embed: graph("the embedding graph", &contract.embed.file)?,
+            prompt: optional("the graph for prompts", contract.prompt.as_ref().map(|prompt| &prompt.file))?,
+            embed: optional("the embedding graph", contract.embed.as_ref().map(|embed| &embed.file))?,
             decode: present("the language model", main.clone()).and_then(with_weights)?,
+            frame: optional("the graph for codebooks", contract.frame.as_ref().map(|frame| &frame.file))?,
             vocode: graph("the vocoder", &contract.vocode.file)?,
             tokenizer: tokenizer
                 .into_iter()
@@ -136,7 +143,7 @@ mod tests {
     use super::*;
 
     fn turbo() -> Contract {
-        Contract::find("", "chatterbox-turbo").expect("built in")
+        Contract::of_model("chatterbox-turbo").expect("built in")
     }
 
     #[test]
@@ -155,14 +162,17 @@ mod tests {
         std::fs::write(folder.path().join("tokenizer.json"), "{}").expect("written");
         let files = ModelFiles::find(&main, &turbo()).expect("all there");
         let name = |path: &Path| path.file_name().expect("a name").to_string_lossy().into_owned();
-        assert_eq!(name(&files.embed), "embed_tokens.onnx");
+        let embed = |files: ModelFiles| files.embed.as_deref().map(name);
+        assert_eq!(embed(files.clone()).as_deref(), Some("embed_tokens.onnx"));
         assert_eq!(name(&files.vocode), "conditional_decoder_q4.onnx");
+        assert_eq!((files.prompt, files.frame), (None, None));
         assert!(
             matches!(ModelFiles::find(folder.path(), &turbo()), Err(FilesError::Missing { .. })),
             "no full precision"
         );
         std::fs::rename(onnx.join("embed_tokens.onnx"), onnx.join("embed_tokens_fp16.onnx")).expect("renamed");
-        assert_eq!(name(&ModelFiles::find(&main, &turbo()).expect("mixed").embed), "embed_tokens_fp16.onnx");
+        let mixed = embed(ModelFiles::find(&main, &turbo()).expect("mixed"));
+        assert_eq!(mixed.as_deref(), Some("embed_tokens_fp16.onnx"));
         std::fs::write(onnx.join("language_model.onnx"), "x").expect("written");
         assert_eq!(name(&ModelFiles::find(folder.path(), &turbo()).expect("found").decode), "language_model.onnx");
     }

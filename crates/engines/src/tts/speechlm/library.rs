@@ -114,7 +114,9 @@ impl Shared {
             return Ok(kept);
         }
         let breaks = |made: &Result<Conditioning, OnnxError>| matches!(made, Err(OnnxError::Run { .. }));
-        let made = lease.run_judged(move |graph| graph.condition(&reference.samples, digest), breaks).await;
+        let made = lease
+            .run_judged(move |graph| graph.condition(&reference.samples, reference.transcript.clone(), digest), breaks)
+            .await;
         let failed = |error: &dyn std::error::Error| TtsError::Engine { message: error.to_string(), source: None };
         Ok(Arc::new(made.map_err(|error| failed(&error))?.map_err(|error| failed(&error))?))
     }

@@ -1,9 +1,9 @@
 //! The language model of an engine under load, without its vocoder: for `antiphon-bench`.
 
-use super::contract::{self, Contract};
+use super::contract::Contract;
 use super::engine::{Request, Step};
 use super::files::ModelFiles;
-use super::text::TextReader;
+use super::text::{Spoken, TextReader};
 use super::{Conditioner, InstancePlace, hum, speech_engine, unavailable};
 use crate::tts::TtsConfig;
 use antiphon_engine_api::tts::TtsError;
@@ -40,22 +40,26 @@ pub struct Decoding {
 /// As of starting the engine; [`TtsError::Engine`] where a speech fails.
 pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &str) -> Result<Decoding, TtsError> {
     let main = Path::new(&config.model);
-    let contract = Arc::new(Contract::find(&config.contract, &contract::model_name(main)).map_err(unavailable)?);
+    let contract = Arc::new(Contract::find(&config.contract, main).map_err(unavailable)?);
     let files = ModelFiles::find(main, &contract).map_err(unavailable)?;
     let runtime = Runtime::open(onnx).map_err(unavailable)?;
     let reader = TextReader::open(&files.tokenizer, &contract).map_err(unavailable)?;
     let conditioner = Conditioner::load(&files, &contract, &runtime).map_err(unavailable)?;
-    let voice = Arc::new(conditioner.condition(&hum(&contract, 10), [0; 32]).map_err(unavailable)?);
+    let voice = Arc::new(conditioner.condition(&hum(&contract, 10), None, [0; 32]).map_err(unavailable)?);
     drop(conditioner);
     let place = Arc::new(InstancePlace { n_sharing: 1, ..InstancePlace::default() });
     let counted = place.counted.clone();
     let make = {
         let (contract, place, config) = (contract.clone(), place.clone(), config.clone());
         let widest = reader.widest_prompt().map_err(unavailable)?;
-        move |_| speech_engine(&files, &contract, &runtime, &config, &widest, &place).map(|(engine, _)| engine)
+        let voice = voice.clone();
+        move |_| {
+            speech_engine(&files, &contract, &runtime, &config, (&widest, &voice), &place).map(|(engine, _)| engine)
+        }
     };
     let slots = SlotScheduler::start("measured", 1, 1, make).map_err(unavailable)?;
-    let ids = reader.ids(text, &contract.languages[0]).map_err(unavailable)?;
+    let ids = reader.ids(Spoken { text, language: &contract.languages[0], ..Spoken::default() });
+    let ids = ids.map_err(unavailable)?;
     let request =
         |seed: u64| Request::new(voice.clone(), ids.clone(), text.chars().count(), seed, Some(Duration::ZERO));
     let failed = || TtsError::Engine { message: "a listener got no speech".into(), source: None };
@@ -65,7 +69,7 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
     slots.submit(alone).map_err(|_| failed())?;
     let first = futures_executor::block_on(tokens.next(|| slots.wake()));
     let prefill = begun.elapsed();
-    if !matches!(first, Some(Step::Token(_))) {
+    if !matches!(first, Some(Step::Frame(_))) {
         return Err(failed());
     }
     drop(tokens);
@@ -91,7 +95,7 @@ pub fn decode(config: &TtsConfig, onnx: &OnnxConfig, n_listeners: usize, text: &
         let drained = join_all(listeners.iter_mut().map(|listener| async {
             loop {
                 match listener.next(|| slots.wake()).await {
-                    Some(Step::Token(_)) => {}
+                    Some(Step::Frame(_)) => {}
                     Some(Step::End) => return Ok(()),
                     Some(Step::Failed(error)) => return Err(error),
                     None => return Err(failed()),

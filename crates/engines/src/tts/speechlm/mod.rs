@@ -2,7 +2,7 @@
 //! share each step.
 //!
 //! ```text
-//! text -> ids -> [prefill, one at a time] -> slot: decode step, decode step, ... -> tokens -> windows -> vocoder -> PCM
+//! text -> ids -> [prefill, one at a time] -> slot: decode step, decode step, ... -> frames -> windows -> vocoder -> PCM
 //! ```
 //!
 //! [`SpeechLm`] is the port, made by `assembly`. A family is a [`Contract`]; its graphs are run by [`engine`] (language model,
@@ -12,9 +12,12 @@
 //! does not take is not made: its slot sits out. Voices are recordings in a folder ([`library`]). This module splits no text, decides
 //! nothing about a conversation, and adds no watermark.
 
+mod codes;
 mod condition;
 mod contract;
 mod engine;
+#[cfg(test)]
+mod families;
 mod files;
 mod library;
 mod lm;
@@ -22,6 +25,7 @@ pub mod measure;
 mod memory;
 mod sampling;
 mod speaking;
+mod tensors;
 #[cfg(test)]
 mod testing;
 #[cfg(all(test, feature = "flite"))]
@@ -34,14 +38,14 @@ pub use memory::{CacheSize, cache_size};
 
 use super::TtsConfig;
 use super::deadline::with_deadline;
-use super::voices::{StoreSettings, VoiceStore};
+use super::voices::{AUTO, StoreSettings, VoiceStore};
 use antiphon_engine_api::tts::{SlotReport, SpeechRequest, Tts, TtsError, Voice, VoiceLibrary};
 use antiphon_inference::onnx::{OnnxConfig, Provider, Runtime};
 use antiphon_inference::pool::batch::{BatchScheduler, BatchSettings};
 use antiphon_inference::pool::slots::SlotScheduler;
 use antiphon_inference::pool::{Overloaded, Pool};
 use antiphon_types::{Pcm, SampleRate};
-use condition::{Conditioner, Kept};
+use condition::{Conditioner, Conditioning, Kept};
 use contract::Policy;
 use engine::{Counted, Request, SpeechEngine};
 use files::ModelFiles;
@@ -55,7 +59,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use text::TextReader;
+use text::{Ids, TextReader};
 use vocode::{Job, Vocoder};
 
 /// Requests that may wait for a slot, for each slot.
@@ -99,8 +103,7 @@ impl SpeechLm {
     /// [`TtsError::Unavailable`] says which file, port or setting is wrong and what would be right.
     pub fn start(config: &TtsConfig, onnx: &OnnxConfig) -> Result<Self, TtsError> {
         let main = Path::new(&config.model);
-        let model = if main.is_dir() { contract::model_name(&main.join("x")) } else { contract::model_name(main) };
-        let contract = Arc::new(Contract::find(&config.contract, &model).map_err(unavailable)?);
+        let contract = Arc::new(Contract::find(&config.contract, main).map_err(unavailable)?);
         let files = ModelFiles::find(main, &contract).map_err(unavailable)?;
         // Voices are conditioned where the first replica runs.
         let runtime = Runtime::open(&onnx.for_replica(0)).map_err(unavailable)?;
@@ -119,7 +122,7 @@ impl SpeechLm {
             futures_executor::block_on(async {
                 let mut lease = conditioner.lease().await.map_err(unavailable)?;
                 lease
-                    .run(move |graph| graph.condition(&sample, [0; 32]))
+                    .run(move |graph| graph.condition(&sample, None, [0; 32]))
                     .await
                     .map_err(unavailable)?
                     .map_err(unavailable)
@@ -133,9 +136,10 @@ impl SpeechLm {
             let (report, widest) = (report.clone(), reader.widest_prompt().map_err(unavailable)?);
             let n_sharing = n_replicas.div_ceil(onnx.devices().len());
             let place = InstancePlace { n_sharing, ..InstancePlace::default() };
+            let voice = warmth.clone();
             let make = move |replica: usize| {
                 let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
-                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, &widest, &place)?;
+                let (engine, own) = speech_engine(&files, &contract, &runtime, &config, (&widest, &voice), &place)?;
                 *report.lock().unwrap_or_else(PoisonError::into_inner) = own;
                 Ok::<_, lm::LmError>(engine)
             };
@@ -143,12 +147,14 @@ impl SpeechLm {
         };
         let mut report = report.lock().unwrap_or_else(PoisonError::into_inner).clone();
         report.n_slots *= n_replicas;
+        let state_bytes: Arc<OnceLock<usize>> = Arc::default();
         let vocoder = {
-            let (contract, onnx) = (contract.clone(), onnx.clone());
+            let (contract, onnx, state_bytes) = (contract.clone(), onnx.clone(), state_bytes.clone());
             let make = move |replica: usize| {
                 let runtime = Runtime::open(&onnx.for_replica(replica)).map_err(lm::LmError::from)?;
                 let mut vocoder = Vocoder::load(&files, &contract, &runtime)?;
                 vocoder.warm(&warmth)?;
+                state_bytes.get_or_init(|| vocoder.state_bytes());
                 Ok::<_, lm::LmError>(vocoder)
             };
             let max_waiting = report.n_slots * WINDOWS_PER_SLOT;
@@ -174,7 +180,7 @@ impl SpeechLm {
             recordings,
             voice: config.chosen_voice().map(str::to_owned),
             conditioner,
-            kept: Kept::default(),
+            kept: Kept::new(state_bytes.get().copied().unwrap_or_default()),
             slots,
             vocoder,
             ends: Ends::new(!config.deterministic),
@@ -209,13 +215,13 @@ struct InstancePlace {
     counted: Arc<Counted>,
 }
 
-/// One replica of the language model, tested and warmed.
+/// One replica of the language model, tested with the widest prompt in a voice, and warmed.
 fn speech_engine(
     files: &ModelFiles,
     contract: &Arc<Contract>,
     runtime: &Runtime,
     config: &TtsConfig,
-    widest: &[i64],
+    (widest, voice): (&Ids, &Conditioning),
     place: &InstancePlace,
 ) -> Result<(SpeechEngine, SlotReport), lm::LmError> {
     let slots = |bytes_per_slot: usize, provider: Provider| match config.slots {
@@ -230,9 +236,9 @@ fn speech_engine(
     if lm.provider() != first {
         return Err(lm::LmError::ProviderGone { was: first, is: lm.provider() });
     }
-    lm.embed_text(widest).and_then(|_| lm.embed_highest_sound()).map_err(|error| lm::LmError::Port {
+    lm.prompt(widest, voice).and_then(|_| lm.embed_highest_sound()).map_err(|error| lm::LmError::Port {
         contract: contract.name.clone(),
-        file: files.embed.clone(),
+        file: files.prompt.as_ref().or(files.embed.as_ref()).unwrap_or(&files.decode).clone(),
         wrong: format!("does not take ids of the tokenizer or of the contract: it is of another model ({error})"),
     })?;
     if lm.policy() != Policy::Single && n_slots > 1 {
@@ -273,16 +279,22 @@ fn store_settings(config: &TtsConfig, contract: &Contract) -> StoreSettings {
     const MAX_RECORDING: Duration = Duration::from_secs(60);
     /// Of all uploaded recordings.
     const MAX_BYTES: u64 = 512 << 20;
+    let condition = &contract.condition;
+    let takes_language = contract.prompt.as_ref().is_some_and(|prompt| prompt.language.is_some());
+    let auto = takes_language.then(|| AUTO.to_owned());
+    let use_at_most = Duration::from_secs_f32(condition.use_seconds);
     StoreSettings {
         folder: config.voices_dir.clone().into(),
         rate: SampleRate::new(contract.rate_hz),
         min: Duration::from_secs_f32(contract.condition.min_seconds),
-        max: MAX_RECORDING,
-        use_at_most: Duration::from_secs_f32(contract.condition.use_seconds),
+        // The words of a recording are those of all of it.
+        max: if condition.needs_transcript { use_at_most } else { MAX_RECORDING },
+        use_at_most,
         loudness_lufs: Some(-27.0),
         max_voices: config.max_voices,
         max_bytes: MAX_BYTES,
-        languages: contract.languages.clone(),
+        languages: contract.languages.iter().cloned().chain(auto).collect(),
+        needs_transcript: condition.needs_transcript,
     }
 }
 

@@ -7,6 +7,8 @@
 use super::contract::{Filter, Sampling};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
+use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 
 /// Why no token can be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,8 +27,10 @@ pub enum SamplingError {
 pub struct Sampler {
     sampling: Sampling,
     rng: StdRng,
-    /// By id: whether the penalty is for it.
-    is_spoken: Vec<bool>,
+    /// By id: how many of the tokens that the penalty looks at are of it.
+    n_spoken: Vec<u16>,
+    /// The latest tokens, the newest last: as many as the larger of the rules' windows.
+    latest: VecDeque<i64>,
 }
 
 /// A token that may be drawn.
@@ -48,25 +52,33 @@ impl Sampler {
     /// For a sequence that begins with `start`.
     pub fn new(sampling: Sampling, vocabulary: usize, start: i64, seed: u64) -> Self {
         let rng = StdRng::seed_from_u64(seed);
-        let mut sampler = Self { sampling, rng, is_spoken: vec![false; vocabulary] };
+        let mut sampler = Self { sampling, rng, n_spoken: vec![0; vocabulary], latest: VecDeque::new() };
         sampler.note(start);
         sampler
     }
 
-    /// The next token, never `excluded`. Up to 100 us for 6,563 logits. `logits` is not changed.
+    /// A random number in [0, 1) of the sequence's own: for what is drawn inside a graph.
+    pub fn uniform(&mut self) -> f32 {
+        // The largest float below 1: rounding may give 1 itself.
+        const BELOW_ONE: f32 = 0.999_999_94;
+        (self.rng.random::<f64>() as f32).min(BELOW_ONE)
+    }
+
+    /// The next token, none of `excluded`. Up to 100 us for 6,563 logits. `logits` is not changed.
     ///
     /// # Errors
     /// [`SamplingError`]: the sequence cannot go on.
-    pub fn next(&mut self, logits: &[f32], excluded: Option<i64>, scratch: &mut Scratch) -> Result<i64, SamplingError> {
+    pub fn next(
+        &mut self,
+        logits: &[f32],
+        excluded: Option<RangeInclusive<i64>>,
+        scratch: &mut Scratch,
+    ) -> Result<i64, SamplingError> {
         if logits.iter().any(|logit| logit.is_nan()) {
             return Err(SamplingError::NotANumber);
         }
         let candidates = &mut scratch.candidates;
-        candidates.clear();
-        candidates.extend(logits.iter().enumerate().map(|(id, logit)| Candidate { id: id as u32, logit: *logit }));
-        if let Some(candidate) = excluded.and_then(|id| candidates.get_mut(usize::try_from(id).ok()?)) {
-            candidate.logit = f32::NEG_INFINITY;
-        }
+        fill(candidates, logits, excluded.as_ref());
         let is_greedy = self.sampling.temperature == 0.0;
         for filter in &self.sampling.order {
             match filter {
@@ -75,7 +87,7 @@ impl Sampler {
                     candidates.iter_mut().for_each(|candidate| candidate.logit *= scale);
                 }
                 Filter::Repetition => {
-                    penalize(candidates, &self.is_spoken, self.sampling.repetition_penalty);
+                    penalize(candidates, &self.n_spoken, self.sampling.repetition_penalty);
                 }
                 // The most likely token passes all of these.
                 _ if is_greedy => {}
@@ -104,8 +116,24 @@ impl Sampler {
         }
         let drawn = if is_greedy { most_likely(candidates) } else { self.draw(candidates, &mut scratch.weights) };
         let token = drawn.filter(|candidate| candidate.logit > f32::NEG_INFINITY).ok_or(SamplingError::NothingLeft)?;
-        self.note(i64::from(token.id));
-        Ok(i64::from(token.id))
+        let mut token = i64::from(token.id);
+        if !is_greedy && self.is_often(token) {
+            // From all tokens by their probability, as the model gave it: the filters are for the first draw.
+            fill(candidates, logits, excluded.as_ref());
+            let drawn = self.draw(candidates, &mut scratch.weights).ok_or(SamplingError::NothingLeft)?;
+            token = i64::from(drawn.id);
+        }
+        self.note(token);
+        Ok(token)
+    }
+
+    /// Whether a token was drawn so often of late that it is drawn again.
+    fn is_often(&self, token: i64) -> bool {
+        self.sampling.redraw.is_some_and(|rule| {
+            let latest = self.latest.iter().rev().take(rule.window);
+            let n = latest.filter(|spoken| **spoken == token).count();
+            n as f32 >= rule.window as f32 * rule.share
+        })
     }
 
     /// Draws by probability. The candidates are in the order of their ids throughout, so that two logits that are nearly equal
@@ -126,8 +154,35 @@ impl Sampler {
     }
 
     fn note(&mut self, token: i64) {
-        if let Some(is_spoken) = usize::try_from(token).ok().and_then(|token| self.is_spoken.get_mut(token)) {
-            *is_spoken = true;
+        let Ok(id) = usize::try_from(token) else { return };
+        if let Some(n_spoken) = self.n_spoken.get_mut(id) {
+            *n_spoken = n_spoken.saturating_add(1);
+        }
+        let window = self.sampling.repetition_window;
+        let most = window.max(self.sampling.redraw.map_or(0, |rule| rule.window));
+        if most == 0 {
+            return;
+        }
+        self.latest.push_back(token);
+        if window > 0 && self.latest.len() > window {
+            let left = self.latest[self.latest.len() - window - 1];
+            if let Some(n_spoken) = self.n_spoken.get_mut(left as usize) {
+                *n_spoken -= 1;
+            }
+        }
+        if self.latest.len() > most {
+            self.latest.pop_front();
+        }
+    }
+}
+
+/// A candidate for each logit, those of `excluded` without a chance.
+fn fill(candidates: &mut Vec<Candidate>, logits: &[f32], excluded: Option<&RangeInclusive<i64>>) {
+    candidates.clear();
+    candidates.extend(logits.iter().enumerate().map(|(id, logit)| Candidate { id: id as u32, logit: *logit }));
+    for id in excluded.into_iter().flat_map(Clone::clone) {
+        if let Some(candidate) = usize::try_from(id).ok().and_then(|id| candidates.get_mut(id)) {
+            candidate.logit = f32::NEG_INFINITY;
         }
     }
 }
@@ -160,10 +215,10 @@ fn most_likely(candidates: &[Candidate]) -> Option<&Candidate> {
 }
 
 /// Penalizes what was spoken.
-fn penalize(candidates: &mut [Candidate], is_spoken: &[bool], penalty: f32) {
+fn penalize(candidates: &mut [Candidate], n_spoken: &[u16], penalty: f32) {
     let penalized = |logit: f32| if logit < 0.0 { logit * penalty } else { logit / penalty };
     for candidate in candidates.iter_mut() {
-        if is_spoken.get(candidate.id as usize).is_some_and(|is_spoken| *is_spoken) {
+        if n_spoken.get(candidate.id as usize).is_some_and(|n| *n > 0) {
             candidate.logit = penalized(candidate.logit);
         }
     }
@@ -188,12 +243,22 @@ fn nucleus(sorted: &[u64], share: f32, weights: &mut Vec<f32>) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::contract::Redraw;
     use super::*;
     use proptest::prelude::*;
 
     fn sampling(order: &[Filter]) -> Sampling {
         let order = order.to_vec();
-        Sampling { order, temperature: 0.8, top_k: 0, top_p: 1.0, min_p: 0.0, repetition_penalty: 1.0 }
+        Sampling {
+            order,
+            temperature: 0.8,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            repetition_window: 0,
+            redraw: None,
+        }
     }
 
     fn draws(sampling: &Sampling, logits: &[f32], seed: u64, n: usize) -> Vec<i64> {
@@ -253,6 +318,32 @@ mod tests {
     }
 
     #[test]
+    fn the_penalty_is_for_the_latest_tokens_where_it_has_a_window() {
+        let greedy = Sampling { temperature: 0.0, repetition_penalty: 2.0, ..sampling(&[Filter::Repetition]) };
+        let logits = [0.0, 3.0, 2.0, 1.6];
+        assert_eq!(
+            draws(&greedy, &logits, 0, 6),
+            [1, 2, 3, 1, 1, 1],
+            "all are penalized, and the first is the likeliest"
+        );
+        let window = Sampling { repetition_window: 2, ..greedy };
+        assert_eq!(draws(&window, &logits, 0, 6), [1, 2, 3, 1, 2, 3], "each is free again after two others");
+    }
+
+    #[test]
+    fn a_token_that_was_often_of_late_is_drawn_again_from_all() {
+        let narrow = Sampling { temperature: 1.0, top_k: 1, ..sampling(&[Filter::TopK]) };
+        let logits = [3.0, 2.0, 1.0, 0.0];
+        assert!(draws(&narrow, &logits, 5, 200).iter().all(|token| *token == 0));
+        let again = Sampling { redraw: Some(Redraw { window: 10, share: 0.3 }), ..narrow };
+        let drawn = draws(&again, &logits, 5, 2_000);
+        assert_eq!(drawn[..2], [0, 0], "id 0 began the sequence; a third time in ten is often");
+        let others = drawn.iter().filter(|token| **token != 0).count();
+        // Where 0 is often, it is drawn again with its own share of 0.64.
+        assert!((500..900).contains(&others), "{others}");
+    }
+
+    #[test]
     fn keys_order_as_logits_do_and_give_them_back() {
         let numbers = [f32::NEG_INFINITY, -77.5, -1.0, -0.25, 0.0, 1e-20, 0.5, 99.0, f32::INFINITY];
         let keys = numbers.map(|logit| Candidate { id: 7, logit }.key());
@@ -266,7 +357,8 @@ mod tests {
         let greedy = Sampling { temperature: 0.0, ..sampling(&[]) };
         let mut sampler = Sampler::new(greedy, 3, 0, 0);
         let mut scratch = Scratch::default();
-        assert_eq!(sampler.next(&[1.0, 3.0, 2.0], Some(1), &mut scratch), Ok(2));
+        assert_eq!(sampler.next(&[1.0, 3.0, 2.0], Some(1..=1), &mut scratch), Ok(2));
+        assert_eq!(sampler.next(&[1.0, 3.0, 2.0], Some(1..=7), &mut scratch), Ok(0));
         assert_eq!(sampler.next(&[1.0, 3.0, 2.0], None, &mut scratch), Ok(1));
     }
 

@@ -1,13 +1,14 @@
 //! A chunk that is spoken: its voice found, its text read, its tokens taken as they come, their sound put together.
 //!
 //! [`SpeechLm`](super::SpeechLm) makes one for each request. It runs in the task of who reads the sound, and does nothing while
-//! nobody reads: tokens wait in their channel, whose room is the sequence's credit. Dropping it abandons the sequence and the
+//! nobody reads: frames wait in their channel, whose room is the sequence's credit. Dropping it abandons the sequence and the
 //! window under way.
 
 use super::Shared;
 use super::condition::Conditioning;
 use super::engine::{BACKGROUND, Request, Step, Tokens};
-use super::vocode::{Assembler, Job};
+use super::text::Spoken;
+use super::vocode::{Assembler, Job, State, Vocoded, Window};
 use antiphon_engine_api::tts::{Passage, SpeechRequest, TtsError};
 use antiphon_types::{Pcm, SampleRate};
 use futures_util::stream::Stream;
@@ -36,7 +37,9 @@ impl Speaking {
             tracing::warn!(speed = request.speed, "speech language models keep their own rate: the speed is ignored");
         }
         let (conditioning, language) = shared.voice(&request.voice).await?;
-        let ids = shared.reader.ids(&request.text, &language);
+        let transcript = conditioning.transcript.as_deref().unwrap_or_default();
+        let instructions = request.instructions.as_deref().unwrap_or_default();
+        let ids = shared.reader.ids(Spoken { text: &request.text, language: &language, transcript, instructions });
         let ids = ids.map_err(|error| TtsError::Engine { message: error.to_string(), source: None })?;
         let seed = request.seed.unwrap_or_else(rand::random);
         let n_chars = request.text.chars().count();
@@ -52,11 +55,12 @@ impl Speaking {
             let shared = self.shared.clone();
             let voice = self.conditioning.digest;
             let mut assembler = Assembler::new(&shared.contract, &shared.ends.take(self.passage, &voice));
-            let mut is_complete = false;
+            let (mut is_complete, mut state) = (false, None);
             loop {
                 if let Some(window) = assembler.window() {
-                    match self.vocode(window.tokens).await {
-                        Ok(sound) => {
+                    match self.vocode(window, state.take()).await {
+                        Ok((sound, left)) => {
+                            state = left;
                             let pcm = pcm(&assembler.sound(&sound), shared.contract.rate_hz);
                             self.dry_at = self.dry_at.max(Instant::now()) + pcm.duration();
                             yield Ok(pcm);
@@ -73,7 +77,7 @@ impl Speaking {
                     return;
                 }
                 match self.listening.next().await {
-                    Some(Step::Token(token)) => assembler.push(token),
+                    Some(Step::Frame(codes)) => assembler.push(codes.ids()),
                     Some(Step::End) => {
                         is_complete = true;
                         assembler.complete();
@@ -92,10 +96,11 @@ impl Speaking {
         }
     }
 
-    /// The sound of a window. Waits for room at the vocoder, since the speech may sound already.
-    async fn vocode(&self, tokens: Vec<i64>) -> Result<Vec<f32>, TtsError> {
+    /// The sound of a window, and the state for the next one. Waits for room at the vocoder, since the speech may sound
+    /// already.
+    async fn vocode(&self, window: Window, state: Option<State>) -> Result<Vocoded, TtsError> {
         let unplayed = self.dry_at.saturating_duration_since(Instant::now());
-        let (job, sound) = Job::new(tokens, self.conditioning.clone(), unplayed);
+        let (job, sound) = Job::new(window, self.conditioning.clone(), state, unplayed);
         let failed = |message: String| TtsError::Engine { message, source: None };
         self.shared.vocoder.enqueue(job).await;
         let sound = sound.await.map_err(|_| failed("the vocoder ended".into()))?;

@@ -1,5 +1,8 @@
-//! Text to ids: the family's template, its tokenizer, its small corrections of punctuation. Called once a chunk.
+//! Text to ids: the family's templates, its tokenizer, its small corrections of punctuation. Called once a chunk.
+//!
+//! Tokens that only templates may use (`<|...|>`) are removed from what users say, so that no text ends its own prompt.
 
+use super::super::voices::AUTO;
 use super::contract::Contract;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -37,6 +40,37 @@ pub enum TextError {
 pub struct TextReader {
     contract: Arc<Contract>,
     tokenizer: Tokenizer,
+    /// Added tokens that only templates may use.
+    controls: Vec<String>,
+}
+
+/// What is to be spoken, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Spoken<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// Its language (BCP-47), or `auto`: by the text; empty: not known.
+    pub language: &'a str,
+    /// The words of the voice's recording; empty: not known.
+    pub transcript: &'a str,
+    /// How to speak; empty: as the voice does.
+    pub instructions: &'a str,
+}
+
+/// The ids of a prompt.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ids {
+    /// Of each input of `[[prompt.ids]]`, or the text's alone where there is no `[prompt]`.
+    pub inputs: Vec<Vec<i64>>,
+    /// The language, where the family has a number for it.
+    pub language: i64,
+}
+
+impl Ids {
+    /// All of them.
+    pub fn n_ids(&self) -> usize {
+        self.inputs.iter().map(Vec::len).sum()
+    }
 }
 
 impl TextReader {
@@ -51,30 +85,85 @@ impl TextReader {
         if wanted > 0 && has != wanted {
             return Err(TextError::OtherModel { path: path.into(), has, wanted, contract: contract.name.clone() });
         }
-        Ok(Self { contract: contract.clone(), tokenizer })
+        let added = tokenizer.get_added_tokens_decoder().into_values().map(|token| token.content);
+        let controls = added.filter(|token| token.starts_with("<|") && token.ends_with("|>")).collect();
+        Ok(Self { contract: contract.clone(), tokenizer, controls })
     }
 
     /// The ids of a short text with the highest id of the tokenizer in its middle: what no other prompt exceeds.
     ///
     /// # Errors
     /// [`TextError::Text`].
-    pub fn widest_prompt(&self) -> Result<Vec<i64>, TextError> {
-        let mut ids = self.ids("One, two, three.", &self.contract.languages[0])?;
+    pub fn widest_prompt(&self) -> Result<Ids, TextError> {
+        let text = "One, two, three.";
+        let mut ids = self.ids(Spoken { text, language: &self.contract.languages[0], ..Spoken::default() })?;
         let highest = self.tokenizer.get_vocab(true).values().copied().max().map_or(0, i64::from);
-        let middle = ids.len() / 2;
-        if let Some(id) = ids.get_mut(middle) {
-            *id = highest;
+        for ids in &mut ids.inputs {
+            let middle = ids.len() / 2;
+            if let Some(id) = ids.get_mut(middle) {
+                *id = highest;
+            }
         }
         Ok(ids)
     }
 
-    /// The ids of a text in a language (BCP-47). Takes some ten microseconds a sentence.
+    /// The ids of a chunk. Takes some ten microseconds a sentence.
     ///
     /// # Errors
     /// [`TextError::Text`].
-    pub fn ids(&self, text: &str, language: &str) -> Result<Vec<i64>, TextError> {
+    pub fn ids(&self, spoken: Spoken<'_>) -> Result<Ids, TextError> {
+        let code = match spoken.language {
+            AUTO => detected(spoken.text, &self.contract.languages),
+            tag => tag.split('-').next().unwrap_or_default().to_lowercase(),
+        };
+        let spoken = [self.worded(spoken.text), self.cleaned(spoken.transcript), self.cleaned(spoken.instructions)];
+        let Some(prompt) = &self.contract.prompt else {
+            let ids = self.filled(&self.contract.text.template, &code, &spoken)?;
+            return Ok(Ids { inputs: vec![ids], language: 0 });
+        };
+        let inputs = prompt.ids.iter().map(|input| self.filled(&input.template, &code, &spoken));
+        let language = prompt.language.as_ref().map_or(0, |of| of.ids.get(&code).copied().unwrap_or(of.auto));
+        Ok(Ids { inputs: inputs.collect::<Result<_, _>>()?, language })
+    }
+
+    /// The ids of a template; none where all that it has to say is empty.
+    fn filled(&self, template: &str, language: &str, spoken: &[String; 3]) -> Result<Vec<i64>, TextError> {
+        let holes = ["{text}", "{transcript}", "{instructions}"];
+        let in_template: Vec<_> = holes.iter().zip(spoken).filter(|(hole, _)| template.contains(**hole)).collect();
+        if !in_template.is_empty() && in_template.iter().all(|(_, words)| words.is_empty()) {
+            return Ok(Vec::new());
+        }
+        // In one pass, since what is put in may look like a hole.
+        let mut written = String::with_capacity(template.len() + spoken.iter().map(String::len).sum::<usize>());
+        let mut rest = template;
+        while let Some(start) = rest.find('{') {
+            let (before, from) = rest.split_at(start);
+            written.push_str(before);
+            let hole = holes.iter().zip(spoken).find(|(hole, _)| from.starts_with(**hole));
+            rest = match hole {
+                Some((hole, words)) => {
+                    written.push_str(words);
+                    &from[hole.len()..]
+                }
+                None if from.starts_with("{language}") => {
+                    written.push_str(language);
+                    &from["{language}".len()..]
+                }
+                None => {
+                    written.push('{');
+                    &from[1..]
+                }
+            };
+        }
+        written.push_str(rest);
+        let encoding = self.tokenizer.encode(written, true).map_err(|error| TextError::Text(error.to_string()))?;
+        Ok(encoding.get_ids().iter().map(|id| i64::from(*id)).collect())
+    }
+
+    /// A text in the wording that the family was trained on.
+    fn worded(&self, text: &str) -> String {
         let rules = &self.contract.text;
-        let mut text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let mut text = self.cleaned(text);
         if rules.capitalise
             && let Some(first) = text.chars().next().filter(|first| first.is_lowercase())
         {
@@ -85,13 +174,68 @@ impl TextReader {
         }
         let text = text.trim_end();
         let ends = text.chars().next_back().is_some_and(|last| ".!?-,、，。？！".contains(last));
-        let end = if ends { "" } else { rules.end.as_str() };
-        let code = language.split('-').next().unwrap_or_default().to_lowercase();
-        let written = rules.template.replace("{language}", &code).replace("{text}", &format!("{text}{end}"));
-        let encoding = self.tokenizer.encode(written, true).map_err(|error| TextError::Text(error.to_string()))?;
-        Ok(encoding.get_ids().iter().map(|id| i64::from(*id)).collect())
+        let end = if ends || text.is_empty() { "" } else { rules.end.as_str() };
+        format!("{text}{end}")
+    }
+
+    /// Words with single spaces and without tokens that only templates may use.
+    fn cleaned(&self, words: &str) -> String {
+        let mut words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        // Until none is left: what is removed may leave another one behind.
+        while words.contains("<|")
+            && let Some(control) = self.controls.iter().find(|control| words.contains(control.as_str()))
+        {
+            words = words.replace(control.as_str(), "");
+        }
+        words
     }
 }
+
+/// The language of a text, by two letters, among those of a family; empty where it cannot be told.
+fn detected(text: &str, languages: &[String]) -> String {
+    let code = |tag: &str| tag.split('-').next().unwrap_or_default().to_lowercase();
+    let known = languages.iter().filter_map(|tag| LANGUAGES.iter().find(|(two, _)| *two == code(tag)));
+    let known: Vec<_> = known.collect();
+    let detector = whatlang::Detector::with_allowlist(known.iter().map(|(_, lang)| *lang).collect());
+    let found = detector.detect(text).filter(whatlang::Info::is_reliable);
+    let two = found.and_then(|info| known.iter().find(|(_, lang)| *lang == info.lang()));
+    two.map_or_else(String::new, |(two, _)| (*two).to_owned())
+}
+
+/// Languages that can be told apart, by the two letters of their tags.
+const LANGUAGES: [(&str, whatlang::Lang); 28] = {
+    use whatlang::Lang;
+    [
+        ("ar", Lang::Ara),
+        ("cs", Lang::Ces),
+        ("da", Lang::Dan),
+        ("de", Lang::Deu),
+        ("el", Lang::Ell),
+        ("en", Lang::Eng),
+        ("es", Lang::Spa),
+        ("fa", Lang::Pes),
+        ("fi", Lang::Fin),
+        ("fr", Lang::Fra),
+        ("he", Lang::Heb),
+        ("hi", Lang::Hin),
+        ("hu", Lang::Hun),
+        ("id", Lang::Ind),
+        ("it", Lang::Ita),
+        ("ja", Lang::Jpn),
+        ("ko", Lang::Kor),
+        ("nl", Lang::Nld),
+        ("no", Lang::Nob),
+        ("pl", Lang::Pol),
+        ("pt", Lang::Por),
+        ("ro", Lang::Ron),
+        ("ru", Lang::Rus),
+        ("sv", Lang::Swe),
+        ("tr", Lang::Tur),
+        ("uk", Lang::Ukr),
+        ("vi", Lang::Vie),
+        ("zh", Lang::Cmn),
+    ]
+};
 
 #[cfg(test)]
 mod tests {
@@ -104,27 +248,47 @@ mod tests {
         TextReader::open(&fixture("tokenizer.json"), &Arc::new(contract))
     }
 
+    /// The ids of a text.
+    fn of(reader: &TextReader, text: &str, language: &str) -> Vec<i64> {
+        reader.ids(Spoken { text, language, ..Spoken::default() }).expect("ids").inputs.remove(0)
+    }
+
     #[test]
     fn a_text_is_corrected_and_ends_in_punctuation() {
         let reader = reader(|_| {}).expect("the fixture");
-        let ids = |text: &str| reader.ids(text, "en-US").expect("ids");
+        let ids = |text: &str| of(&reader, text, "en-US");
         assert_eq!(ids("Hello there"), ids("Hello  there."));
         assert_eq!(ids("Well:yes!"), ids("Well,yes!"));
         assert_ne!(ids("Hello?"), ids("Hello."));
-        assert!(ids("Hello.").iter().max() <= reader.widest_prompt().expect("ids").iter().max());
+        let widest = reader.widest_prompt().expect("ids");
+        assert!(ids("Hello.").iter().max() <= widest.inputs[0].iter().max());
+        assert_eq!(widest.inputs.len(), 1);
     }
 
     #[test]
     fn a_first_letter_becomes_a_capital_where_the_contract_says_so() {
         let reader = reader(|contract| contract.text.capitalise = true).expect("the fixture");
-        assert_eq!(reader.ids("so it is.", "en").expect("ids"), reader.ids("So it is.", "en").expect("ids"));
+        assert_eq!(of(&reader, "so it is.", "en"), of(&reader, "So it is.", "en"));
     }
 
     #[test]
     fn the_language_is_part_of_the_template() {
         let reader = reader(|contract| contract.text.template = "[{language}]{text}".into()).expect("the fixture");
-        assert_eq!(reader.ids("So.", "pt-BR").expect("ids"), reader.ids("So.", "pt").expect("ids"));
-        assert_ne!(reader.ids("So.", "pt").expect("ids"), reader.ids("So.", "de").expect("ids"));
+        assert_eq!(of(&reader, "So.", "pt-BR"), of(&reader, "So.", "pt"));
+        assert_ne!(of(&reader, "So.", "pt"), of(&reader, "So.", "de"));
+    }
+
+    #[test]
+    fn the_language_of_a_text_is_told_where_it_can_be() {
+        let languages = ["en".to_owned(), "de-DE".into(), "zh".into(), "fr".into()];
+        for (text, language) in [
+            ("The train to the coast leaves at nine in the morning, and the keys are on the table.", "en"),
+            ("Der Zug an die Kueste faehrt um neun Uhr ab, und der Schluessel liegt auf dem Tisch.", "de"),
+            ("今天天气很好，我们去公园吧。", "zh"),
+            ("Hm.", ""),
+        ] {
+            assert_eq!(detected(text, &languages), language, "{text}");
+        }
     }
 
     #[test]

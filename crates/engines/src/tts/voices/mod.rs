@@ -14,4 +14,4 @@ mod store;
 #[cfg(all(test, feature = "flite"))]
 mod tests;
 
-pub use store::{Reference, StoreSettings, VoiceStore};
+pub use store::{AUTO, Reference, StoreSettings, VoiceStore};

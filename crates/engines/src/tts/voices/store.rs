@@ -40,9 +40,15 @@ pub struct StoreSettings {
     pub max_voices: usize,
     /// Bytes of their recordings together, at most.
     pub max_bytes: u64,
-    /// BCP-47 tags of the languages that the engine speaks, its first one first; empty: any.
+    /// BCP-47 tags of the languages that the engine speaks, its first one first, and [`AUTO`] where it finds out by the
+    /// text; empty: any.
     pub languages: Vec<String>,
+    /// Whether a voice needs the words of its recording.
+    pub needs_transcript: bool,
 }
+
+/// The language of a voice that speaks each text in its own language.
+pub const AUTO: &str = "auto";
 
 /// A reference recording ready for an engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,6 +157,7 @@ impl VoiceStore {
             used_recording_ms: ms(settings.use_at_most.min(settings.max)),
             min_rate_hz: recording::MIN_RATE.hz(),
             languages: settings.languages.clone(),
+            needs_transcript: settings.needs_transcript,
             max_voices: settings.max_voices,
         }
     }
@@ -192,6 +199,9 @@ impl VoiceStore {
         let language = self.language(voice.language.as_deref())?;
         let transcript = text("ref_text", voice.transcript.as_deref().unwrap_or_default())?;
         let transcript = Some(transcript).filter(|text| !text.is_empty());
+        if self.settings.needs_transcript && transcript.is_none() {
+            return Err(invalid("ref_text", "'ref_text' is missing: this model needs the words of the recording."));
+        }
         let statement = text("consent", &voice.consent.statement)?;
         if statement.is_empty() {
             return Err(invalid("consent", "'consent' is empty: it states that the speaker agrees."));
@@ -300,7 +310,10 @@ impl VoiceStore {
         name(id).map_err(why)?;
         let language = self.language(card.language.as_deref()).map_err(why)?;
         let name = card.name.as_deref().map_or_else(|| Ok(id.to_owned()), name).map_err(why)?;
-        text("ref_text", &files.transcript().map_err(worded)?.unwrap_or_default()).map_err(why)?;
+        let transcript = text("ref_text", &files.transcript().map_err(worded)?.unwrap_or_default()).map_err(why)?;
+        if self.settings.needs_transcript && transcript.is_empty() {
+            return Err(format!("this model needs the words of the recording: put them into {id}.txt"));
+        }
         let pcm = files.recording(self.settings.max).map_err(|error| match error {
             FileError::Recording(DecodeError::TooLong { .. }) => {
                 format!("the recording is longer than {:?}; cut it", self.settings.max)
@@ -324,6 +337,9 @@ impl VoiceStore {
         let Some(asked) = asked.map(str::trim).filter(|asked| !asked.is_empty()) else {
             return Ok(known.first().map_or_else(|| "en".into(), String::clone));
         };
+        if asked == AUTO && known.iter().any(|known| known == AUTO) {
+            return Ok(AUTO.into());
+        }
         let primary = |tag: &str| tag.split('-').next().unwrap_or_default().to_ascii_lowercase();
         let is_tag = asked.len() <= 35 && asked.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
         if !is_tag || !(2..=3).contains(&primary(asked).len()) {

@@ -22,6 +22,7 @@ fn settings(folder: &Path) -> StoreSettings {
         max: 60 * SECOND,
         use_at_most: 10 * SECOND,
         loudness_lufs: None,
+        needs_transcript: false,
         max_voices: 4,
         max_bytes: 10 << 20,
         languages: vec!["en".into(), "de".into()],

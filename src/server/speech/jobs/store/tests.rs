@@ -13,6 +13,7 @@ fn wish(n_chunks: usize, format: FileFormat) -> SpeechSpec {
         is_own_voice: true,
         seed: None,
         speed: 1.5,
+        instructions: Some("Whisper.".into()),
         format,
         as_events: false,
         model: Some("m:fp16".into()),
@@ -65,11 +66,11 @@ fn jobs_of_the_version_before_are_still_done() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
     store.add("job_a", None, &wish(1, FileFormat::Pcm), 0).expect("added");
-    let as_it_was = "ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN model; ALTER TABLE jobs DROP COLUMN owner; PRAGMA user_version = 1";
+    let as_it_was = "ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN model; ALTER TABLE jobs DROP COLUMN owner; ALTER TABLE jobs DROP COLUMN instructions; PRAGMA user_version = 1";
     store.db.execute_batch(as_it_was).expect("as it was");
     drop(store);
     let (_, taken) = open(folder.path()).take(1).expect("taken").expect("a job");
-    assert_eq!(taken, SpeechSpec { model: None, is_own_voice: false, ..wish(1, FileFormat::Pcm) });
+    assert_eq!(taken, SpeechSpec { model: None, instructions: None, is_own_voice: false, ..wish(1, FileFormat::Pcm) });
 }
 
 #[test]
@@ -128,7 +129,7 @@ fn a_deleted_text_is_nowhere_any_more() {
     store
         .db
         .execute_batch(
-            "ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN owner; PRAGMA user_version = 2",
+            "ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN owner; ALTER TABLE jobs DROP COLUMN instructions; PRAGMA user_version = 2",
         )
         .expect("as it was");
     drop(store);
@@ -227,7 +228,12 @@ fn a_job_is_its_owners_and_an_old_one_nobodys() {
     let key = |n: u8| KeyId::new([n; 16]);
     let mut store = open(folder.path());
     store.add("job_old", None, &wish(1, FileFormat::Pcm), 0).expect("added");
-    store.db.execute_batch("ALTER TABLE jobs DROP COLUMN owner; PRAGMA user_version = 3").expect("as it was");
+    store
+        .db
+        .execute_batch(
+            "ALTER TABLE jobs DROP COLUMN owner; ALTER TABLE jobs DROP COLUMN instructions; PRAGMA user_version = 3",
+        )
+        .expect("as it was");
     drop(store);
     let mut store = open(folder.path());
     store.add("job_a", Some(key(1)), &wish(1, FileFormat::Pcm), 0).expect("added");

@@ -24,7 +24,7 @@ fn engine(address: &str, extra: Value) -> OpenAiTts {
 }
 
 fn request(speed: f32) -> TextRequest {
-    TextRequest { voice: "vivian".into(), speed, seed: Some(5), passage: None }
+    TextRequest { voice: "vivian".into(), speed, seed: Some(5), passage: None, instructions: None }
 }
 
 fn frame(message: Value) -> Frame {

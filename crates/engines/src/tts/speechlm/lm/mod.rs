@@ -1,25 +1,36 @@
 //! The language model of a family: prefill, decoding in batches, and the caches between.
 //!
-//! One thread owns a [`LanguageModel`]: the slot scheduler's, through [`engine`](super::engine). It runs two graphs: one embeds
-//! ids, the other decodes. Caches stay on the device; what comes to the host is the logits. How rows of several lengths share a
-//! run is the contract's [`Policy`]; [`self_test`](LanguageModel::self_test) compares batched with single runs at load, and
-//! what differs is run one row at a time. It draws no tokens, reads no text and makes no sound.
+//! One thread owns a [`LanguageModel`]: the slot scheduler's, through [`engine`](super::engine). Of its graphs one decodes. What
+//! that is fed are embeddings: of a token, by the embedding graph, or of a frame of several codebooks, by the graph that draws
+//! them. Caches stay on the device; what comes to the host is the logits, and with several codebooks some kilobytes of each
+//! frame. How rows of several lengths share a run is the contract's [`Policy`]; [`self_test`](LanguageModel::self_test)
+//! compares batched with single runs at load, and what differs is run one row at a time. It draws no tokens of its own, reads
+//! no text and makes no sound.
 
 mod cache;
+mod frame;
 mod moving;
 pub mod ports;
+mod prompt;
 mod steady;
 
 pub use cache::SequenceId;
+pub use frame::Frames;
+pub use prompt::Prompt;
 
+use super::condition::Conditioning;
 use super::contract::{Contract, Policy};
 use super::files::ModelFiles;
+use super::text::Ids;
 use antiphon_inference::onnx::{
     Binding, DeviceTensor, Kind, Model, ModelOptions, OnnxError, Place, Provider, Runtime, Tensor,
 };
 use cache::{Alignment, Cache};
+use frame::FrameGraph;
 use moving::Mover;
 use ports::Ports;
+use prompt::PromptGraph;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use steady::SteadyCache;
@@ -56,8 +67,38 @@ pub enum LmError {
     Onnx(#[from] OnnxError),
 }
 
+/// What a sequence is fed in a step.
+#[derive(Clone, Copy, Debug)]
+pub enum Feed<'a> {
+    /// Its last token.
+    Token(i64),
+    /// The embeddings of its last frame, [hidden].
+    Embeds(&'a [f32]),
+}
+
+/// A sequence in a step, and what it is fed.
+pub type Row<'a> = (SequenceId, Feed<'a>);
+
+/// What a run of the language model gives, row by row.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    /// Logits of the next token, [rows, vocabulary].
+    pub logits: Vec<f32>,
+    /// Hidden states, [rows, hidden], where the frame graph takes them.
+    pub hidden: Vec<f32>,
+}
+
 /// One step of these rows, as [`LanguageModel::decode`] has it.
-type DecodeRows = fn(&mut LanguageModel, &[(SequenceId, i64)], &mut Vec<f32>) -> Result<(), OnnxError>;
+type DecodeRows = fn(&mut LanguageModel, &[Row<'_>], &mut Given) -> Result<(), OnnxError>;
+
+/// What the rows of a run are fed, in the run's order, those of nobody included.
+struct Feeds {
+    tokens: Vec<i64>,
+    /// Tokens that the row has generated, with this one.
+    generated: Vec<i64>,
+    /// Of rows that are fed embeddings, [rows, hidden].
+    embeds: Vec<f32>,
+}
 
 /// What a run of the decoding graph takes beside its cache.
 struct Inputs<'a> {
@@ -83,12 +124,14 @@ enum Caches {
 /// See the module.
 pub struct LanguageModel {
     contract: Arc<Contract>,
-    embed: Model,
+    prompt: Option<PromptGraph>,
+    /// The embedding graph and its runs; none where frames come embedded.
+    embed: Option<(Model, Binding)>,
     decode: Model,
+    frame: Option<FrameGraph>,
     ports: Ports,
     policy: Policy,
     caches: Caches,
-    embed_run: Binding,
     prefill_run: Binding,
     decode_run: Binding,
     /// The only bucket that is used, where rows must not depend on how many there are.
@@ -98,7 +141,7 @@ pub struct LanguageModel {
 }
 
 impl LanguageModel {
-    /// Loads both graphs and checks their ports. `n_slots` says how many slots of so many bytes there are to be on a provider, 1 to 32.
+    /// Loads the graphs and checks their ports. `n_slots` says how many slots of so many bytes there are to be on a provider, 1 to 32.
     /// Blocks for seconds.
     ///
     /// # Errors
@@ -109,9 +152,12 @@ impl LanguageModel {
         runtime: &Runtime,
         n_slots: &dyn Fn(usize, Provider) -> usize,
     ) -> Result<Self, LmError> {
-        let embed = runtime.load(&files.embed, &ModelOptions::default())?;
-        let decode = runtime.load(&files.decode, &ModelOptions::default())?;
-        let ports = Ports::check(contract, &embed, &decode)?;
+        let load = |path: &PathBuf| runtime.load(path, &ModelOptions::default());
+        let embed = files.embed.as_ref().map(load).transpose()?;
+        let decode = load(&files.decode)?;
+        let ports = Ports::check(contract, embed.as_ref(), &decode)?;
+        let prompt = PromptGraph::load(files, contract, runtime, ports.hidden)?;
+        let frame = FrameGraph::load(files, contract, runtime, ports.hidden)?;
         let bytes_per_slot = contract.slot_bytes(ports.cache_kind.n_bytes());
         let n_slots = n_slots(bytes_per_slot, decode.provider()).clamp(1, BUCKETS[BUCKETS.len() - 1]);
         let alignment = match contract.decode.policy {
@@ -123,16 +169,18 @@ impl LanguageModel {
         } else {
             Caches::Growing(Cache::new(alignment, Mover::for_model(&decode, runtime, &ports.cache_kind)?))
         };
-        let (embed_run, prefill_run, decode_run) = (embed.binding()?, decode.binding()?, decode.binding()?);
+        let embed = embed.map(|embed| embed.binding().map(|run| (embed, run))).transpose()?;
+        let (prefill_run, decode_run) = (decode.binding()?, decode.binding()?);
         let (contract, policy) = (contract.clone(), contract.decode.policy);
         Ok(Self {
             contract,
+            prompt,
             embed,
             decode,
+            frame,
             ports,
             policy,
             caches,
-            embed_run,
             prefill_run,
             decode_run,
             pinned: None,
@@ -164,10 +212,16 @@ impl LanguageModel {
     /// Embeds the highest id that has a sound, as a step does: a vocabulary of another model is known by it. Blocks for the run.
     ///
     /// # Errors
-    /// [`OnnxError::Inputs`], [`OnnxError::Run`] where the embedding graph does not take it.
+    /// [`OnnxError::Inputs`], [`OnnxError::Run`] where the graph does not take it.
     pub fn embed_highest_sound(&mut self) -> Result<(), OnnxError> {
-        let highest = self.contract.tokens.sounds.min(self.ports.vocabulary as i64) - 1;
-        self.embed_ids(&[highest.max(0)], &[1], (1, 1), Place::Host).map(drop)
+        let highest = (self.contract.tokens.sounds.min(self.ports.vocabulary as i64) - 1).max(0);
+        match &self.frame {
+            Some(frame) => {
+                let uniform = vec![0.0; frame.n_drawn()];
+                frame.frames(&vec![0.0; self.ports.hidden], &[highest], &uniform).map(drop)
+            }
+            None => self.embed_ids(&[highest], &[1], (1, 1), Place::Host).map(drop),
+        }
     }
 
     /// Sequences that it holds at once.
@@ -195,12 +249,25 @@ impl LanguageModel {
         self.ports.hidden
     }
 
+    /// The prompt of these ids in this voice. Blocks for a run.
+    ///
+    /// # Errors
+    /// [`OnnxError::Run`], [`OnnxError::Inputs`] where an id is none of the graph's.
+    pub fn prompt(&mut self, ids: &Ids, voice: &Conditioning) -> Result<Prompt, OnnxError> {
+        if let Some(graph) = &self.prompt {
+            return graph.prompt(ids, voice);
+        }
+        let mut embeds = voice.prefix.clone();
+        embeds.extend(self.embed_text(ids.inputs.first().map_or(&[], Vec::as_slice))?);
+        Ok(Prompt { embeds, following: Vec::new() })
+    }
+
     /// Embeddings of the ids of a text, at the positions of a prompt: [length, hidden]. Blocks for the run.
     ///
     /// # Errors
     /// [`OnnxError::Run`], [`OnnxError::Inputs`] where an id is none of the graph's.
     pub fn embed_text(&mut self, ids: &[i64]) -> Result<Vec<f32>, OnnxError> {
-        let embed = &self.contract.embed;
+        let Some(embed) = &self.contract.embed else { return Ok(Vec::new()) };
         let (first, zero_from) = (embed.first_position, embed.zero_position_from);
         let position = |(i, id): (usize, &i64)| if *id >= zero_from { 0 } else { first + i as i64 };
         let positions: Vec<i64> = ids.iter().enumerate().map(position).collect();
@@ -210,11 +277,29 @@ impl LanguageModel {
         Ok(numbers)
     }
 
-    /// Starts a sequence of these embeddings, [length, hidden], and gives the logits of its first token. Blocks for the run.
+    /// Whether a frame has several codebooks, of which [`frames`](Self::frames) draws all but the first; how many it draws.
+    pub fn n_inner(&self) -> Option<usize> {
+        self.frame.as_ref().map(FrameGraph::n_drawn)
+    }
+
+    /// The other codes of the frames of these rows, and the frames' embeddings: `hidden` [rows, hidden] as a run gave it, `codes`
+    /// [rows] the first ones, `uniform` a random number in [0, 1) for each code to draw. Blocks for the run.
+    ///
+    /// # Errors
+    /// [`OnnxError`]: the device failed; [`OnnxError::Output`] where the family has no frames.
+    pub fn frames(&mut self, hidden: &[f32], codes: &[i64], uniform: &[f32]) -> Result<Frames, OnnxError> {
+        let frame = self.frame.as_ref().ok_or_else(|| OnnxError::Output("no graph for frames".into()))?;
+        let begun = Instant::now();
+        let frames = frame.frames(hidden, codes, uniform);
+        self.in_runs += begun.elapsed();
+        frames
+    }
+
+    /// Starts a sequence of these embeddings, [length, hidden], and gives what its first token is drawn from. Blocks for the run.
     ///
     /// # Errors
     /// [`OnnxError`]; no sequence is left behind.
-    pub fn prefill(&mut self, embeds: &[f32], logits: &mut Vec<f32>) -> Result<SequenceId, OnnxError> {
+    pub fn prefill(&mut self, embeds: &[f32], given: &mut Given) -> Result<SequenceId, OnnxError> {
         let length = embeds.len() / self.ports.hidden;
         let positions: Vec<i64> = (0..length as i64).collect();
         let inputs = Inputs {
@@ -249,11 +334,7 @@ impl LanguageModel {
             }
             (Err(error), ..) => return Err(error),
         };
-        let all = outputs.remove(0);
-        // The last of all positions.
-        let n = ports.vocabulary;
-        let n_positions = all.shape().get(1).copied().unwrap_or(1).max(1);
-        let read = all.read_f32((n_positions - 1) * n..n_positions * n, logits);
+        let read = given.read_last(&mut outputs, ports);
         let id = match (place, &mut self.caches) {
             (Some(id), _) => id,
             (None, Caches::Growing(cache)) => cache.insert(outputs),
@@ -266,17 +347,17 @@ impl LanguageModel {
         Ok(id)
     }
 
-    /// One step: each of these sequences gets its last token, and `logits` the logits of the next ones, row by row in this
-    /// order, [rows, vocabulary]. No sequence may come twice. Blocks for the run.
+    /// One step: each of these sequences is fed, and `given` is what the next tokens are drawn from, row by row in this order.
+    /// No sequence may come twice. Blocks for the run.
     ///
     /// # Errors
     /// [`OnnxError`]: the device failed, and what the caches hold is undefined.
-    pub fn decode(&mut self, rows: &[(SequenceId, i64)], logits: &mut Vec<f32>) -> Result<(), OnnxError> {
+    pub fn decode(&mut self, rows: &[Row<'_>], given: &mut Given) -> Result<(), OnnxError> {
         match (&self.caches, self.policy) {
-            (Caches::Steady(_), Policy::Single) => self.one_by_one(rows, logits, Self::decode_steady),
-            (Caches::Steady(_), _) => self.decode_steady(rows, logits),
-            (Caches::Growing(_), Policy::Single) => self.one_by_one(rows, logits, Self::decode_alone),
-            (Caches::Growing(_), _) => self.decode_batch(rows, logits),
+            (Caches::Steady(_), Policy::Single) => self.one_by_one(rows, given, Self::decode_steady),
+            (Caches::Steady(_), _) => self.decode_steady(rows, given),
+            (Caches::Growing(_), Policy::Single) => self.one_by_one(rows, given, Self::decode_alone),
+            (Caches::Growing(_), _) => self.decode_batch(rows, given),
         }
     }
 
@@ -309,20 +390,26 @@ impl LanguageModel {
     /// # Errors
     /// As of the runs.
     pub fn warm(&mut self) -> Result<(), OnnxError> {
-        let mut logits = Vec::new();
+        let mut given = Given::default();
         let prompt = vec![0.01; 8 * self.ports.hidden];
+        let (token, vector) = (self.contract.tokens.silence.max(0), self.vector(1));
         let mut sequences = Vec::new();
         let largest = bucket(self.n_slots);
         for size in BUCKETS.into_iter().filter(|size| *size <= largest) {
             while sequences.len() < size.min(self.n_slots) {
-                sequences.push((self.prefill(&prompt, &mut logits)?, self.contract.tokens.silence));
+                sequences.push(self.prefill(&prompt, &mut given)?);
             }
-            self.decode(&sequences, &mut logits)?;
+            let feed = self.stand_in(token, &vector);
+            let rows: Vec<_> = sequences.iter().map(|id| (*id, feed)).collect();
+            self.decode(&rows, &mut given)?;
+            if let Some(n_inner) = self.n_inner() {
+                self.frames(&given.hidden, &vec![0; rows.len()], &vec![0.5; rows.len() * n_inner])?;
+            }
             if self.policy == Policy::Single {
                 break;
             }
         }
-        sequences.into_iter().for_each(|(id, _)| self.end(id));
+        sequences.into_iter().for_each(|id| self.end(id));
         Ok(())
     }
 
@@ -341,31 +428,44 @@ impl LanguageModel {
         };
         let prompts = [prompt(11), prompt(5)];
         let token = |step: usize, row: usize| ((step * 31 + row * 17 + 1) % n.min(1_000)) as i64;
+        let vectors: Vec<Vec<f32>> = (0..2 * STEPS).map(|i| self.vector(i + 1)).collect();
+        let vector = |step: usize, row: usize| vectors[row * STEPS + step].as_slice();
         let policy = self.policy;
         let mut singles: Vec<Vec<f32>> = Vec::new();
         self.policy = Policy::Single;
         for (row, prompt) in prompts.iter().enumerate() {
-            let mut logits = Vec::new();
-            let id = self.prefill(prompt, &mut logits)?;
+            let mut given = Given::default();
+            let id = self.prefill(prompt, &mut given)?;
             for step in 0..STEPS {
-                self.decode(&[(id, token(step, row))], &mut logits)?;
-                singles.push(logits.clone());
+                let feed = self.stand_in(token(step, row), vector(step, row));
+                self.decode(&[(id, feed)], &mut given)?;
+                singles.push(given.logits.clone());
             }
             self.end(id);
         }
         self.policy = policy;
-        let (mut logits, mut worst) = (Vec::new(), 0.0_f32);
-        let ids = [self.prefill(&prompts[0], &mut logits)?, self.prefill(&prompts[1], &mut logits)?];
+        let (mut given, mut worst) = (Given::default(), 0.0_f32);
+        let ids = [self.prefill(&prompts[0], &mut given)?, self.prefill(&prompts[1], &mut given)?];
         for step in 0..STEPS {
-            let rows: Vec<_> = ids.iter().enumerate().map(|(row, id)| (*id, token(step, row))).collect();
-            self.decode(&rows, &mut logits)?;
+            let rows = [0, 1].map(|row| (ids[row], self.stand_in(token(step, row), vector(step, row))));
+            self.decode(&rows, &mut given)?;
             for row in 0..ids.len() {
-                let (batched, single) = (&logits[row * n..(row + 1) * n], &singles[row * STEPS + step]);
+                let (batched, single) = (&given.logits[row * n..(row + 1) * n], &singles[row * STEPS + step]);
                 worst = worst.max(difference(batched, single));
             }
         }
         ids.into_iter().for_each(|id| self.end(id));
         Ok((worst, tolerance))
+    }
+
+    /// What a step is fed where nothing is meant: the token, or these embeddings where frames come embedded.
+    fn stand_in<'a>(&self, token: i64, embeds: &'a [f32]) -> Feed<'a> {
+        if self.embed.is_some() { Feed::Token(token) } else { Feed::Embeds(embeds) }
+    }
+
+    /// Embeddings of no frame.
+    fn vector(&self, seed: usize) -> Vec<f32> {
+        (0..self.ports.hidden).map(|i| 0.5 * ((i * 31 + seed * 7919) as f32 * 0.618).sin()).collect()
     }
 
     /// Fills what is nobody's with NaN. For tests.
@@ -382,14 +482,14 @@ impl LanguageModel {
     }
 
     /// All rows in one run, where the cache grows.
-    fn decode_batch(&mut self, rows: &[(SequenceId, i64)], logits: &mut Vec<f32>) -> Result<(), OnnxError> {
+    fn decode_batch(&mut self, rows: &[Row<'_>], given: &mut Given) -> Result<(), OnnxError> {
         let ids: Vec<SequenceId> = rows.iter().map(|(id, _)| *id).collect();
         let n_rows = self.pinned.unwrap_or_else(|| bucket(ids.len()));
         let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
         cache.arrange(&self.decode, &ids, n_rows)?;
         let n_rows = cache.rows().len();
         let n_before = cache.n_columns();
-        let (mut tokens, mut generated) = (vec![self.contract.tokens.silence; n_rows], vec![1_i64; n_rows]);
+        let mut feeds = Feeds::nothing(&self.contract, &self.ports, n_rows);
         let (mut positions, mut lengths) = (vec![0_i64; n_rows], vec![1_i32; n_rows]);
         let mut mask = vec![0_i64; n_rows * (n_before + 1)];
         for (row, owner) in cache.rows().iter().enumerate() {
@@ -400,15 +500,14 @@ impl LanguageModel {
                 Policy::Masked | Policy::Single => mask[n_before - length..].fill(1),
             }
             if let Some(id) = owner {
-                let token = rows.iter().find(|(known, _)| known == id).expect("the batch holds these").1;
-                (tokens[row], generated[row]) = (token, cache.n_generated(*id) as i64 + 1);
+                let (_, feed) = rows.iter().find(|(known, _)| known == id).expect("the batch holds these");
+                feeds.set(row, feed, cache.n_generated(*id));
                 (positions[row], lengths[row]) = (length as i64, length as i32 + 1);
             }
         }
-        let embeds = self.embed_ids(&tokens, &generated, (n_rows, 1), self.ports.embeds_go_to)?;
+        self.bind_feeds(&feeds)?;
         let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
         let (decode, run) = (&self.decode, &mut self.decode_run);
-        bind_embeds(decode, run, &self.contract, &embeds)?;
         let inputs =
             Inputs { n_rows, n_new: 1, n_columns: n_before + 1, mask: &mask, positions: &positions, lengths: &lengths };
         bind(decode, run, &self.contract, &inputs)?;
@@ -419,42 +518,41 @@ impl LanguageModel {
         let begun = Instant::now();
         let mut outputs = decode.run_bound(run)?;
         self.in_runs += begun.elapsed();
-        let all = outputs.remove(0);
+        let own = given.taken_from(&mut outputs, &self.ports);
         cache.stepped(outputs);
-        let owners = cache.rows().to_vec();
-        let order =
-            ids.iter().map(|id| owners.iter().position(|owner| owner.as_ref() == Some(id)).expect("in the batch"));
-        read_rows(&all, order, self.ports.vocabulary, logits)
+        let owners = cache.rows();
+        let order: Vec<usize> = ids
+            .iter()
+            .map(|id| owners.iter().position(|owner| owner.as_ref() == Some(id)).expect("in the batch"))
+            .collect();
+        given.read_rows(&own, &order, &self.ports)
     }
 
     /// Each row by itself.
-    fn one_by_one(
-        &mut self,
-        rows: &[(SequenceId, i64)],
-        logits: &mut Vec<f32>,
-        run: DecodeRows,
-    ) -> Result<(), OnnxError> {
+    fn one_by_one(&mut self, rows: &[Row<'_>], given: &mut Given, run: DecodeRows) -> Result<(), OnnxError> {
         if let [_] = rows {
-            return run(self, rows, logits);
+            return run(self, rows, given);
         }
-        let (mut all, mut own) = (Vec::with_capacity(rows.len() * self.ports.vocabulary), Vec::new());
+        let (mut all, mut own) = (Given::default(), Given::default());
         for row in rows {
             run(self, std::slice::from_ref(row), &mut own)?;
-            all.extend_from_slice(&own);
+            all.logits.extend_from_slice(&own.logits);
+            all.hidden.extend_from_slice(&own.hidden);
         }
-        *logits = all;
+        *given = all;
         Ok(())
     }
 
     /// One row, whose cache lies alone.
-    fn decode_alone(&mut self, rows: &[(SequenceId, i64)], logits: &mut Vec<f32>) -> Result<(), OnnxError> {
-        let (id, token) = rows[0];
+    fn decode_alone(&mut self, rows: &[Row<'_>], given: &mut Given) -> Result<(), OnnxError> {
+        let (id, feed) = rows[0];
         let Caches::Growing(cache) = &self.caches else { unreachable!("called for a growing cache") };
-        let (length, generated) = (cache.length(id), cache.n_generated(id) as i64 + 1);
-        let embeds = self.embed_ids(&[token], &[generated], (1, 1), self.ports.embeds_go_to)?;
+        let length = cache.length(id);
+        let mut feeds = Feeds::nothing(&self.contract, &self.ports, 1);
+        feeds.set(0, &feed, cache.n_generated(id));
+        self.bind_feeds(&feeds)?;
         let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
         let (decode, run) = (&self.decode, &mut self.decode_run);
-        bind_embeds(decode, run, &self.contract, &embeds)?;
         let inputs = Inputs {
             n_rows: 1,
             n_new: 1,
@@ -472,42 +570,51 @@ impl LanguageModel {
         let begun = Instant::now();
         let mut outputs = decode.run_bound(run)?;
         self.in_runs += begun.elapsed();
-        let all = outputs.remove(0);
+        let own = given.taken_from(&mut outputs, &self.ports);
         cache.stepped_alone(id, outputs);
-        read_rows(&all, [0].into_iter(), self.ports.vocabulary, logits)
+        given.read_rows(&own, &[0], &self.ports)
     }
 
     /// All rows in one run, in place.
-    fn decode_steady(&mut self, rows: &[(SequenceId, i64)], logits: &mut Vec<f32>) -> Result<(), OnnxError> {
+    fn decode_steady(&mut self, rows: &[Row<'_>], given: &mut Given) -> Result<(), OnnxError> {
         let Caches::Steady(steady) = &self.caches else { unreachable!("called for a steady cache") };
         let used = rows.iter().map(|(id, _)| steady.row(*id)).max().unwrap_or_default() + 1;
         let n_rows = self.pinned.unwrap_or_else(|| bucket(used)).min(steady.n_rows());
-        let (mut tokens, mut generated) = (vec![self.contract.tokens.silence; n_rows], vec![1_i64; n_rows]);
+        let mut feeds = Feeds::nothing(&self.contract, &self.ports, n_rows);
         // Who sits out gets a column that its next step writes again.
         let before: Vec<usize> = (0..n_rows).map(|row| steady.length_of_row(row)).collect();
-        for (id, token) in rows {
-            let row = steady.row(*id);
-            (tokens[row], generated[row]) = (*token, steady.n_generated(*id) as i64 + 1);
+        for (id, feed) in rows {
+            feeds.set(steady.row(*id), feed, steady.n_generated(*id));
         }
         let positions: Vec<i64> = before.iter().map(|length| *length as i64).collect();
         let lengths: Vec<i32> = before.iter().map(|length| *length as i32 + 1).collect();
         let n_columns = before.iter().max().copied().unwrap_or_default() + 1;
         let mask: Vec<i64> =
             before.iter().flat_map(|length| (0..n_columns).map(move |column| i64::from(column <= *length))).collect();
-        let embeds = self.embed_ids(&tokens, &generated, (n_rows, 1), self.ports.embeds_go_to)?;
+        self.bind_feeds(&feeds)?;
         let Caches::Steady(steady) = &mut self.caches else { unreachable!("called for a steady cache") };
         let (decode, run) = (&self.decode, &mut self.decode_run);
-        bind_embeds(decode, run, &self.contract, &embeds)?;
         let inputs = Inputs { n_rows, n_new: 1, n_columns, mask: &mask, positions: &positions, lengths: &lengths };
         bind(decode, run, &self.contract, &inputs)?;
         steady.bind(decode, run, &self.ports, 0..n_rows)?;
         let begun = Instant::now();
         let mut outputs = decode.run_bound(run)?;
         self.in_runs += begun.elapsed();
-        let all = outputs.remove(0);
+        let own = given.taken_from(&mut outputs, &self.ports);
         rows.iter().for_each(|(id, _)| steady.stepped(*id));
         let order: Vec<usize> = rows.iter().map(|(id, _)| steady.row(*id)).collect();
-        read_rows(&all, order.into_iter(), self.ports.vocabulary, logits)
+        given.read_rows(&own, &order, &self.ports)
+    }
+
+    /// Embeds what the rows of the next run are fed, and binds it.
+    fn bind_feeds(&mut self, feeds: &Feeds) -> Result<(), OnnxError> {
+        let n_rows = feeds.generated.len();
+        if self.embed.is_none() {
+            let (port, shape) = (&self.contract.decode.embeds, [n_rows, 1, self.ports.hidden]);
+            return self.decode.bind_host(&mut self.decode_run, port, &Tensor::f32(shape, &feeds.embeds));
+        }
+        let embeds = self.embed_ids(&feeds.tokens, &feeds.generated, (n_rows, 1), self.ports.embeds_go_to)?;
+        bind_embeds(&self.decode, &mut self.decode_run, &self.contract, &embeds)
     }
 
     fn embed_ids(
@@ -517,7 +624,9 @@ impl LanguageModel {
         (n_rows, length): (usize, usize),
         place: Place,
     ) -> Result<DeviceTensor, OnnxError> {
-        let (contract, embed, run) = (&self.contract.embed, &self.embed, &mut self.embed_run);
+        let (Some(contract), Some((embed, run))) = (&self.contract.embed, &mut self.embed) else {
+            return Err(OnnxError::Output("no graph embeds tokens".into()));
+        };
         embed.bind_host(run, &contract.ids, &Tensor::i64([n_rows, length], ids))?;
         if !contract.positions.is_empty() {
             embed.bind_host(run, &contract.positions, &Tensor::i64([n_rows, length], positions))?;
@@ -530,6 +639,67 @@ impl LanguageModel {
         let outputs = embed.run_bound(run)?;
         self.in_runs += begun.elapsed();
         outputs.into_iter().next().ok_or_else(|| OnnxError::Output("no embeddings".into()))
+    }
+}
+
+impl Feeds {
+    /// Rows of nobody.
+    fn nothing(contract: &Contract, ports: &Ports, n_rows: usize) -> Self {
+        let n_numbers = if contract.embed.is_some() { 0 } else { n_rows * ports.hidden };
+        let tokens = vec![contract.tokens.silence.max(0); n_rows];
+        Self { tokens, generated: vec![1; n_rows], embeds: vec![0.0; n_numbers] }
+    }
+
+    /// Feeds a row, which has generated so many tokens before.
+    fn set(&mut self, row: usize, feed: &Feed<'_>, n_generated: usize) {
+        self.generated[row] = n_generated as i64 + 1;
+        match feed {
+            Feed::Token(token) => self.tokens[row] = *token,
+            Feed::Embeds(embeds) => {
+                let n = embeds.len();
+                self.embeds[row * n..(row + 1) * n].copy_from_slice(embeds);
+            }
+        }
+    }
+}
+
+impl Given {
+    /// Takes the outputs that are read off those of a run; the cache's stay.
+    fn taken_from(&self, outputs: &mut Vec<DeviceTensor>, ports: &Ports) -> Vec<DeviceTensor> {
+        outputs.drain(..if ports.has_hidden { 2 } else { 1 }).collect()
+    }
+
+    /// Reads the last position of a run of one row.
+    fn read_last(&mut self, outputs: &mut Vec<DeviceTensor>, ports: &Ports) -> Result<(), OnnxError> {
+        let own = self.taken_from(outputs, ports);
+        for (output, into, n) in self.reads(&own, ports) {
+            let n_positions = output.shape().get(1).copied().unwrap_or(1).max(1);
+            output.read_f32((n_positions - 1) * n..n_positions * n, into)?;
+        }
+        Ok(())
+    }
+
+    /// Reads these rows of a run of one position, in this order.
+    fn read_rows(&mut self, own: &[DeviceTensor], rows: &[usize], ports: &Ports) -> Result<(), OnnxError> {
+        let mut one = Vec::new();
+        for (output, into, n) in self.reads(own, ports) {
+            into.clear();
+            for row in rows {
+                output.read_f32(row * n..(row + 1) * n, &mut one)?;
+                into.extend_from_slice(&one);
+            }
+        }
+        Ok(())
+    }
+
+    /// Each output, what it is read into, and its numbers a position.
+    fn reads<'a>(
+        &'a mut self,
+        own: &'a [DeviceTensor],
+        ports: &Ports,
+    ) -> impl Iterator<Item = (&'a DeviceTensor, &'a mut Vec<f32>, usize)> {
+        let into = [(&mut self.logits, ports.vocabulary), (&mut self.hidden, ports.hidden)];
+        own.iter().zip(into).map(|(output, (into, n))| (output, into, n))
     }
 }
 
@@ -555,7 +725,8 @@ fn bind(decode: &Model, run: &mut Binding, contract: &Contract, inputs: &Inputs<
         let total = inputs.lengths.iter().max().copied().unwrap_or_default();
         decode.bind_host(run, &ports.total, &Tensor::i32([], &[total]))?;
     }
-    decode.bind_output(run, &ports.logits, Place::Host)
+    decode.bind_output(run, &ports.logits, Place::Host)?;
+    if ports.hidden.is_empty() { Ok(()) } else { decode.bind_output(run, &ports.hidden, Place::Host) }
 }
 
 /// Binds embeddings as the embedding graph gave them: where they are, or through the host where the two graphs are of
@@ -572,22 +743,6 @@ fn bind_embeds(decode: &Model, run: &mut Binding, contract: &Contract, embeds: &
 
 fn bind_present(decode: &Model, run: &mut Binding, ports: &Ports) -> Result<(), OnnxError> {
     ports.present.iter().try_for_each(|present| decode.bind_output(run, present, Place::Device))
-}
-
-/// The last position's logits of these rows.
-fn read_rows(
-    all: &DeviceTensor,
-    rows: impl Iterator<Item = usize>,
-    vocabulary: usize,
-    logits: &mut Vec<f32>,
-) -> Result<(), OnnxError> {
-    let mut own = Vec::with_capacity(vocabulary);
-    logits.clear();
-    for row in rows {
-        all.read_f32(row * vocabulary..(row + 1) * vocabulary, &mut own)?;
-        logits.extend_from_slice(&own);
-    }
-    Ok(())
 }
 
 /// The largest difference of two rows of logits, relative to the second one's spread. Infinite where one is no number.

@@ -1,4 +1,4 @@
-//! The ports of the two graphs of a language model, checked against the contract.
+//! The ports of the graphs that embed and decode, checked against the contract.
 
 use super::super::contract::Contract;
 use super::LmError;
@@ -21,24 +21,32 @@ pub struct Ports {
     pub vocabulary: usize,
     /// Where the embedding graph puts what the decoding graph takes: to the host where it has to be converted.
     pub embeds_go_to: Place,
+    /// Whether the hidden state is an output that is read.
+    pub has_hidden: bool,
 }
 
 impl Ports {
     /// Checks that each port of the contract is there, has the type and the fixed sizes it should, and that no input is left
     /// over.
-    pub fn check(contract: &Contract, embed: &Model, decode: &Model) -> Result<Self, LmError> {
-        let (ids, lm) = (&contract.embed, &contract.decode);
+    pub fn check(contract: &Contract, embed: Option<&Model>, decode: &Model) -> Result<Self, LmError> {
+        let lm = &contract.decode;
         let floats: &[Kind] = &[Kind::F32, Kind::F16];
-        let mut wants = vec![(ids.ids.clone(), vec![Kind::I64], vec![None, None])];
-        if !ids.positions.is_empty() {
-            wants.push((ids.positions.clone(), vec![Kind::I64], vec![None, None]));
-        }
-        wants.extend(ids.constants.keys().map(|name| (name.clone(), floats.to_vec(), vec![None])));
-        inputs(contract, embed, &wants)?;
-        let embeds = output(contract, embed, &ids.embeds, floats, &[None, None, None])?;
+        let embeds = match (&contract.embed, embed) {
+            (Some(ids), Some(embed)) => {
+                let mut wants = vec![(ids.ids.clone(), vec![Kind::I64], vec![None, None])];
+                if !ids.positions.is_empty() {
+                    wants.push((ids.positions.clone(), vec![Kind::I64], vec![None, None]));
+                }
+                wants.extend(ids.constants.keys().map(|name| (name.clone(), floats.to_vec(), vec![None])));
+                inputs(contract, embed, &wants)?;
+                Some(output(contract, embed, &ids.embeds, floats, &[None, None, None])?)
+            }
+            _ => None,
+        };
+        let embeds_size = embeds.as_ref().and_then(|embeds| embeds.shape[2]);
 
         let hidden = input(contract, decode, &lm.embeds, floats, &[None, None, None])?;
-        let size = hidden.shape[2].or(embeds.shape[2]);
+        let size = hidden.shape[2].or(embeds_size);
         let wrong = |model: &Model, wrong: String| LmError::Port {
             contract: contract.name.clone(),
             file: model.path().into(),
@@ -50,7 +58,7 @@ impl Ports {
                 format!("takes {hidden}, whose last size must be fixed, there or in the embedding graph"),
             ));
         };
-        if embeds.shape[2].is_some_and(|n| n != size) {
+        if let Some(embeds) = embeds.as_ref().filter(|_| embeds_size.is_some_and(|n| n != size)) {
             return Err(wrong(decode, format!("takes {hidden}, and the embedding graph gives {embeds}")));
         }
         let mut wants = vec![(lm.embeds.clone(), vec![hidden.kind.clone()], vec![None, None, None])];
@@ -81,8 +89,13 @@ impl Ports {
             output(contract, decode, name, std::slice::from_ref(&cache_kind), &shape)?;
         }
         let vocabulary = contract.tokens.vocabulary;
-        let embeds_go_to = if hidden.kind == embeds.kind { Place::Device } else { Place::Host };
+        let embeds_go_to =
+            if embeds.is_some_and(|embeds| embeds.kind == hidden.kind) { Place::Device } else { Place::Host };
         output(contract, decode, &lm.logits, floats, &[None, None, Some(vocabulary)])?;
+        let has_hidden = !lm.hidden.is_empty();
+        if has_hidden {
+            output(contract, decode, &lm.hidden, floats, &[None, None, Some(size)])?;
+        }
         Ok(Self {
             past,
             present,
@@ -92,6 +105,7 @@ impl Ports {
             hidden: size,
             vocabulary,
             embeds_go_to,
+            has_hidden,
         })
     }
 

@@ -36,15 +36,15 @@ fn greedy(logits: &[f32]) -> i64 {
 
 /// The greedy tokens of a prompt that runs alone.
 fn alone(lm: &mut LanguageModel, embeds: &[f32], n: usize) -> (Vec<i64>, Vec<f32>) {
-    let mut logits = Vec::new();
-    let id = lm.prefill(embeds, &mut logits).expect("it runs");
-    let mut tokens = vec![greedy(&logits)];
+    let mut given = Given::default();
+    let id = lm.prefill(embeds, &mut given).expect("it runs");
+    let mut tokens = vec![greedy(&given.logits)];
     while tokens.len() < n {
-        lm.decode(&[(id, tokens[tokens.len() - 1])], &mut logits).expect("it runs");
-        tokens.push(greedy(&logits));
+        lm.decode(&[(id, Feed::Token(tokens[tokens.len() - 1]))], &mut given).expect("it runs");
+        tokens.push(greedy(&given.logits));
     }
     lm.end(id);
-    (tokens, logits)
+    (tokens, given.logits)
 }
 
 #[derive(serde::Deserialize)]
@@ -64,10 +64,10 @@ fn greedy_tokens_and_logits_are_those_of_the_makers_own_code() {
         let mut lm = load(file, 4);
         let mut embeds = golden.audio_features.concat();
         embeds.extend(lm.embed_text(&golden.input_ids).expect("embedded"));
-        let mut logits = Vec::new();
-        let id = lm.prefill(&embeds, &mut logits).expect("it runs");
+        let mut given = Given::default();
+        let id = lm.prefill(&embeds, &mut given).expect("it runs");
         let tolerance = if file == HALF { 2e-2 } else { 1e-4 };
-        for (ours, theirs) in logits.iter().zip(&golden.first_logits) {
+        for (ours, theirs) in given.logits.iter().zip(&golden.first_logits) {
             assert!((ours - theirs).abs() < tolerance * theirs.abs().max(1.0), "{file}: {ours} {theirs}");
         }
         let sampling = Sampling {
@@ -77,14 +77,16 @@ fn greedy_tokens_and_logits_are_those_of_the_makers_own_code() {
             top_p: 1.0,
             min_p: 0.0,
             repetition_penalty: golden.repetition_penalty,
+            repetition_window: 0,
+            redraw: None,
         };
-        let mut sampler = Sampler::new(sampling, logits.len(), contract(file).tokens.start, 0);
+        let mut sampler = Sampler::new(sampling, given.logits.len(), contract(file).tokens.start, 0);
         let mut scratch = Scratch::default();
         let mut tokens = Vec::new();
         while tokens.len() < golden.greedy_tokens.len() {
-            let token = sampler.next(&logits, None, &mut scratch).expect("a token");
+            let token = sampler.next(&given.logits, None, &mut scratch).expect("a token");
             tokens.push(token);
-            lm.decode(&[(id, token)], &mut logits).expect("it runs");
+            lm.decode(&[(id, Feed::Token(token))], &mut given).expect("it runs");
         }
         // Half precision may choose otherwise where two logits are nearly equal.
         let n = if file == HALF { 10 } else { tokens.len() };
@@ -114,18 +116,19 @@ fn a_model_that_is_demoted_runs_each_row_as_it_does_alone() {
 /// The greedy tokens of prompts that run together from the start.
 fn together(lm: &mut LanguageModel, prompts: &[Vec<f32>], n: usize) -> Vec<Vec<i64>> {
     let vocabulary = lm.ports.vocabulary;
-    let mut logits = Vec::new();
+    let mut given = Given::default();
     let mut ids = Vec::new();
     let mut tokens = Vec::new();
     for prompt in prompts {
-        ids.push(lm.prefill(prompt, &mut logits).expect("it runs"));
-        tokens.push(vec![greedy(&logits)]);
+        ids.push(lm.prefill(prompt, &mut given).expect("it runs"));
+        tokens.push(vec![greedy(&given.logits)]);
     }
     for _ in 1..n {
-        let rows: Vec<_> = ids.iter().zip(&tokens).map(|(id, tokens)| (*id, tokens[tokens.len() - 1])).collect();
-        lm.decode(&rows, &mut logits).expect("it runs");
+        let rows: Vec<_> =
+            ids.iter().zip(&tokens).map(|(id, tokens)| (*id, Feed::Token(tokens[tokens.len() - 1]))).collect();
+        lm.decode(&rows, &mut given).expect("it runs");
         for (row, tokens) in tokens.iter_mut().enumerate() {
-            tokens.push(greedy(&logits[row * vocabulary..(row + 1) * vocabulary]));
+            tokens.push(greedy(&given.logits[row * vocabulary..(row + 1) * vocabulary]));
         }
     }
     ids.into_iter().for_each(|id| lm.end(id));
@@ -139,17 +142,17 @@ fn a_pinned_bucket_gives_the_same_numbers_in_any_company() {
     let mine = prompt(&lm, 9, 1);
     let (_, expected) = alone(&mut lm, &mine, 12);
     let others: Vec<_> = (0..5).map(|i| prompt(&lm, 3 + 4 * i, 100 + i as u64)).collect();
-    let mut logits = Vec::new();
-    let company: Vec<_> = others.iter().map(|other| lm.prefill(other, &mut logits).expect("it runs")).collect();
-    let id = lm.prefill(&mine, &mut logits).expect("it runs");
-    let mut token = greedy(&logits);
+    let mut given = Given::default();
+    let company: Vec<_> = others.iter().map(|other| lm.prefill(other, &mut given).expect("it runs")).collect();
+    let id = lm.prefill(&mine, &mut given).expect("it runs");
+    let mut token = greedy(&given.logits);
     for step in 1..12 {
-        let mut rows = vec![(id, token)];
-        rows.extend(company.iter().take(step % 6).map(|other| (*other, step as i64)));
-        lm.decode(&rows, &mut logits).expect("it runs");
-        token = greedy(&logits[..lm.ports.vocabulary]);
+        let mut rows = vec![(id, Feed::Token(token))];
+        rows.extend(company.iter().take(step % 6).map(|other| (*other, Feed::Token(step as i64))));
+        lm.decode(&rows, &mut given).expect("it runs");
+        token = greedy(&given.logits[..lm.ports.vocabulary]);
     }
-    assert_eq!(logits[..lm.ports.vocabulary], expected[..], "bit for bit");
+    assert_eq!(given.logits[..lm.ports.vocabulary], expected[..], "bit for bit");
 }
 
 /// What happens between two steps.
@@ -184,13 +187,13 @@ fn keeps_its_tokens(lm: &mut LanguageModel, acts: &[Act]) -> Result<(), TestCase
         pause: usize,
     }
     let vocabulary = lm.ports.vocabulary;
-    let (mut running, mut ended, mut logits) = (Vec::<One>::new(), Vec::new(), Vec::new());
+    let (mut running, mut ended, mut given) = (Vec::<One>::new(), Vec::new(), Given::default());
     for act in acts {
         match act {
             Act::Join { length, seed } if running.len() < lm.n_slots => {
                 let embeds = prompt(lm, *length, *seed);
-                let id = lm.prefill(&embeds, &mut logits).expect("it runs");
-                running.push(One { id, embeds, tokens: vec![greedy(&logits)], pause: 0 });
+                let id = lm.prefill(&embeds, &mut given).expect("it runs");
+                running.push(One { id, embeds, tokens: vec![greedy(&given.logits)], pause: 0 });
             }
             Act::Leave(which) if *which < running.len() => {
                 let one = running.remove(*which);
@@ -203,10 +206,11 @@ fn keeps_its_tokens(lm: &mut LanguageModel, acts: &[Act]) -> Result<(), TestCase
         lm.poison();
         let mut stepping: Vec<&mut One> = running.iter_mut().filter(|one| one.pause == 0).collect();
         if !stepping.is_empty() {
-            let rows: Vec<_> = stepping.iter().map(|one| (one.id, one.tokens[one.tokens.len() - 1])).collect();
-            lm.decode(&rows, &mut logits).expect("it runs");
+            let rows: Vec<_> =
+                stepping.iter().map(|one| (one.id, Feed::Token(one.tokens[one.tokens.len() - 1]))).collect();
+            lm.decode(&rows, &mut given).expect("it runs");
             for (row, one) in stepping.iter_mut().enumerate() {
-                one.tokens.push(greedy(&logits[row * vocabulary..(row + 1) * vocabulary]));
+                one.tokens.push(greedy(&given.logits[row * vocabulary..(row + 1) * vocabulary]));
             }
         }
         running.iter_mut().for_each(|one| one.pause = one.pause.saturating_sub(1));
@@ -287,7 +291,7 @@ fn a_graph_that_does_not_fit_is_refused_with_file_port_what_is_there_and_what_sh
     );
     let text = refused(&|contract| contract.tokens.vocabulary = 6563);
     assert!(text.contains("logits: f32[?, ?, 99], not logits: f32 or f16[?, ?, 6563]"), "{text}");
-    let text = refused(&|contract| contract.embed.ids = "ids".into());
+    let text = refused(&|contract| contract.embed.as_mut().expect("it has one").ids = "ids".into());
     assert!(text.contains("embed_tokens.onnx takes input_ids: i64[?, ?], and no ids: i64[?, ?]"), "{text}");
 }
 
@@ -295,15 +299,15 @@ fn a_graph_that_does_not_fit_is_refused_with_file_port_what_is_there_and_what_sh
 fn a_cache_in_place_refuses_what_it_cannot_hold() {
     let mut lm = load(IN_PLACE, 2);
     let capacity = contract(IN_PLACE).decode.capacity;
-    let mut logits = Vec::new();
+    let mut given = Given::default();
     let long = prompt(&lm, capacity, 1);
-    assert!(matches!(lm.prefill(&long, &mut logits), Err(OnnxError::Inputs { .. })));
-    let id = lm.prefill(&prompt(&lm, capacity - 2, 1), &mut logits).expect("it fits");
+    assert!(matches!(lm.prefill(&long, &mut given), Err(OnnxError::Inputs { .. })));
+    let id = lm.prefill(&prompt(&lm, capacity - 2, 1), &mut given).expect("it fits");
     assert!(!lm.is_full(id));
-    lm.decode(&[(id, 1)], &mut logits).expect("the last column");
+    lm.decode(&[(id, Feed::Token(1))], &mut given).expect("the last column");
     assert!(lm.is_full(id));
-    lm.prefill(&prompt(&lm, 3, 2), &mut logits).expect("a second row");
-    assert!(matches!(lm.prefill(&prompt(&lm, 3, 3), &mut logits), Err(OnnxError::Inputs { .. })), "no third");
+    lm.prefill(&prompt(&lm, 3, 2), &mut given).expect("a second row");
+    assert!(matches!(lm.prefill(&prompt(&lm, 3, 3), &mut given), Err(OnnxError::Inputs { .. })), "no third");
     lm.end(id);
-    assert!(lm.prefill(&prompt(&lm, 3, 3), &mut logits).is_ok());
+    assert!(lm.prefill(&prompt(&lm, 3, 3), &mut given).is_ok());
 }

@@ -1,19 +1,22 @@
-//! Tokens to sound: the codec stage, on the batch scheduler, never on the language model's thread.
+//! Frames to sound: the codec stage, on the batch scheduler, never on the language model's thread.
 //!
-//! [`Vocoder`] runs windows of tokens of several listeners in one run where its graph allows it; [`Assembler`](chunks) cuts a
-//! sequence's tokens into windows and puts their sound together. The scheduler orders windows by how much their listener has
-//! left to hear.
+//! [`Vocoder`] runs windows of frames of several listeners in one run where its graph allows it; [`Assembler`](chunks) cuts a
+//! sequence's frames into windows and puts their sound together. A window of a family whose vocoder has a [`State`] brings
+//! the one that its stream's last window left, and takes the next one home: between windows nothing of a stream is kept here.
+//! The scheduler orders windows by how much their listener has left to hear.
 
 mod chunks;
 
-pub use chunks::Assembler;
+pub use chunks::{Assembler, Window};
 
 use super::condition::Conditioning;
 use super::contract::Contract;
 use super::files::ModelFiles;
 use super::lm::{LmError, ports};
+use super::tensors::{Named, Numbers};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxError, Provider, Runtime, Tensor};
 use antiphon_inference::pool::batch::{BatchEngine, BatchFailure, Entry};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -34,31 +37,49 @@ pub enum VocodeError {
     Failed(String),
 }
 
+/// What a stream's next window takes from the one before: the tensors of `vocode.state`, in their order. On the host: some
+/// megabytes at most, twice for each window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State(Vec<Named>);
+
+/// What a window becomes: mono, full scale 1.0, and the state for the next one.
+pub type Vocoded = (Vec<f32>, Option<State>);
+
 /// A window that waits for its sound.
 pub struct Job {
-    tokens: Vec<i64>,
+    window: Window,
     conditioning: Arc<Conditioning>,
+    state: Option<State>,
     deadline: Instant,
-    reply: oneshot::Sender<Result<Vec<f32>, VocodeError>>,
+    reply: oneshot::Sender<Result<Vocoded, VocodeError>>,
 }
 
 impl Job {
-    /// Sound of `tokens` in the voice of `conditioning`, due when the listener has nothing left to hear.
+    /// Sound of `window` in the voice of `conditioning`, due when the listener has nothing left to hear. `state` is what the
+    /// stream's window before left; `None` for its first one.
     pub fn new(
-        tokens: Vec<i64>,
+        window: Window,
         conditioning: Arc<Conditioning>,
+        state: Option<State>,
         unplayed: Duration,
-    ) -> (Self, oneshot::Receiver<Result<Vec<f32>, VocodeError>>) {
+    ) -> (Self, oneshot::Receiver<Result<Vocoded, VocodeError>>) {
         let (reply, sound) = oneshot::channel();
-        (Self { tokens, conditioning, deadline: Instant::now() + unplayed, reply }, sound)
+        (Self { window, conditioning, state, deadline: Instant::now() + unplayed, reply }, sound)
+    }
+
+    /// What windows of one run have in common.
+    fn size(&self) -> (usize, usize, bool, &[usize]) {
+        let Window { tokens, n_before, is_last, .. } = &self.window;
+        (tokens.len(), *n_before, *is_last, &self.conditioning.run_sizes)
     }
 }
 
 impl Entry for Job {
     /// Windows of one length whose voices have conditionings of one size share a run. A collision costs a second run.
     fn bucket(&self) -> u32 {
-        let sizes = self.conditioning.carry.iter().map(|(_, _, numbers)| numbers.len()).sum::<usize>();
-        ((self.tokens.len() + self.conditioning.prompt.len()) as u32).wrapping_mul(0x9E37) ^ sizes as u32
+        let mut hasher = DefaultHasher::new();
+        self.size().hash(&mut hasher);
+        hasher.finish() as u32
     }
 
     fn deadline(&self) -> Instant {
@@ -74,32 +95,74 @@ impl Entry for Job {
     }
 }
 
+/// One row of a run.
+struct Row<'a> {
+    window: &'a Window,
+    voice: &'a Arc<Conditioning>,
+    state: Option<&'a State>,
+}
+
 /// See the module. It lives on one thread.
 pub struct Vocoder {
     contract: Arc<Contract>,
     model: Model,
+    /// The state of a stream before its first window.
+    initial: Option<State>,
     max_rows: usize,
 }
 
 impl Vocoder {
-    /// Loads the graph and checks its ports; tries whether rows share a run, which they do where two rows give what they give
-    /// alone. Blocks for seconds.
+    /// Loads the graph and checks its ports. Blocks for seconds.
     ///
     /// # Errors
     /// [`LmError`] names the file, the port, what is there and what should be.
     pub fn load(files: &ModelFiles, contract: &Arc<Contract>, runtime: &Runtime) -> Result<Self, LmError> {
         let model = runtime.load(&files.vocode, &ModelOptions::default())?;
         let (rules, floats) = (&contract.vocode, &[Kind::F32, Kind::F16]);
-        let mut wants = vec![(rules.tokens.clone(), vec![Kind::I64], vec![None, None])];
+        let codebooks = contract.tokens.codebooks;
+        let shape = if codebooks == 1 { vec![None, None] } else { vec![None, None, Some(codebooks)] };
+        let mut wants = vec![(rules.tokens.clone(), vec![Kind::I64, Kind::I32], shape)];
         for name in &rules.carry {
             let rank = model.input(name).map_or(2, |slot| slot.shape.len());
-            wants.push((name.clone(), floats.to_vec(), vec![None; rank]));
+            wants.push((name.clone(), vec![Kind::F32, Kind::F16, Kind::I64, Kind::I32], vec![None; rank]));
         }
+        for (name, kinds) in [(&rules.n_before, vec![Kind::I64, Kind::I32]), (&rules.is_last, vec![Kind::Bool])] {
+            if !name.is_empty() {
+                wants.push((name.clone(), kinds, vec![None]));
+            }
+        }
+        let initial = rules.state.iter().map(|part| {
+            let slot = model.input(&part.input).cloned();
+            let rank = slot.as_ref().map_or(2, |slot| slot.shape.len());
+            let kinds = vec![Kind::F32, Kind::I64, Kind::I32, Kind::Bool];
+            wants.push((part.input.clone(), kinds.clone(), vec![None; rank]));
+            ports::output(contract, &model, &part.output, &kinds, &vec![None; rank])?;
+            // The first size is the batch.
+            let sizes = slot.iter().flat_map(|slot| slot.shape.iter().skip(1).copied());
+            let sizes: Option<Vec<usize>> = sizes.collect();
+            let Some(sizes) = sizes else {
+                let slot = slot.map_or_else(String::new, |slot| slot.to_string());
+                let wrong = format!("takes {slot}, whose sizes but for the first must be fixed");
+                return Err(LmError::Port { contract: contract.name.clone(), file: model.path().into(), wrong });
+            };
+            let (shape, n) = ([&[1], sizes.as_slice()].concat(), sizes.iter().product());
+            let is_float = slot.is_some_and(|slot| slot.kind == Kind::F32);
+            let numbers =
+                if is_float { Numbers::F32(vec![part.fill; n]) } else { Numbers::I64(vec![part.fill as i64; n]) };
+            Ok(Named { name: part.input.clone(), shape, numbers })
+        });
+        let initial: Vec<Named> = initial.collect::<Result<_, LmError>>()?;
         ports::inputs(contract, &model, &wants)?;
         ports::output(contract, &model, &rules.waveform, floats, &[])
             .or_else(|_| ports::output(contract, &model, &rules.waveform, floats, &[None, None]))
             .or_else(|_| ports::output(contract, &model, &rules.waveform, floats, &[None, None, None]))?;
-        Ok(Self { contract: contract.clone(), model, max_rows: 1 })
+        let initial = Some(State(initial)).filter(|state| !state.0.is_empty());
+        Ok(Self { contract: contract.clone(), model, initial, max_rows: 1 })
+    }
+
+    /// Bytes of a stream's state; 0 where the vocoder has none.
+    pub fn state_bytes(&self) -> usize {
+        self.initial.iter().flat_map(|state| &state.0).map(Named::n_bytes).sum()
     }
 
     /// Warms the graph with a voice, and finds out whether rows share a run. Blocks for a few runs.
@@ -107,58 +170,120 @@ impl Vocoder {
     /// # Errors
     /// As of the runs.
     pub fn warm(&mut self, voice: &Arc<Conditioning>) -> Result<(), OnnxError> {
-        let n = self.contract.chunks.first + self.contract.chunks.look_ahead;
-        let tokens: Vec<Vec<i64>> = (0..2)
-            .map(|row| (0..n as i64).map(|i| (i * 7 + row * 13) % self.contract.tokens.sounds.max(1)).collect())
+        let (n, n_ahead) = (self.contract.chunks.first, self.contract.chunks.look_ahead);
+        let n_ids = ((n + n_ahead) * self.contract.tokens.codebooks) as i64;
+        let windows: Vec<Window> = (0..2)
+            .map(|row| (0..n_ids).map(|i| (i * 7 + row * 13) % self.contract.tokens.sounds.max(1)).collect())
+            .map(|tokens| Window { tokens, n_before: 0, n_chunk: n, is_last: false })
             .collect();
-        let alone = [self.sounds(&[(&tokens[0], voice)])?, self.sounds(&[(&tokens[0], voice)])?];
+        let row = |i: usize| Row { window: &windows[i], voice, state: None };
+        let alone = [self.sounds(&[row(0)])?.remove(0).0, self.sounds(&[row(0)])?.remove(0).0];
         if self.model.provider() == Provider::Cpu || difference(&alone[0], &alone[1]) > 1e-3 {
             // On the processor rows gain nothing; with noise in the graph rows cannot be compared.
             return Ok(());
         }
-        let together = self.sounds(&[(&tokens[1], voice), (&tokens[0], voice)]);
-        let shares = together.is_ok_and(|together| together.len() == 2 && difference(&together[1..], &alone[0]) < 1e-3);
+        let together = self.sounds(&[row(1), row(0)]);
+        let shares = together.is_ok_and(|together| together.len() == 2 && difference(&together[1].0, &alone[0]) < 1e-3);
         self.max_rows = if shares { GPU_BATCH } else { 1 };
         tracing::info!(rows = self.max_rows, "the vocoder runs so many windows at once");
         Ok(())
     }
 
-    /// Sound of each of these, all of one size.
-    fn sounds(&self, rows: &[(&[i64], &Arc<Conditioning>)]) -> Result<Vec<Vec<f32>>, OnnxError> {
-        let rules = &self.contract.vocode;
-        let n_rows = rows.len();
-        let prompt: &[i64] = if rules.with_prompt { &rows[0].1.prompt } else { &[] };
-        let length = prompt.len() + rows[0].0.len();
-        let with_prompt = |(tokens, voice): &(&[i64], &Arc<Conditioning>)| {
-            let prompt: &[i64] = if rules.with_prompt { &voice.prompt } else { &[] };
-            [prompt, tokens].concat()
-        };
-        let tokens: Vec<i64> = rows.iter().flat_map(with_prompt).collect();
-        let mut carried = Vec::with_capacity(rules.carry.len());
-        for (i, name) in rules.carry.iter().enumerate() {
-            let mut shape = rows[0].1.carry[i].1.clone();
-            if let Some(first) = shape.first_mut() {
-                *first = n_rows;
-            }
-            let numbers: Vec<f32> = rows.iter().flat_map(|(_, voice)| voice.carry[i].2.iter().copied()).collect();
-            carried.push((name, shape, numbers));
+    /// Sound of each of these, all of one size, and the state that each leaves.
+    fn sounds(&self, rows: &[Row<'_>]) -> Result<Vec<Vocoded>, OnnxError> {
+        let Some(initial) = &self.initial else { return self.run_rows(rows, None) };
+        let first_ones = rows.iter().map(|row| match row.state {
+            Some(_) => Ok(None),
+            None => self.primed(row.voice, initial).map(Some),
+        });
+        let first_ones = first_ones.collect::<Result<Vec<_>, OnnxError>>()?;
+        let states: Vec<&State> = rows
+            .iter()
+            .zip(&first_ones)
+            .map(|(row, first)| row.state.or(first.as_deref()).unwrap_or(initial))
+            .collect();
+        self.run_rows(rows, Some(&states))
+    }
+
+    /// The state before a stream's first window: behind the recording's own frames where the family has them first. Their
+    /// run is a voice's once.
+    fn primed(&self, voice: &Arc<Conditioning>, initial: &State) -> Result<Arc<State>, OnnxError> {
+        if !self.contract.vocode.with_prompt || voice.prompt.is_empty() {
+            return Ok(Arc::new(initial.clone()));
         }
-        let mut inputs = vec![(rules.tokens.as_str(), Tensor::i64([n_rows, length], &tokens))];
-        inputs
-            .extend(carried.iter().map(|(name, shape, numbers)| (name.as_str(), Tensor::f32(shape.clone(), numbers))));
+        if let Some(primed) = voice.primed.get() {
+            return Ok(primed.clone());
+        }
+        let n_chunk = voice.prompt.len() / self.contract.tokens.codebooks;
+        let window = Window { tokens: voice.prompt.clone(), n_before: 0, n_chunk, is_last: false };
+        let (_, state) =
+            self.run_rows(&[Row { window: &window, voice, state: None }], Some(&[initial]))?.swap_remove(0);
+        let state = Arc::new(state.unwrap_or_else(|| initial.clone()));
+        Ok(voice.primed.get_or_init(|| state).clone())
+    }
+
+    /// A window of one stream, in the length that it should have. For tests.
+    #[cfg(test)]
+    pub fn vocoded(&self, window: &Window, voice: &Arc<Conditioning>, state: Option<State>) -> Vocoded {
+        let (sound, left) =
+            self.sounds(&[Row { window, voice, state: state.as_ref() }]).expect("it runs").swap_remove(0);
+        (self.checked(sound, window).expect("sound"), left)
+    }
+
+    fn run_rows(&self, rows: &[Row<'_>], states: Option<&[&State]>) -> Result<Vec<Vocoded>, OnnxError> {
+        let (rules, codebooks) = (&self.contract.vocode, self.contract.tokens.codebooks);
+        let (n_rows, first) = (rows.len(), rows[0].window);
+        // Without a state the recording's tokens come before each window's.
+        let prompt = |row: &Row<'_>| match rules.with_prompt && states.is_none() {
+            true => row.voice.prompt.clone(),
+            false => Vec::new(),
+        };
+        let tokens: Vec<i64> =
+            rows.iter().flat_map(|row| prompt(row).into_iter().chain(row.window.tokens.iter().copied())).collect();
+        let n_frames = tokens.len() / codebooks / n_rows;
+        let shape = if codebooks == 1 { vec![n_rows, n_frames] } else { vec![n_rows, n_frames, codebooks] };
+        let carried = rules.carry.iter().map(|name| {
+            let rows = rows.iter().map(|row| row.voice.tensor(name)).collect::<Result<Vec<_>, _>>()?;
+            Ok(Named::stacked(&rows))
+        });
+        let carried = carried.collect::<Result<Vec<_>, OnnxError>>()?;
+        let stacked: Vec<Named> = (0..rules.state.len())
+            .filter_map(|i| Some(Named::stacked(&states?.iter().map(|state| &state.0[i]).collect::<Vec<_>>())))
+            .collect();
+        let (n_before, is_last) = ([first.n_before as i64], [first.is_last]);
+        let mut inputs = vec![(rules.tokens.as_str(), Tensor::i64(shape, &tokens))];
+        inputs.extend(carried.iter().chain(&stacked).map(|tensor| (tensor.name.as_str(), tensor.tensor())));
+        if !rules.n_before.is_empty() {
+            inputs.push((&rules.n_before, Tensor::i64([1], &n_before)));
+        }
+        if !rules.is_last.is_empty() {
+            inputs.push((&rules.is_last, Tensor::bool([1], &is_last)));
+        }
         let outputs = self.model.run(&inputs, &CancellationToken::new())?;
-        let sound = outputs.named(&rules.waveform)?.f32()?;
+        let waveform = outputs.named(&rules.waveform)?;
+        let sound = waveform.f32()?;
         if sound.is_empty() || sound.len() % n_rows != 0 {
             return Err(OnnxError::Output(format!("{} samples for {n_rows} rows", sound.len())));
         }
-        Ok(sound.chunks(sound.len() / n_rows).map(<[f32]>::to_vec).collect())
+        let n_channels = if waveform.shape().len() == 3 { waveform.shape()[1].max(1) } else { 1 };
+        let mut left: Vec<Vec<Named>> = vec![Vec::new(); n_rows];
+        for part in rules.state.iter().filter(|_| states.is_some()) {
+            let next = Named::of(&part.input, outputs.named(&part.output)?).rows(n_rows)?;
+            left.iter_mut().zip(next).for_each(|(left, next)| left.push(next));
+        }
+        let mono = sound.chunks(sound.len() / n_rows).map(|channels| mixed_down(channels, n_channels));
+        Ok(mono.zip(left).map(|(sound, state)| (sound, states.is_some().then_some(State(state)))).collect())
     }
 
-    /// A row's sound in the length that its tokens have. A graph may give a little more or less at its end.
-    fn checked(&self, sound: Vec<f32>, n_tokens: usize) -> Result<Vec<f32>, VocodeError> {
-        let expected = n_tokens * self.contract.samples_per_token;
+    /// A window's sound in the length that its frames have. A graph without a state may give a little more or less at its end.
+    fn checked(&self, sound: Vec<f32>, window: &Window) -> Result<Vec<f32>, VocodeError> {
+        let n_frames = match self.initial {
+            Some(_) => window.n_chunk,
+            None => window.tokens.len() / self.contract.tokens.codebooks,
+        };
+        let expected = n_frames * self.contract.samples_per_token;
         if sound.len().abs_diff(expected) > self.contract.samples_per_token {
-            let wrong = format!("{} samples for {n_tokens} tokens, which have {expected}", sound.len());
+            let wrong = format!("{} samples for {n_frames} tokens, which have {expected}", sound.len());
             return Err(VocodeError::Sound(wrong));
         }
         if sound.iter().any(|sample| !sample.is_finite()) {
@@ -173,25 +298,26 @@ impl Vocoder {
 impl BatchEngine<Job> for Vocoder {
     /// All windows of the batch, in its order: those of one size together where the graph's rows share a run.
     fn run(&mut self, batch: &mut Vec<Job>) -> Result<(), String> {
-        let size = |job: &Job| {
-            let shapes = job.conditioning.carry.iter().map(|(_, shape, _)| shape.clone()).collect::<Vec<_>>();
-            (job.tokens.len(), job.conditioning.prompt.len(), shapes)
-        };
-        while let Some(first) = batch.first().map(size) {
-            let mut n_left = self.max_rows;
+        while let Some(first) = batch.first() {
+            let like_first = batch.iter().map(|job| job.size() == first.size()).collect::<Vec<_>>();
+            let (mut n_left, mut place) = (self.max_rows, 0);
             let jobs: Vec<Job> = batch
-                .extract_if(.., |job| {
-                    let is_taken = n_left > 0 && size(job) == first;
+                .extract_if(.., |_| {
+                    let is_taken = n_left > 0 && like_first[place];
                     n_left -= usize::from(is_taken);
+                    place += 1;
                     is_taken
                 })
                 .collect();
-            let inputs: Vec<_> = jobs.iter().map(|job| (job.tokens.as_slice(), &job.conditioning)).collect();
-            match self.sounds(&inputs) {
+            let rows: Vec<_> = jobs
+                .iter()
+                .map(|job| Row { window: &job.window, voice: &job.conditioning, state: job.state.as_ref() })
+                .collect();
+            match self.sounds(&rows) {
                 Ok(sounds) => {
-                    for (job, sound) in jobs.into_iter().zip(sounds) {
-                        let sound = self.checked(sound, job.tokens.len());
-                        drop(job.reply.send(sound));
+                    for (job, (sound, state)) in jobs.into_iter().zip(sounds) {
+                        let sound = self.checked(sound, &job.window);
+                        drop(job.reply.send(sound.map(|sound| (sound, state))));
                     }
                 }
                 // The window is at fault, not the device: a token that is none, for example.
@@ -209,11 +335,19 @@ impl BatchEngine<Job> for Vocoder {
     }
 }
 
+/// The mean of channels that lie one after another.
+fn mixed_down(channels: &[f32], n_channels: usize) -> Vec<f32> {
+    if n_channels < 2 {
+        return channels.to_vec();
+    }
+    let n = channels.len() / n_channels;
+    let share = (n_channels as f32).recip();
+    (0..n).map(|i| share * (0..n_channels).map(|channel| channels[channel * n + i]).sum::<f32>()).collect()
+}
+
 /// The largest difference of two sounds; infinite where their lengths differ.
-fn difference(a: &[Vec<f32>], b: &[Vec<f32>]) -> f32 {
-    let pairs = a.iter().flatten().zip(b.iter().flatten());
-    let differs = a.iter().map(Vec::len).ne(b.iter().map(Vec::len));
-    if differs { f32::INFINITY } else { pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) }
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    if a.len() != b.len() { f32::INFINITY } else { a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max) }
 }
 
 #[cfg(test)]
@@ -227,22 +361,32 @@ mod tests {
         change(&mut contract);
         let contract = Arc::new(contract);
         let voice = Conditioner::load(&files(&contract), &contract, &runtime()).expect("loaded");
-        let voice = Arc::new(voice.condition(&recording(), [0; 32]).expect("it runs"));
+        let voice = Arc::new(voice.condition(&recording(), None, [0; 32]).expect("it runs"));
         let mut vocoder = Vocoder::load(&files(&contract), &contract, &runtime()).expect("loaded");
         vocoder.warm(&voice).expect("warm");
         (vocoder, voice)
     }
 
+    /// A window of these tokens alone.
+    fn window(tokens: Vec<i64>) -> Window {
+        Window { n_before: 0, n_chunk: tokens.len(), is_last: true, tokens }
+    }
+
+    /// The sound of a window that runs alone.
+    fn alone(vocoder: &Vocoder, voice: &Arc<Conditioning>, window: &Window) -> Vec<f32> {
+        vocoder.sounds(&[Row { window, voice, state: None }]).expect("it runs").remove(0).0
+    }
+
     /// The sound of tokens in windows, and where windows meet.
     fn streamed(vocoder: &Vocoder, voice: &Arc<Conditioning>, tokens: &[i64]) -> (Vec<f32>, Vec<usize>) {
         let mut assembler = Assembler::new(&vocoder.contract, &[]);
-        tokens.iter().for_each(|token| assembler.push(*token));
+        tokens.iter().for_each(|token| assembler.push([*token]));
         assembler.complete();
         let (mut sound, mut seams) = (Vec::new(), Vec::new());
         while let Some(window) = assembler.window() {
-            let made = vocoder.sounds(&[(&window.tokens, voice)]).expect("it runs").remove(0);
+            let made = alone(vocoder, voice, &window);
             seams.push(sound.len());
-            sound.extend(assembler.sound(&vocoder.checked(made, window.tokens.len()).expect("sound")));
+            sound.extend(assembler.sound(&vocoder.checked(made, &window).expect("sound")));
         }
         (sound, seams)
     }
@@ -253,7 +397,7 @@ mod tests {
         let tokens: Vec<i64> = (0..80).map(|i| (i * 29) % 97).collect();
         let (streamed, seams) = streamed(&vocoder, &voice, &tokens);
         let silence = vec![vocoder.contract.tokens.silence; vocoder.contract.tokens.append_silence];
-        let whole = vocoder.sounds(&[(&[tokens, silence].concat(), &voice)]).expect("it runs").remove(0);
+        let whole = alone(&vocoder, &voice, &window([tokens, silence].concat()));
         assert_eq!(streamed.len(), whole.len());
         assert!(seams.len() > 2, "{seams:?}");
         let n_fade = 24 * vocoder.contract.chunks.cross_fade_ms as usize;
@@ -272,13 +416,14 @@ mod tests {
             (0..5).map(|row| (0..10 + row % 2).map(|i| (i * 7 + row) % 97).collect()).collect();
         for max_rows in [1, 2, 8] {
             vocoder.max_rows = max_rows;
-            let jobs = windows.iter().map(|window| Job::new(window.clone(), voice.clone(), Duration::ZERO));
+            let jobs =
+                windows.iter().map(|tokens| Job::new(window(tokens.clone()), voice.clone(), None, Duration::ZERO));
             let (mut batch, replies): (Vec<Job>, Vec<_>) = jobs.unzip();
             BatchEngine::run(&mut vocoder, &mut batch).expect("it runs");
             assert!(batch.is_empty(), "none comes again");
-            for (window, mut reply) in windows.iter().zip(replies) {
-                let sound = reply.try_recv().expect("a reply").expect("sound");
-                let alone = vocoder.sounds(&[(window.as_slice(), &voice)]).expect("it runs").remove(0);
+            for (tokens, mut reply) in windows.iter().zip(replies) {
+                let (sound, _) = reply.try_recv().expect("a reply").expect("sound");
+                let alone = alone(&vocoder, &voice, &window(tokens.clone()));
                 let worst = sound.iter().zip(&alone).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 assert!(sound.len() == alone.len() && worst < 1e-5, "{worst}");
             }
@@ -288,14 +433,14 @@ mod tests {
     #[test]
     fn a_window_that_is_none_ends_itself_and_no_other() {
         let (mut vocoder, voice) = vocoder(|_| {});
-        let (bad, mut bad_reply) = Job::new(vec![5_000; 10], voice.clone(), Duration::ZERO);
-        let (good, mut good_reply) = Job::new(vec![5; 12], voice, Duration::ZERO);
+        let (bad, mut bad_reply) = Job::new(window(vec![5_000; 10]), voice.clone(), None, Duration::ZERO);
+        let (good, mut good_reply) = Job::new(window(vec![5; 12]), voice, None, Duration::ZERO);
         BatchEngine::run(&mut vocoder, &mut vec![bad, good]).expect("the engine is not at fault");
         assert!(matches!(bad_reply.try_recv(), Ok(Err(VocodeError::Sound(_)))));
         assert!(matches!(good_reply.try_recv(), Ok(Ok(_))));
-        let wrong = vocoder.checked(vec![0.0; 960 * 7], 9).expect_err("two tokens short");
+        let wrong = vocoder.checked(vec![0.0; 960 * 7], &window(vec![0; 9])).expect_err("two tokens short");
         assert!(wrong.to_string().contains("6720 samples for 9 tokens, which have 8640"), "{wrong}");
-        let nan = vocoder.checked(vec![f32::NAN; 960], 1).expect_err("no sound");
+        let nan = vocoder.checked(vec![f32::NAN; 960], &window(vec![0])).expect_err("no sound");
         assert!(nan.to_string().contains("not a number"), "{nan}");
     }
 
@@ -305,6 +450,9 @@ mod tests {
         contract.vocode.tokens = "tokens".into();
         let contract = Arc::new(contract);
         let error = Vocoder::load(&files(&contract), &contract, &runtime()).err().expect("refused").to_string();
-        assert!(error.contains("conditional_decoder.onnx takes") && error.contains("no tokens: i64[?, ?]"), "{error}");
+        assert!(
+            error.contains("conditional_decoder.onnx takes") && error.contains("no tokens: i64 or i32[?, ?]"),
+            "{error}"
+        );
     }
 }

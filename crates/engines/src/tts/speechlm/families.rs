@@ -1,0 +1,334 @@
+//! Tests of the families that `models/export` writes: each on a tiny model of `tests/fixtures/speechlm`, made from random weights
+//! in the makers' own classes, against what the makers' code gives with the same weights.
+
+use super::condition::{Conditioner, Conditioning};
+use super::contract::Contract;
+use super::files::ModelFiles;
+use super::lm::{Feed, Given, LanguageModel, SequenceId};
+use super::tensors::{Named, Numbers};
+use super::testing::runtime;
+use super::text::Ids;
+use super::vocode::{Assembler, Vocoder};
+use proptest::prelude::*;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The fixtures, by their folders.
+const FAMILIES: [&str; 1] = ["qwen3-tts"];
+
+/// What the makers' code gives (models/export/LAYOUT.md).
+#[derive(Deserialize)]
+struct Golden {
+    ids: BTreeMap<String, Vec<i64>>,
+    #[serde(default)]
+    language: i64,
+    voice: BTreeMap<String, GoldenTensor>,
+    recording: String,
+    prompt_embeds_sum: Vec<f32>,
+    first_logits: Vec<f32>,
+    frames: Vec<Vec<i64>>,
+    codes: Vec<Vec<i64>>,
+    waveform: Vec<f32>,
+    waveform_stride: usize,
+}
+
+#[derive(Deserialize)]
+struct GoldenTensor {
+    kind: String,
+    shape: Vec<usize>,
+    data: Vec<f64>,
+}
+
+/// A family's fixture.
+struct Fixture {
+    contract: Arc<Contract>,
+    files: ModelFiles,
+    golden: Golden,
+    folder: PathBuf,
+}
+
+impl Fixture {
+    fn open(family: &str) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/speechlm").join(family);
+        let contract = Contract::find("", &folder).unwrap_or_else(|error| panic!("{family}: {error}"));
+        let files = ModelFiles::find(&folder, &contract).unwrap_or_else(|error| panic!("{family}: {error}"));
+        let golden = std::fs::read(folder.join("golden.json")).expect("the fixture");
+        let golden = serde_json::from_slice(&golden).unwrap_or_else(|error| panic!("{family}: {error}"));
+        Self { contract: Arc::new(contract), files, golden, folder }
+    }
+
+    fn lm(&self, n_slots: usize) -> LanguageModel {
+        LanguageModel::load(&self.files, &self.contract, &runtime(), &|_, _| n_slots).expect("the fixture fits")
+    }
+
+    fn ids(&self) -> Ids {
+        let prompt = self.contract.prompt.as_ref().expect("a prompt");
+        let inputs = prompt.ids.iter().map(|input| self.golden.ids[&input.port].clone()).collect();
+        Ids { inputs, language: self.golden.language }
+    }
+
+    /// The voice as the makers' code makes it.
+    fn voice(&self) -> Conditioning {
+        let named = |(name, tensor): (&String, &GoldenTensor)| Named {
+            name: name.clone(),
+            shape: tensor.shape.clone(),
+            numbers: match tensor.kind.as_str() {
+                "f32" => Numbers::F32(tensor.data.iter().map(|x| *x as f32).collect()),
+                _ => Numbers::I64(tensor.data.iter().map(|x| *x as i64).collect()),
+            },
+        };
+        let voice: Vec<Named> = self.golden.voice.iter().map(named).collect();
+        let prompt = voice.iter().find(|tensor| tensor.name == self.contract.condition.prompt);
+        let prompt = match prompt.map(|tensor| &tensor.numbers) {
+            Some(Numbers::I64(codes)) => codes.clone(),
+            _ => Vec::new(),
+        };
+        Conditioning { voice, prompt, ..Conditioning::default() }
+    }
+
+    fn recording(&self) -> Vec<f32> {
+        let wav = std::fs::read(self.folder.join(&self.golden.recording)).expect("the fixture");
+        let samples = wav[44..].chunks_exact(2);
+        samples.map(|sample| f32::from(i16::from_le_bytes([sample[0], sample[1]])) / 32_768.0).collect()
+    }
+}
+
+/// A sequence that is generated greedily: the most likely first code, whatever it means, and the graph's own others.
+struct Greedy {
+    id: SequenceId,
+    following: Vec<f32>,
+    embeds: Vec<f32>,
+    frames: Vec<Vec<i64>>,
+}
+
+impl Greedy {
+    fn begin(lm: &mut LanguageModel, prompt: &super::lm::Prompt) -> Self {
+        let mut given = Given::default();
+        let id = lm.prefill(&prompt.embeds, &mut given).expect("it runs");
+        let mut one = Self { id, following: prompt.following.clone(), embeds: Vec::new(), frames: Vec::new() };
+        one.take(lm, &given.logits, &given.hidden);
+        one
+    }
+
+    /// Takes the next frame of its row.
+    fn take(&mut self, lm: &mut LanguageModel, logits: &[f32], hidden: &[f32]) {
+        let first = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+        let first = first.expect("logits").0 as i64;
+        let mut frame = vec![first];
+        if let Some(n_inner) = lm.n_inner() {
+            let drawn = lm.frames(hidden, &[first], &vec![0.0; n_inner]).expect("it runs");
+            frame.extend(&drawn.codes);
+            self.embeds = drawn.embeds;
+            let n = self.embeds.len();
+            if !self.following.is_empty() {
+                let row = self.frames.len().min(self.following.len() / n - 1);
+                let following = &self.following[row * n..(row + 1) * n];
+                self.embeds.iter_mut().zip(following).for_each(|(number, more)| *number += more);
+            }
+        }
+        self.frames.push(frame);
+    }
+
+    fn feed(&self) -> Feed<'_> {
+        match self.embeds.is_empty() {
+            true => Feed::Token(self.frames[self.frames.len() - 1][0]),
+            false => Feed::Embeds(&self.embeds),
+        }
+    }
+
+    /// A step of all of these.
+    fn step(lm: &mut LanguageModel, all: &mut [&mut Self]) {
+        let mut given = Given::default();
+        let rows: Vec<_> = all.iter().map(|one| (one.id, one.feed())).collect();
+        lm.decode(&rows, &mut given).expect("it runs");
+        let (n, n_hidden) = (given.logits.len() / all.len(), given.hidden.len() / all.len());
+        for (row, one) in all.iter_mut().enumerate() {
+            let hidden = &given.hidden[row * n_hidden..(row + 1) * n_hidden];
+            one.take(lm, &given.logits[row * n..(row + 1) * n], hidden);
+        }
+    }
+}
+
+/// The greedy contract of a family: inner codes without randomness.
+fn greedy(fixture: &mut Fixture) {
+    let contract = Arc::make_mut(&mut fixture.contract);
+    if let Some(frame) = &mut contract.frame {
+        frame.temperature = 0.0;
+    }
+}
+
+#[test]
+fn prompts_logits_and_greedy_frames_are_those_of_the_makers_own_code() {
+    for family in FAMILIES {
+        let mut fixture = Fixture::open(family);
+        greedy(&mut fixture);
+        let mut lm = fixture.lm(4);
+        let prompt = lm.prompt(&fixture.ids(), &fixture.voice()).expect("it runs");
+        let sums: Vec<f32> = prompt.embeds.chunks(lm.hidden()).map(|position| position.iter().sum()).collect();
+        assert_eq!(sums.len(), fixture.golden.prompt_embeds_sum.len(), "{family}");
+        for (ours, theirs) in sums.iter().zip(&fixture.golden.prompt_embeds_sum) {
+            assert!((ours - theirs).abs() < 1e-3 * theirs.abs().max(1.0), "{family}: {ours} {theirs}");
+        }
+        let mut given = Given::default();
+        let id = lm.prefill(&prompt.embeds, &mut given).expect("it runs");
+        assert_eq!(given.logits.len(), fixture.golden.first_logits.len(), "{family}");
+        for (ours, theirs) in given.logits.iter().zip(&fixture.golden.first_logits) {
+            assert!((ours - theirs).abs() < 1e-3 * theirs.abs().max(1.0), "{family}: {ours} {theirs}");
+        }
+        lm.end(id);
+        let mut one = Greedy::begin(&mut lm, &prompt);
+        while one.frames.len() < fixture.golden.frames.len() {
+            Greedy::step(&mut lm, &mut [&mut one]);
+        }
+        assert_eq!(one.frames, fixture.golden.frames, "{family}");
+    }
+}
+
+#[test]
+fn a_recording_becomes_the_voice_that_the_makers_own_code_makes_of_it() {
+    for family in FAMILIES {
+        let fixture = Fixture::open(family);
+        let conditioner = Conditioner::load(&fixture.files, &fixture.contract, &runtime()).expect("it fits");
+        let made = conditioner.condition(&fixture.recording(), None, [0; 32]).expect("it runs");
+        for theirs in &fixture.voice().voice {
+            let ours = made.tensor(&theirs.name).expect("it is there");
+            assert_eq!(ours.shape, theirs.shape, "{family}: {}", theirs.name);
+            match (&ours.numbers, &theirs.numbers) {
+                (Numbers::I64(ours), Numbers::I64(theirs)) => assert_eq!(ours, theirs, "{family}"),
+                (Numbers::F32(a), Numbers::F32(b)) => {
+                    let most = b.iter().map(|x| x.abs()).fold(1.0, f32::max);
+                    let worst = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    assert!(worst < 2e-3 * most, "{family}: {} differs by {worst}", ours.name);
+                }
+                _ => panic!("{family}: {} has another type", ours.name),
+            }
+        }
+    }
+}
+
+#[test]
+fn streamed_sound_is_that_of_the_makers_own_code_for_all_frames_at_once() {
+    for family in FAMILIES {
+        let mut fixture = Fixture::open(family);
+        // The makers' sound is that of the codes alone.
+        Arc::make_mut(&mut fixture.contract).vocode.with_prompt = false;
+        let vocoder = Vocoder::load(&fixture.files, &fixture.contract, &runtime()).expect("it fits");
+        let voice = Arc::new(fixture.voice());
+        let mut assembler = Assembler::new(&fixture.contract, &[]);
+        fixture.golden.codes.iter().for_each(|frame| assembler.push(frame.iter().copied()));
+        assembler.complete();
+        let (mut sound, mut state, mut n_windows) = (Vec::new(), None, 0);
+        while let Some(window) = assembler.window() {
+            let (made, left) = vocoder.vocoded(&window, &voice, state.take());
+            sound.extend(assembler.sound(&made));
+            state = left;
+            n_windows += 1;
+        }
+        assert!(n_windows > 1, "{family}");
+        assert_eq!(sound.len(), fixture.golden.codes.len() * fixture.contract.samples_per_token, "{family}");
+        let ours: Vec<f32> = sound.iter().step_by(fixture.golden.waveform_stride).copied().collect();
+        let peak = ours.iter().map(|sample| sample.abs()).fold(0.0, f32::max);
+        assert!(peak > 0.0, "{family}: it sounds");
+        assert_eq!(ours.len(), fixture.golden.waveform.len(), "{family}");
+        for (i, (ours, theirs)) in ours.iter().zip(&fixture.golden.waveform).enumerate() {
+            assert!((ours - theirs).abs() < 1e-3 * peak, "{family}, sample {i}: {ours} {theirs}");
+        }
+    }
+}
+
+/// What happens between two steps.
+#[derive(Clone, Debug)]
+enum Act {
+    /// One joins, with a prompt cut to that many positions.
+    Join(usize),
+    Leave(usize),
+    /// One sits out a few steps.
+    Pause(usize, usize),
+    Step,
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        2 => (1..40_usize).prop_map(Act::Join),
+        1 => (0..5_usize).prop_map(Act::Leave),
+        1 => (0..5_usize, 1..4_usize).prop_map(|(which, steps)| Act::Pause(which, steps)),
+        5 => Just(Act::Step),
+    ];
+    prop::collection::vec(act, 1..30)
+}
+
+/// Schedules for each family; `make soak` runs more, behind the variable.
+fn n_schedules() -> u32 {
+    std::env::var("ANTIPHON_SCHEDULES").ok().and_then(|n| n.parse().ok()).unwrap_or(24)
+}
+
+#[test]
+fn whoever_joins_leaves_or_pauses_changes_nobody_elses_frames() {
+    for family in FAMILIES {
+        let mut fixture = Fixture::open(family);
+        greedy(&mut fixture);
+        let mut lm = fixture.lm(5);
+        let prompt = lm.prompt(&fixture.ids(), &fixture.voice()).expect("it runs");
+        let hidden = lm.hidden();
+        let cut = |length: usize| super::lm::Prompt {
+            embeds: prompt.embeds[..length.min(prompt.embeds.len() / hidden) * hidden].to_vec(),
+            following: prompt.following.clone(),
+        };
+        // What each prompt gives alone, as far as it was asked for.
+        let alone = std::cell::RefCell::new(BTreeMap::<usize, Vec<Vec<i64>>>::new());
+        let lm = std::cell::RefCell::new(lm);
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+            cases: n_schedules(),
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        });
+        let ran = std::cell::RefCell::new(Vec::<(usize, Vec<Vec<i64>>)>::new());
+        let kept = runner.run(&acts(), |acts| {
+            let mut lm = lm.borrow_mut();
+            let mut running: Vec<(usize, usize, Greedy)> = Vec::new();
+            for act in &acts {
+                match act {
+                    Act::Join(length) if running.len() < 5 => {
+                        let one = Greedy::begin(&mut lm, &cut(*length));
+                        running.push((*length, 0, one));
+                    }
+                    Act::Leave(which) if *which < running.len() => {
+                        let (length, _, one) = running.remove(*which);
+                        lm.end(one.id);
+                        ran.borrow_mut().push((length, one.frames));
+                    }
+                    Act::Pause(which, steps) if *which < running.len() => running[*which].1 = *steps,
+                    _ => {}
+                }
+                lm.poison();
+                let mut stepping: Vec<&mut Greedy> =
+                    running.iter_mut().filter(|(_, pause, _)| *pause == 0).map(|(_, _, one)| one).collect();
+                if !stepping.is_empty() {
+                    Greedy::step(&mut lm, &mut stepping);
+                }
+                running.iter_mut().for_each(|(_, pause, _)| *pause = pause.saturating_sub(1));
+            }
+            for (length, _, one) in running {
+                lm.end(one.id);
+                ran.borrow_mut().push((length, one.frames));
+            }
+            let mut alone = alone.borrow_mut();
+            for (length, frames) in ran.borrow_mut().drain(..) {
+                let known = alone.get(&length).map_or(0, Vec::len);
+                if known < frames.len() {
+                    let mut one = Greedy::begin(&mut lm, &cut(length));
+                    while one.frames.len() < frames.len() {
+                        Greedy::step(&mut lm, &mut [&mut one]);
+                    }
+                    lm.end(one.id);
+                    alone.insert(length, one.frames);
+                }
+                prop_assert_eq!(&frames[..], &alone[&length][..frames.len()], "{} of {} positions", family, length);
+            }
+            Ok(())
+        });
+        kept.unwrap_or_else(|error| panic!("{family}: {error}"));
+    }
+}
