@@ -92,8 +92,9 @@ pub struct Contract {
     pub vocode: Vocode,
     /// Ids with a meaning.
     pub tokens: Tokens,
-    /// How the next token is drawn.
-    pub sampling: Sampling,
+    /// How the next token is drawn; none where a graph draws it.
+    #[serde(default)]
+    pub sampling: Option<Sampling>,
     /// Bounds of the speech's length.
     pub length: Length,
     /// How the tokens are cut into chunks of sound.
@@ -190,15 +191,21 @@ pub struct PromptLanguage {
     pub auto: i64,
 }
 
-/// The graph that draws the other codebooks of a frame: `hidden` and `code` in, `codes` and `embeds` out, as
-/// models/export/LAYOUT.md has them.
+/// The graph that draws the codes of a frame, all but the first or all: its ports are those of models/export/LAYOUT.md.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Frame {
     /// Its file.
     pub file: String,
-    /// Divides the logits; 0: the most likely code is taken.
-    pub temperature: f32,
+    /// Whether it draws the first code, too, by settings of its own, and says whether the speech goes on.
+    #[serde(default)]
+    pub is_whole: bool,
+    /// Whether it takes flags of the codes that were drawn before.
+    #[serde(default)]
+    pub takes_seen: bool,
+    /// Divides the logits; 0: the most likely code is taken. Needed unless the graph has settings of its own.
+    #[serde(default)]
+    pub temperature: Option<f32>,
     /// The most likely codes that stay; 0: all.
     #[serde(default)]
     pub top_k: usize,
@@ -251,7 +258,8 @@ pub struct Decode {
     /// Input: the longest row's length with what is added, i32 []; empty: it has none.
     #[serde(default)]
     pub total: String,
-    /// Output: logits, [batch, length, vocabulary].
+    /// Output: logits, [batch, length, vocabulary]; empty where `frame` draws all codes.
+    #[serde(default)]
     pub logits: String,
     /// Output: the hidden state that `frame` takes, [batch, length, hidden]; empty without `frame`.
     #[serde(default)]
@@ -260,6 +268,9 @@ pub struct Decode {
     pub past: [String; 2],
     /// Outputs that take their places.
     pub present: [String; 2],
+    /// The order of the sizes of a layer's cache.
+    #[serde(default)]
+    pub cache: CacheOrder,
     /// Layers.
     pub layers: usize,
     /// Heads of keys and values.
@@ -274,6 +285,17 @@ pub struct Decode {
     /// Columns of a cache that is read and written in place; 0: the cache grows by a column each step.
     #[serde(default)]
     pub capacity: usize,
+}
+
+/// The order of the sizes of a layer's cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CacheOrder {
+    /// [batch, heads, columns, head size].
+    #[default]
+    HeadsFirst,
+    /// [batch, columns, heads, head size]. With the policy `single`.
+    ColumnsFirst,
 }
 
 /// How rows of several lengths share a run of the language model.
@@ -339,7 +361,7 @@ pub struct Tokens {
     pub sounds: i64,
     /// Begins the speech; counts for the repetition penalty. -1: none does.
     pub start: i64,
-    /// Ends the speech.
+    /// Ends the speech; -1 where `frame` draws all codes and says so.
     pub stop: i64,
     /// The last of the ids that end it, which begin with `stop`; 0: `stop` is the only one.
     #[serde(default)]
@@ -380,6 +402,22 @@ pub struct Sampling {
     /// When a token is drawn again.
     #[serde(default)]
     pub redraw: Option<Redraw>,
+}
+
+impl Default for Sampling {
+    /// All tokens by their probability.
+    fn default() -> Self {
+        Self {
+            order: Vec::new(),
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            repetition_window: 0,
+            redraw: None,
+        }
+    }
 }
 
 /// A token that was drawn often of late is drawn again, from all tokens by their probability: repetition-aware sampling, as
@@ -513,9 +551,12 @@ impl Contract {
     /// What makes no sense.
     fn fault(&self) -> Option<String> {
         let (tokens, chunks, decode, sampling) = (&self.tokens, &self.chunks, &self.decode, &self.sampling);
+        let is_whole = self.frame.as_ref().is_some_and(|frame| frame.is_whole);
+        let nothing = Sampling::default();
+        let sampling = sampling.as_ref().unwrap_or(&nothing);
         let ids = [
             ("start", tokens.start, -1),
-            ("stop", tokens.stop, 0),
+            ("stop", tokens.stop, if is_whole { -1 } else { 0 }),
             ("stop_last", tokens.stop_last, 0),
             ("silence", tokens.silence, -1),
         ];
@@ -547,6 +588,40 @@ impl Contract {
             ),
             (is_framed && self.prompt.is_none(), "[frame] needs [prompt], since nothing else embeds a text".into()),
             (is_framed == decode.hidden.is_empty(), "decode.hidden: what [frame] takes, and nobody else".into()),
+            (
+                is_whole && self.sampling.is_some(),
+                "sampling: does not apply, since the graph of [frame] draws all codes by settings of its own".into(),
+            ),
+            (
+                is_whole
+                    && self
+                        .frame
+                        .as_ref()
+                        .is_some_and(|frame| frame.temperature.is_some() || frame.top_k > 0 || frame.top_p < 1.0),
+                "frame.temperature, frame.top_k, frame.top_p: do not apply, since its graph has settings of its own"
+                    .into(),
+            ),
+            (!is_whole && self.sampling.is_none(), "sampling: needed, since nothing else draws the first code".into()),
+            (
+                !is_whole && self.frame.as_ref().is_some_and(|frame| frame.temperature.is_none()),
+                "frame.temperature: needed unless frame.is_whole".into(),
+            ),
+            (
+                is_whole != decode.logits.is_empty(),
+                "decode.logits: what tokens are drawn from; none with frame.is_whole".into(),
+            ),
+            (
+                is_whole != (tokens.stop < 0),
+                "tokens.stop: -1 with frame.is_whole, whose graph says when the speech ends".into(),
+            ),
+            (
+                !is_whole && self.frame.as_ref().is_some_and(|frame| frame.takes_seen),
+                "frame.takes_seen: with frame.is_whole".into(),
+            ),
+            (
+                decode.cache == CacheOrder::ColumnsFirst && (decode.policy != Policy::Single || decode.capacity > 0),
+                "decode.cache = \"columns_first\": for the policy \"single\" and a cache that grows".into(),
+            ),
             (
                 self.prompt.is_none() && self.condition.prefix.is_empty(),
                 "condition.prefix: needed without [prompt]".into(),
@@ -592,7 +667,9 @@ impl Contract {
             (sampling.repetition_window > MAX_WINDOW, format!("sampling.repetition_window: at most {MAX_WINDOW}")),
             (
                 self.frame.as_ref().is_some_and(|frame| {
-                    !((0.0..=10.0).contains(&frame.temperature) && frame.top_p > 0.0 && frame.top_p <= 1.0)
+                    !((0.0..=10.0).contains(&frame.temperature.unwrap_or(1.0))
+                        && frame.top_p > 0.0
+                        && frame.top_p <= 1.0)
                 }),
                 "frame.temperature: 0 to 10; frame.top_p: above 0 to 1".into(),
             ),

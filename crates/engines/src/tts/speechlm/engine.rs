@@ -10,7 +10,7 @@
 use super::codes::Codes;
 use super::condition::Conditioning;
 use super::contract::{Contract, Length};
-use super::lm::{Feed, Given, LanguageModel, Prompt, SequenceId};
+use super::lm::{Feed, FrameInputs, Given, LanguageModel, Prompt, SequenceId};
 use super::sampling::{Sampler, Scratch};
 use super::text::Ids;
 use antiphon_engine_api::tts::TtsError;
@@ -138,6 +138,8 @@ pub struct Generation {
     embeds: Vec<f32>,
     /// What is added to the embeddings of each frame ([`Prompt::following`]).
     following: Vec<f32>,
+    /// Flags of the codes that were drawn, for a frame graph that takes them.
+    seen: Vec<i32>,
     /// Tokens that were drawn.
     n_drawn: usize,
     /// Tokens that were handed on.
@@ -246,13 +248,14 @@ impl SlotEngine<Request> for SpeechEngine {
             Err(error) if is_out_of_memory(&error) => return Ok(Admission::NoRoom(request, error.to_string())),
             Err(error) => return Err((error.to_string(), request)),
         };
-        let (tokens, sampling) = (&self.contract.tokens, self.contract.sampling.clone());
+        let (tokens, sampling) = (&self.contract.tokens, self.contract.sampling.clone().unwrap_or_default());
         let state = Generation {
             id,
             sampler: Sampler::new(sampling, tokens.vocabulary, tokens.start, request.seed),
             last: tokens.start,
             embeds: Vec::new(),
             following,
+            seen: vec![0; self.lm.frame_shape().map_or(0, |shape| shape.n_seen)],
             n_drawn: 0,
             n_spoken: 0,
             max_tokens: self.contract.max_tokens(request.n_chars),
@@ -276,7 +279,7 @@ impl SlotEngine<Request> for SpeechEngine {
             tracing::warn!(n_tokens = one.state.n_drawn, "a speech is cut off: the model's context is full");
             finish(one);
         }
-        let is_framed = self.lm.n_inner().is_some();
+        let is_framed = self.lm.frame_shape().is_some();
         let mut n_rows = running.iter().filter(|one| !one.is_done).count();
         if n_rows == 0 {
             return Ok(());
@@ -303,14 +306,15 @@ impl SlotEngine<Request> for SpeechEngine {
             newest.entry.hand_on(Step::Failed(TtsError::Overloaded { waiting: n_rows }));
             newest.is_done = true;
         }
-        let vocabulary = self.contract.tokens.vocabulary;
+        // None where the frame graph draws all codes.
+        let n_logits = self.given.logits.len() / n_rows;
         let begun = Instant::now();
         let (mut drawn, mut hidden) = (Vec::with_capacity(n_rows), Vec::new());
-        let logits = self.given.logits.chunks_exact(vocabulary);
-        for (row, (one, logits)) in running.iter_mut().filter(|one| !one.is_done).zip(logits).enumerate() {
+        for (row, one) in running.iter_mut().filter(|one| !one.is_done).enumerate() {
+            let logits = &self.given.logits[row * n_logits..(row + 1) * n_logits];
             if draw(&self.contract, one, logits, &mut self.scratch) {
                 if is_framed {
-                    let n = self.lm.hidden();
+                    let n = self.lm.n_hidden();
                     hidden.extend_from_slice(&self.given.hidden[row * n..(row + 1) * n]);
                 }
                 drawn.push(&mut **one);
@@ -335,20 +339,26 @@ impl SlotEngine<Request> for SpeechEngine {
 impl SpeechEngine {
     /// Completes the frames of sequences whose next token was drawn, in the order of the hidden states, and hands them on.
     fn complete(&mut self, drawn: &mut [&mut Running<Request, Generation>]) -> Result<(), String> {
-        let Some(n_inner) = self.lm.n_inner().filter(|_| !drawn.is_empty()) else {
+        let Some(shape) = self.lm.frame_shape().filter(|_| !drawn.is_empty()) else {
             drawn.iter_mut().for_each(|one| keep(&self.contract, one, &[]));
             return Ok(());
         };
         let n = self.lm.hidden();
-        let first: Vec<i64> = drawn.iter().map(|one| one.state.last).collect();
-        let mut uniform = Vec::with_capacity(drawn.len() * n_inner);
+        let first: Vec<i64> = drawn.iter().map(|one| one.state.last.max(0)).collect();
+        let (mut uniform, mut seen) = (Vec::with_capacity(drawn.len() * shape.n_uniform), Vec::new());
         for one in drawn.iter_mut() {
-            uniform.extend((0..n_inner).map(|_| one.state.sampler.uniform()));
+            uniform.extend((0..shape.n_uniform).map(|_| one.state.sampler.uniform()));
+            seen.extend_from_slice(&one.state.seen);
         }
-        let frames = self.lm.frames(&self.given.hidden[..drawn.len() * n], &first, &uniform);
+        let hidden = &self.given.hidden[..drawn.len() * self.lm.n_hidden()];
+        let frames = self.lm.frames(FrameInputs { hidden, codes: &first, uniform: &uniform, seen: &seen });
         let frames = frames.map_err(|error| error.to_string())?;
-        let rows = frames.codes.chunks_exact(n_inner).zip(frames.embeds.chunks_exact(n));
-        for (one, (codes, embeds)) in drawn.iter_mut().zip(rows) {
+        let rows = frames.codes.chunks_exact(shape.n_drawn).zip(frames.embeds.chunks_exact(n)).zip(&frames.goes_on);
+        for (one, ((codes, embeds), goes_on)) in drawn.iter_mut().zip(rows) {
+            if !goes_on {
+                finish(one);
+                continue;
+            }
             if !embeds.iter().all(|number| number.is_finite()) {
                 let message = "the model's frames are not numbers (NaN): its file may be damaged".into();
                 one.entry.hand_on(Step::Failed(TtsError::Engine { message, source: None }));
@@ -363,7 +373,19 @@ impl SpeechEngine {
             let row = (state.n_drawn - 1).min(n_rows.saturating_sub(1));
             let following = state.following.get(row * n..(row + 1) * n).unwrap_or_default();
             state.embeds.iter_mut().zip(following).for_each(|(number, more)| *number += more);
-            keep(&self.contract, one, codes);
+            let n_ids = state.seen.len() / codes.len();
+            for (codebook, code) in codes.iter().enumerate().filter(|_| n_ids > 0) {
+                if let Some(flag) = usize::try_from(*code).ok().filter(|code| *code < n_ids) {
+                    state.seen[codebook * n_ids + flag] = 1;
+                }
+            }
+            match (shape.is_whole, codes) {
+                (true, [first, others @ ..]) => {
+                    state.last = *first;
+                    keep(&self.contract, one, others);
+                }
+                _ => keep(&self.contract, one, codes),
+            }
         }
         Ok(())
     }
@@ -372,6 +394,11 @@ impl SpeechEngine {
 /// Draws a sequence's next token. `false` where the sequence ends with it, which its reader is told.
 fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f32], scratch: &mut Scratch) -> bool {
     let state = &mut one.state;
+    if contract.sampling.is_none() {
+        // The frame graph draws it.
+        state.n_drawn += 1;
+        return true;
+    }
     let excluded = (state.n_drawn < contract.length.min_tokens).then(|| contract.stops());
     match state.sampler.next(logits, excluded, scratch) {
         Ok(token) => {

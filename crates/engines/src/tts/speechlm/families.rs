@@ -4,7 +4,7 @@
 use super::condition::{Conditioner, Conditioning};
 use super::contract::Contract;
 use super::files::ModelFiles;
-use super::lm::{Feed, Given, LanguageModel, SequenceId};
+use super::lm::{Feed, FrameInputs, Given, LanguageModel, SequenceId};
 use super::tensors::{Named, Numbers};
 use super::testing::runtime;
 use super::text::Ids;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The fixtures, by their folders.
-const FAMILIES: [&str; 1] = ["qwen3-tts"];
+const FAMILIES: [&str; 3] = ["qwen3-tts", "cosyvoice3", "s1-mini"];
 
 /// What the makers' code gives (models/export/LAYOUT.md).
 #[derive(Deserialize)]
@@ -114,11 +114,14 @@ impl Greedy {
 
     /// Takes the next frame of its row.
     fn take(&mut self, lm: &mut LanguageModel, logits: &[f32], hidden: &[f32]) {
+        // No logits where the graph draws the first code, too.
         let first = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
-        let first = first.expect("logits").0 as i64;
-        let mut frame = vec![first];
-        if let Some(n_inner) = lm.n_inner() {
-            let drawn = lm.frames(hidden, &[first], &vec![0.0; n_inner]).expect("it runs");
+        let mut frame: Vec<i64> = first.map(|(id, _)| id as i64).into_iter().collect();
+        if let Some(shape) = lm.frame_shape() {
+            let codes = [frame.first().copied().unwrap_or_default()];
+            let (uniform, seen) = (vec![0.0; shape.n_uniform], vec![0; shape.n_seen]);
+            let inputs = FrameInputs { hidden, codes: &codes, uniform: &uniform, seen: &seen };
+            let drawn = lm.frames(inputs).expect("it runs");
             frame.extend(&drawn.codes);
             self.embeds = drawn.embeds;
             let n = self.embeds.len();
@@ -155,7 +158,7 @@ impl Greedy {
 fn greedy(fixture: &mut Fixture) {
     let contract = Arc::make_mut(&mut fixture.contract);
     if let Some(frame) = &mut contract.frame {
-        frame.temperature = 0.0;
+        frame.temperature = frame.temperature.map(|_| 0.0);
     }
 }
 

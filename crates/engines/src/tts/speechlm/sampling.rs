@@ -249,16 +249,7 @@ mod tests {
 
     fn sampling(order: &[Filter]) -> Sampling {
         let order = order.to_vec();
-        Sampling {
-            order,
-            temperature: 0.8,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
-            repetition_penalty: 1.0,
-            repetition_window: 0,
-            redraw: None,
-        }
+        Sampling { order, temperature: 0.8, ..Sampling::default() }
     }
 
     fn draws(sampling: &Sampling, logits: &[f32], seed: u64, n: usize) -> Vec<i64> {

@@ -82,11 +82,10 @@ impl Cache {
         Self { alignment, mover, sequences: HashMap::new(), batch: Batch::default(), next: 0 }
     }
 
-    /// Takes a sequence over after its prefill: its tensors, [1, heads, length, head size] each.
-    pub fn insert(&mut self, tensors: Vec<DeviceTensor>) -> SequenceId {
+    /// Takes a sequence of that many columns over after its prefill: its tensors, [1, heads, length, head size] each.
+    pub fn insert(&mut self, tensors: Vec<DeviceTensor>, length: usize) -> SequenceId {
         let id = SequenceId(self.next);
         self.next += 1;
-        let length = tensors.first().map_or(0, |tensor| tensor.shape()[2]);
         self.sequences.insert(id, Sequence { length, n_generated: 0, place: Place::Alone(tensors) });
         id
     }

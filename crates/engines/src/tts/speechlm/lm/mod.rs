@@ -15,7 +15,7 @@ mod prompt;
 mod steady;
 
 pub use cache::SequenceId;
-pub use frame::Frames;
+pub use frame::{FrameInputs, FrameShape, Frames};
 pub use prompt::Prompt;
 
 use super::condition::Conditioning;
@@ -84,7 +84,7 @@ pub type Row<'a> = (SequenceId, Feed<'a>);
 pub struct Given {
     /// Logits of the next token, [rows, vocabulary].
     pub logits: Vec<f32>,
-    /// Hidden states, [rows, hidden], where the frame graph takes them.
+    /// Hidden states, [rows, `n_hidden`], where the frame graph takes them.
     pub hidden: Vec<f32>,
 }
 
@@ -157,7 +157,7 @@ impl LanguageModel {
         let decode = load(&files.decode)?;
         let ports = Ports::check(contract, embed.as_ref(), &decode)?;
         let prompt = PromptGraph::load(files, contract, runtime, ports.hidden)?;
-        let frame = FrameGraph::load(files, contract, runtime, ports.hidden)?;
+        let frame = FrameGraph::load(files, contract, runtime, &ports)?;
         let bytes_per_slot = contract.slot_bytes(ports.cache_kind.n_bytes());
         let n_slots = n_slots(bytes_per_slot, decode.provider()).clamp(1, BUCKETS[BUCKETS.len() - 1]);
         let alignment = match contract.decode.policy {
@@ -216,10 +216,7 @@ impl LanguageModel {
     pub fn embed_highest_sound(&mut self) -> Result<(), OnnxError> {
         let highest = (self.contract.tokens.sounds.min(self.ports.vocabulary as i64) - 1).max(0);
         match &self.frame {
-            Some(frame) => {
-                let uniform = vec![0.0; frame.n_drawn()];
-                frame.frames(&vec![0.0; self.ports.hidden], &[highest], &uniform).map(drop)
-            }
+            Some(_) => self.stand_in_frames(&vec![0.0; self.ports.n_hidden], &[highest]).map(drop),
             None => self.embed_ids(&[highest], &[1], (1, 1), Place::Host).map(drop),
         }
     }
@@ -277,22 +274,33 @@ impl LanguageModel {
         Ok(numbers)
     }
 
-    /// Whether a frame has several codebooks, of which [`frames`](Self::frames) draws all but the first; how many it draws.
-    pub fn n_inner(&self) -> Option<usize> {
-        self.frame.as_ref().map(FrameGraph::n_drawn)
+    /// What [`frames`](Self::frames) takes and gives, where a frame has several codebooks.
+    pub fn frame_shape(&self) -> Option<FrameShape> {
+        self.frame.as_ref().map(FrameGraph::shape)
     }
 
-    /// The other codes of the frames of these rows, and the frames' embeddings: `hidden` [rows, hidden] as a run gave it, `codes`
-    /// [rows] the first ones, `uniform` a random number in [0, 1) for each code to draw. Blocks for the run.
+    /// Numbers of one hidden state.
+    pub fn n_hidden(&self) -> usize {
+        self.ports.n_hidden
+    }
+
+    /// The codes of the frames of these rows, and the frames' embeddings. Blocks for the run.
     ///
     /// # Errors
     /// [`OnnxError`]: the device failed; [`OnnxError::Output`] where the family has no frames.
-    pub fn frames(&mut self, hidden: &[f32], codes: &[i64], uniform: &[f32]) -> Result<Frames, OnnxError> {
+    pub fn frames(&mut self, inputs: FrameInputs<'_>) -> Result<Frames, OnnxError> {
         let frame = self.frame.as_ref().ok_or_else(|| OnnxError::Output("no graph for frames".into()))?;
         let begun = Instant::now();
-        let frames = frame.frames(hidden, codes, uniform);
+        let frames = frame.frames(inputs);
         self.in_runs += begun.elapsed();
         frames
+    }
+
+    /// Frames where nothing is meant, of these hidden states and first codes.
+    fn stand_in_frames(&mut self, hidden: &[f32], codes: &[i64]) -> Result<(), OnnxError> {
+        let Some(shape) = self.frame_shape() else { return Ok(()) };
+        let (uniform, seen) = (vec![0.5; codes.len() * shape.n_uniform], vec![0; codes.len() * shape.n_seen]);
+        self.frames(FrameInputs { hidden, codes, uniform: &uniform, seen: &seen }).map(drop)
     }
 
     /// Starts a sequence of these embeddings, [length, hidden], and gives what its first token is drawn from. Blocks for the run.
@@ -337,7 +345,7 @@ impl LanguageModel {
         let read = given.read_last(&mut outputs, ports);
         let id = match (place, &mut self.caches) {
             (Some(id), _) => id,
-            (None, Caches::Growing(cache)) => cache.insert(outputs),
+            (None, Caches::Growing(cache)) => cache.insert(outputs, length),
             (None, Caches::Steady(_)) => unreachable!("a steady cache gives a place"),
         };
         if let Err(error) = read {
@@ -402,9 +410,7 @@ impl LanguageModel {
             let feed = self.stand_in(token, &vector);
             let rows: Vec<_> = sequences.iter().map(|id| (*id, feed)).collect();
             self.decode(&rows, &mut given)?;
-            if let Some(n_inner) = self.n_inner() {
-                self.frames(&given.hidden, &vec![0; rows.len()], &vec![0.5; rows.len() * n_inner])?;
-            }
+            self.stand_in_frames(&given.hidden, &vec![0; rows.len()])?;
             if self.policy == Policy::Single {
                 break;
             }
@@ -666,7 +672,7 @@ impl Feeds {
 impl Given {
     /// Takes the outputs that are read off those of a run; the cache's stay.
     fn taken_from(&self, outputs: &mut Vec<DeviceTensor>, ports: &Ports) -> Vec<DeviceTensor> {
-        outputs.drain(..if ports.has_hidden { 2 } else { 1 }).collect()
+        outputs.drain(..usize::from(ports.has_logits) + usize::from(ports.has_hidden)).collect()
     }
 
     /// Reads the last position of a run of one row.
@@ -698,8 +704,9 @@ impl Given {
         own: &'a [DeviceTensor],
         ports: &Ports,
     ) -> impl Iterator<Item = (&'a DeviceTensor, &'a mut Vec<f32>, usize)> {
-        let into = [(&mut self.logits, ports.vocabulary), (&mut self.hidden, ports.hidden)];
-        own.iter().zip(into).map(|(output, (into, n))| (output, into, n))
+        let logits = ports.has_logits.then_some((&mut self.logits, ports.vocabulary));
+        let hidden = ports.has_hidden.then_some((&mut self.hidden, ports.n_hidden));
+        own.iter().zip(logits.into_iter().chain(hidden)).map(|(output, (into, n))| (output, into, n))
     }
 }
 
@@ -725,7 +732,9 @@ fn bind(decode: &Model, run: &mut Binding, contract: &Contract, inputs: &Inputs<
         let total = inputs.lengths.iter().max().copied().unwrap_or_default();
         decode.bind_host(run, &ports.total, &Tensor::i32([], &[total]))?;
     }
-    decode.bind_output(run, &ports.logits, Place::Host)?;
+    if !ports.logits.is_empty() {
+        decode.bind_output(run, &ports.logits, Place::Host)?;
+    }
     if ports.hidden.is_empty() { Ok(()) } else { decode.bind_output(run, &ports.hidden, Place::Host) }
 }
 

@@ -1,6 +1,6 @@
 //! The ports of the graphs that embed and decode, checked against the contract.
 
-use super::super::contract::Contract;
+use super::super::contract::{CacheOrder, Contract};
 use super::LmError;
 use antiphon_inference::onnx::{Kind, Model, Place, Slot};
 
@@ -15,13 +15,18 @@ pub struct Ports {
     pub cache_kind: Kind,
     heads: usize,
     head_size: usize,
+    order: CacheOrder,
     /// Numbers of one embedding.
     pub hidden: usize,
+    /// Numbers of one hidden state, where it is read.
+    pub n_hidden: usize,
     /// Ids that the logits are for.
     pub vocabulary: usize,
     /// Where the embedding graph puts what the decoding graph takes: to the host where it has to be converted.
     pub embeds_go_to: Place,
-    /// Whether the hidden state is an output that is read.
+    /// Whether the logits and the hidden state are outputs that are read.
+    pub has_logits: bool,
+    /// See `has_logits`.
     pub has_hidden: bool,
 }
 
@@ -80,9 +85,11 @@ impl Ports {
                 .collect()
         };
         let (past, present) = (names(&lm.past), names(&lm.present));
-        let cache = input(contract, decode, &past[0], floats, &[None, Some(lm.heads), None, Some(lm.head_size)])?;
-        let cache_kind = cache.kind.clone();
-        let shape = vec![None, Some(lm.heads), None, Some(lm.head_size)];
+        let shape = match lm.cache {
+            CacheOrder::HeadsFirst => vec![None, Some(lm.heads), None, Some(lm.head_size)],
+            CacheOrder::ColumnsFirst => vec![None, None, Some(lm.heads), Some(lm.head_size)],
+        };
+        let cache_kind = input(contract, decode, &past[0], floats, &shape)?.kind;
         wants.extend(past.iter().map(|name| (name.clone(), vec![cache_kind.clone()], shape.clone())));
         inputs(contract, decode, &wants)?;
         for name in &present {
@@ -91,11 +98,17 @@ impl Ports {
         let vocabulary = contract.tokens.vocabulary;
         let embeds_go_to =
             if embeds.is_some_and(|embeds| embeds.kind == hidden.kind) { Place::Device } else { Place::Host };
-        output(contract, decode, &lm.logits, floats, &[None, None, Some(vocabulary)])?;
-        let has_hidden = !lm.hidden.is_empty();
-        if has_hidden {
-            output(contract, decode, &lm.hidden, floats, &[None, None, Some(size)])?;
+        if !lm.logits.is_empty() {
+            output(contract, decode, &lm.logits, floats, &[None, None, Some(vocabulary)])?;
         }
+        let n_hidden = match lm.hidden.is_empty() {
+            true => size,
+            false => {
+                let state = output(contract, decode, &lm.hidden, floats, &[None, None, None])?;
+                let unfixed = || wrong(decode, format!("gives {state}, whose last size must be fixed"));
+                state.shape[2].ok_or_else(unfixed)?
+            }
+        };
         Ok(Self {
             past,
             present,
@@ -105,13 +118,19 @@ impl Ports {
             hidden: size,
             vocabulary,
             embeds_go_to,
-            has_hidden,
+            n_hidden,
+            order: lm.cache,
+            has_logits: !lm.logits.is_empty(),
+            has_hidden: !lm.hidden.is_empty(),
         })
     }
 
     /// The shape of a tensor of the cache.
     pub fn cache_shape(&self, n_rows: usize, n_columns: usize) -> [usize; 4] {
-        [n_rows, self.heads, n_columns, self.head_size]
+        match self.order {
+            CacheOrder::HeadsFirst => [n_rows, self.heads, n_columns, self.head_size],
+            CacheOrder::ColumnsFirst => [n_rows, n_columns, self.heads, self.head_size],
+        }
     }
 }
 

@@ -73,12 +73,8 @@ fn greedy_tokens_and_logits_are_those_of_the_makers_own_code() {
         let sampling = Sampling {
             order: vec![Filter::Repetition],
             temperature: 0.0,
-            top_k: 0,
-            top_p: 1.0,
-            min_p: 0.0,
             repetition_penalty: golden.repetition_penalty,
-            repetition_window: 0,
-            redraw: None,
+            ..Sampling::default()
         };
         let mut sampler = Sampler::new(sampling, given.logits.len(), contract(file).tokens.start, 0);
         let mut scratch = Scratch::default();
