@@ -15,7 +15,7 @@ const body = {
 describe('the library of voices', () => {
   it('is read as the hub sends it', () => {
     const library = libraryFrom(body)!;
-    expect(library.limits).toEqual({ minMs: 1000, maxMs: 60000, languages: ['en', 'de'] });
+    expect(library.limits).toEqual({ minMs: 1000, maxMs: 60000, languages: ['en', 'de'], needsWords: false });
     expect(library.voices).toEqual([
       { id: 'voice_1', name: 'Anna', language: 'de', recordingMs: 12500, note: 'Only the first 10 s.', removable: true },
       { id: 'operator', name: 'operator', language: '', recordingMs: 0, note: null, removable: false },
@@ -31,10 +31,13 @@ describe('a draft', () => {
   const draft: Draft = { name: ' Anna ', recording: new Blob(['sound']), transcript: ' La la. ', language: 'de', consent: true };
 
   it('lacks one thing after the other', () => {
-    expect(missing({ ...draft, recording: null, name: '', consent: false })).toMatch(/Record/);
-    expect(missing({ ...draft, name: ' ', consent: false })).toMatch(/name/);
-    expect(missing({ ...draft, consent: false })).toMatch(/agree/);
-    expect(missing(draft)).toBeNull();
+    const optional = { needsWords: false };
+    expect(missing({ ...draft, recording: null, name: '', consent: false }, optional)).toMatch(/Record/);
+    expect(missing({ ...draft, name: ' ', consent: false }, optional)).toMatch(/name/);
+    expect(missing({ ...draft, consent: false }, optional)).toMatch(/agree/);
+    expect(missing({ ...draft, transcript: ' ' }, optional)).toBeNull();
+    expect(missing({ ...draft, transcript: ' ' }, { needsWords: true })).toMatch(/words/);
+    expect(missing(draft, { needsWords: true })).toBeNull();
   });
 
   it('is sent with its statement, and without what is empty', () => {

@@ -120,6 +120,10 @@ pub(super) async fn measure(plan: &Plan, progress: Progress<'_>) -> Result<Taken
         onnx.provider
     );
     let mut section = Section::new(Measure::Engines.name(), how);
+    if !plan.speech_models.is_empty() {
+        super::speech_models::exported(&mut section, plan, &onnx, progress).await?;
+        return Ok(Taken { section, hub_cpu_s: 0.0 });
+    }
     overhead(&mut section, plan, &onnx, progress).await?;
     batches(&mut section, plan, &onnx, progress).await?;
 

@@ -103,6 +103,8 @@ pub struct Plan {
     pub quick: bool,
     /// WAV files of speech for the measures in noise; `None`: spoken by flite.
     pub clips: Option<PathBuf>,
+    /// Exported speech language models, which `engines` then measures alone: their folders, or a language model's file.
+    pub speech_models: Vec<PathBuf>,
     /// Command that starts a hub.
     pub hub: HubCommand,
     /// Command that starts mock engines.

@@ -232,7 +232,7 @@ pub fn table(rows: &[Row]) -> String {
 
 /// A plan without measures, for its commands only.
 pub fn plan(hub: HubCommand, mock: HubCommand) -> Plan {
-    Plan { measures: Vec::new(), quick: false, clips: None, hub, mock }
+    Plan { measures: Vec::new(), quick: false, clips: None, speech_models: Vec::new(), hub, mock }
 }
 
 #[cfg(test)]

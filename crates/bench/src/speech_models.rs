@@ -1,9 +1,9 @@
 //! Speech language models: what a step costs beside its graphs, how many listeners share it, when sound starts.
 //!
-//! Part of the measure `engines`. The models come from `make true-size`: Chatterbox Nano's dimensions (12 x 768) with random
-//! weights, so the sound is noise and the cost is realistic. The language model is measured by itself first (its sequences
-//! end after a fixed number of tokens), then whole chunks through the port that sessions use, codec included, each 4 s of
-//! forced sound (10 s on a GPU).
+//! Part of the measure `engines`. The model comes from `make true-size`: Chatterbox Nano's dimensions (12 x 768) with random
+//! weights, so the sound is noise and the cost is realistic; or it is an exported one that `--speech-model` names. The
+//! language model is measured by itself first (its sequences end after a fixed number of tokens), then whole chunks through
+//! the port that sessions use, codec included, each 4 s of forced sound (10 s on a GPU).
 
 use super::engines::CPU;
 use super::{BenchError, Figure, Plan, Progress, Section, Unit, Waits};
@@ -18,7 +18,7 @@ use antiphon_inference::onnx::OnnxConfig;
 use antiphon_types::Pcm;
 use futures_util::StreamExt;
 use futures_util::future::try_join_all;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -27,9 +27,16 @@ use tokio::time::Instant;
 /// Where `make true-size` writes the model.
 const FOLDER: &str = "models/true-size/chatterbox-nano";
 const FAMILY: &str = "chatterbox-nano";
+/// What its figures are called.
+const NANO: &str = "speech model";
 
 /// A sentence of usual length.
 const TEXT: &str = "The next train to the coast leaves at nine, and it will rain in the evening.";
+
+/// What the voice says in its recording: 10 s, and 5 s for families that take its words and no more than a few seconds.
+const RECORDING: &str = "The boat left early in the morning, when nobody was at the harbour yet, and it did not come back \
+                         before the next winter, so that most people had forgotten about it.";
+const SHORT_RECORDING: &str = "The boat left early in the morning, when nobody was at the harbour yet.";
 
 /// Tokens of a listener where the language model is measured by itself: 6 s of sound.
 const N_TOKENS: usize = 150;
@@ -41,6 +48,8 @@ const CPU_LISTENERS: [usize; 2] = [1, 2];
 const GPU_LISTENERS: [usize; 5] = [1, 4, 8, 16, 32];
 /// Listeners who share a step where the language model is measured by itself.
 const SHARED: usize = 8;
+/// The same, of an exported model.
+const EXPORTED_CPU: [usize; 3] = [1, 4, 8];
 
 /// Gates: time of a token, 8 listeners against 1 (2.5 times the tokens a second); scheduling in a step, and for each slot;
 /// sampling of a row of 6,563 logits.
@@ -65,6 +74,47 @@ enum Caches {
 struct Subject {
     config: TtsConfig,
     _folder: TempDir,
+}
+
+/// Adds the figures of exported models to the section: whatever their family, without gates.
+pub(super) async fn exported(
+    section: &mut Section,
+    plan: &Plan,
+    onnx: &OnnxConfig,
+    progress: Progress<'_>,
+) -> Result<(), BenchError> {
+    let on_cpu = onnx.provider == CPU;
+    let shared = if on_cpu { &EXPORTED_CPU[..] } else { &GPU_LISTENERS[..] };
+    let (seconds, listeners) =
+        if on_cpu { (CPU_SECONDS, &CPU_LISTENERS[..]) } else { (GPU_SECONDS, &GPU_LISTENERS[..]) };
+    let voices = voices(SHORT_RECORDING).await?;
+    for model in &plan.speech_models {
+        let name = model.display().to_string();
+        for &n_listeners in shared {
+            progress(&format!("engines: {name}, {n_listeners} listeners"));
+            let subject = Subject::exported(model, seconds, n_listeners)?;
+            let (config, onnx) = (subject.config.clone(), onnx.clone());
+            let taken = tokio::task::spawn_blocking(move || measure::decode(&config, &onnx, n_listeners, TEXT)).await?;
+            let taken = taken.map_err(BenchError::Speech)?;
+            let n = taken.n_steps as usize;
+            let of = |what: &str| format!("{name}: {what}, {n_listeners} listeners");
+            let step_ms = |time: Duration| 1000.0 * time.as_secs_f64() / taken.n_steps.max(1) as f64;
+            let mut add = |what: &str, unit, value, n| section.figures.push(Figure::new(of(what), unit, value, n));
+            add("frames a second", Unit::PerSecond, taken.n_tokens as f64 / taken.wall.as_secs_f64(), n);
+            add("a step", Unit::Ms, step_ms(taken.wall), n);
+            add("the graphs' share of a step", Unit::Ms, step_ms(taken.in_runs), n);
+            add("scheduling of a step", Unit::Ms, overhead_ms(&taken), n);
+            if n_listeners == 1 {
+                add("prefill", Unit::Ms, 1000.0 * taken.prefill.as_secs_f64(), 1);
+            }
+        }
+        for &n_listeners in listeners {
+            let mut subject = Subject::exported(model, seconds, n_listeners)?;
+            subject.config.voices_dir = voices.path().display().to_string();
+            spoken(section, plan, (&name, subject, n_listeners), onnx, progress).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Adds the figures to the section.
@@ -143,35 +193,49 @@ async fn chunks(
     let on_cpu = onnx.provider == CPU;
     let (seconds, listeners) =
         if on_cpu { (CPU_SECONDS, &CPU_LISTENERS[..]) } else { (GPU_SECONDS, &GPU_LISTENERS[..]) };
-    let voices = voices().await?;
+    let voices = voices(RECORDING).await?;
     for &n_listeners in listeners {
-        progress(&format!("engines: speech model, chunks, {n_listeners} listeners"));
         let mut subject = Subject::new(Caches::Growing, 25 * seconds, n_listeners)?;
         subject.config.voices_dir = voices.path().display().to_string();
-        let config = Config { tts: subject.config.clone(), onnx: onnx.clone(), ..Config::default() };
-        let tts = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
-        let tts: Arc<dyn Tts> = tts.map_err(assembly::EnginesError::from)?;
-        // The voice's conditioning is made by the first chunk.
-        speak(tts.as_ref()).await?;
-        let rounds = plan.turns(if on_cpu { 1 } else { 4 });
-        let (mut first_sounds, mut sound, begun) = (Waits::default(), Duration::ZERO, Instant::now());
-        for _ in 0..rounds {
-            for spoken in try_join_all((0..n_listeners).map(|_| speak(tts.as_ref()))).await? {
-                first_sounds.push(spoken.0);
-                sound += spoken.1;
-            }
-        }
-        let took = begun.elapsed().as_secs_f64();
-        let n = rounds * n_listeners;
-        let of = |what: &str| format!("speech model: {what}, {n_listeners} listeners");
-        let real_time = Figure::new(of("time against its sound"), Unit::Times, took / sound.as_secs_f64(), n);
-        let is_gated = !on_cpu && n_listeners == SHARED;
-        section.figures.push(if is_gated { real_time.at_most(GPU_REAL_TIME) } else { real_time });
-        section.figures.push(Figure::new(of("throughput"), Unit::Of("requests/min"), 60.0 * n as f64 / took, n));
-        let bound = GPU_FIRST_MS.iter().find(|(of, _)| !on_cpu && *of == n_listeners).map(|(_, ms)| *ms);
-        section.percentile(&of("first sound"), &first_sounds, 50.0, bound);
-        section.percentile(&of("first sound"), &first_sounds, 95.0, None);
+        spoken(section, plan, (NANO, subject, n_listeners), onnx, progress).await?;
     }
+    Ok(())
+}
+
+/// Whole chunks of one model for so many listeners at once. Gates are for the model of `make true-size`.
+async fn spoken(
+    section: &mut Section,
+    plan: &Plan,
+    (name, subject, n_listeners): (&str, Subject, usize),
+    onnx: &OnnxConfig,
+    progress: Progress<'_>,
+) -> Result<(), BenchError> {
+    progress(&format!("engines: {name}, chunks, {n_listeners} listeners"));
+    let on_cpu = onnx.provider == CPU;
+    let is_gated = !on_cpu && name == NANO;
+    let config = Config { tts: subject.config.clone(), onnx: onnx.clone(), ..Config::default() };
+    let tts = tokio::task::spawn_blocking(move || assembly::tts(&config)).await?;
+    let tts: Arc<dyn Tts> = tts.map_err(assembly::EnginesError::from)?;
+    // The voice's conditioning is made by the first chunk.
+    speak(tts.as_ref()).await?;
+    let rounds = plan.turns(if on_cpu { 1 } else { 4 });
+    let (mut first_sounds, mut sound, begun) = (Waits::default(), Duration::ZERO, Instant::now());
+    for _ in 0..rounds {
+        for spoken in try_join_all((0..n_listeners).map(|_| speak(tts.as_ref()))).await? {
+            first_sounds.push(spoken.0);
+            sound += spoken.1;
+        }
+    }
+    let took = begun.elapsed().as_secs_f64();
+    let n = rounds * n_listeners;
+    let of = |what: &str| format!("{name}: {what}, {n_listeners} listeners");
+    let real_time = Figure::new(of("time against its sound"), Unit::Times, took / sound.as_secs_f64(), n);
+    let is_bounded = is_gated && n_listeners == SHARED;
+    section.figures.push(if is_bounded { real_time.at_most(GPU_REAL_TIME) } else { real_time });
+    section.figures.push(Figure::new(of("throughput"), Unit::Of("requests/min"), 60.0 * n as f64 / took, n));
+    let bound = GPU_FIRST_MS.iter().find(|(of, _)| is_gated && *of == n_listeners).map(|(_, ms)| *ms);
+    section.percentile(&of("first sound"), &first_sounds, 50.0, bound);
+    section.percentile(&of("first sound"), &first_sounds, 95.0, None);
     Ok(())
 }
 
@@ -198,6 +262,31 @@ fn folder(caches: Caches) -> PathBuf {
 }
 
 impl Subject {
+    /// An exported model: its folder, or the language model's file in it.
+    fn exported(model: &Path, seconds: usize, n_listeners: usize) -> Result<Self, BenchError> {
+        let folder = if model.is_dir() { model } else { model.parent().unwrap_or(model) };
+        let failed = |error: &dyn std::fmt::Display| {
+            BenchError::Method(format!(
+                "{}: {error}; name the folder of an export",
+                folder.join("contract.toml").display()
+            ))
+        };
+        let text = std::fs::read_to_string(folder.join("contract.toml")).map_err(|error| failed(&error))?;
+        let text = forced(&text, seconds).map_err(|error| failed(&error))?;
+        let made = tempfile::tempdir().map_err(|error| failed(&error))?;
+        let file = made.path().join("contract.toml");
+        std::fs::write(&file, text).map_err(|error| failed(&error))?;
+        let config = TtsConfig {
+            engine: "speechlm".into(),
+            model: model.display().to_string(),
+            contract: file.display().to_string(),
+            slots: n_listeners,
+            timeout_ms: 600_000,
+            ..TtsConfig::default()
+        };
+        Ok(Self { config, _folder: made })
+    }
+
     fn new(caches: Caches, n_tokens: usize, n_listeners: usize) -> Result<Self, BenchError> {
         let folder = folder(caches);
         if !folder.join("language_model.onnx").exists() {
@@ -218,6 +307,20 @@ impl Subject {
         };
         Ok(Self { config, _folder: made })
     }
+}
+
+/// An exported model's contract, changed so that a speech has so many seconds of sound where its graphs let it.
+fn forced(text: &str, seconds: usize) -> Result<String, String> {
+    let mut contract: toml::Table = text.parse().map_err(|error| format!("{error}"))?;
+    let whole = |name: &str| contract.get(name).and_then(toml::Value::as_integer).unwrap_or(1).max(1);
+    let n_frames = (seconds as i64 * whole("rate_hz") / whole("samples_per_token")).max(1);
+    let length = contract.get_mut("length").and_then(toml::Value::as_table_mut).ok_or("no section [length]")?;
+    for (name, value) in
+        [("max_tokens", n_frames), ("min_tokens", n_frames), ("max_silence", 100_000), ("end_silence", 100_000)]
+    {
+        length.insert(name.into(), value.into());
+    }
+    toml::to_string(&contract).map_err(|error| error.to_string())
 }
 
 /// The built-in contract, changed so that a speech has exactly so many tokens.
@@ -242,15 +345,14 @@ fn contract(caches: Caches, n_tokens: usize) -> String {
 }
 
 /// A folder with one voice, spoken by flite.
-async fn voices() -> Result<TempDir, BenchError> {
+async fn voices(text: &'static str) -> Result<TempDir, BenchError> {
     let failed = |error: std::io::Error| BenchError::Method(format!("a voice cannot be written: {error}"));
     let folder = tempfile::tempdir().map_err(failed)?;
     let speaker = super::questions::speaker().await?;
-    let text = "The boat left early in the morning, when nobody was at the harbour yet, and it did not come back \
-                before the next winter, so that most people had forgotten about it.";
     let spoken = super::questions::speak(speaker.as_ref(), text, "slt").await?;
     let wav = antiphon_audio::wav::write(&Pcm { rate: RATE, samples: spoken.samples });
     std::fs::write(folder.path().join("anna.wav"), wav).map_err(failed)?;
+    std::fs::write(folder.path().join("anna.txt"), text).map_err(failed)?;
     Ok(folder)
 }
 
@@ -266,6 +368,15 @@ mod tests {
             assert_eq!((made.length.min_tokens, made.length.max_tokens, made.max_tokens(3)), (100, 100, 100));
             assert_eq!(made.decode.capacity > 0, caches == Caches::InPlace);
         }
+    }
+
+    #[test]
+    fn an_exported_contract_is_forced_to_a_length() {
+        let family = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/speechlm/qwen3-tts");
+        let text = std::fs::read_to_string(family.join("contract.toml")).expect("the fixture");
+        let made = Contract::parse("bench", &forced(&text, 4).expect("valid")).expect("valid");
+        assert_eq!((made.length.min_tokens, made.length.max_tokens), (50, 50), "12.5 frames a second");
+        assert!(Subject::exported(Path::new("nowhere"), 4, 1).is_err());
     }
 
     #[test]

@@ -80,7 +80,7 @@ function NewVoice({ limits, keeper }: { limits: Limits; keeper: VoiceKeeper }) {
   const [asked, setAsked] = useState(false);
   const file = useRef<HTMLInputElement>(null);
   const change = (part: Partial<Draft>) => setDraft((draft) => ({ ...draft, ...part }));
-  const lacks = missing(draft);
+  const lacks = missing(draft, limits);
   const isSending = keeper.sent !== null;
 
   async function send(event: Event): Promise<void> {
@@ -119,13 +119,15 @@ function NewVoice({ limits, keeper }: { limits: Limits; keeper: VoiceKeeper }) {
           <span>Language</span>
           <select name="language" value={draft.language || limits.languages[0]} onChange={(event) => change({ language: event.currentTarget.value })}>
             {limits.languages.map((language) => (
-              <option key={language}>{language}</option>
+              <option key={language} value={language}>
+                {language === 'auto' ? 'each text in its own language' : language}
+              </option>
             ))}
           </select>
         </label>
       )}
       <label>
-        <span>Words of the recording, if you know them</span>
+        <span>{limits.needsWords ? 'Words of the recording' : 'Words of the recording, if you know them'}</span>
         <textarea name="ref_text" rows={2} maxLength={2000} value={draft.transcript} onInput={(event) => change({ transcript: event.currentTarget.value })} />
       </label>
       <label class="voice-consent">

@@ -5,6 +5,8 @@ export interface Limits {
   minMs: number;
   maxMs: number;
   languages: string[];
+  /** Whether a voice needs the words of its recording. */
+  needsWords: boolean;
 }
 
 export interface CustomVoice {
@@ -45,9 +47,14 @@ const count = (value: unknown): number => (typeof value === 'number' && Number.i
 export function libraryFrom(body: unknown): Library | null {
   const { library, data } = fields(body);
   if (typeof library !== 'object' || library === null) return null;
-  const { min_recording_ms, max_recording_ms, languages } = fields(library);
+  const { min_recording_ms, max_recording_ms, languages, needs_transcript } = fields(library);
   return {
-    limits: { minMs: count(min_recording_ms), maxMs: count(max_recording_ms), languages: list(languages).map(text).filter(Boolean) },
+    limits: {
+      minMs: count(min_recording_ms),
+      maxMs: count(max_recording_ms),
+      languages: list(languages).map(text).filter(Boolean),
+      needsWords: needs_transcript === true,
+    },
     voices: list(data).map(voiceFrom).filter(({ id }) => id !== ''),
   };
 }
@@ -65,9 +72,10 @@ function voiceFrom(body: unknown): CustomVoice {
 }
 
 /** What is missing before a draft can be sent; null if nothing is. */
-export function missing(draft: Draft): string | null {
+export function missing(draft: Draft, limits: Pick<Limits, 'needsWords'>): string | null {
   if (draft.recording === null) return 'Record the voice, or choose a file.';
   if (draft.name.trim() === '') return 'Give the voice a name.';
+  if (limits.needsWords && draft.transcript.trim() === '') return 'This model needs the words of the recording.';
   if (!draft.consent) return 'The speaker has to agree.';
   return null;
 }

@@ -49,6 +49,9 @@ pub struct Take {
     /// A folder of WAV files of speech, for `noise` [default: sentences by flite]
     #[arg(long, value_name = "FOLDER")]
     clips: Option<PathBuf>,
+    /// An exported speech language model, its folder or its decode_*.onnx: `engines` measures these alone
+    #[arg(long, value_name = "PATH")]
+    speech_model: Vec<PathBuf>,
     /// A third of the turns
     #[arg(long)]
     quick: bool,
@@ -146,8 +149,14 @@ pub async fn run(args: Cli) -> Result<(), CliError> {
 }
 
 async fn take(measures: Vec<Measure>, how: Take) -> Result<(), CliError> {
-    let plan =
-        Plan { measures, quick: how.quick, clips: how.clips, hub: hub_command("hub")?, mock: hub_command("mock")? };
+    let plan = Plan {
+        measures,
+        quick: how.quick,
+        clips: how.clips,
+        speech_models: how.speech_model,
+        hub: hub_command("hub")?,
+        mock: hub_command("mock")?,
+    };
     let report = crate::run(&plan, &progress).await;
     progress("");
     if how.json {

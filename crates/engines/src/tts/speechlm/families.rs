@@ -3,17 +3,21 @@
 
 use super::condition::{Conditioner, Conditioning};
 use super::contract::Contract;
+use super::engine::{Request, SpeechEngine, Step};
 use super::files::ModelFiles;
 use super::lm::{Feed, FrameInputs, Given, LanguageModel, SequenceId};
 use super::tensors::{Named, Numbers};
 use super::testing::runtime;
 use super::text::Ids;
 use super::vocode::{Assembler, Vocoder};
+use antiphon_inference::pool::slots::{Admission, SlotEngine};
+use futures_util::FutureExt;
 use proptest::prelude::*;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The fixtures, by their folders.
 const FAMILIES: [&str; 3] = ["qwen3-tts", "cosyvoice3", "s1-mini"];
@@ -237,6 +241,161 @@ fn streamed_sound_is_that_of_the_makers_own_code_for_all_frames_at_once() {
         assert_eq!(ours.len(), fixture.golden.waveform.len(), "{family}");
         for (i, (ours, theirs)) in ours.iter().zip(&fixture.golden.waveform).enumerate() {
             assert!((ours - theirs).abs() < 1e-3 * peak, "{family}, sample {i}: {ours} {theirs}");
+        }
+    }
+}
+
+/// First sound, counted in steps: the prefill gives the first frame, and each step of the others one more.
+#[test]
+fn a_stream_has_the_frames_of_its_first_window_after_as_many_steps_at_any_load_below_full() {
+    const SLOTS: usize = 4;
+    for family in FAMILIES {
+        let fixture = Fixture::open(family);
+        let (contract, voice) = (fixture.contract.clone(), Arc::new(fixture.voice()));
+        let n_first = contract.chunks.first + contract.chunks.look_ahead;
+        for n_others in 0..SLOTS {
+            let mut contract = contract.clone();
+            // None ends before its first window is full.
+            Arc::make_mut(&mut contract).length.min_tokens = n_first + 1;
+            let mut engine = SpeechEngine::new(contract.clone(), fixture.lm(SLOTS), Arc::default());
+            let admit = |engine: &mut SpeechEngine, seed: u64| {
+                let (request, tokens) = Request::new(voice.clone(), fixture.ids(), 100, seed, Some(Duration::ZERO));
+                match engine.admit(request) {
+                    Ok(Admission::Running(running)) => (running, tokens),
+                    _ => panic!("{family}: it is admitted"),
+                }
+            };
+            let mut running: Vec<_> = (0..n_others).map(|seed| admit(&mut engine, seed as u64)).collect();
+            for _ in 0..5 {
+                let mut rows: Vec<_> = running.iter_mut().map(|(one, _)| one).filter(|one| !one.is_done).collect();
+                engine.step(&mut rows).expect("it runs");
+            }
+            running.push(admit(&mut engine, 99));
+            for _ in 0..n_first - 1 {
+                let mut rows: Vec<_> = running.iter_mut().map(|(one, _)| one).filter(|one| !one.is_done).collect();
+                engine.step(&mut rows).expect("it runs");
+            }
+            let (_, tokens) = running.last_mut().expect("the last one");
+            let frames = std::iter::from_fn(|| tokens.next(|| ()).now_or_never().flatten());
+            let n_frames = frames.filter(|step| matches!(step, Step::Frame(_))).count();
+            assert_eq!(n_frames, n_first, "{family} beside {n_others}");
+        }
+    }
+}
+
+#[cfg(feature = "flite")]
+mod speaking {
+    //! Through the port that sessions use.
+
+    use super::super::testing::speech;
+    use super::super::tests::write_wav;
+    use super::super::{SpeechLm, TtsConfig};
+    use super::{FAMILIES, Fixture};
+    use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
+    use antiphon_types::Pcm;
+    use futures_util::StreamExt;
+
+    const WORDS: &str = "The boat left early in the morning.";
+    const TEXT: &str = "The next train to the coast leaves at nine, and the keys are on the table.";
+
+    /// A family's tiny model with a voice "anna", whose words are known.
+    fn start(family: &str, change: impl FnOnce(&mut TtsConfig)) -> Result<(SpeechLm, tempfile::TempDir), TtsError> {
+        let folder = tempfile::tempdir().expect("a folder");
+        write_wav(&folder.path().join("anna.wav"), &speech(WORDS));
+        std::fs::write(folder.path().join("anna.txt"), WORDS).expect("written");
+        let mut config = TtsConfig {
+            engine: "speechlm".into(),
+            model: Fixture::open(family).folder.display().to_string(),
+            voices_dir: folder.path().display().to_string(),
+            slots: 4,
+            deterministic: true,
+            ..TtsConfig::default()
+        };
+        change(&mut config);
+        Ok((SpeechLm::start(&config, &crate::testing::onnx())?, folder))
+    }
+
+    async fn spoken(tts: &SpeechLm, request: SpeechRequest) -> Result<Pcm, TtsError> {
+        let mut stream = tts.speak(request);
+        let mut all: Option<Pcm> = None;
+        while let Some(piece) = stream.next().await {
+            let piece = piece?;
+            match &mut all {
+                Some(all) => all.samples.extend(piece.samples),
+                None => all = Some(piece),
+            }
+        }
+        Ok(all.expect("sound"))
+    }
+
+    fn request(text: &str, seed: u64) -> SpeechRequest {
+        SpeechRequest { text: text.into(), voice: "anna".into(), seed: Some(seed), ..SpeechRequest::default() }
+    }
+
+    #[tokio::test]
+    async fn every_family_speaks_and_listeners_in_company_get_the_speech_they_get_alone() {
+        for family in FAMILIES {
+            let (tts, _folder) = start(family, |_| {}).unwrap_or_else(|error| panic!("{family}: {error}"));
+            let contract = Fixture::open(family).contract;
+            let mut alone = Vec::new();
+            for seed in 0..5 {
+                let sound = spoken(&tts, request(TEXT, seed)).await.unwrap_or_else(|error| panic!("{family}: {error}"));
+                assert_eq!(sound.rate.hz(), contract.rate_hz, "{family}");
+                assert_eq!(sound.samples.len() % contract.samples_per_token, 0, "{family}");
+                assert!(sound.samples.iter().any(|sample| sample.unsigned_abs() > 30), "{family}: it sounds");
+                alone.push(sound);
+            }
+            assert!(alone[0] != alone[1], "{family}: the seed decides");
+            let together = (0..5).map(|seed| spoken(&tts, request(TEXT, seed)));
+            for (together, alone) in futures_util::future::join_all(together).await.into_iter().zip(&alone) {
+                assert!(together.expect("spoken") == *alone, "{family}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn instructions_change_the_speech_of_families_that_act_and_of_no_other() {
+        for family in FAMILIES {
+            let (tts, _folder) = start(family, |_| {}).expect("it starts");
+            let acts = Fixture::open(family)
+                .contract
+                .prompt
+                .as_ref()
+                .is_some_and(|prompt| prompt.ids.iter().any(|input| input.template.contains("{instructions}")));
+            let plain = spoken(&tts, request(TEXT, 3)).await.expect("spoken");
+            let instructions = Some("Whisper, please.".to_owned());
+            let acting = spoken(&tts, SpeechRequest { instructions, ..request(TEXT, 3) }).await.expect("spoken");
+            assert_eq!(plain != acting, acts, "{family}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_text_cannot_end_its_own_prompt() {
+        for family in FAMILIES {
+            let (tts, _folder) = start(family, |_| {}).expect("it starts");
+            let plain = spoken(&tts, request("Hello there.", 3)).await.expect("spoken");
+            let tokenizer = std::fs::read(Fixture::open(family).folder.join("tokenizer.json")).expect("the fixture");
+            let tokenizer: serde_json::Value = serde_json::from_slice(&tokenizer).expect("JSON");
+            let added = tokenizer["added_tokens"].as_array().expect("a list").iter();
+            let controls: String =
+                added.filter_map(|token| token["content"].as_str()).filter(|token| token.starts_with("<|")).collect();
+            assert!(!controls.is_empty(), "{family}");
+            let control = spoken(&tts, request(&format!("Hello {controls}there."), 3)).await.expect("spoken");
+            assert!(plain == control, "{family}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_voice_without_words_is_not_listed_where_the_family_needs_them() {
+        for family in FAMILIES {
+            let forget = |config: &mut TtsConfig| {
+                std::fs::remove_file(std::path::Path::new(&config.voices_dir).join("anna.txt")).expect("removed");
+            };
+            let (tts, _folder) = start(family, forget).expect("it starts");
+            let needs = Fixture::open(family).contract.condition.needs_transcript;
+            assert_eq!(tts.voices()[0].id == "anna", !needs, "{family}");
+            let limits = tts.voice_library().expect("a library").limits();
+            assert_eq!(limits.needs_transcript, needs, "{family}");
         }
     }
 }

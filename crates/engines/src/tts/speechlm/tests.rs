@@ -33,7 +33,7 @@ impl Hub {
     }
 }
 
-fn write_wav(path: &Path, pcm: &Pcm) {
+pub(super) fn write_wav(path: &Path, pcm: &Pcm) {
     let data: Vec<u8> = pcm.samples.iter().flat_map(|sample| sample.to_le_bytes()).collect();
     let (rate, n) = (pcm.rate.hz(), data.len() as u32);
     let mut wav = [b"RIFF".as_slice(), &(36 + n).to_le_bytes(), b"WAVEfmt ", &16_u32.to_le_bytes()].concat();
