@@ -371,6 +371,27 @@ async fn a_session_speaks_word_by_word_and_shows_the_text_with_its_audio() {
 }
 
 #[tokio::test]
+async fn what_a_session_asks_of_its_voice_goes_to_the_speech_server() {
+    let (hub, asked) = hub(&["Yes.", "No."]).await;
+    let mut socket = hub.connect("").await;
+    let acting = json!({"type": "session.update", "session": {
+        "type": "realtime", "audio": {"output": {"instructions": "Whisper."}}}});
+    socket.send(acting).await;
+    let updated = socket.until("session.updated").await;
+    assert_eq!(updated.last().expect("one")["session"]["audio"]["output"]["instructions"], "Whisper.");
+    socket.ask("what is it").await;
+    let loud = json!({"type": "response.create", "response": {"audio": {"output": {"instructions": "Shout."}}}});
+    socket.send(loud).await;
+    socket.until("response.done").await;
+    let told = asked.lock().expect("no panic");
+    let configs = told.iter().filter(|message| message["type"] == "session.config");
+    let instructions: Vec<_> = configs.map(|config| config["instructions"].as_str()).collect();
+    assert_eq!(instructions, [Some("Whisper."), Some("Shout.")]);
+    drop(told);
+    hub.stop().await;
+}
+
+#[tokio::test]
 async fn a_barge_in_closes_the_servers_session_and_the_next_answer_is_spoken() {
     let (hub, asked) = hub(&["Hold on. This is never said.", "Yes."]).await;
     let mut socket = hub.connect("").await;

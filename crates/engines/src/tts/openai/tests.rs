@@ -253,12 +253,13 @@ async fn the_settings_of_a_server_go_into_every_request() {
         ..config(&server.address())
     };
     let engine = OpenAiTts::new(&config).expect("right settings");
-    let request = SpeechRequest { seed: Some(7), ..say("marvin", 1.0) };
+    let instructions = Some("Whisper.".to_owned());
+    let request = SpeechRequest { seed: Some(7), instructions, ..say("marvin", 1.0) };
     let pieces: Vec<_> = engine.speak(request).collect().await;
     assert_eq!(pieces[0].as_ref().unwrap().rate.hz(), 44_100, "no header names one");
     let expected = serde_json::json!({
         "model": "voice-1", "input": "Hello there.", "voice": "marvin", "response_format": "pcm",
-        "stream_format": "audio", "seed": 7, "language": "English", "references": [{"text": "a"}]
+        "stream_format": "audio", "seed": 7, "instructions": "Whisper.", "language": "English", "references": [{"text": "a"}]
     });
     assert_eq!(*server.bodies.lock().unwrap(), [expected]);
 }
