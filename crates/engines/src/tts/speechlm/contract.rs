@@ -368,6 +368,9 @@ pub struct Tokens {
     pub stop_last: i64,
     /// Silence; -1: none is known.
     pub silence: i64,
+    /// Other ids that are silence.
+    #[serde(default)]
+    pub also_silence: Vec<i64>,
     /// Tokens of silence behind the speech.
     #[serde(default)]
     pub append_silence: usize,
@@ -420,8 +423,8 @@ impl Default for Sampling {
     }
 }
 
-/// A token that was drawn often of late is drawn again, from all tokens by their probability: repetition-aware sampling, as
-/// CosyVoice has it.
+/// A token that was drawn often of late is drawn again, by settings of its own: repetition-aware sampling, as CosyVoice and
+/// fish-speech have it.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Redraw {
@@ -429,6 +432,18 @@ pub struct Redraw {
     pub window: usize,
     /// The share of them that is often.
     pub share: f32,
+    /// Whether the token that is drawn again cannot be drawn then.
+    #[serde(default)]
+    pub excludes: bool,
+    /// Divides the logits.
+    #[serde(default = "whole")]
+    pub temperature: f32,
+    /// The most likely tokens that stay; 0: all.
+    #[serde(default)]
+    pub top_k: usize,
+    /// The share of probability that stays; 1: all.
+    #[serde(default = "whole")]
+    pub top_p: f32,
 }
 
 /// One thing that is done to logits.
@@ -653,16 +668,26 @@ impl Contract {
                 "chunks.look_ahead: a vocoder with a state needs vocode.is_last, to know that there is none".into(),
             ),
             (tokens.stop_last != 0 && tokens.stop_last < tokens.stop, "tokens.stop_last: not below tokens.stop".into()),
-            (tokens.silence < 0 && tokens.append_silence > 0, "tokens.append_silence needs tokens.silence".into()),
+            (
+                tokens.silence < 0 && (tokens.append_silence > 0 || !tokens.also_silence.is_empty()),
+                "tokens.append_silence, tokens.also_silence need tokens.silence".into(),
+            ),
             (
                 tokens.codebooks > 1 && (tokens.silence >= 0 || tokens.append_silence > 0),
                 "tokens.silence: of families with one codebook".into(),
             ),
             (
                 sampling.redraw.is_some_and(|redraw| {
-                    !(1..=MAX_WINDOW).contains(&redraw.window) || !(0.0..=1.0).contains(&redraw.share)
+                    !((1..=MAX_WINDOW).contains(&redraw.window)
+                        && (0.0..=1.0).contains(&redraw.share)
+                        && redraw.temperature > 0.0
+                        && redraw.temperature <= 10.0
+                        && redraw.top_p > 0.0
+                        && redraw.top_p <= 1.0)
                 }),
-                format!("sampling.redraw: a window of 1 to {MAX_WINDOW}, a share of 0 to 1"),
+                format!(
+                    "sampling.redraw: a window of 1 to {MAX_WINDOW}, a share of 0 to 1, a temperature above 0 to 10, top_p above 0 to 1"
+                ),
             ),
             (sampling.repetition_window > MAX_WINDOW, format!("sampling.repetition_window: at most {MAX_WINDOW}")),
             (
@@ -736,6 +761,11 @@ impl Contract {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// Whether a token is silence.
+    pub fn is_silence(&self, token: i64) -> bool {
+        token == self.tokens.silence || self.tokens.also_silence.contains(&token)
     }
 
     /// The ids that end a speech.
@@ -833,7 +863,7 @@ mod tests {
                 "chunks.left_context: a vocoder with a state",
             ),
             ("stop = 6562", "stop = 6562\nstop_last = 5", "tokens.stop_last: not below"),
-            ("silence = 4299", "silence = -1", "tokens.append_silence needs tokens.silence"),
+            ("silence = 4299", "silence = -1", "tokens.append_silence, tokens.also_silence need"),
             ("top_k = 1000", "redraw = { window = 0, share = 0.1 }", "sampling.redraw: a window of 1 to 1000"),
             ("present.{i}.key", "present.key", "{i}, the layer, is missing"),
             ("policy = \"masked\"", "policy = \"paged\"", "unknown variant `paged`"),

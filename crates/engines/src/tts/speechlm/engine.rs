@@ -419,7 +419,7 @@ fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f
 fn keep(contract: &Contract, one: &mut Running<Request, Generation>, others: &[i64]) {
     let (rules, state) = (contract, &mut one.state);
     let token = state.last;
-    let kept = state.silence.next(token == rules.tokens.silence, &rules.length);
+    let kept = state.silence.next(rules.is_silence(token), &rules.length);
     if token < rules.tokens.sounds && kept == Kept::Spoken {
         let Some(codes) = Codes::new(token, others) else {
             let message = "the model's graph gave codes that are none: its file may be damaged".into();

@@ -4,7 +4,7 @@
 //! models differ in it (Chatterbox Turbo penalizes repetition last, what Hugging Face's `generate` does first). One
 //! [`Sampler`] belongs to one sequence; the engine's loop calls it once a step. It never looks at other rows.
 
-use super::contract::{Filter, Sampling};
+use super::contract::{Filter, Redraw, Sampling};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use std::collections::VecDeque;
@@ -77,68 +77,49 @@ impl Sampler {
         if logits.iter().any(|logit| logit.is_nan()) {
             return Err(SamplingError::NotANumber);
         }
-        let candidates = &mut scratch.candidates;
-        fill(candidates, logits, excluded.as_ref());
-        let is_greedy = self.sampling.temperature == 0.0;
-        for filter in &self.sampling.order {
+        fill(&mut scratch.candidates, logits, excluded.as_ref());
+        let sampling = &self.sampling;
+        let is_greedy = sampling.temperature == 0.0;
+        for filter in &sampling.order {
             match filter {
-                Filter::Temperature if !is_greedy => {
-                    let scale = self.sampling.temperature.recip();
-                    candidates.iter_mut().for_each(|candidate| candidate.logit *= scale);
-                }
-                Filter::Repetition => {
-                    penalize(candidates, &self.n_spoken, self.sampling.repetition_penalty);
-                }
+                Filter::Repetition => penalize(&mut scratch.candidates, &self.n_spoken, sampling.repetition_penalty),
                 // The most likely token passes all of these.
                 _ if is_greedy => {}
-                Filter::TopK => {
-                    let k = self.sampling.top_k;
-                    if k > 0 && k < candidates.len() {
-                        let keys = keys(candidates, &mut scratch.keys);
-                        let (_, least, _) = keys.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
-                        let least = *least;
-                        candidates.retain(|candidate| candidate.key() >= least);
-                    }
-                }
-                Filter::TopP if self.sampling.top_p < 1.0 => {
-                    let keys = keys(candidates, &mut scratch.keys);
-                    keys.sort_unstable_by(|a, b| b.cmp(a));
-                    let least = nucleus(keys, self.sampling.top_p, &mut scratch.weights);
-                    candidates.retain(|candidate| candidate.key() >= least);
-                }
-                Filter::MinP if self.sampling.min_p > 0.0 => {
-                    let most = most_likely(candidates).map_or(f32::NEG_INFINITY, |candidate| candidate.logit);
-                    let least = most + self.sampling.min_p.ln();
-                    candidates.retain(|candidate| candidate.logit >= least);
-                }
-                Filter::Temperature | Filter::TopP | Filter::MinP => {}
+                Filter::Temperature => heat(&mut scratch.candidates, sampling.temperature),
+                Filter::TopK => keep_top_k(scratch, sampling.top_k),
+                Filter::TopP => keep_top_p(scratch, sampling.top_p),
+                Filter::MinP => keep_min_p(&mut scratch.candidates, sampling.min_p),
             }
         }
-        let drawn = if is_greedy { most_likely(candidates) } else { self.draw(candidates, &mut scratch.weights) };
-        let token = drawn.filter(|candidate| candidate.logit > f32::NEG_INFINITY).ok_or(SamplingError::NothingLeft)?;
-        let mut token = i64::from(token.id);
-        if !is_greedy && self.is_often(token) {
-            // From all tokens by their probability, as the model gave it: the filters are for the first draw.
-            fill(candidates, logits, excluded.as_ref());
-            let drawn = self.draw(candidates, &mut scratch.weights).ok_or(SamplingError::NothingLeft)?;
-            token = i64::from(drawn.id);
+        let token = if is_greedy { most_likely(&scratch.candidates).copied() } else { self.draw(scratch) };
+        let mut token = token.filter(Candidate::is_possible).ok_or(SamplingError::NothingLeft)?;
+        if let Some(rule) = self.sampling.redraw.filter(|rule| !is_greedy && self.is_often(token.id, rule)) {
+            fill(&mut scratch.candidates, logits, excluded.as_ref());
+            if rule.excludes {
+                scratch.candidates[token.id as usize].logit = f32::NEG_INFINITY;
+            }
+            heat(&mut scratch.candidates, rule.temperature);
+            keep_top_k(scratch, rule.top_k);
+            keep_top_p(scratch, rule.top_p);
+            // The first draw stays where nothing else is left.
+            token = self.draw(scratch).filter(Candidate::is_possible).unwrap_or(token);
         }
+        let token = i64::from(token.id);
         self.note(token);
         Ok(token)
     }
 
     /// Whether a token was drawn so often of late that it is drawn again.
-    fn is_often(&self, token: i64) -> bool {
-        self.sampling.redraw.is_some_and(|rule| {
-            let latest = self.latest.iter().rev().take(rule.window);
-            let n = latest.filter(|spoken| **spoken == token).count();
-            n as f32 >= rule.window as f32 * rule.share
-        })
+    fn is_often(&self, token: u32, rule: &Redraw) -> bool {
+        let latest = self.latest.iter().rev().take(rule.window);
+        let n = latest.filter(|spoken| **spoken == i64::from(token)).count();
+        n as f32 >= rule.window as f32 * rule.share
     }
 
     /// Draws by probability. The candidates are in the order of their ids throughout, so that two logits that are nearly equal
     /// do not change the draw by changing places.
-    fn draw<'a>(&mut self, candidates: &'a [Candidate], weights: &mut Vec<f32>) -> Option<&'a Candidate> {
+    fn draw(&mut self, scratch: &mut Scratch) -> Option<Candidate> {
+        let Scratch { candidates, weights, .. } = scratch;
         let most = most_likely(candidates)?.logit;
         weights.clear();
         weights.extend(candidates.iter().map(|candidate| (candidate.logit - most).exp()));
@@ -147,10 +128,10 @@ impl Sampler {
         for (candidate, weight) in candidates.iter().zip(weights.iter()) {
             left -= f64::from(*weight);
             if left < 0.0 {
-                return Some(candidate);
+                return Some(*candidate);
             }
         }
-        candidates.iter().rfind(|candidate| candidate.logit > f32::NEG_INFINITY)
+        candidates.iter().rfind(|candidate| candidate.is_possible()).copied()
     }
 
     fn note(&mut self, token: i64) {
@@ -188,6 +169,10 @@ fn fill(candidates: &mut Vec<Candidate>, logits: &[f32], excluded: Option<&Range
 }
 
 impl Candidate {
+    fn is_possible(&self) -> bool {
+        self.logit > f32::NEG_INFINITY
+    }
+
     /// Orders by logit, and by id where logits are equal: the lower id is the greater key. An integer, which sorts several
     /// times faster than a pair.
     fn key(&self) -> u64 {
@@ -212,6 +197,42 @@ fn keys<'a>(candidates: &[Candidate], into: &'a mut Vec<u64>) -> &'a mut [u64] {
 
 fn most_likely(candidates: &[Candidate]) -> Option<&Candidate> {
     candidates.iter().max_by_key(|candidate| candidate.key())
+}
+
+/// Divides the logits by a temperature.
+fn heat(candidates: &mut [Candidate], temperature: f32) {
+    let scale = temperature.recip();
+    candidates.iter_mut().for_each(|candidate| candidate.logit *= scale);
+}
+
+/// Keeps the `k` most likely; 0: all.
+fn keep_top_k(scratch: &mut Scratch, k: usize) {
+    let candidates = &mut scratch.candidates;
+    if k > 0 && k < candidates.len() {
+        let keys = keys(candidates, &mut scratch.keys);
+        let (_, least, _) = keys.select_nth_unstable_by(k - 1, |a, b| b.cmp(a));
+        let least = *least;
+        candidates.retain(|candidate| candidate.key() >= least);
+    }
+}
+
+/// Keeps the most likely that hold that share of the probability; 1: all.
+fn keep_top_p(scratch: &mut Scratch, share: f32) {
+    if share < 1.0 {
+        let keys = keys(&scratch.candidates, &mut scratch.keys);
+        keys.sort_unstable_by(|a, b| b.cmp(a));
+        let least = nucleus(keys, share, &mut scratch.weights);
+        scratch.candidates.retain(|candidate| candidate.key() >= least);
+    }
+}
+
+/// Keeps those with that share of the most likely one's probability; 0: all.
+fn keep_min_p(candidates: &mut Vec<Candidate>, share: f32) {
+    if share > 0.0 {
+        let most = most_likely(candidates).map_or(f32::NEG_INFINITY, |candidate| candidate.logit);
+        let least = most + share.ln();
+        candidates.retain(|candidate| candidate.logit >= least);
+    }
 }
 
 /// Penalizes what was spoken.
@@ -243,7 +264,6 @@ fn nucleus(sorted: &[u64], share: f32, weights: &mut Vec<f32>) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::contract::Redraw;
     use super::*;
     use proptest::prelude::*;
 
@@ -326,12 +346,17 @@ mod tests {
         let narrow = Sampling { temperature: 1.0, top_k: 1, ..sampling(&[Filter::TopK]) };
         let logits = [3.0, 2.0, 1.0, 0.0];
         assert!(draws(&narrow, &logits, 5, 200).iter().all(|token| *token == 0));
-        let again = Sampling { redraw: Some(Redraw { window: 10, share: 0.3 }), ..narrow };
+        let rule = Redraw { window: 10, share: 0.3, excludes: false, temperature: 1.0, top_k: 0, top_p: 1.0 };
+        let again = Sampling { redraw: Some(rule), ..narrow.clone() };
         let drawn = draws(&again, &logits, 5, 2_000);
         assert_eq!(drawn[..2], [0, 0], "id 0 began the sequence; a third time in ten is often");
         let others = drawn.iter().filter(|token| **token != 0).count();
         // Where 0 is often, it is drawn again with its own share of 0.64.
         assert!((500..900).contains(&others), "{others}");
+        let excluding = Sampling { redraw: Some(Redraw { excludes: true, top_k: 2, ..rule }), ..narrow };
+        let drawn = draws(&excluding, &logits, 5, 400);
+        assert!(drawn.windows(10).all(|ten| ten.iter().filter(|token| **token == 0).count() <= 3), "0 is never often");
+        assert!(drawn.iter().all(|token| *token < 3), "of what is left, the two most likely");
     }
 
     #[test]
