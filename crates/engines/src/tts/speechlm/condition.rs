@@ -107,7 +107,9 @@ impl Conditioner {
             None => outputs.named(&rules.prefix)?.f32()?.to_vec(),
             Some(_) => Vec::new(),
         };
-        let prompt = match self.contract.vocode.with_prompt {
+        // Where the words of the recording are unknown, its frames are no part of such a prompt, nor of its sound.
+        let is_in_prompt = transcript.is_some() || !self.contract.takes_transcript();
+        let prompt = match self.contract.vocode.with_prompt && is_in_prompt {
             true => outputs.named(&rules.prompt)?.i64()?.to_vec(),
             false => Vec::new(),
         };

@@ -763,6 +763,11 @@ impl Contract {
         names
     }
 
+    /// Whether a prompt has the words of the recording.
+    pub fn takes_transcript(&self) -> bool {
+        self.prompt.iter().flat_map(|prompt| &prompt.ids).any(|ids| ids.template.contains("{transcript}"))
+    }
+
     /// Whether a token is silence.
     pub fn is_silence(&self, token: i64) -> bool {
         token == self.tokens.silence || self.tokens.also_silence.contains(&token)

@@ -218,6 +218,26 @@ fn a_recording_becomes_the_voice_that_the_makers_own_code_makes_of_it() {
 }
 
 #[test]
+fn a_recordings_frames_come_first_only_where_its_words_are_known() {
+    for family in FAMILIES {
+        let fixture = Fixture::open(family);
+        let conditioner = Conditioner::load(&fixture.files, &fixture.contract, &runtime()).expect("it fits");
+        let with = |words: Option<&str>| {
+            conditioner.condition(&fixture.recording(), words.map(str::to_owned), [0; 32]).expect("it runs")
+        };
+        let comes_first = fixture.contract.vocode.with_prompt;
+        assert_eq!(!with(Some("La la.")).prompt.is_empty(), comes_first, "{family}");
+        let without = comes_first && !fixture.contract.takes_transcript();
+        assert_eq!(!with(None).prompt.is_empty(), without, "{family}");
+        // Words of a recording that is cut would be too many.
+        let rate = fixture.contract.rate_hz as f32;
+        let longer = fixture.recording().repeat((rate * fixture.contract.condition.use_seconds / 5_000.0) as usize);
+        let made = conditioner.condition(&longer, Some("La la.".into()), [0; 32]).expect("it runs");
+        assert_eq!(made.transcript, None, "{family}");
+    }
+}
+
+#[test]
 fn streamed_sound_is_that_of_the_makers_own_code_for_all_frames_at_once() {
     for family in FAMILIES {
         let mut fixture = Fixture::open(family);
