@@ -5,13 +5,14 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts check-features docs bench bench-peers fuzz deny onnxruntime onnxruntime-gpu true-size silero clean
+.PHONY: help run build dist deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts test-export soak check-features docs bench bench-peers fuzz deny onnxruntime onnxruntime-gpu true-size silero clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
 	@echo 'make build   the web page and the programs: target/release/antiphon, target/release/antiphon-bench'
 	@echo 'make dist    the same, optimized for handing on: target/dist/antiphon, target/dist/antiphon-bench'
 	@echo 'make test    install what tests need, run all of them'
+	@echo 'make soak    the long suites: a thousand schedules of listeners for each speech language model (MODELS=folder for exported ones)'
 	@echo 'make docs    the manual as a book: target/book/index.html'
 	@echo 'make bench   measure, and print the numbers'
 	@echo 'make check-features   each engine compiles alone'
@@ -104,7 +105,7 @@ tests/browser/node_modules/.installed tests/clients/npm/node_modules/.installed 
 # sequentially, because concurrent runs would distort each other's timing.
 export ANTIPHON := $(CURDIR)/target/debug/antiphon
 
-test: lint test-rust test-web test-browser test-clients test-alerts
+test: lint test-rust test-web test-browser test-clients test-alerts test-export
 	@echo 'All tests passed.'
 
 test-deps: deps
@@ -117,6 +118,27 @@ lint: test-deps web
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	.ci/licences
+
+# The export of speech language models, as far as it needs no PyTorch and none of the makers' code: models/export/README.md has
+# the rest. .venv-export is not .venv-models, whose packages are those of the benchmarks.
+.venv-export/.installed: models/export/requirements-test.txt
+	python3 -m venv .venv-export
+	.venv-export/bin/python -m pip install --quiet --requirement models/export/requirements-test.txt
+	touch $@
+
+test-export: .venv-export/.installed test-alerts
+	cd models/export && ../../.venv-export/bin/python -m unittest tests.test_cli tests.test_transformer
+
+# Long suites, each with a short form in `make test`. MODELS names a folder of exported models (qwen3-tts, cosyvoice3, s1-mini,
+# moss-tts-nano), whose language models are then run in the same schedules in their true size.
+MODELS ?=
+SCHEDULES ?= 1000
+
+soak: test-deps
+	ANTIPHON_SCHEDULES=$(SCHEDULES) cargo nextest run --locked --package antiphon-engines --profile soak \
+		-E 'test(/nobody_elses/)'
+	@[ -z '$(MODELS)' ] || ANTIPHON_SCHEDULES=20 ANTIPHON_MODELS='$(abspath $(MODELS))' cargo nextest run --release --locked \
+		--package antiphon-engines --profile soak --no-capture --run-ignored only -E 'test(/in_true_size/)'
 
 # Each engine compiles alone, without a warning, and so does the crate without any.
 FEATURES := sphinx whisper flite piper kokoro speechlm silero smart-turn openai fish moshi mcp

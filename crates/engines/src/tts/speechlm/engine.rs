@@ -347,7 +347,12 @@ impl SpeechEngine {
         let first: Vec<i64> = drawn.iter().map(|one| one.state.last.max(0)).collect();
         let (mut uniform, mut seen) = (Vec::with_capacity(drawn.len() * shape.n_uniform), Vec::new());
         for one in drawn.iter_mut() {
+            let start = uniform.len();
             uniform.extend((0..shape.n_uniform).map(|_| one.state.sampler.uniform()));
+            // The number of the end; with 0 the speech goes on.
+            if shape.is_whole && one.state.n_drawn <= self.contract.length.min_tokens {
+                uniform[start] = 0.0;
+            }
             seen.extend_from_slice(&one.state.seen);
         }
         let hidden = &self.given.hidden[..drawn.len() * self.lm.n_hidden()];

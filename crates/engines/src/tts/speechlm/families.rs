@@ -5,22 +5,23 @@ use super::condition::{Conditioner, Conditioning};
 use super::contract::Contract;
 use super::engine::{Request, SpeechEngine, Step};
 use super::files::ModelFiles;
-use super::lm::{Feed, FrameInputs, Given, LanguageModel, SequenceId};
+use super::lm::{Feed, FrameInputs, Given, LanguageModel, Prompt, SequenceId};
 use super::tensors::{Named, Numbers};
 use super::testing::runtime;
-use super::text::Ids;
+use super::text::{Ids, Spoken, TextReader};
 use super::vocode::{Assembler, Vocoder, Window};
 use antiphon_inference::pool::slots::{Admission, SlotEngine};
 use futures_util::FutureExt;
 use proptest::prelude::*;
 use serde::Deserialize;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The fixtures, by their folders.
-const FAMILIES: [&str; 3] = ["qwen3-tts", "cosyvoice3", "s1-mini"];
+const FAMILIES: [&str; 4] = ["qwen3-tts", "cosyvoice3", "s1-mini", "moss-tts-nano"];
 
 /// What the makers' code gives (models/export/LAYOUT.md).
 #[derive(Deserialize)]
@@ -110,7 +111,7 @@ struct Greedy {
 }
 
 impl Greedy {
-    fn begin(lm: &mut LanguageModel, prompt: &super::lm::Prompt) -> Self {
+    fn begin(lm: &mut LanguageModel, prompt: &Prompt) -> Self {
         let mut given = Given::default();
         let id = lm.prefill(&prompt.embeds, &mut given).expect("it runs");
         let mut one = Self { id, following: prompt.following.clone(), embeds: Vec::new(), frames: Vec::new() };
@@ -459,66 +460,105 @@ fn whoever_joins_leaves_or_pauses_changes_nobody_elses_frames() {
     for family in FAMILIES {
         let mut fixture = Fixture::open(family);
         greedy(&mut fixture);
-        let mut lm = fixture.lm(5);
+        let mut lm = fixture.lm(MOST_RUNNING);
         let prompt = lm.prompt(&fixture.ids(), &fixture.voice()).expect("it runs");
-        let hidden = lm.hidden();
-        let cut = |length: usize| super::lm::Prompt {
-            embeds: prompt.embeds[..length.min(prompt.embeds.len() / hidden) * hidden].to_vec(),
-            following: prompt.following.clone(),
-        };
-        // What each prompt gives alone, as far as it was asked for.
-        let alone = std::cell::RefCell::new(BTreeMap::<usize, Vec<Vec<i64>>>::new());
-        let lm = std::cell::RefCell::new(lm);
-        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
-            cases: n_schedules(),
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        });
-        let ran = std::cell::RefCell::new(Vec::<(usize, Vec<Vec<i64>>)>::new());
-        let kept = runner.run(&acts(), |acts| {
-            let mut lm = lm.borrow_mut();
-            let mut running: Vec<(usize, usize, Greedy)> = Vec::new();
-            for act in &acts {
-                match act {
-                    Act::Join(length) if running.len() < 5 => {
-                        let one = Greedy::begin(&mut lm, &cut(*length));
-                        running.push((*length, 0, one));
-                    }
-                    Act::Leave(which) if *which < running.len() => {
-                        let (length, _, one) = running.remove(*which);
-                        lm.end(one.id);
-                        ran.borrow_mut().push((length, one.frames));
-                    }
-                    Act::Pause(which, steps) if *which < running.len() => running[*which].1 = *steps,
-                    _ => {}
-                }
-                lm.poison();
-                let mut stepping: Vec<&mut Greedy> =
-                    running.iter_mut().filter(|(_, pause, _)| *pause == 0).map(|(_, _, one)| one).collect();
-                if !stepping.is_empty() {
-                    Greedy::step(&mut lm, &mut stepping);
-                }
-                running.iter_mut().for_each(|(_, pause, _)| *pause = pause.saturating_sub(1));
-            }
-            for (length, _, one) in running {
-                lm.end(one.id);
-                ran.borrow_mut().push((length, one.frames));
-            }
-            let mut alone = alone.borrow_mut();
-            for (length, frames) in ran.borrow_mut().drain(..) {
-                let known = alone.get(&length).map_or(0, Vec::len);
-                if known < frames.len() {
-                    let mut one = Greedy::begin(&mut lm, &cut(length));
-                    while one.frames.len() < frames.len() {
-                        Greedy::step(&mut lm, &mut [&mut one]);
-                    }
-                    lm.end(one.id);
-                    alone.insert(length, one.frames);
-                }
-                prop_assert_eq!(&frames[..], &alone[&length][..frames.len()], "{} of {} positions", family, length);
-            }
-            Ok(())
-        });
-        kept.unwrap_or_else(|error| panic!("{family}: {error}"));
+        keeps_frames_apart(family, lm, &prompt, n_schedules());
     }
+}
+
+/// `make soak MODELS=folder`: the exported models in that folder, in their true size. A bucket is pinned, since the most
+/// likely of two nearly equal logits must not depend on how many rows there are.
+#[test]
+#[ignore = "make soak runs it, where MODELS names a folder of exported models"]
+fn whoever_joins_leaves_or_pauses_changes_nobody_elses_frames_in_true_size() {
+    let folder = std::env::var("ANTIPHON_MODELS").expect("ANTIPHON_MODELS names a folder of exported models");
+    let models = std::fs::read_dir(&folder).expect("the folder").map(|entry| entry.expect("one").path());
+    let mut n_models = 0;
+    for model in models.filter(|path| path.join("contract.toml").is_file()) {
+        let name = model.display().to_string();
+        let mut contract = Contract::find("", &model).unwrap_or_else(|error| panic!("{name}: {error}"));
+        if let Some(frame) = &mut contract.frame {
+            frame.temperature = frame.temperature.map(|_| 0.0);
+        }
+        let contract = Arc::new(contract);
+        let files = ModelFiles::find(&model, &contract).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let text = "The next train to the coast leaves at nine, and the keys are on the kitchen table.";
+        let reader = TextReader::open(&files.tokenizer, &contract).expect("a tokenizer");
+        let spoken = Spoken { text, language: &contract.languages[0], transcript: "La la.", ..Spoken::default() };
+        let ids = reader.ids(spoken).expect("ids");
+        let voice = Conditioner::load(&files, &contract, &runtime()).expect("it fits");
+        let voice = voice.condition(&super::hum(&contract, 3), Some("La la.".into()), [0; 32]).expect("it runs");
+        let slots = |_: usize, _| MOST_RUNNING;
+        let mut lm = LanguageModel::load(&files, &contract, &runtime(), &slots).expect("it fits");
+        lm.pin();
+        let prompt = lm.prompt(&ids, &voice).expect("it runs");
+        keeps_frames_apart(&name, lm, &prompt, n_schedules());
+        n_models += 1;
+    }
+    assert!(n_models > 0, "{folder} holds no exported model");
+}
+
+/// Sequences at once in the schedules.
+const MOST_RUNNING: usize = 5;
+
+/// Runs schedules of beginnings of a prompt, and compares each sequence's frames with those that it has alone.
+fn keeps_frames_apart(name: &str, lm: LanguageModel, prompt: &Prompt, n_schedules: u32) {
+    let hidden = lm.hidden();
+    let cut = |length: usize| Prompt {
+        embeds: prompt.embeds[..length.min(prompt.embeds.len() / hidden) * hidden].to_vec(),
+        following: prompt.following.clone(),
+    };
+    // What each beginning gives alone, as far as it was asked for.
+    let alone = RefCell::new(BTreeMap::<usize, Vec<Vec<i64>>>::new());
+    let lm = RefCell::new(lm);
+    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig {
+        cases: n_schedules,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    });
+    let kept = runner.run(&acts(), |acts| {
+        let mut lm = lm.borrow_mut();
+        let mut running: Vec<(usize, usize, Greedy)> = Vec::new();
+        let mut ran: Vec<(usize, Vec<Vec<i64>>)> = Vec::new();
+        for act in &acts {
+            match act {
+                Act::Join(length) if running.len() < MOST_RUNNING => {
+                    let one = Greedy::begin(&mut lm, &cut(*length));
+                    running.push((*length, 0, one));
+                }
+                Act::Leave(which) if *which < running.len() => {
+                    let (length, _, one) = running.remove(*which);
+                    lm.end(one.id);
+                    ran.push((length, one.frames));
+                }
+                Act::Pause(which, steps) if *which < running.len() => running[*which].1 = *steps,
+                _ => {}
+            }
+            lm.poison();
+            let mut stepping: Vec<&mut Greedy> =
+                running.iter_mut().filter(|(_, pause, _)| *pause == 0).map(|(_, _, one)| one).collect();
+            if !stepping.is_empty() {
+                Greedy::step(&mut lm, &mut stepping);
+            }
+            running.iter_mut().for_each(|(_, pause, _)| *pause = pause.saturating_sub(1));
+        }
+        for (length, _, one) in running {
+            lm.end(one.id);
+            ran.push((length, one.frames));
+        }
+        let mut alone = alone.borrow_mut();
+        for (length, frames) in ran {
+            if alone.get(&length).map_or(0, Vec::len) < frames.len() {
+                let mut one = Greedy::begin(&mut lm, &cut(length));
+                while one.frames.len() < frames.len() {
+                    Greedy::step(&mut lm, &mut [&mut one]);
+                }
+                lm.end(one.id);
+                alone.insert(length, one.frames);
+            }
+            prop_assert_eq!(&frames[..], &alone[&length][..frames.len()], "{} of {} positions", name, length);
+        }
+        Ok(())
+    });
+    kept.unwrap_or_else(|error| panic!("{name}: {error}"));
 }
