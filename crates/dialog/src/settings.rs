@@ -186,7 +186,7 @@ pub struct ResponseSettings {
 
 impl ResponseSettings {
     /// How to speak, where anything was asked for.
-    pub fn acting(&self) -> Option<String> {
+    pub fn spoken_instructions(&self) -> Option<String> {
         Some(self.voice_instructions.clone()).filter(|how| !how.trim().is_empty())
     }
 

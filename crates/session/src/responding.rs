@@ -108,12 +108,18 @@ impl Responding {
                 let passage = Passage::first();
                 let end = match self.text_speech(passage) {
                     None => {
-                        let voice = VoiceSender { sender, chunker: Chunker::new(self.language()) };
+                        let voice = VoiceSender {
+                            sender,
+                            chunker: Chunker::new(self.language()).keeping(self.engines.tts.marks()),
+                        };
                         let speaks = self.speak(inputs, passage, voice_opens);
                         tokio::try_join!(self.think(chat, Some(voice)), speaks)
                     }
                     Some(speech) => {
-                        let voice = VoiceSender { sender, chunker: Chunker::by_words(self.language()) };
+                        let voice = VoiceSender {
+                            sender,
+                            chunker: Chunker::by_words(self.language()).keeping(self.engines.tts.marks()),
+                        };
                         let speaks = self.speak_words(speech, inputs, passage, voice_opens);
                         tokio::try_join!(self.think(chat, Some(voice)), speaks)
                     }
@@ -219,7 +225,7 @@ impl Responding {
                 let (text, speed) = (chunk.spoken, settings.speed);
                 let passage = Some(place);
                 place = place.following();
-                let instructions = settings.acting();
+                let instructions = settings.spoken_instructions();
                 let request =
                     SpeechRequest { text, voice, speed, unplayed, passage, instructions, ..SpeechRequest::default() };
                 let mut stream = self.engines.tts.speak(request);
@@ -245,7 +251,7 @@ impl Responding {
     /// The engine's other way to speak: a text that is still being written, where the engine takes one.
     fn text_speech(&self, passage: Passage) -> Option<TextSpeech> {
         let (voice, speed) = (self.work.settings.voice.clone(), self.work.settings.speed);
-        let instructions = self.work.settings.acting();
+        let instructions = self.work.settings.spoken_instructions();
         self.engines.tts.speak_text(TextRequest { voice, speed, seed: None, passage: Some(passage), instructions })
     }
 

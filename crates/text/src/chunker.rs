@@ -22,6 +22,8 @@ pub struct Chunk {
 #[derive(Clone, Debug)]
 pub struct Chunker {
     language: Language,
+    /// What the voice reads as something else than words.
+    marks: Vec<String>,
     unit: Unit,
     pending: String,
     place: TextPosition,
@@ -42,12 +44,19 @@ impl Chunker {
     pub fn new(language: Language) -> Self {
         Self {
             language,
+            marks: Vec::new(),
             unit: Unit::Sentence,
             pending: String::new(),
             place: TextPosition::start(),
             in_word: false,
             open_ended: false,
         }
+    }
+
+    /// The same for a voice that reads these as something else than words, such as "[laugh]": they stay as they are, where
+    /// brackets are removed otherwise. None may be empty.
+    pub fn keeping(self, marks: Vec<String>) -> Self {
+        Self { marks: marks.into_iter().filter(|mark| !mark.is_empty()).collect(), ..self }
     }
 
     /// An empty chunker for an engine that finds its own sentences: a chunk is a word, or the words that are only spoken
@@ -95,7 +104,7 @@ impl Chunker {
     fn chunk(&mut self, raw: String, ends_line: bool) -> Chunk {
         let code = self.place.is_code(&raw);
         let position = Position { line_start: self.place.line_start, ends_line };
-        let mut spoken = if code { String::new() } else { speakable(&raw, position, self.language) };
+        let mut spoken = if code { String::new() } else { speakable(&raw, position, self.language, &self.marks) };
         self.place.advance(&raw, code, !spoken.is_empty());
         if self.unit == Unit::Word && !spoken.is_empty() {
             // A heading or an item without punctuation ends where the next line begins, which is known only now.

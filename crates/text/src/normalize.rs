@@ -32,8 +32,13 @@ pub struct Position {
     pub ends_line: bool,
 }
 
-/// The spoken form of `text`: one line, single blanks, empty if it contains no word.
-pub fn speakable(text: &str, position: Position, language: Language) -> String {
+/// The spoken form of `text`: one line, single blanks, empty if it contains no word. `marks`: what the voice reads as
+/// something else than words, such as "[laugh]", which stays as it is.
+pub fn speakable(text: &str, position: Position, language: Language, marks: &[String]) -> String {
+    if marks.iter().any(|mark| text.contains(mark.as_str())) {
+        let stood_for = with_stand_ins(text, marks);
+        return with_marks(&speakable(&stood_for, position, language, &[]), marks);
+    }
     let plain = markup::strip(text, position.line_start);
     let words = match language {
         Language::English => figures::in_words(&plain),
@@ -42,6 +47,31 @@ pub fn speakable(text: &str, position: Position, language: Language) -> String {
     let mut out = tidy(&words);
     if position.ends_line && out.ends_with(char::is_alphanumeric) {
         out.push('.');
+    }
+    out
+}
+
+/// Characters of private use, which no rule touches: each stands for the mark of its number.
+const STAND_INS: std::ops::RangeInclusive<char> = '\u{e000}'..='\u{f8ff}';
+
+/// The text with a character in place of each mark.
+fn with_stand_ins(text: &str, marks: &[String]) -> String {
+    let mut out = text.replace(|c| STAND_INS.contains(&c), "");
+    for (stand_in, mark) in STAND_INS.zip(marks) {
+        out = out.replace(mark.as_str(), stand_in.encode_utf8(&mut [0; 4]));
+    }
+    out
+}
+
+/// The text with the marks in their places again.
+fn with_marks(text: &str, marks: &[String]) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        let mark = STAND_INS.contains(&c).then(|| marks.get(c as usize - *STAND_INS.start() as usize)).flatten();
+        match mark {
+            Some(mark) => out.push_str(mark),
+            None => out.push(c),
+        }
     }
     out
 }

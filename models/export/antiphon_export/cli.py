@@ -192,6 +192,11 @@ def write_folder(
     from .run import graph_path
 
     contract = family.contract()
+    if "int8" in precisions and contract.get("frame", {}).get("draws_all"):
+        raise ExportError(
+            f"{contract['title']} is not written with --int8: its graphs draw all codes themselves, and how often int8"
+            " would agree is not measured. Leave --int8 out"
+        )
     (folder / "contract.toml").write_text(to_toml(contract), encoding="utf-8")
     family.write_tokenizer(folder / "tokenizer.json")
     fp16_roles = getattr(family, "fp16_roles", families.FP16_ROLES)

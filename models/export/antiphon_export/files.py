@@ -78,6 +78,9 @@ def save_model(model: Any, path: Path) -> None:
         location=data.name,
         size_threshold=EXTERNAL_TENSOR_BYTES,
     )
+    if external:
+        # onnx makes it readable by its owner alone; a service may run as another user.
+        data.chmod(path.stat().st_mode & 0o777)
 
 
 def export_module(

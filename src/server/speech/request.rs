@@ -114,7 +114,8 @@ impl Judge<'_> {
             );
             return Err(ApiError::invalid("string_above_max_length", "input", message));
         }
-        let chunks = speakable(input, Language::of_tag(&self.engines.tts.language(voice)));
+        let tts = &self.engines.tts;
+        let chunks = speakable(input, Language::of_tag(&tts.language(voice)), tts.marks());
         if chunks.is_empty() {
             let message = if input.trim().is_empty() {
                 "'input' is empty."
@@ -148,8 +149,8 @@ fn format(name: Option<&str>) -> Result<FileFormat, ApiError> {
 }
 
 /// The text as a session would cut and word it: a short first chunk, then sentences. What has nothing to say is left out.
-fn speakable(text: &str, language: Language) -> Vec<String> {
-    let mut chunker = Chunker::new(language);
+fn speakable(text: &str, language: Language, marks: Vec<String>) -> Vec<String> {
+    let mut chunker = Chunker::new(language).keeping(marks);
     let mut chunks = chunker.push(text);
     chunks.extend(chunker.finish());
     chunks.into_iter().map(|chunk| chunk.spoken).filter(|spoken| !spoken.is_empty()).collect()

@@ -128,6 +128,12 @@ pub trait Tts: Send + Sync {
         None
     }
 
+    /// What its voices read as something else than words, such as "[laugh]": texts are cleaned of brackets and tags, and
+    /// these stay. None is empty.
+    fn marks(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The available voices, default first, with the operator's custom voices and without uploaded ones, which are not
     /// everybody's. Never empty. They may change while the engine serves: see [`Self::voice_library`].
     fn voices(&self) -> Vec<Voice>;

@@ -4,7 +4,7 @@ use super::*;
 
 fn check(text: &str, expected: &str) {
     let position = Position { line_start: true, ends_line: false };
-    assert_eq!(speakable(text, position, Language::English), expected, "{text:?}");
+    assert_eq!(speakable(text, position, Language::English, &[]), expected, "{text:?}");
 }
 
 #[test]
@@ -111,12 +111,22 @@ fn pictographs_go() {
 #[test]
 fn another_language_keeps_its_signs() {
     let position = Position { line_start: true, ends_line: false };
-    assert_eq!(speakable("- **50%** für 5 € 😀", position, Language::Other), "50% für 5 €");
+    assert_eq!(speakable("- **50%** für 5 € 😀", position, Language::Other, &[]), "50% für 5 €");
 }
 
 #[test]
 fn a_line_of_its_own_gets_a_full_stop() {
-    let say = |text| speakable(text, Position { line_start: true, ends_line: true }, Language::English);
+    let say = |text| speakable(text, Position { line_start: true, ends_line: true }, Language::English, &[]);
     assert_eq!(say("# Title"), "Title.");
     assert_eq!(say("- Really?"), "Really?");
+}
+
+#[test]
+fn what_a_voice_reads_as_marks_stays_as_it_is() {
+    let position = Position { line_start: true, ends_line: false };
+    let marks = ["[laugh]".to_owned(), "<strong>".into(), "</strong>".into()];
+    let text = "Well [laugh], a <strong>very</strong> <em>long</em> [link](https://a.b) [sigh].";
+    let spoken = speakable(text, position, Language::English, &marks);
+    assert_eq!(spoken, "Well [laugh], a <strong>very</strong> long link sigh.");
+    assert_eq!(speakable(text, position, Language::English, &[]), "Well laugh, a very long link sigh.");
 }

@@ -52,6 +52,8 @@ SPECIAL_ROWS = 200
 LANGUAGES = ["en", "zh", "ja", "ko", "de", "es", "fr", "it", "ru"]
 FILES = ["llm.pt", "flow.pt", "hift.pt", "campplus.onnx", "speech_tokenizer_v3.onnx", "CosyVoice-BlankEN/config.json"]
 # Tokens of the speech before a chunk that the flow computes again: whole blocks, less what lies behind each chunk.
+# Tokens that a text may use, beside those in square brackets: the makers' tags for laughing and stressed words.
+MARKS = ("<strong>", "</strong>", "<laughter>", "</laughter>")
 # The speech tokens of silence, by the makers (cosyvoice/cli/model.py, CosyVoice3Model).
 SILENT_TOKENS = (1, 2, 28, 29, 55, 248, 494, 2241, 2242, 2322, 2323)
 LEFT_CONTEXT_BLOCKS = 12

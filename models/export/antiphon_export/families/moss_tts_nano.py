@@ -41,7 +41,8 @@ LICENCE = "Apache-2.0"
 LICENCE_NOTE = """\
 The makers offer MOSS-TTS-Nano and its codec under the Apache License 2.0: use, changes and redistribution are free, for
 commercial purposes too. Who passes the weights on, or what was made of them, adds a copy of the licence, keeps the
-notices and says what was changed. Clone only voices of people who agreed to it."""
+notices and says what was changed. The terms that came with your download are the ones that bind you. Clone only voices
+of people who agreed to it."""
 
 # Of the makers' documentation.
 LANGUAGES = [
@@ -121,7 +122,7 @@ class Family:
                 "embeds": "embeds",
                 "ids": [{"port": "text_ids", "template": "{text}"}],
             },
-            "frame": {"file": "frame{precision}.onnx", "is_whole": True, "takes_seen": True},
+            "frame": {"file": "frame{precision}.onnx", "draws_all": True, "takes_seen": True},
             "decode": {
                 "file": "decode{precision}.onnx",
                 "embeds": "inputs_embeds",
@@ -217,35 +218,37 @@ class Family:
         path, sizes = self.published.graphs[name], self.published.sizes
         _check_memory(path)
         model = read_graph(path)
-        cache = (FLOAT, (None, None, sizes["global_heads"], sizes["head_dim"]))
+        cache = ((FLOAT,), (None, None, sizes["global_heads"], sizes["head_dim"]))
         past, present = (
             {f"{word}_{part}_{i}": cache for i in range(self.layers) for part in ("key", "value")}
             for word in ("past", "present")
         )
-        rows, codes = (INT32, (None, None, self.width)), (INT32, (None, None, self.codebooks))
-        one, hidden = (INT32, (None,)), {"global_hidden": (FLOAT, (None, None, self.hidden))}
+        # What the graphs give is converted; what they take is of the makers' types.
+        integer = (INT32, INT64)
+        rows, codes = ((INT32,), (None, None, self.width)), ((INT32,), (None, None, self.codebooks))
+        one, hidden = ((INT32,), (None,)), {"global_hidden": ((FLOAT,), (None, None, self.hidden))}
         states = self.published.states
         ports = {
-            "prefill": ({"input_ids": rows, "attention_mask": (INT32, (None, None))}, hidden | present),
+            "prefill": ({"input_ids": rows, "attention_mask": ((INT32,), (None, None))}, hidden | present),
             "decode_step": ({"input_ids": rows, "past_valid_lengths": one} | past, hidden | present),
             "local_fixed_sampled_frame": (
                 {
-                    "global_hidden": (FLOAT, (None, self.hidden)),
-                    "repetition_seen_mask": (INT32, (None, self.codebooks, self.published.codebook_size)),
-                    "assistant_random_u": (FLOAT, (None,)),
-                    "audio_random_u": (FLOAT, (None, self.codebooks)),
+                    "global_hidden": ((FLOAT,), (None, self.hidden)),
+                    "repetition_seen_mask": ((INT32,), (None, self.codebooks, self.published.codebook_size)),
+                    "assistant_random_u": ((FLOAT,), (None,)),
+                    "audio_random_u": ((FLOAT,), (None, self.codebooks)),
                 },
-                {"should_continue": (INT32, (None, 1)), "frame_token_ids": (INT32, (None, self.codebooks))},
+                {"should_continue": ((*integer, BOOL), None), "frame_token_ids": (integer, (None, self.codebooks))},
             ),
             "encode": (
-                {"waveform": (FLOAT, (None, self.published.channels, None)), "input_lengths": one},
-                {"audio_codes": codes, "audio_code_lengths": one},
+                {"waveform": ((FLOAT,), (None, self.published.channels, None)), "input_lengths": one},
+                {"audio_codes": (integer, (None, None, self.codebooks)), "audio_code_lengths": (integer, None)},
             ),
             "codec_decode_step": (
                 {"audio_codes": codes, "audio_code_lengths": one}
-                | {state.input: (state.kind, state.shape) for state in states},
-                {"audio": (FLOAT, (None, self.published.channels, None)), "audio_lengths": one}
-                | {state.output: (state.kind, state.shape) for state in states},
+                | {state.input: ((state.kind,), state.shape) for state in states},
+                {"audio": ((FLOAT,), (None, self.published.channels, None)), "audio_lengths": (integer, None)}
+                | {state.output: ((state.kind,), state.shape) for state in states},
             ),
         }
         check_ports(model, path.name, *ports[name])
@@ -272,7 +275,12 @@ class Family:
                 "input_lengths": np.array([audio.shape[1]], np.int32),
             }
             codes, lengths = theirs.run(["audio_codes", "audio_code_lengths"], feed)
-            _same(path, "the frames of a recording", ours.run(None, {"audio": audio})[0], codes[:, : lengths[0]])
+            _same(
+                path,
+                "the frames of a recording",
+                ours.run(None, {"audio": audio})[0],
+                codes[:, : int(lengths.reshape(-1)[0])],
+            )
 
     def _prompt(self, path: Path) -> None:
         """The rows of a prompt. Ids of the text that are none of the vocabulary are an error."""
@@ -407,7 +415,7 @@ class Family:
             codes, goes_on = theirs.run(["frame_token_ids", "should_continue"], given)
             # Of several rows, since the engine draws the frames of all listeners in one run.
             _same(path, "the codes of one frame among several", together[0][row], codes[0])
-            _same(path, "whether one speech among several goes on", together[1][row], goes_on[0, 0])
+            _same(path, "whether one speech among several goes on", together[1][row], goes_on.reshape(-1)[0])
 
     def _vocode(self, path: Path) -> None:
         """The codec's streaming graph."""

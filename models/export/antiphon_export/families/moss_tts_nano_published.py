@@ -63,7 +63,6 @@ TEMPLATES = (
     "user_prompt_after_reference_token_ids",
     "assistant_prompt_prefix_token_ids",
 )
-KNOWN_META = {"format_version", "checkpoint_path", "files", "external_data_files", "model_config", "onnx"}
 GRAPHS = {
     "prefill": "tts",
     "decode_step": "tts",
@@ -72,8 +71,8 @@ GRAPHS = {
     "codec_decode_step": "codec",
 }
 
-# A port: its type, and its sizes where they are fixed.
-Port = tuple[int, Sequence[int | None]]
+# A port: the types that it may have, and its sizes where they are fixed; None: any.
+Port = tuple[Sequence[int], Sequence[int | None] | None]
 
 
 @dataclass(frozen=True)
@@ -168,7 +167,6 @@ def read_published(folder: Path) -> Published:
         entries, described = (tts_files, tts_path) if of == "tts" else (codec_files, codec_path)
         graphs[name] = _file(described.parent, entries, name.removeprefix("codec_"), described)
     unknown = [f"model_config.{name}" for name in model if name not in (*SIZES, *UNUSED_SIZES)]
-    unknown += [name for name in tts if name not in KNOWN_META]
     tokenizer_name = files.get("tokenizer_model", "tokenizer.model")
     return Published(
         folder=path.parent,
@@ -194,18 +192,22 @@ def check_ports(model: onnx.ModelProto, name: str, inputs: Mapping[str, Port], o
         (inputs, there, "takes"),
         (outputs, {port.name: port for port in model.graph.output}, "gives"),
     ):
-        for port, (kind, shape) in wanted.items():
-            should = f"{port}: {_kind(kind)}[{', '.join('?' if size is None else str(size) for size in shape)}]"
+        for port, (kinds, shape) in wanted.items():
+            should = f"{port}: {' or '.join(map(_kind, kinds))}"
+            if shape is not None:
+                should += f"[{', '.join('?' if size is None else str(size) for size in shape)}]"
             if port not in ports:
                 raise ExportError(
                     f"{name} {verb} {', '.join(ports)}, and no {should}: a release that is not known here"
                 )
             of = ports[port].type.tensor_type
             sizes = [size.dim_value if size.HasField("dim_value") else None for size in of.shape.dim]
-            fits = not of.HasField("shape") or (
-                len(sizes) == len(shape) and all(a is None or b is None or a == b for a, b in zip(sizes, shape))
+            fits = (
+                shape is None
+                or not of.HasField("shape")
+                or (len(sizes) == len(shape) and all(a is None or b is None or a == b for a, b in zip(sizes, shape)))
             )
-            if of.elem_type != kind or not fits:
+            if of.elem_type not in kinds or not fits:
                 raise ExportError(f"{name} {verb} {port}: {_kind(of.elem_type)}{sizes}, and not {should}")
     stray = [port for port in there if port not in inputs]
     if stray:

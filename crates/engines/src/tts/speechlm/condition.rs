@@ -97,8 +97,6 @@ impl Conditioner {
         digest: [u8; 32],
     ) -> Result<Conditioning, OnnxError> {
         let most = (self.contract.condition.use_seconds * self.contract.rate_hz as f32) as usize;
-        // The words of a recording are those of all of it: of a beginning they would be too many.
-        let transcript = transcript.filter(|_| samples.len() <= most);
         let samples = &samples[..samples.len().min(most)];
         let audio = Tensor::f32([1, samples.len()], samples);
         let outputs = self.model.run(&[(&self.contract.condition.audio, audio)], &CancellationToken::new())?;

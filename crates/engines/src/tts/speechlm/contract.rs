@@ -118,6 +118,9 @@ pub struct Text {
     /// Whether its first letter becomes a capital.
     #[serde(default)]
     pub capitalise: bool,
+    /// Added tokens of the tokenizer that texts may use, beside those in square brackets and small letters: "<laughter>".
+    #[serde(default)]
+    pub marks: Vec<String>,
     /// Appended to a text that does not end in punctuation.
     #[serde(default)]
     pub end: String,
@@ -199,7 +202,7 @@ pub struct Frame {
     pub file: String,
     /// Whether it draws the first code, too, by settings of its own, and says whether the speech goes on.
     #[serde(default)]
-    pub is_whole: bool,
+    pub draws_all: bool,
     /// Whether it takes flags of the codes that were drawn before.
     #[serde(default)]
     pub takes_seen: bool,
@@ -566,12 +569,12 @@ impl Contract {
     /// What makes no sense.
     fn fault(&self) -> Option<String> {
         let (tokens, chunks, decode, sampling) = (&self.tokens, &self.chunks, &self.decode, &self.sampling);
-        let is_whole = self.frame.as_ref().is_some_and(|frame| frame.is_whole);
+        let draws_all = self.frame.as_ref().is_some_and(|frame| frame.draws_all);
         let nothing = Sampling::default();
         let sampling = sampling.as_ref().unwrap_or(&nothing);
         let ids = [
             ("start", tokens.start, -1),
-            ("stop", tokens.stop, if is_whole { -1 } else { 0 }),
+            ("stop", tokens.stop, if draws_all { -1 } else { 0 }),
             ("stop_last", tokens.stop_last, 0),
             ("silence", tokens.silence, -1),
         ];
@@ -604,11 +607,11 @@ impl Contract {
             (is_framed && self.prompt.is_none(), "[frame] needs [prompt], since nothing else embeds a text".into()),
             (is_framed == decode.hidden.is_empty(), "decode.hidden: what [frame] takes, and nobody else".into()),
             (
-                is_whole && self.sampling.is_some(),
+                draws_all && self.sampling.is_some(),
                 "sampling: does not apply, since the graph of [frame] draws all codes by settings of its own".into(),
             ),
             (
-                is_whole
+                draws_all
                     && self
                         .frame
                         .as_ref()
@@ -616,22 +619,22 @@ impl Contract {
                 "frame.temperature, frame.top_k, frame.top_p: do not apply, since its graph has settings of its own"
                     .into(),
             ),
-            (!is_whole && self.sampling.is_none(), "sampling: needed, since nothing else draws the first code".into()),
+            (!draws_all && self.sampling.is_none(), "sampling: needed, since nothing else draws the first code".into()),
             (
-                !is_whole && self.frame.as_ref().is_some_and(|frame| frame.temperature.is_none()),
-                "frame.temperature: needed unless frame.is_whole".into(),
+                !draws_all && self.frame.as_ref().is_some_and(|frame| frame.temperature.is_none()),
+                "frame.temperature: needed unless frame.draws_all".into(),
             ),
             (
-                is_whole != decode.logits.is_empty(),
-                "decode.logits: what tokens are drawn from; none with frame.is_whole".into(),
+                draws_all != decode.logits.is_empty(),
+                "decode.logits: what tokens are drawn from; none with frame.draws_all".into(),
             ),
             (
-                is_whole != (tokens.stop < 0),
-                "tokens.stop: -1 with frame.is_whole, whose graph says when the speech ends".into(),
+                draws_all != (tokens.stop < 0),
+                "tokens.stop: -1 with frame.draws_all, whose graph says when the speech ends".into(),
             ),
             (
-                !is_whole && self.frame.as_ref().is_some_and(|frame| frame.takes_seen),
-                "frame.takes_seen: with frame.is_whole".into(),
+                !draws_all && self.frame.as_ref().is_some_and(|frame| frame.takes_seen),
+                "frame.takes_seen: with frame.draws_all".into(),
             ),
             (
                 decode.cache == CacheOrder::ColumnsFirst && (decode.policy != Policy::Single || decode.capacity > 0),
@@ -698,6 +701,41 @@ impl Contract {
                 }),
                 "frame.temperature: 0 to 10; frame.top_p: above 0 to 1".into(),
             ),
+            (tokens.vocabulary == 0, "tokens.vocabulary: 1 or more".into()),
+            (
+                tokens.sounds < 0 || tokens.sounds as usize > tokens.vocabulary,
+                format!("tokens.sounds = {}: 0 to tokens.vocabulary, {}", tokens.sounds, tokens.vocabulary),
+            ),
+            (
+                is_framed && !draws_all && self.stops() != (tokens.sounds..=tokens.vocabulary.saturating_sub(1) as i64),
+                "tokens.stop, tokens.stop_last: with [frame] every id from tokens.sounds on ends the speech".into(),
+            ),
+            (draws_all && decode.policy != Policy::Single, "frame.draws_all: for decode.policy = \"single\"".into()),
+            (
+                decode.layers > MAX_LAYERS || decode.heads > MAX_SIZE || decode.head_size > MAX_SIZE,
+                format!("decode.layers: at most {MAX_LAYERS}; heads and head_size at most {MAX_SIZE}"),
+            ),
+            (
+                [chunks.most, chunks.look_ahead, chunks.left_context, tokens.append_silence, self.length.max_tokens]
+                    .iter()
+                    .any(|n| *n > MAX_FRAMES)
+                    || decode.capacity.max(decode.context) > MAX_SIZE,
+                format!(
+                    "chunks, tokens.append_silence, length.max_tokens: at most {MAX_FRAMES}; decode.capacity and decode.context at most {MAX_SIZE}"
+                ),
+            ),
+            (
+                self.samples_per_token > MAX_SIZE,
+                format!("samples_per_token = {}: at most {MAX_SIZE}", self.samples_per_token),
+            ),
+            (
+                has_state && self.vocode.with_prompt && chunks.look_ahead > 0,
+                "vocode.with_prompt: not for a vocoder with a state and a look-ahead".into(),
+            ),
+            (
+                self.condition.needs_transcript && !self.takes_transcript(),
+                "condition.needs_transcript: no template of [prompt] has {transcript}".into(),
+            ),
             (
                 decode.layers == 0 || decode.heads == 0 || decode.head_size == 0,
                 "decode: layers, heads and head_size".into(),
@@ -725,7 +763,7 @@ impl Contract {
             (chunks.first == 0 || chunks.most < chunks.first, "chunks.first: 1 to chunks.most".into()),
             (!(1.0..=10.0).contains(&chunks.growth), "chunks.growth: 1 to 10".into()),
             (
-                cross_fade > chunks.look_ahead * self.samples_per_token,
+                cross_fade > chunks.look_ahead.saturating_mul(self.samples_per_token),
                 "chunks.cross_fade_ms: at most the playing time of chunks.look_ahead".into(),
             ),
             (!(0.0..=10.0).contains(&sampling.temperature), "sampling.temperature: 0 to 10".into()),
@@ -744,6 +782,7 @@ impl Contract {
             ),
             (
                 !(0.0..=600.0).contains(&self.condition.min_seconds)
+                    || self.condition.use_seconds <= 0.0
                     || !(self.condition.min_seconds..=600.0).contains(&self.condition.use_seconds),
                 "condition.min_seconds, condition.use_seconds: 0 to 600, in this order".into(),
             ),
@@ -761,6 +800,11 @@ impl Contract {
         names.sort_unstable();
         names.dedup();
         names
+    }
+
+    /// Whether instructions change how it speaks.
+    pub fn acts(&self) -> bool {
+        self.prompt.iter().flat_map(|prompt| &prompt.ids).any(|ids| ids.template.contains("{instructions}"))
     }
 
     /// Whether a prompt has the words of the recording.
@@ -815,6 +859,10 @@ impl Contract {
 pub const MAX_CODEBOOKS: usize = 32;
 /// Ids of a codebook at most: what two bytes hold.
 const MAX_VOCABULARY: usize = 1 << 16;
+/// Layers; other sizes of graphs, in numbers or columns; frames and tokens of a speech or a window: what no model has.
+const MAX_LAYERS: usize = 1_000;
+const MAX_SIZE: usize = 1 << 20;
+const MAX_FRAMES: usize = 100_000;
 /// The largest window of the sampling's rules, in tokens.
 const MAX_WINDOW: usize = 1_000;
 
@@ -868,6 +916,11 @@ mod tests {
                 "chunks.left_context: a vocoder with a state",
             ),
             ("stop = 6562", "stop = 6562\nstop_last = 5", "tokens.stop_last: not below"),
+            ("sounds = 6561", "sounds = 6564", "tokens.sounds = 6564: 0 to tokens.vocabulary"),
+            ("layers = 24", "layers = 1000000000000", "decode.layers: at most 1000"),
+            ("append_silence = 3", "append_silence = 1000000000000", "tokens.append_silence, length.max_tokens"),
+            ("look_ahead = 3", "look_ahead = 9000000000000000000", "at most 100000"),
+            ("min_seconds = 5.0", "min_seconds = 5.0\nneeds_transcript = true", "no template of [prompt] has"),
             ("silence = 4299", "silence = -1", "tokens.append_silence, tokens.also_silence need"),
             ("top_k = 1000", "redraw = { window = 0, share = 0.1 }", "sampling.redraw: a window of 1 to 1000"),
             ("present.{i}.key", "present.key", "{i}, the layer, is missing"),

@@ -10,7 +10,7 @@
 use super::codes::Codes;
 use super::condition::Conditioning;
 use super::contract::{Contract, Length};
-use super::lm::{Feed, FrameInputs, Given, LanguageModel, Prompt, SequenceId};
+use super::lm::{Feed, FrameInputs, LanguageModel, Prompt, SequenceId, StepOutputs};
 use super::sampling::{Sampler, Scratch};
 use super::text::Ids;
 use antiphon_engine_api::tts::TtsError;
@@ -181,7 +181,7 @@ pub struct SpeechEngine {
     lm: LanguageModel,
     n_slots: usize,
     scratch: Scratch,
-    given: Given,
+    given: StepOutputs,
     counted: Arc<Counted>,
 }
 
@@ -202,7 +202,7 @@ impl SpeechEngine {
     /// For a warmed language model.
     pub fn new(contract: Arc<Contract>, lm: LanguageModel, counted: Arc<Counted>) -> Self {
         let n_slots = lm.n_slots();
-        Self { contract, lm, n_slots, scratch: Scratch::default(), given: Given::default(), counted }
+        Self { contract, lm, n_slots, scratch: Scratch::default(), given: StepOutputs::default(), counted }
     }
 }
 
@@ -216,7 +216,7 @@ impl SlotEngine<Request> for SpeechEngine {
     fn admit(&mut self, request: Request) -> Result<Admission<Request, Generation>, (String, Request)> {
         let too_long = |n_prompt: usize| {
             let message = format!(
-                "the text is too long: {n_prompt} tokens with its voice, and a sequence has {}; send it in shorter chunks",
+                "the text is too long: {n_prompt} tokens with its voice and instructions, and a sequence has {}; send it in shorter chunks, or take a shorter recording",
                 self.contract.slot_tokens()
             );
             Step::Failed(TtsError::Engine { message, source: None })
@@ -236,16 +236,18 @@ impl SlotEngine<Request> for SpeechEngine {
                 }
                 self.lm.prefill(&embeds, &mut self.given).map(|id| (id, following))
             }
+            // That graph shares nothing with the sequences that run: whatever failed, it is this request that has no prompt.
+            Err(error) if !is_out_of_memory(&error) => Err(OnnxError::Output(format!("no prompt: {error}"))),
             Err(error) => Err(error),
         };
         let (id, following) = match prefilled {
             Ok(prefilled) => prefilled,
+            Err(error) if is_out_of_memory(&error) => return Ok(Admission::NoRoom(request, error.to_string())),
             // The text or the voice is at fault, and the device is not.
             Err(error @ (OnnxError::Inputs { .. } | OnnxError::Output(_))) => {
                 request.hand_on(Step::Failed(TtsError::Engine { message: error.to_string(), source: None }));
                 return Ok(Admission::Ended);
             }
-            Err(error) if is_out_of_memory(&error) => return Ok(Admission::NoRoom(request, error.to_string())),
             Err(error) => return Err((error.to_string(), request)),
         };
         let (tokens, sampling) = (&self.contract.tokens, self.contract.sampling.clone().unwrap_or_default());
@@ -265,7 +267,11 @@ impl SlotEngine<Request> for SpeechEngine {
         let drawn = draw(&self.contract, &mut running, &self.given.logits, &mut self.scratch);
         if drawn && let Err(error) = self.complete(&mut [&mut running]) {
             self.lm.end(id);
-            return Err((error, running.entry));
+            // Nothing was handed on yet.
+            return match is_out_of_memory(&error) {
+                true => Ok(Admission::NoRoom(running.entry, error.to_string())),
+                false => Err((error.to_string(), running.entry)),
+            };
         }
         if running.is_done {
             self.lm.end(id);
@@ -322,7 +328,7 @@ impl SlotEngine<Request> for SpeechEngine {
         }
         let sampling = begun.elapsed();
         self.given.hidden = hidden;
-        self.complete(&mut drawn)?;
+        self.complete(&mut drawn).map_err(|error| error.to_string())?;
         let in_runs = self.lm.in_runs() - before;
         self.counted.n_steps.fetch_add(1, Ordering::Relaxed);
         self.counted.n_rows.fetch_add(n_rows as u64, Ordering::Relaxed);
@@ -338,7 +344,7 @@ impl SlotEngine<Request> for SpeechEngine {
 
 impl SpeechEngine {
     /// Completes the frames of sequences whose next token was drawn, in the order of the hidden states, and hands them on.
-    fn complete(&mut self, drawn: &mut [&mut Running<Request, Generation>]) -> Result<(), String> {
+    fn complete(&mut self, drawn: &mut [&mut Running<Request, Generation>]) -> Result<(), OnnxError> {
         let Some(shape) = self.lm.frame_shape().filter(|_| !drawn.is_empty()) else {
             drawn.iter_mut().for_each(|one| keep(&self.contract, one, &[]));
             return Ok(());
@@ -350,14 +356,13 @@ impl SpeechEngine {
             let start = uniform.len();
             uniform.extend((0..shape.n_uniform).map(|_| one.state.sampler.uniform()));
             // The number of the end; with 0 the speech goes on.
-            if shape.is_whole && one.state.n_drawn <= self.contract.length.min_tokens {
+            if shape.draws_all && one.state.n_drawn <= self.contract.length.min_tokens {
                 uniform[start] = 0.0;
             }
             seen.extend_from_slice(&one.state.seen);
         }
         let hidden = &self.given.hidden[..drawn.len() * self.lm.n_hidden()];
-        let frames = self.lm.frames(FrameInputs { hidden, codes: &first, uniform: &uniform, seen: &seen });
-        let frames = frames.map_err(|error| error.to_string())?;
+        let frames = self.lm.frames(FrameInputs { hidden, codes: &first, uniform: &uniform, seen: &seen })?;
         let rows = frames.codes.chunks_exact(shape.n_drawn).zip(frames.embeds.chunks_exact(n)).zip(&frames.goes_on);
         for (one, ((codes, embeds), goes_on)) in drawn.iter_mut().zip(rows) {
             if !goes_on {
@@ -384,7 +389,7 @@ impl SpeechEngine {
                     state.seen[codebook * n_ids + flag] = 1;
                 }
             }
-            match (shape.is_whole, codes) {
+            match (shape.draws_all, codes) {
                 (true, [first, others @ ..]) => {
                     state.last = *first;
                     keep(&self.contract, one, others);
@@ -396,7 +401,8 @@ impl SpeechEngine {
     }
 }
 
-/// Draws a sequence's next token. `false` where the sequence ends with it, which its reader is told.
+/// Draws a sequence's next token, unless a graph draws all codes of a frame, and counts it. `false` where the sequence ends
+/// with it, which its reader is told.
 fn draw(contract: &Contract, one: &mut Running<Request, Generation>, logits: &[f32], scratch: &mut Scratch) -> bool {
     let state = &mut one.state;
     if contract.sampling.is_none() {

@@ -5,7 +5,7 @@ use super::condition::{Conditioner, Conditioning};
 use super::contract::Contract;
 use super::engine::{Request, SpeechEngine, Step};
 use super::files::ModelFiles;
-use super::lm::{Feed, FrameInputs, Given, LanguageModel, Prompt, SequenceId};
+use super::lm::{Feed, FrameInputs, LanguageModel, Prompt, SequenceId, StepOutputs};
 use super::tensors::{Named, Numbers};
 use super::testing::runtime;
 use super::text::{Ids, Spoken, TextReader};
@@ -112,33 +112,41 @@ struct Greedy {
 
 impl Greedy {
     fn begin(lm: &mut LanguageModel, prompt: &Prompt) -> Self {
-        let mut given = Given::default();
+        let mut given = StepOutputs::default();
         let id = lm.prefill(&prompt.embeds, &mut given).expect("it runs");
         let mut one = Self { id, following: prompt.following.clone(), embeds: Vec::new(), frames: Vec::new() };
-        one.take(lm, &given.logits, &given.hidden);
+        Self::take(lm, &mut [&mut one], &given);
         one
     }
 
-    /// Takes the next frame of its row.
-    fn take(&mut self, lm: &mut LanguageModel, logits: &[f32], hidden: &[f32]) {
-        // No logits where the graph draws the first code, too.
-        let first = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
-        let mut frame: Vec<i64> = first.map(|(id, _)| id as i64).into_iter().collect();
+    /// Takes the next frames, those of all rows from one run.
+    fn take(lm: &mut LanguageModel, all: &mut [&mut Self], given: &StepOutputs) {
+        let n_logits = given.logits.len() / all.len();
+        let most_likely = |row: usize| {
+            let logits = &given.logits[row * n_logits..(row + 1) * n_logits];
+            let most = logits.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1).then(b.0.cmp(&a.0)));
+            // None where the graph draws the first code, too.
+            most.map(|(id, _)| id as i64)
+        };
+        let mut frames: Vec<Vec<i64>> = (0..all.len()).map(|row| most_likely(row).into_iter().collect()).collect();
         if let Some(shape) = lm.frame_shape() {
-            let codes = [frame.first().copied().unwrap_or_default()];
-            let (uniform, seen) = (vec![0.0; shape.n_uniform], vec![0; shape.n_seen]);
-            let inputs = FrameInputs { hidden, codes: &codes, uniform: &uniform, seen: &seen };
+            let codes: Vec<i64> = frames.iter().map(|frame| frame.first().copied().unwrap_or_default()).collect();
+            let (uniform, seen) = (vec![0.0; all.len() * shape.n_uniform], vec![0; all.len() * shape.n_seen]);
+            let inputs = FrameInputs { hidden: &given.hidden, codes: &codes, uniform: &uniform, seen: &seen };
             let drawn = lm.frames(inputs).expect("it runs");
-            frame.extend(&drawn.codes);
-            self.embeds = drawn.embeds;
-            let n = self.embeds.len();
-            if !self.following.is_empty() {
-                let row = self.frames.len().min(self.following.len() / n - 1);
-                let following = &self.following[row * n..(row + 1) * n];
-                self.embeds.iter_mut().zip(following).for_each(|(number, more)| *number += more);
+            let n = drawn.embeds.len() / all.len();
+            let rows = drawn.codes.chunks(shape.n_drawn).zip(drawn.embeds.chunks(n));
+            for ((one, frame), (codes, embeds)) in all.iter_mut().zip(&mut frames).zip(rows) {
+                frame.extend(codes);
+                one.embeds = embeds.to_vec();
+                if !one.following.is_empty() {
+                    let row = one.frames.len().min(one.following.len() / n - 1);
+                    let following = &one.following[row * n..(row + 1) * n];
+                    one.embeds.iter_mut().zip(following).for_each(|(number, more)| *number += more);
+                }
             }
         }
-        self.frames.push(frame);
+        all.iter_mut().zip(frames).for_each(|(one, frame)| one.frames.push(frame));
     }
 
     fn feed(&self) -> Feed<'_> {
@@ -150,14 +158,10 @@ impl Greedy {
 
     /// A step of all of these.
     fn step(lm: &mut LanguageModel, all: &mut [&mut Self]) {
-        let mut given = Given::default();
+        let mut given = StepOutputs::default();
         let rows: Vec<_> = all.iter().map(|one| (one.id, one.feed())).collect();
         lm.decode(&rows, &mut given).expect("it runs");
-        let (n, n_hidden) = (given.logits.len() / all.len(), given.hidden.len() / all.len());
-        for (row, one) in all.iter_mut().enumerate() {
-            let hidden = &given.hidden[row * n_hidden..(row + 1) * n_hidden];
-            one.take(lm, &given.logits[row * n..(row + 1) * n], hidden);
-        }
+        Self::take(lm, all, &given);
     }
 }
 
@@ -181,7 +185,7 @@ fn prompts_logits_and_greedy_frames_are_those_of_the_makers_own_code() {
         for (ours, theirs) in sums.iter().zip(&fixture.golden.prompt_embeds_sum) {
             assert!((ours - theirs).abs() < 1e-3 * theirs.abs().max(1.0), "{family}: {ours} {theirs}");
         }
-        let mut given = Given::default();
+        let mut given = StepOutputs::default();
         let id = lm.prefill(&prompt.embeds, &mut given).expect("it runs");
         assert_eq!(given.logits.len(), fixture.golden.first_logits.len(), "{family}");
         for (ours, theirs) in given.logits.iter().zip(&fixture.golden.first_logits) {
@@ -230,11 +234,6 @@ fn a_recordings_frames_come_first_only_where_its_words_are_known() {
         assert_eq!(!with(Some("La la.")).prompt.is_empty(), comes_first, "{family}");
         let without = comes_first && !fixture.contract.takes_transcript();
         assert_eq!(!with(None).prompt.is_empty(), without, "{family}");
-        // Words of a recording that is cut would be too many.
-        let rate = fixture.contract.rate_hz as f32;
-        let longer = fixture.recording().repeat((rate * fixture.contract.condition.use_seconds / 5_000.0) as usize);
-        let made = conditioner.condition(&longer, Some("La la.".into()), [0; 32]).expect("it runs");
-        assert_eq!(made.transcript, None, "{family}");
     }
 }
 
@@ -366,16 +365,20 @@ mod speaking {
         for family in FAMILIES {
             let (tts, _folder) = start(family, |_| {}).unwrap_or_else(|error| panic!("{family}: {error}"));
             let contract = Fixture::open(family).contract;
+            // Of several lengths, so that they end one after the other.
+            let text = |seed: u64| format!("{}.", &TEXT[..10 + 12 * seed as usize]);
             let mut alone = Vec::new();
             for seed in 0..5 {
-                let sound = spoken(&tts, request(TEXT, seed)).await.unwrap_or_else(|error| panic!("{family}: {error}"));
+                let sound = spoken(&tts, request(&text(seed), seed)).await;
+                let sound = sound.unwrap_or_else(|error| panic!("{family}: {error}"));
                 assert_eq!(sound.rate.hz(), contract.rate_hz, "{family}");
                 assert_eq!(sound.samples.len() % contract.samples_per_token, 0, "{family}");
                 assert!(sound.samples.iter().any(|sample| sample.unsigned_abs() > 30), "{family}: it sounds");
                 alone.push(sound);
             }
             assert!(alone[0] != alone[1], "{family}: the seed decides");
-            let together = (0..5).map(|seed| spoken(&tts, request(TEXT, seed)));
+            let texts: Vec<String> = (0..5).map(text).collect();
+            let together = (0..5).map(|seed| spoken(&tts, request(&texts[seed as usize], seed)));
             for (together, alone) in futures_util::future::join_all(together).await.into_iter().zip(&alone) {
                 assert!(together.expect("spoken") == *alone, "{family}");
             }
@@ -411,6 +414,14 @@ mod speaking {
             assert!(!controls.is_empty(), "{family}");
             let control = spoken(&tts, request(&format!("Hello {controls}there."), 3)).await.expect("spoken");
             assert!(plain == control, "{family}");
+            for nothing in ["", " ", controls.as_str()] {
+                let error = spoken(&tts, request(nothing, 3)).await.expect_err("nothing to say").to_string();
+                assert!(error.contains("has nothing that could be spoken"), "{family}: {error}");
+            }
+            let instructions = Some("slowly ".repeat(400));
+            let asked = SpeechRequest { instructions, ..request("Hello.", 3) };
+            let acts = Fixture::open(family).contract.acts();
+            assert_eq!(spoken(&tts, asked).await.is_err(), acts, "{family}: the instructions are too long");
         }
     }
 

@@ -118,11 +118,11 @@ impl SpeechLm {
         };
         // A voice that is none, for the vocoder's warm-up.
         let warmth = {
-            let sample = hum(&contract, 1);
+            let sample = hum(&contract, contract.condition.min_seconds.ceil().max(1.0) as u32);
             futures_executor::block_on(async {
                 let mut lease = conditioner.lease().await.map_err(unavailable)?;
                 lease
-                    .run(move |graph| graph.condition(&sample, None, [0; 32]))
+                    .run(move |graph| graph.condition(&sample, Some("La.".into()), [0; 32]))
                     .await
                     .map_err(unavailable)?
                     .map_err(unavailable)
@@ -254,12 +254,11 @@ fn speech_engine(
         }
     }
     if config.deterministic {
-        match lm.policy() {
-            Policy::Ragged => lm.pin(),
-            // Where a row's columns are depends on the others, and with it the order of its sums.
-            Policy::Masked => lm.demote(),
-            Policy::Single => {}
+        // Where a masked row's columns are depends on the others, and with it the order of its sums.
+        if lm.policy() == Policy::Masked {
+            lm.demote();
         }
+        lm.pin();
     }
     lm.warm()?;
     let (bytes_per_token, bytes_per_slot) = (lm.bytes_per_token(), lm.bytes_per_slot());
@@ -309,6 +308,10 @@ impl Tts for SpeechLm {
 
     fn waiting(&self) -> usize {
         self.shared.slots.load().waiting
+    }
+
+    fn marks(&self) -> Vec<String> {
+        self.shared.reader.marks().to_vec()
     }
 
     fn slots(&self) -> Option<SlotReport> {

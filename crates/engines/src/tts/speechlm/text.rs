@@ -1,6 +1,7 @@
 //! Text to ids: the family's templates, its tokenizer, its small corrections of punctuation. Called once a chunk.
 //!
-//! Tokens that only templates may use (`<|...|>`) are removed from what users say, so that no text ends its own prompt.
+//! Of the tokenizer's added tokens a text may use marks alone (`[laugh]`, and what the contract lists); others are removed from
+//! what users say, so that no text ends its own prompt.
 
 use super::super::voices::AUTO;
 use super::contract::Contract;
@@ -34,12 +35,28 @@ pub enum TextError {
     /// The text cannot be tokenized.
     #[error("the text cannot be tokenized: {0}")]
     Text(String),
+    /// There is nothing to say.
+    #[error("the text has nothing that could be spoken")]
+    Nothing,
+    /// The instructions are too long.
+    #[error(
+        "the instructions for the voice are too long: {has} tokens with their template, at most {MAX_INSTRUCTION_IDS}"
+    )]
+    Instructions {
+        /// Their tokens.
+        has: usize,
+    },
 }
+
+/// Tokens of the instructions, with their template: they are read again for each chunk.
+const MAX_INSTRUCTION_IDS: usize = 256;
 
 /// See the module.
 pub struct TextReader {
     contract: Arc<Contract>,
     tokenizer: Tokenizer,
+    /// Added tokens that texts may use.
+    marks: Vec<String>,
     /// Added tokens that only templates may use.
     controls: Vec<String>,
 }
@@ -86,8 +103,14 @@ impl TextReader {
             return Err(TextError::OtherModel { path: path.into(), has, wanted, contract: contract.name.clone() });
         }
         let added = tokenizer.get_added_tokens_decoder().into_values().map(|token| token.content);
-        let controls = added.filter(|token| token.starts_with("<|") && token.ends_with("|>")).collect();
-        Ok(Self { contract: contract.clone(), tokenizer, controls })
+        let added = added.filter(|token| token.starts_with(['<', '[']) && token.ends_with(['>', ']']));
+        let (marks, controls) = added.partition(|token| is_mark(token, &contract.text.marks));
+        Ok(Self { contract: contract.clone(), tokenizer, marks, controls })
+    }
+
+    /// What texts may hold beside words: "[laugh]".
+    pub fn marks(&self) -> &[String] {
+        &self.marks
     }
 
     /// The ids of a short text with the highest id of the tokenizer in its middle: what no other prompt exceeds.
@@ -96,7 +119,8 @@ impl TextReader {
     /// [`TextError::Text`].
     pub fn widest_prompt(&self) -> Result<Ids, TextError> {
         let text = "One, two, three.";
-        let mut ids = self.ids(Spoken { text, language: &self.contract.languages[0], ..Spoken::default() })?;
+        let language = &self.contract.languages[0];
+        let mut ids = self.ids(Spoken { text, language, transcript: text, instructions: text })?;
         let highest = self.tokenizer.get_vocab(true).values().copied().max().map_or(0, i64::from);
         for ids in &mut ids.inputs {
             let middle = ids.len() / 2;
@@ -110,20 +134,31 @@ impl TextReader {
     /// The ids of a chunk. Takes some ten microseconds a sentence.
     ///
     /// # Errors
-    /// [`TextError::Text`].
+    /// [`TextError::Nothing`] where no word is left, [`TextError::Instructions`], [`TextError::Text`].
     pub fn ids(&self, spoken: Spoken<'_>) -> Result<Ids, TextError> {
         let code = match spoken.language {
             AUTO => detected(spoken.text, &self.contract.languages),
             tag => tag.split('-').next().unwrap_or_default().to_lowercase(),
         };
         let spoken = [self.worded(spoken.text), self.cleaned(spoken.transcript), self.cleaned(spoken.instructions)];
+        if spoken[0].trim().is_empty() {
+            return Err(TextError::Nothing);
+        }
         let Some(prompt) = &self.contract.prompt else {
             let ids = self.filled(&self.contract.text.template, &code, &spoken)?;
             return Ok(Ids { inputs: vec![ids], language: 0 });
         };
-        let inputs = prompt.ids.iter().map(|input| self.filled(&input.template, &code, &spoken));
+        let mut inputs = Vec::with_capacity(prompt.ids.len());
+        for input in &prompt.ids {
+            let ids = self.filled(&input.template, &code, &spoken)?;
+            let is_instructions = input.template.contains("{instructions}") && !input.template.contains("{text}");
+            if is_instructions && ids.len() > MAX_INSTRUCTION_IDS {
+                return Err(TextError::Instructions { has: ids.len() });
+            }
+            inputs.push(ids);
+        }
         let language = prompt.language.as_ref().map_or(0, |of| of.ids.get(&code).copied().unwrap_or(of.auto));
-        Ok(Ids { inputs: inputs.collect::<Result<_, _>>()?, language })
+        Ok(Ids { inputs, language })
     }
 
     /// The ids of a template; none where all that it has to say is empty.
@@ -175,20 +210,28 @@ impl TextReader {
         let text = text.trim_end();
         let ends = text.chars().next_back().is_some_and(|last| ".!?-,、，。？！".contains(last));
         let end = if ends || text.is_empty() { "" } else { rules.end.as_str() };
-        format!("{text}{end}")
+        // What was replaced may have made a control.
+        self.cleaned(&format!("{text}{end}"))
     }
 
     /// Words with single spaces and without tokens that only templates may use.
     fn cleaned(&self, words: &str) -> String {
         let mut words = words.split_whitespace().collect::<Vec<_>>().join(" ");
         // Until none is left: what is removed may leave another one behind.
-        while words.contains("<|")
+        while words.contains(['<', '['])
             && let Some(control) = self.controls.iter().find(|control| words.contains(control.as_str()))
         {
             words = words.replace(control.as_str(), "");
         }
         words
     }
+}
+
+/// Whether a text may use an added token: one that the contract lists, or small letters in square brackets.
+fn is_mark(token: &str, listed: &[String]) -> bool {
+    let inside = token.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let is_small = |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == ' ');
+    listed.iter().any(|known| known == token) || inside.is_some_and(is_small)
 }
 
 /// The language of a text, by two letters, among those of a family; empty where it cannot be told.

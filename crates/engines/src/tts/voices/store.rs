@@ -59,7 +59,7 @@ pub struct Reference {
     pub digest: [u8; 32],
     /// Mono at [`StoreSettings::rate`], full scale 1.0; finite and never empty.
     pub samples: Vec<f32>,
-    /// The words of the recording, where they are known.
+    /// The words of the recording, where they are known and all of it is used: those of a beginning would be too many.
     pub transcript: Option<String>,
     /// BCP-47 tag.
     pub language: String,
@@ -180,6 +180,7 @@ impl VoiceStore {
             tracing::warn!(voice = id, %error, "a voice's recording cannot be read");
             VoiceError::Failed(format!("The recording of the voice {id} cannot be read"))
         })?;
+        let transcript = transcript.filter(|_| pcm.duration() <= self.settings.use_at_most);
         let prepared = recording::convert(&pcm, &self.settings);
         Ok(Arc::new(reference(id.to_owned(), prepared.samples, transcript, voice.language)))
     }
@@ -212,7 +213,9 @@ impl VoiceStore {
 
         let place = self.reserve(&name, voice.owner.as_deref(), bytes.len() as u64)?;
         let id = place.id.clone();
-        let reference = reference(id.clone(), prepared.samples, transcript, language.clone());
+        let used_words = transcript.is_none() || pcm.duration() <= self.settings.use_at_most;
+        let used = transcript.clone().filter(|_| used_words);
+        let reference = reference(id.clone(), prepared.samples, used, language.clone());
         accept(&reference)?;
         let added = CustomVoice {
             id: id.clone(),
@@ -222,9 +225,12 @@ impl VoiceStore {
             recording_ms: pcm.duration().as_millis() as u64,
             consent: Some(Consent { statement, ..voice.consent }),
             owner: voice.owner,
-            note: prepared.note,
+            note: match used_words {
+                true => prepared.note,
+                false => prepared.note.map(|note| format!("{note} Its words are not used then.")),
+            },
         };
-        self.files(&id).write(&bytes, reference.transcript.as_deref(), &added).map_err(|error| {
+        self.files(&id).write(&bytes, transcript.as_deref(), &added).map_err(|error| {
             tracing::warn!(%error, "a voice cannot be stored");
             if error.kind() == std::io::ErrorKind::StorageFull {
                 return VoiceError::Full("The server's disk is full".into());
@@ -303,6 +309,14 @@ impl VoiceStore {
             let voice = files.metadata::<CustomVoice>().map_err(worded)?;
             let voice = voice.filter(|voice| voice.id == id && voice.is_uploaded());
             let voice = voice.ok_or("its name is an upload's, and it lacks the metadata and the consent of one")?;
+            // It may have been added for another model.
+            if voice.recording_ms > self.settings.max.as_millis() as u64 {
+                return Err(format!("the recording is longer than {:?}, which this model takes", self.settings.max));
+            }
+            let transcript = files.transcript().map_err(worded)?;
+            if self.settings.needs_transcript && transcript.is_none_or(|text| text.trim().is_empty()) {
+                return Err("this model needs the words of the recording, and it was added without them".into());
+            }
             return Ok(Stored { voice, bytes });
         }
         let why = |error: VoiceError| error.to_string();

@@ -289,6 +289,38 @@ fn what_is_longer_than_the_engine_uses_is_cut_and_said() {
     assert_eq!(added.note.as_deref(), Some("Only the first 2 s of the recording are used."));
     assert_eq!(store.reference(&added.id).expect("there").samples.len(), 48_000);
     assert_eq!(store.limits().used_recording_ms, 2_000);
+    // The words of all of it are too many for its beginning.
+    let words = NewVoice { transcript: Some("The quick brown fox.".into()), ..new("Bob", speech()) };
+    let mut seen = Some(String::new());
+    let added = store
+        .add(words, |reference| {
+            seen.clone_from(&reference.transcript);
+            Ok(())
+        })
+        .expect("added");
+    assert_eq!(seen, None);
+    assert!(added.note.expect("a note").ends_with("Its words are not used then."));
+    assert_eq!(store.reference(&added.id).expect("there").transcript, None);
+}
+
+#[test]
+fn where_a_model_needs_words_a_voice_without_them_is_refused_or_not_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (with, without) = {
+        let store = VoiceStore::open(settings(folder.path())).expect("made");
+        let words = NewVoice { transcript: Some("The quick brown fox.".into()), ..new("Anna", speech()) };
+        (
+            store.add(words, |_| Ok(())).expect("added").id,
+            store.add(new("Bob", speech()), |_| Ok(())).expect("added").id,
+        )
+    };
+    let needs = StoreSettings { needs_transcript: true, ..settings(folder.path()) };
+    let store = VoiceStore::open(needs).expect("opened");
+    let ids: Vec<_> = store.list().into_iter().map(|voice| voice.id).collect();
+    assert!(ids.contains(&with) && !ids.contains(&without), "an upload of before has no words: {ids:?}");
+    refused(&store, new("Carl", speech()), "ref_text", "needs the words");
+    let short = StoreSettings { max: 2 * SECOND, ..settings(folder.path()) };
+    assert!(VoiceStore::open(short).expect("opened").list().is_empty(), "they are too long for another model");
 }
 
 #[test]

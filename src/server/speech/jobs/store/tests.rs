@@ -139,6 +139,17 @@ fn a_deleted_text_is_nowhere_any_more() {
 }
 
 #[test]
+fn a_job_of_version_4_is_done_without_instructions() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    store.add("job_a", None, &wish(1, FileFormat::Pcm), 0).expect("added");
+    store.db.execute_batch("ALTER TABLE jobs DROP COLUMN instructions; PRAGMA user_version = 4").expect("as it was");
+    drop(store);
+    let (_, taken) = open(folder.path()).take(1).expect("taken").expect("a job");
+    assert_eq!(taken, SpeechSpec { instructions: None, ..wish(1, FileFormat::Pcm) });
+}
+
+#[test]
 fn sound_that_a_power_cut_took_is_made_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());

@@ -82,7 +82,7 @@ impl Cache {
         Self { alignment, mover, sequences: HashMap::new(), batch: Batch::default(), next: 0 }
     }
 
-    /// Takes a sequence of that many columns over after its prefill: its tensors, [1, heads, length, head size] each.
+    /// Takes a sequence of that many columns over after its prefill: its tensors, each of one row.
     pub fn insert(&mut self, tensors: Vec<DeviceTensor>, length: usize) -> SequenceId {
         let id = SequenceId(self.next);
         self.next += 1;

@@ -8,7 +8,7 @@
 use super::super::contract::{Contract, Frame as Rules};
 use super::super::files::ModelFiles;
 use super::ports::Ports;
-use super::{LmError, bucket, ports};
+use super::{LmError, ports};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxError, Runtime, Tensor};
 use tokio_util::sync::CancellationToken;
 
@@ -26,7 +26,7 @@ pub struct FrameGraph {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameShape {
     /// Whether it draws the first code, too.
-    pub is_whole: bool,
+    pub draws_all: bool,
     /// Codes that it draws.
     pub n_drawn: usize,
     /// Random numbers that it takes: one for each of them, and one before them for the end where it is whole.
@@ -73,21 +73,21 @@ impl FrameGraph {
         let (Some(rules), Some(file)) = (&contract.frame, &files.frame) else { return Ok(None) };
         let model = runtime.load(file, &ModelOptions::default())?;
         let (codebooks, vocabulary) = (contract.tokens.codebooks, contract.tokens.vocabulary);
-        let shape = match rules.is_whole {
+        let shape = match rules.draws_all {
             true => FrameShape {
-                is_whole: true,
+                draws_all: true,
                 n_drawn: codebooks,
                 n_uniform: codebooks + 1,
                 n_seen: if rules.takes_seen { codebooks * vocabulary } else { 0 },
             },
-            false => FrameShape { is_whole: false, n_drawn: codebooks - 1, n_uniform: codebooks - 1, n_seen: 0 },
+            false => FrameShape { draws_all: false, n_drawn: codebooks - 1, n_uniform: codebooks - 1, n_seen: 0 },
         };
         let f32 = || vec![Kind::F32];
         let mut wants = vec![
             ("hidden", f32(), vec![None, Some(sizes.n_hidden)]),
             ("uniform", f32(), vec![None, Some(shape.n_uniform)]),
         ];
-        if !rules.is_whole {
+        if !rules.draws_all {
             wants.push(("code", vec![Kind::I64], vec![None]));
             wants.push(("temperature", f32(), vec![]));
             wants.push(("top_k", vec![Kind::I64], vec![]));
@@ -100,7 +100,7 @@ impl FrameGraph {
         ports::inputs(contract, &model, &wants)?;
         ports::output(contract, &model, "codes", &[Kind::I64], &[None, Some(shape.n_drawn)])?;
         ports::output(contract, &model, "embeds", &f32(), &[None, Some(sizes.hidden)])?;
-        if rules.is_whole {
+        if rules.draws_all {
             ports::output(contract, &model, "goes_on", &[Kind::Bool], &[None])?;
         }
         Ok(Some(Self { model, rules: rules.clone(), shape, n_hidden: sizes.n_hidden, n_embed: sizes.hidden }))
@@ -111,13 +111,12 @@ impl FrameGraph {
         self.shape
     }
 
-    /// The frames of these rows. Blocks for the run.
+    /// The frames of these rows, in a run of `n_rows` rows, at least as many. Blocks for the run.
     ///
     /// # Errors
     /// [`OnnxError`]: the device failed; [`OnnxError::Output`] where the graph gives no numbers.
-    pub fn frames(&self, inputs: FrameInputs<'_>) -> Result<Frames, OnnxError> {
+    pub fn frames(&self, inputs: FrameInputs<'_>, n_rows: usize) -> Result<Frames, OnnxError> {
         let (n, shape) = (inputs.codes.len(), self.shape);
-        let n_rows = bucket(n);
         let (hidden, uniform) =
             (padded(inputs.hidden, n_rows * self.n_hidden), padded(inputs.uniform, n_rows * shape.n_uniform));
         let (codes, seen) = (padded(inputs.codes, n_rows), padded(inputs.seen, n_rows * shape.n_seen));
@@ -127,7 +126,7 @@ impl FrameGraph {
             ("hidden", Tensor::f32([n_rows, self.n_hidden], &hidden)),
             ("uniform", Tensor::f32([n_rows, shape.n_uniform], &uniform)),
         ];
-        if !shape.is_whole {
+        if !shape.draws_all {
             given.push(("code", Tensor::i64([n_rows], &codes)));
             given.push(("temperature", Tensor::f32([], &temperature)));
             given.push(("top_k", Tensor::i64([], &top_k)));
@@ -139,7 +138,7 @@ impl FrameGraph {
         let outputs = self.model.run(&given, &CancellationToken::new())?;
         let codes = outputs.named("codes")?.i64()?;
         let embeds = outputs.named("embeds")?.f32()?;
-        let goes_on = match shape.is_whole {
+        let goes_on = match shape.draws_all {
             true => outputs.named("goes_on")?.i64()?.iter().take(n).map(|flag| *flag != 0).collect(),
             false => vec![true; n],
         };

@@ -81,7 +81,7 @@ pub type Row<'a> = (SequenceId, Feed<'a>);
 
 /// What a run of the language model gives, row by row.
 #[derive(Clone, Debug, Default)]
-pub struct Given {
+pub struct StepOutputs {
     /// Logits of the next token, [rows, vocabulary].
     pub logits: Vec<f32>,
     /// Hidden states, [rows, `n_hidden`], where the frame graph takes them.
@@ -89,7 +89,7 @@ pub struct Given {
 }
 
 /// One step of these rows, as [`LanguageModel::decode`] has it.
-type DecodeRows = fn(&mut LanguageModel, &[Row<'_>], &mut Given) -> Result<(), OnnxError>;
+type DecodeRows = fn(&mut LanguageModel, &[Row<'_>], &mut StepOutputs) -> Result<(), OnnxError>;
 
 /// What the rows of a run are fed, in the run's order, those of nobody included.
 struct Feeds {
@@ -136,6 +136,8 @@ pub struct LanguageModel {
     decode_run: Binding,
     /// The only bucket that is used, where rows must not depend on how many there are.
     pinned: Option<usize>,
+    /// Rows of a step, each a run of its own, that ran before one failed: the step is tried again without another row.
+    ran: Vec<(SequenceId, StepOutputs)>,
     n_slots: usize,
     in_runs: Duration,
 }
@@ -184,6 +186,7 @@ impl LanguageModel {
             prefill_run,
             decode_run,
             pinned: None,
+            ran: Vec::new(),
             n_slots,
             in_runs: Duration::ZERO,
         })
@@ -291,7 +294,8 @@ impl LanguageModel {
     pub fn frames(&mut self, inputs: FrameInputs<'_>) -> Result<Frames, OnnxError> {
         let frame = self.frame.as_ref().ok_or_else(|| OnnxError::Output("no graph for frames".into()))?;
         let begun = Instant::now();
-        let frames = frame.frames(inputs);
+        let n_rows = self.pinned.unwrap_or(0).max(bucket(inputs.codes.len()));
+        let frames = frame.frames(inputs, n_rows);
         self.in_runs += begun.elapsed();
         frames
     }
@@ -307,7 +311,7 @@ impl LanguageModel {
     ///
     /// # Errors
     /// [`OnnxError`]; no sequence is left behind.
-    pub fn prefill(&mut self, embeds: &[f32], given: &mut Given) -> Result<SequenceId, OnnxError> {
+    pub fn prefill(&mut self, embeds: &[f32], given: &mut StepOutputs) -> Result<SequenceId, OnnxError> {
         let length = embeds.len() / self.ports.hidden;
         let positions: Vec<i64> = (0..length as i64).collect();
         let inputs = Inputs {
@@ -360,7 +364,7 @@ impl LanguageModel {
     ///
     /// # Errors
     /// [`OnnxError`]: the device failed, and what the caches hold is undefined.
-    pub fn decode(&mut self, rows: &[Row<'_>], given: &mut Given) -> Result<(), OnnxError> {
+    pub fn decode(&mut self, rows: &[Row<'_>], given: &mut StepOutputs) -> Result<(), OnnxError> {
         match (&self.caches, self.policy) {
             (Caches::Steady(_), Policy::Single) => self.one_by_one(rows, given, Self::decode_steady),
             (Caches::Steady(_), _) => self.decode_steady(rows, given),
@@ -371,6 +375,7 @@ impl LanguageModel {
 
     /// Releases a sequence.
     pub fn end(&mut self, id: SequenceId) {
+        self.ran.retain(|(known, _)| *known != id);
         match &mut self.caches {
             Caches::Growing(cache) => {
                 cache.remove(id);
@@ -398,7 +403,7 @@ impl LanguageModel {
     /// # Errors
     /// As of the runs.
     pub fn warm(&mut self) -> Result<(), OnnxError> {
-        let mut given = Given::default();
+        let mut given = StepOutputs::default();
         let prompt = vec![0.01; 8 * self.ports.hidden];
         let (token, vector) = (self.contract.tokens.silence.max(0), self.vector(1));
         let mut sequences = Vec::new();
@@ -410,10 +415,12 @@ impl LanguageModel {
             let feed = self.stand_in(token, &vector);
             let rows: Vec<_> = sequences.iter().map(|id| (*id, feed)).collect();
             self.decode(&rows, &mut given)?;
-            self.stand_in_frames(&given.hidden, &vec![0; rows.len()])?;
             if self.policy == Policy::Single {
                 break;
             }
+        }
+        for size in BUCKETS.into_iter().filter(|size| *size <= largest) {
+            self.stand_in_frames(&vec![0.0; size * self.ports.n_hidden], &vec![0; size])?;
         }
         sequences.into_iter().for_each(|id| self.end(id));
         Ok(())
@@ -440,7 +447,7 @@ impl LanguageModel {
         let mut singles: Vec<Vec<f32>> = Vec::new();
         self.policy = Policy::Single;
         for (row, prompt) in prompts.iter().enumerate() {
-            let mut given = Given::default();
+            let mut given = StepOutputs::default();
             let id = self.prefill(prompt, &mut given)?;
             for step in 0..STEPS {
                 let feed = self.stand_in(token(step, row), vector(step, row));
@@ -450,7 +457,7 @@ impl LanguageModel {
             self.end(id);
         }
         self.policy = policy;
-        let (mut given, mut worst) = (Given::default(), 0.0_f32);
+        let (mut given, mut worst) = (StepOutputs::default(), 0.0_f32);
         let ids = [self.prefill(&prompts[0], &mut given)?, self.prefill(&prompts[1], &mut given)?];
         for step in 0..STEPS {
             let rows = [0, 1].map(|row| (ids[row], self.stand_in(token(step, row), vector(step, row))));
@@ -488,7 +495,7 @@ impl LanguageModel {
     }
 
     /// All rows in one run, where the cache grows.
-    fn decode_batch(&mut self, rows: &[Row<'_>], given: &mut Given) -> Result<(), OnnxError> {
+    fn decode_batch(&mut self, rows: &[Row<'_>], given: &mut StepOutputs) -> Result<(), OnnxError> {
         let ids: Vec<SequenceId> = rows.iter().map(|(id, _)| *id).collect();
         let n_rows = self.pinned.unwrap_or_else(|| bucket(ids.len()));
         let Caches::Growing(cache) = &mut self.caches else { unreachable!("called for a growing cache") };
@@ -534,23 +541,30 @@ impl LanguageModel {
         given.read_rows(&own, &order, &self.ports)
     }
 
-    /// Each row by itself.
-    fn one_by_one(&mut self, rows: &[Row<'_>], given: &mut Given, run: DecodeRows) -> Result<(), OnnxError> {
-        if let [_] = rows {
+    /// Each row by itself. A row that ran before another one failed does not run again in the next try.
+    fn one_by_one(&mut self, rows: &[Row<'_>], given: &mut StepOutputs, run: DecodeRows) -> Result<(), OnnxError> {
+        if let ([_], true) = (rows, self.ran.is_empty()) {
             return run(self, rows, given);
         }
-        let (mut all, mut own) = (Given::default(), Given::default());
         for row in rows {
-            run(self, std::slice::from_ref(row), &mut own)?;
-            all.logits.extend_from_slice(&own.logits);
-            all.hidden.extend_from_slice(&own.hidden);
+            if !self.ran.iter().any(|(id, _)| *id == row.0) {
+                let mut own = StepOutputs::default();
+                run(self, std::slice::from_ref(row), &mut own)?;
+                self.ran.push((row.0, own));
+            }
         }
-        *given = all;
+        let ran = std::mem::take(&mut self.ran);
+        *given = StepOutputs::default();
+        for (id, _) in rows {
+            let (_, own) = ran.iter().find(|(known, _)| known == id).expect("each row ran");
+            given.logits.extend_from_slice(&own.logits);
+            given.hidden.extend_from_slice(&own.hidden);
+        }
         Ok(())
     }
 
     /// One row, whose cache lies alone.
-    fn decode_alone(&mut self, rows: &[Row<'_>], given: &mut Given) -> Result<(), OnnxError> {
+    fn decode_alone(&mut self, rows: &[Row<'_>], given: &mut StepOutputs) -> Result<(), OnnxError> {
         let (id, feed) = rows[0];
         let Caches::Growing(cache) = &self.caches else { unreachable!("called for a growing cache") };
         let length = cache.length(id);
@@ -582,7 +596,7 @@ impl LanguageModel {
     }
 
     /// All rows in one run, in place.
-    fn decode_steady(&mut self, rows: &[Row<'_>], given: &mut Given) -> Result<(), OnnxError> {
+    fn decode_steady(&mut self, rows: &[Row<'_>], given: &mut StepOutputs) -> Result<(), OnnxError> {
         let Caches::Steady(steady) = &self.caches else { unreachable!("called for a steady cache") };
         let used = rows.iter().map(|(id, _)| steady.row(*id)).max().unwrap_or_default() + 1;
         let n_rows = self.pinned.unwrap_or_else(|| bucket(used)).min(steady.n_rows());
@@ -669,7 +683,7 @@ impl Feeds {
     }
 }
 
-impl Given {
+impl StepOutputs {
     /// Takes the outputs that are read off those of a run; the cache's stay.
     fn taken_from(&self, outputs: &mut Vec<DeviceTensor>, ports: &Ports) -> Vec<DeviceTensor> {
         outputs.drain(..usize::from(ports.has_logits) + usize::from(ports.has_hidden)).collect()

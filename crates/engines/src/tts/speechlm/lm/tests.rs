@@ -36,7 +36,7 @@ fn greedy(logits: &[f32]) -> i64 {
 
 /// The greedy tokens of a prompt that runs alone.
 fn alone(lm: &mut LanguageModel, embeds: &[f32], n: usize) -> (Vec<i64>, Vec<f32>) {
-    let mut given = Given::default();
+    let mut given = StepOutputs::default();
     let id = lm.prefill(embeds, &mut given).expect("it runs");
     let mut tokens = vec![greedy(&given.logits)];
     while tokens.len() < n {
@@ -64,7 +64,7 @@ fn greedy_tokens_and_logits_are_those_of_the_makers_own_code() {
         let mut lm = load(file, 4);
         let mut embeds = golden.audio_features.concat();
         embeds.extend(lm.embed_text(&golden.input_ids).expect("embedded"));
-        let mut given = Given::default();
+        let mut given = StepOutputs::default();
         let id = lm.prefill(&embeds, &mut given).expect("it runs");
         let tolerance = if file == HALF { 2e-2 } else { 1e-4 };
         for (ours, theirs) in given.logits.iter().zip(&golden.first_logits) {
@@ -112,7 +112,7 @@ fn a_model_that_is_demoted_runs_each_row_as_it_does_alone() {
 /// The greedy tokens of prompts that run together from the start.
 fn together(lm: &mut LanguageModel, prompts: &[Vec<f32>], n: usize) -> Vec<Vec<i64>> {
     let vocabulary = lm.ports.vocabulary;
-    let mut given = Given::default();
+    let mut given = StepOutputs::default();
     let mut ids = Vec::new();
     let mut tokens = Vec::new();
     for prompt in prompts {
@@ -138,7 +138,7 @@ fn a_pinned_bucket_gives_the_same_numbers_in_any_company() {
     let mine = prompt(&lm, 9, 1);
     let (_, expected) = alone(&mut lm, &mine, 12);
     let others: Vec<_> = (0..5).map(|i| prompt(&lm, 3 + 4 * i, 100 + i as u64)).collect();
-    let mut given = Given::default();
+    let mut given = StepOutputs::default();
     let company: Vec<_> = others.iter().map(|other| lm.prefill(other, &mut given).expect("it runs")).collect();
     let id = lm.prefill(&mine, &mut given).expect("it runs");
     let mut token = greedy(&given.logits);
@@ -183,7 +183,7 @@ fn keeps_its_tokens(lm: &mut LanguageModel, acts: &[Act]) -> Result<(), TestCase
         pause: usize,
     }
     let vocabulary = lm.ports.vocabulary;
-    let (mut running, mut ended, mut given) = (Vec::<One>::new(), Vec::new(), Given::default());
+    let (mut running, mut ended, mut given) = (Vec::<One>::new(), Vec::new(), StepOutputs::default());
     for act in acts {
         match act {
             Act::Join { length, seed } if running.len() < lm.n_slots => {
@@ -295,7 +295,7 @@ fn a_graph_that_does_not_fit_is_refused_with_file_port_what_is_there_and_what_sh
 fn a_cache_in_place_refuses_what_it_cannot_hold() {
     let mut lm = load(IN_PLACE, 2);
     let capacity = contract(IN_PLACE).decode.capacity;
-    let mut given = Given::default();
+    let mut given = StepOutputs::default();
     let long = prompt(&lm, capacity, 1);
     assert!(matches!(lm.prefill(&long, &mut given), Err(OnnxError::Inputs { .. })));
     let id = lm.prefill(&prompt(&lm, capacity - 2, 1), &mut given).expect("it fits");

@@ -136,7 +136,11 @@ impl Vocoder {
             let rank = slot.as_ref().map_or(2, |slot| slot.shape.len());
             let kinds = vec![Kind::F32, Kind::I64, Kind::I32, Kind::Bool];
             wants.push((part.input.clone(), kinds.clone(), vec![None; rank]));
-            ports::output(contract, &model, &part.output, &kinds, &vec![None; rank])?;
+            let (own, fixed) = slot.as_ref().map_or((kinds.clone(), vec![None; rank]), |slot| {
+                let sizes = slot.shape.iter().enumerate().map(|(place, size)| size.filter(|_| place > 0)).collect();
+                (vec![slot.kind.clone()], sizes)
+            });
+            ports::output(contract, &model, &part.output, &own, &fixed)?;
             // The first size is the batch.
             let sizes = slot.iter().flat_map(|slot| slot.shape.iter().skip(1).copied());
             let sizes: Option<Vec<usize>> = sizes.collect();
@@ -269,6 +273,10 @@ impl Vocoder {
         let mut left: Vec<Vec<Named>> = vec![Vec::new(); n_rows];
         for part in rules.state.iter().filter(|_| states.is_some()) {
             let next = Named::of(&part.input, outputs.named(&part.output)?).rows(n_rows)?;
+            let before = self.initial.iter().flat_map(|state| &state.0).find(|tensor| tensor.name == part.input);
+            if !next.iter().all(|next| next.is_finite() && before.is_some_and(|before| before.shape == next.shape)) {
+                return Err(OnnxError::Output(format!("a state that is none in {}", part.output)));
+            }
             left.iter_mut().zip(next).for_each(|(left, next)| left.push(next));
         }
         let mono = sound.chunks(sound.len() / n_rows).map(|channels| mixed_down(channels, n_channels));
