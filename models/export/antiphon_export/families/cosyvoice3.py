@@ -136,7 +136,7 @@ class Family:
             "rate_hz": hift.rate_hz,
             "samples_per_token": flow.mel_per_token * hift.hop_samples,
             "watermark": "none",
-            "text": {"tokenizer": "tokenizer.json", "vocabulary": 0, "template": "{text}"},
+            "text": {"tokenizer": "tokenizer.json", "vocabulary": 0, "template": "{text}", "marks": list(MARKS)},
             "condition": {
                 "file": "condition{precision}.onnx",
                 "audio": "audio",

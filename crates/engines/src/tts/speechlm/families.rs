@@ -426,6 +426,15 @@ mod speaking {
     }
 
     #[tokio::test]
+    async fn marks_that_the_tokenizer_knows_stay_in_a_text() {
+        let (tts, _folder) = start("cosyvoice3", |_| {}).expect("it starts");
+        assert!(tts.marks().contains(&"[laughter]".to_owned()), "{:?}", tts.marks());
+        let plain = spoken(&tts, request("Well, so it is.", 3)).await.expect("spoken");
+        let marked = spoken(&tts, request("Well [laughter], so it is.", 3)).await.expect("spoken");
+        assert!(plain != marked);
+    }
+
+    #[tokio::test]
     async fn a_voice_without_words_is_not_listed_where_the_family_needs_them() {
         for family in FAMILIES {
             let forget = |config: &mut TtsConfig| {
