@@ -273,18 +273,7 @@ impl Subject {
         };
         let text = std::fs::read_to_string(folder.join("contract.toml")).map_err(|error| failed(&error))?;
         let text = forced(&text, seconds).map_err(|error| failed(&error))?;
-        let made = tempfile::tempdir().map_err(|error| failed(&error))?;
-        let file = made.path().join("contract.toml");
-        std::fs::write(&file, text).map_err(|error| failed(&error))?;
-        let config = TtsConfig {
-            engine: "speechlm".into(),
-            model: model.display().to_string(),
-            contract: file.display().to_string(),
-            slots: n_listeners,
-            timeout_ms: 600_000,
-            ..TtsConfig::default()
-        };
-        Ok(Self { config, _folder: made })
+        Self::of(model, &text, n_listeners)
     }
 
     fn new(caches: Caches, n_tokens: usize, n_listeners: usize) -> Result<Self, BenchError> {
@@ -293,13 +282,18 @@ impl Subject {
             let text = format!("{} is not there: run `make true-size onnxruntime`", folder.display());
             return Err(BenchError::Method(text));
         }
+        Self::of(&folder, &contract(caches, n_tokens), n_listeners)
+    }
+
+    /// A model with the contract of that text.
+    fn of(model: &Path, contract: &str, n_listeners: usize) -> Result<Self, BenchError> {
         let failed = |error: std::io::Error| BenchError::Method(format!("the contract cannot be written: {error}"));
         let made = tempfile::tempdir().map_err(failed)?;
         let file = made.path().join("contract.toml");
-        std::fs::write(&file, contract(caches, n_tokens)).map_err(failed)?;
+        std::fs::write(&file, contract).map_err(failed)?;
         let config = TtsConfig {
             engine: "speechlm".into(),
-            model: folder.display().to_string(),
+            model: model.display().to_string(),
             contract: file.display().to_string(),
             slots: n_listeners,
             timeout_ms: 600_000,

@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -520,3 +520,23 @@ def _external(name: str, array: np.ndarray, location: str, offset: int) -> Tenso
         entry = tensor.external_data.add()
         entry.key, entry.value = key, value
     return tensor
+
+
+def decode_section(layers: int, heads: int, head_size: int, context: int, capacity: int, hidden: bool) -> dict[str, Any]:
+    """The section `[decode]` of a contract for a graph of `build_decode`; `hidden`: whether a graph `frame` follows."""
+    return {
+        "file": "decode{precision}.onnx",
+        "embeds": "inputs_embeds",
+        "lengths": "lengths",
+        "total": "total",
+        "logits": "logits",
+        **({"hidden": "hidden"} if hidden else {}),
+        "past": ["past.{i}.key", "past.{i}.value"],
+        "present": ["present.{i}.key", "present.{i}.value"],
+        "layers": layers,
+        "heads": heads,
+        "head_size": head_size,
+        "policy": "ragged",
+        "context": context,
+        "capacity": capacity,
+    }

@@ -26,7 +26,7 @@ from onnx import TensorProto
 
 from ..errors import ExportError
 from ..files import Inline, available_memory, read_json, save_model
-from ..transformer import StackConfig, build_decode, build_embed
+from ..transformer import StackConfig, build_decode, build_embed, decode_section
 from . import cosyvoice3_condition as condition
 from .cosyvoice3_graph import Net
 from .cosyvoice3_vocode import MEL_AHEAD, FlowConfig, HiftConfig, VocodeWeights, build, flow_weights, hift_weights
@@ -154,21 +154,14 @@ class Family:
                 ],
             },
             "embed": {"file": "embed{precision}.onnx", "ids": "ids", "embeds": "embeds"},
-            "decode": {
-                "file": "decode{precision}.onnx",
-                "embeds": "inputs_embeds",
-                "lengths": "lengths",
-                "total": "total",
-                "logits": "logits",
-                "past": ["past.{i}.key", "past.{i}.value"],
-                "present": ["present.{i}.key", "present.{i}.value"],
-                "layers": self._stack().layers,
-                "heads": parts.kv_heads,
-                "head_size": self._stack().head_size,
-                "policy": "ragged",
-                "context": parts.positions,
-                "capacity": parts.capacity,
-            },
+            "decode": decode_section(
+                layers=self._stack().layers,
+                heads=parts.kv_heads,
+                head_size=self._stack().head_size,
+                context=parts.positions,
+                capacity=parts.capacity,
+                hidden=False,
+            ),
             "vocode": {
                 "file": "vocode{precision}.onnx",
                 "tokens": "codes",

@@ -21,7 +21,7 @@ from qwen_tts.core.models.configuration_qwen3_tts import Qwen3TTSTalkerCodePredi
 from ..errors import ExportError
 from ..files import Inline, check_memory, check_weight_types, export_module, read_json, weight_files
 from ..run import LanguageModel, Vocode, graph_path, greedy_frames, open_graph
-from ..transformer import FrameConfig, StackConfig, build_decode, build_frame, fold
+from ..transformer import FrameConfig, StackConfig, build_decode, build_frame, decode_section, fold
 from .qwen3_tts_codec import Condition, Vocoder, spoken
 from .qwen3_tts_prompt import PromptWeights, build_prompt
 
@@ -173,22 +173,14 @@ class Family:
                 "top_k": int(sampling["subtalker_top_k"]),
                 "top_p": float(sampling["subtalker_top_p"]),
             },
-            "decode": {
-                "file": "decode{precision}.onnx",
-                "embeds": "inputs_embeds",
-                "lengths": "lengths",
-                "total": "total",
-                "logits": "logits",
-                "hidden": "hidden",
-                "past": ["past.{i}.key", "past.{i}.value"],
-                "present": ["present.{i}.key", "present.{i}.value"],
-                "layers": config.num_hidden_layers,
-                "heads": config.num_key_value_heads,
-                "head_size": config.head_dim,
-                "policy": "ragged",
-                "context": self._stack(config).positions,
-                "capacity": self.capacity,
-            },
+            "decode": decode_section(
+                layers=config.num_hidden_layers,
+                heads=config.num_key_value_heads,
+                head_size=config.head_dim,
+                context=self._stack(config).positions,
+                capacity=self.capacity,
+                hidden=True,
+            ),
             "vocode": {
                 "file": "vocode{precision}.onnx",
                 "tokens": "codes",

@@ -28,7 +28,7 @@ from onnx import TensorProto
 from ..errors import ExportError
 from ..files import Inline, available_memory, read_json
 from ..run import LanguageModel, Vocode, graph_path, greedy_frames, open_graph
-from ..transformer import FrameConfig, GraphBuilder, StackConfig, build_decode, build_frame
+from ..transformer import FrameConfig, GraphBuilder, StackConfig, build_decode, build_frame, decode_section
 from .s1_mini_codec import CodecConfig, CodecState, build_condition, build_vocode, rounded_rope
 from .s1_mini_tokenizer import IM_END, INTERLEAVE, PATTERN, SPEAKER, Vocabulary, read_vocabulary, write_tokenizer
 
@@ -169,22 +169,14 @@ class Family:
                 ],
             },
             "frame": {"file": "frame{precision}.onnx", "temperature": 0.8, "top_k": 30, "top_p": 0.8},
-            "decode": {
-                "file": "decode{precision}.onnx",
-                "embeds": "inputs_embeds",
-                "lengths": "lengths",
-                "total": "total",
-                "logits": "logits",
-                "hidden": "hidden",
-                "past": ["past.{i}.key", "past.{i}.value"],
-                "present": ["present.{i}.key", "present.{i}.value"],
-                "layers": self.config["n_layer"],
-                "heads": self.config["n_local_heads"],
-                "head_size": self.config["head_dim"],
-                "policy": "ragged",
-                "context": self.config["max_seq_len"],
-                "capacity": min(CAPACITY, self.config["max_seq_len"]),
-            },
+            "decode": decode_section(
+                layers=self.config["n_layer"],
+                heads=self.config["n_local_heads"],
+                head_size=self.config["head_dim"],
+                context=self.config["max_seq_len"],
+                capacity=min(CAPACITY, self.config["max_seq_len"]),
+                hidden=True,
+            ),
             "vocode": {
                 "file": "vocode{precision}.onnx",
                 "tokens": "codes",
