@@ -25,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if threading.current_thread() is threading.main_thread():
         # What ends a service is as good an interruption as Ctrl-C: temporary folders are removed.
         signal.signal(signal.SIGTERM, signal.default_int_handler)
+        if hasattr(signal, "SIGHUP"):
+            signal.signal(signal.SIGHUP, signal.default_int_handler)
     try:
         options = _parse(arguments)
         if options.code is not None:
@@ -36,11 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ExportError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    except OSError as error:
+        print(f"error: {error.filename or 'a file'}: {error.strerror or error}", file=sys.stderr)
+        return 1
     except MemoryError:
         print("error: there is too little memory for this export", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("interrupted: nothing was written", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         return 130
 
 
@@ -106,16 +111,19 @@ def _use_code(code: Path) -> None:
 
 
 def _export(options: argparse.Namespace) -> dict[str, Any]:
-    from .files import folder_at_once
+    from .files import folder_at_once, real
 
     if options.family not in families.FAMILIES:
         families.load(options.family)
+    options.checkpoint, out = real(options.checkpoint), real(options.out)
     if not options.checkpoint.exists():
         raise ExportError(f"there is no {options.checkpoint}: name the folder of the downloaded checkpoint")
+    if options.checkpoint.is_relative_to(out) or out.is_relative_to(options.checkpoint):
+        raise ExportError(f"{out} and the checkpoint are in each other: name another folder to write")
+    module = families.load(options.family)
+    _ask_licence(module, options.accept_licence)
     # Before anything is loaded: a long export must not end with a refusal that was certain at its start.
-    with folder_at_once(options.out, options.force) as folder:
-        module = families.load(options.family)
-        _ask_licence(module, options.accept_licence)
+    with folder_at_once(out, options.force) as folder:
         _say(f"loading {options.checkpoint}")
         family = module.open_checkpoint(options.checkpoint)
         unknown = getattr(family, "unknown", None)
@@ -124,9 +132,13 @@ def _export(options: argparse.Namespace) -> dict[str, Any]:
                 f"a newer architecture: the checkpoint has {', '.join(unknown[:5])}, which this version does not know."
                 " Update antiphon-export, or give --force to export without regard to it"
             )
+        if unknown:
+            _say(f"--force: unknown configuration is left out of account: {', '.join(unknown)}")
         precisions = ["fp32", *(p for p in ("fp16", "int8") if getattr(options, p))]
         report = write_folder(family, folder, precisions, random_weights=False, force=options.force)
-    _say(f"wrote {options.out}")
+    _say(f"wrote {out}")
+    if refused := report.get("refused"):
+        raise ExportError(refused)
     return {"out": str(options.out), "report": report}
 
 
@@ -218,12 +230,15 @@ def write_folder(
     report = build_report(folder, contract, precisions, random_weights)
     (folder / "report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     found = report["precisions"].get("int8", {}).get("first_code_agreement", 1.0)
-    if found < LEAST_AGREEMENT and not random_weights and not force:
-        raise ExportError(
-            f"int8 agrees with fp32 in {found:.1%} of the tokens, and at least {LEAST_AGREEMENT:.0%} is wanted: use"
-            " fp16 or fp32,"
-            " or give --force to write it nevertheless"
-        )
+    if found < LEAST_AGREEMENT and not random_weights:
+        agrees = f"int8 agrees with fp32 in {found:.1%} of the first codes, and at least {LEAST_AGREEMENT:.0%} is wanted"
+        if force:
+            _say(f"--force: {agrees}; it is written nevertheless")
+            return report
+        for path in folder.glob("*_int8.onnx*"):
+            path.unlink()
+        report["refused"] = f"{agrees}: it was left out, the others are written; give --force to write it nevertheless"
+        (folder / "report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return report
 
 
@@ -231,7 +246,7 @@ def _ask_licence(module: Any, accepted: bool) -> None:
     _say(f"{module.TITLE}: licence of the weights: {module.LICENCE}\n{module.LICENCE_NOTE}")
     if accepted:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise ExportError("the licence was not accepted: read it, and give --accept-licence")
     print("Do you accept it? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

@@ -24,12 +24,9 @@ OTHER_TYPES = {"I64", "I32", "U8", "BOOL"}
 @contextmanager
 def folder_at_once(out: Path, force: bool = False) -> Iterator[Path]:
     """A temporary folder beside `out` that becomes `out` when the block ends, and is removed when it fails. An `out`
-    that exists is replaced with `force` only, and then only after the block ended."""
-    out = Path(out)
-    if out.exists() and not force:
-        raise ExportError(f"{out} exists: name another folder, or give --force to replace it")
-    if out.exists() and not out.is_dir():
-        raise ExportError(f"{out} is a file: name a folder")
+    that exists is replaced with `force` only, where it is an export or empty, and then only after the block ended."""
+    out = real(out)
+    _check_out(out, force)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
@@ -41,19 +38,12 @@ def folder_at_once(out: Path, force: bool = False) -> Iterator[Path]:
         umask = os.umask(0)
         os.umask(umask)
         made.chmod(0o777 & ~umask)
-        if out.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".old", dir=out.parent))
-            out.rename(old / out.name)
-            try:
-                made.rename(out)
-            except OSError:
-                (old / out.name).rename(out)
-                raise
-            finally:
-                if out.exists():
-                    shutil.rmtree(old, ignore_errors=True)
-        else:
-            made.rename(out)
+        # It may have come meanwhile.
+        _check_out(out, force)
+        try:
+            _put(made, out)
+        except OSError as error:
+            raise ExportError(f"{out} cannot be put in its place: {error.strerror or error}") from error
     finally:
         shutil.rmtree(made, ignore_errors=True)
 
@@ -174,6 +164,42 @@ def _compact(model: Any) -> None:
         tensor.name = renamed(tensor.name)
 
 
+def real(path: Path) -> Path:
+    """A path without `~`, links and `..`."""
+    return Path(os.path.realpath(Path(path).expanduser()))
+
+
+def _check_out(out: Path, force: bool) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise ExportError(f"{out} is a file: name a folder")
+    if not force:
+        raise ExportError(f"{out} exists: name another folder, or give --force to replace it")
+    if any(out.iterdir()) and not (out / "contract.toml").is_file():
+        raise ExportError(f"{out} is no export, and is not replaced: name another folder")
+    if os.path.ismount(out) or Path.cwd().is_relative_to(out):
+        raise ExportError(f"{out} cannot be replaced, since it is mounted or you are in it: name a folder in it")
+
+
+def _put(made: Path, out: Path) -> None:
+    """Puts a folder in the place of another one, which stays where that fails."""
+    if not out.exists():
+        made.rename(out)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".old", dir=out.parent))
+    try:
+        out.rename(old / out.name)
+        try:
+            made.rename(out)
+        except OSError:
+            (old / out.name).rename(out)
+            raise
+    finally:
+        if out.exists():
+            shutil.rmtree(old, ignore_errors=True)
+
+
 def read_json(path: Path, what: str) -> dict:
     """A JSON object of a checkpoint."""
     try:
@@ -192,7 +218,10 @@ def weight_files(folder: Path, what: str) -> list[Path]:
     names."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        names = sorted(set(read_json(index, f"the index of {what}").get("weight_map", {}).values()))
+        known = read_json(index, f"the index of {what}").get("weight_map")
+        names = sorted({str(name) for name in known.values()}) if isinstance(known, dict) else []
+        if not names or any("/" in name or name.startswith(".") for name in names):
+            raise ExportError(f"{index} names no files of weights: download it again")
     else:
         names = ["model.safetensors"]
     for name in names:
@@ -249,14 +278,28 @@ def check_memory(paths: Sequence[Path], copies: float = 2.2, extra_bytes: int = 
 
 
 def available_memory() -> int | None:
-    """Memory that can be had without swapping, in bytes; None where the system does not say."""
+    """Memory that can be had without swapping, in bytes, within the limit of the control group; None where the system
+    does not say."""
+    found = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
+                found.append(int(line.split()[1]) * 1024)
     except OSError:
         pass
-    return None
+    try:
+        group = Path("/sys/fs/cgroup")
+        found.append(int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):
+        pass
+    return min(found, default=None)
+
+
+def check_tensor_types(tensors: Mapping[str, Any], path: Path) -> None:
+    """Refuses PyTorch tensors that are no weights of float32, float16 or bfloat16: those of a quantized checkpoint."""
+    for name, tensor in tensors.items():
+        if str(tensor.dtype) not in ("torch.float32", "torch.float16", "torch.bfloat16"):
+            raise ExportError(f"{path}: {name} has the type {tensor.dtype}: take the makers' unquantized checkpoint")
 
 
 def to_toml(value: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """The precision int8 of `decode` and `frame`: matrices as 8-bit integers with a scale for each column and block of
-`BLOCK_SIZE` rows (com.microsoft.MatMulNBits); activations, caches and embeddings stay float32.
+`BLOCK_SIZE` rows (com.microsoft.MatMulNBits); activations are rounded inside the product, each row and block by
+itself, so that rows do not change each other; caches and embeddings stay float32.
 
-Measured against the alternative, `quantize_dynamic` with a scale for each column, which also rounds the activations:
+Measured against the alternative, `quantize_dynamic` with a scale for each column, which rounds the activations of all rows together:
 README.md has the figures. The report and the command line use it.
 """
 

@@ -139,7 +139,11 @@ class CommandLine(unittest.TestCase):
         status, _, errors = self.export("--accept-licence")
         self.assertEqual(status, 1)
         self.assertIn("--force", errors)
+        status, _, errors = self.export("--accept-licence", "--force")
+        self.assertEqual(status, 1)
+        self.assertIn("is no export", errors)
         self.assertEqual((self.out / "mine").read_text(), "kept")
+        (self.out / "contract.toml").write_text("format = 1")
         self.assertEqual(self.export("--accept-licence", "--force")[0], 0)
         self.assertFalse((self.out / "mine").exists())
         self.assertEqual(sorted(path.name for path in self.folder.iterdir()), ["checkpoint", "out"])
@@ -148,6 +152,7 @@ class CommandLine(unittest.TestCase):
         self.family.interrupt = True
         self.out.mkdir()
         (self.out / "mine").write_text("kept")
+        (self.out / "contract.toml").write_text("format = 1")
         status, _, errors = self.export("--accept-licence", "--force")
         self.assertEqual(status, 130)
         self.assertIn("interrupted", errors)
@@ -170,8 +175,19 @@ class CommandLine(unittest.TestCase):
         status, _, errors = self.export("--accept-licence", "--int8")
         self.assertEqual(status, 1)
         self.assertIn("50.0%", errors)
-        self.assertFalse(self.out.exists())
+        names = {path.name for path in self.out.iterdir()}
+        self.assertIn("decode.onnx", names, "what is good is kept")
+        self.assertFalse([name for name in names if "_int8" in name])
+        self.assertIn("50.0%", json.loads((self.out / "report.json").read_text())["refused"])
         self.assertEqual(self.export("--accept-licence", "--int8", "--force")[0], 0)
+        self.assertTrue((self.out / "decode_int8.onnx").exists())
+
+    def test_the_checkpoint_is_never_in_the_way_of_what_is_written(self):
+        for out in (self.checkpoint, self.folder, self.checkpoint / "out"):
+            status, _, errors = self.run_it("qwen3-tts", self.checkpoint, out, "--accept-licence", "--force")
+            self.assertEqual(status, 1)
+            self.assertIn("in each other", errors)
+        self.assertTrue(self.checkpoint.is_dir())
 
     def test_a_checkpoint_that_is_not_there_is_named(self):
         status, _, errors = self.run_it("qwen3-tts", self.folder / "nothing", self.out, "--accept-licence")

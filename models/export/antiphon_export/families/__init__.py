@@ -53,3 +53,5 @@ def load(name: str) -> ModuleType:
             " for the"
             " family, or name the folder of the makers' code with --code"
         ) from error
+    except ImportError as error:
+        raise ExportError(f"{name} cannot be used with what is installed: {error}") from error

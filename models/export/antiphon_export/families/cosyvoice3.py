@@ -25,7 +25,7 @@ import yaml
 from onnx import TensorProto
 
 from ..errors import ExportError
-from ..files import Inline, available_memory, read_json, save_model
+from ..files import Inline, available_memory, check_tensor_types, read_json, save_model
 from ..transformer import StackConfig, build_decode, build_embed, decode_section
 from . import cosyvoice3_condition as condition
 from .cosyvoice3_graph import Net
@@ -50,7 +50,9 @@ END_OF_PROMPT_ID = 151646
 # Rows of the speech table behind the tokens: begin, end, task, fill and some that are not in use. Each ends the speech.
 SPECIAL_ROWS = 200
 LANGUAGES = ["en", "zh", "ja", "ko", "de", "es", "fr", "it", "ru"]
-FILES = ["llm.pt", "flow.pt", "hift.pt", "campplus.onnx", "speech_tokenizer_v3.onnx", "CosyVoice-BlankEN/config.json"]
+FILES = ["llm.pt", "flow.pt", "hift.pt", "campplus.onnx", "speech_tokenizer_v3.onnx"]
+# Of the language model that it was made of: the tokenizer is read from there.
+FILES += [f"CosyVoice-BlankEN/{name}" for name in ("config.json", "vocab.json", "merges.txt")]
 # Tokens of the speech before a chunk that the flow computes again: whole blocks, less what lies behind each chunk.
 # Tokens that a text may use, beside those in square brackets: the makers' tags for laughing and stressed words.
 MARKS = ("<strong>", "</strong>", "<laughter>", "</laughter>")
@@ -516,7 +518,11 @@ def _read_weights(path: Path) -> dict[str, np.ndarray]:
     if not isinstance(state, dict):
         raise ExportError(f"{path} holds no dictionary of weights")
     # What a training run leaves beside the weights.
-    return {name: tensor.float().numpy() for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
+    tensors = {name: tensor for name, tensor in state.items() if isinstance(tensor, torch.Tensor)}
+    # Counters of batch normalisation are no weights.
+    tensors = {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
+    check_tensor_types(tensors, path)
+    return {name: tensor.float().numpy() for name, tensor in tensors.items()}
 
 
 def _check_flow(parts: Parts) -> None:

@@ -11,6 +11,7 @@ FOLDER may also be the first of the two, with the second beside it.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Mapping, Sequence
@@ -266,7 +267,7 @@ def _existing(folder: Path, name: Any, what: str) -> Path:
             candidates.append(folder / text.replace(former, present))
     for candidate in candidates:
         if candidate.is_file():
-            return candidate.resolve()
+            return Path(os.path.abspath(candidate))
     raise ExportError(f"{what} is missing: there is no {candidates[-1]}; {DOWNLOAD}")
 
 

@@ -814,7 +814,10 @@ def _write_tokenizer(checkpoint: Path, path: Path) -> None:
     from transformers import AutoTokenizer
 
     # The makers load it with the same argument.
-    tokenizer = AutoTokenizer.from_pretrained(str(checkpoint), use_fast=True, fix_mistral_regex=True)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(checkpoint), use_fast=True, fix_mistral_regex=True)
+    except (OSError, ValueError, TypeError) as error:
+        raise ExportError(f"the tokenizer in {checkpoint} cannot be read: {error}; download it again") from error
     tokenizer.backend_tokenizer.save(str(path))
 
 

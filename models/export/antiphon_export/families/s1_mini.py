@@ -26,7 +26,7 @@ import numpy as np
 from onnx import TensorProto
 
 from ..errors import ExportError
-from ..files import Inline, available_memory, read_json
+from ..files import Inline, available_memory, check_tensor_types, read_json
 from ..run import LanguageModel, Vocode, graph_path, greedy_frames, open_graph
 from ..transformer import FrameConfig, GraphBuilder, StackConfig, build_decode, build_frame, decode_section
 from .s1_mini_codec import CodecConfig, CodecState, build_condition, build_vocode, rounded_rope
@@ -78,6 +78,8 @@ UNUSED = (
     "semantic_begin_id",
     "semantic_end_id",
     "audio_embed_dim",
+    # Written by releases of 2024 and 2025, read by none.
+    "share_codebook_embeddings",
 )
 KNOWN = {*REQUIRED, *DEFAULTS, *UNUSED, *SHARED, *(f"fast_{name}" for name in (*SHARED, *ATTENTION))}
 
@@ -676,9 +678,7 @@ def _codec_weights(state: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def _as_arrays(state: dict[str, Any], path: Path) -> dict[str, np.ndarray]:
-    for name, value in state.items():
-        if not value.is_floating_point():
-            raise ExportError(f"{path}: {name} has the type {value.dtype}: take the makers' unquantized checkpoint")
+    check_tensor_types(state, path)
     return {name: value.detach().float().numpy() for name, value in state.items()}
 
 
