@@ -231,7 +231,9 @@ def write_folder(
     (folder / "report.json").write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     found = report["precisions"].get("int8", {}).get("first_code_agreement", 1.0)
     if found < LEAST_AGREEMENT and not random_weights:
-        agrees = f"int8 agrees with fp32 in {found:.1%} of the first codes, and at least {LEAST_AGREEMENT:.0%} is wanted"
+        agrees = (
+            f"int8 agrees with fp32 in {found:.1%} of the first codes, and at least {LEAST_AGREEMENT:.0%} is wanted"
+        )
         if force:
             _say(f"--force: {agrees}; it is written nevertheless")
             return report

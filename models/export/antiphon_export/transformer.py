@@ -522,7 +522,9 @@ def _external(name: str, array: np.ndarray, location: str, offset: int) -> Tenso
     return tensor
 
 
-def decode_section(layers: int, heads: int, head_size: int, context: int, capacity: int, hidden: bool) -> dict[str, Any]:
+def decode_section(
+    layers: int, heads: int, head_size: int, context: int, capacity: int, hidden: bool
+) -> dict[str, Any]:
     """The section `[decode]` of a contract for a graph of `build_decode`; `hidden`: whether a graph `frame` follows."""
     return {
         "file": "decode{precision}.onnx",

@@ -418,7 +418,9 @@ def tokenizer(folder: Path) -> Any:
     try:
         return module.CosyVoice3Tokenizer(str(folder)).tokenizer
     except (OSError, ValueError, TypeError) as error:
-        raise ExportError(f"the tokenizer in {folder} cannot be read: {error}; download the whole checkpoint") from error
+        raise ExportError(
+            f"the tokenizer in {folder} cannot be read: {error}; download the whole checkpoint"
+        ) from error
 
 
 # Special tokens of tiny models, behind the 256 bytes.
