@@ -148,6 +148,14 @@ pub struct Generation {
     silence: SilenceRun,
 }
 
+#[cfg(test)]
+impl Generation {
+    /// The flags of the codes that were drawn.
+    pub fn seen(&self) -> &[i32] {
+        &self.seen
+    }
+}
+
 /// Tokens of silence in a row.
 #[derive(Default)]
 struct SilenceRun(usize);

@@ -2,7 +2,7 @@
 //! in the makers' own classes, against what the makers' code gives with the same weights.
 
 use super::condition::{Conditioner, Conditioning};
-use super::contract::Contract;
+use super::contract::{Contract, Sampling};
 use super::engine::{Request, SpeechEngine, Step};
 use super::files::ModelFiles;
 use super::lm::{Feed, FrameInputs, LanguageModel, Prompt, SequenceId, StepOutputs};
@@ -309,6 +309,90 @@ fn a_stream_has_the_frames_of_its_first_window_after_as_many_steps_at_any_load_b
             assert_eq!(n_frames, n_first, "{family} beside {n_others}");
         }
     }
+}
+
+/// The frames that the engine hands to a reader, step by step, and what it knows of the sequence.
+fn engine_frames(fixture: &Fixture, n: usize) -> (Vec<Vec<i64>>, Vec<i32>) {
+    let mut engine = SpeechEngine::new(fixture.contract.clone(), fixture.lm(2), Arc::default());
+    let voice = Arc::new(fixture.voice());
+    let (request, mut tokens) = Request::new(voice, fixture.ids(), 1_000, 7, Some(Duration::ZERO));
+    let Ok(Admission::Running(mut running)) = engine.admit(request) else { panic!("it is admitted") };
+    for _ in 1..n {
+        if !running.is_done {
+            engine.step(&mut [&mut running]).expect("it runs");
+        }
+    }
+    let frames = std::iter::from_fn(|| match tokens.next(|| ()).now_or_never().flatten() {
+        Some(Step::Frame(codes)) => Some(codes.ids().collect()),
+        _ => None,
+    });
+    (frames.collect(), running.state.seen().to_vec())
+}
+
+#[test]
+fn the_engine_feeds_each_frame_as_the_makers_own_code_does() {
+    for family in FAMILIES {
+        let mut fixture = Fixture::open(family);
+        greedy(&mut fixture);
+        let contract = Arc::make_mut(&mut fixture.contract);
+        if contract.sampling.is_none() {
+            // Its randomness is inside the graph: the flags test it.
+            continue;
+        }
+        contract.sampling = Some(Sampling { temperature: 0.0, ..Sampling::default() });
+        (contract.length.max_silence, contract.length.end_silence) = (1_000, 1_000);
+        let stops = contract.stops();
+        let end = fixture.golden.frames.iter().position(|frame| stops.contains(&frame[0]));
+        let theirs = &fixture.golden.frames[..end.unwrap_or(fixture.golden.frames.len())];
+        assert!(theirs.len() > 3, "{family}: {}", theirs.len());
+        // Ids without a sound are fed and not spoken.
+        let sounds = fixture.contract.tokens.sounds;
+        let theirs: Vec<_> = theirs.iter().filter(|frame| frame[0] < sounds).cloned().collect();
+        let (ours, _) = engine_frames(&fixture, theirs.len());
+        assert_eq!(ours, theirs, "{family}");
+    }
+}
+
+#[test]
+fn the_codes_that_were_drawn_are_flagged_for_a_graph_that_takes_them() {
+    let mut fixture = Fixture::open("moss-tts-nano");
+    Arc::make_mut(&mut fixture.contract).length.min_tokens = 12;
+    let (frames, seen) = engine_frames(&fixture, 10);
+    assert_eq!(frames.len(), 10);
+    let n_ids = fixture.contract.tokens.vocabulary;
+    let mut expected = vec![0; seen.len()];
+    for frame in &frames {
+        frame.iter().enumerate().for_each(|(codebook, code)| expected[codebook * n_ids + *code as usize] = 1);
+    }
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn speech_continues_where_the_recordings_own_frames_end() {
+    let fixture = Fixture::open("qwen3-tts");
+    let mut voice = fixture.voice();
+    let codebooks = fixture.contract.tokens.codebooks;
+    let n_prompt = 5;
+    voice.prompt.truncate(n_prompt * codebooks);
+    assert_eq!(voice.prompt.len(), n_prompt * codebooks);
+    let voice = Arc::new(voice);
+    let codes = fixture.golden.codes.concat();
+    let sound = |contract: &Arc<Contract>, tokens: Vec<i64>| {
+        let vocoder = Vocoder::load(&fixture.files, contract, &runtime()).expect("it fits");
+        let n_chunk = tokens.len() / codebooks;
+        vocoder.vocoded(&Window { tokens, n_before: 0, n_chunk, is_last: true }, &voice, None).0
+    };
+    let behind = sound(&fixture.contract, codes.clone());
+    let plain = {
+        let mut contract = fixture.contract.clone();
+        Arc::make_mut(&mut contract).vocode.with_prompt = false;
+        let whole = sound(&contract, [voice.prompt.clone(), codes.clone()].concat());
+        let alone = sound(&contract, codes);
+        assert!(behind.iter().zip(&alone).any(|(a, b)| (a - b).abs() > 1e-3), "the recording matters");
+        whole[n_prompt * fixture.contract.samples_per_token..].to_vec()
+    };
+    assert_eq!(behind.len(), plain.len());
+    assert!(behind.iter().zip(&plain).all(|(a, b)| (a - b).abs() < 1e-4));
 }
 
 #[cfg(feature = "flite")]
