@@ -210,7 +210,7 @@ class Refused(unittest.TestCase):
         (self.folder / "CosyVoice-BlankEN").mkdir()
         for name in cosyvoice3.FILES:
             (self.folder / name).write_bytes(b"no weights")
-        (self.folder / cosyvoice3.FILES[-1]).write_text(json.dumps(qwen or {"model_type": "qwen2"}))
+        (self.folder / "CosyVoice-BlankEN/config.json").write_text(json.dumps(qwen or {"model_type": "qwen2"}))
 
     def test_other_checkpoints_by_their_names(self):
         self.assertIn("no checkpoint of CosyVoice3", self.said())
