@@ -309,7 +309,7 @@ impl SlotEngine<Request> for SpeechEngine {
                 })
                 .collect();
             let Err(error) = self.lm.decode(&rows, &mut self.given) else { break };
-            // The caches are as they were: without the newest listener the others may find memory.
+            // No row has stepped, or those that have are remembered: without the newest listener the others may find memory.
             if n_rows < 2 || !is_out_of_memory(&error) {
                 return Err(error.to_string());
             }
@@ -441,7 +441,7 @@ fn keep(contract: &Contract, one: &mut Running<Request, Generation>, others: &[i
     let kept = state.silence.next(rules.is_silence(token), &rules.length);
     if token < rules.tokens.sounds && kept == Kept::Spoken {
         let Some(codes) = Codes::new(token, others) else {
-            let message = "the model's graph gave codes that are none: its file may be damaged".into();
+            let message = "the model's graph gave invalid codes: its file may be damaged".into();
             one.entry.hand_on(Step::Failed(TtsError::Engine { message, source: None }));
             one.is_done = true;
             return;

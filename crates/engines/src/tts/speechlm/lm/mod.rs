@@ -91,7 +91,7 @@ pub struct StepOutputs {
 /// One step of these rows, as [`LanguageModel::decode`] has it.
 type DecodeRows = fn(&mut LanguageModel, &[Row<'_>], &mut StepOutputs) -> Result<(), OnnxError>;
 
-/// What the rows of a run are fed, in the run's order, those of nobody included.
+/// What the rows of a run are fed, in the run's order, unused rows included.
 struct Feeds {
     tokens: Vec<i64>,
     /// Tokens that the row has generated, with this one.

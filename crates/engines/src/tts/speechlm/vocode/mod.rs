@@ -275,7 +275,7 @@ impl Vocoder {
             let next = Named::of(&part.input, outputs.named(&part.output)?).rows(n_rows)?;
             let before = self.initial.iter().flat_map(|state| &state.0).find(|tensor| tensor.name == part.input);
             if !next.iter().all(|next| next.is_finite() && before.is_some_and(|before| before.shape == next.shape)) {
-                return Err(OnnxError::Output(format!("a state that is none in {}", part.output)));
+                return Err(OnnxError::Output(format!("an invalid state in {}", part.output)));
             }
             left.iter_mut().zip(next).for_each(|(left, next)| left.push(next));
         }
