@@ -5,7 +5,7 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 SHELL := /bin/sh
 .DELETE_ON_ERROR:
-.PHONY: help run build dist deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts test-export soak check-features docs bench bench-peers fuzz deny onnxruntime onnxruntime-gpu true-size silero clean
+.PHONY: help run build dist deps web test test-deps lint test-rust test-web test-browser test-clients test-alerts test-export soak check-features docs bench bench-peers fuzz deny onnxruntime onnxruntime-gpu true-size silero nats-server clean
 
 help:
 	@echo 'make run     install what is missing, build, start the hub (ARGS="--listen 127.0.0.1:9000" for more)'
@@ -21,6 +21,7 @@ help:
 	@echo 'make deny    licences, sources, duplicates and advisories of all dependencies, by cargo-deny (fetches its database)'
 	@echo 'make onnxruntime   what neural voices and detectors run on, for the processor; onnxruntime-gpu: for NVIDIA GPUs'
 	@echo 'make silero   the model that tells speech from noise (Silero VAD, 2 MB), which make run fetches too'
+	@echo 'make nats-server   what the tests and benchmarks of the cluster run: target/nats-server/nats-server'
 	@echo 'make true-size   voices of the published dimensions with random weights, which make bench measures (1.5 GB)'
 	@echo 'make clean   remove what was built'
 
@@ -49,6 +50,10 @@ onnxruntime:
 # The folder of `antiphon models pull silero-vad`, so that vad.engine = "auto" finds the model.
 silero:
 	@.ci/silero models/registry.toml models/silero-vad
+
+# Nothing is installed; the hub itself does not need it.
+nats-server:
+	@.ci/nats-server
 
 onnxruntime-gpu:
 	@.ci/onnxruntime gpu $(ONNXRUNTIME) models/onnxruntime-gpu
@@ -110,7 +115,7 @@ test: lint test-rust test-web test-browser test-clients test-alerts test-export
 
 test-deps: deps
 	@.ci/deps test
-	@$(MAKE) --no-print-directory onnxruntime silero
+	@$(MAKE) --no-print-directory onnxruntime silero nats-server
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 
 lint: test-deps web
@@ -198,7 +203,7 @@ deny: deps
 # fuzz/artifacts; each finding becomes a named test. The session target disables leak detection, because the metrics
 # library frees its memory late. The build keeps all checks and trades some optimization for build time.
 FUZZ_SECONDS ?= 60
-FUZZ_TARGETS ?= client_message session frame opus sse wav sound
+FUZZ_TARGETS ?= client_message session frame cluster opus sse wav sound
 
 fuzz: export CARGO_PROFILE_RELEASE_LTO := off
 fuzz: export CARGO_PROFILE_RELEASE_OPT_LEVEL := 2

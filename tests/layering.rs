@@ -18,6 +18,7 @@ const MAY_DEPEND_ON: &[(&str, &[&str])] = &[
     ("dialog", &["types", "text"]),
     ("client", &["protocol", "audio", "types"]),
     ("assistant", &["types", "engine-api", "text"]),
+    ("cluster", &["types", "telemetry", "engine-api"]),
     ("engines", &["types", "engine-api", "inference", "audio", "text"]),
     ("session", &["types", "dialog", "protocol", "engine-api", "audio", "text", "telemetry"]),
 ];

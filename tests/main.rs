@@ -51,3 +51,4 @@ mod turns;
 mod upstreams;
 mod voices;
 mod warming;
+mod workers;

@@ -43,13 +43,24 @@ fn text<'a>(span: &'a Span, name: &str) -> Option<&'a str> {
     }
 }
 
+fn number(span: &Span, name: &str) -> Option<f64> {
+    let attribute = span.attributes.iter().find(|attribute| attribute.key == name)?;
+    match attribute.value.as_ref()?.value.as_ref()? {
+        Any::DoubleValue(number) => Some(*number),
+        _ => None,
+    }
+}
+
 #[tokio::test]
 async fn a_settled_turn_is_sent_as_a_trace_without_its_words() {
     let (address, mut requests) = collector().await;
     let mut config = Config::default();
     config.telemetry.otlp_endpoint = address;
     let stt = FakeStt::hears(["open sesame"]).delayed(Duration::from_millis(20));
-    let hub = Hub::start(engines(stt, FakeLlm::says(["Abracadabra."]), FakeTts::default()), config).await;
+    let tts = FakeTts::default().delayed(Duration::from_millis(20)).served_by("south", Duration::from_millis(4));
+    // Without speculation, so that the voice is waited for.
+    config.speculation.after_ms = 0;
+    let hub = Hub::start(engines(stt, FakeLlm::says(["Abracadabra."]), tts), config).await;
     let mut socket = hub.connect("").await;
     socket.append(&loud(500)).await;
     socket.append(&quiet(600)).await;
@@ -65,6 +76,10 @@ async fn a_settled_turn_is_sent_as_a_trace_without_its_words() {
     assert!(whole.parent_span_id.is_empty());
     assert_eq!(text(whole, "antiphon.turn"), turn["id"].as_str());
     assert_eq!(text(whole, "antiphon.status"), Some("completed"));
+    assert_eq!((text(whole, "antiphon.worker.tts"), text(whole, "antiphon.worker.stt")), (Some("south"), None));
+    let voice = spans.iter().find(|span| span.name == "tts").expect("the voice's span");
+    let network = number(voice, "antiphon.network_ms").expect("the network's share");
+    assert!((network - 4.0).abs() < 0.01, "{network}");
     let stages = turn["stages"].as_array().expect("stages");
     let below: Vec<&Span> = spans.iter().filter(|span| span.parent_span_id == whole.span_id).collect();
     assert_eq!(below.len(), stages.len(), "one span a stage");

@@ -5,7 +5,7 @@
 //! or missing collector does not affect conversations: turns that overflow the subscription's queue are counted and
 //! logged. Spans contain no transcripts.
 
-use antiphon_session::{News, Status, TurnHistory, TurnRecord, Viewer};
+use antiphon_session::{News, Part, Status, TurnHistory, TurnRecord, TurnStage, Viewer};
 use async_trait::async_trait;
 use bytes::Bytes;
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status as SpanStatus, TraceFlags, TraceId, TraceState};
@@ -128,12 +128,25 @@ fn spans_of(record: &TurnRecord) -> Vec<SpanData> {
     let mut spans = vec![turn];
     spans.extend(record.stages.iter().map(|run| {
         let mut stage = span(trace, parent, run.stage.as_str(), (at(run.from_ms), at(run.to_ms)));
-        let critical = record.parts.iter().find(|part| part.stage == run.stage && run.guess.is_none());
+        let own = run.guess.is_none();
+        let critical = record.parts.iter().find(|part| part.stage == run.stage && own);
         stage.attributes.extend(critical.map(|part| KeyValue::new("antiphon.critical_ms", part.to_ms - part.from_ms)));
+        let network = network_of(record, run.stage).filter(|_| own);
+        stage.attributes.extend(network.map(|part| KeyValue::new("antiphon.network_ms", part.to_ms - part.from_ms)));
         stage.attributes.extend(run.guess.map(|n| KeyValue::new("antiphon.guess", n as i64)));
         stage
     }));
     spans
+}
+
+/// The part of the critical path that the way to this stage's worker and back took: it ends where the stage's result came.
+fn network_of(record: &TurnRecord, stage: TurnStage) -> Option<&Part> {
+    let result = match stage {
+        TurnStage::Stt => record.marks.stt_final,
+        TurnStage::Tts => record.marks.tts_first_audio,
+        _ => None,
+    }?;
+    record.parts.iter().find(|part| part.stage == TurnStage::Network && part.to_ms == result)
 }
 
 fn attributes(record: &TurnRecord) -> Vec<KeyValue> {
@@ -152,6 +165,9 @@ fn attributes(record: &TurnRecord) -> Vec<KeyValue> {
         KeyValue::new("antiphon.engine.tts", record.engines.tts.clone()),
     ];
     attributes.extend(record.response_id.iter().map(|id| KeyValue::new("antiphon.response", id.to_string())));
+    attributes.extend(record.stt_worker.iter().map(|worker| KeyValue::new("antiphon.worker.stt", worker.clone())));
+    attributes.extend(record.tts_worker.iter().map(|worker| KeyValue::new("antiphon.worker.tts", worker.clone())));
+    attributes.extend((record.retried > 0).then(|| KeyValue::new("antiphon.retried", i64::from(record.retried))));
     attributes.extend(record.voice_to_voice_ms.map(|ms| KeyValue::new("antiphon.voice_to_voice_ms", ms)));
     attributes.extend(record.mouth_to_ear_ms.map(|ms| KeyValue::new("antiphon.mouth_to_ear_ms", ms)));
     attributes

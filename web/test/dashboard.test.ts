@@ -6,7 +6,7 @@ import { SseReader } from '../src/dashboard/data/sse';
 import { type Turn, pageFrom, stateFrom, turnFrom } from '../src/dashboard/data/turn';
 import { heardOf, ticks, waterfall } from '../src/dashboard/data/waterfall';
 import { sliceOf } from '../src/dashboard/view/VirtualRows';
-import { bytes, duration, fieldName, fieldValue, percent } from '../src/dashboard/data/words';
+import { bytes, duration, fieldName, fieldValue, percent, workerFacts } from '../src/dashboard/data/words';
 
 const T0 = Date.parse('2026-03-01T12:00:00Z');
 
@@ -186,6 +186,15 @@ describe('what the hub says', () => {
     expect(stateFrom({})).toBeNull();
     expect(stateFrom({ at: new Date(T0).toISOString(), gpu: [], queues: { stt: 2, odd: null } })).toMatchObject({ gpus: null, queues: { stt: 2 }, cpuPercent: null });
     expect(stateFrom({ at: new Date(T0).toISOString(), gpu: [{ name: 'G', utilization: 50 }] })?.gpus).toEqual([{ name: 'G', utilization: 50, memoryBytes: null, memoryTotalBytes: null }]);
+  });
+
+  it('names the workers that served it, where there are any', () => {
+    const parts = [{ stage: 'stt', from_ms: 0, to_ms: 10 }, { stage: 'network', from_ms: 10, to_ms: 13 }, { stage: 'tts', from_ms: 13, to_ms: 20 }, { stage: 'network', from_ms: 20, to_ms: 24 }];
+    const it = turn({ parts, voice_to_voice_ms: 24, stt_worker: 'north', tts_worker: 'south', retried: 2 });
+    expect(valueOf(it, 'network')).toBe(7);
+    expect(waterfall(it, true).lanes.map(({ stage }) => stage)).toEqual(['stt', 'tts', 'network']);
+    expect(workerFacts(it)).toEqual([['stt worker', 'north'], ['tts worker', 'south'], ['failed attempts before', '2']]);
+    expect(workerFacts(turn({}))).toEqual([]);
   });
 
   it('comes in pieces cut anywhere', () => {

@@ -69,6 +69,11 @@ describe('segments', () => {
     expect(found.reduce((sum, { ms }) => sum + ms, 0)).toBe(300);
   });
 
+  it('shows the way to a worker as a segment behind its stage, at most as long', () => {
+    const found = segments(marks, null, { stt_network_ms: 12, tts_network_ms: 5 });
+    expect(found.map(({ key, ms }) => [key, ms])).toEqual([['wait', 200], ['hop', 10], ['think', 20], ['phrase', 10], ['voice', 15], ['hop', 5], ['send', 2]]);
+  });
+
   it('leaves out marks that are missing or were made early, on a guess', () => {
     const found = segments({ end_confirmed: 200, stt_final: 120, llm_first_token: 150, first_audio_sent: 215 }, null);
     expect(found.map(({ key, ms }) => [key, ms])).toEqual([['wait', 200], ['send', 15]]);

@@ -158,8 +158,8 @@ describe('reply captions', () => {
   });
 
   it('carry the timeline of their response and one latency', () => {
-    const state = run(live, ...question, ...answering, { type: 'antiphon.timeline', item_id: 'x', response_id: 'r', marks: { first_audio_sent: 9 } }, { kind: 'latency', itemId: 'a', ms: 20 }, { kind: 'latency', itemId: 'a', ms: 99 });
-    expect(reply(state)).toMatchObject({ marks: { first_audio_sent: 9 }, latencyMs: 20 });
+    const state = run(live, ...question, ...answering, { type: 'antiphon.timeline', item_id: 'x', response_id: 'r', marks: { first_audio_sent: 9 }, tts_network_ms: 2 }, { kind: 'latency', itemId: 'a', ms: 20 }, { kind: 'latency', itemId: 'a', ms: 99 });
+    expect(reply(state)).toMatchObject({ marks: { first_audio_sent: 9 }, hops: { tts_network_ms: 2 }, latencyMs: 20 });
   });
 });
 

@@ -1,6 +1,6 @@
 //! Output of the reducer: work for the session, and notices to the client in domain terms.
 
-use super::{Item, RemoteCall, ResponseSettings, ResponseUsage, SpeculationOutcome};
+use super::{Failure, Item, RemoteCall, ResponseSettings, ResponseUsage, SpeculationOutcome};
 use antiphon_types::chat::ChatRequest;
 use antiphon_types::mcp::Server;
 use antiphon_types::{ItemId, ResponseId, Samples, TurnId};
@@ -196,8 +196,9 @@ pub enum Notice {
         item: ItemId,
         /// Which part of it.
         part: u32,
-        /// The reason, for the client.
-        message: String,
+        /// The reason.
+        #[serde(rename = "message")]
+        failure: Failure,
     },
     /// The settings were changed.
     SettingsUpdated,
@@ -337,8 +338,8 @@ pub enum ResponseStatus {
     Cancelled(StopReason),
     /// The model stopped early.
     Incomplete(IncompleteReason),
-    /// A stage failed; the message is for the client.
-    Failed(String),
+    /// A stage failed.
+    Failed(Failure),
 }
 
 /// Why a response was stopped.

@@ -1,6 +1,6 @@
 //! Input of the reducer. Events of asynchronous work carry the item or the response they belong to.
 
-use super::{Item, ResponseRequest, Settings};
+use super::{Failure, Item, ResponseRequest, Settings};
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::mcp::{CallError, RemoteTool};
 use antiphon_types::{ItemId, ResponseId, Samples};
@@ -58,8 +58,8 @@ pub enum Event {
     Transcribed {
         /// The utterance's item.
         item: ItemId,
-        /// The transcript, or a message for the client.
-        result: Result<String, String>,
+        /// The transcript.
+        result: Result<String, Failure>,
     },
     /// More text of a response; of a spoken one, the text of the chunk whose audio follows.
     Text {
@@ -102,8 +102,8 @@ pub enum Event {
     ResponseFinished {
         /// The response.
         response: ResponseId,
-        /// How the model finished, or a message for the client.
-        outcome: Result<(Finish, Option<Usage>), String>,
+        /// How the model finished.
+        outcome: Result<(Finish, Option<Usage>), Failure>,
     },
     /// A command of the client's.
     Client {

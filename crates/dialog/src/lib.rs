@@ -8,6 +8,7 @@ mod action;
 mod captions;
 mod commands;
 mod event;
+mod failure;
 mod history;
 mod idle;
 mod item;
@@ -31,6 +32,7 @@ pub use action::{
     StopReason, UtteranceEnd,
 };
 pub use event::{Command, Event, ItemPosition, ToolCallDelta};
+pub use failure::Failure;
 pub use history::History;
 pub use item::{Content, Item, ItemKind, ItemStatus, RemoteCall, Role};
 pub use memory::{Memory, Truncation};

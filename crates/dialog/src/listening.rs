@@ -1,7 +1,7 @@
 //! The listening half of the reducer: utterances, their transcripts, and when to respond.
 
 use super::captions::{Captions, is_echo};
-use super::{Action, Dialog, Item, ItemPosition, Notice, PlaybackControl, StopReason, UtteranceEnd};
+use super::{Action, Dialog, Failure, Item, ItemPosition, Notice, PlaybackControl, StopReason, UtteranceEnd};
 use crate::ResponseRequest;
 use antiphon_types::{ItemId, Samples, TurnId};
 
@@ -21,7 +21,7 @@ pub(super) struct Listening {
     /// Speech transcribed since the last response of the conversation began.
     pub(super) unanswered: Samples,
     /// Why a transcript of the turn is missing.
-    pub(super) failure: Option<(ItemId, String)>,
+    pub(super) failure: Option<(ItemId, Failure)>,
 }
 
 /// One utterance. Samples at 16 kHz.
@@ -38,7 +38,7 @@ pub(super) struct OpenUtterance {
     /// The reply that was sounding when it began.
     pub(super) over: Option<String>,
     /// Why its transcription failed, where that happened before its end.
-    early_failure: Option<String>,
+    early_failure: Option<Failure>,
 }
 
 impl OpenUtterance {
@@ -126,8 +126,8 @@ impl Dialog {
         }
         let early_failure = utterance.early_failure.take();
         self.listening.awaiting.push(utterance);
-        if let Some(message) = early_failure {
-            self.transcribed(&item, Err(message));
+        if let Some(failure) = early_failure {
+            self.transcribed(&item, Err(failure));
         }
     }
 
@@ -185,7 +185,7 @@ impl Dialog {
         }
     }
 
-    pub(super) fn transcribed(&mut self, item: &ItemId, result: Result<String, String>) {
+    pub(super) fn transcribed(&mut self, item: &ItemId, result: Result<String, Failure>) {
         if self.is_input(item) {
             return self.input_transcribed(item, result);
         }
@@ -195,7 +195,7 @@ impl Dialog {
         let utterance = self.listening.awaiting.remove(at);
         match result {
             Ok(text) => self.heard(utterance, text),
-            Err(message) => self.not_heard(utterance, message),
+            Err(failure) => self.not_heard(utterance, failure),
         }
         self.start_waiting();
         self.respond_if_due();
@@ -203,10 +203,10 @@ impl Dialog {
     }
 
     /// A transcription that fails while the person still speaks: the failure is reported at the end of the utterance.
-    fn failed_early(&mut self, item: &ItemId, result: Result<String, String>) {
+    fn failed_early(&mut self, item: &ItemId, result: Result<String, Failure>) {
         let utterance = self.listening.speaking.as_mut().filter(|utterance| utterance.item == *item);
-        if let (Some(utterance), Err(message)) = (utterance, result) {
-            utterance.early_failure = Some(message);
+        if let (Some(utterance), Err(failure)) = (utterance, result) {
+            utterance.early_failure = Some(failure);
         }
     }
 
@@ -229,10 +229,10 @@ impl Dialog {
         }
     }
 
-    fn not_heard(&mut self, OpenUtterance { item, part, .. }: OpenUtterance, message: String) {
-        self.listening.failure = Some((item.clone(), message.clone()));
+    fn not_heard(&mut self, OpenUtterance { item, part, .. }: OpenUtterance, failure: Failure) {
+        self.listening.failure = Some((item.clone(), failure.clone()));
         if self.settings.transcripts {
-            self.notify(Notice::TranscriptFailed { item, part, message });
+            self.notify(Notice::TranscriptFailed { item, part, failure });
         }
     }
 

@@ -5,7 +5,7 @@
 use super::listening::OpenUtterance;
 use super::remote::Offered;
 use super::responding::Response;
-use super::{Action, Dialog, InputEntry, ResponseSettings, SpokenInput, memory};
+use super::{Action, Dialog, Failure, InputEntry, ResponseSettings, SpokenInput, memory};
 use antiphon_types::chat::ChatRequest;
 use antiphon_types::{ItemId, ResponseId};
 
@@ -57,7 +57,7 @@ impl Dialog {
 
     /// The reason to fail a response whose turn could not be transcribed: it would answer something else. `None` where the
     /// user has written a message since.
-    pub(super) fn nothing_to_answer(&mut self, id: &ResponseId) -> Option<String> {
+    pub(super) fn nothing_to_answer(&mut self, id: &ResponseId) -> Option<Failure> {
         let response = self.responses.get_mut(id).expect("the caller looked it up");
         if response.failure.is_some() {
             return response.failure.take();
@@ -65,8 +65,8 @@ impl Dialog {
         if !response.settings.in_conversation || response.input.is_some() {
             return None;
         }
-        let (lost, message) = self.listening.failure.take()?;
-        self.history.ends_with(&lost).then_some(message)
+        let (lost, failure) = self.listening.failure.take()?;
+        self.history.ends_with(&lost).then_some(failure)
     }
 
     /// Requests transcripts of the spoken parts of a response's own input.
@@ -88,7 +88,7 @@ impl Dialog {
         self.responses.values().any(|response| response.awaiting.iter().any(|utterance| utterance.item == *item))
     }
 
-    pub(super) fn input_transcribed(&mut self, item: &ItemId, result: Result<String, String>) {
+    pub(super) fn input_transcribed(&mut self, item: &ItemId, result: Result<String, Failure>) {
         for response in self.responses.values_mut() {
             let Some(at) = response.awaiting.iter().position(|utterance| utterance.item == *item) else { continue };
             let utterance = response.awaiting.remove(at);
@@ -99,7 +99,7 @@ impl Dialog {
             });
             match (result, own) {
                 (Ok(text), Some(own)) => own.transcribe(utterance.part(), &text),
-                (Err(message), _) => response.failure = Some(message),
+                (Err(failure), _) => response.failure = Some(failure),
                 (Ok(_), None) => {}
             }
             break;

@@ -5,9 +5,9 @@ use super::remote::Offer;
 use super::remote_calls::call_kind;
 use super::usage::{tokens_read, tokens_written};
 use super::{
-    Action, Content, Dialog, IncompleteReason, InputEntry, Item, ItemKind, ItemPosition, ItemStatus, Modality, Notice,
-    OutputChange, PlaybackControl, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage, ResponseView,
-    ResponseWork, Role, Spoken, StopReason, ToolCallDelta,
+    Action, Content, Dialog, Failure, IncompleteReason, InputEntry, Item, ItemKind, ItemPosition, ItemStatus, Modality,
+    Notice, OutputChange, PlaybackControl, ResponseRequest, ResponseSettings, ResponseStatus, ResponseUsage,
+    ResponseView, ResponseWork, Role, Spoken, StopReason, ToolCallDelta,
 };
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, TurnId};
@@ -22,7 +22,7 @@ pub(super) struct Response {
     /// Spoken parts of its own input without a transcript.
     pub(super) awaiting: Vec<OpenUtterance>,
     /// Why one of them could not be transcribed.
-    pub(super) failure: Option<String>,
+    pub(super) failure: Option<Failure>,
     /// Its work has started; before, it waits for transcripts.
     started: bool,
     pub(super) outputs: Vec<Output>,
@@ -123,14 +123,14 @@ impl Dialog {
         let ready = |(_, response): &(&ResponseId, &Response)| !response.started && self.has_all_it_reads(response);
         let ids: Vec<ResponseId> = self.responses.iter().filter(ready).map(|(id, _)| id.clone()).collect();
         for id in ids {
-            if let Some(message) = self.nothing_to_answer(&id) {
-                self.end(&id, ResponseStatus::Failed(message), None);
+            if let Some(failure) = self.nothing_to_answer(&id) {
+                self.end(&id, ResponseStatus::Failed(failure), None);
                 continue;
             }
             let offered = match self.offered(&self.responses[&id].settings) {
                 Ok(offered) => offered,
                 Err(message) => {
-                    self.end(&id, ResponseStatus::Failed(message), None);
+                    self.end(&id, ResponseStatus::Failed(message.into()), None);
                     continue;
                 }
             };
@@ -139,7 +139,7 @@ impl Dialog {
             let chat = match self.chat(&settings, input.as_deref(), offered) {
                 Ok(chat) => chat,
                 Err(error) => {
-                    self.end(&id, ResponseStatus::Failed(error.to_string()), None);
+                    self.end(&id, ResponseStatus::Failed(error.to_string().into()), None);
                     continue;
                 }
             };
@@ -221,7 +221,7 @@ impl Dialog {
         self.output(&id, index as u32, item, change);
     }
 
-    pub(super) fn finished(&mut self, id: &ResponseId, outcome: Result<(Finish, Option<Usage>), String>) {
+    pub(super) fn finished(&mut self, id: &ResponseId, outcome: Result<(Finish, Option<Usage>), Failure>) {
         if !self.responses.contains_key(id) {
             return;
         }
@@ -231,7 +231,7 @@ impl Dialog {
                 (ResponseStatus::Incomplete(IncompleteReason::ContentFilter), tokens)
             }
             Ok((Finish::Stop | Finish::ToolCalls, tokens)) => (ResponseStatus::Completed, tokens),
-            Err(message) => (ResponseStatus::Failed(message), None),
+            Err(failure) => (ResponseStatus::Failed(failure), None),
         };
         let calls = self.responses[id].remote_calls();
         if status == ResponseStatus::Completed && !calls.is_empty() {

@@ -275,9 +275,14 @@ impl Runner {
             Notice::ItemTruncated { item, audio_end_ms, .. } => format!("truncated {} {audio_end_ms}", self.i(item)),
             Notice::TranscriptDelta { item, delta, .. } => format!("transcript_delta {} {delta:?}", self.i(item)),
             Notice::Transcript { item, text, .. } => format!("transcript {} {text:?}", self.i(item)),
-            Notice::TranscriptFailed { item, message, .. } => format!("transcript_failed {} {message:?}", self.i(item)),
+            Notice::TranscriptFailed { item, failure, .. } => {
+                format!("transcript_failed {} {:?}", self.i(item), failure.message())
+            }
             Notice::SettingsUpdated => "settings_updated".into(),
             Notice::ResponseCreated(view) => format!("response_created {}", self.r(&view.id)),
+            Notice::ResponseDone(ResponseView { id, status: ResponseStatus::Failed(failure), .. }) => {
+                format!("response_done {} Failed({:?})", self.r(id), failure.message())
+            }
             Notice::ResponseDone(view) => format!("response_done {} {:?}", self.r(&view.id), view.status),
             Notice::Output { response, item, change, .. } => {
                 let (response, item) = (self.r(response), self.i(item));

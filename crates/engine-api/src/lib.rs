@@ -9,6 +9,7 @@ mod engines;
 #[cfg(feature = "fakes")]
 pub mod fakes;
 mod fault;
+mod hop;
 pub mod llm;
 pub mod mcp;
 pub mod stt;
@@ -17,4 +18,10 @@ pub mod turn;
 pub mod vad;
 
 pub use engines::{EngineNames, Engines};
-pub use fault::Fault;
+pub use fault::{ENGINE_UNAVAILABLE, Fault};
+pub use hop::{Hop, Served};
+
+/// Requests that an engine without a bound of its own serves at the same time. A remote engine's server admits by itself, and
+/// says nothing of its size; a machine that offers such an engine to others has to name a number. So many requests keep any
+/// one server busy, and their connections and buffers are no load for the hub.
+pub const REMOTE_CONCURRENCY: usize = 64;

@@ -4,6 +4,7 @@
 //! `endpointing`) and may arrive late or never. Engines are built by `engines`. A model never decides that a turn is
 //! over.
 
+use crate::REMOTE_CONCURRENCY;
 use antiphon_types::{SampleRate, Samples};
 use futures_util::future::BoxFuture;
 
@@ -22,6 +23,9 @@ pub enum TurnModelError {
     /// The model, its library or a setting is missing or invalid; the text states which and how to fix it.
     #[error("{0}")]
     Unavailable(String),
+    /// Turn models run on other machines, and none of them can be reached. The message is for the log.
+    #[error("{0}")]
+    Away(String),
     /// The model failed on this audio.
     #[error("the turn model failed: {0}")]
     Failed(String),
@@ -31,6 +35,11 @@ pub enum TurnModelError {
 pub trait TurnModel: Send + Sync {
     /// The model's name as configured.
     fn name(&self) -> &str;
+
+    /// Queries it answers at the same time; further ones wait in its queue. At least 1.
+    fn concurrency(&self) -> usize {
+        REMOTE_CONCURRENCY
+    }
 
     /// Length of the audio the model considers, at the end of a turn; earlier audio is ignored.
     fn span(&self) -> Samples;

@@ -50,6 +50,6 @@ pub use session_update::{
     SemanticVadUpdate, ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate,
 };
 pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality};
-pub use timeline::{Endpointing, Marks};
+pub use timeline::{Endpointing, Marks, Workers};
 pub use tool::{Tool, ToolChoice};
 pub use truncation::Truncation;

@@ -4,7 +4,7 @@ use super::error::{ErrorKind, WireError};
 use super::item::Item;
 use super::response::Response;
 use super::session::{Session, shown};
-use super::timeline::{Endpointing, Marks};
+use super::timeline::{Endpointing, Marks, Workers};
 use antiphon_types::{ItemId, ResponseId};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -204,6 +204,8 @@ pub enum ServerEvent {
         marks: Marks,
         #[serde(skip_serializing_if = "Option::is_none")]
         endpointing: Option<Endpointing>,
+        #[serde(flatten, skip_serializing_if = "Option::is_none")]
+        workers: Option<Box<Workers>>,
     },
 }
 

@@ -162,12 +162,27 @@ fn extension_events() -> Vec<ServerEvent> {
     let marks =
         Marks { speech_end: Some(0.0), end_confirmed: Some(212.5), first_audio_sent: Some(240.0), ..Marks::default() };
     let endpointing = Endpointing { probability: 0.75, wait_ms: 500.0, wording: "plain", ..Endpointing::default() };
+    let workers = Workers {
+        stt_worker: Some("north".into()),
+        tts_worker: Some("south".into()),
+        stt_network_ms: Some(1.5),
+        tts_network_ms: Some(2.25),
+        retried: 1,
+    };
+    let timeline = |endpointing, workers| ServerEvent::Timeline {
+        item_id: item_id(),
+        response_id: response_id(),
+        marks,
+        endpointing,
+        workers,
+    };
     vec![
         ServerEvent::OutputHeld { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputResumed { response_id: response_id(), item_id: item_id() },
         ServerEvent::OutputCleared { response_id: response_id() },
-        ServerEvent::Timeline { item_id: item_id(), response_id: response_id(), marks, endpointing: None },
-        ServerEvent::Timeline { item_id: item_id(), response_id: response_id(), marks, endpointing: Some(endpointing) },
+        timeline(None, None),
+        timeline(Some(endpointing), None),
+        timeline(None, Some(Box::new(workers))),
     ]
 }
 

@@ -29,6 +29,30 @@ pub struct Marks {
     pub first_audio_sent: Option<f64>,
 }
 
+/// Which workers served a turn, where engines run on other machines.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Workers {
+    /// The worker that recognized the utterance.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stt_worker: Option<String>,
+    /// The worker that spoke the first chunk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tts_worker: Option<String>,
+    /// Milliseconds that the network took of the time before `stt_final`, both ways together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stt_network_ms: Option<f64>,
+    /// The same of the time before `tts_first_audio`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tts_network_ms: Option<f64>,
+    /// Attempts that other workers had failed at before.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retried: u32,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
 /// The endpointing decision and its inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Endpointing {

@@ -6,7 +6,7 @@ use super::expiry::SessionExpiry;
 use super::ingress::{Advance, Ingress};
 use super::perform::{EventPayload, TranscriptLogprobs};
 use super::playback::Playback;
-use super::project::Projector;
+use super::project::{Projector, TRANSCRIPTION_FAILED, code_of};
 use super::remote::Links;
 use super::replay_log::DialogStart;
 use super::responding::{Product, causes};
@@ -16,8 +16,8 @@ use super::transcription_task::{Report, until_free};
 use super::voice::Voice;
 use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
 use antiphon_dialog::turn::Edge;
-use antiphon_dialog::{Dialog, Event, PlaybackControl, ToolCallDelta};
-use antiphon_engine_api::stt::SpeakerState;
+use antiphon_dialog::{Dialog, Event, Failure, PlaybackControl, ToolCallDelta};
+use antiphon_engine_api::stt::{SpeakerState, SttError};
 use antiphon_protocol::{Dialect, ServerEvent};
 use antiphon_types::{IdMint, ItemId, KeyId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
 use std::collections::HashMap;
@@ -267,7 +267,7 @@ impl Actor {
                 self.transcriptions.remove(&item);
                 self.speaker = speaker.or(self.speaker.take());
             }
-            Report::Final { item, result, learns } => {
+            Report::Final { item, result, learns, served } => {
                 if !learns {
                     self.transcriptions.remove(&item);
                 }
@@ -281,10 +281,15 @@ impl Actor {
                 let result = result.map_err(|error| {
                     let causes = causes(&error);
                     tracing::warn!(%error, ?causes, "an utterance could not be transcribed");
-                    self.setup.metrics.error("transcription_failed");
-                    error.client_message()
+                    let failure = match &error {
+                        SttError::Away(_) => Failure::Away { away: error.client_message() },
+                        _ => Failure::Failed(error.client_message()),
+                    };
+                    self.setup.metrics.error(code_of(&failure, TRANSCRIPTION_FAILED));
+                    failure
                 });
-                let words = result.as_ref().map(String::as_str).map_err(String::as_str);
+                let words = result.as_ref().map(String::as_str).map_err(Failure::message);
+                self.timeline.recognized_by(&item, served);
                 self.timeline.transcribed(&item, words, self.now());
                 let actions = self.decide(Event::Transcribed { item, result });
                 self.perform(actions, payload);
@@ -296,6 +301,7 @@ impl Actor {
     fn product(&mut self, product: Product) {
         match product {
             Product::Mark(response, milestone, at) => self.timeline.mark(&response, milestone, at),
+            Product::Served(response, served) => self.timeline.spoken_by(&response, served),
             Product::Audio(response, pcm, at) => {
                 if let Some((item, _)) = self.dialog.speaking_item(&response) {
                     self.timeline.audio_made(&response, &item, at);

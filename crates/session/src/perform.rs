@@ -7,6 +7,7 @@ use super::responding::Responding;
 use super::transcription_task::{INPUT_PIECES, TranscriptionInput, TranscriptionTask};
 use super::voice::{Packing, Voice};
 use antiphon_dialog::{Action, Modality, Notice, OutputChange, ResponseStatus, ResponseWork, StopReason, UtteranceEnd};
+use antiphon_engine_api::Hop;
 use antiphon_engine_api::stt::{SttOptions, TokenLogprob};
 use antiphon_protocol::{INCLUDE_LOGPROBS, ServerEvent};
 use antiphon_telemetry::{Outcome, span};
@@ -122,6 +123,7 @@ impl Actor {
                 logprobs: self.session.include.iter().flatten().any(|name| name == INCLUDE_LOGPROBS),
                 speaker: self.speaker.clone(),
                 vocabulary: self.setup.engines.llm.vocabulary(),
+                hop: Hop::requested(),
                 ..SttOptions::default()
             },
             timeout: self.setup.stt_timeout,

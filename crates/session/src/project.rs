@@ -6,13 +6,19 @@
 use super::perform::TranscriptLogprobs;
 use super::remote;
 use antiphon_dialog::{
-    Content, IncompleteReason, Item, ItemKind, ItemStatus, Modality, Notice, OutputChange, Refusal, ResponseStatus,
-    ResponseUsage, ResponseView, Role, StopReason,
+    Content, Failure, IncompleteReason, Item, ItemKind, ItemStatus, Modality, Notice, OutputChange, Refusal,
+    ResponseStatus, ResponseUsage, ResponseView, Role, StopReason,
 };
+use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_engine_api::stt::TokenLogprob;
 use antiphon_protocol::{ItemAt, ItemUse, Logprob, PartAt, ResponsePart, ServerEvent, TranscriptionUsage, WireError};
 use antiphon_types::Format;
 use antiphon_types::{ItemId, ResponseId, SampleRate, Samples};
+
+/// Code of a transcript that failed.
+pub(super) const TRANSCRIPTION_FAILED: &str = "transcription_failed";
+/// Code of a response that failed.
+const RESPONSE_FAILED: &str = "response_failed";
 
 /// The only part of the hub's messages.
 const PART: u32 = 0;
@@ -140,10 +146,10 @@ fn conversation(notice: Notice) -> ServerEvent {
         Notice::TranscriptDelta { item, part, delta } => {
             ServerEvent::TranscriptionDelta { item_id: item, content_index: part, delta }
         }
-        Notice::TranscriptFailed { item, part, message } => ServerEvent::TranscriptionFailed {
+        Notice::TranscriptFailed { item, part, failure } => ServerEvent::TranscriptionFailed {
             item_id: item,
             content_index: part,
-            error: WireError::server("transcription_failed", message),
+            error: WireError::server(code_of(&failure, TRANSCRIPTION_FAILED), failure.message()),
         },
         Notice::SettingsUpdated
         | Notice::ItemAdded { .. }
@@ -260,7 +266,18 @@ fn status(status: ResponseStatus) -> (antiphon_protocol::ResponseStatus, Option<
             };
             (Wire::Incomplete, Some(StatusDetails::incomplete(reason)))
         }
-        ResponseStatus::Failed(message) => (Wire::Failed, Some(StatusDetails::failed("response_failed", message))),
+        ResponseStatus::Failed(failure) => {
+            let details = StatusDetails::failed(code_of(&failure, RESPONSE_FAILED), failure.message());
+            (Wire::Failed, Some(details))
+        }
+    }
+}
+
+/// The code of a failed stage; `usual` where its engines were there.
+pub(super) fn code_of(failure: &Failure, usual: &'static str) -> &'static str {
+    match failure {
+        Failure::Failed(_) => usual,
+        Failure::Away { .. } => ENGINE_UNAVAILABLE,
     }
 }
 

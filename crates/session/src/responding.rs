@@ -5,12 +5,12 @@
 //! a text while it is written, the words go as they come, without being gathered into chunks.
 //! Dropping the future drops the model's stream and the synthesis with it.
 
-use antiphon_dialog::{Event, Modality, ResponseWork, ToolCallDelta};
-use antiphon_engine_api::Engines;
+use antiphon_dialog::{Event, Failure, Modality, ResponseWork, ToolCallDelta};
 use antiphon_engine_api::llm::LlmDelta;
 use antiphon_engine_api::tts::{
     Passage, PlayoutEstimate, SpeechRequest, SpokenPart, TextRequest, TextSpeech, TtsError,
 };
+use antiphon_engine_api::{Engines, Hop, Served};
 use antiphon_text::{Chunk, Chunker, Language};
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{Pcm, ResponseId, Timestamp};
@@ -35,6 +35,8 @@ pub(super) enum Product {
     Audio(ResponseId, Pcm, Timestamp),
     /// A moment of the timeline.
     Mark(ResponseId, Milestone, Timestamp),
+    /// Which worker speaks the first chunk; again where another one goes on with it.
+    Served(ResponseId, Served),
 }
 
 /// Products of a speculative response that wait for its release: a first chunk's audio in pieces of 40 ms and more.
@@ -54,10 +56,10 @@ pub(super) enum Milestone {
 /// The sender of a speculative response's release was dropped: its products are discarded.
 struct Discarded;
 
-/// Why a response's work ends early: the actor has gone, or a stage failed (the message is for the client).
+/// Why a response's work ends early: the actor has gone, or a stage failed.
 enum Stop {
     Gone,
-    Failed(String),
+    Failed(Failure),
 }
 
 /// The task of one response.
@@ -106,13 +108,14 @@ impl Responding {
                 let (sender, inputs) = mpsc::channel(CHUNKS_AHEAD);
                 let chat = std::mem::take(&mut self.work.chat);
                 let passage = Passage::first();
-                let end = match self.text_speech(passage) {
+                let mut hop = FirstHop::default();
+                let end = match self.text_speech(passage, hop.take()) {
                     None => {
                         let voice = VoiceSender {
                             sender,
                             chunker: Chunker::new(self.language()).keeping(self.engines.tts.marks()),
                         };
-                        let speaks = self.speak(inputs, passage, voice_opens);
+                        let speaks = self.speak(inputs, passage, voice_opens, FirstHop::default());
                         tokio::try_join!(self.think(chat, Some(voice)), speaks)
                     }
                     Some(speech) => {
@@ -120,7 +123,7 @@ impl Responding {
                             sender,
                             chunker: Chunker::by_words(self.language()).keeping(self.engines.tts.marks()),
                         };
-                        let speaks = self.speak_words(speech, inputs, passage, voice_opens);
+                        let speaks = self.speak_words(speech, inputs, passage, voice_opens, hop);
                         tokio::try_join!(self.think(chat, Some(voice)), speaks)
                     }
                 };
@@ -133,7 +136,7 @@ impl Responding {
         };
         let outcome = match result {
             Ok(end) => Ok(end),
-            Err(Stop::Failed(message)) => Err(message),
+            Err(Stop::Failed(failure)) => Err(failure),
             Err(Stop::Gone) => return,
         };
         let _ = self.send(Event::ResponseFinished { response: self.id(), outcome }).await;
@@ -148,7 +151,7 @@ impl Responding {
         let mut stream = self.engines.llm.stream(chat);
         let mut milestones = Milestones { first_token: true, first_chunk: true };
         while let Some(delta) = stream.next().await {
-            let delta = delta.map_err(|error| failed("language model", &error, error.client_message()))?;
+            let delta = delta.map_err(|error| failed("language model", &error, error.client_message().into()))?;
             if std::mem::take(&mut milestones.first_token) {
                 self.mark(Milestone::FirstToken).await?;
             }
@@ -208,6 +211,7 @@ impl Responding {
         mut pieces: mpsc::Receiver<VoiceInput>,
         passage: Passage,
         mut voice_opens: Option<oneshot::Receiver<()>>,
+        mut first_hop: FirstHop,
     ) -> Result<(), Stop> {
         let settings = &self.work.settings;
         let (mut listener, mut place) = (PlayoutEstimate::default(), passage);
@@ -222,21 +226,23 @@ impl Responding {
             let mut raw = Some(chunk.raw);
             if !chunk.spoken.is_empty() {
                 let (voice, unplayed) = (settings.voice.clone(), Some(listener.unplayed()));
-                let (text, speed) = (chunk.spoken, settings.speed);
+                let text = chunk.spoken;
                 let passage = Some(place);
                 place = place.following();
-                let instructions = settings.spoken_instructions();
-                let request =
-                    SpeechRequest { text, voice, speed, unplayed, passage, instructions, ..SpeechRequest::default() };
+                let (instructions, hop) = (settings.spoken_instructions(), first_hop.take());
+                let (seed, speed) = (None, settings.speed);
+                let request = SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, hop };
                 let mut stream = self.engines.tts.speak(request);
                 while let Some(pcm) = stream.next().await {
-                    let pcm = pcm.map_err(|error| failed("voice engine", &error, error.client_message()))?;
+                    let pcm = pcm.map_err(voice_failed)?;
+                    self.served(&mut first_hop).await?;
                     if let Some(text) = raw.take() {
                         self.send(Event::Text { response: self.id(), text }).await?;
                     }
                     listener.hears(pcm.duration());
                     self.product(Product::Audio(self.id(), pcm, self.now())).await?;
                 }
+                self.served(&mut first_hop).await?;
                 if let Some(opens) = voice_opens.take() {
                     opens.await.map_err(|_| Stop::Gone)?;
                 }
@@ -249,10 +255,11 @@ impl Responding {
     }
 
     /// The engine's other way to speak: a text that is still being written, where the engine takes one.
-    fn text_speech(&self, passage: Passage) -> Option<TextSpeech> {
+    fn text_speech(&self, passage: Passage, hop: Hop) -> Option<TextSpeech> {
         let (voice, speed) = (self.work.settings.voice.clone(), self.work.settings.speed);
         let instructions = self.work.settings.spoken_instructions();
-        self.engines.tts.speak_text(TextRequest { voice, speed, seed: None, passage: Some(passage), instructions })
+        let passage = Some(passage);
+        self.engines.tts.speak_text(TextRequest { voice, speed, seed: None, passage, instructions, hop })
     }
 
     /// Speaks words as they come. The text before a call is spoken before it; the text behind it is a new one for the
@@ -263,6 +270,7 @@ impl Responding {
         mut inputs: mpsc::Receiver<VoiceInput>,
         passage: Passage,
         mut voice_opens: Option<oneshot::Receiver<()>>,
+        mut hop: FirstHop,
     ) -> Result<(), Stop> {
         let (mut speech, mut n_words) = (Some(speech), 0);
         while let Some(input) = inputs.recv().await {
@@ -271,12 +279,12 @@ impl Responding {
                 VoiceInput::Chunk(first) => {
                     let speech = speech
                         .take()
-                        .or_else(|| self.text_speech(passage))
+                        .or_else(|| self.text_speech(passage, hop.take()))
                         .ok_or_else(|| Stop::Failed("the voice engine takes no more words".into()))?;
                     let TextSpeech { words, speech } = speech;
                     let unspoken = Unspoken::default();
                     let feed = feed(first, &mut inputs, words, &unspoken, &mut voice_opens, &mut n_words);
-                    let ((), behind) = tokio::try_join!(self.pass_on(speech, &unspoken), feed)?;
+                    let ((), behind) = tokio::try_join!(self.pass_on(speech, &unspoken, &mut hop), feed)?;
                     behind
                 }
             };
@@ -292,11 +300,15 @@ impl Responding {
         &self,
         mut speech: BoxStream<'static, Result<SpokenPart, TtsError>>,
         unspoken: &Unspoken,
+        hop: &mut FirstHop,
     ) -> Result<(), Stop> {
         while let Some(part) = speech.next().await {
-            match part.map_err(|error| failed("voice engine", &error, error.client_message()))? {
+            match part.map_err(voice_failed)? {
                 SpokenPart::Pieces(n) => self.send_text(unspoken.take(n)).await?,
-                SpokenPart::Audio(pcm) => self.product(Product::Audio(self.id(), pcm, self.now())).await?,
+                SpokenPart::Audio(pcm) => {
+                    self.served(hop).await?;
+                    self.product(Product::Audio(self.id(), pcm, self.now())).await?;
+                }
             }
         }
         self.send_text(unspoken.take(usize::MAX)).await
@@ -324,6 +336,14 @@ impl Responding {
 
     async fn mark(&self, milestone: Milestone) -> Result<(), Stop> {
         self.product(Product::Mark(self.id(), milestone, self.now())).await
+    }
+
+    /// Reports the worker of the first chunk, where there is one and it was not reported.
+    async fn served(&self, hop: &mut FirstHop) -> Result<(), Stop> {
+        match hop.news() {
+            Some(served) => self.product(Product::Served(self.id(), served)).await,
+            None => Ok(()),
+        }
     }
 
     async fn send(&self, event: Event) -> Result<(), Stop> {
@@ -413,17 +433,50 @@ enum VoiceInput {
     Call(ToolCallDelta),
 }
 
+/// The hop of a response's first request to the voice.
+#[derive(Default)]
+struct FirstHop {
+    /// `None`: nothing was requested yet.
+    hop: Option<Hop>,
+    reported: Option<Served>,
+}
+
+impl FirstHop {
+    /// The hop for the next request: only the first one's is read.
+    fn take(&mut self) -> Hop {
+        match self.hop {
+            Some(_) => Hop::default(),
+            None => self.hop.insert(Hop::requested()).clone(),
+        }
+    }
+
+    /// What is known now and was not reported.
+    fn news(&mut self) -> Option<Served> {
+        let served = self.hop.as_ref()?.get().filter(|served| self.reported.as_ref() != Some(served))?;
+        self.reported = Some(served.clone());
+        Some(served)
+    }
+}
+
 /// Which moments are still to come.
 struct Milestones {
     first_token: bool,
     first_chunk: bool,
 }
 
-/// Logs an engine's failure with its causes, once. `message` is what the client gets.
-fn failed(stage: &'static str, error: &dyn std::error::Error, message: String) -> Stop {
+fn voice_failed(error: TtsError) -> Stop {
+    let failure = match &error {
+        TtsError::Away(_) => Failure::Away { away: error.client_message() },
+        _ => Failure::Failed(error.client_message()),
+    };
+    failed("voice engine", &error, failure)
+}
+
+/// Logs an engine's failure with its causes, once.
+fn failed(stage: &'static str, error: &dyn std::error::Error, failure: Failure) -> Stop {
     let causes = causes(error);
     tracing::warn!(stage, %error, ?causes, "a response failed");
-    Stop::Failed(message)
+    Stop::Failed(failure)
 }
 
 /// The causes of an error, the nearest first, for the log.
@@ -519,7 +572,7 @@ mod tests {
                 Product::Event(Event::Text { text, .. }) => text,
                 Product::Event(Event::ToolCall(delta)) => format!("call {}", delta.name),
                 Product::Event(Event::ResponseFinished { outcome: Ok(_), .. }) => "end".into(),
-                Product::Event(Event::ResponseFinished { outcome: Err(message), .. }) => message,
+                Product::Event(Event::ResponseFinished { outcome: Err(failure), .. }) => failure.message().into(),
                 Product::Audio(..) if seen.last().is_some_and(|last| last == "audio") => continue,
                 Product::Audio(..) => "audio".into(),
                 _ => continue,
@@ -554,6 +607,49 @@ mod tests {
         let seen = produced(products).await;
         assert!(seen.last().is_some_and(|last| last.contains("voice engine")), "{seen:?}");
         assert_eq!(&seen[..2], ["Say", "audio"]);
+    }
+
+    /// Which workers a response named, and how many pieces of audio came before each.
+    async fn workers_of(mut products: mpsc::Receiver<Product>) -> Vec<(String, u32, usize)> {
+        let (mut named, mut n_audio) = (Vec::new(), 0);
+        while let Some(product) = products.recv().await {
+            match product {
+                Product::Served(_, served) => named.push((served.worker, served.retried, n_audio)),
+                Product::Audio(..) => n_audio += 1,
+                _ => {}
+            }
+        }
+        named
+    }
+
+    #[tokio::test]
+    async fn the_worker_of_the_first_chunk_is_named_before_its_audio_and_once() {
+        for tts in [FakeTts::default(), FakeTts::default().taking_words()] {
+            let (sender, products) = mpsc::channel(256);
+            let llm = FakeLlm::says(["One sentence is here. And another one is there."]);
+            let tts = tts.served_by("north", Duration::from_millis(2)).retried(1);
+            responding_with(llm, tts, sender).run().await;
+            assert_eq!(workers_of(products).await, [("north".to_owned(), 1, 0)]);
+        }
+        let (sender, products) = mpsc::channel(256);
+        responding(sender).run().await;
+        assert_eq!(workers_of(products).await, [], "an engine of this process");
+    }
+
+    #[tokio::test]
+    async fn voices_that_cannot_be_reached_are_told_from_one_that_fails() {
+        for (tts, is_away) in [(FakeTts::default().away(), true), (FakeTts::default().failing_on("sentence"), false)] {
+            let (sender, mut products) = mpsc::channel(256);
+            responding_with(FakeLlm::says(["One sentence is here."]), tts, sender).run().await;
+            let mut outcome = None;
+            while let Some(product) = products.recv().await {
+                if let Product::Event(Event::ResponseFinished { outcome: end, .. }) = product {
+                    outcome = Some(end);
+                }
+            }
+            let failure = outcome.expect("an end").expect_err("no voice");
+            assert_eq!(matches!(failure, Failure::Away { .. }), is_away, "{failure:?}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 //!
 //! `utterance` and `inline_audio` fill a transcription's input queue, `transcription_task` drains it. Nothing runs here.
 
+use antiphon_engine_api::Served;
 use antiphon_engine_api::stt::{SpeakerState, SttError, Transcript};
 use antiphon_types::{ItemId, Samples};
 use std::time::Duration;
@@ -65,6 +66,8 @@ pub(super) enum Report {
         result: Result<Transcript, SttError>,
         /// Whether [`Report::Learnt`] follows.
         learns: bool,
+        /// The worker that made the transcript; `None`: the engine runs here.
+        served: Option<Served>,
     },
     /// The turn model's probability at a pause.
     Judged {

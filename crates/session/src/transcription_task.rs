@@ -63,7 +63,8 @@ impl TranscriptionTask {
         };
         let item = self.item.clone();
         // The actor is gone only when the session is.
-        let _ = self.reports.send(Report::Final { item, result, learns: stream.is_some() }).await;
+        let (learns, served) = (stream.is_some(), self.options.hop.get());
+        let _ = self.reports.send(Report::Final { item, result, learns, served }).await;
         if let Some(stream) = stream {
             let speaker = timeout(self.timeout, stream.learn()).await.ok().flatten();
             let _ = self.reports.send(Report::Learnt(self.item, speaker)).await;

@@ -360,3 +360,28 @@ async fn a_provisional_transcript_under_way_when_the_utterance_ends_is_waited_fo
     ];
     assert_eq!(reported(wrong).await, ["final: finished"]);
 }
+
+#[tokio::test]
+async fn the_final_transcript_comes_with_the_worker_that_made_it() {
+    for confirms_provisional in [false, true] {
+        let stt = FakeStt::default().served_by("north", Duration::from_millis(2)).retried(1);
+        let (reports, mut inbox) = mpsc::channel(8);
+        let (sender, input) = mpsc::channel(INPUT_PIECES);
+        for input in [
+            TranscriptionInput::Pcm(vec![0; 1_000]),
+            TranscriptionInput::RequestProvisional,
+            TranscriptionInput::Finish { confirms_provisional },
+        ] {
+            sender.send(input).await.expect("it is heard");
+        }
+        let mut task = transcription_task(Arc::new(stt), input, reports);
+        task.options.hop = antiphon_engine_api::Hop::requested();
+        task.run().await;
+        let served = loop {
+            if let Report::Final { served, .. } = inbox.recv().await.expect("it reports") {
+                break served.expect("a worker");
+            }
+        };
+        assert_eq!((served.worker.as_str(), served.network, served.retried), ("north", Duration::from_millis(2), 1));
+    }
+}

@@ -1,6 +1,7 @@
 //! Errors of the speech API, in the shape of OpenAI's.
 
 use antiphon_audio::decode::DecodeError;
+use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_engine_api::stt::SttError;
 use antiphon_engine_api::tts::TtsError;
 use axum::Json;
@@ -45,6 +46,11 @@ impl ApiError {
         Self::with(StatusCode::SERVICE_UNAVAILABLE, OVERLOADED, message)
     }
 
+    /// The engine's workers cannot be reached now.
+    fn away(message: impl Into<String>) -> Self {
+        Self::with(StatusCode::SERVICE_UNAVAILABLE, ENGINE_UNAVAILABLE, message)
+    }
+
     /// The recognizer took longer for its audio than it may. It would again.
     pub(super) fn too_slow(engine: &str, error: &SttError) -> Self {
         let message = format!(
@@ -83,6 +89,7 @@ impl ApiError {
     /// What the request counts as.
     pub(super) fn outcome(&self) -> &'static str {
         match self.status.as_u16() {
+            _ if self.code == ENGINE_UNAVAILABLE => "failed",
             429 | 503 => "overloaded",
             500.. => "failed",
             _ => "refused",
@@ -108,6 +115,10 @@ impl From<TtsError> for ApiError {
         let message = error.client_message();
         match error {
             TtsError::Overloaded { .. } | TtsError::Timeout(_) => Self::overloaded(message),
+            TtsError::Away(_) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "no worker speaks");
+                Self::away(message)
+            }
             TtsError::NoVoice(_) => Self::invalid("voice_not_found", "voice", message),
             TtsError::Unavailable(_) | TtsError::Remote { .. } | TtsError::Engine { .. } => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "a text could not be spoken");
@@ -122,6 +133,10 @@ impl From<SttError> for ApiError {
         let message = error.client_message();
         match error {
             SttError::Busy { .. } | SttError::Behind(_) => Self::overloaded(message),
+            SttError::Away(_) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "no worker writes audio down");
+                Self::away(message)
+            }
             SttError::Timeout(_)
             | SttError::Cancelled
             | SttError::Unavailable(_)
@@ -165,6 +180,22 @@ mod tests {
         let long = ApiError::from(DecodeError::TooLong { longest: Duration::from_secs(60) });
         assert_eq!((long.status, long.param), (StatusCode::BAD_REQUEST, Some("file")));
         assert!(!long.into_response().headers().contains_key(header::RETRY_AFTER));
+    }
+
+    #[test]
+    fn who_finds_no_worker_may_come_again() {
+        let away = "no worker has advertised stt for 10 s";
+        for (error, stage) in [
+            (ApiError::from(SttError::Away(away.into())), "The speech recognizer"),
+            (ApiError::from(TtsError::Away(away.into())), "The voice engine"),
+        ] {
+            let message = format!("{stage} is not available at the moment: no worker can be reached. Try again soon.");
+            assert_eq!((error.code, error.outcome(), error.is_busy()), ("engine_unavailable", "failed", false));
+            assert_eq!(error.message, message);
+            let response = error.into_response();
+            assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+            assert_eq!(response.headers()[header::RETRY_AFTER], RETRY_AFTER);
+        }
     }
 
     #[test]

@@ -9,6 +9,7 @@ use super::request::SpeechSpec;
 use super::waiting::{AFTER_SOUND, BEFORE_SOUND, JOB, Retry, is_busy};
 use antiphon_audio::Resampler;
 use antiphon_audio::encode::RATE;
+use antiphon_engine_api::Hop;
 use antiphon_engine_api::tts::{Passage, PlayoutEstimate, SpeechRequest, Tts, TtsError};
 use antiphon_types::{Pcm, SampleRate};
 use futures_util::{Stream, StreamExt};
@@ -151,7 +152,8 @@ impl Course {
         let seed = self.seed;
         self.seed = seed.map(|seed| seed.wrapping_add(1));
         let instructions = self.instructions.clone();
-        let request = SpeechRequest { text, voice, speed: self.speed, unplayed, seed, passage, instructions };
+        let (speed, hop) = (self.speed, Hop::default());
+        let request = SpeechRequest { text, voice, speed, unplayed, seed, passage, instructions, hop };
         let (sender, pieces) = mpsc::channel(PIECES);
         let tts = self.speaking.tts.clone();
         self.speaking.tasks.spawn(async move {

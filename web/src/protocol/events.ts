@@ -12,6 +12,12 @@ export interface TimelineMarks {
   first_audio_sent?: number;
 }
 
+/** Milliseconds of a stage's time that the way to its worker and back took; absent where the engine runs in the hub. */
+export interface Hops {
+  stt_network_ms?: number;
+  tts_network_ms?: number;
+}
+
 export interface ContentPart {
   type: string;
   text?: string | null;
@@ -58,7 +64,7 @@ export type ServerEvent =
   | ({ type: 'response.output_audio.done' } & InResponse)
   | { type: 'output_audio_buffer.held' | 'output_audio_buffer.resumed'; response_id: string; item_id?: string }
   | { type: 'output_audio_buffer.cleared'; response_id: string }
-  | { type: 'antiphon.timeline'; item_id: string; response_id: string; marks: TimelineMarks }
+  | ({ type: 'antiphon.timeline'; item_id: string; response_id: string; marks: TimelineMarks } & Hops)
   | { type: 'antiphon.clock.pong'; client_ms: number; hub_ms: number }
   | { type: 'antiphon.session.resumable'; key: string; within_s: number }
   | { type: 'antiphon.session.resumed'; after: number; received: number }

@@ -1,7 +1,7 @@
 // The state shown by the page, as plain data. Only `reduce.ts` creates a new state; levels, which change
 // 60 times a second, are in `session/levels.ts`.
 
-import type { TimelineMarks } from '../protocol/events';
+import type { Hops, TimelineMarks } from '../protocol/events';
 
 /**
  * The connection. `resuming`: lost, the session and its response will be resumed. `waiting`: a new session will
@@ -44,6 +44,7 @@ export interface ReplyCaption {
   /** From the last loud microphone sample (or the Enter key) to the first sound rendered by the worklet. */
   latencyMs: number | null;
   marks: TimelineMarks | null;
+  hops: Hops;
 }
 
 export type Caption = UserCaption | ReplyCaption;

@@ -2,7 +2,7 @@
 // the same events on the loudspeaker are in `effects.ts`.
 
 import type { QueueState } from '../audio/queue';
-import type { Item, ServerEvent, TimelineMarks } from '../protocol/events';
+import type { Hops, Item, ServerEvent, TimelineMarks } from '../protocol/events';
 import { learnRate, revealedChars } from './captions';
 import type { Caption, Engines, Link, Notice, ReplyCaption, State, UserCaption, Voice } from './model';
 import { hubReported, replyFailed, transcriptionFailed } from './plain';
@@ -119,7 +119,7 @@ function onResponse(state: State, event: ServerEvent): State {
     case 'conversation.item.truncated':
       return withReply(state, event.item_id, (reply) => ended({ ...reply, playedMs: Math.min(reply.playedMs, event.audio_end_ms) }, 'cut'));
     case 'antiphon.timeline':
-      return onTimeline(state, event.response_id, event.marks);
+      return onTimeline(state, event.response_id, event.marks, { stt_network_ms: event.stt_network_ms, tts_network_ms: event.tts_network_ms });
     default:
       return state;
   }
@@ -214,8 +214,8 @@ function onResponseDone(state: State, id: string, status?: string, message?: str
   return { ...next, captions, awaiting: sounding && next.awaiting };
 }
 
-function onTimeline(state: State, responseId: string, marks: TimelineMarks): State {
-  return { ...state, captions: mapReplies(state.captions, (reply) => (reply.responseId === responseId ? { ...reply, marks } : reply)) };
+function onTimeline(state: State, responseId: string, marks: TimelineMarks, hops: Hops): State {
+  return { ...state, captions: mapReplies(state.captions, (reply) => (reply.responseId === responseId ? { ...reply, marks, hops } : reply)) };
 }
 
 function finishText(state: State, reply: ReplyCaption, text: string): ReplyCaption {
@@ -264,7 +264,7 @@ function ensureReply(state: State, id: string, responseId: string): State {
   if (state.captions.some((caption) => caption.id === id)) return state;
   return append(state, {
     role: 'assistant', id, responseId, text: '', textDone: false, sound: false, receivedMs: 0, playedMs: 0,
-    audioDone: false, revealed: 0, status: 'coming', latencyMs: null, marks: null,
+    audioDone: false, revealed: 0, status: 'coming', latencyMs: null, marks: null, hops: {},
   });
 }
 

@@ -85,7 +85,7 @@ function StageRow({ models, name, does, plain, keeper }: { models: Models; name:
       </div>
       <p class="engine-stage-now">
         <b>{serving?.title ?? stage.engine}</b>
-        <span>{serving ? stage.model : NEED_NONE.includes(stage.engine) && 'needs no model'}</span>
+        <span>{serving ? stage.model : nowNote(stage.engine)}</span>
       </p>
       <PassedOver stage={stage} />
       {told && (models.mayChange || told.pull) && <Offer model={told} mayChange={models.mayChange} keeper={keeper} />}
@@ -103,6 +103,12 @@ function StageRow({ models, name, does, plain, keeper }: { models: Models; name:
       )}
     </section>
   );
+}
+
+/** What stands beside an engine that runs no model of the list. */
+function nowNote(engine: string): string {
+  if (engine === 'cluster') return 'workers serve this stage';
+  return NEED_NONE.includes(engine) ? 'needs no model' : '';
 }
 
 function PassedOver({ stage }: { stage: Stage }) {

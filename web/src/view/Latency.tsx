@@ -8,7 +8,7 @@ const ms = (value: number) => `${Math.round(value)} ms`;
 export function Latency({ caption }: { caption: ReplyCaption }) {
   const total = shownLatency(caption.marks, caption.latencyMs);
   if (total === null) return null;
-  const stages = segments(caption.marks, caption.latencyMs);
+  const stages = segments(caption.marks, caption.latencyMs, caption.hops);
   const sum = stages.reduce((all, { ms: part }) => all + part, 0);
   return (
     <details class="latency">
@@ -18,14 +18,14 @@ export function Latency({ caption }: { caption: ReplyCaption }) {
           <svg class="bar" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">
             {stages.map(({ key, ms: part }, i) => {
               const before = stages.slice(0, i).reduce((all, stage) => all + stage.ms, 0);
-              return <rect key={key} class={`stage-${key}`} x={(before / sum) * 100} width={(part / sum) * 100} height="4" />;
+              return <rect key={i} class={`stage-${key}`} x={(before / sum) * 100} width={(part / sum) * 100} height="4" />;
             })}
           </svg>
         )}
       </summary>
       <dl class="stages">
-        {stages.map(({ key, label, ms: part }) => (
-          <div key={key}>
+        {stages.map(({ key, label, ms: part }, i) => (
+          <div key={i}>
             <dt>
               <i class={`dot stage-${key}`} />
               {label}

@@ -6,3 +6,24 @@ pub mod stt;
 pub mod tts;
 pub mod turn;
 pub mod vad;
+
+use crate::Hop;
+use std::time::Duration;
+
+/// A worker that a fake pretends to run on.
+#[derive(Clone)]
+struct FakeWorker {
+    name: String,
+    network: Duration,
+    retried: u32,
+}
+
+impl FakeWorker {
+    fn new(name: &str, network: Duration) -> Self {
+        Self { name: name.to_owned(), network, retried: 0 }
+    }
+
+    fn fill(&self, hop: &Hop) {
+        hop.set(&self.name, self.network, self.retried);
+    }
+}

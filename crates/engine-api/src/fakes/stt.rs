@@ -1,7 +1,9 @@
 //! A fake speech recognizer for tests and benchmarks: it returns scripted transcripts or the number of samples
 //! received.
 
+use super::FakeWorker;
 use crate::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, TokenLogprob, Transcript};
+use crate::{Hop, REMOTE_CONCURRENCY};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use std::collections::VecDeque;
@@ -16,9 +18,17 @@ pub struct FakeStt {
     pub delay: Duration,
     partials: bool,
     translates: bool,
+    worker: Option<FakeWorker>,
+    is_away: bool,
+    concurrency: Option<usize>,
 }
 
 impl FakeStt {
+    /// Makes it say that it serves so many utterances at once.
+    pub fn with_concurrency(self, n: usize) -> Self {
+        Self { concurrency: Some(n), ..self }
+    }
+
     /// Enables translation: "in English: " is prepended to the transcript of an utterance opened with `translate`.
     pub fn translating(self) -> Self {
         Self { translates: true, ..self }
@@ -27,6 +37,23 @@ impl FakeStt {
     /// Sets the delay of `finish`.
     pub fn delayed(self, delay: Duration) -> Self {
         Self { delay, ..self }
+    }
+
+    /// Makes it one that runs on another machine: each transcript says that `worker` made it, and that
+    /// the network took `network` of the time.
+    pub fn served_by(self, worker: &str, network: Duration) -> Self {
+        Self { worker: Some(FakeWorker::new(worker, network)), ..self }
+    }
+
+    /// The same after so many attempts that other workers failed at. Only after [`FakeStt::served_by`].
+    pub fn retried(mut self, retried: u32) -> Self {
+        self.worker.iter_mut().for_each(|worker| worker.retried = retried);
+        self
+    }
+
+    /// Makes it one whose workers cannot be reached.
+    pub fn away(self) -> Self {
+        Self { is_away: true, ..self }
     }
 
     /// Enables partial transcripts: each partial is the complete scripted transcript.
@@ -56,9 +83,16 @@ impl Stt for FakeStt {
         self.translates
     }
 
+    fn concurrency(&self) -> usize {
+        self.concurrency.unwrap_or(REMOTE_CONCURRENCY)
+    }
+
     fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
-        let (logprobs, translate) = (options.logprobs, options.translate);
-        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0, logprobs, translate };
+        if self.is_away {
+            return ready(Err(SttError::Away("no worker serves stt".into()))).boxed();
+        }
+        let SttOptions { logprobs, translate, hop, .. } = options;
+        let utterance = FakeUtterance { engine: self.clone(), n_samples: 0, logprobs, translate, hop };
         ready(Ok(Box::new(utterance) as Box<dyn SttUtterance>)).boxed()
     }
 }
@@ -68,6 +102,7 @@ struct FakeUtterance {
     n_samples: usize,
     logprobs: bool,
     translate: bool,
+    hop: Hop,
 }
 
 impl FakeUtterance {
@@ -85,6 +120,7 @@ impl FakeUtterance {
     }
 
     fn transcript(&self, text: String) -> Transcript {
+        self.engine.worker.iter().for_each(|worker| worker.fill(&self.hop));
         // The fake reports full confidence for each token.
         let text = if self.translate { format!("in English: {text}") } else { text };
         let token = |word: &str| TokenLogprob { token: word.to_owned(), logprob: 0.0 };

@@ -1,6 +1,7 @@
 //! A fake voice engine for tests and benchmarks: a tone whose length is proportional to the text.
 
-use crate::tts::{SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice, WORDS_AHEAD};
+use super::FakeWorker;
+use crate::tts::{Repeats, SpeechRequest, SpokenPart, TextRequest, TextSpeech, Tts, TtsError, Voice, WORDS_AHEAD};
 use antiphon_types::{Pcm, SampleRate};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
@@ -18,6 +19,8 @@ pub struct FakeTts {
     pub fails_on: Option<String>,
     /// Whether it takes a text word by word.
     pub takes_words: bool,
+    worker: Option<FakeWorker>,
+    is_away: bool,
 }
 
 /// Playing time per character in milliseconds.
@@ -26,7 +29,14 @@ pub const MS_PER_CHAR: u64 = 50;
 impl Default for FakeTts {
     fn default() -> Self {
         let voice = Voice { id: "tone".into(), name: "Tone".into(), language: "en-US".into() };
-        Self { voices: vec![voice], delay: Duration::ZERO, fails_on: None, takes_words: false }
+        Self {
+            voices: vec![voice],
+            delay: Duration::ZERO,
+            fails_on: None,
+            takes_words: false,
+            worker: None,
+            is_away: false,
+        }
     }
 }
 
@@ -41,6 +51,23 @@ impl FakeTts {
         Self { takes_words: true, ..self }
     }
 
+    /// Makes it one that runs on another machine: the first sound of each chunk says that `worker` made it, and that the
+    /// network took `network` of the time.
+    pub fn served_by(self, worker: &str, network: Duration) -> Self {
+        Self { worker: Some(FakeWorker::new(worker, network)), ..self }
+    }
+
+    /// The same after so many attempts that other workers failed at. Only after [`FakeTts::served_by`].
+    pub fn retried(mut self, retried: u32) -> Self {
+        self.worker.iter_mut().for_each(|worker| worker.retried = retried);
+        self
+    }
+
+    /// Makes it one whose workers cannot be reached.
+    pub fn away(self) -> Self {
+        Self { is_away: true, ..self }
+    }
+
     /// Makes chunks that contain `text` fail.
     pub fn failing_on(self, text: &str) -> Self {
         Self { fails_on: Some(text.to_owned()), ..self }
@@ -52,11 +79,18 @@ impl Tts for FakeTts {
         "fake"
     }
 
+    fn repeats(&self, _: &SpeechRequest) -> Repeats {
+        Repeats::Exactly
+    }
+
     fn voices(&self) -> Vec<Voice> {
         self.voices.clone()
     }
 
     fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        if self.is_away {
+            return stream::iter([Err(TtsError::Away("no worker serves tts".into()))]).boxed();
+        }
         if self.fails_on.as_ref().is_some_and(|word| request.text.contains(word.as_str())) {
             let error = TtsError::Engine { message: "told to fail".into(), source: None };
             return stream::iter([Err(error)]).boxed();
@@ -67,7 +101,7 @@ impl Tts for FakeTts {
         let tone = (0..n_samples).map(|i| (8_000.0 * (TAU * 220.0 * i as f32 / rate.hz() as f32).sin()) as i16);
         let tone: Vec<i16> = tone.collect();
         let pieces: Vec<Pcm> = tone.chunks(2_400).map(|piece| Pcm { rate, samples: piece.to_vec() }).collect();
-        let delay = self.delay;
+        let (delay, worker, hop) = (self.delay, self.worker.clone(), request.hop);
         stream::iter(pieces)
             .then(move |piece| async move {
                 if !delay.is_zero() {
@@ -75,6 +109,7 @@ impl Tts for FakeTts {
                 }
                 Ok(piece)
             })
+            .inspect(move |_| worker.iter().for_each(|worker| worker.fill(&hop)))
             .boxed()
     }
 
@@ -83,10 +118,11 @@ impl Tts for FakeTts {
             return None;
         }
         let (words, pieces) = mpsc::channel(WORDS_AHEAD);
-        let (engine, TextRequest { voice, speed, .. }) = (self.clone(), request);
+        let (engine, TextRequest { voice, speed, hop, .. }) = (self.clone(), request);
         let pieces = stream::unfold(pieces, |mut pieces| async { Some((pieces.recv().await?, pieces)) });
         let speech = pieces.flat_map(move |text: String| {
-            let request = SpeechRequest { text, voice: voice.clone(), speed, ..SpeechRequest::default() };
+            let (voice, hop) = (voice.clone(), hop.clone());
+            let request = SpeechRequest { text, voice, speed, hop, ..SpeechRequest::default() };
             let audio = engine.speak(request).map(|pcm| pcm.map(SpokenPart::Audio));
             stream::iter([Ok(SpokenPart::Pieces(1))]).chain(audio)
         });

@@ -1,6 +1,7 @@
 //! Errors of speech to text.
 
 use crate::Fault;
+use crate::fault::away;
 use std::time::Duration;
 
 /// A failed transcription. It ends the transcription of one utterance, never the session.
@@ -24,6 +25,9 @@ pub enum SttError {
     /// A library, a model or a setting is missing or invalid; the text states which and how to fix it.
     #[error("{0}")]
     Unavailable(String),
+    /// Engines run on other machines, and none of them can be reached. The message is for the log.
+    #[error("{0}")]
+    Away(String),
     /// The server of a remote engine failed on this utterance.
     #[error("the speech recognizer failed: {message}")]
     Remote {
@@ -54,6 +58,7 @@ impl SttError {
             Self::Timeout(_) => Fault::Timeout,
             Self::Cancelled => return "The transcription was cancelled.".into(),
             Self::Unavailable(_) => Fault::Unavailable,
+            Self::Away(_) => return away("The speech recognizer"),
             Self::Remote { fault, .. } => *fault,
             Self::Engine { .. } => Fault::Failed,
         };

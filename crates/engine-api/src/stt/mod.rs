@@ -7,8 +7,10 @@ mod error;
 
 pub use error::SttError;
 
+use crate::{Hop, REMOTE_CONCURRENCY};
 use antiphon_types::SampleRate;
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use std::sync::Arc;
 pub const RATE: SampleRate = SampleRate::HZ_16000;
 
 /// The transcript of an utterance.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Transcript {
     /// The text as written by the engine; empty if nothing was said.
     pub text: String,
@@ -33,7 +35,7 @@ pub struct Transcript {
 }
 
 /// A segment of a transcript.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Segment {
     /// The text, without surrounding white space.
     pub text: String,
@@ -54,7 +56,7 @@ pub struct Segment {
 }
 
 /// A word with its times.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Word {
     /// The word with adjacent punctuation, without white space.
     pub text: String,
@@ -67,7 +69,7 @@ pub struct Word {
 }
 
 /// The log probability of one token.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenLogprob {
     /// The token as text.
     pub token: String,
@@ -76,12 +78,12 @@ pub struct TokenLogprob {
 }
 
 /// Adaptation of an engine to a speaker or a microphone. It is stored in the session, never in a shared decoder.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum SpeakerState {
     /// PocketSphinx: cepstral means.
     Means(Vec<f32>),
     /// Whisper: the last detected language as an ISO-639-1 code.
-    Language(&'static str),
+    Language(Cow<'static, str>),
 }
 
 /// The sentences that a language model understands, for recognizers with a closed vocabulary.
@@ -123,6 +125,8 @@ pub struct SttOptions {
     pub temperature: Option<f32>,
     /// Requests a translation to English. Only for engines that support it: [`Stt::translates`].
     pub translate: bool,
+    /// Filled in by an engine that runs on another machine, with each provisional or final transcript.
+    pub hop: Hop,
 }
 
 /// An utterance that has its place in the queue of an engine.
@@ -142,6 +146,11 @@ pub trait Stt: Send + Sync {
     /// Whether the engine can translate speech to English.
     fn translates(&self) -> bool {
         false
+    }
+
+    /// Utterances it decodes at the same time; further ones wait in its queue. At least 1.
+    fn concurrency(&self) -> usize {
+        REMOTE_CONCURRENCY
     }
 
     /// Number of utterances that wait for a decoder.

@@ -1,6 +1,7 @@
 //! Errors of text to speech.
 
 use crate::Fault;
+use crate::fault::away;
 use std::time::Duration;
 
 /// A failed synthesis. It ends one response, never the session.
@@ -21,6 +22,9 @@ pub enum TtsError {
     /// A library, a voice or a setting is missing or invalid; the text states which and how to fix it.
     #[error("{0}")]
     Unavailable(String),
+    /// Engines run on other machines, and none of them can be reached. The message is for the log.
+    #[error("{0}")]
+    Away(String),
     /// The server of a remote engine failed on this chunk.
     #[error("the voice engine failed: {message}")]
     Remote {
@@ -51,6 +55,7 @@ impl TtsError {
             Self::Timeout(_) => Fault::Timeout,
             Self::NoVoice(what) => return format!("{what}."),
             Self::Unavailable(_) => Fault::Unavailable,
+            Self::Away(_) => return away("The voice engine"),
             Self::Remote { fault, .. } => *fault,
             Self::Engine { .. } => Fault::Failed,
         };

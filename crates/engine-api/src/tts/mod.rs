@@ -16,10 +16,11 @@ pub use library::{
 pub use playout::PlayoutEstimate;
 pub use text::{SpokenPart, TextRequest, TextSpeech, WORDS_AHEAD};
 
+use crate::{Hop, REMOTE_CONCURRENCY};
 use antiphon_types::Pcm;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -44,6 +45,8 @@ pub struct SpeechRequest {
     pub passage: Option<Passage>,
     /// How to speak ("whisper", "like a news reader"), for engines that can act; others ignore it. `None`: as the voice does.
     pub instructions: Option<String>,
+    /// Filled in with the chunk's first sound by an engine that runs on another machine.
+    pub hop: Hop,
 }
 
 /// A chunk's place in a text: a response, a request of the speech API, a job.
@@ -58,6 +61,21 @@ impl Passage {
     pub fn first() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Self { text: NEXT.fetch_add(1, Ordering::Relaxed), place: 0 }
+    }
+
+    /// The chunk at this place of the same text, counted from 0.
+    pub const fn at(self, place: u32) -> Self {
+        Self { place, ..self }
+    }
+
+    /// The text's number in this process.
+    pub const fn text(self) -> u64 {
+        self.text
+    }
+
+    /// The chunk's place in its text.
+    pub const fn place(self) -> u32 {
+        self.place
     }
 
     /// The chunk after this one.
@@ -77,12 +95,13 @@ impl Default for SpeechRequest {
             seed: None,
             passage: None,
             instructions: None,
+            hop: Hop::default(),
         }
     }
 }
 
 /// An available voice.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Voice {
     /// Id used in requests.
     pub id: String,
@@ -107,6 +126,19 @@ pub struct SlotReport {
     pub bytes_per_slot: usize,
 }
 
+/// How far an engine gives the same speech for the same request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Repeats {
+    /// The words come at other times.
+    #[default]
+    Never,
+    /// Everything is where it was, and the samples differ: the engine adds noise. A cross-fade hides the difference.
+    InTime,
+    /// Sample for sample.
+    Exactly,
+}
+
 /// The text-to-speech port: one engine, shared by all sessions.
 pub trait Tts: Send + Sync {
     /// The engine's name as configured, for `/readyz` and the logs.
@@ -116,6 +148,17 @@ pub trait Tts: Send + Sync {
     /// error explains why the server cannot be reached; the engine may still be used.
     fn warm(&self) -> BoxFuture<'_, Result<(), TtsError>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    /// Chunks it synthesizes at the same time; further ones wait in its queue. At least 1.
+    fn concurrency(&self) -> usize {
+        REMOTE_CONCURRENCY
+    }
+
+    /// How far the same request gives the same speech again, in another process with the same model and settings, too: what
+    /// broke off there can go on here.
+    fn repeats(&self, _request: &SpeechRequest) -> Repeats {
+        Repeats::Never
     }
 
     /// Number of chunks in the queue.

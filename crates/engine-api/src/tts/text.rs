@@ -3,6 +3,7 @@
 //! `session` uses it where an engine offers it ([`Tts::speak_text`](super::Tts::speak_text)); the engine keeps the other end.
 
 use super::{Passage, TtsError};
+use crate::Hop;
 use antiphon_types::Pcm;
 use futures_util::stream::BoxStream;
 use tokio::sync::mpsc;
@@ -24,6 +25,8 @@ pub struct TextRequest {
     pub passage: Option<Passage>,
     /// How to speak, for engines that can act.
     pub instructions: Option<String>,
+    /// Filled in with the first sound by an engine that runs on another machine.
+    pub hop: Hop,
 }
 
 /// Both ends of one text's speech.

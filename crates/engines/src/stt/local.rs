@@ -30,6 +30,7 @@ const STRIDE: usize = 1_600;
 pub struct Local<S> {
     name: &'static str,
     pool: Pool<S>,
+    n_replicas: usize,
     translates: bool,
 }
 
@@ -40,8 +41,9 @@ impl<S: SttStream + 'static> Local<S> {
     where
         F: Fn(usize) -> Result<S, SttError> + Send + Sync + 'static,
     {
-        let max_waiting = n_replicas.max(1) * WAITING_PER_REPLICA;
-        Ok(Self { name, pool: Pool::start(name, n_replicas, max_waiting, make)?, translates: false })
+        let n_replicas = n_replicas.max(1);
+        let pool = Pool::start(name, n_replicas, n_replicas * WAITING_PER_REPLICA, make)?;
+        Ok(Self { name, pool, n_replicas, translates: false })
     }
 
     /// The same, with at most `max_replicas` streams, started as utterances need them and stopped when they were not used for
@@ -50,9 +52,9 @@ impl<S: SttStream + 'static> Local<S> {
     where
         F: Fn(usize) -> Result<S, SttError> + Send + Sync + 'static,
     {
-        let max_waiting = max_replicas.max(1) * WAITING_PER_REPLICA;
-        let pool = Pool::start_elastic(name, max_replicas, max_waiting, idle, make)?;
-        Ok(Self { name, pool, translates: false })
+        let n_replicas = max_replicas.max(1);
+        let pool = Pool::start_elastic(name, n_replicas, n_replicas * WAITING_PER_REPLICA, idle, make)?;
+        Ok(Self { name, pool, n_replicas, translates: false })
     }
 
     /// The same, for streams that can translate into English or not.
@@ -68,6 +70,10 @@ impl<S: SttStream + 'static> Stt for Local<S> {
 
     fn translates(&self) -> bool {
         self.translates
+    }
+
+    fn concurrency(&self) -> usize {
+        self.n_replicas
     }
 
     fn waiting(&self) -> usize {

@@ -72,6 +72,7 @@ pub struct BatchedTts<E> {
     name: String,
     voices: Vec<Voice>,
     scheduler: BatchScheduler<Job>,
+    concurrency: usize,
     deadline: Duration,
     bucket: fn(&SpeechRequest) -> u32,
     _engine: std::marker::PhantomData<fn() -> E>,
@@ -122,6 +123,7 @@ impl<E: BatchTtsEngine> BatchedTts<E> {
             name: name.into(),
             voices,
             scheduler,
+            concurrency: n_replicas * max_batch,
             deadline,
             bucket: E::bucket,
             _engine: std::marker::PhantomData,
@@ -154,6 +156,10 @@ impl<E: BatchTtsEngine> BatchEngine<Job> for Driven<E> {
 impl<E: BatchTtsEngine> Tts for BatchedTts<E> {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn concurrency(&self) -> usize {
+        self.concurrency
     }
 
     fn waiting(&self) -> usize {

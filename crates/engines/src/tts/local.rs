@@ -5,7 +5,7 @@
 
 use super::TtsEngine;
 use super::deadline::with_deadline;
-use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::pool::{Lease, Overloaded, Pool, PoolError};
 use antiphon_types::Pcm;
 use futures_util::future::{BoxFuture, FutureExt};
@@ -29,6 +29,9 @@ pub struct LocalTts<E> {
     name: String,
     voices: Vec<Voice>,
     pool: Pool<E>,
+    n_replicas: usize,
+    /// Of each voice, whether it repeats itself.
+    repeats: Vec<Repeats>,
     deadline: Duration,
 }
 
@@ -51,11 +54,15 @@ impl<E: TtsEngine + 'static> LocalTts<E> {
     where
         F: Fn(usize) -> Result<E, TtsError> + Send + Sync + 'static,
     {
-        let voices: Arc<OnceLock<Vec<Voice>>> = Arc::default();
-        let listed = voices.clone();
+        let traits: Arc<OnceLock<(Vec<Voice>, Vec<Repeats>)>> = Arc::default();
+        let known = traits.clone();
         let make = move |replica| {
             let engine = make(replica)?;
-            listed.get_or_init(|| engine.voices().to_vec());
+            known.get_or_init(|| {
+                let voices = engine.voices().to_vec();
+                let repeats = voices.iter().map(|voice| engine.repeats(&voice.id)).collect();
+                (voices, repeats)
+            });
             Ok(engine)
         };
         let n_replicas = settings.n_replicas.max(1);
@@ -65,14 +72,24 @@ impl<E: TtsEngine + 'static> LocalTts<E> {
         } else {
             Pool::start(name, n_replicas, max_waiting, make)?
         };
-        let voices = voices.get().expect("an engine was started on each replica").clone();
-        Ok(Self { name: name.into(), voices, pool, deadline: settings.deadline })
+        let (voices, repeats) = traits.get().expect("an engine was started on each replica").clone();
+        Ok(Self { name: name.into(), voices, pool, n_replicas, repeats, deadline: settings.deadline })
     }
 }
 
 impl<E: TtsEngine + 'static> Tts for LocalTts<E> {
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn concurrency(&self) -> usize {
+        self.n_replicas
+    }
+
+    fn repeats(&self, request: &SpeechRequest) -> Repeats {
+        // A name that is none means the default voice.
+        let voice = self.voices.iter().position(|voice| voice.id == request.voice).unwrap_or_default();
+        self.repeats.get(voice).copied().unwrap_or_default()
     }
 
     fn waiting(&self) -> usize {
@@ -246,6 +263,7 @@ mod tests {
         assert!(stream.next().await.is_none());
         assert_eq!(rig.ended.recv(), Ok("done"));
         assert_eq!(rig.tts.voices()[0].id, "v");
+        assert_eq!((rig.tts.concurrency(), rig.tts.repeats(&say("ab"))), (1, Repeats::Never));
     }
 
     #[tokio::test]

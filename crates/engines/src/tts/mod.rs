@@ -47,7 +47,7 @@ mod words;
 
 pub use config::TtsConfig;
 
-use antiphon_engine_api::tts::{SpeechRequest, TtsError, Voice};
+use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
 use antiphon_types::Pcm;
 use std::ops::ControlFlow;
 use tokio_util::sync::CancellationToken;
@@ -56,6 +56,12 @@ use tokio_util::sync::CancellationToken;
 pub trait TtsEngine: Send {
     /// The voices, the default one first.
     fn voices(&self) -> &[Voice];
+
+    /// How far the same request in `voice`, one of [`voices`](Self::voices), gives the same speech again
+    /// ([`Tts::repeats`](antiphon_engine_api::tts::Tts::repeats)).
+    fn repeats(&self, _voice: &str) -> Repeats {
+        Repeats::Never
+    }
 
     /// Calls `sink` with mono PCM as it is made; `Break` stops synthesis. Blocks for as long as synthesis takes.
     fn synthesize(

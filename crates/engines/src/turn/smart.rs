@@ -41,6 +41,7 @@ const MAX_WAITING: usize = 64;
 #[derive(Clone)]
 pub struct SmartTurn {
     scheduler: BatchScheduler<Question>,
+    max_batch: usize,
 }
 
 struct Question {
@@ -60,12 +61,8 @@ impl SmartTurn {
     /// library or the file.
     pub fn open(path: &Path, onnx: &OnnxConfig) -> Result<Self, TurnModelError> {
         let first = Graph::load(path, onnx)?;
-        let settings = BatchSettings {
-            n_replicas: 1,
-            max_batch: if first.takes_batches { MAX_BATCH } else { 1 },
-            max_wait: Duration::ZERO,
-            max_waiting: MAX_WAITING,
-        };
+        let max_batch = if first.takes_batches { MAX_BATCH } else { 1 };
+        let settings = BatchSettings { n_replicas: 1, max_batch, max_wait: Duration::ZERO, max_waiting: MAX_WAITING };
         let (path, onnx, first) = (path.to_owned(), onnx.clone(), Mutex::new(Some(first)));
         let make = move |_| {
             let loaded = first.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -73,13 +70,18 @@ impl SmartTurn {
             graph.judge(&[&[0; 1_600]]).map_err(|error| TurnModelError::Unavailable(error.to_string()))?;
             Ok::<_, TurnModelError>(graph)
         };
-        Ok(Self { scheduler: BatchScheduler::start("smart-turn", settings, make)? })
+        Ok(Self { scheduler: BatchScheduler::start("smart-turn", settings, make)?, max_batch })
     }
 }
 
 impl TurnModel for SmartTurn {
     fn name(&self) -> &str {
         "smart-turn"
+    }
+
+    /// One replica, which answers a batch at a time.
+    fn concurrency(&self) -> usize {
+        self.max_batch
     }
 
     fn span(&self) -> Samples {

@@ -51,8 +51,9 @@ async fn it_hears_the_last_eight_seconds_with_silence_in_front() {
 
 #[tokio::test]
 async fn pauses_that_fall_together_get_each_its_own_answer_batched_or_not() {
-    for name in ["smart-turn.onnx", "smart-turn-single.onnx"] {
+    for (name, at_once) in [("smart-turn.onnx", MAX_BATCH), ("smart-turn-single.onnx", 1)] {
         let model = open(name);
+        assert_eq!(model.concurrency(), at_once, "{name}");
         let turns: Vec<Vec<i16>> = (1..20).map(|i| turn(&[(i * 3, true), (i % 5, false)])).collect();
         let answers = futures_util::future::join_all(turns.iter().map(|pcm| model.judge(pcm.clone()))).await;
         for (pcm, got) in turns.iter().zip(answers) {

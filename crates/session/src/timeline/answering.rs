@@ -4,7 +4,8 @@ use super::record::{HeardBy, Kind, Status, Tokens};
 use super::turn::{Turn, UtteranceMarks};
 use super::{Cause, EndOfTurn, Milestone, Timeline};
 use antiphon_dialog::{Dialog, ResponseStatus, ResponseView, StopReason};
-use antiphon_protocol::{Marks, ServerEvent};
+use antiphon_engine_api::Served;
+use antiphon_protocol::{Marks, ServerEvent, Workers};
 use antiphon_telemetry::{Metrics, Stage};
 use antiphon_types::{ItemId, ResponseId, Samples, Timestamp};
 use std::time::Duration;
@@ -44,7 +45,7 @@ impl Timeline {
                 };
                 let turn = self.begin(kind, at);
                 turn.heard_words(&text);
-                let given = item.map(|item| UtteranceMarks { item, opened: at, transcribed: None });
+                let given = item.map(|item| UtteranceMarks { item, opened: at, transcribed: None, served: None });
                 turn.utterances.extend(given);
                 turn
             }
@@ -70,6 +71,15 @@ impl Timeline {
                 Milestone::LastToken => turn.ends.llm.get_or_insert(at),
             };
         }
+    }
+
+    /// The worker that speaks the first chunk; told again where another one goes on with it.
+    pub(crate) fn spoken_by(&mut self, id: &ResponseId, served: Served) {
+        let Some(turn) = self.of(id) else { return };
+        // What was waited for is the first sound, whoever speaks later.
+        let network = turn.voiced.as_ref().map_or(served.network, |first| first.network);
+        turn.voiced = Some(Served { network, ..served });
+        turn.dirty = true;
     }
 
     /// The voice has made audio of `item`.
@@ -165,8 +175,8 @@ impl Timeline {
             ResponseStatus::Incomplete(_) => Status::Incomplete,
             ResponseStatus::Failed(_) => Status::Failed,
         };
-        if let ResponseStatus::Failed(message) = &view.status {
-            turn.error = Some(message.clone());
+        if let ResponseStatus::Failed(failure) = &view.status {
+            turn.error = Some(failure.message().into());
         }
         turn.barged_in |= view.status == ResponseStatus::Cancelled(StopReason::TurnDetected);
         turn.usage = view
@@ -189,6 +199,19 @@ impl Turn {
         stage(Stage::LlmFirstToken, marks.response_started, marks.llm_first_token);
         stage(Stage::TtsFirstAudio, marks.first_chunk, marks.tts_first_audio);
         stage(Stage::VoiceToVoice, marks.speech_end, marks.first_audio_sent);
+    }
+
+    /// The workers that served it; `None`: all its engines run here.
+    fn workers(&self) -> Option<Workers> {
+        let (recognized, voiced) = (self.recognized(), self.voiced.as_ref());
+        recognized.or(voiced)?;
+        Some(Workers {
+            stt_worker: recognized.map(|served| served.worker.clone()),
+            tts_worker: voiced.map(|served| served.worker.clone()),
+            stt_network_ms: recognized.map(network_ms),
+            tts_network_ms: voiced.map(network_ms),
+            retried: self.retried(),
+        })
     }
 
     /// What a client of the binary mode is told of a spoken turn.
@@ -214,6 +237,11 @@ impl Turn {
                 Some(EndOfTurn::Adaptive(endpointing)) => Some(endpointing),
                 _ => None,
             },
+            workers: self.workers().map(Box::new),
         })
     }
+}
+
+fn network_ms(served: &Served) -> f64 {
+    served.network.as_micros() as f64 / 1e3
 }

@@ -21,6 +21,7 @@ use super::responding::Milestone;
 use super::turn_history::TurnHistory;
 use antiphon_dialog::turn::Decision;
 use antiphon_dialog::{Content, Dialog, Item, ItemKind, Role};
+use antiphon_engine_api::Served;
 use antiphon_protocol::Endpointing;
 use antiphon_telemetry::Metrics;
 use antiphon_types::{IdMint, ItemId, KeyId, ResponseId, SessionId, Timestamp, TurnId};
@@ -92,7 +93,7 @@ impl Timeline {
         }
         let current = self.speech(turn).expect("begun just now");
         current.status = Status::Listening;
-        current.utterances.push(UtteranceMarks { item, opened: at, transcribed: None });
+        current.utterances.push(UtteranceMarks { item, opened: at, transcribed: None, served: None });
         current.dirty = true;
     }
 
@@ -144,6 +145,14 @@ impl Timeline {
         if let Some(turn) = self.of_item(item) {
             let ms = waited.as_micros() as f64 / 1e3;
             turn.waits.stt_decoder_ms = Some(turn.waits.stt_decoder_ms.map_or(ms, |before| before.max(ms)));
+        }
+    }
+
+    /// The worker that recognized an utterance; `None`: the engine runs here.
+    pub(super) fn recognized_by(&mut self, item: &ItemId, served: Option<Served>) {
+        let Some(turn) = self.of_item(item) else { return };
+        if let Some(utterance) = turn.utterances.iter_mut().find(|utterance| utterance.item == *item) {
+            utterance.served = served;
         }
     }
 

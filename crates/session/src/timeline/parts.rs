@@ -20,6 +20,10 @@ pub(super) struct Moments {
     pub(super) tts_first_audio: Option<i64>,
     pub(super) first_audio_sent: Option<i64>,
     pub(super) first_audio_heard: Option<i64>,
+    /// Microseconds of the time before `stt_final` that the network took; not negative.
+    pub(super) stt_network: i64,
+    /// The same of the time before `tts_first_audio`.
+    pub(super) tts_network: i64,
 }
 
 impl Moments {
@@ -43,7 +47,14 @@ impl Moments {
             }
         };
         for (stage, end) in self.path() {
-            end.into_iter().for_each(|end| part(stage, end));
+            let Some(end) = end else { continue };
+            let network = match stage {
+                TurnStage::Stt => self.stt_network,
+                TurnStage::Tts => self.tts_network,
+                _ => 0,
+            };
+            part(stage, end.saturating_sub(network));
+            part(TurnStage::Network, end);
         }
         part(TurnStage::Sending, self.first_audio_sent.map_or(0, |sent| sent.max(0)));
         part(TurnStage::Playback, whole);
@@ -84,6 +95,12 @@ mod tests {
     /// Moments in ms, in the order of the fields; a minus is a missing one.
     #[track_caller]
     fn check(moments: &str, expect: &str) {
+        check_with(moments, (0, 0), expect);
+    }
+
+    /// The same, and what the network took of the recognizer's and the voice's time.
+    #[track_caller]
+    fn check_with(moments: &str, (stt_ms, tts_ms): (i64, i64), expect: &str) {
         let mut given = moments.split_whitespace().map(|word| word.parse::<i64>().ok().map(|ms| ms * 1000));
         let mut next = || given.next().expect("nine moments");
         let moments = Moments {
@@ -96,6 +113,8 @@ mod tests {
             tts_first_audio: next(),
             first_audio_sent: next(),
             first_audio_heard: next(),
+            stt_network: stt_ms * 1000,
+            tts_network: tts_ms * 1000,
         };
         let told = |part: &Part| format!("{} {}", part.stage.as_str(), part.to_ms);
         assert_eq!(moments.parts().iter().map(told).collect::<Vec<_>>().join(", "), expect);
@@ -133,6 +152,36 @@ mod tests {
     }
 
     #[test]
+    fn the_network_is_a_part_behind_that_of_the_engine() {
+        check_with(
+            "- 200 210 211 250 260 280 281 290",
+            (3, 5),
+            "endpointing 200, stt 207, network 210, queue 211, llm 250, chunking 260, tts 275, network 280, sending 281, \
+             playback 290",
+        );
+        check_with(
+            "- 200 210 211 250 260 280 281 -",
+            (10, 0),
+            "endpointing 200, network 210, queue 211, llm 250, chunking 260, tts 280, sending 281",
+        );
+        check_with(
+            "- 200 210 211 250 260 280 281 -",
+            (99, 99),
+            "endpointing 200, network 210, queue 211, llm 250, chunking 260, network 280, sending 281",
+        );
+    }
+
+    #[test]
+    fn a_hop_that_nobody_waited_for_is_no_part() {
+        check_with("100 200 110 111 150 160 180 201 -", (3, 5), "endpointing 200, sending 201");
+        check_with(
+            "- 200 190 211 250 260 280 281 -",
+            (3, 0),
+            "endpointing 200, queue 211, llm 250, chunking 260, tts 280, sending 281",
+        );
+    }
+
+    #[test]
     fn nothing_sent_has_no_parts_and_nothing_is_heard_before_it_is_sent() {
         check("- 200 210 211 250 260 280 - 290", "");
         check(
@@ -151,10 +200,11 @@ mod tests {
             (speculation_started, end_confirmed, stt_final, response_started) in (moment(), moment(), moment(), moment()),
             (llm_first_token, first_chunk, tts_first_audio) in (moment(), moment(), moment()),
             (first_audio_sent, first_audio_heard) in (moment(), moment()),
+            (stt_network, tts_network) in (0..1_000_000_i64, 0..1_000_000_i64),
         ) {
             let moments = Moments {
                 speculation_started, end_confirmed, stt_final, response_started, llm_first_token, first_chunk,
-                tts_first_audio, first_audio_sent, first_audio_heard,
+                tts_first_audio, first_audio_sent, first_audio_heard, stt_network, tts_network,
             };
             let parts = moments.parts();
             let Some(whole) = moments.voice_to_voice() else {
@@ -168,6 +218,27 @@ mod tests {
                 at = part.to_ms;
             }
             prop_assert_eq!(at, ms(whole), "they end where the wait ends: {:?}", parts);
+            // Without the network the same stages take the same time, each up to the same moment.
+            let local = Moments { stt_network: 0, tts_network: 0, ..moments };
+            let mut parts = parts.iter().peekable();
+            for whole in local.parts() {
+                let network = match whole.stage {
+                    TurnStage::Stt => stt_network,
+                    TurnStage::Tts => tts_network,
+                    _ => 0,
+                };
+                if let Some(part) = parts.next_if(|part| part.stage == whole.stage) {
+                    prop_assert_eq!(part.from_ms, whole.from_ms);
+                    if part.to_ms == whole.to_ms {
+                        continue;
+                    }
+                }
+                let hop = parts.next_if(|part| part.stage == TurnStage::Network);
+                prop_assert!(hop.is_some_and(|hop| hop.to_ms == whole.to_ms), "{:?} of {:?}", hop, whole);
+                let length = hop.map_or(0.0, |hop| hop.to_ms - hop.from_ms);
+                prop_assert!(length <= ms(network) + 1e-6, "{} ms of {}", length, network);
+            }
+            prop_assert!(parts.next().is_none());
         }
     }
 }

@@ -70,10 +70,23 @@ pub struct TurnRecord {
     pub audio: TurnAudio,
     /// What served it.
     pub engines: Arc<EngineNames>,
+    /// The worker that recognized the last utterance; absent where the engine runs here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stt_worker: Option<String>,
+    /// The worker that spoke the first chunk; absent where the engine runs here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tts_worker: Option<String>,
+    /// Attempts that other workers had failed at before; absent where there were none.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub retried: u32,
     /// Tokens, once the answer is whole.
     pub usage: Option<Tokens>,
     /// Nothing will change any more.
     pub settled: bool,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
 }
 
 /// What kind of move.
@@ -151,6 +164,9 @@ pub enum TurnStage {
     Endpointing,
     /// The rest of the recognizer's work.
     Stt,
+    /// The way to a worker and back, where the recognizer or the voice runs on another machine: a part of its own behind
+    /// that of the engine.
+    Network,
     /// Waiting for another answer, or for a list of tools.
     Queue,
     /// The model, to its first token.
@@ -171,6 +187,7 @@ impl TurnStage {
         match self {
             Self::Endpointing => "endpointing",
             Self::Stt => "stt",
+            Self::Network => "network",
             Self::Queue => "queue",
             Self::Llm => "llm",
             Self::Chunking => "chunking",

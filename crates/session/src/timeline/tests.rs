@@ -5,9 +5,11 @@ use crate::Viewer;
 use antiphon_dialog::{
     Memory, Modality, PlaybackControl, ResponseSettings, ResponseStatus, ResponseView, Settings, Truncation,
 };
-use antiphon_engine_api::EngineNames;
+use antiphon_engine_api::{EngineNames, Served};
+use antiphon_protocol::ServerEvent;
 use antiphon_types::Format;
 use antiphon_types::Samples;
+use serde_json::json;
 
 struct Rig {
     turn_history: Arc<TurnHistory>,
@@ -121,6 +123,65 @@ fn a_dropped_speculative_response_leaves_nothing_but_its_time() {
     assert_eq!((record.wasted_ms, record.guesses[0].from_ms, record.guesses[0].to_ms), (50.0, -700.0, Some(-650.0)));
     let speculative: Vec<_> = record.stages.iter().filter(|run| run.guess == Some(0)).map(|run| run.stage).collect();
     assert_eq!(speculative, [TurnStage::Stt, TurnStage::Llm]);
+}
+
+/// Who served it, with 5 ms of network.
+fn served(worker: &str, retried: u32) -> Served {
+    Served { worker: worker.into(), network: Duration::from_millis(5), retried }
+}
+
+/// A spoken turn whose engines run elsewhere, up to its first audio.
+fn answered_by_workers(rig: &mut Rig) -> Vec<ServerEvent> {
+    rig.speech("item_1", 200);
+    rig.timeline.recognized_by(&"item_1".into(), Some(served("ears", 1)));
+    rig.transcribed("item_1", "hello", 220);
+    rig.timeline.response_created(&response(), true, at(220));
+    rig.timeline.response_started(&response(), at(221));
+    rig.timeline.mark(&response(), Milestone::FirstToken, at(240));
+    rig.timeline.mark(&response(), Milestone::FirstChunk, at(250));
+    rig.timeline.spoken_by(&response(), served("mouth", 0));
+    rig.timeline.audio_made(&response(), &"item_2".into(), at(280));
+    rig.timeline.sent(&[("item_2".into(), Samples(480))], at(281))
+}
+
+#[test]
+fn workers_and_their_network_are_in_the_record_and_in_the_event() {
+    let mut rig = rig();
+    let events = answered_by_workers(&mut rig);
+    let told = serde_json::to_value(&events[0]).expect("JSON");
+    let fields = ["stt_worker", "tts_worker", "stt_network_ms", "tts_network_ms", "retried"].map(|name| &told[name]);
+    assert_eq!(fields, [&json!("ears"), &json!("mouth"), &json!(5.0), &json!(5.0), &json!(1)], "{told}");
+    let record = rig.record_at(290);
+    assert_eq!(
+        parts(&record),
+        "endpointing 200, stt 215, network 220, queue 221, llm 240, chunking 250, tts 275, network 280, sending 281"
+    );
+    let shown = serde_json::to_value(&record).expect("JSON");
+    let fields = ["stt_worker", "tts_worker", "retried"].map(|name| &shown[name]);
+    assert_eq!(fields, [&json!("ears"), &json!("mouth"), &json!(1)]);
+}
+
+#[test]
+fn another_worker_that_goes_on_with_a_chunk_is_named_and_the_first_sound_keeps_its_network() {
+    let mut rig = rig();
+    answered_by_workers(&mut rig);
+    let later = Served { worker: "other".into(), network: Duration::from_millis(900), retried: 2 };
+    rig.timeline.spoken_by(&response(), later);
+    let record = rig.record_at(290);
+    assert_eq!((record.tts_worker.as_deref(), record.retried), (Some("other"), 3));
+    assert!(parts(&record).ends_with("tts 275, network 280, sending 281"), "{}", parts(&record));
+}
+
+#[test]
+fn engines_of_this_process_leave_no_trace_of_workers() {
+    let mut rig = rig();
+    rig.speech("item_1", 200);
+    rig.timeline.recognized_by(&"item_1".into(), None);
+    rig.transcribed("item_1", "hello", 220);
+    let shown = serde_json::to_value(rig.record_at(290)).expect("JSON");
+    for name in ["stt_worker", "tts_worker", "retried"] {
+        assert_eq!(shown.get(name), None, "{name}");
+    }
 }
 
 #[test]

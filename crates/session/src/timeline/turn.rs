@@ -8,7 +8,7 @@ use super::record::{
 };
 use super::speculation::SpeculationMarks;
 use antiphon_dialog::Dialog;
-use antiphon_engine_api::EngineNames;
+use antiphon_engine_api::{EngineNames, Served};
 use antiphon_types::{ItemId, KeyId, ResponseId, SessionId, Timestamp, TurnId};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -57,6 +57,8 @@ pub(super) struct Turn {
     pub(super) waits: Waits,
     pub(super) speculation: SpeculationMarks,
     pub(super) audio: TurnAudio,
+    /// The worker that spoke the first chunk.
+    pub(super) voiced: Option<Served>,
     pub(super) usage: Option<Tokens>,
     pub(super) ends: Ends,
     /// The client said how it played.
@@ -75,6 +77,8 @@ pub(super) struct UtteranceMarks {
     pub(super) item: ItemId,
     pub(super) opened: Timestamp,
     pub(super) transcribed: Option<Timestamp>,
+    /// The worker that recognized it.
+    pub(super) served: Option<Served>,
 }
 
 /// The moments of a turn.
@@ -129,6 +133,7 @@ impl Turn {
             waits: Waits::default(),
             speculation: SpeculationMarks::default(),
             audio: TurnAudio::default(),
+            voiced: None,
             usage: None,
             ends: Ends::default(),
             reports: false,
@@ -199,6 +204,17 @@ impl Turn {
         Some(playhead.ends_at()?.max(done) + patience)
     }
 
+    /// The worker that recognized the utterance whose transcript came last.
+    pub(super) fn recognized(&self) -> Option<&Served> {
+        self.utterances.iter().max_by_key(|utterance| utterance.transcribed)?.served.as_ref()
+    }
+
+    /// Attempts that other workers had failed at before, for all its utterances and the first chunk.
+    pub(super) fn retried(&self) -> u32 {
+        let served = self.utterances.iter().filter_map(|utterance| utterance.served.as_ref()).chain(&self.voiced);
+        served.fold(0, |n, served| n.saturating_add(served.retried))
+    }
+
     /// What all its times count from.
     pub(super) fn base(&self) -> Timestamp {
         self.marks.speech_end.unwrap_or(self.begun)
@@ -207,6 +223,7 @@ impl Turn {
     fn moments(&self) -> Moments {
         let at = |mark: Option<Timestamp>| mark.map(|mark| self.us(mark));
         let marks = &self.marks;
+        let network = |served: Option<&Served>| served.map_or(0, |served| served.network.as_micros() as i64);
         Moments {
             speculation_started: at(marks.speculation_started),
             end_confirmed: at(marks.end_confirmed),
@@ -217,6 +234,8 @@ impl Turn {
             tts_first_audio: at(marks.tts_first_audio),
             first_audio_sent: at(marks.first_audio_sent),
             first_audio_heard: at(marks.first_audio_heard),
+            stt_network: network(self.recognized()),
+            tts_network: network(self.voiced.as_ref()),
         }
     }
 
@@ -281,6 +300,9 @@ impl Turn {
             endpointing: self.endpointing,
             audio: self.audio,
             engines: frame.engines.clone(),
+            stt_worker: self.recognized().map(|served| served.worker.clone()),
+            tts_worker: self.voiced.as_ref().map(|served| served.worker.clone()),
+            retried: self.retried(),
             usage: self.usage,
             settled: self.settled,
         }

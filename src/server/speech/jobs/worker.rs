@@ -14,6 +14,7 @@ use crate::server::speech::speaking::{Speaking, Spoken};
 use crate::server::speech::waiting::{JOB, Retry, is_busy};
 use antiphon_audio::encode::{Encoder, FileFormat, RATE};
 use antiphon_audio::wav;
+use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_engine_api::tts::{TtsError, is_uploaded_id};
 use antiphon_telemetry::Endpoint;
 use antiphon_types::Samples;
@@ -134,7 +135,7 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: SpeechSpec, 
         };
         match stopped {
             None => {}
-            Some(error) if is_busy(&error) && retry.pause().await => {}
+            Some(error) if (is_busy(&error) || matches!(error, TtsError::Away(_))) && retry.pause().await => {}
             Some(TtsError::NoVoice(_)) => return End::Failed(removed(&wish.voice)),
             Some(error) => {
                 tracing::warn!(
@@ -142,7 +143,8 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: SpeechSpec, 
                     error = &error as &dyn std::error::Error,
                     "a job's text could not be spoken"
                 );
-                return End::Failed(Failure::new("server_error", error.client_message()));
+                let code = if matches!(error, TtsError::Away(_)) { ENGINE_UNAVAILABLE } else { "server_error" };
+                return End::Failed(Failure::new(code, error.client_message()));
             }
         }
     }

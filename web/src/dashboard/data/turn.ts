@@ -2,7 +2,7 @@
 // milliseconds from the end of the user's speech. Missing values and values of an unexpected type
 // become null or empty here, so that the view needs no checks.
 
-export const STAGES = ['endpointing', 'stt', 'queue', 'llm', 'chunking', 'tts', 'sending', 'playback'] as const;
+export const STAGES = ['endpointing', 'stt', 'queue', 'llm', 'chunking', 'tts', 'network', 'sending', 'playback'] as const;
 export type Stage = (typeof STAGES)[number];
 
 export const MARKS = [
@@ -63,6 +63,10 @@ export interface Turn {
   endpointing: Record<string, number | string>;
   audio: Record<string, number>;
   engines: Record<string, string>;
+  /** The workers that served the turn, by stage; empty where the engines run in the hub. */
+  workers: Record<string, string>;
+  /** Attempts that other workers had failed at before. */
+  retried: number;
   usage: Record<string, number>;
 }
 
@@ -123,6 +127,8 @@ export function turnFrom(body: unknown): Turn | null {
     endpointing: plain(it['endpointing']),
     audio: inOrder(numbers(it['audio']), ['generated_ms', 'sent_ms', 'heard_ms']),
     engines: inOrder(texts(it['engines']), ['vad', 'stt', 'llm', 'tts']),
+    workers: texts({ stt: it['stt_worker'], tts: it['tts_worker'] }),
+    retried: number(it['retried']) ?? 0,
     usage: numbers(it['usage']),
   };
 }

@@ -1,7 +1,7 @@
 // Formats numbers and names for display.
 
 import type { Measure } from './percentiles';
-import type { Mark, Stage, Status } from './turn';
+import type { Mark, Stage, Status, Turn } from './turn';
 
 /** 0.03 -> "0 ms", 0.42 -> "0.4 ms", 312.4 -> "312 ms", 2340 -> "2.34 s". */
 export function duration(ms: number): string {
@@ -38,8 +38,9 @@ export const STAGE_WORDS: Record<Stage, { name: string; does: string }> = {
   llm: { name: 'Model', does: 'until its first token' },
   chunking: { name: 'Phrase', does: 'until there is enough to speak' },
   tts: { name: 'Voice', does: 'text to speech, first sound' },
+  network: { name: 'Network', does: 'to a worker and back' },
   sending: { name: 'Sending', does: 'until the first audio is sent' },
-  playback: { name: 'Playback', does: 'network and loudspeaker' },
+  playback: { name: 'Playback', does: 'way to the listener and loudspeaker' },
 };
 
 export const measureName = (measure: Measure) => (measure === 'voice_to_voice' ? 'Voice to voice' : STAGE_WORDS[measure].name);
@@ -72,6 +73,12 @@ export const OUTCOME_WORDS: Record<string, string> = {
   changed: 'dropped: the final transcript differed',
   refused: 'not started: no capacity',
 };
+
+/** The workers that served a turn, as name and value; nothing where the engines run in the hub. */
+export function workerFacts({ workers, retried }: Turn): [string, string][] {
+  const served = Object.entries(workers).map(([stage, worker]): [string, string] => [`${stage} worker`, worker]);
+  return retried === 0 ? served : [...served, ['failed attempts before', String(retried)]];
+}
 
 /** Names of fields that the hub may add: `stt_decoder_ms` -> "stt decoder". */
 export const fieldName = (key: string) => key.replace(/^n_/, '').replace(/_(ms|db|semitones|tokens)$/, '').replaceAll('_', ' ');

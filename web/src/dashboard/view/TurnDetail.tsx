@@ -4,7 +4,7 @@ import type { ComponentChildren } from 'preact';
 import { lengthOf } from '../data/percentiles';
 import { MARKS, type Turn } from '../data/turn';
 import { heardOf } from '../data/waterfall';
-import { MARK_WORDS, OUTCOME_WORDS, STAGE_WORDS, STATUS_WORDS, duration, fieldName, fieldValue } from '../data/words';
+import { MARK_WORDS, OUTCOME_WORDS, STAGE_WORDS, STATUS_WORDS, duration, fieldName, fieldValue, workerFacts } from '../data/words';
 import { Waterfall } from './Waterfall';
 
 /** Parts and total are each rounded to a microsecond. */
@@ -25,7 +25,7 @@ export function TurnDetail({ turn }: { turn: Turn }) {
         <Guesses turn={turn} />
         <Facts name="Waits within stages" entries={fields(turn.waits)} />
         <Facts name="Audio of the answer" entries={fields(turn.audio)} />
-        <Facts name="Engines and tokens" entries={[...Object.entries(turn.engines), ...fields(turn.usage).map(([key, value]) => [`${key} tokens`, value] as const)]} />
+        <Facts name="Engines and tokens" entries={[...Object.entries(turn.engines), ...workerFacts(turn), ...fields(turn.usage).map(([key, value]) => [`${key} tokens`, value] as const)]} />
         <Facts
           name="Record"
           entries={[

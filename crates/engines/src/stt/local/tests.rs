@@ -253,3 +253,8 @@ async fn two_utterances_never_share_a_replica() {
     let (a, b) = tokio::join!(a.finish(), b.finish());
     assert_eq!((a.unwrap().text.as_str(), b.unwrap().text.as_str()), ("1000", "70"));
 }
+
+#[test]
+fn it_decodes_as_many_utterances_at_once_as_it_has_replicas() {
+    assert_eq!([1, 3].map(|n| bench(n).engine.concurrency()), [1, 3]);
+}

@@ -154,7 +154,7 @@ impl WhisperStream {
             text: said.text,
             // What was spoken, not what it was written down in.
             speaker: (said.language.filter(|_| self.language.is_none()))
-                .map(|_| SpeakerState::Language(self.decoder.assumed)),
+                .map(|_| SpeakerState::Language(self.decoder.assumed.into())),
             logprobs: self.options.logprobs.then_some(logprobs),
             segments: if self.options.segments { said.segments } else { Vec::new() },
             language: said.language.map(str::to_owned),
@@ -215,8 +215,9 @@ impl SttStream for WhisperStream {
         if self.language.is_none() && !model.sizes.is_multilingual() {
             self.language = Some("en");
         }
-        self.decoder.assumed = match options.speaker {
-            Some(SpeakerState::Language(language)) => language,
+        self.decoder.assumed = match &options.speaker {
+            // A model on another machine may know languages that this one does not.
+            Some(SpeakerState::Language(language)) => model.language(language).unwrap_or(FIRST_ASSUMED),
             _ => FIRST_ASSUMED,
         };
         self.forget();

@@ -115,7 +115,7 @@ fn the_language_goes_with_the_speaker_and_not_to_the_next() {
     let folder = unpacked();
     let mut stream = stream(&config(&folder));
     let german = hear(&mut stream, &spoken("slt", "foonf rote dry"), &SttOptions::default()).expect("it hears");
-    assert_eq!(german.speaker, Some(SpeakerState::Language("de")));
+    assert_eq!(german.speaker, Some(SpeakerState::Language("de".into())));
     stream.begin(&SttOptions::default()).expect("it begins");
     assert_eq!(stream.assumed(), "en", "somebody else");
     stream.begin(&SttOptions { speaker: german.speaker, ..SttOptions::default() }).expect("it begins");

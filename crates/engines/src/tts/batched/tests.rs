@@ -280,3 +280,8 @@ fn an_engine_that_cannot_be_made_is_named() {
     let result = BatchedTts::<Puppet>::start("x", batching, |_| Err(TtsError::Unavailable("no library".into())));
     assert_eq!(result.err().expect("it failed").to_string(), "no library");
 }
+
+#[test]
+fn it_speaks_as_many_chunks_at_once_as_a_batch_holds() {
+    assert_eq!([1, 4].map(|max_batch| rig(max_batch).tts.concurrency()), [1, 4]);
+}

@@ -16,7 +16,7 @@ mod text;
 
 use super::TtsEngine;
 use super::trim::EdgeTrim;
-use antiphon_engine_api::tts::{SpeechRequest, TtsError, Voice};
+use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
 use antiphon_types::{Pcm, SampleRate, Samples};
 use ffi::{StreamingInfo, Wave};
 use std::any::Any;
@@ -74,6 +74,11 @@ fn describe(id: &str) -> Voice {
 impl TtsEngine for Flite {
     fn voices(&self) -> &[Voice] {
         &self.voices
+    }
+
+    /// The vocoder of the other voices excites with noise, for which it takes `rand()`, one sequence of the whole process.
+    fn repeats(&self, voice: &str) -> Repeats {
+        if voice == "kal16" { Repeats::Exactly } else { Repeats::InTime }
     }
 
     fn synthesize(

@@ -161,3 +161,17 @@ fn several_engines_at_once_give_what_one_gives() {
         }
     });
 }
+
+#[test]
+fn a_voice_that_repeats_itself_does_so_in_another_engine() {
+    let (mut one, mut other) =
+        (Flite::open("slt").expect("flite is installed"), Flite::open("rms").expect("flite is installed"));
+    for voice in ["slt", "rms", "awb", "kal16"] {
+        let first = speak(&mut one, SENTENCE, voice, 1.1);
+        speak(&mut other, "Something else.", voice, 0.7);
+        let again = speak(&mut other, SENTENCE, voice, 1.1);
+        assert_eq!(again.len(), first.len(), "{voice}: everything is where it was");
+        let repeats = if again == first { Repeats::Exactly } else { Repeats::InTime };
+        assert_eq!(one.repeats(voice), repeats, "{voice}");
+    }
+}

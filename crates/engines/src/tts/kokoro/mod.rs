@@ -20,7 +20,7 @@ use super::TtsConfig;
 use super::neural::{self, Failure, Family, Item, ModelRun};
 use super::phonemes::{Border, Phonemizer, pieces};
 use alphabet::{MAX_TOKENS, PAD, Rules};
-use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
 use antiphon_types::{Pcm, SampleRate};
 use futures_util::future::BoxFuture;
@@ -108,6 +108,15 @@ impl Tts for KokoroTts {
 
     fn warm(&self) -> BoxFuture<'_, Result<(), TtsError>> {
         self.tts.warm()
+    }
+
+    fn concurrency(&self) -> usize {
+        self.tts.concurrency()
+    }
+
+    /// Never: Kokoro's vocoder adds noise to its source, and no graph is examined for whether it draws that by itself.
+    fn repeats(&self, request: &SpeechRequest) -> Repeats {
+        self.tts.repeats(request)
     }
 
     fn waiting(&self) -> usize {

@@ -14,7 +14,7 @@ pub(super) use files::model_file;
 pub(super) use sound::pause_after;
 
 use super::TtsEngine;
-use antiphon_engine_api::tts::{SpeechRequest, TtsError, Voice};
+use antiphon_engine_api::tts::{Repeats, SpeechRequest, TtsError, Voice};
 use antiphon_inference::onnx::{Model, OnnxError, Outputs, Provider};
 use antiphon_types::{Pcm, SampleRate};
 use std::ops::ControlFlow;
@@ -49,6 +49,11 @@ pub(super) trait Family: Send + 'static {
 
     /// What the model runs on.
     fn provider(&self) -> Provider;
+
+    /// How far a run that speaks one item alone gives the same sound each time.
+    fn repeats(&self) -> Repeats {
+        Repeats::Never
+    }
 
     /// Whether the model takes several items and gives the length of each.
     fn batches(&self) -> bool;
@@ -108,6 +113,10 @@ impl<F: Family> Neural<F> {
 impl<F: Family> TtsEngine for Neural<F> {
     fn voices(&self) -> &[Voice] {
         self.0.voices()
+    }
+
+    fn repeats(&self, _: &str) -> Repeats {
+        self.0.repeats()
     }
 
     fn synthesize(

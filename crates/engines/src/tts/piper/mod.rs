@@ -18,7 +18,7 @@ mod voice;
 use super::TtsConfig;
 use super::neural::{self, Failure, Family, Item, ModelRun};
 use super::phonemes::Phonemizer;
-use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
 use antiphon_inference::onnx::{Kind, Model, ModelOptions, OnnxConfig, Port, Provider, Runtime, Signature, Tensor};
 use antiphon_types::SampleRate;
 use ids::Missing;
@@ -113,6 +113,15 @@ impl Family for Piper {
             tracing::warn!(voice = self.voices[0].id, missing, "the voice has no sound for these; they are left out");
         }
         Ok(utterances)
+    }
+
+    /// A VITS model draws two noises, for the lengths of phonemes and for the sound, and multiplies each by its scale.
+    fn repeats(&self) -> Repeats {
+        match (self.file.scales.noise == 0.0, self.file.scales.width == 0.0) {
+            (true, true) => Repeats::Exactly,
+            (false, true) => Repeats::InTime,
+            (_, false) => Repeats::Never,
+        }
     }
 
     fn sample(&self, n_phonemes: usize) -> Vec<i64> {

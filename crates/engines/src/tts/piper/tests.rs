@@ -321,3 +321,12 @@ fn what_cannot_serve_is_refused_with_what_would_be_right() {
     let unknown = TtsConfig { voice: "../ann".into(), ..config(CHOIR) };
     assert!(refusal(&unknown).contains("no voice \"../ann\" in this model; it has en_GB-choir-medium#ann,"));
 }
+
+#[test]
+fn it_repeats_itself_as_far_as_there_is_no_noise() {
+    let cases = [(0.0, 0.0, Repeats::Exactly), (0.5, 0.0, Repeats::InTime), (0.0, 0.5, Repeats::Never)];
+    for (noise_scale, width_scale, repeats) in cases {
+        let config = TtsConfig { noise_scale, width_scale, ..config(TONE) };
+        assert_eq!(opened(&config).expect("opens").repeats(TONE), repeats, "{config:?}");
+    }
+}

@@ -403,7 +403,7 @@ mod speaking {
     use super::super::tests::write_wav;
     use super::super::{SpeechLm, TtsConfig};
     use super::{FAMILIES, Fixture};
-    use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError};
+    use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError};
     use antiphon_types::Pcm;
     use futures_util::StreamExt;
 
@@ -449,6 +449,10 @@ mod speaking {
         for family in FAMILIES {
             let (tts, _folder) = start(family, |_| {}).unwrap_or_else(|error| panic!("{family}: {error}"));
             let contract = Fixture::open(family).contract;
+            assert_eq!(tts.concurrency(), 4, "{family}: its slots");
+            assert_eq!(tts.repeats(&request(TEXT, 1)), Repeats::Exactly, "{family}");
+            let unseeded = SpeechRequest { seed: None, ..request(TEXT, 1) };
+            assert_eq!(tts.repeats(&unseeded), Repeats::Never, "{family}");
             // Of several lengths, so that they end one after the other.
             let text = |seed: u64| format!("{}.", &TEXT[..10 + 12 * seed as usize]);
             let mut alone = Vec::new();

@@ -39,7 +39,7 @@ pub use memory::{CacheSize, cache_size};
 use super::TtsConfig;
 use super::deadline::with_deadline;
 use super::voices::{AUTO, StoreSettings, VoiceStore};
-use antiphon_engine_api::tts::{SlotReport, SpeechRequest, Tts, TtsError, Voice, VoiceLibrary};
+use antiphon_engine_api::tts::{Repeats, SlotReport, SpeechRequest, Tts, TtsError, Voice, VoiceLibrary};
 use antiphon_inference::onnx::{OnnxConfig, Provider, Runtime};
 use antiphon_inference::pool::batch::{BatchScheduler, BatchSettings};
 use antiphon_inference::pool::slots::SlotScheduler;
@@ -89,6 +89,7 @@ struct Shared {
     slots: SlotScheduler<Request>,
     vocoder: BatchScheduler<Job>,
     ends: Ends,
+    is_deterministic: bool,
     /// Whether the log has that a speed was asked for.
     has_said_speed: AtomicBool,
     deadline: Duration,
@@ -184,6 +185,7 @@ impl SpeechLm {
             slots,
             vocoder,
             ends: Ends::new(!config.deterministic),
+            is_deterministic: config.deterministic,
             has_said_speed: AtomicBool::new(false),
             deadline: Duration::from_millis(config.timeout_ms),
             report,
@@ -304,6 +306,14 @@ fn unavailable(error: impl std::error::Error) -> TtsError {
 impl Tts for SpeechLm {
     fn name(&self) -> &str {
         "speechlm"
+    }
+
+    fn concurrency(&self) -> usize {
+        self.shared.report.n_slots
+    }
+
+    fn repeats(&self, request: &SpeechRequest) -> Repeats {
+        if self.shared.is_deterministic && request.seed.is_some() { Repeats::Exactly } else { Repeats::Never }
     }
 
     fn waiting(&self) -> usize {

@@ -3,6 +3,7 @@
 use super::super::OpenAiTts;
 use crate::tts::TtsConfig;
 use crate::tts::words::peer::{say, serve};
+use antiphon_engine_api::Hop;
 use antiphon_engine_api::tts::{SpokenPart, TextRequest, TextSpeech, Tts, TtsError};
 use axum::extract::ws::{Message as Frame, WebSocket};
 use futures_util::StreamExt;
@@ -24,7 +25,7 @@ fn engine(address: &str, extra: Value) -> OpenAiTts {
 }
 
 fn request(speed: f32) -> TextRequest {
-    TextRequest { voice: "vivian".into(), speed, seed: Some(5), passage: None, instructions: None }
+    TextRequest { voice: "vivian".into(), speed, seed: Some(5), passage: None, instructions: None, hop: Hop::default() }
 }
 
 fn frame(message: Value) -> Frame {

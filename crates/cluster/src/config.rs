@@ -1,0 +1,102 @@
+//! The section `[cluster]` of the configuration.
+
+use crate::{ClusterError, Stage};
+use serde::{Deserialize, Serialize};
+
+/// How a hub reaches its workers, and a worker its hubs. `configs/default.toml` documents each key.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ClusterConfig {
+    /// Addresses of the NATS servers: `nats://HOST:PORT` or `tls://HOST:PORT`. Empty: no cluster.
+    pub servers: Vec<String>,
+    /// The stages that a hub leaves to workers.
+    pub stages: Vec<String>,
+    /// Whether a hub loads these engines itself, too, and uses them where no worker can be reached or all are busy.
+    pub fallback: bool,
+    /// Name of this process in dashboards and logs; empty: the machine's name.
+    pub name: String,
+    /// File with the credentials: a `.creds` file (JWT and seed), or an nkey seed. Empty: none.
+    pub credentials: String,
+    /// File with the certificates (PEM) that the servers' certificates are checked with. Empty: those of the system.
+    pub tls_ca: String,
+    /// File with this process's certificate (PEM), where the servers ask for one.
+    pub tls_cert: String,
+    /// File with its key.
+    pub tls_key: String,
+    /// Permits connections without TLS to other machines, for networks that are encrypted otherwise.
+    pub insecure: bool,
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            stages: ["stt", "tts"].map(str::to_owned).to_vec(),
+            fallback: false,
+            name: String::new(),
+            credentials: String::new(),
+            tls_ca: String::new(),
+            tls_cert: String::new(),
+            tls_key: String::new(),
+            insecure: false,
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// Whether there is a cluster.
+    pub fn is_set(&self) -> bool {
+        !self.servers.is_empty()
+    }
+
+    /// The stages that a hub leaves to workers.
+    ///
+    /// # Errors
+    /// A name that is no stage of workers.
+    pub fn stages(&self) -> Result<Vec<Stage>, ClusterError> {
+        let stage = |name: &String| {
+            Stage::of_name(name).ok_or_else(|| ClusterError::Setting {
+                setting: "stages",
+                message: format!("{name:?} is no stage of workers; those are stt, tts and turn"),
+            })
+        };
+        self.stages.iter().map(stage).collect()
+    }
+
+    /// The addresses for messages, without credentials that somebody may have put into them.
+    pub fn shown_servers(&self) -> String {
+        let shown = |address: &String| {
+            let (scheme, rest) = address.split_once("://").unwrap_or(("nats", address));
+            let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+            format!("{scheme}://{host}")
+        };
+        self.servers.iter().map(shown).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The name of this process.
+    pub fn shown_name(&self) -> String {
+        let machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+        let name = if self.name.is_empty() { machine() } else { self.name.clone() };
+        let name: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
+        if name.is_empty() { "unnamed".into() } else { name }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_in_an_address_are_not_shown() {
+        let servers = vec!["nats://user:secret@nats.example:4222".into(), "other:4222".into()];
+        let config = ClusterConfig { servers, ..ClusterConfig::default() };
+        assert_eq!(config.shown_servers(), "nats://nats.example:4222, nats://other:4222");
+    }
+
+    #[test]
+    fn a_stage_that_is_none_of_workers_is_refused_by_name() {
+        let config = ClusterConfig { stages: vec!["stt".into(), "llm".into()], ..ClusterConfig::default() };
+        let said = config.stages().unwrap_err().to_string();
+        assert_eq!(said, "cluster.stages: \"llm\" is no stage of workers; those are stt, tts and turn");
+    }
+}

@@ -1,0 +1,123 @@
+//! Why a hub or a worker cannot join the cluster.
+
+/// A failure at start. The text says what is wrong and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// A setting is missing or invalid.
+    #[error("cluster.{setting}: {message}")]
+    Setting {
+        /// The key in the section `[cluster]`.
+        setting: &'static str,
+        /// What is wrong and what would be right.
+        message: String,
+    },
+    /// No server answers.
+    #[error("no NATS server answers at {servers}: {message}; check cluster.servers, and that nats-server runs there")]
+    Unreachable {
+        /// The addresses, without credentials.
+        servers: String,
+        /// The client's message.
+        message: String,
+    },
+    /// The server refuses the credentials.
+    #[error(
+        "NATS at {servers} refuses the credentials: {message}; check cluster.credentials, and the user's entry in the \
+         configuration of nats-server (`antiphon cluster permissions` prints one)"
+    )]
+    Credentials {
+        /// The addresses.
+        servers: String,
+        /// The client's message.
+        message: String,
+    },
+    /// TLS failed.
+    #[error(
+        "no TLS connection to NATS at {servers}: {message}; check cluster.tls_ca, cluster.tls_cert and cluster.tls_key"
+    )]
+    Tls {
+        /// The addresses.
+        servers: String,
+        /// The client's message.
+        message: String,
+    },
+    /// The server is too old.
+    #[error(
+        "nats-server {found} at {servers} is too old: {required} or newer is required, older ones have known vulnerabilities"
+    )]
+    TooOld {
+        /// The addresses.
+        servers: String,
+        /// Its version.
+        found: String,
+        /// The oldest version that serves.
+        required: &'static str,
+    },
+    /// The server takes too small messages.
+    #[error(
+        "nats-server at {servers} takes messages of {found} bytes at most; set max_payload to {required} or more there"
+    )]
+    Payload {
+        /// The addresses.
+        servers: String,
+        /// Its limit.
+        found: usize,
+        /// The smallest limit that serves.
+        required: usize,
+    },
+    /// The user lacks a permission.
+    #[error(
+        "NATS does not permit what a {role} does: {message}; `antiphon cluster permissions` prints the users' entries for the \
+         configuration of nats-server"
+    )]
+    Permission {
+        /// "hub" or "worker".
+        role: &'static str,
+        /// The server's message.
+        message: String,
+    },
+    /// Another worker with the same name is running.
+    #[error(
+        "a worker named {name:?} is running already (incarnation {incarnation}); give this one another name with --name, or \
+         stop the other one first"
+    )]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The other worker's incarnation.
+        incarnation: String,
+    },
+    /// Another worker serves a different model under the same name.
+    #[error(
+        "the worker {other:?} serves another model under the name {model:?} of stage {stage}: all workers need the same files; \
+         copy the model from there, or serve it under another name"
+    )]
+    OtherModel {
+        /// The other worker's name.
+        other: String,
+        /// The stage.
+        stage: crate::Stage,
+        /// The model's name.
+        model: String,
+    },
+    /// Another protocol.
+    #[error("the worker {other:?} speaks protocol {found}, this program {own}: update the older one of them")]
+    Protocol {
+        /// The other one's name.
+        other: String,
+        /// Its protocol.
+        found: crate::Protocol,
+        /// This program's protocol.
+        own: crate::Protocol,
+    },
+    /// No worker serves a stage.
+    #[error(
+        "no worker serves {stage}; start one with `antiphon worker --stage {stage}`, or set cluster.fallback = true"
+    )]
+    NoWorker {
+        /// The stage.
+        stage: crate::Stage,
+    },
+    /// It was told to stop.
+    #[error("interrupted")]
+    Interrupted,
+}

@@ -1,0 +1,256 @@
+//! One try of one request on one worker, from the choice of the worker to the end of the exchange.
+//!
+//! The engines of this folder open attempts and decide what a failed one means. Dropping an attempt that is not over cancels
+//! the work on its worker.
+
+use super::directory::{InUse, Wanted, Worker};
+use super::{Cluster, Counters};
+use crate::exchange::{Ended, Exchange};
+use crate::frame::{Frame, Kind};
+use crate::link::Link;
+use crate::message::{Accepted, Busy, Failure, FailureKind, Open, PROTOCOL, Request, of_json, to_json};
+use crate::subject;
+use async_nats::Subject;
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
+
+/// Workers that are asked for room before the cluster counts as overloaded.
+const MAX_ASKED: usize = 3;
+
+/// Tries of one request: a worker that dies costs one.
+pub(super) const MAX_ATTEMPTS: u32 = 2;
+
+/// How long the connection may be down before the workers count as away.
+pub(super) const AWAY_AFTER: Duration = Duration::from_secs(2);
+
+/// The longest wait for a worker's answer whether it has room; a worker that is gone is noticed earlier.
+const OPEN_DEADLINE: Duration = Duration::from_millis(1_500);
+
+/// Why no worker serves a request.
+pub(super) enum NotOpened {
+    /// All that were asked are busy: the requests that they serve.
+    Busy(usize),
+    /// There is no worker, or no connection.
+    Away(String),
+    /// The engine refuses the request.
+    Failed(Failure, Arc<Worker>),
+}
+
+/// Why an attempt is over before its end.
+#[derive(Debug)]
+pub(super) enum Lost {
+    /// The worker is gone, or has forgotten the attempt.
+    Worker,
+    /// The connection is down.
+    Away,
+    /// The request does not fit into a frame.
+    TooLarge(usize),
+}
+
+/// An attempt that a worker has accepted.
+pub(super) struct Attempt {
+    exchange: Exchange,
+    link: Link,
+    pub(super) worker: Arc<Worker>,
+    pub(super) accepted: Accepted,
+    /// When the request was sent.
+    pub(super) opened_at: Instant,
+    is_over: bool,
+    _in_use: InUse,
+}
+
+impl Cluster {
+    /// Opens an attempt on the best worker that has room: three are asked at most. `except` are not asked, and gets the names
+    /// of those that have no room.
+    pub(super) async fn open(
+        &self,
+        request: &Request,
+        model: Option<&str>,
+        preferred: Option<&str>,
+        except: &mut Vec<String>,
+    ) -> Result<Attempt, NotOpened> {
+        let stage = request.stage();
+        let (mut n_busy, mut in_flight) = (0, 0);
+        while n_busy < MAX_ASKED {
+            if !self.0.link.is_reachable(AWAY_AFTER) {
+                Counters::count(&self.0.counters.away);
+                return Err(NotOpened::Away("there is no connection to NATS".into()));
+            }
+            let wanted = Wanted { model, except, preferred };
+            let Some(worker) = self.0.directory.pick(stage, &wanted) else { break };
+            match self.try_open(&worker, request).await {
+                Ok(attempt) => return Ok(attempt),
+                Err(Refusal::Busy(busy)) => {
+                    Counters::count(&self.0.counters.busy);
+                    n_busy += usize::from(!busy.is_draining);
+                    in_flight += busy.in_flight;
+                }
+                Err(Refusal::Gone) => {}
+                Err(Refusal::Away) => {
+                    Counters::count(&self.0.counters.away);
+                    return Err(NotOpened::Away("the connection to NATS is lost".into()));
+                }
+                Err(Refusal::Failed(failure)) => return Err(NotOpened::Failed(failure, worker)),
+            }
+            except.push(worker.id.clone());
+        }
+        if n_busy > 0 {
+            return Err(NotOpened::Busy(in_flight));
+        }
+        Counters::count(&self.0.counters.away);
+        Err(NotOpened::Away(format!("no worker serves {stage}")))
+    }
+
+    async fn try_open(&self, worker: &Arc<Worker>, request: &Request) -> Result<Attempt, Refusal> {
+        let stage = request.stage();
+        let Some(inbox) = self.0.inboxes.open(rand::random()) else { return Err(Refusal::Gone) };
+        let attempt = inbox.attempt();
+        let reply = Subject::from(subject::outbound(&self.0.hub, attempt));
+        let to = Subject::from(subject::open(&worker.id));
+        let mut exchange = Exchange::new(self.0.link.clone(), inbox, to, reply);
+        let in_use = worker.use_for(stage);
+        let open = Open { protocol: PROTOCOL, hub: self.0.hub.clone(), request: request.clone() };
+        let opened_at = Instant::now();
+        let payload = to_json(&open);
+        if !exchange.has_credit(payload.len()) {
+            return Err(Refusal::Failed(Failure::too_large(payload.len())));
+        }
+        exchange.send_now(Kind::Open, payload);
+        Counters::count(&self.0.counters.opened);
+        let mut attempt = Attempt {
+            exchange,
+            link: self.0.link.clone(),
+            worker: worker.clone(),
+            accepted: Accepted::default(),
+            opened_at,
+            is_over: false,
+            _in_use: in_use,
+        };
+        let first = timeout_at(opened_at + OPEN_DEADLINE, attempt.receive()).await;
+        let (frame, _) = match first {
+            Ok(Ok(first)) => first,
+            Ok(Err(Lost::Away)) => return Err(Refusal::Away),
+            Ok(Err(Lost::TooLarge(n))) => return Err(Refusal::Failed(Failure::too_large(n))),
+            Ok(Err(Lost::Worker)) | Err(_) => return Err(Refusal::Gone),
+        };
+        match frame.kind {
+            Kind::Accepted => {
+                attempt.accepted = of_json(&frame.payload).unwrap_or_default();
+                attempt.exchange.redirect(Subject::from(subject::inbound(&worker.id, frame.attempt)));
+                Ok(attempt)
+            }
+            Kind::Busy => {
+                attempt.is_over = true;
+                Err(Refusal::Busy(of_json(&frame.payload).unwrap_or_default()))
+            }
+            Kind::Failed => {
+                attempt.is_over = true;
+                Err(Refusal::Failed(failure(&frame)))
+            }
+            _ => Err(Refusal::Gone),
+        }
+    }
+}
+
+/// Why a worker does not serve a request.
+enum Refusal {
+    Busy(Busy),
+    Gone,
+    Away,
+    Failed(Failure),
+}
+
+impl Attempt {
+    /// The next frame of the worker, in order, and when it arrived. Ends when the worker is lost, or the connection for too
+    /// long. Cancelling loses nothing.
+    pub(super) async fn receive(&mut self) -> Result<(Frame, Instant), Lost> {
+        let Self { exchange, link, worker, .. } = self;
+        let received = tokio::select! {
+            biased;
+            received = exchange.receive() => received.map_err(Lost::of)?,
+            () = worker.lost.cancelled() => return Err(Lost::Worker),
+            () = away(link) => return Err(Lost::Away),
+        };
+        self.is_over |= matches!(received.0.kind, Kind::End | Kind::Failed);
+        Ok(received)
+    }
+
+    /// Sends a frame once the worker has room for it. Cancelling before that sends nothing.
+    pub(super) async fn send(&mut self, kind: Kind, payload: Bytes) -> Result<(), Lost> {
+        let Self { exchange, link, worker, .. } = self;
+        tokio::select! {
+            biased;
+            sent = exchange.send(kind, payload) => sent.map_err(Lost::of),
+            () = worker.lost.cancelled() => Err(Lost::Worker),
+            () = away(link) => Err(Lost::Away),
+        }
+    }
+
+    /// Sends a frame if the worker has room for it.
+    pub(super) fn try_send(&mut self, kind: Kind) {
+        if self.exchange.has_credit(0) {
+            self.exchange.send_now(kind, Bytes::new());
+        }
+    }
+
+    /// Nothing more is expected; dropping it does not cancel.
+    pub(super) fn end(&mut self) {
+        self.is_over = true;
+    }
+
+    /// Time on the network of a request that was sent at `sent` and answered by `frame`, which arrived at `at`.
+    pub(super) fn network(sent: Instant, frame: &Frame, at: Instant) -> Duration {
+        at.saturating_duration_since(sent).saturating_sub(Duration::from_micros(u64::from(frame.elapsed_us)))
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.exchange.send_now(Kind::Cancel, Bytes::new());
+        }
+    }
+}
+
+impl Lost {
+    fn of(ended: Ended) -> Self {
+        match ended {
+            Ended::Cancelled | Ended::Reset | Ended::NoResponders => Self::Worker,
+            Ended::TooLarge(n) => Self::TooLarge(n),
+        }
+    }
+}
+
+impl Failure {
+    pub(super) fn too_large(n: usize) -> Self {
+        let message = format!("the request has {n} bytes, more than a worker takes");
+        Self { kind: FailureKind::Refused, message }
+    }
+}
+
+/// The failure in a frame.
+pub(super) fn failure(frame: &Frame) -> Failure {
+    let unreadable = |_| Failure { kind: FailureKind::BadAnswer, message: "the worker's error cannot be read".into() };
+    of_json(&frame.payload).unwrap_or_else(unreadable)
+}
+
+/// Ends when the connection has been down for [`AWAY_AFTER`].
+async fn away(link: &Link) {
+    let mut states = link.states();
+    loop {
+        let state = *states.borrow_and_update();
+        let changed = match state.is_connected {
+            true => states.changed().await,
+            false => match timeout_at(state.since + AWAY_AFTER, states.changed()).await {
+                Ok(changed) => changed,
+                Err(_) => return,
+            },
+        };
+        if changed.is_err() {
+            // The client has ended.
+            return;
+        }
+    }
+}

@@ -1,0 +1,583 @@
+//! The workers that a hub knows, from their adverts, and which of them serves the next request.
+//!
+//! The hub's receiving task fills it; engines pick from it. A worker is a candidate once it has described itself. It is lost
+//! when it is silent for too long, or when NATS says twice that nobody subscribes while no advert says otherwise.
+
+use crate::message::{Description, Protocol, Stage, StageDescription, StageLoad, WorkerAdvert};
+use crate::{PROTOCOL, frame};
+use dashmap::DashMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+/// Silence after which a worker is lost: three adverts.
+pub(crate) const SILENT: Duration = Duration::from_millis(750);
+
+/// Time between the first answer that nobody subscribes and the one that counts. A worker that reconnects is back sooner.
+const GONE: Duration = Duration::from_millis(80);
+
+/// After a reconnect of the hub nobody is lost for this long: the workers reconnect, too.
+const AFTER_RECONNECT: Duration = Duration::from_millis(500);
+
+/// Workers that a hub knows at most; beyond it adverts of further ones are dropped.
+const MAX_WORKERS: usize = 1_024;
+
+/// Lost workers that the dashboard shows, and those that are known to have left.
+const MAX_LOST: usize = 16;
+
+/// The workers of a cluster.
+pub(crate) struct Directory {
+    workers: DashMap<String, Arc<Worker>>,
+    lost: Mutex<VecDeque<LostWorker>>,
+    /// Incarnations that have left: an advert that was under way does not bring them back.
+    left: Mutex<VecDeque<String>>,
+    changed: watch::Sender<u64>,
+}
+
+/// A worker.
+pub(crate) struct Worker {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) build: String,
+    pub(crate) protocol: Protocol,
+    /// The number under which NATS' answers to pings arrive.
+    pub(crate) monitor: u64,
+    /// Cancelled when it is lost.
+    pub(crate) lost: CancellationToken,
+    description: OnceLock<Description>,
+    state: Mutex<WorkerState>,
+    /// Attempts of this hub that it serves.
+    in_use: AtomicUsize,
+}
+
+struct WorkerState {
+    advert: WorkerAdvert,
+    seen: Instant,
+    /// When NATS first said that nobody subscribes, since the last advert.
+    missing_since: Option<Instant>,
+    /// Requests sent since the last advert, for each stage.
+    unconfirmed: [usize; Stage::ALL.len()],
+    /// Why it is not used.
+    refused: Option<String>,
+}
+
+/// A worker that was lost.
+#[derive(Clone, Debug)]
+pub(crate) struct LostWorker {
+    pub(crate) name: String,
+    pub(crate) id: String,
+    pub(crate) at: Instant,
+    pub(crate) why: &'static str,
+}
+
+/// What a request needs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Wanted<'a> {
+    /// The model; `None`: any.
+    pub(crate) model: Option<&'a str>,
+    /// Incarnations that were tried already.
+    pub(crate) except: &'a [String],
+    /// The incarnation that is taken if it has room.
+    pub(crate) preferred: Option<&'a str>,
+}
+
+/// What an advert changed.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// It is known.
+    Known,
+    /// Its description is missing: ask it.
+    Undescribed,
+    /// It is not used.
+    Ignored,
+}
+
+impl Default for Directory {
+    fn default() -> Self {
+        Self { workers: DashMap::new(), lost: Mutex::default(), left: Mutex::default(), changed: watch::Sender::new(0) }
+    }
+}
+
+impl Directory {
+    /// Takes an advert.
+    pub(crate) fn advertised(&self, advert: WorkerAdvert, is_leaving: bool) -> (Noted, Option<Arc<Worker>>) {
+        let known = self.workers.get(&advert.worker).map(|worker| worker.clone());
+        if is_leaving {
+            self.leaves(&advert.worker);
+            if let Some(worker) = known {
+                self.workers.remove(&worker.id);
+                worker.lost.cancel();
+                tracing::info!(worker = worker.name, "the worker has left the cluster");
+                self.notify();
+            }
+            return (Noted::Ignored, None);
+        }
+        let worker = match known {
+            Some(worker) => worker,
+            None if self.has_left(&advert.worker) => return (Noted::Ignored, None),
+            None if self.workers.len() >= MAX_WORKERS => return (Noted::Ignored, None),
+            None => self.add(&advert),
+        };
+        let noted = {
+            let mut state = worker.state();
+            state.seen = Instant::now();
+            state.missing_since = None;
+            state.unconfirmed = Default::default();
+            let was_draining = std::mem::replace(&mut state.advert, advert).is_draining;
+            if state.advert.is_draining && !was_draining {
+                tracing::info!(worker = worker.name, "the worker is draining");
+            }
+            match (&state.refused, worker.description.get()) {
+                (Some(_), _) => Noted::Ignored,
+                (None, None) => Noted::Undescribed,
+                (None, Some(_)) => Noted::Known,
+            }
+        };
+        self.notify();
+        (noted, Some(worker))
+    }
+
+    fn leaves(&self, id: &str) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if left.len() == MAX_LOST {
+            left.pop_front();
+        }
+        left.push_back(id.to_owned());
+    }
+
+    fn has_left(&self, id: &str) -> bool {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|left| left == id)
+    }
+
+    fn add(&self, advert: &WorkerAdvert) -> Arc<Worker> {
+        let protocol = advert.protocol;
+        let refused = (protocol.major != PROTOCOL.major).then(|| {
+            let refused = format!("it speaks protocol {protocol}, this hub {PROTOCOL}: update the older one of them");
+            tracing::error!(worker = advert.name, "the worker is not used: {refused}");
+            refused
+        });
+        let state = WorkerState {
+            advert: advert.clone(),
+            seen: Instant::now(),
+            missing_since: None,
+            unconfirmed: Default::default(),
+            refused,
+        };
+        let worker = Arc::new(Worker {
+            id: advert.worker.clone(),
+            name: advert.name.clone(),
+            build: advert.build.clone(),
+            protocol,
+            monitor: rand::random(),
+            lost: CancellationToken::new(),
+            description: OnceLock::new(),
+            state: Mutex::new(state),
+            in_use: AtomicUsize::new(0),
+        });
+        self.workers.insert(worker.id.clone(), worker.clone());
+        worker
+    }
+
+    /// Takes a worker's description. One whose model differs from another worker's of the same name is not used.
+    pub(crate) fn described(&self, worker: &Worker, description: Description) {
+        let own = worker.advert().stages;
+        let others = self.all().into_iter().filter(|other| other.id != worker.id && other.refused().is_none());
+        let other = others.into_iter().find_map(|other| {
+            let model = other_model(&own, &other.advert().stages)?.model.clone();
+            Some((other, model))
+        });
+        let mut state = worker.state();
+        if let Some((other, model)) = other.filter(|_| state.refused.is_none()) {
+            let refused = format!(
+                "its files of the model {model:?} are not those of the worker {:?}: copy them from there, or serve them under \
+                 another name",
+                other.name
+            );
+            tracing::error!(worker = worker.name, "the worker is not used: {refused}");
+            state.refused = Some(refused);
+        }
+        drop(state);
+        if worker.description.set(description).is_ok() {
+            tracing::info!(worker = worker.name, serves = worker.serves(), "a worker has joined the cluster");
+        }
+        self.notify();
+    }
+
+    /// The better of two candidates that are drawn at random: the one with the shorter estimated wait, then with the smaller
+    /// share of its slots in use.
+    pub(crate) fn pick(&self, stage: Stage, wanted: &Wanted<'_>) -> Option<Arc<Worker>> {
+        let mut candidates: Vec<_> = self.all().into_iter().filter(|worker| worker.can_serve(stage, wanted)).collect();
+        if let Some(at) = wanted.preferred.and_then(|id| candidates.iter().position(|worker| worker.id == id))
+            && candidates[at].load(stage).is_some_and(|load| load.0 <= 0.0)
+        {
+            return Some(candidates.swap_remove(at));
+        }
+        if candidates.is_empty() {
+            return None;
+        }
+        let first = candidates.swap_remove(rand::random_range(0..candidates.len()));
+        if candidates.is_empty() {
+            return Some(first);
+        }
+        let second = candidates.swap_remove(rand::random_range(0..candidates.len()));
+        let (one, other) = (first.load(stage)?, second.load(stage)?);
+        Some(if other < one { second } else { first })
+    }
+
+    /// The model that speaks with `voice`; of several, and for a voice that nobody has, the one with the most slots.
+    pub(crate) fn model_of_voice(&self, voice: &str) -> Option<String> {
+        let mut models: BTreeMap<String, (bool, usize)> = BTreeMap::new();
+        for worker in self.all() {
+            if let (true, Some(described)) = (worker.is_usable(), worker.stage(Stage::Tts)) {
+                let slots = worker.stage_load(Stage::Tts).map_or(0, |load| load.slots);
+                let model = models.entry(described.model.clone()).or_default();
+                model.0 |= described.voices.iter().any(|known| known.id == voice);
+                model.1 += slots;
+            }
+        }
+        models.into_iter().max_by_key(|(name, rank)| (*rank, std::cmp::Reverse(name.clone()))).map(|(name, _)| name)
+    }
+
+    /// Every worker that is not lost.
+    pub(crate) fn all(&self) -> Vec<Arc<Worker>> {
+        self.workers.iter().map(|worker| worker.value().clone()).collect()
+    }
+
+    /// The workers that serve a stage.
+    pub(crate) fn serving(&self, stage: Stage) -> Vec<Arc<Worker>> {
+        self.all().into_iter().filter(|worker| worker.is_usable() && worker.stage(stage).is_some()).collect()
+    }
+
+    /// Ends the workers that are gone. `connected_since`: when the hub's own connection was made.
+    pub(crate) fn bury(&self, connected_since: Instant) {
+        let now = Instant::now();
+        if now.duration_since(connected_since) < AFTER_RECONNECT {
+            return;
+        }
+        for worker in self.all() {
+            let Some(why) = worker.state().verdict(now, connected_since) else { continue };
+            self.workers.remove(&worker.id);
+            tracing::warn!(
+                worker = worker.name,
+                in_use = worker.in_use.load(Ordering::Relaxed),
+                "a worker is lost: {why}"
+            );
+            let mut lost = self.lost();
+            if lost.len() == MAX_LOST {
+                lost.pop_front();
+            }
+            lost.push_back(LostWorker { name: worker.name.clone(), id: worker.id.clone(), at: now, why });
+            drop(lost);
+            worker.lost.cancel();
+            self.notify();
+        }
+    }
+
+    /// The workers that were lost, oldest first.
+    pub(crate) fn lost(&self) -> MutexGuard<'_, VecDeque<LostWorker>> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes with each advert, description and loss.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn notify(&self) {
+        self.changed.send_modify(|n| *n += 1);
+    }
+}
+
+/// A model of `own` that `others` have under the same name in different files.
+pub(crate) fn other_model<'a>(own: &'a [StageLoad], others: &[StageLoad]) -> Option<&'a StageLoad> {
+    let differs = |own: &&StageLoad, other: &StageLoad| {
+        (own.stage, &own.model) == (other.stage, &other.model) && own.fingerprint != other.fingerprint
+    };
+    own.iter().find(|own| others.iter().any(|other| differs(own, other)))
+}
+
+impl WorkerState {
+    /// Why the worker is lost, if it is.
+    fn verdict(&self, now: Instant, connected_since: Instant) -> Option<&'static str> {
+        let heard = self.seen.max(connected_since);
+        if now.duration_since(heard) > SILENT {
+            return Some("it is silent");
+        }
+        let missing = self.missing_since.filter(|since| *since > connected_since + AFTER_RECONNECT)?;
+        (now.duration_since(missing) > GONE).then_some("NATS knows no subscriber")
+    }
+}
+
+impl Worker {
+    fn state(&self) -> MutexGuard<'_, WorkerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The last advert.
+    pub(crate) fn advert(&self) -> WorkerAdvert {
+        self.state().advert.clone()
+    }
+
+    /// Why it is not used.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.state().refused.clone()
+    }
+
+    /// Time since it was heard.
+    pub(crate) fn silent_for(&self) -> Duration {
+        self.state().seen.elapsed()
+    }
+
+    /// NATS says that nobody subscribes at this worker.
+    pub(crate) fn missing(&self) {
+        self.state().missing_since.get_or_insert_with(Instant::now);
+    }
+
+    /// What it serves of a stage, once it has described itself.
+    pub(crate) fn stage(&self, stage: Stage) -> Option<&StageDescription> {
+        self.description.get()?.stage(stage)
+    }
+
+    /// Its stages with their models, for the log.
+    pub(crate) fn serves(&self) -> String {
+        let stages = self.description.get().map_or(&[][..], |description| &description.stages);
+        stages.iter().map(|stage| format!("{}: {}", stage.stage, stage.model)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn stage_load(&self, stage: Stage) -> Option<StageLoad> {
+        self.state().advert.stages.iter().find(|load| load.stage == stage).cloned()
+    }
+
+    fn is_usable(&self) -> bool {
+        self.refused().is_none() && !self.lost.is_cancelled()
+    }
+
+    fn can_serve(&self, stage: Stage, wanted: &Wanted<'_>) -> bool {
+        let fits = |described: &StageDescription| wanted.model.is_none_or(|model| model == described.model);
+        let state = self.state();
+        state.refused.is_none()
+            && !state.advert.is_draining
+            && state.missing_since.is_none()
+            && !self.lost.is_cancelled()
+            && self.stage(stage).is_some_and(fits)
+            && !wanted.except.contains(&self.id)
+    }
+
+    /// Estimated wait in milliseconds, and the share of its slots in use, with the requests that its last advert does not
+    /// know yet.
+    fn load(&self, stage: Stage) -> Option<(f32, f32)> {
+        let state = self.state();
+        let load = state.advert.stages.iter().find(|load| load.stage == stage)?;
+        let in_flight = load.in_flight + state.unconfirmed[stage as usize];
+        Some(estimate(load, in_flight))
+    }
+
+    /// A request of this hub is on its way, or is served there.
+    pub(crate) fn use_for(self: &Arc<Self>, stage: Stage) -> InUse {
+        self.state().unconfirmed[stage as usize] += 1;
+        self.in_use.fetch_add(1, Ordering::Relaxed);
+        InUse(self.clone())
+    }
+
+    /// Attempts of this hub that it serves.
+    pub(crate) fn in_use(&self) -> usize {
+        self.in_use.load(Ordering::Relaxed)
+    }
+}
+
+/// Estimated wait in milliseconds of a request that arrives beside `in_flight` others, and the share of slots in use.
+pub(crate) fn estimate(load: &StageLoad, in_flight: usize) -> (f32, f32) {
+    let slots = load.slots.max(1) as f32;
+    let ahead = (in_flight as f32 + 1.0 - slots).max(0.0);
+    let service_ms = if load.service_ms.is_finite() { load.service_ms.clamp(1.0, 60_000.0) } else { 1.0 };
+    (ahead / slots * service_ms, in_flight as f32 / slots)
+}
+
+/// An attempt on a worker.
+pub(crate) struct InUse(Arc<Worker>);
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.0.in_use.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The longest advert: the load of each stage, and names.
+pub(crate) const MAX_ADVERT_BYTES: usize = 16 * 1024;
+
+const _: () = assert!(MAX_ADVERT_BYTES < frame::MAX_PAYLOAD_BYTES);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use antiphon_engine_api::tts::Voice;
+
+    fn advert(worker: &str, in_flight: usize, slots: usize) -> WorkerAdvert {
+        let (model, fingerprint) = ("m".to_owned(), "f".to_owned());
+        let stage = Stage::Tts;
+        let load =
+            StageLoad { stage, model, fingerprint, slots, in_flight, service_ms: 100.0, wait_ms: 0.0, rate_hz: 0 };
+        WorkerAdvert {
+            protocol: PROTOCOL,
+            worker: worker.into(),
+            name: worker.to_uppercase(),
+            build: "1".into(),
+            description: "d".into(),
+            is_draining: false,
+            clock_ms: 0,
+            up_ms: 0,
+            stages: vec![load],
+        }
+    }
+
+    fn with_model(worker: &str, model: &str, fingerprint: &str) -> WorkerAdvert {
+        let mut advert = advert(worker, 0, 4);
+        (advert.stages[0].model, advert.stages[0].fingerprint) = (model.into(), fingerprint.into());
+        advert
+    }
+
+    fn description(model: &str, voices: &[&str]) -> Description {
+        let voice = |id: &&str| Voice { id: (*id).into(), name: (*id).into(), language: "en".into() };
+        Description {
+            stages: vec![StageDescription {
+                stage: Stage::Tts,
+                engine: "e".into(),
+                model: model.into(),
+                voices: voices.iter().map(voice).collect(),
+                marks: Vec::new(),
+                translates: false,
+                span_samples: 0,
+            }],
+        }
+    }
+
+    fn join(directory: &Directory, worker: &str, in_flight: usize, model: &str) -> Arc<Worker> {
+        let (noted, joined) = directory.advertised(advert(worker, in_flight, 4), false);
+        assert_eq!(noted, Noted::Undescribed);
+        let joined = joined.expect("known");
+        directory.described(&joined, description(model, &["anna"]));
+        joined
+    }
+
+    fn picked(directory: &Directory, wanted: &Wanted<'_>) -> Option<String> {
+        directory.pick(Stage::Tts, wanted).map(|worker| worker.id.clone())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_the_one_with_the_shorter_wait_serves() {
+        let directory = Directory::default();
+        assert_eq!(picked(&directory, &Wanted::default()), None);
+        join(&directory, "a", 9, "m");
+        join(&directory, "b", 2, "m");
+        for _ in 0..20 {
+            assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("b"));
+        }
+        // Requests that no advert knows yet count.
+        let b = directory.pick(Stage::Tts, &Wanted::default()).unwrap();
+        let uses: Vec<_> = (0..9).map(|_| b.use_for(Stage::Tts)).collect();
+        assert_eq!((picked(&directory, &Wanted::default()).as_deref(), b.in_use()), (Some("a"), 9));
+        drop(uses);
+        assert_eq!(b.in_use(), 0);
+        directory.advertised(advert("b", 2, 4), false);
+        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("b"), "the advert has the figures");
+        let except = ["b".to_owned()];
+        assert_eq!(picked(&directory, &Wanted { except: &except, ..Wanted::default() }).as_deref(), Some("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn load_spreads_over_idle_workers() {
+        let directory = Directory::default();
+        for worker in ["a", "b", "c", "d"] {
+            join(&directory, worker, 0, "m");
+        }
+        let mut uses = Vec::new();
+        for _ in 0..64 {
+            let worker = directory.pick(Stage::Tts, &Wanted::default()).unwrap();
+            uses.push(worker.use_for(Stage::Tts));
+        }
+        let most = directory.all().iter().map(|worker| worker.in_use()).max().unwrap();
+        assert!(most <= 20, "{most} of 64 on one of four");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_is_draining_missing_refused_or_undescribed_is_not_picked() {
+        let directory = Directory::default();
+        let a = join(&directory, "a", 0, "m");
+        a.missing();
+        assert_eq!(picked(&directory, &Wanted::default()), None);
+        directory.advertised(advert("a", 0, 4), false);
+        assert!(picked(&directory, &Wanted::default()).is_some());
+        directory.advertised(WorkerAdvert { is_draining: true, ..advert("a", 0, 4) }, false);
+        assert_eq!(picked(&directory, &Wanted::default()), None);
+        directory.advertised(advert("b", 0, 4), false);
+        assert_eq!(picked(&directory, &Wanted::default()), None, "b has not described itself");
+        let newer = WorkerAdvert { protocol: Protocol { major: 2, minor: 0 }, ..advert("c", 0, 4) };
+        let (noted, c) = directory.advertised(newer, false);
+        assert_eq!(noted, Noted::Ignored);
+        assert!(c.unwrap().refused().unwrap().contains("speaks protocol 2.0, this hub 1.0"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_model_under_the_same_name_is_not_used() {
+        let directory = Directory::default();
+        join(&directory, "a", 0, "m");
+        let (_, b) = directory.advertised(with_model("b", "m", "other"), false);
+        let b = b.unwrap();
+        directory.described(&b, description("m", &["anna"]));
+        assert!(b.refused().unwrap().contains("its files of the model \"m\" are not those of the worker \"A\""));
+        let (_, c) = directory.advertised(with_model("c", "n", "other"), false);
+        directory.described(&c.unwrap(), description("n", &["bob"]));
+        assert_eq!(directory.serving(Stage::Tts).len(), 2);
+        assert_eq!(directory.model_of_voice("bob").as_deref(), Some("n"));
+        assert_eq!(directory.model_of_voice("anna").as_deref(), Some("m"));
+        assert_eq!(directory.model_of_voice("alloy").as_deref(), Some("m"), "the first of equals");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_silent_are_lost_after_three_adverts() {
+        let (directory, start) = (Directory::default(), Instant::now());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let a = join(&directory, "a", 0, "m");
+        tokio::time::advance(SILENT).await;
+        directory.bury(start);
+        assert!(!a.lost.is_cancelled());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        directory.bury(Instant::now());
+        assert!(!a.lost.is_cancelled(), "the hub has just connected again");
+        directory.bury(start);
+        assert!(a.lost.is_cancelled() && directory.all().is_empty());
+        assert_eq!(directory.lost().back().map(|lost| lost.why), Some("it is silent"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_subscriber_counts_twice_without_an_advert_only() {
+        let (directory, start) = (Directory::default(), Instant::now());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        let a = join(&directory, "a", 0, "m");
+        a.missing();
+        directory.bury(start);
+        tokio::time::advance(GONE).await;
+        directory.advertised(advert("a", 0, 4), false);
+        tokio::time::advance(Duration::from_millis(1)).await;
+        directory.bury(start);
+        assert!(!a.lost.is_cancelled(), "it was reconnecting");
+        a.missing();
+        tokio::time::advance(GONE + Duration::from_millis(1)).await;
+        directory.bury(start);
+        assert!(a.lost.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_leaves_is_not_lost() {
+        let directory = Directory::default();
+        let a = join(&directory, "a", 0, "m");
+        directory.advertised(advert("a", 0, 4), true);
+        assert!(a.lost.is_cancelled() && directory.lost().is_empty());
+        directory.advertised(WorkerAdvert { is_draining: true, ..advert("a", 0, 4) }, false);
+        assert!(directory.all().is_empty(), "an advert that was under way");
+    }
+}

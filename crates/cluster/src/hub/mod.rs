@@ -1,0 +1,340 @@
+//! A hub's side of the cluster: it knows the workers, opens attempts on them and notices when one is gone.
+//!
+//! The root's assembly calls [`Cluster::join`] once and gets engines from it ([`Cluster::stt`], [`Cluster::tts`],
+//! [`Cluster::turn`]), which sessions use like any other. Its tasks run in the tracker that it is given and end with its
+//! token. It decides neither what is spoken nor how long anybody waits for a turn.
+
+mod attempt;
+mod directory;
+mod fallback;
+mod overview;
+mod peers;
+mod resume;
+mod stt;
+mod tts;
+mod turn;
+
+pub use fallback::{with_local_stt, with_local_tts, with_local_turn};
+pub use overview::{HubView, LostView, Overview, StageView, WorkerView};
+pub use peers::{MAX_REPLY_BYTES, PeerReply, Replier};
+
+pub(crate) use directory::{estimate, other_model};
+
+use crate::exchange::{Delivery, Inboxes};
+use crate::flow::is_from_worker;
+use crate::frame::{Frame, Kind};
+use crate::link::Link;
+use crate::message::{Description, HubAdvert, PROTOCOL, Stage, Versioned, WorkerAdvert, clock_ms, of_json, to_json};
+use crate::{ClusterConfig, ClusterError, subject};
+use antiphon_engine_api::stt::Stt;
+use antiphon_engine_api::tts::Tts;
+use antiphon_engine_api::turn::TurnModel;
+use async_nats::{Message, StatusCode, Subject, Subscriber};
+use dashmap::DashMap;
+use directory::{Directory, MAX_ADVERT_BYTES, Noted, Worker};
+use futures_util::StreamExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Time between a hub's adverts.
+const ADVERT_EVERY: Duration = Duration::from_secs(1);
+
+/// Time between two checks of the workers. Workers that serve this hub are pinged as often: NATS answers for one that is gone.
+const CHECK_EVERY: Duration = Duration::from_millis(40);
+
+/// Silence after which a hub is not shown any more.
+const HUB_SILENT: Duration = Duration::from_secs(5);
+
+/// Hubs that are shown at most.
+const MAX_HUBS: usize = 256;
+
+/// How many sessions a hub serves, for its adverts: now, at most, and whether it is draining.
+pub type Sessions = Arc<dyn Fn() -> (usize, usize, bool) + Send + Sync>;
+
+/// A hub's membership in the cluster. Cheap to clone.
+#[derive(Clone)]
+pub struct Cluster(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) link: Link,
+    /// This hub's incarnation.
+    pub(crate) hub: String,
+    pub(crate) inboxes: Inboxes,
+    pub(crate) directory: Directory,
+    name: String,
+    build: &'static str,
+    started: Instant,
+    /// Other hubs with the time of their last advert, and this one.
+    hubs: DashMap<String, (HubAdvert, Instant)>,
+    pub(crate) counters: Counters,
+    /// Replies to what other hubs ask.
+    replier: OnceLock<Replier>,
+}
+
+/// What happened to attempts, since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) opened: AtomicU64,
+    pub(crate) busy: AtomicU64,
+    pub(crate) retried: AtomicU64,
+    pub(crate) failed: AtomicU64,
+    pub(crate) away: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn count(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Cluster {
+    /// Connects to NATS and begins to follow the workers. Waits for the connection, 5 s at most, and for no worker.
+    ///
+    /// # Errors
+    /// The server cannot be reached, refuses the hub, or is too old: see [`ClusterError`].
+    pub async fn join(
+        config: &ClusterConfig,
+        build: &'static str,
+        sessions: Sessions,
+        tasks: &TaskTracker,
+        stop: CancellationToken,
+    ) -> Result<Self, ClusterError> {
+        const ROLE: &str = "hub";
+        let link = Link::connect(config, ROLE).await?;
+        let hub = format!("{:016x}", rand::random::<u64>());
+        let subjects =
+            vec![subject::any_advert(), subject::outbound_of(&hub), subject::ask(&hub), subject::reply_of(&hub)];
+        let subscribers = link.subscribe(ROLE, subjects).await?;
+        let cluster = Self(Arc::new(Inner {
+            link,
+            hub,
+            inboxes: Inboxes::default(),
+            directory: Directory::default(),
+            name: config.shown_name(),
+            build,
+            started: Instant::now(),
+            hubs: DashMap::new(),
+            counters: Counters::default(),
+            replier: OnceLock::new(),
+        }));
+        let mut subscribers = subscribers.into_iter();
+        let mut next = || subscribers.next();
+        if let (Some(adverts), Some(frames), Some(asked), Some(replies)) = (next(), next(), next(), next()) {
+            tasks.spawn(until(stop.clone(), cluster.clone().follow_adverts(adverts)));
+            tasks.spawn(until(stop.clone(), cluster.clone().receive(frames)));
+            tasks.spawn(until(stop.clone(), cluster.clone().reply_to_peers(asked)));
+            tasks.spawn(until(stop.clone(), cluster.clone().receive_replies(replies)));
+        }
+        tasks.spawn(until(stop.clone(), cluster.clone().watch_workers()));
+        tasks.spawn(until(stop, cluster.clone().advertise(sessions)));
+        Ok(cluster)
+    }
+
+    /// Waits until a worker serves each of the stages; logs what it waits for. Cancelling is safe.
+    pub async fn ready(&self, stages: &[Stage]) {
+        let mut changes = self.0.directory.changes();
+        let mut said = None;
+        loop {
+            let missing = stages.iter().copied().find(|stage| self.0.directory.serving(*stage).is_empty());
+            let Some(missing) = missing else { return };
+            if said.replace(missing) != Some(missing) {
+                tracing::info!(stage = %missing, "waiting for a worker: {}", ClusterError::NoWorker { stage: missing });
+            }
+            if changes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Why a request of one of the stages would find no worker now, in words for the hub's operator; `None` if each has one.
+    /// A connection that is down for a moment is no reason.
+    pub fn lacks(&self, stages: &[Stage]) -> Option<String> {
+        if !self.0.link.is_reachable(attempt::AWAY_AFTER) {
+            return Some("there is no connection to NATS".into());
+        }
+        let serves = |stage: Stage| self.0.directory.serving(stage).iter().any(|worker| !worker.advert().is_draining);
+        let missing = stages.iter().copied().find(|stage| !serves(*stage))?;
+        Some(format!("no worker serves {missing}"))
+    }
+
+    /// Speech to text on the workers.
+    pub fn stt(&self) -> Arc<dyn Stt> {
+        Arc::new(stt::ClusterStt::new(self.clone()))
+    }
+
+    /// Text to speech on the workers.
+    pub fn tts(&self) -> Arc<dyn Tts> {
+        Arc::new(tts::ClusterTts::new(self.clone()))
+    }
+
+    /// The turn model on the workers.
+    pub fn turn(&self) -> Arc<dyn TurnModel> {
+        Arc::new(turn::ClusterTurnModel::new(self.clone()))
+    }
+
+    /// This hub's incarnation, as others see it.
+    pub fn id(&self) -> &str {
+        &self.0.hub
+    }
+
+    /// Says that this hub is gone and ends the connection.
+    pub async fn leave(&self) {
+        self.0.link.close().await;
+    }
+
+    async fn follow_adverts(self, mut adverts: Subscriber) {
+        while let Some(message) = adverts.next().await {
+            if message.payload.len() > MAX_ADVERT_BYTES || !self.advert(&message) {
+                self.0.inboxes.dropped().malformed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Takes an advert; `false` if it is none.
+    fn advert(&self, message: &Message) -> bool {
+        let Some((role, id)) = subject::advert_sender(&message.subject) else { return false };
+        if role == subject::Sender::Hub {
+            let Ok(advert) = of_json::<HubAdvert>(&message.payload) else { return false };
+            if advert.hub == id && (self.0.hubs.len() < MAX_HUBS || self.0.hubs.contains_key(id)) {
+                self.0.hubs.insert(id.to_owned(), (advert, Instant::now()));
+            }
+            return true;
+        }
+        let advert = match of_json::<WorkerAdvert>(&message.payload) {
+            Ok(advert) if advert.worker == id => advert,
+            Ok(_) => return false,
+            // A version that this build cannot read, except for its number.
+            Err(_) => match of_json::<Versioned>(&message.payload) {
+                Ok(other) if other.protocol.major != PROTOCOL.major => unreadable(id, other),
+                _ => return false,
+            },
+        };
+        let is_leaving = advert.is_draining && advert.stages.is_empty();
+        if let (Noted::Undescribed, Some(worker)) = self.0.directory.advertised(advert, is_leaving) {
+            let to = Subject::from(subject::open(&worker.id));
+            let reply = Subject::from(subject::outbound(&self.0.hub, worker.monitor));
+            self.0.link.send(&to, Some(&reply), Frame::new(Kind::Describe, worker.monitor).encode());
+        }
+        true
+    }
+
+    async fn receive(self, mut frames: Subscriber) {
+        while let Some(message) = frames.next().await {
+            let at = Instant::now();
+            let Some(attempt) = subject::attempt_of(&message.subject) else { continue };
+            let is_missing = message.status == Some(StatusCode::NO_RESPONDERS);
+            let monitored = || self.0.directory.all().into_iter().find(|worker| worker.monitor == attempt);
+            if is_missing {
+                match monitored() {
+                    Some(worker) => worker.missing(),
+                    None => drop(self.0.inboxes.deliver(attempt, Delivery::NoResponders)),
+                }
+                continue;
+            }
+            let frame = match Frame::decode(&message.payload) {
+                Ok(frame) if frame.attempt == attempt && is_from_worker(frame.kind) => frame,
+                _ => {
+                    self.0.inboxes.dropped().malformed.fetch_add(1, Ordering::Relaxed);
+                    continue;
+                }
+            };
+            if frame.kind == Kind::Description {
+                match (monitored(), of_json::<Description>(&frame.payload)) {
+                    (Some(worker), Ok(description)) => self.0.directory.described(&worker, description),
+                    _ => drop(self.0.inboxes.dropped().malformed.fetch_add(1, Ordering::Relaxed)),
+                }
+                continue;
+            }
+            let kind = frame.kind;
+            if !self.0.inboxes.deliver(attempt, Delivery::Frame(frame, at)) && kind != Kind::Reset {
+                self.reset(attempt, message.reply);
+            }
+        }
+    }
+
+    /// Tells a worker that nobody waits for its frames.
+    fn reset(&self, attempt: u64, reply: Option<Subject>) {
+        if let Some(to) = reply.filter(|subject| subject::is_inbound(subject)) {
+            self.0.link.send(&to, None, Frame::new(Kind::Reset, attempt).encode());
+        }
+    }
+
+    async fn watch_workers(self) {
+        let mut ticks = interval(CHECK_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pings: Vec<(Arc<Worker>, Subject, Subject)> = Vec::new();
+        loop {
+            ticks.tick().await;
+            let link = self.0.link.state();
+            if !link.is_connected {
+                continue;
+            }
+            self.0.directory.bury(link.since);
+            pings.retain(|(worker, ..)| !worker.lost.is_cancelled());
+            for worker in self.0.directory.all() {
+                if !pings.iter().any(|(known, ..)| Arc::ptr_eq(known, &worker)) {
+                    let to = Subject::from(subject::open(&worker.id));
+                    let reply = Subject::from(subject::outbound(&self.0.hub, worker.monitor));
+                    pings.push((worker, to, reply));
+                }
+            }
+            for (worker, to, reply) in pings.iter().filter(|(worker, ..)| worker.in_use() > 0) {
+                self.0.link.send(to, Some(reply), Frame::new(Kind::Ping, worker.monitor).encode());
+            }
+        }
+    }
+
+    async fn advertise(self, sessions: Sessions) {
+        let subject = Subject::from(subject::advert_of_hub(&self.0.hub));
+        let mut ticks = interval(ADVERT_EVERY);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let advert = self.hub_advert(&sessions);
+            self.0.hubs.insert(self.0.hub.clone(), (advert.clone(), Instant::now()));
+            self.0.hubs.retain(|_, (_, seen)| seen.elapsed() < HUB_SILENT);
+            self.0.link.send(&subject, None, to_json(&advert));
+        }
+    }
+
+    fn hub_advert(&self, sessions: &Sessions) -> HubAdvert {
+        let (sessions, max_sessions, is_draining) = sessions();
+        HubAdvert {
+            protocol: PROTOCOL,
+            hub: self.0.hub.clone(),
+            name: self.0.name.clone(),
+            build: self.0.build.into(),
+            is_draining,
+            clock_ms: clock_ms(),
+            up_ms: u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            sessions,
+            max_sessions,
+        }
+    }
+}
+
+/// A worker of which only the version can be read.
+fn unreadable(id: &str, other: Versioned) -> WorkerAdvert {
+    WorkerAdvert {
+        protocol: other.protocol,
+        worker: id.into(),
+        name: other.name,
+        build: String::new(),
+        description: String::new(),
+        is_draining: false,
+        clock_ms: clock_ms(),
+        up_ms: 0,
+        stages: Vec::new(),
+    }
+}
+
+async fn until(stop: CancellationToken, work: impl Future<Output = ()>) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = work => {}
+    }
+}

@@ -1,0 +1,279 @@
+//! Speech to text on workers.
+//!
+//! An utterance keeps its audio, so that it is transcribed again on another worker where its own dies. The session bounds its
+//! length, and with it this memory: 32 KB a second.
+
+use super::attempt::{Attempt, Lost, MAX_ATTEMPTS, NotOpened, failure};
+use super::{Cluster, Counters};
+use crate::frame::{Frame, Kind, MAX_AUDIO_SAMPLES, pcm_payload};
+use crate::message::{Answer, Failure, Request, Stage, SttRequest, of_json};
+use antiphon_engine_api::Hop;
+use antiphon_engine_api::stt::{OpeningUtterance, SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+/// See the module. One for each hub.
+pub(super) struct ClusterStt {
+    cluster: Cluster,
+}
+
+impl ClusterStt {
+    pub(super) fn new(cluster: Cluster) -> Self {
+        Self { cluster }
+    }
+}
+
+impl Stt for ClusterStt {
+    fn name(&self) -> &str {
+        "cluster"
+    }
+
+    fn translates(&self) -> bool {
+        let serving = self.cluster.0.directory.serving(Stage::Stt);
+        !serving.is_empty()
+            && serving.iter().all(|worker| worker.stage(Stage::Stt).is_some_and(|stage| stage.translates))
+    }
+
+    fn concurrency(&self) -> usize {
+        self.cluster.slots(Stage::Stt)
+    }
+
+    fn open(&self, options: SttOptions) -> BoxFuture<'static, Result<Box<dyn SttUtterance>, SttError>> {
+        let cluster = self.cluster.clone();
+        Box::pin(async move {
+            let request = Request::Stt(SttRequest::of(&options));
+            let attempt = open(&cluster, &request).await?;
+            let utterance = ClusterUtterance {
+                cluster,
+                request,
+                hop: options.hop,
+                attempt: Some(attempt),
+                pcm: Vec::new(),
+                n_attempts: 1,
+                n_requests: 0,
+                awaited: false,
+            };
+            Ok(Box::new(utterance) as Box<dyn SttUtterance>)
+        })
+    }
+
+    #[allow(clippy::async_yields_async, reason = "there are two waits: for room, and for a decoder")]
+    fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
+        let (cluster, opening) = (self.cluster.clone(), options.clone());
+        Box::pin(async move {
+            let mut changes = cluster.0.directory.changes();
+            loop {
+                changes.borrow_and_update();
+                match cluster.stt().open(opening.clone()).await {
+                    // Adverts say when there is room.
+                    Err(SttError::Busy { .. }) if changes.changed().await.is_ok() => {}
+                    opened => return Box::pin(std::future::ready(opened)) as OpeningUtterance,
+                }
+            }
+        })
+    }
+}
+
+async fn open(cluster: &Cluster, request: &Request) -> Result<Attempt, SttError> {
+    let opened = cluster.open(request, None, None, &mut Vec::new()).await;
+    opened.map_err(|error| match error {
+        NotOpened::Busy(waiting) => SttError::Busy { waiting },
+        NotOpened::Away(why) => SttError::Away(why),
+        NotOpened::Failed(failure, worker) => failure.stt(&worker.name),
+    })
+}
+
+struct ClusterUtterance {
+    cluster: Cluster,
+    request: Request,
+    hop: Hop,
+    /// `None` once it has ended.
+    attempt: Option<Attempt>,
+    /// All audio of the utterance.
+    pcm: Vec<i16>,
+    n_attempts: u32,
+    n_requests: u32,
+    /// A result was asked for, and the caller stopped waiting for it.
+    awaited: bool,
+}
+
+impl ClusterUtterance {
+    /// Another worker takes the utterance from its beginning.
+    async fn open_again(&mut self, lost: Lost) -> Result<(), SttError> {
+        match lost {
+            Lost::Worker if self.n_attempts < MAX_ATTEMPTS => {}
+            Lost::Worker => {
+                Counters::count(&self.cluster.0.counters.failed);
+                return Err(SttError::Away(format!("{} workers were lost one after the other", self.n_attempts)));
+            }
+            Lost::Away => return Err(SttError::Away("the connection to NATS is lost".into())),
+            Lost::TooLarge(n) => return Err(Failure::too_large(n).stt(self.worker())),
+        }
+        self.n_attempts += 1;
+        Counters::count(&self.cluster.0.counters.retried);
+        tracing::info!(from = self.worker(), "the utterance is transcribed again on another worker");
+        self.attempt = None;
+        let mut attempt = open(&self.cluster, &self.request).await?;
+        for samples in self.pcm.chunks(MAX_AUDIO_SAMPLES) {
+            match attempt.send(Kind::Audio, pcm_payload(samples)).await {
+                Ok(()) => {}
+                Err(lost) => {
+                    self.attempt = Some(attempt);
+                    return Box::pin(self.open_again(lost)).await;
+                }
+            }
+        }
+        self.attempt = Some(attempt);
+        Ok(())
+    }
+
+    fn worker(&self) -> &str {
+        self.attempt.as_ref().map_or("", |attempt| &attempt.worker.name)
+    }
+
+    /// The attempt, for whose frames the caller waits.
+    fn attempt(&mut self) -> Result<&mut Attempt, SttError> {
+        self.attempt.as_mut().ok_or(SttError::Cancelled)
+    }
+
+    /// Asks for a result and waits for it; again on another worker if this one dies.
+    async fn ask(&mut self, kind: Kind) -> Result<Answer, SttError> {
+        if self.attempt.is_none() {
+            self.open_again(Lost::Worker).await?;
+        }
+        self.awaited = true;
+        loop {
+            self.n_requests += 1;
+            let (number, sent_at) = (self.n_requests, Instant::now());
+            let payload = Bytes::copy_from_slice(&number.to_be_bytes());
+            let attempt = self.attempt()?;
+            let answered = match attempt.send(kind, payload).await {
+                Ok(()) => answer(attempt, number).await,
+                Err(lost) => Err(lost),
+            };
+            let (frame, at) = match answered {
+                Ok(answered) => answered,
+                Err(lost) => {
+                    self.open_again(lost).await?;
+                    continue;
+                }
+            };
+            self.awaited = false;
+            let attempt = self.attempt()?;
+            let network = Attempt::network(sent_at, &frame, at);
+            let worker = attempt.worker.name.clone();
+            self.hop.set(&worker, network, self.n_attempts - 1);
+            if frame.kind == Kind::Failed {
+                return Err(failure(&frame).stt(&worker));
+            }
+            return match of_json(&frame.payload) {
+                Ok(Answer::NoTranscript { failure, .. }) => Err(failure.stt(&worker)),
+                Ok(answer) => Ok(answer),
+                Err(error) => Err(SttError::Remote {
+                    fault: antiphon_engine_api::Fault::BadAnswer,
+                    message: format!("the answer of the worker {worker} cannot be read"),
+                    source: Some(Box::new(error)),
+                }),
+            };
+        }
+    }
+}
+
+/// The answer to request `number`; those of earlier requests are dropped.
+async fn answer(attempt: &mut Attempt, number: u32) -> Result<(Frame, Instant), Lost> {
+    loop {
+        let (frame, at) = attempt.receive().await?;
+        let is_mine = match frame.kind {
+            Kind::Failed => true,
+            Kind::Answer => match of_json(&frame.payload) {
+                Ok(Answer::Partial { request, .. } | Answer::Transcript { request, .. }) => request == number,
+                Ok(Answer::NoTranscript { request, .. } | Answer::Learnt { request, .. }) => request == number,
+                Ok(Answer::Probability { .. }) => false,
+                Err(_) => true,
+            },
+            // A worker that ends an utterance unasked has lost it.
+            Kind::End => return Err(Lost::Worker),
+            _ => false,
+        };
+        if is_mine {
+            return Ok((frame, at));
+        }
+    }
+}
+
+impl SttUtterance for ClusterUtterance {
+    fn push(&mut self, pcm: Vec<i16>) -> BoxFuture<'_, Result<(), SttError>> {
+        Box::pin(async move {
+            if std::mem::take(&mut self.awaited)
+                && let Some(attempt) = &mut self.attempt
+            {
+                attempt.try_send(Kind::Stop);
+            }
+            let at = self.pcm.len();
+            self.pcm.extend_from_slice(&pcm);
+            if self.attempt.is_none() {
+                return self.open_again(Lost::Worker).await;
+            }
+            for samples in pcm.chunks(MAX_AUDIO_SAMPLES) {
+                let attempt = self.attempt()?;
+                if let Err(lost) = attempt.send(Kind::Audio, pcm_payload(samples)).await {
+                    debug_assert!(at <= self.pcm.len());
+                    // What was pushed goes with the rest.
+                    return self.open_again(lost).await;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn partial(&mut self) -> BoxFuture<'_, Result<Option<Transcript>, SttError>> {
+        Box::pin(async move {
+            match self.ask(Kind::Partial).await? {
+                Answer::Partial { transcript, .. } => Ok(transcript),
+                _ => Err(unexpected()),
+            }
+        })
+    }
+
+    fn provisional(&mut self) -> BoxFuture<'_, Result<Transcript, SttError>> {
+        Box::pin(async move {
+            match self.ask(Kind::Provisional).await? {
+                Answer::Transcript { transcript, .. } => Ok(transcript),
+                _ => Err(unexpected()),
+            }
+        })
+    }
+
+    fn finish(mut self: Box<Self>) -> BoxFuture<'static, Result<Transcript, SttError>> {
+        Box::pin(async move {
+            let answer = self.ask(Kind::Finish).await?;
+            self.attempt()?.end();
+            match answer {
+                Answer::Transcript { transcript, .. } => Ok(transcript),
+                _ => Err(unexpected()),
+            }
+        })
+    }
+
+    fn learn(mut self: Box<Self>) -> BoxFuture<'static, Option<SpeakerState>> {
+        Box::pin(async move {
+            // A worker that died has taken what it learnt with it.
+            self.n_attempts = MAX_ATTEMPTS;
+            let answer = self.ask(Kind::Learn).await.ok()?;
+            self.attempt().ok()?.end();
+            match answer {
+                Answer::Learnt { speaker, .. } => speaker,
+                _ => None,
+            }
+        })
+    }
+}
+
+fn unexpected() -> SttError {
+    SttError::Remote {
+        fault: antiphon_engine_api::Fault::BadAnswer,
+        message: "the worker answered another question".into(),
+        source: None,
+    }
+}

@@ -1,0 +1,121 @@
+//! One utterance on a worker.
+
+use super::Served;
+use super::admission::Admitted;
+use crate::exchange::Ended;
+use crate::frame::{Frame, Kind, pcm_samples};
+use crate::message::{Answer, Busy, Failure, to_json};
+use antiphon_engine_api::stt::{Stt, SttError, SttOptions, SttUtterance};
+use bytes::Bytes;
+use futures_util::FutureExt;
+use std::sync::Arc;
+
+/// Runs to the end of the utterance.
+pub(super) async fn run(mut served: Served, engine: Arc<dyn Stt>, options: SttOptions, admitted: Admitted) {
+    let mut opening = engine.open(options);
+    // An engine whose queue is full says so at once; otherwise the wait for a decoder begins.
+    let first = (&mut opening).now_or_never();
+    if let Some(Err(SttError::Busy { waiting })) = first {
+        drop(admitted);
+        return served.refuse(&Busy { is_draining: false, in_flight: waiting });
+    }
+    served.exchange.send_now(Kind::Accepted, Bytes::from_static(b"{}"));
+    let opened = match first {
+        Some(opened) => opened,
+        None => tokio::select! {
+            biased;
+            opened = opening => opened,
+            ended = served.exchange.ended() => return served.ended(ended),
+        },
+    };
+    let result = match opened {
+        Ok(utterance) => transcribe(&mut served, utterance).await,
+        Err(error) => Err(Stop::Failed(error)),
+    };
+    drop(admitted);
+    match result {
+        Ok(()) => served.end(Kind::End, Bytes::new()).await,
+        Err(Stop::Failed(error)) => served.end(Kind::Failed, to_json(&Failure::of_stt(&error))).await,
+        Err(Stop::Ended(ended)) => served.ended(ended),
+    }
+}
+
+/// Why an utterance ends without its transcript.
+enum Stop {
+    Failed(SttError),
+    Ended(Ended),
+}
+
+impl From<Ended> for Stop {
+    fn from(ended: Ended) -> Self {
+        Self::Ended(ended)
+    }
+}
+
+async fn transcribe(served: &mut Served, mut utterance: Box<dyn SttUtterance>) -> Result<(), Stop> {
+    loop {
+        let (frame, at) = served.exchange.receive().await?;
+        served.exchange.answers(at);
+        let request = number(&frame);
+        let answer = match frame.kind {
+            Kind::Audio => {
+                let pcm = pcm_samples(&frame.payload).collect();
+                tokio::select! {
+                    biased;
+                    pushed = utterance.push(pcm) => pushed.map_err(Stop::Failed)?,
+                    ended = served.exchange.ended() => return Err(ended.into()),
+                }
+                continue;
+            }
+            Kind::Partial => {
+                let Some(partial) = unless_superseded(served, utterance.partial()).await? else { continue };
+                match partial {
+                    Ok(transcript) => Answer::Partial { request, transcript },
+                    Err(error) => Answer::NoTranscript { request, failure: Failure::of_stt(&error) },
+                }
+            }
+            Kind::Provisional => {
+                let Some(provisional) = unless_superseded(served, utterance.provisional()).await? else { continue };
+                match provisional {
+                    Ok(transcript) => Answer::Transcript { request, transcript },
+                    Err(error) => Answer::NoTranscript { request, failure: Failure::of_stt(&error) },
+                }
+            }
+            Kind::Finish => {
+                let transcript = unless_ended(served, utterance.finish()).await?.map_err(Stop::Failed)?;
+                served.exchange.send(Kind::Answer, to_json(&Answer::Transcript { request, transcript })).await?;
+                return Ok(());
+            }
+            Kind::Learn => {
+                let speaker = unless_ended(served, utterance.learn()).await?;
+                served.exchange.send(Kind::Answer, to_json(&Answer::Learnt { request, speaker })).await?;
+                return Ok(());
+            }
+            // The opening frame, and a request that was given up and is not under way any more.
+            _ => continue,
+        };
+        served.exchange.send(Kind::Answer, to_json(&answer)).await?;
+    }
+}
+
+/// The number of a request, which its answer repeats.
+fn number(frame: &Frame) -> u32 {
+    frame.payload.as_ref().try_into().map_or(0, u32::from_be_bytes)
+}
+
+/// Whatever the hub sends next, it does not wait for this result any more; dropping the work stops the engine.
+async fn unless_superseded<T>(served: &mut Served, work: impl Future<Output = T>) -> Result<Option<T>, Ended> {
+    tokio::select! {
+        biased;
+        result = work => Ok(Some(result)),
+        arrived = served.exchange.arrival() => arrived.map(|()| None),
+    }
+}
+
+async fn unless_ended<T>(served: &mut Served, work: impl Future<Output = T>) -> Result<T, Ended> {
+    tokio::select! {
+        biased;
+        result = work => Ok(result),
+        ended = served.exchange.ended() => Err(ended),
+    }
+}

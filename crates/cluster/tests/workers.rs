@@ -1,0 +1,638 @@
+//! Hubs and workers on a real nats-server: what a session gets when all is well, and when a worker or the server is gone.
+
+use antiphon_cluster::testing::NatsServer;
+use antiphon_cluster::worker::{StageEngine, WorkerOptions, WorkerStage, serve};
+use antiphon_cluster::{Cluster, ClusterConfig, ClusterError, Stage};
+use antiphon_engine_api::Hop;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::fakes::turn::FakeTurnModel;
+use antiphon_engine_api::stt::{SttError, SttOptions};
+use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
+use antiphon_types::Pcm;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// No test waits longer for one thing.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A worker on a thread and a runtime of its own.
+struct Worker {
+    stop: CancellationToken,
+    orders: mpsc::Sender<Order>,
+    ended: oneshot::Receiver<Result<(), ClusterError>>,
+}
+
+/// What happens to a worker from outside.
+enum Order {
+    /// Its connection breaks and nothing of it runs any more, as with SIGKILL.
+    Kill,
+    /// Nothing of it runs for this long, and its connection stays, as between SIGSTOP and SIGCONT.
+    Freeze(Duration),
+}
+
+/// The engines of a worker.
+#[derive(Clone, Default)]
+struct Stages {
+    stt: Option<FakeStt>,
+    tts: Option<Arc<dyn Tts>>,
+    turn: Option<FakeTurnModel>,
+    fingerprint: &'static str,
+}
+
+impl Stages {
+    fn all() -> Self {
+        Self {
+            stt: Some(FakeStt::hears(["hello there"]).with_partials()),
+            tts: Some(Arc::new(FakeTts::default())),
+            turn: Some(FakeTurnModel::says(0.75)),
+            fingerprint: "f",
+        }
+    }
+
+    fn speaking(tts: FakeTts) -> Self {
+        Self { tts: Some(Arc::new(tts)), ..Self::default() }
+    }
+
+    fn stages(self) -> Vec<WorkerStage> {
+        let stage = |engine| WorkerStage {
+            engine,
+            engine_name: "fake".into(),
+            model: "fake".into(),
+            fingerprint: self.fingerprint.into(),
+        };
+        let stt = self.stt.map(|engine| stage(StageEngine::Stt(Arc::new(engine), None)));
+        let tts = self.tts.map(|engine| stage(StageEngine::Tts(engine)));
+        let turn = self.turn.map(|model| stage(StageEngine::Turn(Arc::new(model))));
+        stt.into_iter().chain(tts).chain(turn).collect()
+    }
+}
+
+fn config(servers: Vec<String>) -> ClusterConfig {
+    ClusterConfig { servers, name: "test".into(), ..ClusterConfig::default() }
+}
+
+impl Worker {
+    async fn start(server: &str, name: &str, stages: Stages) -> Result<Self, ClusterError> {
+        Self::with(config(vec![server.to_owned()]), name, stages).await
+    }
+
+    async fn with(config: ClusterConfig, name: &str, stages: Stages) -> Result<Self, ClusterError> {
+        let stop = CancellationToken::new();
+        let (ready_sender, ready) = oneshot::channel();
+        let (ended_sender, mut ended) = oneshot::channel();
+        let (orders, mut received) = mpsc::channel(4);
+        let options = WorkerOptions {
+            name: name.into(),
+            build: "1.2.3",
+            drain: Duration::from_secs(5),
+            ready: Box::new(|| {
+                let _ = ready_sender.send(());
+            }),
+        };
+        let stopped = stop.clone();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            let tasks = TaskTracker::new();
+            let served = runtime.block_on(async {
+                let mut serving = std::pin::pin!(serve(&config, stages.stages(), options, &tasks, stopped));
+                loop {
+                    tokio::select! {
+                        served = &mut serving => return Some(served),
+                        order = received.recv() => match order {
+                            Some(Order::Freeze(time)) => std::thread::sleep(time),
+                            Some(Order::Kill) | None => return None,
+                        },
+                    }
+                }
+            });
+            runtime.shutdown_background();
+            served.map(|served| ended_sender.send(served))
+        });
+        tokio::select! {
+            Ok(()) = ready => Ok(Self { stop, orders, ended }),
+            served = &mut ended => Err(served.expect("an end").expect_err("it serves until it is stopped")),
+        }
+    }
+
+    fn kill(&self) {
+        self.orders.try_send(Order::Kill).expect("it runs");
+    }
+
+    fn freeze(&self, time: Duration) {
+        self.orders.try_send(Order::Freeze(time)).expect("it runs");
+    }
+
+    /// Tells it to stop, and waits until it has.
+    async fn stop(self) -> Result<(), ClusterError> {
+        self.stop.cancel();
+        timeout(PATIENCE, self.ended).await.expect("it ends").expect("in peace")
+    }
+}
+
+/// A hub in this process.
+struct Hub {
+    cluster: Cluster,
+    stop: CancellationToken,
+}
+
+impl Hub {
+    async fn join(servers: Vec<String>) -> Self {
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        let sessions: antiphon_cluster::Sessions = Arc::new(|| (3, 10, false));
+        let cluster = Cluster::join(&config(servers), "1.2.3", sessions, &tasks, stop.clone()).await.expect("joined");
+        Self { cluster, stop }
+    }
+
+    async fn with(server: &NatsServer, stages: &[Stage]) -> Self {
+        let hub = Self::join(vec![server.url()]).await;
+        timeout(PATIENCE, hub.cluster.ready(stages)).await.expect("a worker is found");
+        hub
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+fn request(text: &str) -> SpeechRequest {
+    SpeechRequest { text: text.into(), voice: "tone".into(), hop: Hop::requested(), ..SpeechRequest::default() }
+}
+
+async fn spoken(mut speech: BoxStream<'static, Result<Pcm, TtsError>>) -> Result<Vec<i16>, TtsError> {
+    let mut samples = Vec::new();
+    while let Some(pcm) = timeout(PATIENCE, speech.next()).await.expect("it goes on") {
+        samples.extend(pcm?.samples);
+    }
+    Ok(samples)
+}
+
+/// How many requests its workers have accepted and not finished, and how many workers there are.
+fn load(hub: &Hub) -> (usize, usize) {
+    let workers = hub.cluster.overview().workers;
+    (workers.iter().flat_map(|worker| &worker.stages).map(|stage| stage.in_flight).sum(), workers.len())
+}
+
+/// Waits until the hub sees the cluster so.
+async fn until(hub: &Hub, what: &str, is_so: impl Fn(&Hub) -> bool) {
+    let seen = async {
+        while !is_so(hub) {
+            sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, seen).await.unwrap_or_else(|_| panic!("{what}: {:?}", hub.cluster.overview()));
+}
+
+/// Two workers with these engines, and a hub that knows both.
+async fn pair(server: &NatsServer, stages: &Stages) -> (Worker, Worker, Hub) {
+    let one = Worker::start(&server.url(), "one", stages.clone()).await.expect("it serves");
+    let other = Worker::start(&server.url(), "other", stages.clone()).await.expect("it serves");
+    let hub = Hub::join(vec![server.url()]).await;
+    until(&hub, "two workers", |hub| {
+        let workers = hub.cluster.overview().workers;
+        workers.len() == 2 && workers.iter().all(|worker| worker.stages.iter().all(|stage| stage.engine == "fake"))
+    })
+    .await;
+    (one, other, hub)
+}
+
+/// The worker that serves something, and the other one.
+fn serving<'a>(hub: &Hub, one: &'a Worker, other: &'a Worker) -> (&'a Worker, &'a Worker) {
+    let workers = hub.cluster.overview().workers;
+    let serving = workers.iter().find(|worker| worker.in_use > 0).expect("one of them serves");
+    if serving.name == "one" { (one, other) } else { (other, one) }
+}
+
+const LONG: &str = "One two three four five six seven eight nine ten eleven twelve.";
+
+/// Speaks as slowly as a listener hears, some 3 s for [`LONG`].
+fn slow() -> FakeTts {
+    FakeTts::default().delayed(Duration::from_millis(30))
+}
+
+#[tokio::test]
+async fn a_session_gets_the_same_from_a_worker_as_from_its_own_engines() {
+    let server = NatsServer::start().await.expect("a server");
+    let _worker = Worker::start(&server.url(), "w", Stages::all()).await.expect("it serves");
+    let hub = Hub::with(&server, &Stage::ALL).await;
+
+    let text = "A sentence of some length.";
+    let asked = request(text);
+    let samples = spoken(hub.cluster.tts().speak(asked.clone())).await.expect("spoken");
+    let own = spoken(FakeTts::default().speak(request(text))).await.expect("spoken");
+    assert!(!own.is_empty() && samples == own, "{} and {} samples", samples.len(), own.len());
+    let served = asked.hop.get().expect("the worker is named");
+    assert_eq!((served.worker.as_str(), served.retried), ("w", 0));
+    assert!(served.network < Duration::from_secs(1), "{:?}", served.network);
+
+    let options = SttOptions { hop: Hop::requested(), ..SttOptions::default() };
+    let mut utterance = hub.cluster.stt().open(options.clone()).await.expect("opened");
+    utterance.push(vec![7; 40_000]).await.expect("taken");
+    let partial = utterance.partial().await.expect("words").expect("some");
+    assert_eq!(partial.text, "hello there");
+    assert_eq!(utterance.provisional().await.expect("words").text, "hello there");
+    assert_eq!(utterance.finish().await.expect("words").text, "hello there");
+    assert_eq!(options.hop.get().expect("named").worker, "w");
+    // The script is at its end: the fake counts what it has heard.
+    let mut utterance = hub.cluster.stt().open(SttOptions::default()).await.expect("opened");
+    utterance.push(vec![7; 300_000]).await.expect("taken");
+    utterance.push(vec![7; 1]).await.expect("taken");
+    assert_eq!(utterance.finish().await.expect("words").text, "utterance of 300001 samples");
+
+    let probability = hub.cluster.turn().judge(vec![1; 20_000]).await.expect("judged");
+    assert_eq!(probability, 0.75);
+    let voices: Vec<_> = hub.cluster.tts().voices().into_iter().map(|voice| voice.id).collect();
+    assert_eq!(voices, ["tone"]);
+    let overview = hub.cluster.overview();
+    assert_eq!((overview.workers.len(), overview.workers[0].stages.len(), overview.failed), (1, 3, 0));
+}
+
+#[tokio::test]
+async fn a_chunk_goes_on_at_the_sample_when_its_worker_is_killed() {
+    let server = NatsServer::start().await.expect("a server");
+    let (one, other, hub) = pair(&server, &Stages::speaking(slow())).await;
+    let asked = request(LONG);
+    let mut speech = hub.cluster.tts().speak(asked.clone());
+    let mut samples = Vec::new();
+    for _ in 0..5 {
+        samples.extend(speech.next().await.expect("audio").expect("spoken").samples);
+    }
+    serving(&hub, &one, &other).0.kill();
+    samples.extend(spoken(speech).await.expect("the other worker goes on"));
+    let own = spoken(FakeTts::default().speak(request(LONG))).await.expect("spoken");
+    assert!(samples == own, "{} of {} samples", samples.len(), own.len());
+    let overview = hub.cluster.overview();
+    assert_eq!((overview.retried, overview.failed, overview.workers.len(), overview.lost.len()), (1, 0, 1, 1));
+}
+
+#[tokio::test]
+async fn a_chunk_that_had_not_begun_names_the_worker_that_spoke_it() {
+    let server = NatsServer::start().await.expect("a server");
+    let (one, other, hub) =
+        pair(&server, &Stages::speaking(FakeTts::default().delayed(Duration::from_millis(400)))).await;
+    let asked = request("Hello.");
+    let mut speech = hub.cluster.tts().speak(asked.clone());
+    assert!(timeout(Duration::from_millis(200), speech.next()).await.is_err(), "nothing yet");
+    serving(&hub, &one, &other).0.kill();
+    assert!(!spoken(speech).await.expect("spoken").is_empty());
+    assert_eq!(asked.hop.get().expect("named").retried, 1);
+}
+
+/// What an engine was asked for: texts and seeds.
+type Texts = Arc<Mutex<Vec<(String, Option<u64>)>>>;
+
+/// An engine that never says the same twice, and what it was asked for.
+#[derive(Clone)]
+struct Unrepeatable {
+    engine: FakeTts,
+    texts: Texts,
+}
+
+impl Tts for Unrepeatable {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn voices(&self) -> Vec<Voice> {
+        self.engine.voices()
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        self.texts.lock().expect("no panic").push((request.text.clone(), request.seed));
+        self.engine.speak(request)
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_does_not_repeat_itself_goes_on_with_the_next_word() {
+    let server = NatsServer::start().await.expect("a server");
+    let texts = Texts::default();
+    let engine = Unrepeatable { engine: slow(), texts: texts.clone() };
+    let stages = Stages { tts: Some(Arc::new(engine)), ..Stages::default() };
+    let (one, other, hub) = pair(&server, &stages).await;
+    // The hub learns how fast the voice speaks: 50 ms a character.
+    for _ in 0..12 {
+        spoken(hub.cluster.tts().speak(request("A short sentence."))).await.expect("spoken");
+    }
+    texts.lock().expect("no panic").clear();
+    let mut speech = hub.cluster.tts().speak(request(LONG));
+    let mut samples = Vec::new();
+    while samples.len() < 24_000 {
+        samples.extend(speech.next().await.expect("audio").expect("spoken").samples);
+    }
+    serving(&hub, &one, &other).0.kill();
+    samples.extend(spoken(speech).await.expect("the other worker goes on"));
+    let texts = texts.lock().expect("no panic").clone();
+    assert_eq!((texts.len(), texts[0].0.as_str()), (2, LONG));
+    assert!(LONG.contains(&format!(" {}", texts[1].0)) && texts[1].0.len() < LONG.len() - 15, "{texts:?}");
+    assert_eq!(texts[0].1, texts[1].1, "the seed travels");
+    let whole = LONG.len() * 1_200;
+    // At most one word more or less than the whole text.
+    assert!(samples.len().abs_diff(whole) < 9 * 1_200, "{} of {whole} samples", samples.len());
+}
+
+#[tokio::test]
+async fn an_utterance_is_transcribed_again_when_its_worker_is_killed() {
+    let server = NatsServer::start().await.expect("a server");
+    let stages = Stages { stt: Some(FakeStt::default()), ..Stages::default() };
+    let (one, other, hub) = pair(&server, &stages).await;
+    let mut utterance = hub.cluster.stt().open(SttOptions::default()).await.expect("opened");
+    for _ in 0..20 {
+        utterance.push(vec![1; 320]).await.expect("taken");
+    }
+    serving(&hub, &one, &other).0.kill();
+    for _ in 0..20 {
+        sleep(Duration::from_millis(20)).await;
+        utterance.push(vec![1; 320]).await.expect("taken");
+    }
+    assert_eq!(utterance.provisional().await.expect("words").text, "utterance of 12800 samples");
+    assert_eq!(utterance.finish().await.expect("words").text, "utterance of 12800 samples");
+    assert_eq!((hub.cluster.overview().retried, hub.cluster.overview().failed), (1, 0));
+}
+
+#[tokio::test]
+async fn a_frozen_worker_is_given_up() {
+    let server = NatsServer::start().await.expect("a server");
+    let (one, other, hub) = pair(&server, &Stages::speaking(slow())).await;
+    let mut speech = hub.cluster.tts().speak(request(LONG));
+    let mut samples = speech.next().await.expect("audio").expect("spoken").samples;
+    serving(&hub, &one, &other).0.freeze(Duration::from_secs(3));
+    samples.extend(spoken(speech).await.expect("the other worker goes on"));
+    let own = spoken(FakeTts::default().speak(request(LONG))).await.expect("spoken");
+    assert!(samples == own, "{} of {} samples", samples.len(), own.len());
+    assert_eq!(hub.cluster.overview().lost[0].why, "it is silent");
+    // It is back, and what it still sends for the old attempt is dropped.
+    until(&hub, "it is back", |hub| hub.cluster.overview().workers.len() == 2).await;
+    until(&hub, "it gives up the old attempt", |hub| load(hub).0 == 0).await;
+}
+
+#[tokio::test]
+async fn when_two_workers_die_one_after_the_other_the_request_fails() {
+    let server = NatsServer::start().await.expect("a server");
+    let (one, other, hub) = pair(&server, &Stages::speaking(slow())).await;
+    let mut speech = hub.cluster.tts().speak(request(LONG));
+    speech.next().await.expect("audio").expect("spoken");
+    one.kill();
+    other.kill();
+    let error = spoken(speech).await.expect_err("nobody is left");
+    assert!(matches!(error, TtsError::Away(_)), "{error}");
+    let error = hub.cluster.stt().open(SttOptions::default()).await.err().expect("nobody serves it");
+    assert!(error.to_string().contains("no worker serves stt"), "{error}");
+}
+
+#[tokio::test]
+async fn a_worker_without_room_says_so_and_the_next_is_asked() {
+    let server = NatsServer::start().await.expect("a server");
+    let few = Stages { stt: Some(FakeStt::default().with_concurrency(1)), ..Stages::default() };
+    let (_one, _other, hub) = pair(&server, &few).await;
+    // Each takes one, and one more that waits.
+    let mut utterances = Vec::new();
+    for _ in 0..4 {
+        utterances.push(hub.cluster.stt().open(SttOptions::default()).await.expect("room"));
+    }
+    let error = hub.cluster.stt().open(SttOptions::default()).await.err().expect("all are busy");
+    assert!(matches!(error, SttError::Busy { waiting: 4 }), "{error}");
+    assert!(hub.cluster.overview().busy >= 2);
+    // One that may wait gets the first place that is free.
+    let waits = hub.cluster.stt().open_queued(SttOptions::default());
+    utterances.pop();
+    let opening = timeout(PATIENCE, waits).await.expect("room");
+    assert!(opening.await.is_ok());
+}
+
+#[tokio::test]
+async fn what_is_dropped_is_cancelled_on_its_worker() {
+    let server = NatsServer::start().await.expect("a server");
+    let stages = Stages { stt: Some(FakeStt::default()), ..Stages::speaking(slow()) };
+    let (_one, _other, hub) = pair(&server, &stages).await;
+    let utterance = hub.cluster.stt().open(SttOptions::default()).await.expect("opened");
+    let mut speech = hub.cluster.tts().speak(request(LONG));
+    speech.next().await.expect("audio").expect("spoken");
+    until(&hub, "both are served", |hub| load(hub).0 == 2).await;
+    drop((utterance, speech));
+    until(&hub, "both are given up", |hub| load(hub).0 == 0).await;
+    assert_eq!(hub.cluster.overview().in_flight, 0);
+}
+
+#[tokio::test]
+async fn a_listener_that_does_not_listen_stops_its_worker_and_nothing_grows() {
+    let server = NatsServer::start().await.expect("a server");
+    let _worker = Worker::start(&server.url(), "w", Stages::speaking(FakeTts::default())).await.expect("it serves");
+    let hub = Hub::with(&server, &[Stage::Tts]).await;
+    // 150 s of sound, 7 MB, made at once.
+    let text = "word ".repeat(600);
+    let mut speech = hub.cluster.tts().speak(request(&text));
+    speech.next().await.expect("audio").expect("spoken");
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(load(&hub).0, 1, "the engine waits for the listener");
+    let rest = spoken(speech).await.expect("spoken");
+    assert_eq!(rest.len() + 2_400, text.len() * 1_200);
+}
+
+#[tokio::test]
+async fn a_worker_that_drains_finishes_what_it_has() {
+    let server = NatsServer::start().await.expect("a server");
+    let (one, other, hub) = pair(&server, &Stages::speaking(slow())).await;
+    let tasks = TaskTracker::new();
+    let speech = tasks.spawn(spoken(hub.cluster.tts().speak(request(LONG))));
+    until(&hub, "it is served", |hub| load(hub).0 == 1).await;
+    let is_one = std::ptr::eq(serving(&hub, &one, &other).0, &one);
+    let (draining, stays) = if is_one { (one, other) } else { (other, one) };
+    let stopped = tasks.spawn(draining.stop());
+    until(&hub, "it says so", |hub| hub.cluster.overview().workers.iter().any(|worker| worker.draining)).await;
+    for _ in 0..5 {
+        let asked = request("Hi.");
+        spoken(hub.cluster.tts().speak(asked.clone())).await.expect("spoken");
+        assert_eq!(asked.hop.get().expect("named").worker, if is_one { "other" } else { "one" });
+    }
+    let samples = speech.await.expect("no panic").expect("it is finished");
+    assert_eq!(samples.len(), LONG.len() * 1_200);
+    stopped.await.expect("no panic").expect("in peace");
+    until(&hub, "it has left", |hub| hub.cluster.overview().workers.len() == 1).await;
+    let overview = hub.cluster.overview();
+    assert_eq!((overview.retried, overview.lost.len()), (0, 0));
+    drop(stays);
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_for_a_moment_costs_no_sample() {
+    let mut server = NatsServer::start().await.expect("a server");
+    let (_one, _other, hub) = pair(&server, &Stages::speaking(slow())).await;
+    let tasks = TaskTracker::new();
+    let speeches: Vec<_> = (0..8).map(|_| tasks.spawn(spoken(hub.cluster.tts().speak(request(LONG))))).collect();
+    sleep(Duration::from_millis(300)).await;
+    server.kill().await;
+    sleep(Duration::from_millis(500)).await;
+    server.restart().await.expect("it is back");
+    for speech in speeches {
+        let samples = speech.await.expect("no panic").expect("all of it");
+        assert_eq!(samples.len(), LONG.len() * 1_200);
+    }
+    let overview = hub.cluster.overview();
+    assert_eq!((overview.failed, overview.retried), (0, 0), "nobody was given up: {overview:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_stays_away_is_said_and_all_goes_on_when_it_is_back() {
+    let mut server = NatsServer::start().await.expect("a server");
+    let (_one, _other, hub) = pair(&server, &Stages::speaking(slow())).await;
+    let mut speech = hub.cluster.tts().speak(request(LONG));
+    speech.next().await.expect("audio").expect("spoken");
+    server.kill().await;
+    let error = spoken(speech).await.expect_err("nobody can be reached");
+    assert!(matches!(error, TtsError::Away(_)), "{error}");
+    let error = spoken(hub.cluster.tts().speak(request("Hi."))).await.expect_err("nobody can be reached");
+    assert!(error.client_message().contains("is not available at the moment"), "{error}");
+    let local = antiphon_cluster::with_local_tts(hub.cluster.tts(), Arc::new(FakeTts::default()));
+    assert!(!spoken(local.speak(request("Hi."))).await.expect("the hub's own engine speaks").is_empty());
+    assert_eq!(hub.cluster.overview().in_flight, 0);
+    server.restart().await.expect("it is back");
+    until(&hub, "it is connected", |hub| hub.cluster.overview().connected).await;
+    let speaks = async { while spoken(hub.cluster.tts().speak(request("Hi."))).await.is_err() {} };
+    timeout(PATIENCE, speaks).await.expect("all goes on");
+}
+
+#[tokio::test]
+async fn the_attempts_of_a_hub_that_is_gone_are_given_up() {
+    let server = NatsServer::start().await.expect("a server");
+    let _worker =
+        Worker::start(&server.url(), "w", Stages { stt: Some(FakeStt::default()), ..Stages::default() }).await;
+    let observer = Hub::with(&server, &[Stage::Stt]).await;
+    let gone = std::thread::spawn({
+        let url = server.url();
+        move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let hub = Hub::join(vec![url]).await;
+                hub.cluster.ready(&[Stage::Stt]).await;
+                std::mem::forget(hub.cluster.stt().open(SttOptions::default()).await.expect("opened"));
+                sleep(Duration::from_millis(100)).await;
+            });
+            runtime.shutdown_background();
+        }
+    });
+    until(&observer, "it is served", |hub| load(hub).0 == 1).await;
+    gone.join().expect("no panic");
+    until(&observer, "it is given up", |hub| load(hub).0 == 0).await;
+}
+
+#[tokio::test]
+async fn what_cannot_work_is_said_at_the_start() {
+    let free = NatsServer::start().await.expect("a server").url();
+    let says = |config: ClusterConfig, name: &'static str, stages: Stages| async move {
+        Worker::with(config, name, stages).await.err().expect("it is refused").to_string()
+    };
+    let said = says(config(vec![free]), "w", Stages::all()).await;
+    assert!(said.contains("no NATS server answers at nats://127.0.0.1:"), "{said}");
+
+    let small = NatsServer::start_with("max_payload: 65536").await.expect("a server");
+    let said = says(config(vec![small.url()]), "w", Stages::all()).await;
+    assert!(said.contains("takes messages of 65536 bytes at most; set max_payload to"), "{said}");
+
+    let guarded = NatsServer::start_with("authorization { user: a, password: b }").await.expect("a server");
+    let said = says(config(vec![guarded.url()]), "w", Stages::all()).await;
+    assert!(said.contains("refuses the credentials") && said.contains("check cluster.credentials"), "{said}");
+
+    let server = NatsServer::start().await.expect("a server");
+    let _first = Worker::start(&server.url(), "w", Stages::all()).await.expect("it serves");
+    let said = says(config(vec![server.url()]), "w", Stages::all()).await;
+    assert!(said.contains("a worker named \"w\" is running already"), "{said}");
+    let other = Stages { fingerprint: "g", ..Stages::all() };
+    let said = says(config(vec![server.url()]), "v", other).await;
+    assert!(said.contains("the worker \"w\" serves another model under the name \"fake\" of stage stt"), "{said}");
+
+    let config = ClusterConfig { credentials: "nowhere.creds".into(), ..config(vec![server.url()]) };
+    let said = says(config, "v", Stages::all()).await;
+    assert!(said.contains("cluster.credentials: the file \"nowhere.creds\" cannot be read"), "{said}");
+}
+
+#[tokio::test]
+async fn a_user_without_the_permission_is_told() {
+    let key = nkeys::KeyPair::new_user();
+    let user = format!("{{ nkey: {}, permissions: {{ subscribe: [\"antiphon.v1.advert.>\"] }} }}", key.public_key());
+    let server = NatsServer::start_with(&format!("authorization {{ users: [{user}] }}")).await.expect("a server");
+    let folder = tempfile::tempdir().expect("a folder");
+    let seed = folder.path().join("hub.nk");
+    std::fs::write(&seed, format!("# hub\n{}\n", key.seed().expect("a seed"))).expect("written");
+    let config = ClusterConfig { credentials: seed.display().to_string(), ..config(vec![server.url()]) };
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let sessions: antiphon_cluster::Sessions = Arc::new(|| (0, 1, false));
+    let error = Cluster::join(&config, "1", sessions, &tasks, stop).await.err().expect("refused");
+    assert!(matches!(error, ClusterError::Permission { role: "hub", .. }), "{error}");
+}
+
+#[tokio::test]
+async fn nonsense_from_the_network_is_dropped_and_counted() {
+    use antiphon_cluster::frame::{Frame, Kind};
+    use antiphon_cluster::subject;
+    let server = NatsServer::start().await.expect("a server");
+    let _worker = Worker::start(&server.url(), "w", Stages::all()).await.expect("it serves");
+    let hub = Hub::with(&server, &Stage::ALL).await;
+    let stranger = async_nats::connect(server.url()).await.expect("connected");
+    let worker = hub.cluster.overview().workers[0].id.clone();
+    let id = hub.cluster.id().to_owned();
+    let mut speech = hub.cluster.tts().speak(request(LONG));
+    speech.next().await.expect("audio").expect("spoken");
+    let publish = |subject: String, reply: String, payload: Vec<u8>| {
+        let stranger = stranger.clone();
+        async move { stranger.publish_with_reply(subject, reply, payload.into()).await.expect("sent") }
+    };
+    let mut random = 7_u64;
+    for n in 0..2_000 {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let kind = Kind::ALL[n % Kind::ALL.len()];
+        let frame =
+            Frame { sequence: random as u32, payload: vec![n as u8; n % 700].into(), ..Frame::new(kind, random) };
+        let mut bytes = frame.encode().to_vec();
+        if n % 3 == 0 {
+            let at = (random >> 40) as usize % bytes.len();
+            bytes[at] ^= (random >> 20) as u8;
+        }
+        publish(subject::outbound(&id, random), "$JS.API.x".into(), bytes.clone()).await;
+        publish(subject::open(&worker), subject::outbound(&id, random), bytes.clone()).await;
+        publish(subject::inbound(&worker, random), subject::inbound(&worker, random), bytes).await;
+    }
+    for text in ["", "{}", "[]", "{\"protocol\":{\"major\":1,\"minor\":0}}", "\u{0}"] {
+        publish(subject::advert_of_worker("abc"), "x".into(), text.into()).await;
+        publish(subject::advert_of_hub("abc"), "x".into(), text.into()).await;
+    }
+    let newer = r#"{"protocol":{"major":2,"minor":0},"name":"from the future","stages":"all"}"#;
+    publish(subject::advert_of_worker("def"), "x".into(), newer.into()).await;
+    stranger.flush().await.expect("sent");
+    let refused = |hub: &Hub| {
+        let workers = hub.cluster.overview().workers;
+        let other = workers.into_iter().find(|worker| worker.name == "from the future");
+        other.is_some_and(|other| other.refused.is_some_and(|why| why.contains("speaks protocol 2.0")))
+    };
+    until(&hub, "a newer worker is refused by name", refused).await;
+    let rest = spoken(speech).await.expect("the speech goes on");
+    assert_eq!(rest.len() + 2_400, LONG.len() * 1_200);
+    let overview = hub.cluster.overview();
+    assert!(overview.malformed > 500 && overview.stale > 100, "{overview:?}");
+    assert_eq!(spoken(hub.cluster.tts().speak(request("Hi."))).await.expect("spoken").len(), 3 * 1_200);
+}
+
+#[tokio::test]
+async fn hubs_ask_each_other() {
+    let server = NatsServer::start().await.expect("a server");
+    let (one, other) = (Hub::join(vec![server.url()]).await, Hub::join(vec![server.url()]).await);
+    until(&one, "it knows the other", |hub| hub.cluster.overview().hubs.len() == 2).await;
+    let (question, patience) = (b"how many?", Duration::from_millis(200));
+    let replies = one.cluster.ask_peers(question, patience).await;
+    assert_eq!((replies.len(), replies[0].reply.is_none()), (1, true), "nobody replies yet");
+    other.cluster.reply_with(Arc::new(|question| (question == b"how many?").then(|| b"three".to_vec())));
+    let replies = one.cluster.ask_peers(question, PATIENCE).await;
+    assert_eq!(replies[0].reply.as_deref(), Some(&b"three"[..]));
+    assert_eq!(replies[0].id, other.cluster.id());
+    assert!(one.cluster.ask_peers(b"what?", patience).await[0].reply.is_none());
+    assert!(one.cluster.ask_peers(&[0; 5_000], patience).await[0].reply.is_none(), "too long a question");
+    assert_eq!(one.cluster.overview().in_flight, 0);
+}
