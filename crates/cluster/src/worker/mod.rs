@@ -140,8 +140,8 @@ pub async fn serve_reporting(
     let _ = reporter.0.set(worker.clone());
     (options.ready)();
     stop.cancelled().await;
-    worker.drain(options.drain).await;
     attempts.close();
+    worker.drain(options.drain, &attempts).await;
     // What is left has no time any more: its hubs go on elsewhere.
     worker.killed.cancel();
     let _ = timeout(SETTLE, attempts.wait()).await;
@@ -466,20 +466,13 @@ impl Worker {
         Some(gone)
     }
 
-    /// Takes nothing more and waits for what is under way.
-    async fn drain(&self, longest: Duration) {
+    /// Takes nothing more and waits for what is under way, until its hubs have all of it.
+    async fn drain(&self, longest: Duration, attempts: &TaskTracker) {
         self.draining.cancel();
         self.publish_advert(false);
         let in_flight = || self.stages.iter().map(|stage| stage.admission.in_flight()).sum::<usize>();
         tracing::info!(in_flight = in_flight(), "draining");
-        let settled = async {
-            while in_flight() > 0 {
-                self.changed.notified().await;
-                self.changed.notify_one();
-                sleep(ADVERT_PAUSE).await;
-            }
-        };
-        if timeout(longest, settled).await.is_err() {
+        if timeout(longest, attempts.wait()).await.is_err() {
             tracing::warn!(
                 in_flight = in_flight(),
                 "the drain time is over; hubs repeat what is left on other workers"
