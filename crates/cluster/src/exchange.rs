@@ -382,6 +382,13 @@ impl<C: Carrier> Exchange<C> {
         Ok(())
     }
 
+    /// Acknowledges what was taken since the last frame was sent, so that the other end need not ask.
+    pub(crate) fn acknowledge_rest(&mut self) {
+        if self.n_unacknowledged > 0 {
+            self.acknowledge(false);
+        }
+    }
+
     fn acknowledge(&mut self, has_gap: bool) {
         let mut frame = Frame::new(Kind::Ack, self.inbox.attempt());
         (frame.has_gap, frame.sequence) = (has_gap, self.outgoing.next());

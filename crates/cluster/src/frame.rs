@@ -66,6 +66,8 @@ kinds! {
     Ask = 6,
     /// The other hub's reply.
     Reply = 7,
+    /// News of a hub for the others; `attempt` is the hub's incarnation, `sequence` counts its news.
+    News = 8,
 
     /// Opens the attempt: the request, as JSON.
     Open = 16,
@@ -250,7 +252,7 @@ mod tests {
     #[test]
     fn the_kinds_keep_their_codes() {
         let codes: Vec<u8> = Kind::ALL.iter().map(|kind| *kind as u8).collect();
-        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 32, 33, 34, 35, 36, 37]);
+        assert_eq!(codes, [0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 18, 19, 20, 21, 22, 32, 33, 34, 35, 36, 37]);
     }
 
     #[test]

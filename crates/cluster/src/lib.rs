@@ -23,7 +23,7 @@ pub mod worker;
 pub use config::ClusterConfig;
 pub use error::ClusterError;
 pub use hub::{
-    Cluster, HubView, LostView, MAX_REPLY_BYTES, Overview, PeerReply, Replier, Sessions, StageView, WorkerView,
-    with_local_stt, with_local_tts, with_local_turn,
+    Cluster, HubView, LostView, MAX_NEWS_BYTES, MAX_REPLY_BYTES, Overview, PeerNews, PeerReply, Replier, Sessions,
+    StageView, Watching, WorkerView, with_local_stt, with_local_tts, with_local_turn,
 };
 pub use message::{Description, HubAdvert, PROTOCOL, Protocol, Stage, StageDescription, StageLoad, WorkerAdvert};

@@ -137,6 +137,14 @@ impl Link {
         }
     }
 
+    /// Subscribes without waiting for a refusal.
+    ///
+    /// # Errors
+    /// The connection was closed.
+    pub(crate) async fn follow(&self, subject: String) -> Result<Subscriber, async_nats::SubscribeError> {
+        self.0.client.subscribe(subject).await
+    }
+
     /// The state now.
     pub(crate) fn state(&self) -> LinkState {
         *self.0.state.borrow()

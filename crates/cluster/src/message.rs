@@ -482,6 +482,9 @@ pub struct HubAdvert {
     /// Sessions that it serves at most.
     #[serde(default)]
     pub max_sessions: usize,
+    /// It wants to hear the others' news: somebody watches there.
+    #[serde(default)]
+    pub is_watching: bool,
 }
 
 /// The version alone, of an advert whose other fields this build may not know.

@@ -206,6 +206,7 @@ impl Role {
                 subject::any_inbound(),
                 subject::any_ask(),
                 subject::any_reply(),
+                subject::any_news(),
             ],
             Self::Worker => vec![subject::any_advert_of_worker(), subject::any_outbound()],
         }
@@ -214,7 +215,13 @@ impl Role {
     fn subscribes(self) -> Vec<String> {
         match self {
             Self::Hub => {
-                vec![subject::any_advert(), subject::any_outbound(), subject::any_ask(), subject::any_reply()]
+                vec![
+                    subject::any_advert(),
+                    subject::any_outbound(),
+                    subject::any_ask(),
+                    subject::any_reply(),
+                    subject::any_news(),
+                ]
             }
             Self::Worker => vec![subject::any_advert(), subject::any_open(), subject::any_inbound()],
         }
@@ -360,6 +367,13 @@ mod tests {
             assert_eq!(text(&next_of(messages, &subject).await), subject);
         }
 
+        // Hubs hear each other.
+        for subject in [subject::news_of("b2"), subject::ask("b2"), subject::reply("b2", 7)] {
+            let mut heard = received(&hub, &subject).await;
+            hub.publish(subject.clone(), subject.clone().into()).await.unwrap();
+            assert_eq!(text(&next_of(&mut heard, &subject).await), subject);
+        }
+
         // The hub learns that nobody receives what it sends.
         for gone in [subject::open("c3"), subject::inbound("c3", 8)] {
             hub.publish_with_reply(gone, subject::outbound("b2", 8), "x".into()).await.unwrap();
@@ -379,6 +393,7 @@ mod tests {
             subject::inbound("a1", 7),
             subject::ask("b2"),
             subject::reply("b2", 7),
+            subject::news_of("b2"),
         ];
         for subject in hubs_not.iter().chain(&nobodys) {
             refused_to_publish(&hub, &mut at_hub, subject).await;
@@ -389,8 +404,13 @@ mod tests {
         let nobodys =
             ["_INBOX.>", "$JS.>", "$SYS.>", "$SRV.>", "antiphon.>", "antiphon.v1.>", ">", "*"].map(str::to_owned);
         let hubs_not = [subject::any_inbound(), subject::inbound_of("a1"), subject::any_open(), subject::open("a1")];
-        let workers_not =
-            [subject::any_outbound(), subject::outbound_of("b2"), subject::any_ask(), subject::any_reply()];
+        let workers_not = [
+            subject::any_outbound(),
+            subject::outbound_of("b2"),
+            subject::any_ask(),
+            subject::any_reply(),
+            subject::any_news(),
+        ];
         for subject in hubs_not.iter().chain(&nobodys) {
             refused_to_subscribe(&hub, &mut at_hub, subject).await;
         }

@@ -11,6 +11,7 @@
 //! | `antiphon.v1.open.<worker>` | hubs | the worker |
 //! | `antiphon.v1.ask.<hub>` | other hubs | the hub |
 //! | `antiphon.v1.reply.<hub>.<question>` | other hubs | the hub that asked |
+//! | `antiphon.v1.news.<hub>` | the hub | other hubs, while a dashboard is open there |
 //! | `antiphon.v1.in.<worker>.<attempt>` | the hub of the attempt | the worker |
 //! | `antiphon.v1.out.<hub>.<attempt>` | the worker of the attempt | the hub |
 //!
@@ -119,6 +120,18 @@ pub fn is_reply(text: &str) -> bool {
     text.starts_with(&subject(&["reply", ""])) && attempt_of(text).is_some()
 }
 
+/// Where a hub publishes its news.
+#[must_use]
+pub fn news_of(hub: &str) -> String {
+    subject(&["news", hub])
+}
+
+/// The news of all hubs.
+#[must_use]
+pub fn any_news() -> String {
+    news_of(">")
+}
+
 /// The questions to all hubs.
 #[must_use]
 pub fn any_ask() -> String {
@@ -204,6 +217,7 @@ mod tests {
         assert_eq!(reply("b2", 17), "antiphon.v1.reply.b2.11");
         assert_eq!((reply_of("b2").as_str(), any_reply().as_str()), ("antiphon.v1.reply.b2.*", "antiphon.v1.reply.>"));
         assert!(is_reply(&reply("b2", 17)) && !is_reply(&outbound("b2", 17)));
+        assert_eq!((news_of("b2").as_str(), any_news().as_str()), ("antiphon.v1.news.b2", "antiphon.v1.news.>"));
         assert_eq!(inbound("a1", 255), "antiphon.v1.in.a1.ff");
         assert_eq!(outbound("b2", 16), "antiphon.v1.out.b2.10");
         assert_eq!(inbound_of("a1"), "antiphon.v1.in.a1.*");

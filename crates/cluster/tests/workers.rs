@@ -712,3 +712,81 @@ async fn a_hub_of_another_minor_version_is_served_and_one_of_another_major_versi
     assert_eq!(frame.payload[..], br#"{"is_draining":true,"in_flight":0}"#[..]);
     drop(utterance);
 }
+
+/// An engine that panics at the first chunk that is like this.
+struct Panics(FakeTts);
+
+impl Tts for Panics {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn voices(&self) -> Vec<Voice> {
+        self.0.voices()
+    }
+
+    fn speak(&self, request: SpeechRequest) -> BoxStream<'static, Result<Pcm, TtsError>> {
+        let panics = futures_util::stream::once(async move {
+            assert!(request.text != "panic", "on purpose");
+            Ok(Pcm { rate: antiphon_types::SampleRate::HZ_24000, samples: vec![1; 2_400] })
+        });
+        panics.boxed()
+    }
+}
+
+#[tokio::test]
+async fn an_engine_that_panics_fails_its_request_and_nothing_else() {
+    let server = NatsServer::start().await.expect("a server");
+    let stages = Stages { tts: Some(Arc::new(Panics(FakeTts::default()))), ..Stages::default() };
+    let (_one, _other, hub) = pair(&server, &stages).await;
+    let error = spoken(hub.cluster.tts().speak(request("panic"))).await.expect_err("both panic");
+    assert!(error.to_string().contains("no worker serves tts (2 did not answer or broke)"), "{error}");
+    assert_eq!(spoken(hub.cluster.tts().speak(request("Hi."))).await.expect("spoken").len(), 2_400);
+    until(&hub, "nothing is left", |hub| load(hub) == (0, 2)).await;
+}
+
+#[tokio::test]
+async fn both_ends_prove_who_they_are_by_tls() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).expect("written");
+    let key = || rcgen::KeyPair::generate().expect("a key");
+    let mut authority = rcgen::CertificateParams::new(Vec::new()).expect("parameters");
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority = rcgen::CertifiedIssuer::self_signed(authority, key()).expect("a certificate");
+    write("ca.pem", authority.pem());
+    for name in ["server", "client"] {
+        let own = key();
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let parameters = rcgen::CertificateParams::new(names).expect("parameters");
+        write(&format!("{name}.pem"), parameters.signed_by(&own, &authority).expect("a certificate").pem());
+        write(&format!("{name}.key"), own.serialize_pem());
+    }
+    let settings = format!(
+        "tls {{ cert_file: {:?}, key_file: {:?}, ca_file: {:?}, verify: true }}",
+        path("server.pem"),
+        path("server.key"),
+        path("ca.pem")
+    );
+    let server = NatsServer::start_with(&settings).await.expect("a server");
+    let plain = config(vec![server.url().replace("nats://", "tls://")]);
+    let trusting = ClusterConfig { tls_ca: path("ca.pem"), ..plain.clone() };
+    let known = ClusterConfig { tls_cert: path("client.pem"), tls_key: path("client.key"), ..trusting.clone() };
+
+    let error = Worker::with(plain, "w", Stages::all()).await.err().expect("the server is a stranger");
+    assert!(matches!(error, ClusterError::Tls { .. }), "{error}");
+    assert!(error.to_string().contains("check cluster.tls_ca"), "{error}");
+    let error = Worker::with(trusting, "w", Stages::all()).await.err().expect("the worker is a stranger");
+    assert!(matches!(error, ClusterError::Tls { .. } | ClusterError::Unreachable { .. }), "{error}");
+    let half = ClusterConfig { tls_key: String::new(), ..known.clone() };
+    let error = Worker::with(half, "w", Stages::all()).await.err().expect("a key is missing");
+    assert!(error.to_string().contains("cluster.tls_key: is missing"), "{error}");
+
+    let _worker = Worker::with(known.clone(), "w", Stages::all()).await.expect("it serves");
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let sessions: antiphon_cluster::Sessions = Arc::new(|| (0, 1, false));
+    let cluster = Cluster::join(&known, "1", sessions, &tasks, stop.clone()).await.expect("joined");
+    timeout(PATIENCE, cluster.ready(&[Stage::Tts])).await.expect("a worker is found");
+    assert!(!spoken(cluster.tts().speak(request("Hi."))).await.expect("spoken").is_empty());
+    stop.cancel();
+}

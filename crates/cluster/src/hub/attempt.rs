@@ -25,6 +25,10 @@ pub(super) const MAX_ATTEMPTS: u32 = 2;
 /// How long the connection may be down before the workers count as away.
 pub(super) const AWAY_AFTER: Duration = Duration::from_secs(2);
 
+/// How long a request waits where all workers were heard a moment ago and are not there: their NATS server was restarted, and
+/// they move to another one.
+const RETURNS_WITHIN: Duration = Duration::from_secs(1);
+
 /// The longest wait for a worker's answer whether it has room; a worker that is gone is noticed earlier.
 const OPEN_DEADLINE: Duration = Duration::from_millis(1_500);
 
@@ -72,14 +76,24 @@ impl Cluster {
         except: &mut Vec<String>,
     ) -> Result<Attempt, NotOpened> {
         let stage = request.stage();
-        let (mut n_busy, mut in_flight) = (0, 0);
+        let (mut n_busy, mut n_gone, mut in_flight) = (0, 0, 0);
+        let (n_excepted, returns_by) = (except.len(), Instant::now() + RETURNS_WITHIN);
+        let mut changes = self.0.directory.changes();
         while n_busy < MAX_ASKED {
+            changes.borrow_and_update();
             if !self.0.link.is_reachable(AWAY_AFTER) {
                 Counters::count(&self.0.counters.away);
                 return Err(NotOpened::Away("there is no connection to NATS".into()));
             }
             let wanted = Wanted { model, except, preferred };
-            let Some(worker) = self.0.directory.pick(stage, &wanted) else { break };
+            let Some(worker) = self.0.directory.pick(stage, &wanted) else {
+                let may_return = n_busy == 0 && self.0.directory.may_return();
+                if may_return && matches!(timeout_at(returns_by, changes.changed()).await, Ok(Ok(()))) {
+                    except.truncate(n_excepted);
+                    continue;
+                }
+                break;
+            };
             match self.try_open(&worker, request).await {
                 Ok(attempt) => return Ok(attempt),
                 Err(Refusal::Busy(busy)) => {
@@ -87,7 +101,7 @@ impl Cluster {
                     n_busy += usize::from(!busy.is_draining);
                     in_flight += busy.in_flight;
                 }
-                Err(Refusal::Gone) => {}
+                Err(Refusal::Gone) => n_gone += 1,
                 Err(Refusal::Away) => {
                     Counters::count(&self.0.counters.away);
                     return Err(NotOpened::Away("the connection to NATS is lost".into()));
@@ -100,7 +114,8 @@ impl Cluster {
             return Err(NotOpened::Busy(in_flight));
         }
         Counters::count(&self.0.counters.away);
-        Err(NotOpened::Away(format!("no worker serves {stage}")))
+        let asked = if n_gone > 0 { format!(" ({n_gone} did not answer or broke)") } else { String::new() };
+        Err(NotOpened::Away(format!("no worker serves {stage}{asked}")))
     }
 
     async fn try_open(&self, worker: &Arc<Worker>, request: &Request) -> Result<Attempt, Refusal> {
@@ -208,7 +223,9 @@ impl Attempt {
 
 impl Drop for Attempt {
     fn drop(&mut self) {
-        if !self.is_over {
+        if self.is_over {
+            self.exchange.acknowledge_rest();
+        } else {
             self.exchange.send_now(Kind::Cancel, Bytes::new());
         }
     }

@@ -23,6 +23,9 @@ const GONE: Duration = Duration::from_millis(80);
 /// After a reconnect of the hub nobody is lost for this long: the workers reconnect, too.
 const AFTER_RECONNECT: Duration = Duration::from_millis(500);
 
+/// Time in which a worker that was lost may turn out to be there.
+const MAY_RETURN: Duration = Duration::from_secs(1);
+
 /// Workers that a hub knows at most; beyond it adverts of further ones are dropped.
 const MAX_WORKERS: usize = 1_024;
 
@@ -250,6 +253,13 @@ impl Directory {
     /// The workers that serve a stage.
     pub(crate) fn serving(&self, stage: Stage) -> Vec<Arc<Worker>> {
         self.all().into_iter().filter(|worker| worker.is_usable() && worker.stage(stage).is_some()).collect()
+    }
+
+    /// Whether a worker that cannot be reached may be back in a moment: NATS has just said that nobody subscribes, or it was
+    /// lost within the last second.
+    pub(crate) fn may_return(&self) -> bool {
+        self.all().iter().any(|worker| worker.state().missing_since.is_some())
+            || self.lost().iter().any(|lost| lost.at.elapsed() < MAY_RETURN)
     }
 
     /// Ends the workers that are gone. `connected_since`: when the hub's own connection was made.
@@ -551,6 +561,20 @@ mod tests {
         directory.bury(start);
         assert!(a.lost.is_cancelled() && directory.all().is_empty());
         assert_eq!(directory.lost().back().map(|lost| lost.why), Some("it is silent"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_is_counted_from_the_reconnect() {
+        let directory = Directory::default();
+        let a = join(&directory, "a", 0, "m");
+        tokio::time::advance(Duration::from_secs(3)).await;
+        let connected = Instant::now();
+        tokio::time::advance(AFTER_RECONNECT + Duration::from_millis(100)).await;
+        directory.bury(connected);
+        assert!(!a.lost.is_cancelled(), "it had 600 ms to be heard");
+        tokio::time::advance(Duration::from_millis(151)).await;
+        directory.bury(connected);
+        assert!(a.lost.is_cancelled());
     }
 
     #[tokio::test(start_paused = true)]

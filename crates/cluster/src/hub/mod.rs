@@ -7,6 +7,7 @@
 mod attempt;
 mod directory;
 mod fallback;
+mod news;
 mod overview;
 mod peers;
 mod resume;
@@ -15,6 +16,7 @@ mod tts;
 mod turn;
 
 pub use fallback::{with_local_stt, with_local_tts, with_local_turn};
+pub use news::{MAX_NEWS_BYTES, PeerNews, Watching};
 pub use overview::{HubView, LostView, Overview, StageView, WorkerView};
 pub use peers::{MAX_REPLY_BYTES, PeerReply, Replier};
 
@@ -33,6 +35,7 @@ use async_nats::{Message, StatusCode, Subject, Subscriber};
 use dashmap::DashMap;
 use directory::{Directory, MAX_ADVERT_BYTES, Noted, Worker};
 use futures_util::StreamExt;
+use news::News;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -71,8 +74,10 @@ pub(crate) struct Inner {
     /// Other hubs with the time of their last advert, and this one.
     hubs: DashMap<String, (HubAdvert, Instant)>,
     pub(crate) counters: Counters,
+    sessions: Sessions,
     /// Replies to what other hubs ask.
     replier: OnceLock<Replier>,
+    news: News,
 }
 
 /// What happened to attempts, since the start.
@@ -106,11 +111,18 @@ impl Cluster {
         const ROLE: &str = "hub";
         let link = Link::connect(config, ROLE).await?;
         let hub = format!("{:016x}", rand::random::<u64>());
-        let subjects =
-            vec![subject::any_advert(), subject::outbound_of(&hub), subject::ask(&hub), subject::reply_of(&hub)];
+        // News are followed while somebody watches; that it is permitted is known now.
+        let subjects = vec![
+            subject::any_advert(),
+            subject::outbound_of(&hub),
+            subject::ask(&hub),
+            subject::reply_of(&hub),
+            subject::any_news(),
+        ];
         let subscribers = link.subscribe(ROLE, subjects).await?;
         let cluster = Self(Arc::new(Inner {
             link,
+            news: News::of(&hub),
             hub,
             inboxes: Inboxes::default(),
             directory: Directory::default(),
@@ -119,6 +131,7 @@ impl Cluster {
             started: Instant::now(),
             hubs: DashMap::new(),
             counters: Counters::default(),
+            sessions,
             replier: OnceLock::new(),
         }));
         let mut subscribers = subscribers.into_iter();
@@ -130,7 +143,8 @@ impl Cluster {
             tasks.spawn(until(stop.clone(), cluster.clone().receive_replies(replies)));
         }
         tasks.spawn(until(stop.clone(), cluster.clone().watch_workers()));
-        tasks.spawn(until(stop, cluster.clone().advertise(sessions)));
+        tasks.spawn(until(stop.clone(), cluster.clone().follow_news()));
+        tasks.spawn(until(stop, cluster.clone().advertise()));
         Ok(cluster)
     }
 
@@ -200,7 +214,11 @@ impl Cluster {
         if role == subject::Sender::Hub {
             let Ok(advert) = of_json::<HubAdvert>(&message.payload) else { return false };
             if advert.hub == id && (self.0.hubs.len() < MAX_HUBS || self.0.hubs.contains_key(id)) {
-                self.0.hubs.insert(id.to_owned(), (advert, Instant::now()));
+                let watches = advert.is_watching;
+                let before = self.0.hubs.insert(id.to_owned(), (advert, Instant::now()));
+                if before.is_some_and(|(before, _)| before.is_watching) != watches {
+                    self.note_watching_hubs();
+                }
             }
             return true;
         }
@@ -259,7 +277,9 @@ impl Cluster {
     /// Tells a worker that nobody waits for its frames.
     fn reset(&self, attempt: u64, reply: Option<Subject>) {
         if let Some(to) = reply.filter(|subject| subject::is_inbound(subject)) {
-            self.0.link.send(&to, None, Frame::new(Kind::Reset, attempt).encode());
+            // A worker takes no frame without the subject of its attempt.
+            let own = Subject::from(subject::outbound(&self.0.hub, attempt));
+            self.0.link.send(&to, Some(&own), Frame::new(Kind::Reset, attempt).encode());
         }
     }
 
@@ -288,21 +308,25 @@ impl Cluster {
         }
     }
 
-    async fn advertise(self, sessions: Sessions) {
-        let subject = Subject::from(subject::advert_of_hub(&self.0.hub));
+    async fn advertise(self) {
         let mut ticks = interval(ADVERT_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let advert = self.hub_advert(&sessions);
-            self.0.hubs.insert(self.0.hub.clone(), (advert.clone(), Instant::now()));
+            self.advertise_now();
             self.0.hubs.retain(|_, (_, seen)| seen.elapsed() < HUB_SILENT);
-            self.0.link.send(&subject, None, to_json(&advert));
+            self.note_watching_hubs();
         }
     }
 
-    fn hub_advert(&self, sessions: &Sessions) -> HubAdvert {
-        let (sessions, max_sessions, is_draining) = sessions();
+    fn advertise_now(&self) {
+        let advert = self.hub_advert();
+        self.0.link.send(&Subject::from(subject::advert_of_hub(&self.0.hub)), None, to_json(&advert));
+        self.0.hubs.insert(self.0.hub.clone(), (advert, Instant::now()));
+    }
+
+    fn hub_advert(&self) -> HubAdvert {
+        let (sessions, max_sessions, is_draining) = (self.0.sessions)();
         HubAdvert {
             protocol: PROTOCOL,
             hub: self.0.hub.clone(),
@@ -313,6 +337,7 @@ impl Cluster {
             up_ms: u64::try_from(self.0.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             sessions,
             max_sessions,
+            is_watching: self.0.news.is_wanted(),
         }
     }
 }

@@ -45,6 +45,8 @@ pub struct Overview {
     pub duplicate: u64,
     /// Frames dropped because others before them were missing, or without credit; they are sent again.
     pub early: u64,
+    /// News not told to other hubs because they were too long.
+    pub too_long: u64,
 }
 
 /// A hub.
@@ -170,6 +172,7 @@ impl Cluster {
             stale: dropped.unknown_attempt.load(Ordering::Relaxed),
             duplicate: dropped.duplicate.load(Ordering::Relaxed),
             early: dropped.early.load(Ordering::Relaxed),
+            too_long: inner.news.n_too_long(),
         }
     }
 
@@ -251,4 +254,17 @@ fn ms(since: Instant) -> u64 {
 fn offset_ms(theirs: u64, age_ms: u64) -> i64 {
     let own = clock_ms().saturating_sub(age_ms);
     i64::try_from(i128::from(theirs) - i128::from(own)).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_that_differ_are_shown_and_nothing_else_depends_on_them() {
+        let ahead = offset_ms(clock_ms() + 300_000, 200);
+        assert!((300_100..=300_300).contains(&ahead), "{ahead}");
+        assert!(offset_ms(0, 0) < -1_000_000_000, "a clock that was never set");
+        assert_eq!(offset_ms(u64::MAX, 0), i64::MAX);
+    }
 }

@@ -39,9 +39,29 @@ impl Cluster {
         let _ = self.0.replier.set(replier);
     }
 
-    /// Asks all other hubs, and waits for their replies, but no longer than `longest`. In the order of their names.
+    /// This hub's name, as others see it.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// How many other hubs there are now.
+    pub fn n_peers(&self) -> usize {
+        self.peers().len()
+    }
+
+    /// Asks all other hubs, and waits for their replies, but no longer than `longest`; not at all for those that NATS says are
+    /// gone, or while there is no connection. In the order of their names.
     pub async fn ask_peers(&self, question: &[u8], longest: Duration) -> Vec<PeerReply> {
         let due = Instant::now() + longest;
+        let asked = self.peers().into_iter().map(|(hub, id)| async move {
+            let reply = self.ask_peer(&id, question, due).await;
+            PeerReply { hub, id, reply }
+        });
+        futures_util::future::join_all(asked).await
+    }
+
+    /// The other hubs' names and incarnations, by name.
+    fn peers(&self) -> Vec<(String, String)> {
         let mut peers: Vec<(String, String)> = Vec::new();
         for hub in &self.0.hubs {
             let (advert, seen) = hub.value();
@@ -50,14 +70,13 @@ impl Cluster {
             }
         }
         peers.sort();
-        let asked = peers.into_iter().map(|(hub, id)| async move {
-            let reply = self.ask_peer(&id, question, due).await;
-            PeerReply { hub, id, reply }
-        });
-        futures_util::future::join_all(asked).await
+        peers
     }
 
     async fn ask_peer(&self, hub: &str, question: &[u8], due: Instant) -> Option<Bytes> {
+        if !self.0.link.state().is_connected {
+            return None;
+        }
         let mut inbox = self.0.inboxes.open(rand::random())?;
         let mut frame = Frame::new(Kind::Ask, inbox.attempt());
         frame.payload = Bytes::copy_from_slice(question);

@@ -3,7 +3,7 @@
 use crate::message::Stage;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// The load of a stage.
@@ -17,11 +17,11 @@ pub(super) struct Admission {
     /// Moving average in milliseconds, as bits of an `f32`.
     service_ms: AtomicU32,
     rate_hz: AtomicU32,
-    changed: Arc<Notify>,
+    changed: Arc<watch::Sender<()>>,
 }
 
 impl Admission {
-    pub(super) fn new(stage: Stage, slots: usize, changed: Arc<Notify>) -> Self {
+    pub(super) fn new(stage: Stage, slots: usize, changed: Arc<watch::Sender<()>>) -> Self {
         let slots = slots.max(1);
         let limit = match stage {
             // An utterance holds its decoder for as long as somebody speaks: one round waits, as in the engine's own queue.
@@ -47,7 +47,7 @@ impl Admission {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < self.limit).then_some(n + 1))
             .ok()?;
         self.requests.fetch_add(1, Ordering::Relaxed);
-        self.changed.notify_one();
+        self.changed.send_replace(());
         Some(Admitted { admission: self.clone(), since: Instant::now(), waits: admitted >= self.slots })
     }
 
@@ -99,7 +99,7 @@ impl Drop for Admitted {
             self.admission.measure(self.since.elapsed().as_secs_f32() * 1_000.0);
         }
         self.admission.in_flight.fetch_sub(1, Ordering::AcqRel);
-        self.admission.changed.notify_one();
+        self.admission.changed.send_replace(());
     }
 }
 

@@ -32,7 +32,7 @@ use speaking::Passages;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -138,6 +138,7 @@ pub async fn serve_reporting(
     tasks.spawn(until(ended.clone(), worker.clone().advertise()));
     tasks.spawn(until(ended.clone(), worker.clone().receive(opens, frames, attempts.clone())));
     let _ = reporter.0.set(worker.clone());
+    tasks.spawn(until(ended.clone(), worker.clone().warm()));
     (options.ready)();
     stop.cancelled().await;
     attempts.close();
@@ -227,7 +228,7 @@ struct Worker {
     /// Attempts end at once.
     killed: CancellationToken,
     /// The load has changed.
-    changed: Arc<Notify>,
+    changed: Arc<watch::Sender<()>>,
 }
 
 struct ServedStage {
@@ -243,7 +244,7 @@ struct Hub {
 
 impl Worker {
     fn new(link: Link, id: String, stages: Vec<WorkerStage>, options: &WorkerOptions) -> Self {
-        let changed = Arc::new(Notify::new());
+        let changed = Arc::new(watch::Sender::new(()));
         let description = Description { stages: stages.iter().map(WorkerStage::describe).collect() };
         let served = |stage: WorkerStage| {
             let admission = Admission::new(stage.stage(), stage.concurrency(), changed.clone());
@@ -295,6 +296,21 @@ impl Worker {
         }
     }
 
+    /// Opens the connections of engines that are servers elsewhere.
+    async fn warm(self: Arc<Self>) {
+        for ServedStage { stage, .. } in &self.stages {
+            let failed = |error: &dyn std::error::Error| {
+                let why = antiphon_telemetry::with_causes(error);
+                tracing::warn!(stage = %stage.stage(), "the engine cannot reach its server: {why}");
+            };
+            match &stage.engine {
+                StageEngine::Stt(engine, _) => drop(engine.warm().await.map_err(|error| failed(&error))),
+                StageEngine::Tts(engine) => drop(engine.warm().await.map_err(|error| failed(&error))),
+                StageEngine::Turn(_) => {}
+            }
+        }
+    }
+
     async fn follow_hubs(self: Arc<Self>, mut adverts: Subscriber) {
         let mut checks = interval(Duration::from_secs(1));
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -330,12 +346,18 @@ impl Worker {
     }
 
     async fn advertise(self: Arc<Self>) {
+        let (mut links, mut changes) = (self.link.states(), self.changed.subscribe());
         loop {
+            links.borrow_and_update();
+            changes.mark_unchanged();
             self.publish_advert(false);
             tokio::select! {
                 () = sleep(ADVERT_EVERY) => {}
+                // Hubs that were told that nobody subscribes here learn otherwise.
+                Ok(()) = links.changed() => {}
                 () = async {
-                    self.changed.notified().await;
+                    // The sender is this worker's own.
+                    let _ = changes.changed().await;
                     sleep(ADVERT_PAUSE).await;
                 } => {}
             }
@@ -556,12 +578,14 @@ impl Served {
 
     /// Sends the last frame and waits until the hub has everything.
     async fn end(mut self, kind: Kind, payload: Bytes) {
-        let ended = async {
-            self.exchange.send(kind, payload).await?;
-            self.exchange.settle().await
-        };
         // A hub that has gone, or wants nothing more, needs no last frame.
-        let _ = timeout(SETTLE, ended).await;
+        let _ = timeout(SETTLE, self.exchange.send(kind, payload)).await;
+        self.settle().await;
+    }
+
+    /// Waits until the hub has everything.
+    async fn settle(mut self) {
+        let _ = timeout(SETTLE, self.exchange.settle()).await;
         self.is_over = true;
     }
 

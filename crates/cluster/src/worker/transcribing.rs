@@ -34,7 +34,7 @@ pub(super) async fn run(mut served: Served, engine: Arc<dyn Stt>, options: SttOp
     };
     drop(admitted);
     match result {
-        Ok(()) => served.end(Kind::End, Bytes::new()).await,
+        Ok(()) => served.settle().await,
         Err(Stop::Failed(error)) => served.end(Kind::Failed, to_json(&Failure::of_stt(&error))).await,
         Err(Stop::Ended(ended)) => served.ended(ended),
     }

@@ -1,0 +1,213 @@
+//! What hubs tell each other while somebody watches: news of bytes. What they mean is the root's affair; the dashboard shows the
+//! turns of all hubs so.
+//!
+//! A hub's advert says whether somebody watches there, and the others publish only then. News are not sent again: who lost some
+//! is told how many.
+
+use super::{Cluster, HUB_SILENT, Inner, MAX_HUBS};
+use crate::frame::{Frame, Kind};
+use crate::subject;
+use async_nats::{Message, Subject};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{broadcast, watch};
+use tokio::time::timeout;
+
+/// The longest news.
+pub const MAX_NEWS_BYTES: usize = 64 * 1024;
+
+/// News that wait for one watcher: 16 MiB at most, which all watchers share.
+const WAITING: usize = 256;
+
+/// The longest wait until the others know that somebody watches. It is exceeded only after the hub has left.
+const WATCH_DEADLINE: Duration = Duration::from_secs(1);
+
+/// What arrives from the other hubs.
+#[derive(Clone, Debug)]
+pub enum PeerNews {
+    /// A hub's news.
+    Told(Bytes),
+    /// This many news were lost; 0: it is not known how many, because there was no connection.
+    Missed(u64),
+}
+
+/// The others publish while this is held.
+pub struct Watching(Arc<Inner>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.news.watchers.send_modify(|n| *n -= 1);
+    }
+}
+
+/// A hub's own news, and those of others.
+pub(super) struct News {
+    /// The hub's incarnation.
+    number: u64,
+    subject: Subject,
+    watchers: watch::Sender<usize>,
+    /// What adverts say; they have said it once `is_watching` is true.
+    is_wanted: AtomicBool,
+    is_watching: watch::Sender<bool>,
+    is_watched: AtomicBool,
+    told: broadcast::Sender<PeerNews>,
+    n_published: AtomicU32,
+    n_too_long: AtomicU64,
+}
+
+impl News {
+    pub(super) fn of(hub: &str) -> Self {
+        Self {
+            number: u64::from_str_radix(hub, 16).unwrap_or_default(),
+            subject: subject::news_of(hub).into(),
+            watchers: watch::Sender::new(0),
+            is_wanted: AtomicBool::new(false),
+            is_watching: watch::Sender::new(false),
+            is_watched: AtomicBool::new(false),
+            told: broadcast::Sender::new(WAITING),
+            n_published: AtomicU32::new(0),
+            n_too_long: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether others should publish.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn n_too_long(&self) -> u64 {
+        self.n_too_long.load(Ordering::Relaxed)
+    }
+
+    /// Ends watching, unless somebody began to meanwhile. Whoever begins afterwards sees that it has ended.
+    fn stop_watching(&self) -> bool {
+        let mut is_over = false;
+        self.watchers.send_if_modified(|n| {
+            is_over = *n == 0;
+            if is_over {
+                self.is_wanted.store(false, Ordering::Relaxed);
+                self.is_watching.send_replace(false);
+            }
+            false
+        });
+        is_over
+    }
+}
+
+impl Cluster {
+    /// Whether somebody watches at another hub: news are worth making.
+    pub fn is_watched(&self) -> bool {
+        self.0.news.is_watched.load(Ordering::Relaxed)
+    }
+
+    /// Tells the other hubs, if somebody watches there. News that are longer than [`MAX_NEWS_BYTES`] are dropped and counted.
+    /// Does not wait.
+    pub fn publish_news(&self, news: Bytes) {
+        let own = &self.0.news;
+        if !self.is_watched() {
+            return;
+        }
+        if news.len() > MAX_NEWS_BYTES {
+            own.n_too_long.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let sequence = own.n_published.fetch_add(1, Ordering::Relaxed);
+        let frame = Frame { sequence, payload: news, ..Frame::new(Kind::News, own.number) };
+        self.0.link.send(&own.subject, None, frame.encode());
+    }
+
+    /// News of the other hubs from now on, as long as somebody is [watching](Cluster::watch). A receiver that is behind is told
+    /// how many it missed.
+    pub fn news(&self) -> broadcast::Receiver<PeerNews> {
+        self.0.news.told.subscribe()
+    }
+
+    /// Lets the other hubs publish until the result is dropped. What this hub asks them afterwards reaches them after that.
+    pub async fn watch(&self) -> Watching {
+        let news = &self.0.news;
+        news.watchers.send_modify(|n| *n += 1);
+        let watching = Watching(self.0.clone());
+        let _ = timeout(WATCH_DEADLINE, news.is_watching.subscribe().wait_for(|is_watching| *is_watching)).await;
+        watching
+    }
+
+    /// Finds out whether somebody watches at another hub.
+    pub(super) fn note_watching_hubs(&self) {
+        let is_watched = self.0.hubs.iter().any(|hub| {
+            let (advert, seen) = hub.value();
+            advert.is_watching && advert.hub != self.0.hub && seen.elapsed() < HUB_SILENT
+        });
+        self.0.news.is_watched.store(is_watched, Ordering::Relaxed);
+    }
+
+    pub(super) async fn follow_news(self) {
+        let news = &self.0.news;
+        let (mut watchers, mut link) = (news.watchers.subscribe(), self.0.link.states());
+        while watchers.wait_for(|n| *n > 0).await.is_ok() {
+            // The advert follows the subscription on the same connection.
+            let Ok(mut messages) = self.0.link.follow(subject::any_news()).await else { return };
+            news.is_wanted.store(true, Ordering::Relaxed);
+            self.advertise_now();
+            news.is_watching.send_replace(true);
+            let mut last = HashMap::new();
+            loop {
+                tokio::select! {
+                    message = messages.next() => match message {
+                        Some(message) => self.hear(&message, &mut last),
+                        None => return,
+                    },
+                    changed = link.changed() => {
+                        if changed.is_err() {
+                            return;
+                        }
+                        if link.borrow_and_update().is_connected {
+                            self.advertise_now();
+                            let _ = news.told.send(PeerNews::Missed(0));
+                        }
+                    }
+                    () = none(&mut watchers) => if news.stop_watching() { break },
+                }
+            }
+            self.advertise_now();
+        }
+    }
+
+    /// Takes another hub's news; `last`: the number of the last one of each hub.
+    fn hear(&self, message: &Message, last: &mut HashMap<u64, u32>) {
+        let news = &self.0.news;
+        let sender = subject::attempt_of(&message.subject);
+        if sender == Some(news.number) {
+            return;
+        }
+        let frame = match Frame::decode(&message.payload) {
+            Ok(frame)
+                if frame.kind == Kind::News
+                    && Some(frame.attempt) == sender
+                    && frame.payload.len() <= MAX_NEWS_BYTES
+                    && (last.len() < MAX_HUBS || last.contains_key(&frame.attempt)) =>
+            {
+                frame
+            }
+            _ => {
+                self.0.inboxes.dropped().malformed.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+        };
+        let expected = last.insert(frame.attempt, frame.sequence).map_or(frame.sequence, |n| n.wrapping_add(1));
+        let n_missed = frame.sequence.wrapping_sub(expected);
+        // NATS keeps a hub's order: a number from before is no gap.
+        if (1..u32::MAX / 2).contains(&n_missed) {
+            let _ = news.told.send(PeerNews::Missed(n_missed.into()));
+        }
+        let _ = news.told.send(PeerNews::Told(frame.payload));
+    }
+}
+
+/// Until nobody watches.
+async fn none(watchers: &mut watch::Receiver<usize>) {
+    let _ = watchers.wait_for(|n| *n == 0).await;
+}
