@@ -113,7 +113,7 @@ fn wrong_keys_are_named_with_their_line() {
         "2: there is no key engnie in [llm]; did you mean engine?
          5: there is no key voice in [turn]; it belongs into [tts]
          6: there is no key colour in [turn]; its keys are threshold, prefix_padding_ms, silence_duration_ms, min_speech_ms, model
-         7: there is no section [voice]; the sections are vad, turn, stt, llm, tts, models, onnx, mcp, speculation, session, server, speech, telemetry",
+         7: there is no section [voice]; the sections are vad, turn, stt, llm, tts, models, onnx, mcp, speculation, session, server, speech, cluster, telemetry",
     );
     check(
         "max_sessions = 3\n[lllm]\n",
@@ -147,6 +147,18 @@ fn wrong_values_are_named_with_what_would_be_right() {
 }
 
 #[test]
+fn addresses_and_stages_of_a_cluster_are_checked_without_repeating_a_password() {
+    check(
+        "[cluster]\nservers = [\"http://a:1\"]\nstages = [\"stt\", \"llm\"]\n",
+        &[("ANTIPHON_CLUSTER__SERVERS", "nats://me:very-secret@a"), ("ANTIPHON_CLUSTER__STAGES", "")],
+        r#"2: cluster.servers = ["http://a:1"]: write a list of addresses, such as ["tls://nats.example.org:4222"]
+         3: cluster.stages = ["stt", "llm"]: write a list of stt, tts, turn
+         environment variable ANTIPHON_CLUSTER__SERVERS: cluster.servers = (not shown): write a list of addresses, such as ["tls://nats.example.org:4222"]
+         environment variable ANTIPHON_CLUSTER__STAGES: cluster.stages = "": write a list of stt, tts, turn"#,
+    );
+}
+
+#[test]
 fn what_is_no_toml_is_named_with_its_line() {
     check("[llm]\nengine = openai\n", &[], "2: this is no TOML: string values must be quoted, expected literal string");
 }
@@ -170,6 +182,9 @@ fn the_environment_wins_over_the_file_and_options_over_both() {
         ("ANTIPHON_TURN__THRESHOLD", "0.25"),
         ("ANTIPHON_SERVER__ALLOWED_HOSTS", "a.example, b.example"),
         ("ANTIPHON_SERVER__ALLOWED_ORIGINS", "[\"https://a.example\"]"),
+        ("ANTIPHON_SERVER__TRUSTED_PROXIES", "10.0.0.5,192.168.0.0/16"),
+        ("ANTIPHON_CLUSTER__SERVERS", "tls://a.example:4222, nats://127.0.0.1"),
+        ("ANTIPHON_CLUSTER__STAGES", "[\"tts\"]"),
         ("ANTIPHON_SESSION__CREATE_RESPONSE", "false"),
         ("ANTIPHON_LOG", "debug"),
         ("HOME", "/"),
@@ -179,6 +194,9 @@ fn the_environment_wins_over_the_file_and_options_over_both() {
     assert_eq!(config.turn.threshold, 0.25);
     assert_eq!(config.server.allowed_hosts, ["a.example", "b.example"]);
     assert_eq!(config.server.allowed_origins, ["https://a.example"]);
+    assert_eq!(config.server.trusted_proxies, ["10.0.0.5", "192.168.0.0/16"]);
+    assert_eq!(config.cluster.servers, ["tls://a.example:4222", "nats://127.0.0.1"]);
+    assert_eq!(config.cluster.stages, ["tts"]);
     assert!(!config.session.create_response);
 
     let env = vec![("ANTIPHON_SERVER__LISTEN".to_owned(), "127.0.0.1:1".to_owned())];

@@ -3,6 +3,7 @@
 mod beta;
 mod bounds;
 mod cli;
+mod cluster;
 mod configs;
 mod dialogues;
 mod docs;
@@ -14,6 +15,7 @@ mod framed;
 mod given_audio;
 mod heard;
 mod hub;
+mod hubs;
 mod judged;
 mod keys;
 mod layering;

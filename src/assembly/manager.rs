@@ -5,6 +5,7 @@
 //! reported in the log and in [`Served`]. Loading blocks.
 
 use super::choose::{AUTO, Choice, Choices, NO_TURN_MODEL, PassedOver, choices, is_named, name_of, settings, with};
+use super::membership::{CLUSTER, Membership};
 use super::model_cache::{Limits, ModelCache, ModelCacheError, Shared};
 use super::{BuiltIn, EngineFactory, EnginesError, StageFailure};
 use crate::config::Config;
@@ -16,7 +17,7 @@ use antiphon_engine_api::vad::Vad;
 use antiphon_registry::{Catalog, Entry, RegistryError, Stage, locate};
 use serde::Serialize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 
 /// The engine and model of a stage.
@@ -24,7 +25,7 @@ use std::thread;
 pub struct Served {
     /// The stage's name in the configuration.
     pub stage: &'static str,
-    /// The engine's name.
+    /// The engine's name; "cluster" where workers serve the stage.
     pub engine: String,
     /// The registry model it runs, with its precision, such as `kokoro:fp16`.
     pub model: Option<String>,
@@ -35,6 +36,10 @@ pub struct Served {
 }
 
 impl Served {
+    fn by_workers(stage: &'static str) -> Self {
+        Self { stage, engine: CLUSTER.into(), model: None, auto: false, passed_over: Vec::new() }
+    }
+
     /// Whether it runs the registry model `name`, in any precision.
     pub fn runs(&self, name: &str) -> bool {
         self.model.as_deref().is_some_and(|model| without_precision(model) == name)
@@ -61,7 +66,9 @@ pub struct EngineManager {
     catalog: Catalog,
     makes: Box<dyn EngineFactory>,
     cache: ModelCache<Loaded>,
-    /// Locked while engines are loaded, so that loads are sequential.
+    membership: OnceLock<Membership>,
+    /// The hub's own engines, and those of the cluster where it has none. Locked while engines are loaded, so that loads are
+    /// sequential.
     standing: Mutex<Option<ActiveEngines>>,
 }
 
@@ -131,7 +138,17 @@ impl EngineManager {
             max_bytes: (budget > 0).then_some(budget.saturating_mul(1 << 20)),
         };
         let (cache, standing) = (ModelCache::new(limits), Mutex::new(None));
-        Ok(Self { config: config.clone(), catalog, makes, cache, standing })
+        Ok(Self { config: config.clone(), catalog, makes, cache, membership: OnceLock::new(), standing })
+    }
+
+    /// Leaves the membership's stages to workers, from the next [`EngineManager::load`] on. Only the first call counts.
+    pub fn join(&self, membership: Membership) -> &Membership {
+        self.membership.get_or_init(|| membership)
+    }
+
+    /// The membership in a cluster, if there is one.
+    pub fn membership(&self) -> Option<&Membership> {
+        self.membership.get()
     }
 
     /// Starts the engine of each stage, STT and TTS concurrently; the first call also loads the models of
@@ -147,10 +164,16 @@ impl EngineManager {
             let enter = || runtime.as_ref().map(|runtime| runtime.enter());
             let stt = scope.spawn(move || {
                 let _context = enter();
+                if let Some(membership) = self.workers_alone(Stage::Stt) {
+                    return Ok((membership.stt(None), Served::by_workers("stt")));
+                }
                 self.stage::<dyn Stt>(standing(old_served, "stt", old.map(|old| &old.stt)))
             });
             let tts = scope.spawn(move || {
                 let _context = enter();
+                if let Some(membership) = self.workers_alone(Stage::Tts) {
+                    return Ok((membership.tts(None), Served::by_workers("tts")));
+                }
                 self.stage::<dyn Tts>(standing(old_served, "tts", old.map(|old| &old.tts)))
             });
             let llm = match old {
@@ -158,7 +181,10 @@ impl EngineManager {
                 None => logged("llm", &self.config.llm.engine, || self.makes.llm(&self.config)),
             };
             let vad = self.stage::<dyn Vad>(standing(old_served, "vad", old.map(|old| &old.vad)));
-            let turn = self.tried::<dyn TurnModel>(standing(old_served, "turn", old.and_then(|old| old.turn.as_ref())));
+            let turn = match self.workers_alone(Stage::Turn) {
+                Some(membership) => Ok((Some(membership.turn(None)), Served::by_workers("turn"))),
+                None => self.tried(standing(old_served, "turn", old.and_then(|old| old.turn.as_ref()))),
+            };
             (joined("stt", stt), joined("tts", tts), llm, vad, turn)
         });
         let standing = match (vad, turn, stt, llm, tts) {
@@ -175,7 +201,42 @@ impl EngineManager {
             self.preload()?;
         }
         *place = Some(standing.clone());
-        Ok(standing)
+        Ok(self.before_own(standing))
+    }
+
+    /// The membership, if workers serve the stage and the hub loads no engine for it.
+    fn workers_alone(&self, stage: Stage) -> Option<&Membership> {
+        self.membership().filter(|membership| membership.serves(stage) && !membership.falls_back())
+    }
+
+    /// Puts the workers before the engines of the hub that stand in for them.
+    fn before_own(&self, mut active: ActiveEngines) -> ActiveEngines {
+        let Some(membership) = self.membership().filter(|membership| membership.falls_back()) else { return active };
+        let engines = &mut active.engines;
+        if membership.serves(Stage::Stt) {
+            engines.stt = membership.stt(Some(engines.stt.clone()));
+        }
+        if membership.serves(Stage::Tts) {
+            engines.tts = membership.tts(Some(engines.tts.clone()));
+        }
+        if membership.serves(Stage::Turn) {
+            engines.turn = Some(membership.turn(engines.turn.take()));
+        }
+        for served in &mut active.served {
+            if [Stage::Stt, Stage::Tts, Stage::Turn]
+                .into_iter()
+                .any(|stage| membership.serves(stage) && name_of(stage) == served.stage)
+            {
+                *served =
+                    Served { passed_over: std::mem::take(&mut served.passed_over), ..Served::by_workers(served.stage) };
+            }
+        }
+        active
+    }
+
+    /// Whether workers serve the stage, and whether the hub's own engine stands in for them.
+    pub fn on_workers(&self, stage: Stage) -> Option<bool> {
+        self.membership().filter(|membership| membership.serves(stage)).map(Membership::falls_back)
     }
 
     /// The TTS engine of a registry model, such as `kokoro:fp16`: the cached one, or a new one. Blocks while it loads.
@@ -191,6 +252,11 @@ impl EngineManager {
     /// The engine of stage `S` alone, for commands that need no other.
     pub(super) fn only<S: Staged + ?Sized>(&self) -> Result<Arc<S>, StageFailure> {
         self.stage::<S>(None).map(|(engine, _)| engine)
+    }
+
+    /// The engine of stage `S` alone, with its name and model; `None`: turn detection uses no model.
+    pub(super) fn chosen<S: Staged + ?Sized>(&self) -> Result<(Option<Arc<S>>, Served), StageFailure> {
+        self.tried::<S>(None)
     }
 
     /// The turn model alone, if there is one, for commands that need no other stage.

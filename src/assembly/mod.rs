@@ -10,13 +10,17 @@ mod factory;
 mod manager;
 #[cfg(test)]
 mod manager_tests;
+mod membership;
 mod model_cache;
+mod worker;
 
 pub use choose::{AUTO, PassedOver};
 pub use error::{EnginesError, StageFailure};
 pub use factory::{llm, vocabulary};
 pub use manager::{ActiveEngines, EngineManager, Served, without_precision};
+pub use membership::{CLUSTER, Membership};
 pub use model_cache::{Limits, ModelCache, ModelCacheError, Shared};
+pub use worker::worker_stages;
 
 use crate::config::Config;
 use antiphon_engine_api::Engines;

@@ -1,7 +1,7 @@
 //! `antiphon config`: checks a configuration file and prints the defaults.
 
 use super::{CliError, print};
-use crate::assembly::{AUTO, Served};
+use crate::assembly::{AUTO, CLUSTER, Served};
 use crate::config::{Config, ConfigError, DEFAULT_TOML, Sources, load};
 use clap::Subcommand;
 use serde_json::json;
@@ -61,6 +61,10 @@ pub(super) fn engines(config: &Config, served: &[Served]) -> String {
     let (stt, llm, tts) = (&config.stt, &config.llm, &config.tts);
     let decoders = if stt.decoders == 1 { "decoder" } else { "decoders" };
     let more = |stage: &str, engine: &str| match (stage, engine) {
+        (_, CLUSTER) => {
+            let or_here = if config.cluster.fallback { ", or this machine" } else { "" };
+            format!("workers through {}{or_here}", config.cluster.shown_servers())
+        }
         (_, AUTO) => "the best model that is here".to_owned(),
         ("stt", "openai") => format!("{} at {}", stt.model, stt.base_url),
         ("llm", "openai") => format!("{} at {}", llm.model, llm.base_url),
@@ -80,6 +84,8 @@ pub(super) fn engines(config: &Config, served: &[Served]) -> String {
     ];
     let lines = stages.map(|(stage, title, configured)| {
         let served = served.iter().find(|served| served.stage == stage);
+        let on_workers = config.cluster.is_set() && config.cluster.stages.iter().any(|served| served == stage);
+        let configured = if on_workers { CLUSTER } else { configured };
         let engine = served.map_or(configured, |served| &served.engine);
         let model = served.and_then(|served| served.model.clone());
         format!("  {title:<16} {engine:<10} {}", model.unwrap_or_else(|| more(stage, engine))).trim_end().to_owned()
@@ -110,6 +116,11 @@ mod tests {
   language model   openai     m at http://127.0.0.1:1/v1
   text to speech   kokoro     kokoro:fp16";
         assert_eq!(engines(&config, &served), expect);
+        config.cluster.servers = vec!["tls://nats.example:4222".into()];
+        config.cluster.stages = vec!["stt".into()];
+        let told = engines(&config, &[]);
+        assert!(told.contains("speech to text   cluster    workers through tls://nats.example:4222\n"), "{told}");
+        config.cluster = Default::default();
         config.tts.engine = "flite".into();
         let told = engines(&config, &[]);
         assert!(

@@ -3,6 +3,7 @@
 use crate::assembly::EnginesError;
 use crate::config::ConfigError;
 use crate::server::{KeysError, TlsError};
+use antiphon_cluster::ClusterError;
 use antiphon_registry::RegistryError;
 use antiphon_telemetry::with_causes;
 use std::error::Error;
@@ -29,6 +30,9 @@ pub enum CliError {
     /// An engine, library or model is missing.
     #[error("{0}")]
     Engines(#[from] EnginesError),
+    /// The cluster cannot be joined.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
     /// A model cannot be found, pulled or removed.
     #[error(transparent)]
     Registry(#[from] RegistryError),
@@ -71,6 +75,7 @@ impl CliError {
             Self::Usage(_) | Self::Config(_) | Self::Keys(_) | Self::Tls(_) => 2,
             Self::Engines(_) => 3,
             Self::Registry(error) => registry_code(error),
+            Self::Cluster(error) => cluster_code(error),
             Self::Listen { .. } | Self::Unreachable(_) => 4,
             Self::Interrupted => 130,
         }
@@ -100,6 +105,18 @@ fn registry_code(error: &RegistryError) -> u8 {
     }
 }
 
+/// 2 for a wrong setting, or what another process has; 4 for a NATS server that is not there, or does not serve this process.
+fn cluster_code(error: &ClusterError) -> u8 {
+    match error {
+        ClusterError::Setting { .. }
+        | ClusterError::NameTaken { .. }
+        | ClusterError::OtherModel { .. }
+        | ClusterError::Protocol { .. } => 2,
+        ClusterError::Interrupted => 130,
+        _ => 4,
+    }
+}
+
 #[cfg(test)]
 pub(super) fn one_of_each() -> Vec<CliError> {
     let source = io::Error::from(io::ErrorKind::AddrInUse);
@@ -113,6 +130,7 @@ pub(super) fn one_of_each() -> Vec<CliError> {
         CliError::Listen { address: String::new(), source },
         CliError::Unreachable(String::new()),
         CliError::Registry(RegistryError::Busy(String::new())),
+        CliError::Cluster(ClusterError::Interrupted),
         CliError::Interrupted,
     ]
 }

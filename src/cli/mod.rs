@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout)]
 
 mod ask;
+mod cluster;
 mod completions;
 mod config;
 mod corpus;
@@ -18,10 +19,12 @@ pub mod print;
 mod replay;
 pub mod say;
 mod serve;
+mod signals;
 mod sweep;
 pub mod target;
 mod transcribe;
 mod voices;
+mod worker;
 
 pub use antiphon_telemetry::with_causes;
 pub use error::CliError;
@@ -43,6 +46,7 @@ Examples:
   antiphon ask morning.wav -o reply.wav           ask by voice, keep the answer
   antiphon transcribe morning.wav                 write down what is said
   antiphon replay recordings/*.jsonl              run recorded sessions again and compare
+  antiphon worker --config worker.toml            serve engines to hubs on other machines
   antiphon models pull whisper-base               better ears; `models list` shows what there is
 
 Exit codes:
@@ -71,6 +75,8 @@ pub struct Cli {
 pub enum Command {
     /// Start the hub
     Serve(serve::ServeArgs),
+    /// Serve engines to the hubs of a cluster
+    Worker(worker::WorkerArgs),
     /// Speak a WAV file to a server and hear its answer
     Ask(ask::AskArgs),
     /// Speak a text into a WAV file
@@ -95,6 +101,9 @@ pub enum Command {
     /// Custom voices of a running hub: what there is, add and remove
     #[command(subcommand)]
     Voices(voices::VoicesCommand),
+    /// A cluster: the NATS server's configuration, hubs and workers
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
     /// Check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -126,7 +135,7 @@ impl Settings {
 impl Command {
     /// Whether it runs until it is told to stop: then its log says more.
     pub fn stays(&self) -> bool {
-        matches!(self, Self::Serve(_))
+        matches!(self, Self::Serve(_) | Self::Worker(_))
     }
 }
 
@@ -175,6 +184,7 @@ fn start<F: Future<Output = Result<(), CliError>>>(
 pub async fn run(command: Command) -> Result<(), CliError> {
     match command {
         Command::Serve(args) => serve::run(args).await,
+        Command::Worker(args) => worker::run(args).await,
         Command::Ask(args) => ask::run(args).await,
         Command::Say(args) => say::run(args).await,
         Command::Transcribe(args) => transcribe::run(args).await,
@@ -183,6 +193,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Corpus(args) => corpus::run(args).await,
         Command::Models(command) => models::run(command).await,
         Command::Voices(command) => voices::run(command).await,
+        Command::Cluster(command) => cluster::run(command).await,
         Command::Config(command) => config::run(&command),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

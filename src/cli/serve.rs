@@ -2,8 +2,8 @@
 
 use super::config::engines;
 use super::lan::{self, Reachable};
-use super::{CliError, blocking, print};
-use crate::assembly::{ActiveEngines, EngineManager, EnginesError};
+use super::{CliError, blocking, print, signals};
+use crate::assembly::{ActiveEngines, EngineManager, EnginesError, Membership};
 use crate::config::{ServerConfig, Sources, load};
 use crate::server::{self, Extras, Keys, Loaded, Reload, Startup, Tls};
 use antiphon_telemetry::Metrics;
@@ -73,16 +73,26 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let stop = CancellationToken::new();
     let (reload, reloads) = mpsc::channel(MAX_RELOADS);
     let files = Files { config: config.server.clone(), tls_self_signed: args.tls_self_signed };
-    let signals = watch_signals(stop.clone(), files, reload);
+    let signals = [signals::watch(stop.clone()), watch_hang_ups(files, reload)];
     let manager = Arc::new(EngineManager::new(&config).map_err(EnginesError::from)?);
     let page = page(address, tls.is_some());
     let elsewhere = elsewhere(&reachable, address.port(), tls.is_some());
     let load = async {
-        let loading = manager.clone();
+        let loading = async {
+            if manager.config().cluster.is_set() {
+                manager.join(Membership::join(manager.config()).await?);
+            }
+            let loading = manager.clone();
+            let loaded = blocking(move || loading.load()).await??;
+            if let Some(membership) = manager.membership() {
+                membership.ready().await;
+            }
+            Ok(loaded)
+        };
         let ActiveEngines { engines: loaded, served } = tokio::select! {
-            loaded = blocking(move || loading.load()) => loaded,
-            () = stop.cancelled() => return Err(CliError::Interrupted),
-        }??;
+            loaded = loading => loaded,
+            () = stop.cancelled() => Err(CliError::Interrupted),
+        }?;
         let voices = loaded.tts.voices();
         let voices: Vec<_> = voices.iter().map(|voice| voice.id.as_str()).collect();
         print::line(&format!(
@@ -97,7 +107,10 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let startup = Startup { config, metrics: Metrics::new(), keys, tls };
     let extras = Extras { probes, reloads: Some(reloads) };
     let served = server::serve_loading(listener, startup, load, extras, stop.clone()).await;
-    signals.abort();
+    signals.iter().for_each(tokio::task::JoinHandle::abort);
+    if let Some(membership) = manager.membership() {
+        membership.leave().await;
+    }
     served
 }
 
@@ -180,39 +193,20 @@ impl Files {
     }
 }
 
-/// Cancels `stop` on the first SIGINT or SIGTERM and exits the process on the second; on SIGHUP, sends the files'
-/// contents.
-fn watch_signals(stop: CancellationToken, files: Files, reload: mpsc::Sender<Reload>) -> tokio::task::JoinHandle<()> {
+/// On SIGHUP, sends the files' contents.
+fn watch_hang_ups(files: Files, reload: mpsc::Sender<Reload>) -> tokio::task::JoinHandle<()> {
     let files = Arc::new(files);
-    // The only task outside the server's task tracker: it belongs to the process and ends with it.
+    // Like the task that waits for the other signals, it belongs to the process and ends with it.
     #[allow(clippy::disallowed_methods)]
     tokio::spawn(async move {
-        let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hang_up)) =
-            (signal(SignalKind::interrupt()), signal(SignalKind::terminate()), signal(SignalKind::hangup()))
-        else {
-            tracing::warn!("signal handlers cannot be installed: the hub will exit without draining");
-            return;
-        };
-        let mut n_signals = 0;
-        loop {
-            tokio::select! {
-                _ = interrupt.recv() => n_signals += 1,
-                _ = terminate.recv() => n_signals += 1,
-                _ = hang_up.recv() => {
-                    tracing::info!("SIGHUP: reading keys and certificate again");
-                    let files = files.clone();
-                    let read = blocking(move || files.read()).await;
-                    if read.is_ok_and(|read| reload.try_send(read).is_err()) {
-                        tracing::warn!("the reload queue is full: send SIGHUP again later");
-                    }
-                    continue;
-                }
+        let Ok(mut hang_up) = signal(SignalKind::hangup()) else { return };
+        while hang_up.recv().await.is_some() {
+            tracing::info!("SIGHUP: reading keys and certificate again");
+            let files = files.clone();
+            let read = blocking(move || files.read()).await;
+            if read.is_ok_and(|read| reload.try_send(read).is_err()) {
+                tracing::warn!("the reload queue is full: send SIGHUP again later");
             }
-            if n_signals > 1 {
-                std::process::exit(130);
-            }
-            tracing::info!("stopping; a second signal exits immediately");
-            stop.cancel();
         }
     })
 }

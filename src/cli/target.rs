@@ -3,12 +3,16 @@
 use super::{CliError, with_causes};
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Trust};
 use clap::{Args, ValueEnum};
-use reqwest::{Certificate, Client, Url};
+use reqwest::{Certificate, Client, Method, RequestBuilder, Url};
+use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// The longest wait for a connection.
 const CONNECT: Duration = Duration::from_secs(10);
+
+/// The longest wait for a hub's answer: its engine conditions a new voice meanwhile, for which the hub gives it a minute.
+const WAIT: Duration = Duration::from_secs(180);
 
 /// What a server that runs already wants to know, and what is believed of it.
 #[derive(Debug, Args)]
@@ -35,6 +39,19 @@ pub struct Target {
     /// The model, for servers that want one
     #[arg(long)]
     model: Option<String>,
+}
+
+/// Which hub a command asks, by HTTP.
+#[derive(Debug, Args)]
+pub(super) struct HubArgs {
+    /// The hub
+    #[arg(long, default_value = "http://127.0.0.1:8080")]
+    url: String,
+    #[command(flatten)]
+    access: Access,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 /// How audio travels.
@@ -97,6 +114,48 @@ impl Access {
     }
 }
 
+impl HubArgs {
+    /// Whether the answer is to be printed as JSON.
+    pub(super) fn is_json(&self) -> bool {
+        self.json
+    }
+
+    /// A request for this path, in segments. An error if the address is none, or the key cannot be read.
+    pub(super) fn request(&self, method: Method, path: &[&str]) -> Result<RequestBuilder, CliError> {
+        let wrong = || CliError::Usage(format!("{:?} is no address of a hub, such as http://127.0.0.1:8080", self.url));
+        let mut url = Url::parse(&self.url).map_err(|_| wrong())?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(wrong());
+        }
+        url.path_segments_mut().map_err(|()| wrong())?.pop_if_empty().extend(path);
+        let request = self.access.client(&url)?.request(method, url).timeout(WAIT);
+        Ok(match self.access.key()? {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        })
+    }
+
+    /// The hub's answer; its refusal is an error with the hub's words.
+    pub(super) async fn answer(&self, request: RequestBuilder) -> Result<Value, CliError> {
+        let unreachable = |error: reqwest::Error| {
+            CliError::Unreachable(format!("{} cannot be reached: {}", self.url, with_causes(&error.without_url())))
+        };
+        let answer = request.send().await.map_err(unreachable)?;
+        let status = answer.status();
+        let body = answer.json::<Value>().await;
+        if status.is_success() {
+            return body.map_err(unreachable);
+        }
+        let why = body.ok().and_then(|body| Some(body["error"]["message"].as_str()?.to_owned()));
+        Err(CliError::Failed(why.map_or_else(|| format!("the hub answered {status}"), |why| printable(&why))))
+    }
+}
+
+/// A text of a hub without characters that could colour a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().filter(|c| !c.is_control()).collect()
+}
+
 fn key(variable: &str) -> Result<String, CliError> {
     let key = std::env::var(variable).ok().filter(|key| !key.is_empty());
     key.ok_or_else(|| CliError::Usage(format!("the environment variable {variable} holds no key")))
@@ -107,7 +166,7 @@ pub fn failure(error: ClientError) -> CliError {
     let text = with_causes(&error);
     match error {
         ClientError::BadUrl { .. } | ClientError::BadCertificates { .. } => CliError::Usage(text),
-        ClientError::CannotConnect { .. } | ClientError::Full { .. } | ClientError::Refused { .. } => {
+        ClientError::CannotConnect { .. } | ClientError::Unavailable { .. } | ClientError::Refused { .. } => {
             CliError::Unreachable(text)
         }
         ClientError::TimedOut { what: "connecting", .. } => CliError::Unreachable(text),
@@ -121,7 +180,7 @@ mod tests {
 
     #[test]
     fn a_server_out_of_reach_and_a_wrong_address_have_their_own_codes() {
-        assert_eq!(failure(ClientError::Full { retry_after: None }).exit_code(), 4);
+        assert_eq!(failure(ClientError::Unavailable { reason: "full".into(), retry_after: None }).exit_code(), 4);
         let bad = ClientError::BadUrl { url: "x".into(), reason: "it names no host".into() };
         assert_eq!(failure(bad).exit_code(), 2);
         assert_eq!(failure(ClientError::Silent).exit_code(), 1);

@@ -2,17 +2,13 @@
 //!
 //! It holds no voice itself: the hub's engine checks a recording, and serves the next request with it.
 
-use super::target::Access;
-use super::{CliError, print, with_causes};
+use super::target::{HubArgs, printable};
+use super::{CliError, print};
 use clap::{Args, Subcommand};
 use reqwest::multipart::{Form, Part};
-use reqwest::{Method, RequestBuilder, Url};
+use reqwest::{Method, RequestBuilder};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// The longest wait for an answer: the engine conditions a new voice meanwhile, for which the hub gives it a minute.
-const WAIT: Duration = Duration::from_secs(180);
 
 /// What to do with voices.
 #[derive(Debug, Subcommand)]
@@ -33,19 +29,6 @@ pub enum VoicesCommand {
     Add(AddArgs),
     /// Remove a voice that was added
     Remove(RemoveArgs),
-}
-
-/// Which hub.
-#[derive(Debug, Args)]
-struct HubArgs {
-    /// The hub
-    #[arg(long, default_value = "http://127.0.0.1:8080")]
-    url: String,
-    #[command(flatten)]
-    access: Access,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
 }
 
 /// What to list.
@@ -93,8 +76,8 @@ pub(super) async fn run(command: VoicesCommand) -> Result<(), CliError> {
 }
 
 async fn list(args: &ListArgs) -> Result<(), CliError> {
-    let answer = args.hub.answer(args.hub.request(Method::GET, None)?).await?;
-    if args.hub.json {
+    let answer = args.hub.answer(request(&args.hub, Method::GET, None)?).await?;
+    if args.hub.is_json() {
         return print::json(&answer);
     }
     let voices = answer["voices"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -134,8 +117,8 @@ async fn add(args: &AddArgs) -> Result<(), CliError> {
             form = form.text(field, value.clone());
         }
     }
-    let voice = args.hub.answer(args.hub.request(Method::POST, None)?.multipart(form)).await?;
-    if args.hub.json {
+    let voice = args.hub.answer(request(&args.hub, Method::POST, None)?.multipart(form)).await?;
+    if args.hub.is_json() {
         return print::json(&voice);
     }
     let note = voice["note"].as_str().map(|note| format!(". {}", printable(note))).unwrap_or_default();
@@ -143,49 +126,19 @@ async fn add(args: &AddArgs) -> Result<(), CliError> {
 }
 
 async fn remove(args: &RemoveArgs) -> Result<(), CliError> {
-    let answer = args.hub.answer(args.hub.request(Method::DELETE, Some(&args.voice))?).await?;
-    if args.hub.json {
+    let answer = args.hub.answer(request(&args.hub, Method::DELETE, Some(&args.voice))?).await?;
+    if args.hub.is_json() {
         return print::json(&answer);
     }
     print::line(&format!("{}: removed", shown(&answer["id"])))
 }
 
-impl HubArgs {
-    fn request(&self, method: Method, voice: Option<&str>) -> Result<RequestBuilder, CliError> {
-        let wrong = || CliError::Usage(format!("{:?} is no address of a hub, such as http://127.0.0.1:8080", self.url));
-        let mut url = Url::parse(&self.url).map_err(|_| wrong())?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(wrong());
-        }
-        url.path_segments_mut().map_err(|()| wrong())?.pop_if_empty().extend(["v1", "audio", "voices"]).extend(voice);
-        let request = self.access.client(&url)?.request(method, url).timeout(WAIT);
-        Ok(match self.access.key()? {
-            Some(key) => request.bearer_auth(key),
-            None => request,
-        })
-    }
-
-    /// The hub's answer; its refusal is an error with the hub's words.
-    async fn answer(&self, request: RequestBuilder) -> Result<Value, CliError> {
-        let unreachable = |error: reqwest::Error| {
-            CliError::Unreachable(format!("{} cannot be reached: {}", self.url, with_causes(&error.without_url())))
-        };
-        let answer = request.send().await.map_err(unreachable)?;
-        let status = answer.status();
-        let body = answer.json::<Value>().await;
-        if status.is_success() {
-            return body.map_err(unreachable);
-        }
-        let why = body.ok().and_then(|body| Some(body["error"]["message"].as_str()?.to_owned()));
-        Err(CliError::Failed(why.map_or_else(|| format!("the hub answered {status}"), |why| printable(&why))))
-    }
+fn request(hub: &HubArgs, method: Method, voice: Option<&str>) -> Result<RequestBuilder, CliError> {
+    let path: Vec<&str> = ["v1", "audio", "voices"].into_iter().chain(voice).collect();
+    hub.request(method, &path)
 }
 
 /// A text of the hub without characters that could colour a terminal.
 fn shown(value: &Value) -> String {
     printable(value.as_str().unwrap_or_default())
-}
-
-fn printable(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).collect()
 }

@@ -63,10 +63,10 @@ pub(super) fn parse(rule: &Rule, text: &str) -> Result<Value, String> {
         Rule::Switch => trimmed.parse().ok().map(Value::Boolean),
         Rule::Whole(..) => trimmed.parse().ok().map(Value::Integer),
         Rule::Number(..) => trimmed.parse().ok().map(Value::Float),
-        Rule::Origins | Rule::Hosts | Rule::Urls | Rule::Names if trimmed.starts_with('[') => toml_value(trimmed),
+        rule if rule.is_list() && trimmed.starts_with('[') => toml_value(trimmed),
         Rule::Wholes(..) if trimmed.starts_with('[') => toml_value(trimmed),
         Rule::Wholes(..) => toml_value(&format!("[{trimmed}]")),
-        Rule::Origins | Rule::Hosts | Rule::Urls | Rule::Names => {
+        rule if rule.is_list() => {
             let items = trimmed.split(',').map(str::trim).filter(|item| !item.is_empty());
             Some(Value::Array(items.map(|item| Value::String(item.into())).collect()))
         }

@@ -73,7 +73,7 @@ pub(super) fn wrong_value(key: &Key, written: &str) -> String {
     };
     let hint = nearest.map(|word| format!("; did you mean {word:?}?")).unwrap_or_default();
     // A common mistake is a secret in place of its variable's name, or a password in a URL: neither is repeated.
-    let is_address = matches!(key.rule, Rule::Url | Rule::UrlOrNone | Rule::Urls);
+    let is_address = matches!(key.rule, Rule::Url | Rule::UrlOrNone | Rule::Urls | Rule::NatsServers);
     let secret = matches!(key.rule, Rule::Variable) || is_address && written.contains('@');
     let written = if secret { "(not shown)" } else { written };
     format!("{}.{} = {written}: write {}{hint}", key.section, key.name, key.rule.expects())

@@ -1,6 +1,7 @@
 //! All sections in one struct for serde.
 
 use super::{ServerConfig, SpeechConfig};
+use antiphon_cluster::ClusterConfig;
 use antiphon_dialog::turn::TurnConfig;
 use antiphon_engine_api::mcp::McpConfig;
 use antiphon_engines::llm::LlmConfig;
@@ -43,6 +44,8 @@ pub struct Config {
     pub server: ServerConfig,
     /// The speech API.
     pub speech: SpeechConfig,
+    /// Engine workers.
+    pub cluster: ClusterConfig,
     /// Tracing.
     pub telemetry: TelemetryConfig,
 }

@@ -51,6 +51,10 @@ pub enum Rule {
     Hosts,
     /// A list of model names.
     Names,
+    /// A list of these words, not empty.
+    Words(&'static [&'static str]),
+    /// A list of addresses of NATS servers: `nats://` or `tls://`, a host, an optional port.
+    NatsServers,
     /// A list of integers: minimum and maximum, both inclusive, and what they are.
     Wholes(i64, i64, &'static str),
     /// A table of any keys and values.
@@ -187,6 +191,15 @@ pub const KEYS: &[Key] = &[
     key("speech", "max_job_chars", Rule::Whole(1, 1_000_000, "characters")),
     key("speech", "jobs_keep_hours", Rule::Whole(1, 8_760, "hours")),
     key("speech", "jobs_max_mib", Rule::Whole(1, 1_048_576, "MiB")),
+    key("cluster", "servers", Rule::NatsServers),
+    key("cluster", "stages", Rule::Words(&["stt", "tts", "turn"])),
+    key("cluster", "fallback", Rule::Switch),
+    key("cluster", "name", Rule::Text),
+    key("cluster", "credentials", Rule::Text),
+    key("cluster", "tls_ca", Rule::Text),
+    key("cluster", "tls_cert", Rule::Text),
+    key("cluster", "tls_key", Rule::Text),
+    key("cluster", "insecure", Rule::Switch),
     key("telemetry", "otlp_endpoint", Rule::UrlOrNone),
 ];
 
@@ -219,6 +232,10 @@ impl Rule {
             Self::Hosts => list(value, host),
             Self::Networks => list(value, |text| super::server::network(text).is_some()),
             Self::Names => list(value, |name| !name.trim().is_empty()),
+            Self::NatsServers => list(value, nats_server),
+            Self::Words(words) => value.as_array().is_some_and(|items| {
+                !items.is_empty() && items.iter().all(|item| item.as_str().is_some_and(|item| words.contains(&item)))
+            }),
             Self::Wholes(min, max, _) => value
                 .as_array()
                 .is_some_and(|all| all.iter().all(|n| n.as_integer().is_some_and(|n| (*min..=*max).contains(&n)))),
@@ -240,6 +257,20 @@ impl Rule {
             Self::ListenOrNone => text.is_empty() || listen(text),
             _ => false,
         }
+    }
+
+    /// Whether the value is a list of texts.
+    pub(super) fn is_list(&self) -> bool {
+        matches!(
+            self,
+            Self::Networks
+                | Self::Origins
+                | Self::Urls
+                | Self::Hosts
+                | Self::Names
+                | Self::Words(_)
+                | Self::NatsServers
+        )
     }
 
     /// The valid values, as a continuation of "write".
@@ -266,6 +297,8 @@ impl Rule {
             Self::Hosts => "a list of host names without port, such as [\"voice.example.org\"]".into(),
             Self::Wholes(min, max, what) => format!("a list of {what} from {min} to {max}, such as [0, 1]"),
             Self::Fields => "a table, such as { language = \"English\" }".into(),
+            Self::Words(words) => format!("a list of {}", words.join(", ")),
+            Self::NatsServers => "a list of addresses, such as [\"tls://nats.example.org:4222\"]".into(),
             Self::Names => "a list of models, such as [\"kokoro\", \"whisper-base:q5_1\"]".into(),
         }
     }
@@ -302,6 +335,11 @@ fn authority_is_right(authority: &str) -> bool {
         Some((name, port)) if !port.ends_with(']') => host(name) && port.parse::<u16>().is_ok_and(|port| port > 0),
         _ => host(authority),
     }
+}
+
+/// As in [`authority_is_right`], without credentials: those are in the file of `cluster.credentials`.
+fn nats_server(text: &str) -> bool {
+    text.strip_prefix("nats://").or_else(|| text.strip_prefix("tls://")).is_some_and(authority_is_right)
 }
 
 fn host(text: &str) -> bool {

@@ -18,6 +18,7 @@ use super::turns::{MAX_LISTENERS, MAX_READERS};
 use super::websocket::MAX_MESSAGE_BYTES;
 use crate::assembly::{EngineManager, Served};
 use crate::config::{Config, ServerConfig};
+use antiphon_cluster::{Cluster, Overview};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::mcp::Mcp;
 use antiphon_protocol::{Dialect, UnknownFields};
@@ -198,10 +199,14 @@ impl App {
         Dialect { unknown: if strict { UnknownFields::Refuse } else { UnknownFields::Ignore }, beta: false }
     }
 
-    /// Reserves a session slot for this key and client, unless a limit is reached or the server is stopping.
+    /// Reserves a session slot for this key and client, unless a limit is reached, no worker could serve it, or the server is
+    /// stopping.
     pub(super) fn admit(&self, owner: Option<KeyId>, client: Client) -> Result<SessionPlace, NoPlace> {
         if self.setup.drain.is_cancelled() {
             return Err(NoPlace::Server);
+        }
+        if self.lacks().is_some() {
+            return Err(NoPlace::Engines);
         }
         let half = self.config.max_sessions.div_ceil(2);
         let bound = |configured: i64, derived: usize| match configured {
@@ -232,9 +237,36 @@ impl App {
         self.turning_away.clone().try_acquire_owned().ok()
     }
 
-    /// Whether a session limited by neither key nor address would be admitted.
+    /// Whether there is a slot for a session limited by neither key nor address.
     pub(super) fn has_place(&self) -> bool {
         !self.setup.drain.is_cancelled() && self.permits.available_permits() > 0
+    }
+
+    /// Why no session would be served now, in words for the operator: the workers of a stage are gone. `None` if they are not,
+    /// or if there is no cluster.
+    pub(super) fn lacks(&self) -> Option<String> {
+        self.models.manager()?.membership()?.lacks()
+    }
+
+    /// The cluster now; `None` if there is none.
+    pub(super) fn cluster(&self) -> Option<Overview> {
+        Some(self.models.manager()?.membership()?.overview())
+    }
+
+    /// The cluster, to ask its other hubs; `None` if there is none.
+    pub(super) fn hubs(&self) -> Option<Cluster> {
+        Some(self.models.manager()?.membership()?.cluster().clone())
+    }
+
+    /// Tells the cluster how many sessions there are, from now on.
+    pub(super) fn count_for_cluster(self: &Arc<Self>) {
+        if let Some(membership) = self.models.manager().as_ref().and_then(|manager| manager.membership()) {
+            let app = Arc::downgrade(self);
+            membership.count_sessions(move || match app.upgrade() {
+                Some(app) => (app.sessions.len(), app.setup.drain.is_cancelled()),
+                None => (0, true),
+            });
+        }
     }
 
     /// Counts a session's connection until the guard is dropped.
@@ -304,11 +336,13 @@ pub(super) struct SessionPlace {
     _address: Held<IpAddr>,
 }
 
-/// The limit that prevents another session.
+/// What prevents another session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoPlace {
     /// `server.max_sessions`, or the server is stopping.
     Server,
+    /// No worker serves a stage.
+    Engines,
     /// The API key (`server.max_sessions_per_key`).
     Key,
     /// The client's address (`server.max_sessions_per_address`).

@@ -1,6 +1,9 @@
 //! Health, readiness and metrics.
 
 use super::app::App;
+use crate::assembly::CLUSTER;
+use antiphon_cluster::{Overview, WorkerView};
+use antiphon_telemetry::Exposition;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -13,12 +16,13 @@ pub(super) async fn alive() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: readiness, which is 200 if another session would be admitted and 503 if not, and the engine of each
-/// stage. While the engines are being loaded, [`super::starting`] responds instead.
+/// `GET /readyz`: readiness, which is 200 if another session would be admitted and 503 if not, why workers keep it from being
+/// admitted (`reason`), and the engine of each stage. While the engines are being loaded, [`super::starting`] responds instead.
 pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
     let setup = app.setup();
-    let (engines, ready) = (&setup.engines, app.has_place());
-    let body = json!({
+    let (engines, lacks) = (&setup.engines, app.lacks());
+    let ready = app.has_place() && lacks.is_none();
+    let mut body = json!({
         "ready": ready,
         "sessions": app.sessions.len(),
         "max_sessions": app.config.max_sessions,
@@ -32,6 +36,9 @@ pub(super) async fn ready(State(app): State<Arc<App>>) -> Response {
         // Includes the models, and those that "auto" could not use.
         "served": *app.models.served(),
     });
+    if let Some(reason) = lacks {
+        body["reason"] = reason.into();
+    }
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(body)).into_response()
 }
@@ -46,7 +53,11 @@ fn remote(app: &App) -> Value {
         ("llm", &config.llm.engine, &config.llm.model, &config.llm.base_url),
         ("tts", &config.tts.engine, &config.tts.model, &config.tts.base_url),
     ];
-    let remote = stages.into_iter().filter(|(_, engine, _, _)| ["openai", "fish", "moshi"].contains(&engine.as_str()));
+    let served = app.models.served();
+    let on_workers = |stage: &str| served.iter().any(|served| served.stage == stage && served.engine == CLUSTER);
+    let remote = stages
+        .into_iter()
+        .filter(|(stage, engine, _, _)| ["openai", "fish", "moshi"].contains(&engine.as_str()) && !on_workers(stage));
     let described = remote.map(|(stage, _, model, url)| {
         let url = reqwest::Url::parse(url).ok();
         let host = url.as_ref().and_then(|url| Some((url.host_str()?, url.port())));
@@ -70,5 +81,41 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
         setup.metrics.tts_slots(slots.n_slots, slots.in_use);
     }
     setup.metrics.waiting(setup.engines.stt.waiting(), setup.engines.tts.waiting());
-    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], app.setup.metrics.render()).into_response()
+    let mut text = app.setup.metrics.render();
+    if let Some(cluster) = app.cluster() {
+        text += &of_cluster(&cluster);
+    }
+    exposition(text)
+}
+
+/// Metrics in Prometheus' text format.
+pub(super) fn exposition(text: String) -> Response {
+    ([(header::CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+}
+
+/// The cluster as the hub sees it.
+fn of_cluster(cluster: &Overview) -> String {
+    let mut text = Exposition::default();
+    let is_used = |worker: &&WorkerView| worker.refused.is_none();
+    text.gauge("antiphon_cluster_connected", "Whether the hub is connected to NATS.", u64::from(cluster.connected));
+    let n_workers = cluster.workers.iter().filter(is_used).count() as u64;
+    text.gauge("antiphon_cluster_workers", "Workers that the hub uses.", n_workers);
+    for (name, help, n) in [
+        ("antiphon_cluster_attempts_total", "Requests sent to workers, repeated ones included.", cluster.attempts),
+        ("antiphon_cluster_busy_total", "Requests that a worker had no room for.", cluster.busy),
+        ("antiphon_cluster_retried_total", "Requests that went on on another worker.", cluster.retried),
+        ("antiphon_cluster_failed_total", "Requests that failed because their workers were lost.", cluster.failed),
+        ("antiphon_cluster_away_total", "Requests that found no worker or no connection.", cluster.away),
+    ] {
+        text.counter(name, help, "", &[("", n)]);
+    }
+    let dropped = [
+        ("unsent", cluster.unsent),
+        ("malformed", cluster.malformed),
+        ("stale", cluster.stale),
+        ("duplicate", cluster.duplicate),
+        ("early", cluster.early),
+    ];
+    text.counter("antiphon_cluster_dropped_frames_total", "Messages that were dropped, by reason.", "reason", &dropped);
+    text.into_text()
 }

@@ -18,6 +18,7 @@ mod gpu;
 mod guard;
 mod health;
 mod heartbeat;
+mod hubs;
 mod inflow;
 mod keys;
 mod models;
@@ -41,11 +42,13 @@ mod unfinished;
 mod warming;
 mod watched;
 pub mod websocket;
+mod worker;
 
 pub use app::{Loaded, Parts, Startup};
 pub use keys::{Keys, KeysError};
 pub use reload::{Reload, Reloads};
 pub use tls::{Tls, TlsError};
+pub use worker::worker_probes;
 
 use accepting::Entrance;
 use app::App;
@@ -135,6 +138,8 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     let mut app = App::new(Parts { config, engines, metrics, keys, tls: None, manager });
     app.tls = tls;
     let app = Arc::new(app);
+    app.count_for_cluster();
+    hubs::reply_to_others(&app);
     starting.open(router(app.clone()));
     probed.open(probe_router(app.clone()));
     let reloaded = async {
@@ -179,8 +184,9 @@ async fn serve_on(served: impl Future<Output = ()>, app: Arc<App>, traces: Optio
             traces.run(&app.setup.turn_history, drained.clone()).await;
         }
     };
+    let told = hubs::tell_others(&app, drained.clone());
     tokio::select! {
-        _ = async { tokio::join!(served, drain, traced) } => {}
+        _ = async { tokio::join!(served, drain, traced, told) } => {}
         () = async { stop.cancelled().await; tokio::time::sleep(app.drain_time() + 2 * LAST_WORDS).await } => {
             tracing::warn!("some connections did not end within the drain time");
         }

@@ -12,6 +12,7 @@ use super::inflow::Inflow;
 use super::resume::{self, NotFound, Return};
 use super::session_slot::SessionSlot;
 use super::websocket;
+use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_protocol::{Dialect, SessionKind};
 use antiphon_session::{AudioMode, Opening};
 use axum::extract::ws::WebSocketUpgrade;
@@ -113,6 +114,11 @@ fn no_place(app: &App, client: Client, full: NoPlace) -> Response {
         NoPlace::Server => {
             (StatusCode::SERVICE_UNAVAILABLE, "server_full", "All sessions of this server are in use. Try again later.")
         }
+        NoPlace::Engines => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            ENGINE_UNAVAILABLE,
+            "The speech engines are not available at the moment. Try again soon.",
+        ),
         NoPlace::Key => (
             StatusCode::TOO_MANY_REQUESTS,
             "rate_limit_exceeded",
@@ -124,7 +130,7 @@ fn no_place(app: &App, client: Client, full: NoPlace) -> Response {
             "Your address has reached its session limit (server.max_sessions_per_address). Try again when one has ended.",
         ),
     };
-    if full != NoPlace::Server {
+    if matches!(full, NoPlace::Key | NoPlace::Address) {
         app.security.refused(client, ROUTE, status.as_u16(), "too many sessions");
     }
     let mut response = refused(status, code, message);

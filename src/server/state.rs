@@ -29,6 +29,9 @@ pub(super) struct State {
     process: Option<process::Usage>,
     gpu: Option<Vec<antiphon_telemetry::gpu::Card>>,
     counters: Option<Counters>,
+    /// Hubs and workers, where there is a cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<antiphon_cluster::Overview>,
 }
 
 #[derive(Serialize)]
@@ -85,5 +88,6 @@ pub(super) async fn snapshot(app: &App, identity: Identity) -> State {
             guesses_confirmed: totals.guesses_confirmed,
             guess_wasted_seconds: totals.guess_wasted.as_secs_f64(),
         }),
+        cluster: if all { app.cluster() } else { None },
     }
 }

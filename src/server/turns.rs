@@ -4,12 +4,15 @@
 //! sees the turns of its own API key's sessions; an admin, and every caller of a hub without keys, sees all turns.
 //! Readers and live listeners are limited by [`MAX_READERS`] and [`MAX_LISTENERS`]. Each listener has a bounded queue
 //! in the turn history and is notified of the number of changes it missed.
+//!
+//! In a cluster, any hub shows the turns of all hubs, each with the name of its hub; [`super::hubs`] gets them.
 
 use super::app::App;
 use super::auth::Identity;
 use super::guard::refused;
+use super::hubs::{self, Found, HubsPage, OtherNews, Others, ShownTurn, Wanted};
 use super::state::snapshot;
-use antiphon_session::{Entry, News};
+use antiphon_session::{Entry, News, Viewer};
 use axum::Json;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, Query, State};
@@ -17,7 +20,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::Stream;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -35,7 +38,7 @@ pub(super) const MAX_READERS: usize = 32;
 const READER_WAIT: Duration = Duration::from_secs(5);
 
 /// Turns per page: the default and the maximum.
-const PAGE: usize = 100;
+pub(super) const PAGE: usize = 100;
 
 /// Interval of state events.
 const STATE_EVERY: Duration = Duration::from_secs(1);
@@ -45,8 +48,19 @@ const STATE_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct TurnQuery {
     limit: Option<usize>,
     session: Option<String>,
-    /// A turn's id; only turns that started before it are listed.
+    /// A turn's id, or the `next` of a page; only turns that started before it are listed.
     before: Option<String>,
+}
+
+/// What follows the turns of a list. The optional fields are those of a cluster.
+#[derive(Serialize)]
+struct Rest {
+    has_more: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    capacity: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing_hubs: Option<Vec<String>>,
 }
 
 /// `GET /api/turns`: the newest first, at most [`PAGE`], and `has_more`.
@@ -57,19 +71,32 @@ pub(super) async fn list(State(app): State<Arc<App>>, identity: Identity, Query(
     };
     let turn_history = &app.setup.turn_history;
     let limit = wish.limit.unwrap_or(PAGE).min(PAGE);
-    let page = turn_history.page(identity.viewer, wish.session.as_deref(), wish.before.as_deref(), limit);
-    let rest = format!("],\"has_more\":{},\"capacity\":{}}}", page.has_more, turn_history.capacity());
+    let (viewer, session, before) = (identity.viewer, wish.session.as_deref(), wish.before.as_deref());
+    let (turns, rest) = match app.hubs() {
+        None => {
+            let page = turn_history.page(viewer, session, before, limit);
+            let (has_more, capacity) = (page.has_more, turn_history.capacity());
+            let turns: Vec<_> = page.turns.into_iter().map(|turn| ShownTurn::Own(turn, None)).collect();
+            (turns, Rest { has_more, next: None, capacity, missing_hubs: None })
+        }
+        Some(cluster) => {
+            let page = hubs::page(&cluster, turn_history, &Wanted { viewer, session, before, limit }).await;
+            let HubsPage { turns, has_more, next, capacity, missing } = page;
+            (turns, Rest { has_more, next, capacity, missing_hubs: Some(missing) })
+        }
+    };
     let body = async_stream::stream! {
         let _place = place;
         let mut before = "{\"turns\":[";
-        for turn in page.turns {
+        for turn in turns {
             let mut text = before.to_owned().into_bytes();
-            serde_json::to_writer(&mut text, &*turn).expect("records have string keys and no failing parts");
+            serde_json::to_writer(&mut text, &turn).expect("records have string keys and no failing parts");
             before = ",";
             yield Ok::<_, Infallible>(Bytes::from(text));
         }
         let begins = if before == "," { "" } else { before };
-        yield Ok(Bytes::from(format!("{begins}{rest}")));
+        let rest = serde_json::to_string(&rest).expect("string keys and no failing parts");
+        yield Ok(Bytes::from(format!("{begins}],{}", &rest[1..])));
     };
     ([(header::CONTENT_TYPE, "application/json")], Body::from_stream(body)).into_response()
 }
@@ -96,12 +123,24 @@ fn busy(code: &str, message: &str) -> Response {
 
 /// `GET /api/turns/{id}`: one turn, or 404.
 pub(super) async fn one(State(app): State<Arc<App>>, identity: Identity, Path(id): Path<String>) -> Response {
-    match app.setup.turn_history.find(identity.viewer, &id) {
-        Some(turn) => Json(&*turn).into_response(),
-        None => {
-            refused(StatusCode::NOT_FOUND, "not_found", "There is no such turn; older turns are evicted by newer ones.")
+    let cluster = app.hubs();
+    if let Some(turn) = app.setup.turn_history.find(identity.viewer, &id) {
+        return Json(ShownTurn::Own(turn, cluster.map(|cluster| cluster.name().into()))).into_response();
+    }
+    let mut message = "There is no such turn; older turns are evicted by newer ones.".to_owned();
+    if let Some(cluster) = cluster {
+        // Replies take memory, as pages do.
+        let _place = match reader(&app).await {
+            Ok(place) => place,
+            Err(response) => return *response,
+        };
+        match hubs::find(&cluster, identity.viewer, &id).await {
+            Found::Turn(turn) => return Json(turn).into_response(),
+            Found::Nowhere(missing) if missing.is_empty() => {}
+            Found::Nowhere(missing) => message += &format!(" These hubs did not reply: {}.", missing.join(", ")),
         }
     }
+    refused(StatusCode::NOT_FOUND, "not_found", &message)
 }
 
 /// `GET /api/turns/live`: server-sent events until the client leaves, its key is revoked or the server stops. With
@@ -112,7 +151,13 @@ pub(super) async fn live(State(app): State<Arc<App>>, identity: Identity, header
         Err(response) => return *response,
     };
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
-    let events = events(app, identity, last, place);
+    let cluster = app.hubs().filter(|_| identity.viewer != Viewer::Nobody);
+    let others = match &cluster {
+        Some(cluster) => Some(Others::watch(cluster, identity.viewer).await),
+        None => None,
+    };
+    let hub = cluster.map(|cluster| cluster.name().into());
+    let events = events(app, identity, last, hub, others, place);
     Sse::new(events).keep_alive(KeepAlive::new().interval(Duration::from_secs(15))).into_response()
 }
 
@@ -120,6 +165,8 @@ fn events(
     app: Arc<App>,
     identity: Identity,
     last: Option<u64>,
+    hub: Option<Arc<str>>,
+    mut others: Option<Others>,
     place: OwnedSemaphorePermit,
 ) -> impl Stream<Item = Result<Event, Infallible>> {
     let (since, n_left_out, mut listening) = app.setup.turn_history.listen(identity.viewer, last);
@@ -130,7 +177,11 @@ fn events(
             yield Ok(data("missed", &json!({ "missed": n_left_out })));
         }
         for entry in since {
-            yield Ok(turn(&entry));
+            yield Ok(turn(&entry, &hub));
+        }
+        if last.is_some() && others.is_some() {
+            // Other hubs do not repeat their changes.
+            yield Ok(data("missed", &json!({ "missed": 0 })));
         }
         let mut clock = interval(STATE_EVERY);
         clock.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -139,9 +190,13 @@ fn events(
                 () = app.setup.drain.cancelled() => return,
                 () = revoked.cancelled() => return,
                 news = listening.next() => match news {
-                    Some(News::Changed(entry)) => turn(&entry),
+                    Some(News::Changed(entry)) => turn(&entry, &hub),
                     Some(News::Missed(n)) => data("missed", &json!({ "missed": n })),
                     None => return,
+                },
+                news = next_of(&mut others) => match news {
+                    OtherNews::Changed(turn) => data("turn", &turn),
+                    OtherNews::Missed(n) => data("missed", &json!({ "missed": n })),
                 },
                 _ = clock.tick() => data("state", &snapshot(&app, identity).await),
             };
@@ -150,8 +205,16 @@ fn events(
     }
 }
 
-fn turn(entry: &Entry) -> Event {
-    data("turn", &*entry.record).id(entry.seq.to_string())
+/// What changes at other hubs; never, without a cluster.
+async fn next_of(others: &mut Option<Others>) -> OtherNews {
+    match others {
+        Some(others) => others.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn turn(entry: &Entry, hub: &Option<Arc<str>>) -> Event {
+    data("turn", &ShownTurn::Own(entry.record.clone(), hub.clone())).id(entry.seq.to_string())
 }
 
 fn data(name: &str, data: &impl serde::Serialize) -> Event {

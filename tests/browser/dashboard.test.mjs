@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, test as nodeTest } from 'node:test';
 import { TEST_TIMEOUT_MS, openPage, poll, until } from './browser.mjs';
-import { StandIn, madeUpTurn } from './stand_in.mjs';
+import { StandIn, madeUpCluster, madeUpTurn } from './stand_in.mjs';
 import { composeWav } from './wav.mjs';
 
 const HUB_URL = process.env.HUB_URL;
@@ -191,6 +191,30 @@ test('of a thousand turns only those in sight are drawn, and an address still le
   await close();
 });
 
+test('a cluster is shown with its hubs, workers and the hub of each turn', async (t) => {
+  const { standIn, url } = await madeUp(t, (it) => {
+    for (const [n, hub] of ['east', 'west', 'east'].entries()) it.turns.push({ ...madeUpTurn(n + 1, Date.now() - (3 - n) * 1_000), hub });
+  });
+  const { page, close } = await open(t, url);
+  await line(page, 'live');
+  assert.equal(await page.locator('#cluster').count(), 0, 'there is no cluster');
+  standIn.state = { cluster: madeUpCluster() };
+  standIn.tick();
+  await page.waitForSelector('#cluster');
+  assert.match(await textOf(page, '#cluster-link'), /Connected to NATS \(nats-1 2\.15\.1\) for 2 h/);
+  assert.match(await textOf(page, '.member[data-hub=east]'), /this one[\s\S]*31 of 200 sessions/);
+  assert.match(await textOf(page, '.member[data-hub^=west]'), /draining[\s\S]*3\.40 s behind/);
+  assert.match(await textOf(page, '.member[data-worker=gpu-1]'), /stt whisper: large-v3-turbo[\s\S]*3 of 8 slots in use[\s\S]*19 of 16 slots in use[\s\S]*wait 84 ms/);
+  assert.match(await textOf(page, '.member[data-worker=gpu-2]'), /draining[\s\S]*not heard for 940 ms/);
+  assert.match(await textOf(page, '.member[data-worker=from-the-future]'), /not used[\s\S]*speaks protocol 2\.0/);
+  assert.match(await textOf(page, '#lost'), /gpu-3, 42 s ago[\s\S]*its connection ended/);
+  assert.match(await textOf(page, '#cluster-counts .bad'), /workers lost[\s\S]*1/);
+  assert.deepEqual(await page.locator('.turn .turn-hub').allInnerTexts(), ['east', 'west', 'east']);
+  await page.locator('.turn-row').nth(1).click();
+  assert.match(await textOf(page, '.detail'), /hub[\s\S]*west/);
+  await close();
+});
+
 test('the keyboard alone reaches a turn and opens it', async (t) => {
   const { url } = await madeUp(t, (standIn) => standIn.fill(4, 1));
   const { page, close } = await open(t, url);
@@ -207,10 +231,15 @@ test('the keyboard alone reaches a turn and opens it', async (t) => {
 
 for (const [width, height, colorScheme] of [[390, 844, 'dark'], [844, 390, 'light'], [1440, 900, 'dark']]) {
   test(`nothing runs over the edge of a screen of ${width} by ${height}`, async (t) => {
-    const { url } = await madeUp(t, (standIn) => standIn.fill(60, 20));
+    const { url } = await madeUp(t, (standIn) => {
+      standIn.fill(60, 20);
+      standIn.turns = standIn.turns.map((turn, n) => ({ ...turn, hub: n % 2 ? 'east' : 'west-with-quite-a-long-name.example' }));
+      standIn.state = { cluster: madeUpCluster() };
+    });
     const { page, close } = await open(t, url, { viewport: { width, height }, colorScheme, reducedMotion: 'reduce' });
     await page.locator('.turn-row').nth(2).click();
     await page.waitForSelector('.detail');
+    await page.waitForSelector('#cluster');
     const outside = await page.evaluate((screenWidth) => {
       const wide = document.documentElement.scrollWidth - screenWidth;
       const names = [...document.querySelectorAll('.card, .tile, button, select, .pill, canvas, .strip, dd, td')]

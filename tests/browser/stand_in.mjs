@@ -96,7 +96,7 @@ export function madeUpTurn(seed, startedAt) {
   };
 }
 
-export function madeUpState(at, { gpu = null, depth = 0, turns = 0 } = {}) {
+export function madeUpState(at, { gpu = null, depth = 0, turns = 0, cluster = null } = {}) {
   const wave = Math.sin(at / 20_000);
   return {
     at: new Date(at).toISOString(),
@@ -107,6 +107,32 @@ export function madeUpState(at, { gpu = null, depth = 0, turns = 0 } = {}) {
     process: { cpu_percent: 24 + 9 * wave, memory_bytes: 142_000_000 + 4_000_000 * wave },
     gpu,
     counters: { turns, responses: turns, errors: 3, barge_ins: 12, guesses: 96, guesses_confirmed: 71, guess_wasted_seconds: 1.04 },
+    ...(cluster === null ? {} : { cluster }),
+  };
+}
+
+/** Two hubs, and workers of every kind. */
+export function madeUpCluster() {
+  const hub = { build: '0.5.0', is_this: false, draining: false, sessions: 31, max_sessions: 200, up_ms: 7_400_000, clock_offset_ms: 4 };
+  const worker = { build: '0.5.0', protocol: '1.0', draining: false, refused: null, up_ms: 720_000, silent_ms: 80, clock_offset_ms: 2, in_use: 3 };
+  const stage = (stage, model, slots, in_flight, wait_ms) => ({ stage, engine: model, model, voices: 3, slots, in_flight, service_ms: 110, wait_ms, rate_hz: 24_000 });
+  return {
+    connected: true,
+    since_ms: 7_400_000,
+    server: 'nats-1',
+    server_version: '2.15.1',
+    hubs: [{ ...hub, id: 'a1', name: 'east', is_this: true }, { ...hub, id: 'b2', name: 'west-with-quite-a-long-name.example', draining: true, clock_offset_ms: -3_400 }],
+    workers: [
+      { ...worker, id: 'c3', name: 'gpu-1', stages: [stage('stt', 'whisper: large-v3-turbo', 8, 3, 0), stage('tts', 'kokoro:fp16', 16, 19, 84.2), stage('turn', 'smart-turn', 4, 0, 0)] },
+      { ...worker, id: 'd4', name: 'gpu-2', draining: true, silent_ms: 940, stages: [stage('tts', 'kokoro:fp16', 16, 2, 0)] },
+      { ...worker, id: 'e5', name: 'from-the-future', build: '0.9.0', protocol: '2.0', refused: 'it speaks protocol 2.0; this hub speaks 1.0', stages: [] },
+    ],
+    lost: [{ name: 'gpu-3', id: 'f6', ago_ms: 42_000, why: 'its connection ended' }],
+    attempts: 4_711,
+    busy: 12,
+    retried: 9,
+    failed: 1,
+    away: 0,
   };
 }
 

@@ -170,7 +170,7 @@ describe('what the hub says', () => {
     expect(pageFrom({ turns, has_more: true, capacity: 9 })).toMatchObject({ before: 'turn_1', capacity: 9 });
     expect(pageFrom({ turns, has_more: false }).before).toBeNull();
     expect(pageFrom({ turns: [], has_more: true }).before).toBeNull();
-    expect(pageFrom(null)).toEqual({ turns: [], capacity: null, before: null });
+    expect(pageFrom(null)).toEqual({ turns: [], capacity: null, before: null, missingHubs: [] });
   });
 
   it('is taken as far as it can be understood', () => {

@@ -43,6 +43,12 @@ pub enum BenchError {
     /// The hub's behaviour contradicts the method of the measurement.
     #[error("the measurement is wrong: {0}")]
     Method(String),
+    /// The cluster cannot be joined.
+    #[error(transparent)]
+    Cluster(#[from] antiphon_cluster::ClusterError),
+    /// nats-server cannot be run.
+    #[error(transparent)]
+    Nats(#[from] antiphon_cluster::testing::TestingError),
     /// A client task ended unexpectedly.
     #[error("a client broke off")]
     Join(#[from] tokio::task::JoinError),

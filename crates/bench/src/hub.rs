@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdout, Command};
 use tokio::time::timeout;
 
 /// Timeout for loading the engines.
@@ -25,6 +25,10 @@ pub enum Engines {
     Shipped,
     /// Remote engines, all at one address.
     Mock,
+    /// Simulated engines in the hub.
+    Simulated,
+    /// Simulated engines on workers.
+    Cluster,
 }
 
 impl Engines {
@@ -35,6 +39,8 @@ impl Engines {
             Self::Offline => "offline",
             Self::Shipped => "shipped",
             Self::Mock => "mock",
+            Self::Simulated => "simulated",
+            Self::Cluster => "cluster",
         }
     }
 }
@@ -65,24 +71,8 @@ impl Hub {
 
     /// Starts a server with additional arguments. It must print its address first and stop when its stdin ends.
     pub(super) async fn spawn(command: &HubCommand, args: &[String]) -> Result<Self, BenchError> {
-        let failed = |what| move |source| BenchError::Hub { what, source: Some(source) };
-        let mut child = Command::new(&command.program)
-            .args(&command.args)
-            .args(args)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(failed("cannot be started"))?;
-        let pid = child.id().ok_or_else(|| BenchError::hub("ended immediately"))?;
-        let stdout = child.stdout.take().expect("stdout is piped");
-        let mut address = String::new();
-        let read = timeout(START_DEADLINE, BufReader::new(stdout).read_line(&mut address)).await;
-        let n_bytes = read.map_err(|_| BenchError::hub("took longer than a minute to start"))?;
-        if n_bytes.map_err(failed("did not say its address"))? == 0 {
-            return Err(BenchError::hub("ended before it was ready; see its output above"));
-        }
-        Ok(Self { url: format!("http://{}", address.trim()), process: Process(pid), child })
+        let Started { line, process, child, .. } = start(command, args, None).await?;
+        Ok(Self { url: format!("http://{line}"), process, child })
     }
 
     /// Stops the hub.
@@ -91,6 +81,40 @@ impl Hub {
         drop(self.child.stdin.take());
         let _ = timeout(Duration::from_secs(5), self.child.wait()).await;
     }
+}
+
+/// A process of this program that has printed its first line.
+pub(super) struct Started {
+    /// The line, without its end.
+    pub(super) line: String,
+    pub(super) process: Process,
+    pub(super) child: Child,
+    /// What it prints next.
+    pub(super) stdout: BufReader<ChildStdout>,
+}
+
+/// Starts a process and waits for its first line. Its log goes to the file `log`, in which it is kept, or to stderr.
+pub(super) async fn start(
+    command: &HubCommand,
+    args: &[String],
+    log: Option<std::fs::File>,
+) -> Result<Started, BenchError> {
+    let failed = |what| move |source| BenchError::Hub { what, source: Some(source) };
+    let mut run = Command::new(&command.program);
+    run.args(&command.args).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    if let Some(log) = log {
+        run.stderr(log).env("ANTIPHON_LOG", "warn,antiphon=info,antiphon_cluster=debug").env("NO_COLOR", "1");
+    }
+    let mut child = run.spawn().map_err(failed("cannot be started"))?;
+    let pid = child.id().ok_or_else(|| BenchError::hub("ended immediately"))?;
+    let mut stdout = BufReader::new(child.stdout.take().expect("stdout is piped"));
+    let mut line = String::new();
+    let read = timeout(START_DEADLINE, stdout.read_line(&mut line)).await;
+    let n_bytes = read.map_err(|_| BenchError::hub("took longer than a minute to start"))?;
+    if n_bytes.map_err(failed("did not say its address"))? == 0 {
+        return Err(BenchError::hub("ended before it was ready; see its output above"));
+    }
+    Ok(Started { line: line.trim().to_owned(), process: Process(pid), child, stdout })
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 
 mod barge_in;
 pub mod cli;
+pub mod cluster;
 mod engines;
 mod error;
 mod hub;
@@ -26,6 +27,7 @@ mod pinning;
 mod process;
 mod questions;
 mod report;
+mod simulated;
 mod speech_models;
 pub mod stages;
 mod talker;

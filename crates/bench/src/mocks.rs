@@ -18,6 +18,7 @@ use antiphon_client::ConnectOptions;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// The spoken text, short enough for many turns per minute.
 const SAID: &str = "Hello, can you help me please?";
@@ -89,9 +90,11 @@ pub(super) async fn talk(
         session: session(true),
         clips: clips.clone(),
         n_sessions,
+        one_first: true,
         length: Length::Turns(turns),
         warm_up: 1,
         stagger: PERIOD / n_sessions as u32,
+        stop: CancellationToken::new(),
         barge_in: 0.0,
         network: Network::default(),
         process: Some(hub.process),

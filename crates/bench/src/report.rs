@@ -62,6 +62,8 @@ impl Unit {
 pub enum Gate {
     /// At most this value.
     AtMost(f64),
+    /// At least this value.
+    AtLeast(f64),
 }
 
 /// One measured figure.
@@ -90,9 +92,17 @@ impl Figure {
         Self { gate: Some(Gate::AtMost(bound)), ..self }
     }
 
+    /// The figure with a lower bound.
+    pub fn at_least(self, bound: f64) -> Self {
+        Self { gate: Some(Gate::AtLeast(bound)), ..self }
+    }
+
     /// Whether the value meets the bound; `None` without one.
     pub fn passes(&self) -> Option<bool> {
-        self.gate.map(|Gate::AtMost(bound)| self.value <= bound)
+        self.gate.map(|gate| match gate {
+            Gate::AtMost(bound) => self.value <= bound,
+            Gate::AtLeast(bound) => self.value >= bound,
+        })
     }
 
     /// The value with its unit, for display.
@@ -102,7 +112,11 @@ impl Figure {
 
     /// The bound, for display; empty without one.
     pub fn gate_shown(&self) -> String {
-        self.gate.map(|Gate::AtMost(bound)| format!("<= {}", self.unit.show(bound))).unwrap_or_default()
+        match self.gate {
+            Some(Gate::AtMost(bound)) => format!("<= {}", self.unit.show(bound)),
+            Some(Gate::AtLeast(bound)) => format!(">= {}", self.unit.show(bound)),
+            None => String::new(),
+        }
     }
 }
 
@@ -237,14 +251,20 @@ impl Report {
     /// The report as JSON. A wait that never ended is `null`.
     pub fn json(&self) -> Value {
         let figure = |figure: &Figure| {
-            json!({
+            let mut json = json!({
                 "name": figure.name,
                 "unit": figure.unit.name(),
                 "value": Some((figure.value * 1e3).round() / 1e3).filter(|value| value.is_finite()),
-                "at_most": figure.gate.map(|Gate::AtMost(bound)| bound),
+                "at_most": null,
                 "pass": figure.passes(),
                 "n": figure.n,
-            })
+            });
+            match figure.gate {
+                Some(Gate::AtMost(bound)) => json["at_most"] = bound.into(),
+                Some(Gate::AtLeast(bound)) => json["at_least"] = bound.into(),
+                None => {}
+            }
+            json
         };
         let section = |section: &Section| {
             json!({
@@ -324,5 +344,8 @@ memory
     fn a_figure_at_its_bound_passes_and_one_beyond_does_not() {
         let figure = |value| Figure::new("x", Unit::KiB, value, 1).at_most(1024.0).passes();
         assert_eq!((figure(1024.0), figure(1024.1), figure(f64::INFINITY)), (Some(true), Some(false), Some(false)));
+        let figure = |value| Figure::new("x", Unit::Times, value, 1).at_least(3.6);
+        assert_eq!((figure(3.6).passes(), figure(3.5).passes()), (Some(true), Some(false)));
+        assert_eq!(figure(4.0).gate_shown(), ">= 3.60 x");
     }
 }

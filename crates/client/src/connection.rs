@@ -145,11 +145,14 @@ fn not_connected(url: String, error: WsError) -> ClientError {
     let WsError::Http(response) = error else {
         return ClientError::CannotConnect { url, source: Box::new(error) };
     };
+    let body = String::from_utf8_lossy(response.body().as_deref().unwrap_or_default());
     if response.status() == StatusCode::SERVICE_UNAVAILABLE {
         let retry_after = response.headers().get("Retry-After").and_then(|value| value.to_str().ok());
-        return ClientError::Full { retry_after: retry_after.map(str::to_owned) };
+        let body: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+        let said = body["error"]["message"].as_str().map(|said| said.chars().take(200).collect::<String>());
+        let reason = said.map_or_else(|| "the server is full".to_owned(), |said| said.trim_end_matches('.').to_owned());
+        return ClientError::Unavailable { reason, retry_after: retry_after.map(str::to_owned) };
     }
-    let body = String::from_utf8_lossy(response.body().as_deref().unwrap_or_default());
     ClientError::Refused { status: response.status().as_u16(), body: body.trim().chars().take(200).collect() }
 }
 

@@ -58,6 +58,9 @@ async fn refused_with(response: &'static str) -> ClientError {
 async fn refusals_are_told_in_words() {
     let full = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(refused_with(full).await.to_string(), "the server is full; try again in 5 s");
+    let away = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 2\r\nContent-Length: 52\r\n\r\n\
+        {\"error\":{\"message\":\"The engines are not there.\"}}   ";
+    assert_eq!(refused_with(away).await.to_string(), "The engines are not there; try again in 2 s");
     let forbidden = "HTTP/1.1 403 Forbidden\r\nContent-Length: 14\r\n\r\nnot from there";
     let error = refused_with(forbidden).await;
     assert_eq!(error.to_string(), "the server refused the connection with HTTP 403: not from there");

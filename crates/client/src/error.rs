@@ -31,9 +31,11 @@ pub enum ClientError {
         #[source]
         source: Box<tungstenite::Error>,
     },
-    /// All session slots are in use.
-    #[error("the server is full{}", retry_after.as_ref().map(|s| format!("; try again in {s} s")).unwrap_or_default())]
-    Full {
+    /// The server takes no session now (503): it is full, it is starting, or its engines are away.
+    #[error("{reason}{}", retry_after.as_ref().map(|s| format!("; try again in {s} s")).unwrap_or_default())]
+    Unavailable {
+        /// What the server says, without the full stop.
+        reason: String,
         /// The `Retry-After` header, in seconds.
         retry_after: Option<String>,
     },

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -54,6 +54,8 @@ struct Inner {
     /// The last permission that the server refused.
     refused: watch::Receiver<Option<String>>,
     n_dropped: AtomicU64,
+    /// The process leaves: that the connection ends is no news.
+    closing: Arc<AtomicBool>,
 }
 
 impl Link {
@@ -69,10 +71,15 @@ impl Link {
         let now = LinkState { is_connected: true, since: Instant::now() };
         let (state_sender, state) = watch::channel(now);
         let (refused_sender, refused) = watch::channel(None);
-        let observed = Arc::new((state_sender, refused_sender));
+        let closing = Arc::new(AtomicBool::new(false));
+        let (observed, closes) = (Arc::new((state_sender, refused_sender)), closing.clone());
         let options = options(config, role)?.event_callback(move |event| {
-            let observed = observed.clone();
-            async move { observe(event, &observed.0, &observed.1) }
+            let (observed, is_closing) = (observed.clone(), closes.load(Ordering::Relaxed));
+            async move {
+                if !is_closing {
+                    observe(event, &observed.0, &observed.1);
+                }
+            }
         });
         let client = match timeout(CONNECT_DEADLINE, options.connect(&config.servers[..])).await {
             Ok(Ok(client)) => client,
@@ -91,7 +98,7 @@ impl Link {
             return Err(ClusterError::Payload { servers, found: info.max_payload, required });
         }
         tracing::info!(servers, server = info.server_name, version = info.version, "connected to NATS");
-        Ok(Self(Arc::new(Inner { client, state, refused, n_dropped: AtomicU64::new(0) })))
+        Ok(Self(Arc::new(Inner { client, state, refused, n_dropped: AtomicU64::new(0), closing })))
     }
 
     /// Publishes without waiting; drops the message while there is no connection or no room.
@@ -174,6 +181,7 @@ impl Link {
 
     /// Sends what is queued and ends the connection.
     pub(crate) async fn close(&self) {
+        self.0.closing.store(true, Ordering::Relaxed);
         let _ = timeout(Duration::from_secs(1), self.0.client.flush()).await;
         let _ = timeout(Duration::from_secs(1), self.0.client.drain()).await;
     }
@@ -204,7 +212,11 @@ fn observe(event: Event, state: &watch::Sender<LinkState>, refused: &watch::Send
             refused.send_replace(Some(message));
         }
         Event::ServerError(error) => tracing::warn!(%error, "NATS reports an error"),
-        Event::ClientError(error) => tracing::warn!(%error, "the NATS client reports an error"),
+        // Each attempt to reconnect that fails reports one; that the connection is lost was said.
+        Event::ClientError(error) if state.borrow().is_connected => {
+            tracing::warn!(%error, "the NATS client reports an error");
+        }
+        Event::ClientError(error) => tracing::debug!(%error, "the NATS client reports an error"),
         Event::Draining => {}
     }
 }

@@ -146,8 +146,8 @@ pub fn configuration(options: &Permissions) -> String {
 
 const HEAD: &str = r"# NATS server configuration of an Antiphon cluster. Check it with: nats-server -t -c FILE
 #
-# A user is a key pair: `nk -gen user -pubout` prints the seed, which only the hub or worker gets, and the public key, which
-# belongs here. Names with $ are defined in this file or are environment variables of the server that hold a public key.
+# A user is a key pair: `antiphon cluster key FILE` writes the seed, which only the hub or worker gets, and prints the public
+# key, which belongs here. Names with $ are defined in this file or are environment variables of the server that hold a public key.
 #
 # A hub cannot answer in the place of a worker or receive what is sent to workers; a worker cannot ask workers or receive what is
 # sent to hubs. Hubs of one account could receive what is sent to each other, and so could its workers: where that must not be,

@@ -255,6 +255,10 @@ async fn a_session_gets_the_same_from_a_worker_as_from_its_own_engines() {
     assert_eq!(voices, ["tone"]);
     let overview = hub.cluster.overview();
     assert_eq!((overview.workers.len(), overview.workers[0].stages.len(), overview.failed), (1, 3, 0));
+    // Longer than any end asks the other one for what it misses.
+    sleep(Duration::from_millis(1_500)).await;
+    let overview = hub.cluster.overview();
+    assert_eq!((overview.stale, overview.malformed, overview.duplicate, overview.early), (0, 0, 0, 0), "{overview:?}");
 }
 
 #[tokio::test]

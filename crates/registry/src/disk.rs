@@ -42,6 +42,11 @@ impl Located {
         self.files(role).next()
     }
 
+    /// All files, in the registry's order.
+    pub fn all_files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|(_, path)| path.as_path())
+    }
+
     /// All files with this role, in the registry's order.
     pub fn files(&self, role: &str) -> impl Iterator<Item = &Path> {
         self.files.iter().filter(move |(of, _)| of == role).map(|(_, path)| path.as_path())

@@ -6,6 +6,7 @@
 
 mod causes;
 mod config;
+mod exposition;
 pub mod gpu;
 mod names;
 pub mod span;
@@ -13,6 +14,7 @@ mod totals;
 
 pub use causes::with_causes;
 pub use config::TelemetryConfig;
+pub use exposition::Exposition;
 pub use names::{Endpoint, Outcome, Stage};
 pub use totals::Totals;
 

@@ -3,7 +3,7 @@
 use super::super::app::App;
 use super::super::guard::refused;
 use super::known::Models;
-use crate::assembly::{ActiveEngines, EngineManager, without_precision};
+use crate::assembly::{ActiveEngines, CLUSTER, EngineManager, without_precision};
 use antiphon_registry::{Entry, Progress, PullTimeouts, Puller, Stage, Variant};
 use antiphon_telemetry::with_causes;
 use axum::http::StatusCode;
@@ -152,6 +152,10 @@ async fn pulled(
         tracing::warn!(model = entry.name, error = with_causes(&error), "the model cannot be fetched");
         return State::Failed { message: error.to_string() };
     }
+    if manager.on_workers(entry.stage) == Some(false) {
+        let message = "Installed. Workers serve this stage: install it there to let it serve.".into();
+        return State::Done { serves: false, message };
+    }
     if !manager.takes_the_best(entry) {
         let key = if entry.stage == Stage::Turn { "model" } else { "engine" };
         let message = format!(
@@ -194,6 +198,10 @@ fn settled(app: &App, entry: &Entry, variant: &Variant, standing: ActiveEngines)
     }
     match served.passed_over.into_iter().find(|passed| is_it(&passed.model)) {
         Some(passed) => State::Failed { message: format!("Installed, but it cannot be loaded: {}", passed.why) },
+        None if served.engine == CLUSTER => {
+            let message = "Installed. Workers serve this stage; it serves requests that none of them can take.".into();
+            State::Done { serves: false, message }
+        }
         None => {
             let better = served.model.unwrap_or(served.engine);
             State::Done { serves: false, message: format!("Installed. {better} ranks higher and continues to serve.") }

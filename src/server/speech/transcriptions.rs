@@ -124,8 +124,8 @@ impl Listening {
             vocabulary: engines.llm.vocabulary(),
             ..SttOptions::default()
         };
-        // A server elsewhere has decoders of its own.
-        let is_remote = engines.stt.name() == "openai";
+        // A server elsewhere, and workers, have decoders of their own.
+        let is_remote = ["openai", crate::assembly::CLUSTER].contains(&engines.stt.name());
         Self {
             decoders: (!is_remote).then(|| app.speech.decoders.clone()),
             stt: engines.stt,

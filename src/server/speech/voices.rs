@@ -12,6 +12,7 @@ use super::form::{self, LargestFile};
 use super::metering::Metered;
 use super::names::OPENAI_VOICES;
 use super::upload::Held;
+use crate::assembly::CLUSTER;
 use crate::server::app::App;
 use crate::server::attempts::Attempts;
 use crate::server::auth::Identity;
@@ -302,6 +303,11 @@ impl Form {
 /// The library of the engine that serves new sessions.
 fn library(tts: &dyn Tts) -> Result<Arc<dyn VoiceLibrary>, ApiError> {
     tts.voice_library().ok_or_else(|| {
+        if tts.name() == CLUSTER {
+            let message = "The voices are those of the workers, in the folders of their machines (tts.voices_dir); the hub takes \
+                           no recordings.";
+            return ApiError::invalid("custom_voices_unsupported", None, message);
+        }
         let message = format!(
             "The voices of the engine '{}' are fixed. One that clones voices takes more of them: the operator chooses it with \
              tts.engine = \"speechlm\".",

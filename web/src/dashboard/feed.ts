@@ -4,6 +4,7 @@
 import { backoffMs } from '../session/backoff';
 import { authorization, isKey, loadKey, saveKey } from '../session/key';
 import { type Book, type Entry, emptyBook, enter } from './data/book';
+import { clusterFrom } from './data/cluster';
 import { type Message, SseReader } from './data/sse';
 import { pageFrom, stateFrom, type Turn, turnFrom } from './data/turn';
 
@@ -12,6 +13,8 @@ const ANSWER_MS = 5_000;
 const QUIET_MS = 8_000;
 /** Number of turns read on connecting; older turns are shown only when they change. */
 const MAX_TURNS = 1_000;
+/** The list is read again after this time while a hub of the cluster has not replied. */
+const MISSING_RETRY_MS = 30_000;
 /** Status of a hub that accepts no more dashboards. */
 export const BUSY = 503;
 
@@ -26,6 +29,9 @@ export class Feed {
   #attempt = 0;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #current: AbortController | null = null;
+  #listedAt = 0;
+  /** Hubs of the cluster whose turns were listed, by id; null until the first state. */
+  #hubs: Set<string> | null = null;
 
   get book(): Book {
     return this.#book;
@@ -99,6 +105,7 @@ export class Feed {
       this.#enter({ kind: 'line', line: { kind: 'live' } });
       this.#goneSince = null;
       this.#attempt = 0;
+      this.#hubs = null;
       await this.#read(stream.body, abort);
     } catch {
       // Unreachable, aborted and interrupted connections are treated alike.
@@ -109,6 +116,8 @@ export class Feed {
   /** Reads the hub's turns page by page, up to a limit. Returns the HTTP status if the hub refuses. */
   async #list(abort: AbortController): Promise<number | null> {
     const known: Turn[] = [];
+    const missing = new Set<string>();
+    this.#listedAt = Date.now();
     let path = 'api/turns?limit=100';
     for (;;) {
       const signal = AbortSignal.any([abort.signal, AbortSignal.timeout(ANSWER_MS)]);
@@ -116,8 +125,9 @@ export class Feed {
       if (!answer.ok) return answer.status;
       const page = pageFrom(await answer.json());
       known.push(...page.turns);
+      for (const hub of page.missingHubs) missing.add(hub);
       if (page.before === null || known.length >= MAX_TURNS) {
-        this.#enter({ kind: 'list', turns: known, capacity: page.capacity });
+        this.#enter({ kind: 'list', turns: known, capacity: page.capacity, missingHubs: [...missing] });
         return null;
       }
       path = `api/turns?limit=100&before=${encodeURIComponent(page.before)}`;
@@ -149,8 +159,8 @@ export class Feed {
       if (done) return;
       const heard = events.push(words.decode(value, { stream: true }));
       for (const message of heard) this.#heard(message);
-      // The page was too slow and the hub dropped updates: everything is read again.
-      if (heard.some(({ event }) => event === 'missed')) await this.#list(abort);
+      // The page was too slow and the hub dropped updates, or a hub has joined: everything is read again.
+      if (heard.some(({ event }) => event === 'missed') || this.#isIncomplete()) await this.#list(abort);
     }
   }
 
@@ -164,6 +174,16 @@ export class Feed {
     const turn = event === 'turn' ? turnFrom(body) : null;
     if (turn) this.#enter({ kind: 'turn', turn });
     const state = event === 'state' ? stateFrom(body) : null;
-    if (state) this.#enter({ kind: 'state', state });
+    if (state) this.#enter({ kind: 'state', state, cluster: clusterFrom(body) });
+  }
+
+  /** Whether a hub of the cluster has turns that were not listed. */
+  #isIncomplete(): boolean {
+    const { cluster, missingHubs } = this.#book;
+    const hubs = new Set(cluster?.hubs.map(({ id }) => id));
+    const before = this.#hubs ?? hubs;
+    this.#hubs = hubs;
+    const isMissing = cluster?.hubs.some(({ name }) => missingHubs.includes(name)) ?? false;
+    return [...hubs].some((id) => !before.has(id)) || (isMissing && Date.now() - this.#listedAt > MISSING_RETRY_MS);
   }
 }

@@ -6,6 +6,7 @@ import '../style/page.css';
 import './style/figures.css';
 import './style/layout.css';
 import './style/turns.css';
+import './style/cluster.css';
 import { Feed } from './feed';
 import { Dashboard } from './view/Dashboard';
 

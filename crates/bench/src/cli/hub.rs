@@ -2,7 +2,9 @@
 //! Both print their address first and serve until they are killed. With `--with-stdin` they also stop when their
 //! standard input ends, so that they never outlive the benchmark.
 
+use super::cluster::{CostArgs, Member};
 use crate::mock::{self, Latencies};
+use crate::simulated;
 use antiphon::cli::{CliError, blocking, print};
 use antiphon::config::{self, Config, Sources};
 use antiphon::server::{self, Keys, Parts};
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// Arguments of the hub under measurement.
 #[derive(Debug, Args)]
@@ -28,6 +31,10 @@ pub struct HubArgs {
     /// A setting that differs from its default
     #[arg(long, value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
+    #[command(flatten)]
+    cluster: Member,
+    #[command(flatten)]
+    costs: CostArgs,
     /// Stop when the standard input ends
     #[arg(long)]
     with_stdin: bool,
@@ -44,6 +51,10 @@ enum EnginesName {
     Shipped,
     /// Remote engines, all at one address
     Mock,
+    /// Simulated engines in the hub
+    Simulated,
+    /// Simulated engines on workers
+    Cluster,
 }
 
 /// Session limit of the hub, higher than any measure needs.
@@ -59,8 +70,18 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
     config.server.drain_seconds = 0;
     config.speech.jobs_dir.clear();
     let listener = listen().await?;
+    let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+    let mut cluster = None;
     let engines = match args.engines {
         EnginesName::Fake => fakes(),
+        EnginesName::Simulated => {
+            let costs = args.costs.costs();
+            blocking(move || simulated::engines(costs)).await?.map_err(CliError::Failed)?
+        }
+        EnginesName::Cluster => {
+            let cluster = cluster.insert(args.cluster.join(&tasks, stop.clone()).await?);
+            simulated::with(cluster.stt(), cluster.tts())
+        }
         EnginesName::Shipped => {
             let config = config.clone();
             blocking(move || antiphon::assembly::build(&config)).await??
@@ -83,8 +104,13 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
         }
     };
     let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
-    let stop = CancellationToken::new();
-    serve(&listener.local_addr(), with_stdin, stop.clone(), server::serve(listener, parts, stop)).await
+    let address = listener.local_addr();
+    serve(&address, with_stdin, stop.clone(), server::serve(listener, parts, stop)).await?;
+    match cluster {
+        // For the benchmark, which reads it when it has closed the standard input.
+        Some(cluster) => print::json(&serde_json::to_value(cluster.overview()).unwrap_or_default()),
+        None => Ok(()),
+    }
 }
 
 /// Latencies of the mock engines.
@@ -164,7 +190,7 @@ async fn serve(
 }
 
 /// The benchmark holds the other end of the pipe, which closes when the benchmark ends for any reason.
-async fn end_of_stdin() {
+pub(super) async fn end_of_stdin() {
     let _ = blocking(|| std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink())).await;
 }
 
@@ -191,6 +217,8 @@ mod tests {
             (EnginesName::Offline, crate::Engines::Offline),
             (EnginesName::Shipped, crate::Engines::Shipped),
             (EnginesName::Mock, crate::Engines::Mock),
+            (EnginesName::Simulated, crate::Engines::Simulated),
+            (EnginesName::Cluster, crate::Engines::Cluster),
         ];
         for (name, engines) in engines {
             assert_eq!(name.to_possible_value().expect("listed").get_name(), engines.name());
@@ -203,6 +231,8 @@ mod tests {
             engines: EnginesName::Mock,
             engines_url: Some("http://127.0.0.1:9/v1".into()),
             set: vec![set.into()],
+            cluster: Member::default(),
+            costs: CostArgs { run_ms: 40, batch: 4, word_ms: 100 },
             with_stdin: false,
         };
         let config = args("session.lead_ms=250").config().expect("right settings");

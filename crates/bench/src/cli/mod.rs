@@ -1,11 +1,12 @@
 //! The command line of `antiphon-bench`: selects the measures, and starts the hub and mock engines as processes.
 
+mod cluster;
 mod hub;
 mod peers;
 mod stage;
 mod voice;
 
-use crate::{HubCommand, Measure, Plan};
+use crate::{HubCommand, Measure, Plan, Report};
 use antiphon::cli::{CliError, print};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::io::{IsTerminal, Write};
@@ -24,6 +25,7 @@ Examples:
   antiphon-bench --quick                   fewer turns: a quick check
   antiphon-bench --json --strict > numbers.json
   antiphon-bench voice --sessions 20       concurrent conversations with this hub or any Realtime server
+  antiphon-bench cluster                   engine workers over NATS, on this machine
 
 Each measure starts its own hubs as separate processes on free ports of this machine and talks to them in real time. The
 offline engines and default settings are used, whatever is configured; only `engines` reads the section [onnx], and
@@ -77,6 +79,8 @@ enum What {
     Stt(Box<stage::SttArgs>),
     /// Load on the language model
     Llm(Box<stage::LlmArgs>),
+    /// Engine workers over NATS: latency, scaling, workers killed and restarted (needs make nats-server)
+    Cluster(cluster::ClusterArgs),
     /// This hub and a pipecat bot on the same mock engines, in one sitting
     Peers(peers::PeersArgs),
     /// Mock engines over HTTP with configurable latencies
@@ -84,6 +88,9 @@ enum What {
     /// The hub under measurement
     #[command(hide = true)]
     Hub(hub::HubArgs),
+    /// A worker with simulated engines
+    #[command(hide = true)]
+    ClusterWorker(cluster::WorkerArgs),
 }
 
 /// The name of a measure.
@@ -145,6 +152,8 @@ pub async fn run(args: Cli) -> Result<(), CliError> {
         Some(What::Peers(args)) => peers::run(args).await,
         Some(What::Mock(args)) => hub::run_mock(args).await,
         Some(What::Hub(args)) => hub::run_hub(args).await,
+        Some(What::Cluster(args)) => cluster::run(args).await,
+        Some(What::ClusterWorker(args)) => cluster::run_worker(args).await,
     }
 }
 
@@ -158,15 +167,20 @@ async fn take(measures: Vec<Measure>, how: Take) -> Result<(), CliError> {
         mock: hub_command("mock")?,
     };
     let report = crate::run(&plan, &progress).await;
+    tell(&report, how.json, how.strict)
+}
+
+/// Prints the report. A part that could not be measured is an error; a missed gate only if `strict`.
+fn tell(report: &Report, json: bool, strict: bool) -> Result<(), CliError> {
     progress("");
-    if how.json {
+    if json {
         print::json(&report.json())?;
     } else {
         print::line(&report.table())?;
     }
     match (report.n_failed(), report.n_missed()) {
         (0, 0) => Ok(()),
-        (0, missed) if how.strict => Err(CliError::Failed(format!("{missed} gates were missed"))),
+        (0, missed) if strict => Err(CliError::Failed(format!("{missed} gates were missed"))),
         (0, _) => Ok(()),
         (failed, _) => Err(CliError::Failed(format!("{failed} measures could not be taken"))),
     }

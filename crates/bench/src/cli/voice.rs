@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 
 /// Period over which the starts of the sessions are spread by default.
 const SPREAD: Duration = Duration::from_secs(4);
@@ -194,12 +195,14 @@ impl VoiceArgs {
             session: self.session(),
             clips: clips.clone(),
             n_sessions,
+            one_first: true,
             length: match self.duration {
                 Some(s) => Length::For(Duration::from_secs(s.into())),
                 None => Length::Turns(self.turns.unwrap_or(5) as usize),
             },
             warm_up: self.warm_up as usize,
             stagger: stagger.unwrap_or(SPREAD / n_sessions as u32),
+            stop: CancellationToken::new(),
             barge_in: self.barge_in,
             network: Network {
                 jitter: Duration::from_millis(self.jitter_ms.into()),

@@ -47,13 +47,20 @@ pub struct Clip {
     pub samples: Vec<i16>,
     /// Indices of its first and last loud sample (above 5 % of its peak).
     pub(crate) loud: (usize, usize),
+    /// Playing time of a word of the response, where each can be told by its sound.
+    pub(super) word: Option<Duration>,
 }
 
 impl Clip {
     /// A clip; `None` if no sample is loud.
     pub fn new(name: impl Into<String>, sign: Sign, samples: Vec<i16>) -> Option<Self> {
         let loud = loud(&samples).filter(|(first, last)| first < last)?;
-        Some(Self { name: name.into(), sign, samples, loud })
+        Some(Self { name: name.into(), sign, samples, loud, word: None })
+    }
+
+    /// The same clip for the simulated engines, whose response can be counted by words of this playing time.
+    pub(crate) fn counted(self, word: Duration) -> Self {
+        Self { word: Some(word), ..self }
     }
 }
 

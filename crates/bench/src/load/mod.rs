@@ -25,7 +25,7 @@ pub use outcome::{Outcome, Sample};
 pub use page::page;
 pub use search::{Search, Step, search};
 pub use talk::Length;
-pub use turn::TurnRecord;
+pub use turn::{TurnRecord, Words};
 
 use super::machine::Machine;
 use super::{BenchError, Process, Progress};
@@ -38,6 +38,7 @@ use std::time::Duration;
 use talk::SessionRecord;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+use tokio_util::sync::CancellationToken;
 
 /// Interval at which the server's process is sampled and progress is reported.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -53,8 +54,12 @@ pub struct Load {
     pub clips: Arc<Clips>,
     /// Number of concurrent sessions.
     pub n_sessions: usize,
+    /// Whether one session of one turn runs before the load, so that one-time initialization is not part of it.
+    pub one_first: bool,
     /// Duration of the load.
     pub length: Length,
+    /// Once it is cancelled, no session asks another question, whatever the length says.
+    pub stop: CancellationToken,
     /// Turns at the start of each session that are left out of the figures.
     pub warm_up: usize,
     /// Delay between the starts of two sessions.
@@ -76,8 +81,10 @@ pub struct Load {
 /// Runs the load. Takes as long as its sessions; dropping the future ends them immediately. A session that fails is
 /// part of the outcome; an error means that the server is unreachable or that the first session got no response.
 pub async fn run(load: Load, progress: Progress<'_>) -> Result<Outcome, BenchError> {
-    progress("voice: one session to begin with");
-    first(&load).await?;
+    if load.one_first {
+        progress("voice: one session to begin with");
+        first(&load).await?;
+    }
     let before = load.process.map(|process| Sample::take(process, Duration::ZERO)).transpose()?;
     let (machine, load, began) = (Machine::now(), Arc::new(load), Instant::now());
     let mut sessions = JoinSet::new();
@@ -125,7 +132,9 @@ async fn first(load: &Load) -> Result<(), BenchError> {
         session: load.session.clone(),
         clips: load.clips.clone(),
         n_sessions: 1,
+        one_first: false,
         length: Length::Turns(1),
+        stop: CancellationToken::new(),
         warm_up: 0,
         stagger: Duration::ZERO,
         barge_in: 0.0,

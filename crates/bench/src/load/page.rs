@@ -134,6 +134,7 @@ mod tests {
             silence: silence.map(|ms| Some(Duration::from_millis(ms))),
             n_after_silence: 0,
             gaps: Gaps::default(),
+            words: None,
             mixed_up: Some("it was heard as <script>".into()),
             own: false,
             trouble: None,

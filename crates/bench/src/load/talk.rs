@@ -158,6 +158,9 @@ impl<'a> Talk<'a> {
     }
 
     fn goes_on(&self, now: Instant) -> bool {
+        if self.load.stop.is_cancelled() {
+            return false;
+        }
         match self.load.length {
             Length::Turns(n) => self.n_begun < self.load.warm_up + n,
             Length::For(time) => now < self.began + time,

@@ -3,6 +3,7 @@
 
 use super::belonging::{RoundTrip, Verdict, judge};
 use super::clips::{Clips, Sign};
+pub use crate::simulated::Words;
 use antiphon_client::{Event, Gaps, RATE, Reply};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub struct TurnRecord {
     pub n_after_silence: usize,
     /// Underruns during playback of the response.
     pub gaps: Gaps,
+    /// Lost and doubled words of the response; `None` where they cannot be told by their sound.
+    pub words: Option<Words>,
     /// Evidence that the response or the transcript belongs to another session.
     pub mixed_up: Option<String>,
     /// Whether transcript and response were recognized as its own.
@@ -287,6 +290,7 @@ impl Turn {
             }),
             n_after_silence: over.map_or(0, |over| over.n_after),
             gaps: self.reply.gaps(),
+            words: clips[self.clip].word.map(|word| Words::count(self.reply.samples(), word)),
             own: verdict == Verdict::Own,
             mixed_up: match verdict {
                 Verdict::Other(what) => Some(what),

@@ -37,6 +37,8 @@ const LONGEST: Duration = Duration::from_secs(600);
 const MAX_BODY_BYTES: usize = 20 << 20;
 /// The response after its first word.
 const REST: &str = " I can help with that. Please tell me a little more about it.";
+/// Words of a response, its first one included.
+pub(super) const N_WORDS: usize = 14;
 
 /// Latencies of the engines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,15 +85,36 @@ async fn transcribe(State(latencies): State<Latencies>, mut form: Multipart) -> 
         }
     }
     wait(latencies.stt).await;
+    Ok(Json(json!({"text": heard(name)})).into_response())
+}
+
+fn heard(name: Option<String>) -> String {
     let whom = name.map_or(String::new(), |name| format!(" {}", name.to_lowercase()));
-    Ok(Json(json!({"text": format!("hello{whom} can you help me please")})).into_response())
+    format!("hello{whom} can you help me please")
+}
+
+/// The transcript of an utterance at [`antiphon_engine_api::stt::RATE`].
+pub(super) fn transcript(utterance: &[i16]) -> String {
+    heard(marks::find(utterance).map(marks::name))
+}
+
+/// The response to a question: [`N_WORDS`] words, of which the first is the name of the mark that was mentioned.
+pub(super) fn reply(asked: &str) -> String {
+    let first = marks::named(asked).map_or("Sure".to_owned(), marks::name);
+    format!("{first},{REST}")
+}
+
+/// The place of a word in a response, from 0; 0 for a name and for every word of no response.
+pub(super) fn place(word: &str) -> usize {
+    let rest = REST.split(|c: char| !c.is_alphabetic()).filter(|rest| !rest.is_empty());
+    let mut places = (1..).zip(rest);
+    places.find(|(_, rest)| rest.eq_ignore_ascii_case(word)).map_or(0, |(place, _)| place)
 }
 
 async fn answer(State(latencies): State<Latencies>, Json(request): Json<Value>) -> Response {
     let asked = request["messages"].as_array().and_then(|messages| messages.iter().rfind(|one| one["role"] == "user"));
     let asked = asked.map(|one| one["content"].to_string()).unwrap_or_default();
-    let first = marks::named(&asked).map_or("Sure".to_owned(), marks::name);
-    let words = format!("{first},{REST}");
+    let words = reply(&asked);
     let stream = async_stream::stream! {
         wait(latencies.first_token).await;
         yield event(&json!({"role": "assistant", "content": ""}), None);
@@ -114,7 +137,7 @@ fn event(delta: &Value, finish: Option<&str>) -> Result<Bytes, Infallible> {
 
 async fn speak(State(latencies): State<Latencies>, Json(request): Json<Value>) -> Response {
     let text = request["input"].as_str().unwrap_or_default();
-    let hz = marks::named(text).map_or(marks::PLAIN_HZ, marks::tone_hz);
+    let hz = voice_hz(text);
     let piece = Bytes::from(marks::tone(hz, RATE, PIECE).into_iter().flat_map(i16::to_le_bytes).collect::<Vec<u8>>());
     let n_pieces = latencies.sound.as_millis().div_ceil(PIECE.as_millis());
     let stream = async_stream::stream! {
@@ -125,6 +148,11 @@ async fn speak(State(latencies): State<Latencies>, Json(request): Json<Value>) -
         }
     };
     ([("content-type", "audio/pcm")], Body::from_stream(stream)).into_response()
+}
+
+/// The frequency of the voice for a text: that of the mark whose name it mentions.
+pub(super) fn voice_hz(text: &str) -> f64 {
+    marks::named(text).map_or(marks::PLAIN_HZ, marks::tone_hz)
 }
 
 /// Sleeps; returns immediately for zero, because even a sleep of zero would yield to other tasks.

@@ -120,6 +120,13 @@ impl Cluster {
         self.0.link.send(&own.subject, None, frame.encode());
     }
 
+    /// Counts `n` news that could not be published: whoever watches is told with the next ones.
+    pub fn skip_news(&self, n: u64) {
+        if self.is_watched() {
+            self.0.news.n_published.fetch_add(u32::try_from(n).unwrap_or(u32::MAX), Ordering::Relaxed);
+        }
+    }
+
     /// News of the other hubs from now on, as long as somebody is [watching](Cluster::watch). A receiver that is behind is told
     /// how many it missed.
     pub fn news(&self) -> broadcast::Receiver<PeerNews> {

@@ -114,6 +114,11 @@ impl ClusterUtterance {
         Counters::count(&self.cluster.0.counters.retried);
         tracing::info!(from = self.worker(), "the utterance is transcribed again on another worker");
         self.attempt = None;
+        self.start_over().await
+    }
+
+    /// Opens an attempt with all audio so far. Where it is cancelled, the next call does it.
+    async fn start_over(&mut self) -> Result<(), SttError> {
         let mut attempt = open(&self.cluster, &self.request).await?;
         for samples in self.pcm.chunks(MAX_AUDIO_SAMPLES) {
             match attempt.send(Kind::Audio, pcm_payload(samples)).await {
@@ -140,7 +145,7 @@ impl ClusterUtterance {
     /// Asks for a result and waits for it; again on another worker if this one dies.
     async fn ask(&mut self, kind: Kind) -> Result<Answer, SttError> {
         if self.attempt.is_none() {
-            self.open_again(Lost::Worker).await?;
+            self.start_over().await?;
         }
         self.awaited = true;
         loop {
@@ -213,7 +218,7 @@ impl SttUtterance for ClusterUtterance {
             let at = self.pcm.len();
             self.pcm.extend_from_slice(&pcm);
             if self.attempt.is_none() {
-                return self.open_again(Lost::Worker).await;
+                return self.start_over().await;
             }
             for samples in pcm.chunks(MAX_AUDIO_SAMPLES) {
                 let attempt = self.attempt()?;
@@ -260,6 +265,7 @@ impl SttUtterance for ClusterUtterance {
         Box::pin(async move {
             // A worker that died has taken what it learnt with it.
             self.n_attempts = MAX_ATTEMPTS;
+            self.attempt.as_ref()?;
             let answer = self.ask(Kind::Learn).await.ok()?;
             self.attempt().ok()?.end();
             match answer {

@@ -393,6 +393,11 @@ impl Worker {
     fn take(self: &Arc<Self>, message: Message, attempts: &TaskTracker) -> bool {
         let at = Instant::now();
         let Ok(frame) = Frame::decode(&message.payload) else { return false };
+        if frame.kind == Kind::Reset {
+            // Of an attempt that its hub does not know any more.
+            self.inboxes.deliver(frame.attempt, Delivery::Frame(frame, at));
+            return true;
+        }
         let reply = message.reply.filter(|subject| subject::is_outbound(subject));
         let (Some(reply), true) = (reply, is_from_hub(frame.kind)) else { return false };
         if subject::attempt_of(&reply) != Some(frame.attempt) {

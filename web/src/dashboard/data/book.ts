@@ -1,6 +1,7 @@
 // The dashboard's data: the turns, the hub's states of the last hour, and the status of the feed.
 // A pure reducer; nothing is kept when the page is closed.
 
+import type { Cluster } from './cluster';
 import type { HubState, Turn } from './turn';
 
 /** Maximum number of turns kept, unless the hub reports a different capacity. */
@@ -24,24 +25,32 @@ export interface Book {
   capacity: number;
   /** Oldest first. */
   states: HubState[];
+  /** Null: the hub is in no cluster, or does not say. */
+  cluster: Cluster | null;
+  /** Hubs of the cluster that did not reply when the list was read. */
+  missingHubs: string[];
 }
 
-export const emptyBook: Book = { line: { kind: 'connecting' }, turns: [], capacity: CAPACITY, states: [] };
+export const emptyBook: Book = { line: { kind: 'connecting' }, turns: [], capacity: CAPACITY, states: [], cluster: null, missingHubs: [] };
 
 export type Entry =
   | { kind: 'line'; line: Line }
-  | { kind: 'list'; turns: Turn[]; capacity: number | null }
+  | { kind: 'list'; turns: Turn[]; capacity: number | null; missingHubs?: string[] }
   | { kind: 'turn'; turn: Turn }
-  | { kind: 'state'; state: HubState };
+  | { kind: 'state'; state: HubState; cluster?: Cluster | null };
 
 export function enter(book: Book, entry: Entry): Book {
   switch (entry.kind) {
     case 'line':
       return { ...book, line: entry.line };
     case 'list': {
-      // The list is the hub's current one: turns that it discarded, or of a previous hub, are removed.
+      // The list is the hub's current one: turns that it discarded, or of a previous hub, are removed. Those of hubs that
+      // did not reply are kept.
       const capacity = entry.capacity ?? book.capacity;
-      return { ...book, capacity, turns: sorted(entry.turns).slice(0, capacity) };
+      const missingHubs = entry.missingHubs ?? [];
+      const listed = new Set(entry.turns.map(({ id }) => id));
+      const kept = book.turns.filter(({ hub, id }) => hub !== null && missingHubs.includes(hub) && !listed.has(id));
+      return { ...book, capacity, missingHubs, turns: sorted([...entry.turns, ...kept]).slice(0, capacity) };
     }
     case 'turn': {
       const others = book.turns.filter(({ id }) => id !== entry.turn.id);
@@ -49,7 +58,7 @@ export function enter(book: Book, entry: Entry): Book {
     }
     case 'state':
       // If the clock was set back, later states are removed, because the charts would fold over.
-      return { ...book, states: [...book.states.filter(({ at }) => at < entry.state.at), entry.state].slice(-MAX_STATES) };
+      return { ...book, cluster: entry.cluster ?? null, states: [...book.states.filter(({ at }) => at < entry.state.at), entry.state].slice(-MAX_STATES) };
   }
 }
 

@@ -2,6 +2,8 @@
 // milliseconds from the end of the user's speech. Missing values and values of an unexpected type
 // become null or empty here, so that the view needs no checks.
 
+import { type Json, inOrder, json, list, number, numbers, plain, text, textList, texts } from './json';
+
 export const STAGES = ['endpointing', 'stt', 'queue', 'llm', 'chunking', 'tts', 'network', 'sending', 'playback'] as const;
 export type Stage = (typeof STAGES)[number];
 
@@ -67,6 +69,8 @@ export interface Turn {
   workers: Record<string, string>;
   /** Attempts that other workers had failed at before. */
   retried: number;
+  /** The hub that the turn was on; null where there is no cluster. */
+  hub: string | null;
   usage: Record<string, number>;
 }
 
@@ -91,8 +95,6 @@ export interface HubState {
   gpus: Gpu[] | null;
   counters: Record<string, number>;
 }
-
-type Json = Record<string, unknown>;
 
 /** Null if the identifier or the date is missing: such a turn cannot be shown. */
 export function turnFrom(body: unknown): Turn | null {
@@ -129,17 +131,18 @@ export function turnFrom(body: unknown): Turn | null {
     engines: inOrder(texts(it['engines']), ['vad', 'stt', 'llm', 'tts']),
     workers: texts({ stt: it['stt_worker'], tts: it['tts_worker'] }),
     retried: number(it['retried']) ?? 0,
+    hub: text(it['hub']),
     usage: numbers(it['usage']),
   };
 }
 
-/** One page of the hub's list; `before` is the cursor of the next page, or null. */
-export function pageFrom(body: unknown): { turns: Turn[]; capacity: number | null; before: string | null } {
+/** One page of the hub's list; `before` is the cursor of the next page, or null. `missingHubs` did not reply to this one. */
+export function pageFrom(body: unknown): { turns: Turn[]; capacity: number | null; before: string | null; missingHubs: string[] } {
   const it = json(body);
   const turns = list(it['turns']).flatMap((turn) => turnFrom(turn) ?? []);
   const last = list(it['turns']).at(-1);
-  const before = it['has_more'] === true && last !== undefined ? text(last['id']) : null;
-  return { turns, capacity: number(it['capacity']), before };
+  const before = it['has_more'] === true && last !== undefined ? (text(it['next']) ?? text(last['id'])) : null;
+  return { turns, capacity: number(it['capacity']), before, missingHubs: textList(it['missing_hubs']) };
 }
 
 export function stateFrom(body: unknown): HubState | null {
@@ -177,36 +180,3 @@ function spans(value: unknown): Span[] {
     return stage === undefined || fromMs === null ? [] : [{ stage, fromMs, toMs: number(it['to_ms']), guess: number(it['guess']) }];
   });
 }
-
-function json(value: unknown): Json {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : {};
-}
-
-function list(value: unknown): Json[] {
-  return Array.isArray(value) ? value.map(json) : [];
-}
-
-function text(value: unknown): string | null {
-  return typeof value === 'string' ? value : null;
-}
-
-function number(value: unknown): number | null {
-  return typeof value === 'number' && Number.isFinite(value) ? value : null;
-}
-
-function only<T>(value: unknown, fits: (value: unknown) => value is T): Record<string, T> {
-  const entries = Object.entries(json(value)).filter((entry): entry is [string, T] => fits(entry[1]));
-  return Object.fromEntries(entries);
-}
-
-/** Known keys first, in the order of a turn, because JSON objects are unordered. */
-function inOrder<T>(values: Record<string, T>, first: readonly string[]): Record<string, T> {
-  const known = first.filter((key) => key in values);
-  return Object.fromEntries([...known, ...Object.keys(values).filter((key) => !first.includes(key))].map((key) => [key, values[key] as T]));
-}
-
-const isNumber = (value: unknown): value is number => number(value) !== null;
-const isText = (value: unknown): value is string => typeof value === 'string';
-const numbers = (value: unknown) => only(value, isNumber);
-const texts = (value: unknown) => only(value, isText);
-const plain = (value: unknown) => only(value, (it): it is number | string => isNumber(it) || isText(it));

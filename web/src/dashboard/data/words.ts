@@ -1,5 +1,6 @@
 // Formats numbers and names for display.
 
+import type { Cluster, Worker } from './cluster';
 import type { Measure } from './percentiles';
 import type { Mark, Stage, Status, Turn } from './turn';
 
@@ -79,6 +80,49 @@ export function workerFacts({ workers, retried }: Turn): [string, string][] {
   const served = Object.entries(workers).map(([stage, worker]): [string, string] => [`${stage} worker`, worker]);
   return retried === 0 ? served : [...served, ['failed attempts before', String(retried)]];
 }
+
+/** How long something has lasted: "8 s", "3 min", "5 h", "12 d". */
+export function age(ms: number): string {
+  const s = Math.max(0, ms) / 1000;
+  if (s < 60) return `${Math.floor(s)} s`;
+  if (s < 3_600) return `${Math.floor(s / 60)} min`;
+  return s < 86_400 ? `${Math.floor(s / 3_600)} h` : `${Math.floor(s / 86_400)} d`;
+}
+
+/** A clock that is this far off shifts the start times of turns. */
+const CLOCK_OFF_MS = 2_000;
+
+/** A warning about another machine's clock, or null. */
+export function clockNote(offsetMs: number): string | null {
+  if (Math.abs(offsetMs) <= CLOCK_OFF_MS) return null;
+  return `its clock is ${duration(Math.abs(offsetMs))} ${offsetMs > 0 ? 'ahead of' : 'behind'} this hub's`;
+}
+
+/** Workers advertise four times a second. */
+const SILENT_MS = 500;
+
+/** What is wrong with a worker, the worst first; empty if nothing is. */
+export function workerWarnings(worker: Worker): string[] {
+  const silent = worker.silentMs > SILENT_MS ? `not heard for ${duration(worker.silentMs)}` : null;
+  return [worker.refused, silent, clockNote(worker.clockOffsetMs)].filter((note) => note !== null);
+}
+
+/** The connection to NATS in words. */
+export function linkWords({ isConnected, sinceMs, server, serverVersion }: Cluster): string {
+  // A server without a name of its own has its public key for one.
+  const name = [/^N[A-Z2-7]{55}$/.test(server) ? '' : server, serverVersion].filter((part) => part !== '').join(' ');
+  if (isConnected) return `Connected to NATS${name === '' ? '' : ` (${name})`} for ${age(sinceMs)}.`;
+  return `Not connected to NATS for ${age(sinceMs)}: this hub reaches neither workers nor other hubs.`;
+}
+
+/** Requests sent to workers, by what became of them. */
+export const CLUSTER_COUNTS: Record<string, string> = {
+  attempts: 'sent to workers',
+  retried: 'sent again, to another worker',
+  busy: 'refused by a busy worker',
+  failed: 'failed: workers lost',
+  away: 'failed: no worker, or no connection',
+};
 
 /** Names of fields that the hub may add: `stt_decoder_ms` -> "stt decoder". */
 export const fieldName = (key: string) => key.replace(/^n_/, '').replace(/_(ms|db|semitones|tokens)$/, '').replaceAll('_', ' ');

@@ -5,6 +5,7 @@ import { Mark } from '../../view/icons';
 import type { Book } from '../data/book';
 import { type Measure, percentiles, recent, samples, summary } from '../data/percentiles';
 import type { Feed } from '../feed';
+import { Cluster } from './Cluster';
 import { Headline } from './Headline';
 import { LineNotice, LineState } from './LineNotice';
 import { Machine } from './Machine';
@@ -39,7 +40,7 @@ export function Dashboard({ feed }: { feed: Feed }) {
         </div>
       </header>
       <LineNotice line={book.line} onRetry={feed.retry} onKey={(key) => feed.useKey(key)} />
-      <main class={`board ${isEmpty ? 'is-empty' : ''}`}>
+      <main class={`board ${isEmpty ? 'is-empty' : ''} ${book.cluster === null ? '' : 'has-cluster'}`}>
         {isEmpty ? (
           <NoTurns book={book} />
         ) : (
@@ -50,8 +51,9 @@ export function Dashboard({ feed }: { feed: Feed }) {
           </>
         )}
         {(state !== null || !isEmpty) && <Tally summary={inWindow} state={state} windowMs={windowMs} />}
-        {!isEmpty && <Turns turns={book.turns} />}
-        {state !== null && <Machine states={book.states} />}
+        {book.cluster !== null && <Cluster cluster={book.cluster} />}
+        {!isEmpty && <Turns turns={book.turns} missingHubs={book.missingHubs} />}
+        {state !== null && <Machine states={book.states} isOneOfSeveral={(book.cluster?.hubs.length ?? 0) > 1} />}
       </main>
     </div>
   );

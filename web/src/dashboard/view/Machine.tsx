@@ -22,12 +22,12 @@ const ENGINES: [string, string][] = [
   ['tts', 'speaks'],
 ];
 
-export function Machine({ states }: { states: readonly HubState[] }) {
+export function Machine({ states, isOneOfSeveral }: { states: readonly HubState[]; isOneOfSeveral: boolean }) {
   const state = states.at(-1);
   if (state === undefined) return null;
   return (
     <section class="card area-machine" id="machine" aria-label="Load">
-      <h2>Load</h2>
+      <h2>Load{isOneOfSeveral && ' of this hub'}</h2>
       <div class="machine">
         <History name="Sessions" value={String(state.sessions)} states={states} of={sessionsOf} ink="you" />
         <History name="Queued" value={String(queuedOf(state))} states={states} of={queuedOf} ink="p99" />

@@ -10,7 +10,7 @@ import { Strip, Waterfall } from './Waterfall';
 
 const LEAST_SCALE_MS = 1_000;
 
-export function Turns({ turns }: { turns: readonly Turn[] }) {
+export function Turns({ turns, missingHubs }: { turns: readonly Turn[]; missingHubs: readonly string[] }) {
   const [opened, setOpened] = useState<string | null>(() => location.hash.slice(1) || null);
   const [linked, setLinked] = useState(opened);
   const placeOf = (id: string | null) => (id === null ? -1 : turns.findIndex((turn) => turn.id === id));
@@ -30,10 +30,16 @@ export function Turns({ turns }: { turns: readonly Turn[] }) {
     return () => window.removeEventListener('hashchange', follow);
   }, []);
   const latest = turns[0];
+  const hasHubs = turns.some(({ hub }) => hub !== latest?.hub);
   return (
     <section class="card area-turns" id="turns" aria-label="Turns">
       {latest && <Latest turn={latest} />}
       <h2>Turns</h2>
+      {missingHubs.length > 0 && (
+        <p class="missing" id="missing-hubs">
+          No reply from {missingHubs.join(', ')}: turns there are missing.
+        </p>
+      )}
       <VirtualRows
         class="turn-list"
         items={turns}
@@ -41,7 +47,7 @@ export function Turns({ turns }: { turns: readonly Turn[] }) {
         linked={placeOf(linked)}
         key={linked}
         row={(turn, i) => (
-          <Row key={turn.id} turn={turn} place={[i + 1, turns.length]} scaleMs={scaleMs} isOpen={i === open} onToggle={() => toggle(turn.id)} />
+          <Row key={turn.id} turn={turn} place={[i + 1, turns.length]} scaleMs={scaleMs} isOpen={i === open} hasHubs={hasHubs} onToggle={() => toggle(turn.id)} />
         )}
       />
     </section>
@@ -70,10 +76,12 @@ interface RowProps {
   place: [number, number];
   scaleMs: number;
   isOpen: boolean;
+  /** The turns shown are of more than one hub. */
+  hasHubs: boolean;
   onToggle: () => void;
 }
 
-function Row({ turn, place, scaleMs, isOpen, onToggle }: RowProps) {
+function Row({ turn, place, scaleMs, isOpen, hasHubs, onToggle }: RowProps) {
   const ms = turn.voiceToVoiceMs;
   return (
     <li class={`turn ${turn.status}`} data-turn={turn.id} aria-posinset={place[0]} aria-setsize={place[1]}>
@@ -83,6 +91,11 @@ function Row({ turn, place, scaleMs, isOpen, onToggle }: RowProps) {
         </time>
         <span class="turn-words">{turn.transcript ?? <span class="quiet">{placeholder(turn)}</span>}</span>
         <span class="badges">
+          {hasHubs && turn.hub !== null && (
+            <span class="badge turn-hub" title="the hub of this turn">
+              {turn.hub}
+            </span>
+          )}
           {turn.kind !== 'speech' && <span class="badge">{turn.kind}</span>}
           {turn.bargedIn && <span class="badge hub">barge-in</span>}
           {turn.wastedMs > 0 && <span class="badge">speculation dropped</span>}

@@ -1,0 +1,72 @@
+//! `antiphon-bench cluster --quick`, tested from outside: hubs, workers and NATS servers as processes, workers killed, frozen
+//! and restarted under conversations. Its counts are asserted, its times are not.
+
+use serde_json::Value;
+use std::process::{Child, Command, Stdio};
+
+/// The parts with their figures that must be 0.
+const NOTHING: [(&str, &[&str]); 5] = [
+    ("hop", &["responses failed", "words lost", "words doubled", "not recognized as its own", "mixed up"]),
+    ("frames", &["100 streams to the worker: frames lost", "100 streams to the hub: frames lost"]),
+    ("scale", &["1: requests failed", "4: requests failed"]),
+    (
+        "kill",
+        &[
+            "responses failed",
+            "words lost",
+            "words doubled",
+            "not recognized as its own",
+            "mixed up",
+            "one frozen: responses failed",
+            "one frozen: words lost",
+            "one frozen: words doubled",
+            "one frozen: not recognized as its own",
+            "one frozen: mixed up",
+        ],
+    ),
+    (
+        "rolling",
+        &[
+            "responses failed",
+            "words lost",
+            "words doubled",
+            "not recognized as its own",
+            "mixed up",
+            "workers that did not end with 0",
+        ],
+    ),
+];
+
+fn start(part: &str) -> Child {
+    let names = ["PATH", "ANTIPHON_NATS_SERVER"];
+    Command::new(env!("CARGO_BIN_EXE_antiphon-bench"))
+        .args(["cluster", "--quick", "--json", "--part", part])
+        .env_clear()
+        .envs(names.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts")
+}
+
+#[test]
+fn no_word_is_lost_whatever_happens_to_workers_and_servers() {
+    // They wait more than they compute.
+    let running = NOTHING.map(|(part, names)| (part, names, start(part)));
+    for (part, names, child) in running {
+        let output = child.wait_with_output().expect("it ends");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{part}: {said}{}", String::from_utf8_lossy(&output.stdout));
+        let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        let section = &report["sections"][0];
+        assert_eq!(section["name"], format!("cluster {part}"));
+        for name in names {
+            let figures = section["figures"].as_array().expect("figures");
+            let figure = figures.iter().find(|figure| figure["name"] == *name);
+            let figure = figure.unwrap_or_else(|| panic!("{part}: there is no {name:?} in {section}"));
+            assert_eq!(figure["value"], 0.0, "{part}: {name}: {section:#}\n{said}");
+            assert!(figure["n"].as_u64().is_some_and(|n| n > 0), "{part}: {name}: {section:#}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! `antiphon cluster`: the NATS server's configuration, and the hubs and workers that a running hub sees.
+
+use super::target::{HubArgs, printable};
+use super::{CliError, print};
+use antiphon_cluster::permissions::{Environment, Permissions, PermissionsError, configuration};
+use clap::{Args, Subcommand};
+use nkeys::KeyPair;
+use reqwest::Method;
+use serde_json::Value;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// What to do with a cluster.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "\
+Examples:
+  antiphon cluster key hub.seed                     a key for hubs: the file stays here, the public key goes to NATS
+  antiphon cluster permissions > nats.conf          users and limits; keys are variables of nats-server
+  antiphon cluster permissions --hub UD3Q... --worker UBR7... > nats.conf
+  antiphon cluster permissions --environment production --environment staging --hub staging=UD3Q...
+  antiphon cluster status                           hubs and workers, as the hub on this machine sees them")]
+pub enum ClusterCommand {
+    /// Print the NATS server's configuration: an account for each environment, with its users' permissions
+    Permissions(PermissionsArgs),
+    /// Make a key for hubs or workers: writes its secret half into a file and prints the public one
+    Key(KeyArgs),
+    /// Show the hubs and workers that a running hub sees
+    Status(StatusArgs),
+}
+
+/// Whom the NATS server serves.
+#[derive(Debug, Args)]
+pub struct PermissionsArgs {
+    /// An environment, whose hubs and workers see each other only [default: production]
+    #[arg(long, value_name = "NAME")]
+    environment: Vec<String>,
+    /// The public nkey of a user for hubs; ENVIRONMENT=KEY where there are several
+    #[arg(long, value_name = "KEY")]
+    hub: Vec<String>,
+    /// The public nkey of a user for workers; ENVIRONMENT=KEY where there are several
+    #[arg(long, value_name = "KEY")]
+    worker: Vec<String>,
+}
+
+/// Where the key goes.
+#[derive(Debug, Args)]
+pub struct KeyArgs {
+    /// The file for the secret half, readable by its owner only; cluster.credentials names it
+    file: PathBuf,
+}
+
+/// Which hub.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    hub: HubArgs,
+}
+
+pub(super) async fn run(command: ClusterCommand) -> Result<(), CliError> {
+    match command {
+        ClusterCommand::Permissions(args) => print::bytes(permissions(&args)?.as_bytes()),
+        ClusterCommand::Key(args) => key(&args.file),
+        ClusterCommand::Status(args) => status(&args.hub).await,
+    }
+}
+
+fn permissions(args: &PermissionsArgs) -> Result<String, CliError> {
+    let wrong = |error: PermissionsError| CliError::Usage(error.to_string());
+    let names = match args.environment.as_slice() {
+        [] => vec!["production".to_owned()],
+        names => names.to_vec(),
+    };
+    let mut environments = Vec::new();
+    for name in &names {
+        let mut environment = Environment::new(name).map_err(wrong)?;
+        for key in of_environment(&args.hub, name, &names)? {
+            environment = environment.with_hub(key).map_err(wrong)?;
+        }
+        for key in of_environment(&args.worker, name, &names)? {
+            environment = environment.with_worker(key).map_err(wrong)?;
+        }
+        environments.push(environment);
+    }
+    Ok(configuration(&Permissions::new(environments).map_err(wrong)?))
+}
+
+/// The keys that belong to the environment `name` of `names`.
+fn of_environment<'a>(keys: &'a [String], name: &str, names: &[String]) -> Result<Vec<&'a str>, CliError> {
+    let mut own = Vec::new();
+    for key in keys {
+        match key.split_once('=') {
+            Some((of, key)) if of == name => own.push(key),
+            Some((of, _)) if !names.iter().any(|name| name == of) => {
+                return Err(CliError::Usage(format!("there is no environment {of:?}; name it with --environment")));
+            }
+            Some(_) => {}
+            None if names.len() == 1 => own.push(key),
+            None => {
+                let message = "with several environments a key is written ENVIRONMENT=KEY";
+                return Err(CliError::Usage(message.into()));
+            }
+        }
+    }
+    Ok(own)
+}
+
+/// Never replaces a file: a hub or worker may need the key that is in it.
+fn key(path: &Path) -> Result<(), CliError> {
+    let key = KeyPair::new_user();
+    let seed = key.seed().map_err(|error| CliError::failed(&error))?;
+    let failed = |error: std::io::Error| CliError::file("written", path, &error);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+    file.write_all(format!("{seed}\n").as_bytes()).map_err(failed)?;
+    print::line(&key.public_key())
+}
+
+async fn status(hub: &HubArgs) -> Result<(), CliError> {
+    let state = hub.answer(hub.request(Method::GET, &["api", "state"])?).await?;
+    let cluster = &state["cluster"];
+    if !cluster.is_object() {
+        let message = "the hub is in no cluster, or the key may not see it: that takes an admin key where keys are on";
+        return Err(CliError::Failed(message.into()));
+    }
+    if hub.is_json() { print::json(cluster) } else { print::line(&table(cluster)) }
+}
+
+/// The cluster as text: NATS, the hubs, the workers with a line for each stage, and those that were lost.
+fn table(cluster: &Value) -> String {
+    let text = |value: &Value| printable(value.as_str().unwrap_or_default());
+    let n = |value: &Value| value.as_u64().unwrap_or(0);
+    let connected = if cluster["connected"] == true { "connected to" } else { "NOT connected to" };
+    let (server, version) = (text(&cluster["server"]), text(&cluster["server_version"]));
+    let since = duration(n(&cluster["since_ms"]));
+    let mut lines = vec![format!("NATS: {connected} {server} ({version}) for {since}"), String::new()];
+    lines.push(row(["HUB", "SESSIONS", "", "UP", "BUILD", "STATE"]));
+    for hub in list(&cluster["hubs"]) {
+        let sessions = format!("{} of {}", n(&hub["sessions"]), n(&hub["max_sessions"]));
+        let state = match (hub["draining"] == true, hub["is_this"] == true) {
+            (true, _) => "draining",
+            (false, true) => "this one",
+            (false, false) => "",
+        };
+        let (name, up, build) = (text(&hub["name"]), duration(n(&hub["up_ms"])), text(&hub["build"]));
+        lines.push(row([&name, &sessions, "", &up, &build, state]));
+    }
+    lines.extend([String::new(), row(["WORKER", "IN USE", "SERVES", "UP", "BUILD", "STATE"])]);
+    for worker in list(&cluster["workers"]) {
+        let state = match (worker["refused"].as_str(), worker["draining"] == true) {
+            (Some(why), _) => format!("not used: {}", printable(why)),
+            (None, true) => "draining".into(),
+            (None, false) => String::new(),
+        };
+        let (name, up, build) = (text(&worker["name"]), duration(n(&worker["up_ms"])), text(&worker["build"]));
+        for (at, stage) in list(&worker["stages"]).iter().enumerate() {
+            let used = format!("{} of {}", n(&stage["in_flight"]), n(&stage["slots"]));
+            let serves = format!("{} {}", text(&stage["stage"]), text(&stage["model"]));
+            let first = |text: &str| if at == 0 { text.to_owned() } else { String::new() };
+            lines.push(row([&first(&name), &used, &serves, &first(&up), &first(&build), &first(&state)]));
+        }
+        if list(&worker["stages"]).is_empty() {
+            lines.push(row([&name, "", "", &up, &build, &state]));
+        }
+    }
+    if list(&cluster["workers"]).is_empty() {
+        lines.push("there is none; start one with `antiphon worker`".into());
+    }
+    for lost in list(&cluster["lost"]) {
+        let (name, ago) = (text(&lost["name"]), duration(n(&lost["ago_ms"])));
+        lines.push(format!("lost {ago} ago: {name} ({})", text(&lost["why"])));
+    }
+    let counts = ["attempts", "busy", "retried", "failed", "away"].map(|name| format!("{name} {}", n(&cluster[name])));
+    lines.extend([String::new(), format!("Requests: {}", counts.join(", "))]);
+    lines.join("\n")
+}
+
+fn row(cells: [&str; 6]) -> String {
+    let [name, used, serves, up, build, state] = cells;
+    format!("{name:<28}  {used:<10}  {serves:<30}  {up:<8}  {build:<10}  {state}").trim_end().to_owned()
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Milliseconds in the unit that a person would use.
+fn duration(ms: u64) -> String {
+    match ms / 1_000 {
+        s @ 0..120 => format!("{s} s"),
+        s @ 120..7_200 => format!("{} min", s / 60),
+        s @ 7_200..172_800 => format!("{} h", s / 3_600),
+        s => format!("{} days", s / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_table_has_a_line_for_each_stage() {
+        let stage = |stage: &str, model: &str| json!({"stage": stage, "model": model, "slots": 4, "in_flight": 1});
+        let cluster = json!({
+            "connected": true, "since_ms": 61_000, "server": "n1", "server_version": "2.15.1",
+            "hubs": [{"name": "front", "sessions": 3, "max_sessions": 100, "up_ms": 7_300_000, "build": "0.1.0", "is_this": true}],
+            "workers": [
+                {"name": "w1", "up_ms": 5_000, "build": "0.1.0", "stages": [stage("stt", "sphinx"), stage("tts", "flite")]},
+                {"name": "w\u{1b}2", "refused": "it is too old", "up_ms": 5_000, "build": "0.1.0", "stages": []},
+            ],
+            "lost": [{"name": "w0", "ago_ms": 200_000, "why": "it is silent"}],
+            "attempts": 7, "busy": 0, "retried": 1, "failed": 0, "away": 0,
+        });
+        let expect = "\
+NATS: connected to n1 (2.15.1) for 61 s
+
+HUB                           SESSIONS                                    UP        BUILD       STATE
+front                         3 of 100                                    2 h       0.1.0       this one
+
+WORKER                        IN USE      SERVES                          UP        BUILD       STATE
+w1                            1 of 4      stt sphinx                      5 s       0.1.0
+                              1 of 4      tts flite
+w2                                                                        5 s       0.1.0       not used: it is too old
+lost 3 min ago: w0 (it is silent)
+
+Requests: attempts 7, busy 0, retried 1, failed 0, away 0";
+        assert_eq!(table(&cluster), expect);
+    }
+
+    #[test]
+    fn a_key_goes_to_its_environment() {
+        let keys = ["staging=A".to_owned(), "B".to_owned()];
+        let names = ["production".to_owned(), "staging".to_owned()];
+        assert_eq!(of_environment(&keys[..1], "staging", &names).unwrap(), ["A"]);
+        assert!(of_environment(&keys[..1], "production", &names).unwrap().is_empty());
+        assert_eq!(of_environment(&keys[1..], "production", &names[..1]).unwrap(), ["B"]);
+        for (keys, expect) in [(&keys[1..], "ENVIRONMENT=KEY"), (&["test=A".to_owned()][..], "no environment \"test\"")]
+        {
+            let error = of_environment(keys, "staging", &names).unwrap_err();
+            assert!(error.to_string().contains(expect), "{error}");
+        }
+    }
+}

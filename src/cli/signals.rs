@@ -1,0 +1,28 @@
+//! The signals that end a process that stays: `serve` and `worker`.
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Cancels `stop` on the first SIGINT or SIGTERM and exits the process on the second.
+pub(super) fn watch(stop: CancellationToken) -> tokio::task::JoinHandle<()> {
+    // The only task outside of a task tracker: it belongs to the process and ends with it.
+    #[allow(clippy::disallowed_methods)]
+    tokio::spawn(async move {
+        let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+        else {
+            tracing::warn!("signal handlers cannot be installed: the process will exit without draining");
+            return;
+        };
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if stop.is_cancelled() {
+                std::process::exit(130);
+            }
+            tracing::info!("stopping; a second signal exits immediately");
+            stop.cancel();
+        }
+    })
+}
