@@ -4,7 +4,7 @@ use super::{CliError, Settings, blocking, print, signals};
 use crate::assembly::worker_stages;
 use crate::config::Config;
 use crate::server::worker_probes;
-use antiphon_cluster::worker::{Reporter, StageEngine, WorkerOptions, WorkerStage, serve_reporting};
+use antiphon_cluster::worker::{self, Reporter, StageEngine, WorkerOptions, WorkerStage};
 use antiphon_cluster::{ClusterError, Stage};
 use clap::Args;
 use std::time::Duration;
@@ -88,9 +88,10 @@ async fn serve(
                 tracing::warn!("{error}");
             }
         }),
+        reporter: reporter.clone(),
     };
     let tasks = TaskTracker::new();
-    let served = serve_reporting(&config.cluster, loaded, options, reporter, &tasks, stop).await;
+    let served = worker::serve(&config.cluster, loaded, options, &tasks, stop).await;
     tasks.close();
     tasks.wait().await;
     Ok(served?)

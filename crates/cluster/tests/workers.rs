@@ -3,7 +3,7 @@
 use antiphon_cluster::frame::{Frame, Kind};
 use antiphon_cluster::subject;
 use antiphon_cluster::testing::NatsServer;
-use antiphon_cluster::worker::{StageEngine, WorkerOptions, WorkerStage, serve};
+use antiphon_cluster::worker::{Reporter, StageEngine, WorkerOptions, WorkerStage, serve};
 use antiphon_cluster::{Cluster, ClusterConfig, ClusterError, Stage};
 use antiphon_engine_api::Hop;
 use antiphon_engine_api::fakes::stt::FakeStt;
@@ -97,6 +97,7 @@ impl Worker {
             ready: Box::new(|| {
                 let _ = ready_sender.send(());
             }),
+            reporter: Reporter::default(),
         };
         let stopped = stop.clone();
         std::thread::spawn(move || {

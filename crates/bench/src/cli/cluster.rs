@@ -4,7 +4,7 @@ use super::{hub_command, progress};
 use crate::cluster::{self, ClusterPlan, Part};
 use crate::simulated::{Costs, SimulatedStt, SimulatedTts};
 use antiphon::cli::{CliError, blocking, print};
-use antiphon_cluster::worker::{StageEngine, WorkerOptions, WorkerStage, serve};
+use antiphon_cluster::worker::{Reporter, StageEngine, WorkerOptions, WorkerStage, serve};
 use antiphon_cluster::{Cluster, ClusterConfig, Stage};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -172,6 +172,7 @@ pub(super) async fn run_worker(args: WorkerArgs) -> Result<(), CliError> {
         drain: DRAIN,
         // Nobody waits for the line of a worker whose output is closed.
         ready: Box::new(|| drop(print::line("ready"))),
+        reporter: Reporter::default(),
     };
     let mut terminated = signal(SignalKind::terminate()).map_err(|error| CliError::failed(&error))?;
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());

@@ -8,7 +8,7 @@
 use super::{BenchError, ClusterPlan, Figure, Part, Progress, Section, Taken, Unit};
 use crate::{Process, Waits};
 use antiphon_cluster::testing::NatsServer;
-use antiphon_cluster::worker::{StageEngine, WorkerOptions, WorkerStage, serve};
+use antiphon_cluster::worker::{Reporter, StageEngine, WorkerOptions, WorkerStage, serve};
 use antiphon_cluster::{Cluster, ClusterConfig, ClusterError, Stage};
 use antiphon_engine_api::stt::{Stt, SttError, SttOptions, SttUtterance, Transcript};
 use antiphon_engine_api::tts::{Repeats, SpeechRequest, Tts, TtsError, Voice};
@@ -107,6 +107,7 @@ impl Both {
             build: env!("CARGO_PKG_VERSION"),
             drain: Duration::ZERO,
             ready: Box::new(|| ()),
+            reporter: Reporter::default(),
         };
         let config = config("worker");
         let served = tasks.clone();

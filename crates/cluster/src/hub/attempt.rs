@@ -62,7 +62,7 @@ pub(super) struct Attempt {
     /// When the request was sent.
     pub(super) opened_at: Instant,
     is_over: bool,
-    _in_use: InUse,
+    in_use: InUse,
 }
 
 impl Cluster {
@@ -141,7 +141,7 @@ impl Cluster {
             accepted: Accepted::default(),
             opened_at,
             is_over: false,
-            _in_use: in_use,
+            in_use,
         };
         let first = timeout_at(opened_at + OPEN_DEADLINE, attempt.receive()).await;
         let (frame, _) = match first {
@@ -152,6 +152,7 @@ impl Cluster {
         };
         match frame.kind {
             Kind::Accepted => {
+                attempt.in_use.accepted();
                 attempt.accepted = of_json(&frame.payload).unwrap_or_default();
                 attempt.exchange.redirect(Subject::from(subject::inbound(&worker.id, frame.attempt)));
                 Ok(attempt)

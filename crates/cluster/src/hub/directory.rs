@@ -62,8 +62,10 @@ struct WorkerState {
     seen: Instant,
     /// When NATS first said that nobody subscribes, since the last advert.
     missing_since: Option<Instant>,
-    /// Requests sent since the last advert, for each stage.
-    unconfirmed: [usize; Stage::ALL.len()],
+    /// Requests of this hub that are not answered yet, for each stage.
+    opening: [usize; Stage::ALL.len()],
+    /// Requests that were accepted since the last advert, which therefore does not know them.
+    accepted: [usize; Stage::ALL.len()],
     /// Why it is not used.
     refused: Option<String>,
 }
@@ -129,7 +131,8 @@ impl Directory {
             let mut state = worker.state();
             state.seen = Instant::now();
             state.missing_since = None;
-            state.unconfirmed = Default::default();
+            // A worker's messages arrive in the order in which it sent them.
+            state.accepted = Default::default();
             let was_draining = std::mem::replace(&mut state.advert, advert).is_draining;
             if state.advert.is_draining && !was_draining {
                 tracing::info!(worker = worker.name, "the worker is draining");
@@ -167,7 +170,8 @@ impl Directory {
             advert: advert.clone(),
             seen: Instant::now(),
             missing_since: None,
-            unconfirmed: Default::default(),
+            opening: Default::default(),
+            accepted: Default::default(),
             refused,
         };
         let worker = Arc::new(Worker {
@@ -382,15 +386,15 @@ impl Worker {
     fn load(&self, stage: Stage) -> Option<(f32, f32)> {
         let state = self.state();
         let load = state.advert.stages.iter().find(|load| load.stage == stage)?;
-        let in_flight = load.in_flight + state.unconfirmed[stage as usize];
+        let in_flight = load.in_flight + state.opening[stage as usize] + state.accepted[stage as usize];
         Some(estimate(load, in_flight))
     }
 
     /// A request of this hub is on its way, or is served there.
     pub(crate) fn use_for(self: &Arc<Self>, stage: Stage) -> InUse {
-        self.state().unconfirmed[stage as usize] += 1;
+        self.state().opening[stage as usize] += 1;
         self.in_use.fetch_add(1, Ordering::Relaxed);
-        InUse(self.clone())
+        InUse { worker: self.clone(), stage, is_opening: true }
     }
 
     /// Attempts of this hub that it serves.
@@ -408,11 +412,29 @@ pub(crate) fn estimate(load: &StageLoad, in_flight: usize) -> (f32, f32) {
 }
 
 /// An attempt on a worker.
-pub(crate) struct InUse(Arc<Worker>);
+pub(crate) struct InUse {
+    worker: Arc<Worker>,
+    stage: Stage,
+    is_opening: bool,
+}
+
+impl InUse {
+    /// The worker has accepted the request.
+    pub(crate) fn accepted(&mut self) {
+        if std::mem::take(&mut self.is_opening) {
+            let mut state = self.worker.state();
+            state.opening[self.stage as usize] -= 1;
+            state.accepted[self.stage as usize] += 1;
+        }
+    }
+}
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.0.in_use.fetch_sub(1, Ordering::Relaxed);
+        if self.is_opening {
+            self.worker.state().opening[self.stage as usize] -= 1;
+        }
+        self.worker.in_use.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -488,12 +510,16 @@ mod tests {
         }
         // Requests that no advert knows yet count.
         let b = directory.pick(Stage::Tts, &Wanted::default()).unwrap();
-        let uses: Vec<_> = (0..9).map(|_| b.use_for(Stage::Tts)).collect();
+        let mut uses: Vec<_> = (0..9).map(|_| b.use_for(Stage::Tts)).collect();
         assert_eq!((picked(&directory, &Wanted::default()).as_deref(), b.in_use()), (Some("a"), 9));
-        drop(uses);
-        assert_eq!(b.in_use(), 0);
+        directory.advertised(advert("b", 2, 4), false);
+        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("a"), "they are still on their way");
+        uses.iter_mut().for_each(InUse::accepted);
+        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("a"), "the last advert does not know them");
         directory.advertised(advert("b", 2, 4), false);
         assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("b"), "the advert has the figures");
+        drop(uses);
+        assert_eq!(b.in_use(), 0);
         let except = ["b".to_owned()];
         assert_eq!(picked(&directory, &Wanted { except: &except, ..Wanted::default() }).as_deref(), Some("a"));
     }

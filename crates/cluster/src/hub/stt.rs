@@ -50,6 +50,7 @@ impl Stt for ClusterStt {
                 hop: options.hop,
                 attempt: Some(attempt),
                 pcm: Vec::new(),
+                n_sent: 0,
                 n_attempts: 1,
                 n_requests: 0,
                 awaited: false,
@@ -92,6 +93,8 @@ struct ClusterUtterance {
     attempt: Option<Attempt>,
     /// All audio of the utterance.
     pcm: Vec<i16>,
+    /// Samples of it that the attempt has.
+    n_sent: usize,
     n_attempts: u32,
     n_requests: u32,
     /// A result was asked for, and the caller stopped waiting for it.
@@ -99,8 +102,8 @@ struct ClusterUtterance {
 }
 
 impl ClusterUtterance {
-    /// Another worker takes the utterance from its beginning.
-    async fn open_again(&mut self, lost: Lost) -> Result<(), SttError> {
+    /// Gives up the attempt, so that another worker takes the utterance from its beginning; an error if none may.
+    fn give_up(&mut self, lost: &Lost) -> Result<(), SttError> {
         match lost {
             Lost::Worker if self.n_attempts < MAX_ATTEMPTS => {}
             Lost::Worker => {
@@ -108,47 +111,46 @@ impl ClusterUtterance {
                 return Err(SttError::Away(format!("{} workers were lost one after the other", self.n_attempts)));
             }
             Lost::Away => return Err(SttError::Away("the connection to NATS is lost".into())),
-            Lost::TooLarge(n) => return Err(Failure::too_large(n).stt(self.worker())),
+            Lost::TooLarge(n) => return Err(Failure::too_large(*n).stt(self.worker())),
         }
         self.n_attempts += 1;
         Counters::count(&self.cluster.0.counters.retried);
         tracing::info!(from = self.worker(), "the utterance is transcribed again on another worker");
         self.attempt = None;
-        self.start_over().await
+        Ok(())
     }
 
-    /// Opens an attempt with all audio so far. Where it is cancelled, the next call does it.
-    async fn start_over(&mut self) -> Result<(), SttError> {
-        let mut attempt = open(&self.cluster, &self.request).await?;
-        for samples in self.pcm.chunks(MAX_AUDIO_SAMPLES) {
+    /// Sends the audio that the worker does not have yet; all of it to a new worker. Where it is cancelled, the next call goes
+    /// on.
+    async fn catch_up(&mut self) -> Result<(), SttError> {
+        loop {
+            let Some(attempt) = &mut self.attempt else {
+                self.attempt = Some(open(&self.cluster, &self.request).await?);
+                self.n_sent = 0;
+                continue;
+            };
+            let Some(samples) = self.pcm[self.n_sent..].chunks(MAX_AUDIO_SAMPLES).next() else { return Ok(()) };
             match attempt.send(Kind::Audio, pcm_payload(samples)).await {
-                Ok(()) => {}
-                Err(lost) => {
-                    self.attempt = Some(attempt);
-                    return Box::pin(self.open_again(lost)).await;
-                }
+                Ok(()) => self.n_sent += samples.len(),
+                Err(lost) => self.give_up(&lost)?,
             }
         }
-        self.attempt = Some(attempt);
-        Ok(())
     }
 
     fn worker(&self) -> &str {
         self.attempt.as_ref().map_or("", |attempt| &attempt.worker.name)
     }
 
-    /// The attempt, for whose frames the caller waits.
+    /// The attempt; there is one after [`Self::catch_up`].
     fn attempt(&mut self) -> Result<&mut Attempt, SttError> {
         self.attempt.as_mut().ok_or(SttError::Cancelled)
     }
 
     /// Asks for a result and waits for it; again on another worker if this one dies.
     async fn ask(&mut self, kind: Kind) -> Result<Answer, SttError> {
-        if self.attempt.is_none() {
-            self.start_over().await?;
-        }
-        self.awaited = true;
         loop {
+            self.catch_up().await?;
+            self.awaited = true;
             self.n_requests += 1;
             let (number, sent_at) = (self.n_requests, Instant::now());
             let payload = Bytes::copy_from_slice(&number.to_be_bytes());
@@ -160,7 +162,7 @@ impl ClusterUtterance {
             let (frame, at) = match answered {
                 Ok(answered) => answered,
                 Err(lost) => {
-                    self.open_again(lost).await?;
+                    self.give_up(&lost)?;
                     continue;
                 }
             };
@@ -215,20 +217,8 @@ impl SttUtterance for ClusterUtterance {
             {
                 attempt.try_send(Kind::Stop);
             }
-            let at = self.pcm.len();
             self.pcm.extend_from_slice(&pcm);
-            if self.attempt.is_none() {
-                return self.start_over().await;
-            }
-            for samples in pcm.chunks(MAX_AUDIO_SAMPLES) {
-                let attempt = self.attempt()?;
-                if let Err(lost) = attempt.send(Kind::Audio, pcm_payload(samples)).await {
-                    debug_assert!(at <= self.pcm.len());
-                    // What was pushed goes with the rest.
-                    return self.open_again(lost).await;
-                }
-            }
-            Ok(())
+            self.catch_up().await
         })
     }
 
@@ -264,12 +254,13 @@ impl SttUtterance for ClusterUtterance {
     fn learn(mut self: Box<Self>) -> BoxFuture<'static, Option<SpeakerState>> {
         Box::pin(async move {
             // A worker that died has taken what it learnt with it.
-            self.n_attempts = MAX_ATTEMPTS;
-            self.attempt.as_ref()?;
-            let answer = self.ask(Kind::Learn).await.ok()?;
-            self.attempt().ok()?.end();
-            match answer {
-                Answer::Learnt { speaker, .. } => speaker,
+            let attempt = self.attempt.as_mut()?;
+            self.n_requests += 1;
+            attempt.send(Kind::Learn, Bytes::copy_from_slice(&self.n_requests.to_be_bytes())).await.ok()?;
+            let (frame, _) = answer(attempt, self.n_requests).await.ok()?;
+            attempt.end();
+            match of_json(&frame.payload) {
+                Ok(Answer::Learnt { speaker, .. }) => speaker,
                 _ => None,
             }
         })

@@ -87,6 +87,8 @@ pub struct WorkerOptions {
     pub drain: Duration,
     /// Called once the worker serves.
     pub ready: Box<dyn FnOnce() + Send>,
+    /// Says how it goes, from the moment that the worker serves.
+    pub reporter: Reporter,
 }
 
 /// Serves until `stop` is cancelled; then takes nothing more, finishes what it has and returns. While it drains, hubs use the
@@ -98,21 +100,6 @@ pub async fn serve(
     config: &ClusterConfig,
     stages: Vec<WorkerStage>,
     options: WorkerOptions,
-    tasks: &TaskTracker,
-    stop: CancellationToken,
-) -> Result<(), ClusterError> {
-    serve_reporting(config, stages, options, &Reporter::default(), tasks, stop).await
-}
-
-/// [`serve`] with a `reporter` that says how it goes, from the moment that the worker serves.
-///
-/// # Errors
-/// Like [`serve`].
-pub async fn serve_reporting(
-    config: &ClusterConfig,
-    stages: Vec<WorkerStage>,
-    options: WorkerOptions,
-    reporter: &Reporter,
     tasks: &TaskTracker,
     stop: CancellationToken,
 ) -> Result<(), ClusterError> {
@@ -137,7 +124,7 @@ pub async fn serve_reporting(
     tasks.spawn(until(ended.clone(), worker.clone().follow_hubs(adverts)));
     tasks.spawn(until(ended.clone(), worker.clone().advertise()));
     tasks.spawn(until(ended.clone(), worker.clone().receive(opens, frames, attempts.clone())));
-    let _ = reporter.0.set(worker.clone());
+    let _ = options.reporter.0.set(worker.clone());
     tasks.spawn(until(ended.clone(), worker.clone().warm()));
     (options.ready)();
     stop.cancelled().await;

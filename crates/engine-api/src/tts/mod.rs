@@ -133,7 +133,8 @@ pub enum Repeats {
     /// The words come at other times.
     #[default]
     Never,
-    /// Everything is where it was, and the samples differ: the engine adds noise. A cross-fade hides the difference.
+    /// Everything is where it was, to some milliseconds, and the samples differ: the engine adds noise. A cross-fade hides the
+    /// difference.
     InTime,
     /// Sample for sample.
     Exactly,

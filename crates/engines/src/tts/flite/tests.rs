@@ -170,7 +170,9 @@ fn a_voice_that_repeats_itself_does_so_in_another_engine() {
         let first = speak(&mut one, SENTENCE, voice, 1.1);
         speak(&mut other, "Something else.", voice, 0.7);
         let again = speak(&mut other, SENTENCE, voice, 1.1);
-        assert_eq!(again.len(), first.len(), "{voice}: everything is where it was");
+        // The silence that is cut off at both ends depends on the noise: some milliseconds.
+        let difference = again.len().abs_diff(first.len());
+        assert!(difference < 320, "{voice}: everything is where it was, but for {difference} samples");
         let repeats = if again == first { Repeats::Exactly } else { Repeats::InTime };
         assert_eq!(one.repeats(voice), repeats, "{voice}");
     }
