@@ -12,7 +12,8 @@ help:
 	@echo 'make build   the web page and the programs: target/release/antiphon, target/release/antiphon-bench'
 	@echo 'make dist    the same, optimized for handing on: target/dist/antiphon, target/dist/antiphon-bench'
 	@echo 'make test    install what tests need, run all of them'
-	@echo 'make soak    the long suites: a thousand schedules of listeners for each speech language model (MODELS=folder for exported ones)'
+	@echo 'make soak    the long suites: a thousand schedules of listeners for each speech language model (MODELS=folder for exported ones),'
+	@echo '             and half an hour of conversations whose workers are killed (MINUTES=30)'
 	@echo 'make docs    the manual as a book: target/book/index.html'
 	@echo 'make bench   measure, and print the numbers'
 	@echo 'make check-features   each engine compiles alone'
@@ -138,12 +139,16 @@ test-export: .venv-export/.installed test-alerts
 # moss-tts-nano), whose language models are then run in the same schedules in their true size.
 MODELS ?=
 SCHEDULES ?= 1000
+# How long workers of a cluster are killed under conversations.
+MINUTES ?= 30
 
-soak: test-deps
+soak: test-deps web
 	ANTIPHON_SCHEDULES=$(SCHEDULES) cargo nextest run --locked --package antiphon-engines --profile soak \
 		-E 'test(/nobody_elses/)'
 	@[ -z '$(MODELS)' ] || ANTIPHON_SCHEDULES=20 ANTIPHON_MODELS='$(abspath $(MODELS))' cargo nextest run --release --locked \
 		--package antiphon-engines --profile soak --no-capture --run-ignored only -E 'test(/in_true_size/)'
+	cargo build --release --locked --package antiphon-bench
+	target/release/antiphon-bench cluster --part kill --part rolling --minutes $(MINUTES) --strict
 
 # Each engine compiles alone, without a warning, and so does the crate without any.
 FEATURES := sphinx whisper flite piper kokoro speechlm silero smart-turn openai fish moshi mcp

@@ -317,7 +317,7 @@ async fn the_printed_permissions_let_hubs_and_workers_do_their_work_and_nobody_e
         tokio::join!(key("hub"), key("worker"), key("other"));
     let is_private = std::fs::metadata(&hub_seed).expect("there").permissions().mode() & 0o077 == 0;
     assert!(is_private && of_hubs != of_workers);
-    refused(&["cluster", "key", &hub_seed], &[], 1, "File exists").await;
+    refused(&["cluster", "key", &hub_seed], &[], 1, "exists already: a key is never replaced").await;
     let of_workers = format!("production={of_workers}");
     let (code, text, said) = run(&["cluster", "permissions", "--hub", &of_hubs, "--worker", &of_workers], &[]).await;
     assert_eq!(code, Some(0), "{said}");

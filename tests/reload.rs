@@ -50,7 +50,8 @@ impl Serving {
         config.speech.jobs_dir.clear();
         let parts = Parts { config, engines, metrics: Metrics::new(), keys, tls, manager: None };
         let (reload, reloads) = mpsc::channel(1);
-        let (extras, stop) = (Extras { probes: Some(probes), reloads: Some(reloads) }, CancellationToken::new());
+        let (extras, stop) =
+            (Extras { probes: Some(probes), reloads: Some(reloads), ..Extras::default() }, CancellationToken::new());
         let served = tokio::spawn(server::serve_with(listener, parts, extras, stop.clone()));
         Self { address, probes: at, reload, stop, served }
     }

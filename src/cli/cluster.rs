@@ -8,7 +8,7 @@ use nkeys::KeyPair;
 use reqwest::Method;
 use serde_json::Value;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -110,7 +110,12 @@ fn of_environment<'a>(keys: &'a [String], name: &str, names: &[String]) -> Resul
 fn key(path: &Path) -> Result<(), CliError> {
     let key = KeyPair::new_user();
     let seed = key.seed().map_err(|error| CliError::failed(&error))?;
-    let failed = |error: std::io::Error| CliError::file("written", path, &error);
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::AlreadyExists => {
+            CliError::Failed(format!("{} exists already: a key is never replaced; name another file", path.display()))
+        }
+        _ => CliError::file("written", path, &error),
+    };
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     file.write_all(format!("{seed}\n").as_bytes()).map_err(failed)?;
     print::line(&key.public_key())

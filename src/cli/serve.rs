@@ -5,7 +5,7 @@ use super::lan::{self, Reachable};
 use super::{CliError, blocking, print, signals};
 use crate::assembly::{ActiveEngines, EngineManager, EnginesError, Membership};
 use crate::config::{ServerConfig, Sources, load};
-use crate::server::{self, Extras, Keys, Loaded, Reload, Startup, Tls};
+use crate::server::{self, Extras, Keys, Loaded, Reload, Startup, Tls, WaitsFor};
 use antiphon_telemetry::Metrics;
 use clap::Args;
 use std::io::IsTerminal;
@@ -29,8 +29,8 @@ Examples:
                                            for a phone, too: it prints the addresses, and a code for its camera
   antiphon serve --listen 127.0.0.1:0      on any free port; the first lines say which
 
-Ctrl-C ends running sessions in peace; a second Ctrl-C ends at once. SIGHUP reads the files of the keys and of the
-certificate again; what is wrong with them is logged, and those from before stay.")]
+Ctrl-C lets running sessions finish; a second Ctrl-C stops immediately. SIGHUP reads the files of the keys and of the
+certificate again; errors are logged, and the previous ones stay in use.")]
 pub struct ServeArgs {
     /// Settings that differ from the defaults
     #[arg(long, value_name = "FILE")]
@@ -77,10 +77,13 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let manager = Arc::new(EngineManager::new(&config).map_err(EnginesError::from)?);
     let page = page(address, tls.is_some());
     let elsewhere = elsewhere(&reachable, address.port(), tls.is_some());
+    let waits_for = WaitsFor::default();
     let load = async {
         let loading = async {
             if manager.config().cluster.is_set() {
                 manager.join(Membership::join(manager.config()).await?);
+                let joined = manager.clone();
+                waits_for.set(move || joined.membership()?.lacks());
             }
             let loading = manager.clone();
             let loaded = blocking(move || loading.load()).await??;
@@ -105,7 +108,7 @@ pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
         Ok(Loaded { engines: loaded, manager: Some((manager.clone(), served)) })
     };
     let startup = Startup { config, metrics: Metrics::new(), keys, tls };
-    let extras = Extras { probes, reloads: Some(reloads) };
+    let extras = Extras { probes, reloads: Some(reloads), waits_for: waits_for.clone() };
     let served = server::serve_loading(listener, startup, load, extras, stop.clone()).await;
     signals.iter().for_each(tokio::task::JoinHandle::abort);
     if let Some(membership) = manager.membership() {

@@ -26,8 +26,8 @@ Examples:
 The settings are those of a hub: [cluster] says how to reach NATS, [stt], [tts], [turn] and [models] which engines are loaded.
 Workers that serve a model by the same name need the same files.
 
-Ctrl-C lets requests under way finish for server.drain_seconds; hubs use the other workers from then on. A second Ctrl-C ends
-at once.")]
+Ctrl-C lets requests under way finish for server.drain_seconds; hubs use the other workers from then on. A second Ctrl-C
+stops it immediately.")]
 pub struct WorkerArgs {
     /// What it serves: stt, tts, turn, several with commas [default: cluster.stages]
     #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = ["stt", "tts", "turn"])]
@@ -71,6 +71,7 @@ async fn serve(
     reporter: &Reporter,
     stop: CancellationToken,
 ) -> Result<(), CliError> {
+    worker::check(&config.cluster).await.map_err(CliError::Cluster)?;
     let loading = config.clone();
     let loaded = tokio::select! {
         loaded = blocking(move || worker_stages(&loading, &stages)) => loaded,

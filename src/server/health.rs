@@ -103,7 +103,7 @@ fn of_cluster(cluster: &Overview) -> String {
     for (name, help, n) in [
         ("antiphon_cluster_attempts_total", "Requests sent to workers, repeated ones included.", cluster.attempts),
         ("antiphon_cluster_busy_total", "Requests that a worker had no room for.", cluster.busy),
-        ("antiphon_cluster_retried_total", "Requests that went on on another worker.", cluster.retried),
+        ("antiphon_cluster_retried_total", "Requests that continued on another worker.", cluster.retried),
         ("antiphon_cluster_failed_total", "Requests that failed because their workers were lost.", cluster.failed),
         ("antiphon_cluster_away_total", "Requests that found no worker or no connection.", cluster.away),
     ] {

@@ -47,6 +47,7 @@ mod worker;
 pub use app::{Loaded, Parts, Startup};
 pub use keys::{Keys, KeysError};
 pub use reload::{Reload, Reloads};
+pub use starting::WaitsFor;
 pub use tls::{Tls, TlsError};
 pub use worker::worker_probes;
 
@@ -78,6 +79,8 @@ pub struct Extras {
     pub probes: Option<TcpListener>,
     /// Replacement keys and certificates, applied while the server runs.
     pub reloads: Option<Reloads>,
+    /// What the server waits for before it serves.
+    pub waits_for: WaitsFor,
 }
 
 /// [`serve_with`] without [`Extras`].
@@ -117,7 +120,10 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     let traces = (!endpoint.is_empty()).then(|| Traces::to(endpoint)).transpose().map_err(std::io::Error::other)?;
     tracing::info!("listening on {}://{address}", if tls.is_some() { "https" } else { "http" });
 
-    let (starting, probed) = (Starting::new(&config.server, tls.is_some()), Starting::new(&config.server, false));
+    let (starting, probed) = (
+        Starting::new(&config.server, tls.is_some(), extras.waits_for.clone()),
+        Starting::new(&config.server, false, extras.waits_for),
+    );
     let tls = tls.map(|tls| Arc::new(ArcSwap::from_pointee(tls)));
     let places = ConnectionSlots::new(
         accepting::MAX_CONNECTIONS,

@@ -22,6 +22,23 @@ use tower::ServiceExt;
 /// Delay before an early client may retry: loading takes about a second.
 const RETRY_AFTER_SECONDS: &str = "1";
 
+/// Why a server that has loaded its engines does not serve yet: it waits for workers. Whoever loads sets it.
+#[derive(Clone, Default)]
+pub struct WaitsFor(Arc<OnceLock<Box<Reason>>>);
+
+type Reason = dyn Fn() -> Option<String> + Send + Sync;
+
+impl WaitsFor {
+    /// From now on `reason` says why, in words for the operator; only the first call counts.
+    pub fn set(&self, reason: impl Fn() -> Option<String> + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(reason));
+    }
+
+    fn reason(&self) -> Option<String> {
+        self.0.get()?()
+    }
+}
+
 /// A server whose engines are being loaded.
 pub(super) struct Starting {
     /// The hub's own routes, once the engines are loaded.
@@ -30,12 +47,13 @@ pub(super) struct Starting {
     config: ServerConfig,
     proxies: Vec<IpNet>,
     has_tls: bool,
+    waits_for: WaitsFor,
 }
 
 impl Starting {
-    pub(super) fn new(config: &ServerConfig, has_tls: bool) -> Arc<Self> {
+    pub(super) fn new(config: &ServerConfig, has_tls: bool, waits_for: WaitsFor) -> Arc<Self> {
         let (config, proxies) = (config.clone(), config.proxies());
-        Arc::new(Self { loaded: OnceLock::new(), page: pages::router(), config, proxies, has_tls })
+        Arc::new(Self { loaded: OnceLock::new(), page: pages::router(), config, proxies, has_tls, waits_for })
     }
 
     /// A router that responds by itself until [`Starting::open`].
@@ -59,23 +77,27 @@ impl Starting {
         match uri.path() {
             "/healthz" => alive().await.into_response(),
             "/readyz" => {
-                let body = json!({
+                let mut body = json!({
                     "ready": false, "loading": true, "sessions": 0, "max_sessions": self.config.max_sessions, "engines": {},
                 });
+                if let Some(reason) = self.waits_for.reason() {
+                    body["reason"] = reason.into();
+                }
                 (StatusCode::SERVICE_UNAVAILABLE, axum::Json(body)).into_response()
             }
             path if path != "/v1/realtime" && is_open(request.method(), path) => {
                 request.extensions_mut().insert(client);
                 self.page.clone().oneshot(request).await.into_response()
             }
-            _ => not_yet(),
+            _ => not_yet(self.waits_for.reason().as_deref()),
         }
     }
 }
 
-fn not_yet() -> Response {
-    let message = "The hub is starting: its engines are being loaded. Try again in a moment.";
-    let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_starting", message);
+fn not_yet(reason: Option<&str>) -> Response {
+    let reason = reason.unwrap_or("its engines are being loaded");
+    let message = format!("The hub is starting: {reason}. Try again in a moment.");
+    let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "server_starting", &message);
     response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_SECONDS));
     response
 }

@@ -216,7 +216,7 @@ impl<C: Carrier> Exchange<C> {
         }
     }
 
-    /// Changes where frames go: an attempt is opened on one subject and goes on on another.
+    /// Changes where frames go: an attempt is opened on one subject and continues on another.
     pub(crate) fn redirect(&mut self, to: Subject) {
         self.to = to;
     }
@@ -329,9 +329,14 @@ impl<C: Carrier> Exchange<C> {
             () = sleep_until(self.probe_at) => {
                 self.probe_after = (self.probe_after * 2).min(PROBE_AFTER_MAX);
                 self.probe_at = Instant::now() + self.probe_after;
-                let mut probe = Frame::new(Kind::Ack, self.inbox.attempt());
-                (probe.is_probe, probe.sequence) = (true, self.outgoing.next());
-                self.publish(probe);
+                if self.is_opening {
+                    // The other end does not know the attempt yet, and could not say what it misses.
+                    self.send_again();
+                } else {
+                    let mut probe = Frame::new(Kind::Ack, self.inbox.attempt());
+                    (probe.is_probe, probe.sequence) = (true, self.outgoing.next());
+                    self.publish(probe);
+                }
                 Ok(())
             }
         }

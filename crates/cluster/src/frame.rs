@@ -137,7 +137,8 @@ pub enum FrameError {
     /// Another layout.
     #[error("the frame has version {0}; this program reads version {VERSION}")]
     Version(u8),
-    /// A kind that this version does not know. A newer peer may send it; it is dropped and counted.
+    /// A kind that this version does not know; it is dropped and counted. A newer minor version may add kinds below 16 only: a
+    /// numbered frame that is dropped would be missed for ever.
     #[error("frames of kind {0} are unknown here")]
     Kind(u8),
     /// A payload over the limit.

@@ -5,6 +5,7 @@
 
 use crate::frame::{HEADER_BYTES, MAX_PAYLOAD_BYTES};
 use crate::{ClusterConfig, ClusterError};
+use async_nats::connection::State;
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError, Subject, Subscriber};
 use bytes::Bytes;
 use futures_util::FutureExt;
@@ -34,6 +35,9 @@ const PING_EVERY: Duration = Duration::from_secs(5);
 /// The longest pause between two attempts to reconnect.
 const RECONNECT_EVERY: Duration = Duration::from_millis(500);
 
+const UNAUTHORIZED: &str =
+    "NATS refuses the credentials (cluster.credentials); check the user's entry in the configuration of nats-server";
+
 /// Time in which the server's refusal of a subscription arrives.
 const REFUSAL: Duration = Duration::from_millis(200);
 
@@ -50,7 +54,7 @@ pub(crate) struct Link(Arc<Inner>);
 
 struct Inner {
     client: Client,
-    state: watch::Receiver<LinkState>,
+    state: watch::Sender<LinkState>,
     /// The last permission that the server refused.
     refused: watch::Receiver<Option<String>>,
     n_dropped: AtomicU64,
@@ -69,10 +73,10 @@ impl Link {
         // The process may have several TLS libraries; whichever was installed first serves.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let now = LinkState { is_connected: true, since: Instant::now() };
-        let (state_sender, state) = watch::channel(now);
+        let state = watch::Sender::new(now);
         let (refused_sender, refused) = watch::channel(None);
         let closing = Arc::new(AtomicBool::new(false));
-        let (observed, closes) = (Arc::new((state_sender, refused_sender)), closing.clone());
+        let (observed, closes) = (Arc::new((state.clone(), refused_sender)), closing.clone());
         let options = options(config, role)?.event_callback(move |event| {
             let (observed, is_closing) = (observed.clone(), closes.load(Ordering::Relaxed));
             async move {
@@ -83,7 +87,7 @@ impl Link {
         });
         let client = match timeout(CONNECT_DEADLINE, options.connect(&config.servers[..])).await {
             Ok(Ok(client)) => client,
-            Ok(Err(error)) => return Err(connect_error(error, servers)),
+            Ok(Err(error)) => return Err(connect_error(error, servers, config)),
             Err(_) => {
                 let message = format!("no answer within {} s", CONNECT_DEADLINE.as_secs());
                 return Err(ClusterError::Unreachable { servers, message });
@@ -163,9 +167,14 @@ impl Link {
         state.is_connected || state.since.elapsed() < within
     }
 
+    /// Corrects the state by the client's own. Its events may be lost while many of them come.
+    pub(crate) fn reconcile(&self) {
+        changed(&self.0.state, self.0.client.connection_state() == State::Connected);
+    }
+
     /// The state as it changes.
     pub(crate) fn states(&self) -> watch::Receiver<LinkState> {
-        self.0.state.clone()
+        self.0.state.subscribe()
     }
 
     /// Messages that were dropped because there was no connection or no room.
@@ -187,21 +196,31 @@ impl Link {
     }
 }
 
+/// Notes the state, and says so where it is another one.
+fn changed(state: &watch::Sender<LinkState>, is_connected: bool) {
+    let has_changed = state.send_if_modified(|state| {
+        let differs = state.is_connected != is_connected;
+        if differs {
+            *state = LinkState { is_connected, since: Instant::now() };
+        }
+        differs
+    });
+    match is_connected {
+        true if has_changed => tracing::info!("connected to NATS again"),
+        false if has_changed => {
+            tracing::warn!("the connection to NATS is lost; the client connects again as soon as a server answers");
+        }
+        _ => {}
+    }
+}
+
 fn observe(event: Event, state: &watch::Sender<LinkState>, refused: &watch::Sender<Option<String>>) {
-    let changed = |is_connected| state.send_replace(LinkState { is_connected, since: Instant::now() });
     match event {
         Event::Connected => {
-            if !state.borrow().is_connected {
-                tracing::info!("connected to NATS again");
-                changed(true);
-            }
+            refused.send_replace(None);
+            changed(state, true);
         }
-        Event::Disconnected | Event::Closed => {
-            if state.borrow().is_connected {
-                tracing::warn!("the connection to NATS is lost; the client connects again as soon as a server answers");
-                changed(false);
-            }
-        }
+        Event::Disconnected | Event::Closed => changed(state, false),
         Event::LameDuckMode => tracing::info!("the NATS server is about to stop; the client moves to another one"),
         // Gaps are found by sequence numbers.
         Event::SlowConsumer(_) => {
@@ -210,6 +229,13 @@ fn observe(event: Event, state: &watch::Sender<LinkState>, refused: &watch::Send
         Event::ServerError(ServerError::Other(message)) if message.to_lowercase().contains("permissions violation") => {
             tracing::error!(message, "NATS refuses a permission");
             refused.send_replace(Some(message));
+        }
+        // Said once at start, and once for each loss of the connection: the client tries again twice a second.
+        Event::ServerError(ServerError::AuthorizationViolation) => {
+            let is_new = refused.send_if_modified(|refused| refused.replace(UNAUTHORIZED.into()).is_none());
+            if is_new {
+                tracing::error!("{UNAUTHORIZED}; the client tries again");
+            }
         }
         Event::ServerError(error) => tracing::warn!(%error, "NATS reports an error"),
         // Each attempt to reconnect that fails reports one; that the connection is lost was said.
@@ -222,6 +248,7 @@ fn observe(event: Event, state: &watch::Sender<LinkState>, refused: &watch::Send
 }
 
 fn options(config: &ClusterConfig, role: &'static str) -> Result<ConnectOptions, ClusterError> {
+    let is_encrypted = config.servers.iter().any(|address| address.starts_with("tls://"));
     let mut options = ConnectOptions::new()
         .name(format!("antiphon {role} {}", config.shown_name()))
         .client_capacity(QUEUE)
@@ -229,7 +256,11 @@ fn options(config: &ClusterConfig, role: &'static str) -> Result<ConnectOptions,
         .connection_timeout(Duration::from_secs(2))
         .ping_interval(PING_EVERY)
         .reconnect_delay_callback(|n| RECONNECT_EVERY.min(Duration::from_millis(10) * 2_u32.pow(n.min(6) as u32)))
-        .require_tls(config.servers.iter().any(|address| address.starts_with("tls://")));
+        .require_tls(is_encrypted);
+    if !is_encrypted && !config.insecure {
+        // The servers of this machine may name others, which are reached without TLS.
+        options = options.ignore_discovered_servers();
+    }
     if !config.credentials.is_empty() {
         let failed = |message: String| ClusterError::Setting { setting: "credentials", message };
         let text = std::fs::read_to_string(&config.credentials)
@@ -295,13 +326,21 @@ fn check_addresses(config: &ClusterConfig) -> Result<(), ClusterError> {
     Ok(())
 }
 
-fn connect_error(error: async_nats::ConnectError, servers: String) -> ClusterError {
+fn connect_error(error: async_nats::ConnectError, servers: String, config: &ClusterConfig) -> ClusterError {
     let message = antiphon_telemetry::with_causes(&error);
     match error.kind() {
         ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+            let message = match config.credentials.as_str() {
+                "" => "the server requires some, and cluster.credentials is empty".into(),
+                file => format!("those in {file} are not known there"),
+            };
             ClusterError::Credentials { servers, message }
         }
         ConnectErrorKind::Tls => ClusterError::Tls { servers, message },
+        _ if message.contains("CertificateRequired") => {
+            let message = "the server requires a certificate of its clients".into();
+            ClusterError::Tls { servers, message }
+        }
         // rustls reports a certificate that it does not trust as an IO error.
         ConnectErrorKind::Io if message.contains("certificate") => ClusterError::Tls { servers, message },
         _ => ClusterError::Unreachable { servers, message },

@@ -92,6 +92,14 @@ pub(crate) enum Request {
 }
 
 impl Request {
+    /// It may wait for room, which it leaves to others until then.
+    pub(crate) fn is_queued(&self) -> bool {
+        match self {
+            Self::Stt(request) => request.queued,
+            Self::Tts(request) => request.queued,
+            Self::Turn {} => false,
+        }
+    }
     pub(crate) fn stage(&self) -> Stage {
         match self {
             Self::Stt(_) => Stage::Stt,
@@ -114,6 +122,8 @@ pub(crate) struct SttRequest {
     segments: bool,
     temperature: Option<f32>,
     translate: bool,
+    /// It may wait for room, which it leaves to others until then.
+    pub(crate) queued: bool,
 }
 
 impl SttRequest {
@@ -122,11 +132,16 @@ impl SttRequest {
             language: options.language.clone(),
             prompt: options.prompt.clone(),
             vocabulary: options.vocabulary.as_deref().map(digest),
-            speaker: options.speaker.clone(),
+            // JSON has no numbers that are not finite.
+            speaker: options.speaker.clone().filter(|speaker| match speaker {
+                SpeakerState::Means(means) => means.iter().all(|mean| mean.is_finite()),
+                SpeakerState::Language(_) => true,
+            }),
             logprobs: options.logprobs,
             segments: options.segments,
             temperature: options.temperature,
             translate: options.translate,
+            queued: false,
         }
     }
 
@@ -176,6 +191,8 @@ pub(crate) struct TtsRequest {
     instructions: Option<String>,
     /// Samples at the beginning that were heard already: the worker makes and drops them.
     pub(crate) skip_samples: u64,
+    /// It may wait for room, which it leaves to others until then.
+    pub(crate) queued: bool,
 }
 
 impl TtsRequest {
@@ -189,6 +206,7 @@ impl TtsRequest {
             passage: request.passage.map(|passage| (passage.text(), passage.place())),
             instructions: request.instructions.clone(),
             skip_samples: 0,
+            queued: false,
         }
     }
 
@@ -339,6 +357,14 @@ impl Failure {
         Self::new(kind, error)
     }
 
+    /// The same with a text of bounded length, whoever wrote it.
+    pub(crate) fn shortened(mut self) -> Self {
+        if let Some((at, _)) = self.message.char_indices().nth(MAX_MESSAGE_CHARS) {
+            self.message.truncate(at);
+        }
+        self
+    }
+
     /// The error of the hub's port; `worker` is for the log.
     pub(crate) fn stt(self, worker: &str) -> SttError {
         let message = format!("on the worker {worker}: {}", self.message);
@@ -382,9 +408,26 @@ pub struct WorkerAdvert {
     /// How long it has run, in milliseconds.
     #[serde(default)]
     pub up_ms: u64,
-    /// The load of each stage that it serves.
-    #[serde(default)]
+    /// The load of each stage that it serves. Stages that this build does not know are left out.
+    #[serde(default, deserialize_with = "known_stages")]
     pub stages: Vec<StageLoad>,
+}
+
+fn known_stages<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<StageLoad>, D::Error> {
+    let stages = Vec::<serde_json::Value>::deserialize(from)?;
+    let known = stages.into_iter().filter_map(|stage| serde_json::from_value::<StageLoad>(stage).ok());
+    Ok(known.map(StageLoad::bounded).collect())
+}
+
+/// More slots or requests than a worker can have.
+const MAX_COUNT: usize = 1_000_000;
+
+impl StageLoad {
+    /// The same with counts that can be added up, whoever sent them.
+    fn bounded(mut self) -> Self {
+        (self.slots, self.in_flight) = (self.slots.min(MAX_COUNT), self.in_flight.min(MAX_COUNT));
+        self
+    }
 }
 
 /// The model and the load of a stage of a worker.

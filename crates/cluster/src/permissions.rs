@@ -169,7 +169,7 @@ max_pending: 67108864
 write_deadline: "2s"
 
 # A client that does not answer two pings is disconnected. With the default of 2 min a machine that vanished without closing its
-# connections would be subscribed for minutes.
+# connections would stay subscribed for minutes.
 ping_interval: "20s"
 ping_max: 2
 

@@ -795,3 +795,23 @@ async fn both_ends_prove_who_they_are_by_tls() {
     assert!(!spoken(cluster.tts().speak(request("Hi."))).await.expect("spoken").is_empty());
     stop.cancel();
 }
+
+#[tokio::test]
+async fn what_begins_while_the_server_is_gone_for_a_moment_is_served() {
+    let mut server = NatsServer::start().await.expect("a server");
+    let stages = Stages { stt: Some(FakeStt::default()), ..Stages::speaking(FakeTts::default()) };
+    let _only = Worker::start(&server.url(), "w", stages).await.expect("it serves");
+    let hub = Hub::with(&server, &[Stage::Tts, Stage::Stt]).await;
+    server.kill().await;
+    until(&hub, "it notices", |hub| !hub.cluster.overview().connected).await;
+    let tasks = TaskTracker::new();
+    let speech = tasks.spawn(spoken(hub.cluster.tts().speak(request("Hi."))));
+    let utterance = tasks.spawn(hub.cluster.stt().open(SttOptions::default()));
+    sleep(Duration::from_millis(300)).await;
+    server.restart().await.expect("it is back");
+    assert_eq!(speech.await.expect("no panic").expect("spoken").len(), 3 * 1_200);
+    let mut utterance = utterance.await.expect("no panic").expect("opened");
+    utterance.push(vec![1; 100]).await.expect("taken");
+    assert_eq!(utterance.finish().await.expect("words").text, "utterance of 100 samples");
+    assert_eq!(hub.cluster.overview().away, 0);
+}

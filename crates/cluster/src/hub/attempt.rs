@@ -47,6 +47,8 @@ pub(super) enum NotOpened {
 pub(super) enum Lost {
     /// The worker is gone, or has forgotten the attempt.
     Worker,
+    /// NATS knows no subscriber for the request.
+    Missing,
     /// The connection is down.
     Away,
     /// The request does not fit into a frame.
@@ -108,7 +110,10 @@ impl Cluster {
                 }
                 Err(Refusal::Failed(failure)) => return Err(NotOpened::Failed(failure, worker)),
             }
-            except.push(worker.id.clone());
+            // One that is lost is not offered again, unless it comes back.
+            if !worker.lost.is_cancelled() {
+                except.push(worker.id.clone());
+            }
         }
         if n_busy > 0 {
             return Err(NotOpened::Busy(in_flight));
@@ -148,6 +153,11 @@ impl Cluster {
             Ok(Ok(first)) => first,
             Ok(Err(Lost::Away)) => return Err(Refusal::Away),
             Ok(Err(Lost::TooLarge(n))) => return Err(Refusal::Failed(Failure::too_large(n))),
+            Ok(Err(Lost::Missing)) => {
+                // The next advert says otherwise.
+                worker.missing();
+                return Err(Refusal::Gone);
+            }
             Ok(Err(Lost::Worker)) | Err(_) => return Err(Refusal::Gone),
         };
         match frame.kind {
@@ -235,7 +245,8 @@ impl Drop for Attempt {
 impl Lost {
     fn of(ended: Ended) -> Self {
         match ended {
-            Ended::Cancelled | Ended::Reset | Ended::NoResponders => Self::Worker,
+            Ended::Cancelled | Ended::Reset => Self::Worker,
+            Ended::NoResponders => Self::Missing,
             Ended::TooLarge(n) => Self::TooLarge(n),
         }
     }
@@ -251,7 +262,7 @@ impl Failure {
 /// The failure in a frame.
 pub(super) fn failure(frame: &Frame) -> Failure {
     let unreadable = |_| Failure { kind: FailureKind::BadAnswer, message: "the worker's error cannot be read".into() };
-    of_json(&frame.payload).unwrap_or_else(unreadable)
+    of_json(&frame.payload).unwrap_or_else(unreadable).shortened()
 }
 
 /// Ends when the connection has been down for [`AWAY_AFTER`].

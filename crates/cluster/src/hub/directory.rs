@@ -137,12 +137,15 @@ impl Directory {
             if state.advert.is_draining && !was_draining {
                 tracing::info!(worker = worker.name, "the worker is draining");
             }
-            match (&state.refused, worker.description.get()) {
-                (Some(_), _) => Noted::Ignored,
-                (None, None) => Noted::Undescribed,
-                (None, Some(_)) => Noted::Known,
+            match (worker.protocol.major == PROTOCOL.major, worker.description.get()) {
+                (false, _) => Noted::Ignored,
+                (true, None) => Noted::Undescribed,
+                (true, Some(_)) => Noted::Known,
             }
         };
+        if noted == Noted::Known && worker.refused().is_some() {
+            self.compare(&worker);
+        }
         self.notify();
         (noted, Some(worker))
     }
@@ -191,27 +194,38 @@ impl Directory {
 
     /// Takes a worker's description. One whose model differs from another worker's of the same name is not used.
     pub(crate) fn described(&self, worker: &Worker, description: Description) {
+        if worker.description.set(description).is_ok() {
+            tracing::info!(worker = worker.name, serves = worker.serves(), "a worker has joined the cluster");
+        }
+        self.compare(worker);
+        self.notify();
+    }
+
+    /// Refuses a worker whose model has the name of another worker's and other files, for as long as that one takes requests.
+    fn compare(&self, worker: &Worker) {
         let own = worker.advert().stages;
-        let others = self.all().into_iter().filter(|other| other.id != worker.id && other.refused().is_none());
+        let others = self
+            .all()
+            .into_iter()
+            .filter(|other| other.id != worker.id && other.refused().is_none() && !other.advert().is_draining);
         let other = others.into_iter().find_map(|other| {
             let model = other_model(&own, &other.advert().stages)?.model.clone();
             Some((other, model))
         });
         let mut state = worker.state();
-        if let Some((other, model)) = other.filter(|_| state.refused.is_none()) {
-            let refused = format!(
+        let was_refused = state.refused.is_some();
+        state.refused = other.map(|(other, model)| {
+            format!(
                 "its files of the model {model:?} are not those of the worker {:?}: copy them from there, or serve them under \
                  another name",
                 other.name
-            );
-            tracing::error!(worker = worker.name, "the worker is not used: {refused}");
-            state.refused = Some(refused);
+            )
+        });
+        match &state.refused {
+            Some(refused) if !was_refused => tracing::error!(worker = worker.name, "the worker is not used: {refused}"),
+            None if was_refused => tracing::info!(worker = worker.name, "the worker is used now"),
+            _ => {}
         }
-        drop(state);
-        if worker.description.set(description).is_ok() {
-            tracing::info!(worker = worker.name, serves = worker.serves(), "a worker has joined the cluster");
-        }
-        self.notify();
     }
 
     /// The better of two candidates that are drawn at random: the one with the shorter estimated wait, then with the smaller
@@ -239,7 +253,7 @@ impl Directory {
     pub(crate) fn model_of_voice(&self, voice: &str) -> Option<String> {
         let mut models: BTreeMap<String, (bool, usize)> = BTreeMap::new();
         for worker in self.all() {
-            if let (true, Some(described)) = (worker.is_usable(), worker.stage(Stage::Tts)) {
+            if let (true, Some(described)) = (worker.takes_requests(), worker.stage(Stage::Tts)) {
                 let slots = worker.stage_load(Stage::Tts).map_or(0, |load| load.slots);
                 let model = models.entry(described.model.clone()).or_default();
                 model.0 |= described.voices.iter().any(|known| known.id == voice);
@@ -364,6 +378,10 @@ impl Worker {
 
     fn stage_load(&self, stage: Stage) -> Option<StageLoad> {
         self.state().advert.stages.iter().find(|load| load.stage == stage).cloned()
+    }
+
+    fn takes_requests(&self) -> bool {
+        self.is_usable() && !self.state().advert.is_draining
     }
 
     fn is_usable(&self) -> bool {
@@ -571,6 +589,20 @@ mod tests {
         assert_eq!(directory.model_of_voice("bob").as_deref(), Some("n"));
         assert_eq!(directory.model_of_voice("anna").as_deref(), Some("m"));
         assert_eq!(directory.model_of_voice("alloy").as_deref(), Some("m"), "the first of equals");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn new_files_are_used_once_the_worker_with_the_old_ones_is_draining() {
+        let directory = Directory::default();
+        join(&directory, "a", 0, "m");
+        let (_, b) = directory.advertised(with_model("b", "m", "new"), false);
+        let b = b.unwrap();
+        directory.described(&b, description("m", &["anna"]));
+        assert!(b.refused().is_some());
+        directory.advertised(WorkerAdvert { is_draining: true, ..advert("a", 0, 4) }, false);
+        directory.advertised(with_model("b", "m", "new"), false);
+        assert_eq!(b.refused(), None);
+        assert_eq!(picked(&directory, &Wanted::default()).as_deref(), Some("b"));
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,7 @@
 //!
 //! The choice is made for each request before anything of it was heard; a request that has begun stays where it is.
 
+use super::tts::UNKNOWN_VOICE;
 use antiphon_engine_api::stt::{OpeningUtterance, Stt, SttError, SttOptions, SttUtterance};
 use antiphon_engine_api::tts::{SpeechRequest, Tts, TtsError, Voice};
 use antiphon_engine_api::turn::{TurnModel, TurnModelError};
@@ -112,6 +113,7 @@ impl Tts for Fallback<dyn Tts> {
 
     fn voices(&self) -> Vec<Voice> {
         let mut voices = self.workers.voices();
+        voices.retain(|voice| voice.id != UNKNOWN_VOICE);
         for voice in self.local.voices() {
             if !voices.iter().any(|known| known.id == voice.id) {
                 voices.push(voice);

@@ -39,7 +39,8 @@ use news::News;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use tokio::time::{Instant, MissedTickBehavior, interval};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -48,6 +49,12 @@ const ADVERT_EVERY: Duration = Duration::from_secs(1);
 
 /// Time between two checks of the workers. Workers that serve this hub are pinged as often: NATS answers for one that is gone.
 const CHECK_EVERY: Duration = Duration::from_millis(40);
+
+/// Time between two lines of the log about a worker that is waited for.
+const REMIND_EVERY: Duration = Duration::from_secs(60);
+
+/// Time between two checks after which the hub itself stood still: a suspended machine, a process without a processor.
+const ASLEEP: Duration = Duration::from_millis(300);
 
 /// Silence after which a hub is not shown any more.
 const HUB_SILENT: Duration = Duration::from_secs(5);
@@ -75,6 +82,8 @@ pub(crate) struct Inner {
     hubs: DashMap<String, (HubAdvert, Instant)>,
     pub(crate) counters: Counters,
     sessions: Sessions,
+    /// For each stage, requests that wait for room: the first of them tries when an advert says something new.
+    pub(crate) queues: [Semaphore; Stage::ALL.len()],
     /// Replies to what other hubs ask.
     replier: OnceLock<Replier>,
     news: News,
@@ -132,6 +141,7 @@ impl Cluster {
             hubs: DashMap::new(),
             counters: Counters::default(),
             sessions,
+            queues: [const { Semaphore::const_new(1) }; Stage::ALL.len()],
             replier: OnceLock::new(),
         }));
         let mut subscribers = subscribers.into_iter();
@@ -151,14 +161,15 @@ impl Cluster {
     /// Waits until a worker serves each of the stages; logs what it waits for. Cancelling is safe.
     pub async fn ready(&self, stages: &[Stage]) {
         let mut changes = self.0.directory.changes();
-        let mut said = None;
+        let mut said: Option<(Stage, Instant)> = None;
         loop {
             let missing = stages.iter().copied().find(|stage| self.0.directory.serving(*stage).is_empty());
             let Some(missing) = missing else { return };
-            if said.replace(missing) != Some(missing) {
-                tracing::info!(stage = %missing, "waiting for a worker: {}", ClusterError::NoWorker { stage: missing });
+            if said.is_none_or(|(stage, at)| stage != missing || at.elapsed() > REMIND_EVERY) {
+                said = Some((missing, Instant::now()));
+                tracing::warn!("waiting for a worker: {}", ClusterError::NoWorker { stage: missing });
             }
-            if changes.changed().await.is_err() {
+            if let Ok(Err(_)) = timeout(REMIND_EVERY, changes.changed()).await {
                 return;
             }
         }
@@ -195,7 +206,7 @@ impl Cluster {
         &self.0.hub
     }
 
-    /// Says that this hub is gone and ends the connection.
+    /// Ends the connection. Others notice by the silence.
     pub async fn leave(&self) {
         self.0.link.close().await;
     }
@@ -287,13 +298,20 @@ impl Cluster {
         let mut ticks = interval(CHECK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut pings: Vec<(Arc<Worker>, Subject, Subject)> = Vec::new();
+        let (mut ticked, mut awake_since) = (Instant::now(), Instant::now());
         loop {
             ticks.tick().await;
+            self.0.link.reconcile();
+            if ticked.elapsed() > ASLEEP {
+                // This process stood still: what arrived meanwhile is not read yet.
+                awake_since = Instant::now();
+            }
+            ticked = Instant::now();
             let link = self.0.link.state();
             if !link.is_connected {
                 continue;
             }
-            self.0.directory.bury(link.since);
+            self.0.directory.bury(link.since.max(awake_since));
             pings.retain(|(worker, ..)| !worker.lost.is_cancelled());
             for worker in self.0.directory.all() {
                 if !pings.iter().any(|(known, ..)| Arc::ptr_eq(known, &worker)) {

@@ -27,7 +27,7 @@ pub struct Overview {
     pub attempts: u64,
     /// Answers that a worker had no room.
     pub busy: u64,
-    /// Requests that went on on another worker.
+    /// Requests that continued on another worker.
     pub retried: u64,
     /// Requests that failed because their workers were lost.
     pub failed: u64,

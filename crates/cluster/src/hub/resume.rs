@@ -13,6 +13,9 @@ pub(super) const CROSS_FADE: Duration = Duration::from_millis(20);
 /// Speaking time of a character before anything was measured: some 15 characters a second.
 const PER_CHAR: Duration = Duration::from_millis(65);
 
+/// Characters of a word: a longer stretch without white space is a language that writes none.
+const LONGEST_WORD: usize = 16;
+
 /// Speaking rates outside these bounds are errors of measurement.
 const PER_CHAR_BOUNDS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(250));
 
@@ -46,7 +49,16 @@ impl SpeakingRate {
         }
         let at = text.char_indices().nth(n_chars).map(|(at, _)| at)?;
         let is_inside = !text[..at].ends_with(char::is_whitespace);
-        let rest = if is_inside { text[at..].split_once(char::is_whitespace)?.1 } else { &text[at..] };
+        let after_word =
+            || text[at..].split_once(char::is_whitespace).filter(|(word, _)| word.chars().count() <= LONGEST_WORD);
+        let rest = match is_inside {
+            false => &text[at..],
+            true => match after_word() {
+                Some((_, rest)) => rest,
+                None if text[at..].chars().count() > LONGEST_WORD => &text[at..],
+                None => return None,
+            },
+        };
         let rest = rest.trim_start();
         (!rest.is_empty()).then_some(rest)
     }
@@ -91,6 +103,13 @@ mod tests {
             SpeakingRate(Duration::from_millis(100)).rest("zwölf größere Äpfel", Duration::from_millis(700)),
             Some("Äpfel")
         );
+    }
+
+    #[test]
+    fn a_language_without_white_space_loses_nothing() {
+        let text = "\u{4eca}".repeat(40);
+        let rest = SpeakingRate(Duration::from_millis(100)).rest(&text, Duration::from_secs(1)).expect("30 are left");
+        assert_eq!(rest.chars().count(), 30);
     }
 
     #[test]

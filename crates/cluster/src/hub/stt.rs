@@ -44,35 +44,38 @@ impl Stt for ClusterStt {
         Box::pin(async move {
             let request = Request::Stt(SttRequest::of(&options));
             let attempt = open(&cluster, &request).await?;
-            let utterance = ClusterUtterance {
-                cluster,
-                request,
-                hop: options.hop,
-                attempt: Some(attempt),
-                pcm: Vec::new(),
-                n_sent: 0,
-                n_attempts: 1,
-                n_requests: 0,
-                awaited: false,
-            };
+            let utterance = ClusterUtterance::new(cluster, request, options.hop, attempt);
             Ok(Box::new(utterance) as Box<dyn SttUtterance>)
         })
     }
 
     #[allow(clippy::async_yields_async, reason = "there are two waits: for room, and for a decoder")]
     fn open_queued(&self, options: SttOptions) -> BoxFuture<'static, OpeningUtterance> {
-        let (cluster, opening) = (self.cluster.clone(), options.clone());
+        let cluster = self.cluster.clone();
         Box::pin(async move {
-            let mut changes = cluster.0.directory.changes();
-            loop {
-                changes.borrow_and_update();
-                match cluster.stt().open(opening.clone()).await {
-                    // Adverts say when there is room.
-                    Err(SttError::Busy { .. }) if changes.changed().await.is_ok() => {}
-                    opened => return Box::pin(std::future::ready(opened)) as OpeningUtterance,
-                }
-            }
+            let first_in_line = cluster.0.queues[Stage::Stt as usize].acquire().await;
+            let mut request = SttRequest::of(&options);
+            request.queued = true;
+            let request = Request::Stt(request);
+            let attempt = open_when_there_is_room(&cluster, &request).await;
+            drop(first_in_line);
+            let opened = attempt.map(|attempt| {
+                Box::new(ClusterUtterance::new(cluster.clone(), request, options.hop, attempt)) as Box<dyn SttUtterance>
+            });
+            Box::pin(std::future::ready(opened)) as OpeningUtterance
         })
+    }
+}
+
+/// Opens an attempt once a worker has room for it: adverts say when.
+async fn open_when_there_is_room(cluster: &Cluster, request: &Request) -> Result<Attempt, SttError> {
+    let mut changes = cluster.0.directory.changes();
+    loop {
+        changes.borrow_and_update();
+        match open(cluster, request).await {
+            Err(SttError::Busy { .. }) if changes.changed().await.is_ok() => {}
+            opened => return opened,
+        }
     }
 }
 
@@ -102,11 +105,25 @@ struct ClusterUtterance {
 }
 
 impl ClusterUtterance {
+    fn new(cluster: Cluster, request: Request, hop: Hop, attempt: Attempt) -> Self {
+        Self {
+            cluster,
+            request,
+            hop,
+            attempt: Some(attempt),
+            pcm: Vec::new(),
+            n_sent: 0,
+            n_attempts: 1,
+            n_requests: 0,
+            awaited: false,
+        }
+    }
+
     /// Gives up the attempt, so that another worker takes the utterance from its beginning; an error if none may.
     fn give_up(&mut self, lost: &Lost) -> Result<(), SttError> {
         match lost {
-            Lost::Worker if self.n_attempts < MAX_ATTEMPTS => {}
-            Lost::Worker => {
+            Lost::Worker | Lost::Missing if self.n_attempts < MAX_ATTEMPTS => {}
+            Lost::Worker | Lost::Missing => {
                 Counters::count(&self.cluster.0.counters.failed);
                 return Err(SttError::Away(format!("{} workers were lost one after the other", self.n_attempts)));
             }
@@ -125,7 +142,12 @@ impl ClusterUtterance {
     async fn catch_up(&mut self) -> Result<(), SttError> {
         loop {
             let Some(attempt) = &mut self.attempt else {
-                self.attempt = Some(open(&self.cluster, &self.request).await?);
+                let opened = match self.n_attempts {
+                    1 => open(&self.cluster, &self.request).await,
+                    // Its worker died: it waits for room as long as its session waits for it.
+                    _ => open_when_there_is_room(&self.cluster, &self.request).await,
+                };
+                self.attempt = Some(opened?);
                 self.n_sent = 0;
                 continue;
             };
@@ -171,6 +193,8 @@ impl ClusterUtterance {
             let network = Attempt::network(sent_at, &frame, at);
             let worker = attempt.worker.name.clone();
             self.hop.set(&worker, network, self.n_attempts - 1);
+            // In a long utterance several workers may be replaced.
+            self.n_attempts = 1;
             if frame.kind == Kind::Failed {
                 return Err(failure(&frame).stt(&worker));
             }

@@ -16,11 +16,25 @@ use async_stream::stream;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::timeout;
 
 /// Rates that a worker may send.
 const RATES: std::ops::RangeInclusive<u32> = 8_000..=192_000;
+
+/// Stands for the voices before any worker was there: a list of voices is never empty.
+pub(super) const UNKNOWN_VOICE: &str = "default";
+
+/// Voices whose speaking rate is remembered.
+const MAX_VOICES: usize = 256;
+
+/// The longest wait for sound from a worker that answers otherwise.
+const SOUND_DEADLINE: Duration = Duration::from_secs(120);
+
+/// The longest sound of a chunk: what any other speech server may send, 30 s and 0.5 s a character.
+const LONGEST: (Duration, Duration) = (Duration::from_secs(30), Duration::from_millis(500));
 
 /// Texts whose last worker is remembered.
 const MAX_PASSAGES: usize = 1_024;
@@ -37,7 +51,8 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    rate: SpeakingRate,
+    /// By voice.
+    rates: HashMap<String, SpeakingRate>,
     /// The worker of each text's last chunk, oldest first: an engine may condition a chunk on the one before.
     passages: VecDeque<(u64, String)>,
     /// The voices when there was a worker last.
@@ -78,12 +93,9 @@ impl Tts for ClusterTts {
         let main = self.shared.cluster.0.directory.model_of_voice("");
         let mut described: Vec<_> = serving.iter().filter_map(|worker| worker.stage(Stage::Tts)).collect();
         described.sort_by_key(|stage| Some(&stage.model) != main.as_ref());
-        let mut voices: Vec<Voice> = Vec::new();
-        for voice in described.iter().flat_map(|stage| &stage.voices) {
-            if !voices.iter().any(|known| known.id == voice.id) {
-                voices.push(voice.clone());
-            }
-        }
+        let mut known = HashSet::new();
+        let all = described.iter().flat_map(|stage| &stage.voices);
+        let mut voices: Vec<Voice> = all.filter(|voice| known.insert(&voice.id)).cloned().collect();
         let mut state = self.shared.state();
         if voices.is_empty() {
             voices.clone_from(&state.voices);
@@ -91,7 +103,7 @@ impl Tts for ClusterTts {
             state.voices.clone_from(&voices);
         }
         if voices.is_empty() {
-            voices.push(Voice { id: "default".into(), name: "default".into(), language: "en".into() });
+            voices.push(Voice { id: UNKNOWN_VOICE.into(), name: UNKNOWN_VOICE.into(), language: "en".into() });
         }
         voices
     }
@@ -110,16 +122,21 @@ impl Tts for ClusterTts {
 
     fn speak_queued(&self, request: SpeechRequest) -> BoxFuture<'static, BoxStream<'static, Result<Pcm, TtsError>>> {
         let mut speech = Speech::new(self.shared.clone(), request);
+        speech.request.queued = true;
         Box::pin(async move {
-            let mut changes = speech.shared.cluster.0.directory.changes();
-            loop {
+            let cluster = speech.shared.cluster.clone();
+            let first_in_line = cluster.0.queues[Stage::Tts as usize].acquire().await;
+            let mut changes = cluster.0.directory.changes();
+            let opened = loop {
                 changes.borrow_and_update();
                 match speech.open().await {
                     // Adverts say when there is room.
                     Err(TtsError::Overloaded { .. }) if changes.changed().await.is_ok() => speech.except.clear(),
-                    opened => return speech.run(opened).boxed(),
+                    opened => break opened,
                 }
-            }
+            };
+            drop(first_in_line);
+            speech.run(opened).boxed()
         })
     }
 }
@@ -147,8 +164,13 @@ struct Speech {
     spoken: Samples,
     /// The end of what arrived, which is let out when more comes: for the cross-fade.
     kept: Option<Pcm>,
-    /// Whether the next audio comes from another worker and begins with a word.
+    /// Whether the next audio comes from another worker and begins with a word, or where the last one broke off.
     fades: bool,
+    /// The beginning of that audio while it is shorter than a cross-fade.
+    early: Vec<i16>,
+    rate: Option<SampleRate>,
+    /// The longest sound that the text can have.
+    longest: Duration,
 }
 
 impl Speech {
@@ -156,6 +178,8 @@ impl Speech {
         let mut wire = TtsRequest::of(&request);
         wire.seed = Some(request.seed.unwrap_or_else(rand::random));
         let model = shared.cluster.0.directory.model_of_voice(&request.voice);
+        let n_chars = u32::try_from(request.text.chars().count()).unwrap_or(u32::MAX);
+        let longest = LONGEST.0 + LONGEST.1.saturating_mul(n_chars);
         Self {
             shared,
             request: wire,
@@ -168,6 +192,9 @@ impl Speech {
             spoken: Samples(0),
             kept: None,
             fades: false,
+            early: Vec::new(),
+            rate: None,
+            longest,
         }
     }
 
@@ -210,16 +237,35 @@ impl Speech {
                     }
                 };
                 let repeats = attempt.accepted.repeats;
+                if repeats == Repeats::Never && speech.request.skip_samples > 0 {
+                    // It would skip other words than those that were spoken.
+                    drop(attempt);
+                    if !speech.rate.is_some_and(|rate| speech.speak_rest(rate)) {
+                        if let Some(kept) = speech.kept.take() {
+                            yield Ok(kept);
+                        }
+                        return;
+                    }
+                    next = Some(speech.open().await);
+                    continue;
+                }
                 let mut rate = None;
                 let lost = loop {
-                    let (frame, at) = match attempt.receive().await {
-                        Ok(received) => received,
-                        Err(lost) => break lost,
+                    let (frame, at) = match timeout(SOUND_DEADLINE, attempt.receive()).await {
+                        Ok(Ok(received)) => received,
+                        Ok(Err(lost)) => break lost,
+                        Err(_) => {
+                            yield Err(TtsError::Timeout(SOUND_DEADLINE));
+                            return;
+                        }
                     };
                     match frame.kind {
                         Kind::Rate => match sample_rate(&frame) {
-                            Some(announced) => rate = Some(announced),
-                            None => {
+                            Some(announced) if rate.is_none() => {
+                                rate = Some(announced);
+                                speech.rate = rate;
+                            }
+                            _ => {
                                 yield Err(speech.bad_answer(&attempt, "the rate of its audio is impossible"));
                                 return;
                             }
@@ -237,10 +283,14 @@ impl Speech {
                             for pcm in speech.let_out(pcm, repeats) {
                                 yield Ok(pcm);
                             }
+                            if speech.spoken.duration(rate) > speech.longest {
+                                yield Err(speech.bad_answer(&attempt, "its speech does not end"));
+                                return;
+                            }
                         }
                         Kind::End => {
-                            if let Some(kept) = speech.kept.take() {
-                                yield Ok(kept);
+                            for rest in speech.flush() {
+                                yield Ok(rest);
                             }
                             speech.measure(rate);
                             return;
@@ -260,8 +310,11 @@ impl Speech {
                     yield Err(error);
                     return;
                 }
-                speech.except.push(attempt.worker.id.clone());
-                tracing::info!(from = attempt.worker.name, out = speech.n_out, "the chunk goes on on another worker");
+                // One that is lost is not offered again, unless it comes back.
+                if !attempt.worker.lost.is_cancelled() {
+                    speech.except.push(attempt.worker.id.clone());
+                }
+                tracing::info!(from = attempt.worker.name, out = speech.n_out, "the chunk continues on another worker");
                 drop(attempt);
                 if !speech.go_on(repeats, rate) {
                     // All words were spoken.
@@ -277,8 +330,17 @@ impl Speech {
 
     /// What may be played now. Of an engine that does not repeat itself sample for sample the end is kept back for a
     /// cross-fade.
-    fn let_out(&mut self, pcm: Pcm, repeats: Repeats) -> Vec<Pcm> {
+    fn let_out(&mut self, mut pcm: Pcm, repeats: Repeats) -> Vec<Pcm> {
         self.spoken.0 += pcm.samples.len() as u64;
+        if self.fades {
+            let mut samples = std::mem::take(&mut self.early);
+            samples.extend_from_slice(&pcm.samples);
+            if self.kept.as_ref().is_some_and(|kept| kept.rate == pcm.rate && samples.len() < kept.samples.len()) {
+                self.early = samples;
+                return Vec::new();
+            }
+            pcm.samples = samples;
+        }
         let mut pieces = match self.kept.take() {
             Some(kept) if self.fades => cross_fade(kept, pcm),
             Some(mut kept) if kept.rate == pcm.rate => {
@@ -298,6 +360,15 @@ impl Speech {
         pieces.retain(|piece| !piece.is_empty());
         self.n_out += pieces.iter().map(|piece| piece.samples.len() as u64).sum::<u64>();
         pieces
+    }
+
+    /// What is left at the end.
+    fn flush(&mut self) -> Vec<Pcm> {
+        let early = std::mem::take(&mut self.early);
+        match (self.kept.take(), self.rate.filter(|_| !early.is_empty())) {
+            (Some(kept), Some(rate)) => cross_fade(kept, Pcm { rate, samples: early }),
+            (kept, _) => kept.into_iter().collect(),
+        }
     }
 
     /// The error that ends the chunk; `None` if another worker may take it.
@@ -320,11 +391,11 @@ impl Speech {
         match lost {
             Lost::Away => Err(TtsError::Away("the connection to NATS is lost".into())),
             Lost::TooLarge(n) => Err(Failure::too_large(*n).tts("")),
-            Lost::Worker if self.n_attempts >= MAX_ATTEMPTS => {
+            Lost::Worker | Lost::Missing if self.n_attempts >= MAX_ATTEMPTS => {
                 Counters::count(&counters.failed);
                 Err(TtsError::Away(format!("{MAX_ATTEMPTS} workers were lost one after the other")))
             }
-            Lost::Worker => {
+            Lost::Worker | Lost::Missing => {
                 Counters::count(&counters.retried);
                 Ok(())
             }
@@ -340,9 +411,17 @@ impl Speech {
             self.fades = true;
             return true;
         }
-        let rest = self.shared.state().rate.rest(&self.request.text, self.spoken.duration(rate)).map(str::to_owned);
+        self.speak_rest(rate)
+    }
+
+    /// Asks for the words that were not spoken; `false` if there are none.
+    fn speak_rest(&mut self, rate: SampleRate) -> bool {
+        let spoken = self.at_normal_speed(self.spoken.duration(rate));
+        let speaks = self.shared.state().rates.get(&self.request.voice).copied().unwrap_or_default();
+        let rest = speaks.rest(&self.request.text, spoken).map(str::to_owned);
         self.fades = true;
         self.spoken = Samples(0);
+        self.request.skip_samples = 0;
         match rest {
             Some(rest) => {
                 self.request.text = rest;
@@ -352,9 +431,18 @@ impl Speech {
         }
     }
 
+    fn at_normal_speed(&self, time: Duration) -> Duration {
+        if self.request.speed > 0.0 { time.mul_f32(self.request.speed) } else { time }
+    }
+
     fn measure(&self, rate: Option<SampleRate>) {
         if let Some(rate) = rate.filter(|_| self.n_attempts == 1) {
-            self.shared.state().rate.measure(&self.request.text, self.spoken.duration(rate));
+            let spoken = self.at_normal_speed(self.spoken.duration(rate));
+            let mut state = self.shared.state();
+            if state.rates.len() >= MAX_VOICES && !state.rates.contains_key(&self.request.voice) {
+                state.rates.clear();
+            }
+            state.rates.entry(self.request.voice.clone()).or_default().measure(&self.request.text, spoken);
         }
     }
 

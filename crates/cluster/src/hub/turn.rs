@@ -52,7 +52,9 @@ impl TurnModel for ClusterTurnModel {
                 })?;
                 match judged(opened, &pcm).await {
                     Ok(judged) => return judged,
-                    Err(Lost::Worker) if attempt < MAX_ATTEMPTS => Counters::count(&cluster.0.counters.retried),
+                    Err(Lost::Worker | Lost::Missing) if attempt < MAX_ATTEMPTS => {
+                        Counters::count(&cluster.0.counters.retried)
+                    }
                     Err(Lost::Away) => return Err(TurnModelError::Away("the connection to NATS is lost".into())),
                     Err(_) => {}
                 }

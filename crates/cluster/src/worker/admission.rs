@@ -40,12 +40,11 @@ impl Admission {
         }
     }
 
-    /// A place; `None` if there is none.
-    pub(super) fn admit(self: &Arc<Self>) -> Option<Admitted> {
-        let admitted = self
-            .in_flight
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < self.limit).then_some(n + 1))
-            .ok()?;
+    /// A place; `None` if there is none. The last quarter is for requests that are not `queued`.
+    pub(super) fn admit(self: &Arc<Self>, queued: bool) -> Option<Admitted> {
+        let limit = if queued { self.limit - self.limit / 4 } else { self.limit };
+        let admitted =
+            self.in_flight.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < limit).then_some(n + 1)).ok()?;
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.changed.send_replace(());
         Some(Admitted { admission: self.clone(), since: Instant::now(), waits: admitted >= self.slots })
@@ -87,6 +86,11 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
+    /// Requests under way in the stage.
+    pub(super) fn in_flight(&self) -> usize {
+        self.admission.in_flight()
+    }
+
     /// The rate of the audio that the engine made.
     pub(super) fn made(&self, rate_hz: u32) {
         self.admission.rate_hz.store(rate_hz, Ordering::Relaxed);
@@ -111,17 +115,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn places_are_bounded_and_come_back() {
         let admission = Arc::new(Admission::new(Stage::Stt, 2, Arc::default()));
-        let mut admitted: Vec<_> = (0..4).map(|_| admission.admit().expect("room")).collect();
-        assert!(admission.admit().is_none());
+        let mut admitted: Vec<_> = (0..4).map(|_| admission.admit(false).expect("room")).collect();
+        assert!(admission.admit(false).is_none());
         assert_eq!(admission.in_flight(), 4);
         admitted.pop();
-        assert!(admission.admit().is_some());
+        assert!(admission.admit(true).is_none(), "the last quarter");
+        assert!(admission.admit(false).is_some());
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_service_time_has_no_wait_in_it() {
         let admission = Arc::new(Admission::new(Stage::Stt, 1, Arc::default()));
-        let (first, second) = (admission.admit().unwrap(), admission.admit().unwrap());
+        let (first, second) = (admission.admit(false).unwrap(), admission.admit(false).unwrap());
         tokio::time::advance(Duration::from_millis(100)).await;
         drop(first);
         tokio::time::advance(Duration::from_millis(100)).await;

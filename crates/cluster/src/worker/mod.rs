@@ -52,6 +52,9 @@ const HUB_SILENT: Duration = Duration::from_secs(5);
 /// Hubs that a worker serves at most.
 const MAX_HUBS: usize = 256;
 
+/// The longest wait for the server of an engine, before the worker serves.
+const WARM: Duration = Duration::from_secs(5);
+
 /// The longest wait for the last acknowledgement of an attempt.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -104,6 +107,11 @@ pub async fn serve(
     stop: CancellationToken,
 ) -> Result<(), ClusterError> {
     const ROLE: &str = "worker";
+    // A speech server's voices are known afterwards, and are part of the description.
+    tokio::select! {
+        () = warm(&stages) => {}
+        () = stop.cancelled() => return Err(ClusterError::Interrupted),
+    }
     let link = Link::connect(config, ROLE).await?;
     let id = format!("{:016x}", rand::random::<u64>());
     let subjects = vec![subject::any_advert(), subject::open(&id), subject::inbound_of(&id)];
@@ -113,6 +121,11 @@ pub async fn serve(
         return Err(ClusterError::Interrupted);
     };
     let worker = Arc::new(Worker::new(link, id, stages, &options));
+    let n_bytes = to_json(&worker.description).len();
+    if n_bytes > crate::frame::MAX_PAYLOAD_BYTES {
+        let message = format!("the list of voices has {n_bytes} bytes, more than a worker may describe");
+        return Err(ClusterError::Setting { setting: "stages", message });
+    }
     tokio::select! {
         looked = worker.look_around(&mut adverts) => looked?,
         () = stop.cancelled() => return Err(ClusterError::Interrupted),
@@ -125,7 +138,6 @@ pub async fn serve(
     tasks.spawn(until(ended.clone(), worker.clone().advertise()));
     tasks.spawn(until(ended.clone(), worker.clone().receive(opens, frames, attempts.clone())));
     let _ = options.reporter.0.set(worker.clone());
-    tasks.spawn(until(ended.clone(), worker.clone().warm()));
     (options.ready)();
     stop.cancelled().await;
     attempts.close();
@@ -196,6 +208,37 @@ impl Reporter {
             duplicate: dropped.duplicate.load(Ordering::Relaxed),
             early: dropped.early.load(Ordering::Relaxed),
         })
+    }
+}
+
+/// Checks that NATS can be reached with these settings, before engines are loaded, which may take minutes. Waits 5 s at most.
+///
+/// # Errors
+/// Why not: see [`ClusterError`].
+pub async fn check(config: &ClusterConfig) -> Result<(), ClusterError> {
+    Link::connect(config, "worker").await?.close().await;
+    Ok(())
+}
+
+/// Opens the connections of engines that are servers elsewhere.
+async fn warm(stages: &[WorkerStage]) {
+    for stage in stages {
+        let warmed = async {
+            match &stage.engine {
+                StageEngine::Stt(engine, _) => {
+                    engine.warm().await.map_err(|error| antiphon_telemetry::with_causes(&error))
+                }
+                StageEngine::Tts(engine) => {
+                    engine.warm().await.map_err(|error| antiphon_telemetry::with_causes(&error))
+                }
+                StageEngine::Turn(_) => Ok(()),
+            }
+        };
+        match timeout(WARM, warmed).await {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => tracing::warn!(stage = %stage.stage(), "the engine cannot reach its server: {why}"),
+            Err(_) => tracing::warn!(stage = %stage.stage(), "the engine's server does not answer"),
+        }
     }
 }
 
@@ -283,21 +326,6 @@ impl Worker {
         }
     }
 
-    /// Opens the connections of engines that are servers elsewhere.
-    async fn warm(self: Arc<Self>) {
-        for ServedStage { stage, .. } in &self.stages {
-            let failed = |error: &dyn std::error::Error| {
-                let why = antiphon_telemetry::with_causes(error);
-                tracing::warn!(stage = %stage.stage(), "the engine cannot reach its server: {why}");
-            };
-            match &stage.engine {
-                StageEngine::Stt(engine, _) => drop(engine.warm().await.map_err(|error| failed(&error))),
-                StageEngine::Tts(engine) => drop(engine.warm().await.map_err(|error| failed(&error))),
-                StageEngine::Turn(_) => {}
-            }
-        }
-    }
-
     async fn follow_hubs(self: Arc<Self>, mut adverts: Subscriber) {
         let mut checks = interval(Duration::from_secs(1));
         checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -335,6 +363,7 @@ impl Worker {
     async fn advertise(self: Arc<Self>) {
         let (mut links, mut changes) = (self.link.states(), self.changed.subscribe());
         loop {
+            self.link.reconcile();
             links.borrow_and_update();
             changes.mark_unchanged();
             self.publish_advert(false);
@@ -395,14 +424,7 @@ impl Worker {
             Kind::Describe => {
                 let payload = to_json(&self.description);
                 let answer = Frame { payload, ..Frame::new(Kind::Description, frame.attempt) };
-                if answer.payload.len() <= crate::frame::MAX_PAYLOAD_BYTES {
-                    self.link.send(&reply, None, answer.encode());
-                } else {
-                    tracing::error!(
-                        bytes = answer.payload.len(),
-                        "the description is too long: there are too many voices"
-                    );
-                }
+                self.link.send(&reply, None, answer.encode());
             }
             Kind::Open => return self.open(frame, at, reply, attempts),
             kind => {
@@ -437,7 +459,8 @@ impl Worker {
             served.refuse(&Busy::default());
             return true;
         };
-        let admitted = (!self.draining.is_cancelled()).then(|| serving.admission.admit()).flatten();
+        let queued = open.request.is_queued();
+        let admitted = (!self.draining.is_cancelled()).then(|| serving.admission.admit(queued)).flatten();
         let Some(admitted) = admitted else {
             let (is_draining, in_flight) = (self.draining.is_cancelled(), serving.admission.in_flight());
             served.refuse(&Busy { is_draining, in_flight });
@@ -446,8 +469,9 @@ impl Worker {
         let (worker, killed) = (self.clone(), self.killed.clone());
         let work: futures_util::future::BoxFuture<'static, ()> = match (&serving.stage.engine, open.request) {
             (StageEngine::Stt(engine, vocabulary), Request::Stt(request)) => {
+                let queued = request.queued;
                 let options = request.options(vocabulary.clone());
-                Box::pin(transcribing::run(served, engine.clone(), options, admitted))
+                Box::pin(transcribing::run(served, engine.clone(), options, queued, admitted))
             }
             (StageEngine::Tts(engine), Request::Tts(request)) => {
                 let passage = worker.passages.of(&open.hub, request.passage);

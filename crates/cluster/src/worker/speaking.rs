@@ -25,7 +25,18 @@ pub(super) async fn run(
         let mut own = request.request();
         own.passage = passage;
         let repeats = engine.repeats(&own);
-        let mut speech = engine.speak(own);
+        let mut speech = match request.queued {
+            false => engine.speak(own),
+            // It leaves room in the engine's queue to those who cannot wait.
+            true => match engine.speak_queued(own).now_or_never() {
+                Some(speech) => speech,
+                None => {
+                    let in_flight = admitted.in_flight();
+                    drop(admitted);
+                    return served.refuse(&Busy { is_draining: false, in_flight });
+                }
+            },
+        };
         // An engine whose queue is full says so at once.
         let first = speech.next().now_or_never();
         if let Some(Some(Err(TtsError::Overloaded { waiting }))) = first {

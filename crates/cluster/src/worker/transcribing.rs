@@ -5,14 +5,31 @@ use super::admission::Admitted;
 use crate::exchange::Ended;
 use crate::frame::{Frame, Kind, pcm_samples};
 use crate::message::{Answer, Busy, Failure, to_json};
-use antiphon_engine_api::stt::{Stt, SttError, SttOptions, SttUtterance};
+use antiphon_engine_api::stt::{SpeakerState, Stt, SttError, SttOptions, SttUtterance, Transcript};
 use bytes::Bytes;
 use futures_util::FutureExt;
 use std::sync::Arc;
 
 /// Runs to the end of the utterance.
-pub(super) async fn run(mut served: Served, engine: Arc<dyn Stt>, options: SttOptions, admitted: Admitted) {
-    let mut opening = engine.open(options);
+pub(super) async fn run(
+    mut served: Served,
+    engine: Arc<dyn Stt>,
+    options: SttOptions,
+    queued: bool,
+    admitted: Admitted,
+) {
+    let mut opening = match queued {
+        false => engine.open(options),
+        // It leaves room in the engine's queue to those who cannot wait.
+        true => match engine.open_queued(options).now_or_never() {
+            Some(opening) => opening,
+            None => {
+                let in_flight = admitted.in_flight();
+                drop(admitted);
+                return served.refuse(&Busy { is_draining: false, in_flight });
+            }
+        },
+    };
     // An engine whose queue is full says so at once; otherwise the wait for a decoder begins.
     let first = (&mut opening).now_or_never();
     if let Some(Err(SttError::Busy { waiting })) = first {
@@ -48,7 +65,13 @@ enum Stop {
 
 impl From<Ended> for Stop {
     fn from(ended: Ended) -> Self {
-        Self::Ended(ended)
+        match ended {
+            Ended::TooLarge(n) => {
+                let message = format!("the transcript has {n} bytes, more than a worker may answer with");
+                Self::Failed(SttError::Engine { message, source: None })
+            }
+            ended => Self::Ended(ended),
+        }
     }
 }
 
@@ -70,19 +93,20 @@ async fn transcribe(served: &mut Served, mut utterance: Box<dyn SttUtterance>) -
             Kind::Partial => {
                 let Some(partial) = unless_superseded(served, utterance.partial()).await? else { continue };
                 match partial {
-                    Ok(transcript) => Answer::Partial { request, transcript },
+                    Ok(transcript) => Answer::Partial { request, transcript: transcript.map(finite) },
                     Err(error) => Answer::NoTranscript { request, failure: Failure::of_stt(&error) },
                 }
             }
             Kind::Provisional => {
                 let Some(provisional) = unless_superseded(served, utterance.provisional()).await? else { continue };
                 match provisional {
-                    Ok(transcript) => Answer::Transcript { request, transcript },
+                    Ok(transcript) => Answer::Transcript { request, transcript: finite(transcript) },
                     Err(error) => Answer::NoTranscript { request, failure: Failure::of_stt(&error) },
                 }
             }
             Kind::Finish => {
                 let transcript = unless_ended(served, utterance.finish()).await?.map_err(Stop::Failed)?;
+                let transcript = finite(transcript);
                 served.exchange.send(Kind::Answer, to_json(&Answer::Transcript { request, transcript })).await?;
                 return Ok(());
             }
@@ -96,6 +120,18 @@ async fn transcribe(served: &mut Served, mut utterance: Box<dyn SttUtterance>) -
         };
         served.exchange.send(Kind::Answer, to_json(&answer)).await?;
     }
+}
+
+/// The same without numbers that JSON cannot hold: the logarithm of a probability of zero.
+fn finite(mut transcript: Transcript) -> Transcript {
+    for token in transcript.logprobs.iter_mut().flatten() {
+        token.logprob = if token.logprob.is_nan() { f64::MIN } else { token.logprob.clamp(f64::MIN, f64::MAX) };
+    }
+    transcript.speaker = transcript.speaker.filter(|speaker| match speaker {
+        SpeakerState::Means(means) => means.iter().all(|mean| mean.is_finite()),
+        SpeakerState::Language(_) => true,
+    });
+    transcript
 }
 
 /// The number of a request, which its answer repeats.
