@@ -117,6 +117,14 @@ describe('reply captions', () => {
     expect(spoken).toBe('one two three four ');
   });
 
+  it('counts what is played of a reply whose first sound arrives after its end', () => {
+    const made = run(live, created, added, says(TEXT), saidAll(TEXT), done('completed'));
+    expect(reply(made)!.status).toBe('done');
+    const playing = run(made, received(1000), plays(600));
+    expect(reply(playing)).toMatchObject({ status: 'coming', playedMs: 600 });
+    expect(reply(run(playing, audioDone, plays(1000, ['a'])))).toMatchObject({ status: 'done', playedMs: 1000 });
+  });
+
   it('never take a word back, and end with all of them', () => {
     let state = run(live, ...question, ...answering);
     let before = 0;

@@ -166,7 +166,11 @@ function onTranscriptionFailed(state: State, id: string, message?: string): Stat
 }
 
 function onReceived(state: State, itemId: string, endMs: number): State {
-  const next = withReply(state, itemId, (reply) => ({ ...reply, sound: true, receivedMs: Math.max(reply.receivedMs, endMs) }));
+  // A reply that is made at once may be done before its first sound arrives, and counted as one without sound until then.
+  const status = (reply: ReplyCaption) => (reply.status === 'done' && !reply.sound ? 'coming' : reply.status);
+  const next = withReply(state, itemId, (reply) => ({
+    ...reply, status: status(reply), sound: true, receivedMs: Math.max(reply.receivedMs, endMs),
+  }));
   return next.audioMade ? next : { ...next, audioMade: true };
 }
 
