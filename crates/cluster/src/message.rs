@@ -357,7 +357,7 @@ impl Failure {
         Self::new(kind, error)
     }
 
-    /// The same with a text of bounded length, whoever wrote it.
+    /// The same failure, with its message cut to the longest length that is passed on.
     pub(crate) fn shortened(mut self) -> Self {
         if let Some((at, _)) = self.message.char_indices().nth(MAX_MESSAGE_CHARS) {
             self.message.truncate(at);
@@ -423,7 +423,7 @@ fn known_stages<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<StageLo
 const MAX_COUNT: usize = 1_000_000;
 
 impl StageLoad {
-    /// The same with counts that can be added up, whoever sent them.
+    /// The same load, with counts limited so that sums cannot overflow.
     fn bounded(mut self) -> Self {
         (self.slots, self.in_flight) = (self.slots.min(MAX_COUNT), self.in_flight.min(MAX_COUNT));
         self

@@ -130,7 +130,7 @@ const QUESTION_HZ: f64 = 440.0;
 /// Timeout for a complete response.
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Failures that are told one by one.
+/// Number of failures that are reported individually.
 const MOST_TOLD: usize = 8;
 
 /// Conversations with a hub whose voice speaks a word in `word`, until `stop` or the end of `length`.

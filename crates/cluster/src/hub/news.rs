@@ -83,7 +83,7 @@ impl News {
         self.n_too_long.load(Ordering::Relaxed)
     }
 
-    /// Ends watching, unless somebody began to meanwhile. Whoever begins afterwards sees that it has ended.
+    /// Ends watching, unless another watcher has started meanwhile. A watcher that starts afterwards subscribes again.
     fn stop_watching(&self) -> bool {
         let mut is_over = false;
         self.watchers.send_if_modified(|n| {
@@ -120,7 +120,7 @@ impl Cluster {
         self.0.link.send(&own.subject, None, frame.encode());
     }
 
-    /// Counts `n` news that could not be published: whoever watches is told with the next ones.
+    /// Counts `n` news that could not be published; watchers learn the number with the next news.
     pub fn skip_news(&self, n: u64) {
         if self.is_watched() {
             self.0.news.n_published.fetch_add(u32::try_from(n).unwrap_or(u32::MAX), Ordering::Relaxed);
