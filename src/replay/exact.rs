@@ -6,6 +6,7 @@ use antiphon_dialog::{Dialog, Event};
 use antiphon_session::replay_log::{DialogStart, End, Line, Outcome, unpack};
 use antiphon_types::{SampleRate, Samples, Timestamp};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use std::time::Duration;
 
@@ -72,11 +73,34 @@ impl Report {
     }
 }
 
+/// Where a replay goes on with turn-taking and a dialog that were written to a snapshot and read back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restores {
+    /// Nowhere.
+    Never,
+    /// After the line of this number, counted from 1.
+    After(usize),
+    /// After every line.
+    Always,
+}
+
 /// Runs a recording and shows each decision to `see`, with the share of the file that is done, 0 to 1.
 ///
 /// # Errors
 /// When the file cannot be read to its end, or is none of this version's.
-pub fn replay(mut recording: ReplayLog, see: &mut dyn FnMut(&Decided, f64)) -> Result<Report, ReplayError> {
+pub fn replay(recording: ReplayLog, see: &mut dyn FnMut(&Decided, f64)) -> Result<Report, ReplayError> {
+    replay_restoring(recording, Restores::Never, see)
+}
+
+/// [`replay`] with state that comes from a snapshot: the decisions must be the recorded ones all the same.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_restoring(
+    mut recording: ReplayLog,
+    restores: Restores,
+    see: &mut dyn FnMut(&Decided, f64),
+) -> Result<Report, ReplayError> {
     let mut run = Run::new(&recording);
     while let Some(line) = recording.next_line()? {
         if run.report.end.is_some() {
@@ -85,6 +109,9 @@ pub fn replay(mut recording: ReplayLog, see: &mut dyn FnMut(&Decided, f64)) -> R
         }
         let n = recording.line;
         let decided = run.line(n, line)?;
+        if restores == Restores::Always || restores == Restores::After(n) {
+            run.restore();
+        }
         let done = recording.n_read as f64 / recording.n_bytes.max(1) as f64;
         decided.iter().for_each(|decided| see(decided, done));
     }
@@ -113,6 +140,11 @@ impl Run {
             position: Samples::ZERO,
             report: Report::default(),
         }
+    }
+
+    fn restore(&mut self) {
+        self.taker = written_and_read(&self.taker);
+        self.dialog = self.dialog.as_ref().map(written_and_read);
     }
 
     /// What a line leads to.
@@ -186,6 +218,11 @@ impl Run {
             self.report.differences.push(Difference { replayed: decided.clone(), recorded });
         }
     }
+}
+
+fn written_and_read<T: Serialize + DeserializeOwned>(state: &T) -> T {
+    let written = serde_json::to_vec(state).expect("state has text for keys");
+    serde_json::from_slice(&written).expect("what was written can be read")
 }
 
 fn ms(duration: Duration) -> f64 {

@@ -17,7 +17,7 @@ mod sweep;
 
 pub use curve::{Compared, Curve, Point, compare};
 pub use error::ReplayError;
-pub use exact::{Decided, Difference, Layer, Report, replay};
+pub use exact::{Decided, Difference, Layer, Report, Restores, replay, replay_restoring};
 pub use labels::{Labelled, Labels};
 pub use read::ReplayLog;
 pub use svg::draw;

@@ -2,7 +2,7 @@
 
 use super::script::Script;
 use super::{folder, play, updates};
-use antiphon::replay::{ReplayLog, replay};
+use antiphon::replay::{ReplayLog, Restores, replay, replay_restoring};
 use std::path::{Path, PathBuf};
 
 /// One test for each recording; the string names the dialogue it was made from.
@@ -38,6 +38,18 @@ fn check(name: &str, dialogue: &str) {
     let report = replay(recording, &mut |_, _| {}).expect("it runs");
     assert!(report.is_same(), "{name} replays to other decisions: {:#?}", report.differences);
     assert!(report.n_decisions > 5 && report.end.as_ref().is_some_and(|end| end.complete), "{report:#?}");
+    goes_on_from_snapshots(name, &path);
+}
+
+/// A session that is written to a snapshot and read back after any line decides the same from there on.
+fn goes_on_from_snapshots(name: &str, path: &Path) {
+    let n_lines = std::fs::read_to_string(path).expect("text").lines().count();
+    let each = (2..=n_lines).map(Restores::After);
+    for restores in each.chain([Restores::Always]) {
+        let recording = ReplayLog::open(path).expect("opened before");
+        let report = replay_restoring(recording, restores, &mut |_, _| {}).expect("it runs");
+        assert!(report.is_same(), "{name}, restored {restores:?}: {:#?}", report.differences);
+    }
 }
 
 /// Runs the dialogue and keeps its replay log.

@@ -1,11 +1,12 @@
 //! Stable words of an utterance under way, and the detection of the hub's own reply in an utterance.
 
 use antiphon_text::words::letters;
+use serde::{Deserialize, Serialize};
 
 /// Deltas on the wire can only be appended, while a recognizer revises its hypothesis. A word is sent once two consecutive
 /// partials agree on it and on all words before it (LocalAgreement-2: Liu, Spanakis and Niehues, 2020), and is never taken
 /// back: later partials only determine which of their words follow the sent ones.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Captions {
     last: Vec<String>,
     told: Vec<String>,

@@ -2,7 +2,8 @@
 
 use super::{Item, ItemKind, ItemPosition, ItemStatus, Role, Spoken};
 use antiphon_types::{ItemId, ResponseId, Timestamp};
-use std::collections::{HashMap, HashSet};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
 
 /// The most items of a conversation: an hour of a lively one has about 1500.
 const MAX_ITEMS: usize = 4_096;
@@ -10,10 +11,10 @@ const MAX_ITEMS: usize = 4_096;
 pub(super) const MAX_BYTES: usize = 4 * 1024 * 1024;
 
 /// The items of a conversation.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct History {
     items: Vec<Item>,
-    spoken: HashMap<ItemId, Spoken>,
+    spoken: BTreeMap<ItemId, Spoken>,
     /// The model reads from this item on; see `memory`.
     pub(super) told_from: Option<ItemId>,
 }

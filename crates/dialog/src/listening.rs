@@ -4,9 +4,10 @@ use super::captions::{Captions, is_echo};
 use super::{Action, Dialog, Failure, Item, ItemPosition, Notice, PlaybackControl, StopReason, UtteranceEnd};
 use crate::ResponseRequest;
 use antiphon_types::{ItemId, Samples, TurnId};
+use serde::{Deserialize, Serialize};
 
 /// State of the user's turn.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Listening {
     /// The user's turn under way, or the last one.
     pub(super) turn: TurnId,
@@ -25,7 +26,7 @@ pub(super) struct Listening {
 }
 
 /// One utterance. Samples at 16 kHz.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct OpenUtterance {
     pub(super) item: ItemId,
     /// Which part of the item.

@@ -5,6 +5,7 @@
 //! requests the next response, as in the protocol; if it does not, the dialog creates one after a delay.
 
 use super::responding::Response;
+use super::state::put_back;
 use super::{
     Action, Dialog, Item, ItemKind, ItemPosition, ItemStatus, Notice, Progress, RemoteCall, ResponseRequest,
     ResponseSettings,
@@ -12,6 +13,7 @@ use super::{
 use antiphon_types::chat::{Tool, ToolChoice};
 use antiphon_types::mcp::{CallError, Declared, RemoteTool};
 use antiphon_types::{ItemId, Timestamp};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +25,7 @@ const MAX_STEPS: u32 = 8;
 const MAX_NAME: usize = 64;
 
 /// State of remote servers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Remote {
     listings: Vec<Listing>,
     /// Approved calls under way.
@@ -36,7 +38,7 @@ pub(super) struct Remote {
 }
 
 /// A server's list of tools.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Listing {
     declared: Declared,
     item: ItemId,
@@ -48,10 +50,20 @@ impl Remote {
     fn listing(&self, label: &str) -> Option<&Listing> {
         self.listings.iter().find(|listing| listing.declared.server.label == label)
     }
+
+    /// See [`Dialog::with_servers`].
+    pub(super) fn put_back(&mut self, declared: &[Declared]) {
+        self.listings.iter_mut().for_each(|listing| put_back(&mut listing.declared, declared));
+    }
+
+    /// Whether a server is asked for something now.
+    pub(super) fn is_working(&self) -> bool {
+        !self.running.is_empty() || self.listings.iter().any(|listing| listing.tools.is_none())
+    }
 }
 
 /// A tool of a server, under its name in the request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Offer {
     pub(super) label: String,
     pub(super) name: String,

@@ -1,7 +1,7 @@
 //! The remote calls of a response: they run when the model has finished, and the response ends when they have.
 
 use super::remote::{Offer, are_arguments};
-use super::responding::Output;
+use super::responding::{ModelFinished, Output};
 use super::{Action, Dialog, ItemKind, ItemStatus, OutputChange, Progress, RemoteCall, ResponseStatus};
 use antiphon_types::chat::Usage;
 use antiphon_types::mcp::CallError;
@@ -15,7 +15,7 @@ impl Dialog {
         calls: Vec<(usize, ItemId, RemoteCall)>,
         tokens: Option<Usage>,
     ) {
-        self.responses.get_mut(id).expect("the caller looked it up").runs_calls = Some(tokens);
+        self.responses.get_mut(id).expect("the caller looked it up").finished = Some(ModelFinished { tokens });
         let n_outputs = self.responses[id].outputs.len();
         for index in (0..n_outputs).filter(|index| calls.iter().all(|(at, ..)| at != index)) {
             if !self.responses[id].outputs[index].closed {
@@ -44,7 +44,7 @@ impl Dialog {
         let place = self
             .responses
             .iter()
-            .filter(|(_, response)| response.runs_calls.is_some())
+            .filter(|(_, response)| response.finished.is_some())
             .find_map(|(id, response)| Some((id.clone(), response.outputs.iter().position(is_it)?)));
         let Some((id, index)) = place else { return false };
         let response = self.responses.get_mut(&id).expect("found just now");
@@ -57,7 +57,7 @@ impl Dialog {
         if response.outputs.iter().any(|output| !output.closed) {
             return true;
         }
-        let tokens = response.runs_calls.flatten();
+        let tokens = response.finished.and_then(|finished| finished.tokens);
         // The client still owes results of functions, and then requests the response.
         let is_function = |output: &Output| matches!(output.item.kind, ItemKind::FunctionCall { .. });
         let goes_on = !response.outputs.iter().any(is_function) && response.settings.in_conversation;
@@ -73,7 +73,7 @@ impl Dialog {
     /// Abandons running remote calls; their side effects remain.
     pub(super) fn stop_calls(&mut self, id: &ResponseId) {
         let response = self.responses.get_mut(id).expect("the caller looked it up");
-        if response.runs_calls.is_none() {
+        if response.finished.is_none() {
             return;
         }
         for output in response.outputs.iter_mut().filter(|output| !output.closed) {

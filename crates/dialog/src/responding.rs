@@ -11,10 +11,11 @@ use super::{
 };
 use antiphon_types::chat::{Finish, Usage};
 use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, TurnId};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// A response under way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Response {
     pub(super) settings: ResponseSettings,
     turn: TurnId,
@@ -31,16 +32,23 @@ pub(super) struct Response {
     pub(super) request: ResponseRequest,
     /// The remote tools its model may call, by the names in the request.
     offers: BTreeMap<String, Offer>,
-    /// Set once the model has finished and its remote calls run: the engine's count of tokens, if any.
-    pub(super) runs_calls: Option<Option<Usage>>,
+    /// The model has finished, and the remote calls run.
+    pub(super) finished: Option<ModelFinished>,
     /// Estimated tokens of the request.
     n_read: u64,
     /// Speech it responds to, at 16 kHz.
     pub(super) heard: Samples,
 }
 
+/// How the model finished a response whose remote calls run. A struct, since `Some(None)` is not written as such.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(super) struct ModelFinished {
+    /// The engine's count of tokens, if it has one.
+    pub(super) tokens: Option<Usage>,
+}
+
 /// One output of a response.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Output {
     pub(super) item: Item,
     /// The model's index of a call; `None` for the message.
@@ -102,7 +110,7 @@ impl Dialog {
             audio: Samples::ZERO,
             request: request.clone(),
             offers: BTreeMap::new(),
-            runs_calls: None,
+            finished: None,
             n_read: 0,
             heard: Samples::ZERO,
             settings,

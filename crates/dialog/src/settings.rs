@@ -153,7 +153,7 @@ pub enum InputEntry {
 }
 
 /// The settings in force for one response, resolved when it is created.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResponseSettings {
     /// The system prompt.
     pub instructions: String,
@@ -164,7 +164,7 @@ pub struct ResponseSettings {
     /// Rate of speech.
     pub speed: f32,
     /// How to speak.
-    #[serde(skip_serializing_if = "String::is_empty")]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub voice_instructions: String,
     /// How its audio is encoded; its samples are counted at this format's rate.
     pub output_format: Format,

@@ -47,7 +47,7 @@ impl SpeculationOutcome {
 }
 
 /// The speculation of a conversation.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct SpeculationState {
     /// `None`: the dialog does not speculate.
     pub(super) limits: Option<Speculation>,
@@ -62,7 +62,7 @@ pub(super) struct SpeculationState {
 }
 
 /// One pause that may be the end of the turn.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Attempt {
     /// The utterance.
     item: ItemId,
@@ -73,7 +73,7 @@ struct Attempt {
 }
 
 /// A response started before the end of the turn is confirmed, and the request it was started with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct SpeculativeResponse {
     id: ResponseId,
     chat: ChatRequest,

@@ -2,9 +2,10 @@
 
 use antiphon_types::Playhead;
 use antiphon_types::{ResponseId, SampleRate, Samples, Timestamp};
+use serde::{Deserialize, Serialize};
 
 /// One reply item's speech. Samples are counted at the rate of the response's output format, from the item's beginning.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spoken {
     response: ResponseId,
     rate: SampleRate,
@@ -19,7 +20,7 @@ pub struct Spoken {
 }
 
 /// Where a chunk of text and its audio end.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Chunk {
     text_end: usize,
     audio_end: Samples,

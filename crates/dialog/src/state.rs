@@ -5,6 +5,7 @@ use super::remote::Remote;
 use super::responding::Response;
 use super::speculation::SpeculationState;
 use super::{Action, Event, History, Notice, Settings, Speculation};
+use antiphon_types::mcp::Declared;
 use antiphon_types::{IdMint, ItemId, ResponseId, Samples, Timestamp, TurnId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::time::Duration;
 const MAX_HOLD: Duration = Duration::from_secs(1);
 
 /// A hold under way.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Held {
     since: Timestamp,
     /// Turn time at `since`, in samples at 16 kHz.
@@ -34,7 +35,10 @@ pub enum PlaybackControl {
 }
 
 /// One conversation's dialog.
-#[derive(Clone, Debug)]
+///
+/// Its serialized form is its whole state between two steps, in a snapshot of a session: the dialog that is read back gives the
+/// same actions to the same events. Keys of remote servers are written as digests; [`Dialog::with_servers`] puts them back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Dialog {
     pub(super) settings: Settings,
     pub(super) history: History,
@@ -53,6 +57,8 @@ pub struct Dialog {
     pub(super) away: bool,
     pub(super) remote: Remote,
     pub(super) now: Timestamp,
+    /// Empty between two steps.
+    #[serde(skip)]
     pub(super) actions: Vec<Action>,
 }
 
@@ -86,6 +92,13 @@ impl Dialog {
     /// The same, with speculative responses at pauses within these limits.
     pub fn with_speculation(mut self, limits: Option<Speculation>) -> Self {
         self.speculation = SpeculationState::new(limits);
+        self
+    }
+
+    /// The same with these servers in the place of those of the same label, which were read back without their keys.
+    pub fn with_servers(mut self, declared: &[Declared]) -> Self {
+        self.settings.servers.iter_mut().for_each(|own| put_back(own, declared));
+        self.remote.put_back(declared);
         self
     }
 
@@ -125,6 +138,18 @@ impl Dialog {
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let hold = self.hold_due();
         hold.into_iter().chain(self.follow_up_due()).chain(self.idle_deadline()).min()
+    }
+
+    /// Whether nothing is under way that only this process can finish: an utterance, a transcript, a response, a call. What is
+    /// planned for later (a follow-up, the idle timeout) is part of the state.
+    pub fn is_quiet(&self) -> bool {
+        let listening = &self.listening;
+        self.responses.is_empty()
+            && listening.speaking.is_none()
+            && listening.awaiting.is_empty()
+            && !listening.wants_response
+            && self.held.is_none()
+            && !self.remote.is_working()
     }
 
     fn hold_due(&self) -> Option<Timestamp> {
@@ -218,5 +243,12 @@ impl Dialog {
 
     pub(super) fn mint_item(&mut self) -> ItemId {
         self.ids.next("item").into()
+    }
+}
+
+/// Replaces a declaration by the one of the same label.
+pub(super) fn put_back(own: &mut Declared, declared: &[Declared]) {
+    if let Some(complete) = declared.iter().find(|complete| complete.server.label == own.server.label) {
+        own.server.clone_from(&complete.server);
     }
 }

@@ -30,7 +30,7 @@ fn merges(a: &[&'static str], b: &[&'static str], c: &[&'static str]) -> Vec<Vec
 }
 
 fn run(listener: PlaybackControl, order: &[&str]) -> Vec<String> {
-    let mut runner = Runner::new(listener, Some(AUTO));
+    let mut runner = Runner::new(listener, Some(AUTO)).without_snapshots();
     for line in ["0 started 0", "1 stopped 1", "2 heard i1 tell me", "3 text r1 One two.", "3 made r1 1000"] {
         runner.run(line);
     }

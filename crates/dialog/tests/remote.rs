@@ -25,7 +25,7 @@ fn described(description: &str) -> Runner {
     runner.dialog = runner.dialog.with_follow_up_after(Some(Duration::from_millis(100)));
     let settings = Settings { servers: vec![declared], ..runner.dialog.settings().clone() };
     let update = Event::Client { event_id: None, command: Command::UpdateSettings(Box::new(settings)) };
-    let actions = runner.dialog.step(Timestamp::ZERO, update);
+    let actions = runner.step(Timestamp::ZERO, update);
     let item = actions.iter().find_map(|action| match action {
         Action::ListTools { item, .. } => Some(item.clone()),
         _ => None,
@@ -43,7 +43,7 @@ fn described(description: &str) -> Runner {
 }
 
 fn called(runner: &mut Runner, at_ms: u64, item: &ItemId, result: Result<String, CallError>) -> usize {
-    runner.dialog.step(Timestamp::from_ms(at_ms), Event::RemoteCallEnded { item: item.clone(), result }).len()
+    runner.step(Timestamp::from_ms(at_ms), Event::RemoteCallEnded { item: item.clone(), result }).len()
 }
 
 /// The call runs.

@@ -8,6 +8,14 @@ use antiphon_types::{ItemId, ResponseId, SampleRate, Samples, Timestamp};
 use std::fmt::Write;
 use std::time::Duration;
 
+/// The dialog as it is read back from a snapshot: what follows must not differ.
+pub fn restored(dialog: &Dialog) -> Dialog {
+    let written = serde_json::to_string(dialog).expect("a dialog is JSON");
+    let restored: Dialog = serde_json::from_str(&written).expect("what was written can be read");
+    assert_eq!(format!("{restored:?}"), format!("{dialog:?}"), "a dialog comes back whole");
+    restored
+}
+
 /// Checks a script in a conversation with server turn detection.
 #[track_caller]
 pub fn check(script: &str) {
@@ -40,6 +48,8 @@ pub struct Runner {
     responses: Vec<ResponseId>,
     /// Speculative responses have no names until they are released.
     names_only_seen: bool,
+    /// After each event the conversation goes on with the dialog that is read back from a snapshot.
+    restores: bool,
 }
 
 impl Runner {
@@ -66,6 +76,7 @@ impl Runner {
             items: Vec::new(),
             responses: Vec::new(),
             names_only_seen: false,
+            restores: true,
         }
     }
 
@@ -80,6 +91,11 @@ impl Runner {
         Self { names_only_seen: true, ..self }
     }
 
+    /// The same, without snapshots, for a test of thousands of conversations.
+    pub fn without_snapshots(self) -> Self {
+        Self { restores: false, ..self }
+    }
+
     /// The client wants no transcripts from now on.
     pub fn silence_transcripts(&mut self) {
         self.set(Settings { transcripts: false, ..self.dialog.settings().clone() });
@@ -92,7 +108,16 @@ impl Runner {
 
     fn set(&mut self, settings: Settings) {
         let command = Command::UpdateSettings(Box::new(settings));
-        self.dialog.step(Timestamp::ZERO, Event::Client { event_id: None, command });
+        self.step(Timestamp::ZERO, Event::Client { event_id: None, command });
+    }
+
+    /// Gives the dialog an event.
+    pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Action> {
+        let actions = self.dialog.step(now, event);
+        if self.restores {
+            self.dialog = restored(&self.dialog);
+        }
+        actions
     }
 
     /// Runs one event line and gives its actions, rendered.
@@ -104,7 +129,7 @@ impl Runner {
             return vec![self.history()];
         }
         let event = self.event(name, argument);
-        let actions = self.dialog.step(now, event);
+        let actions = self.step(now, event);
         actions.iter().map(|action| self.render(action)).collect()
     }
 
@@ -113,7 +138,7 @@ impl Runner {
         let (at, rest) = line.split_once(' ').expect("time and event");
         let (name, argument) = rest.split_once(' ').unwrap_or((rest, ""));
         let event = self.event(name, argument);
-        let actions = self.dialog.step(Timestamp::from_ms(at.parse().expect("milliseconds")), event);
+        let actions = self.step(Timestamp::from_ms(at.parse().expect("milliseconds")), event);
         let asked = actions.iter().find_map(|action| match action {
             Action::StartResponse(work) => Some(format!("{:?}", work.chat.messages)),
             _ => None,

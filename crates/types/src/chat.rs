@@ -18,7 +18,7 @@ pub fn spoken_tokens(ms: u64) -> u64 {
 }
 
 /// One request to a language model: the conversation and the generation options.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ChatRequest {
     /// The system prompt, then the conversation in order.
     pub messages: Vec<Message>,
@@ -33,7 +33,7 @@ pub struct ChatRequest {
 }
 
 /// One message of the conversation.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
     /// The system prompt or other instructions.
     System(String),
@@ -67,7 +67,7 @@ pub struct Tool {
 }
 
 /// A tool call issued by the model.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ToolCall {
     /// The call's identifier.
     pub call_id: String,

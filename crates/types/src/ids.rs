@@ -64,7 +64,7 @@ impl fmt::Display for TurnId {
 /// Tenant identifier: 128 bits derived from the hash of an API key. The same key gives the same tenant in every
 /// process. Neither the key nor its hash can be derived from it, so it may be stored in a database and written to a
 /// log.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct KeyId([u8; 16]);
 
 impl KeyId {
@@ -91,7 +91,7 @@ impl fmt::Debug for KeyId {
 pub struct ConnectionId(pub u64);
 
 /// Generates identifiers from a seed and a counter. The same seed gives the same sequence, so a replay is exact.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct IdMint {
     seed: u64,
     counter: u64,

@@ -6,10 +6,11 @@
 //! engine-api.
 
 use crate::{SampleRate, Samples, Timestamp};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The playhead of one item. All positions are offsets within the item, at the item's rate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Playhead {
     rate: SampleRate,
     not_before: Timestamp,

@@ -5,8 +5,9 @@ use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
-/// A sampling rate in hertz.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// A sampling rate in hertz. Serialized as its number; zero is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(into = "u32", try_from = "u32")]
 pub struct SampleRate(u32);
 
 impl SampleRate {
@@ -33,6 +34,20 @@ impl SampleRate {
     /// Number of samples in `duration` at this rate, rounded down.
     pub fn samples_in(self, duration: Duration) -> Samples {
         Samples((duration.as_nanos() * u128::from(self.0) / 1_000_000_000) as u64)
+    }
+}
+
+impl From<SampleRate> for u32 {
+    fn from(rate: SampleRate) -> Self {
+        rate.0
+    }
+}
+
+impl TryFrom<u32> for SampleRate {
+    type Error = &'static str;
+
+    fn try_from(hz: u32) -> Result<Self, Self::Error> {
+        if hz > 0 { Ok(Self(hz)) } else { Err("a sampling rate is positive") }
     }
 }
 

@@ -95,7 +95,7 @@ const RETRACT_AFTER: Samples = Samples(16_000 / 10);
 const FAINT: f32 = 0.03;
 
 /// The turn detector of one microphone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TurnDetector {
     thresholds: Thresholds,
     /// The loudest sample of the voiced windows since the last silence.
@@ -105,7 +105,7 @@ pub struct TurnDetector {
     voiced: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 enum Phase {
     Silent,
     Onset(Voiced),
@@ -113,7 +113,7 @@ enum Phase {
 }
 
 /// Voiced windows that are not speech yet.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Voiced {
     since: Samples,
     last_voiced: Samples,

@@ -45,7 +45,7 @@ const SPAN: u32 = 24;
 const LAST_WORD: Duration = Duration::from_millis(100);
 
 /// All that is known when a wait is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hints {
     /// The silence so far.
     pub pause: Duration,
@@ -66,7 +66,7 @@ pub struct Hints {
 }
 
 /// A wait, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     /// From what.
     pub hints: Hints,
@@ -77,7 +77,7 @@ pub struct Decision {
 }
 
 /// What a turn model's answer counts.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ModelWeight {
     /// Of its log-odds.
     pub slope: f64,

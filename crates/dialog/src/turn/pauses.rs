@@ -3,6 +3,7 @@
 //! Only pauses that were followed by more speech count: the one at a turn's end says nothing about the speaker.
 
 use antiphon_types::{SampleRate, Samples};
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// A shorter gap lies between two sounds of a word.
@@ -17,7 +18,7 @@ const USUAL_WEIGHT: u32 = 3;
 const MAX_COUNTED: u32 = 12;
 
 /// What is known of a speaker's pauses.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Pauses {
     n: u32,
     mean: Duration,

@@ -3,7 +3,7 @@
 //! Fed with level and pitch of each voiced window; measuring them is `audio`'s work.
 
 use antiphon_types::Samples;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// The stretch of voiced sound looked at, at 16 kHz: half a second, about the last two syllables.
@@ -13,7 +13,7 @@ const STRETCH: Samples = Samples(8_000);
 const MIN_PITCHED: usize = 3;
 
 /// How the voice moved over the last voiced half second.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Prosody {
     /// How much softer the loudest of its second half was than that of the first, in dB; negative: louder. The loudest,
     /// since any sound dies away before a pause.
@@ -23,14 +23,14 @@ pub struct Prosody {
 }
 
 /// The contour of the voice under way.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Contour {
     windows: VecDeque<Voiced>,
     /// Voiced time kept in `windows`.
     length: Samples,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Voiced {
     length: Samples,
     level_db: f32,

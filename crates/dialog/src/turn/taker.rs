@@ -40,7 +40,7 @@ pub struct WindowFeatures {
 }
 
 /// The turn-taking of one microphone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TurnTaker {
     detector: TurnDetector,
     thresholds: Thresholds,

@@ -3,10 +3,10 @@
 //! `endpointing` weighs the answer; nothing here decides. English only, and soft on purpose: recognizers without
 //! punctuation mishear, and people end sentences on any word. A transcript of another language is [`Wording::Plain`].
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// How the words so far end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wording {
     /// There is no transcript of all that was said.
     #[default]
