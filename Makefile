@@ -117,6 +117,7 @@ test: lint test-rust test-web test-browser test-clients test-alerts test-export
 test-deps: deps
 	@.ci/deps test
 	@$(MAKE) --no-print-directory onnxruntime silero nats-server
+	@.ci/deploy-tools
 	@cargo nextest --version >/dev/null 2>&1 || cargo install --locked cargo-nextest
 
 lint: test-deps web
@@ -124,6 +125,8 @@ lint: test-deps web
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- -D warnings
 	.ci/licences
+	.ci/check-deploy --self-test
+	.ci/check-deploy
 
 # The export of speech language models, as far as it needs no PyTorch and none of the makers' code: models/export/README.md has
 # the rest. .venv-export is not .venv-models, whose packages are those of the benchmarks.

@@ -1,6 +1,6 @@
 //! The binary's interface for users and scripts: exit codes, stdout and stderr.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
@@ -90,6 +90,35 @@ fn a_taken_port_ends_with_4() {
     let taken = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = taken.local_addr().expect("bound").to_string();
     check(&["serve", "--listen", &address], &[], 4, "another program does already");
+}
+
+/// A server that answers one request with `answer`; its address.
+fn answers_once(answer: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut head = [0; 2048];
+        let n = stream.read(&mut head).expect("a request");
+        assert!(head[..n].starts_with(b"GET /"), "{:?}", String::from_utf8_lossy(&head[..n]));
+        stream.write_all(answer.as_bytes()).expect("answered");
+    });
+    address
+}
+
+#[test]
+fn health_is_an_exit_code() {
+    let url = answers_once("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n");
+    let output = antiphon(&["health", "--url", &url], &[], b"");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(0), b"ok\n".as_slice()));
+    let drains = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 42\r\nConnection: close\r\n\r\n\
+                  {\"ready\":false, \"reason\":\"it is draining\"}";
+    check(&["health", "--ready", "--url", &answers_once(drains)], &[], 1, "503 Service Unavailable: it is draining");
+    let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let nobody = format!("http://{}", taken.local_addr().expect("an address"));
+    drop(taken);
+    check(&["health", "--url", &nobody], &[("HTTP_PROXY", "http://127.0.0.1:1")], 4, "cannot be reached");
+    check(&["health", "--url", "ftp://127.0.0.1"], &[], 2, "is no address of a hub");
 }
 
 #[test]

@@ -17,14 +17,14 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A recognizer that takes no time to load, for hubs and workers that only speak.
-const NO_RECOGNIZER: [(&str, &str); 3] = [
+pub const NO_RECOGNIZER: [(&str, &str); 3] = [
     ("ANTIPHON_STT__ENGINE", "openai"),
     ("ANTIPHON_STT__API_KEY_ENV", ""),
     ("ANTIPHON_STT__BASE_URL", "http://127.0.0.1:1/v1"),
 ];
 
 /// A process of the program that stays until it is stopped.
-struct Process {
+pub struct Process {
     child: Child,
     /// Kept, so that it can print.
     _out: Lines<BufReader<ChildStdout>>,
@@ -68,16 +68,16 @@ impl Process {
         worker
     }
 
-    async fn hub(env: &[(&str, &str)]) -> Self {
+    pub async fn hub(env: &[(&str, &str)]) -> Self {
         Self::start(&["serve", "--listen", "127.0.0.1:0"], env).await
     }
 
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("log")).expect("there")
     }
 
     /// The hub's address, from its first line.
-    fn address(&self) -> String {
+    pub fn address(&self) -> String {
         address_in(&self.first)
     }
 
@@ -87,14 +87,19 @@ impl Process {
         address_in(log.split("answering probes on ").nth(1).expect("it answers probes"))
     }
 
-    fn terminate(&self) {
+    pub fn terminate(&self) {
         let pid = self.child.id().expect("it runs").to_string();
         let sent = std::process::Command::new("kill").args(["-TERM", &pid]).status();
         assert!(sent.expect("kill runs").success());
     }
 
+    /// Ends it without notice.
+    pub async fn kill(&mut self) {
+        self.child.kill().await.expect("it is killed");
+    }
+
     /// Its exit code once it has ended.
-    async fn ended(&mut self) -> Option<i32> {
+    pub async fn ended(&mut self) -> Option<i32> {
         let ended = timeout(PATIENCE, self.child.wait()).await.unwrap_or_else(|_| panic!("it ends: {}", self.log()));
         assert!(!self.log().contains("panicked"), "{}", self.log());
         ended.expect("waited for").code()
@@ -230,7 +235,16 @@ async fn a_conversation_runs_on_a_worker_and_its_turn_says_so() {
         assert!(page.contains(&format!("`{name}`")), "docs/reference/metrics.md does not name {name}");
     }
     assert!(served.contains("\nantiphon_worker_requests_total{stage=\"stt\"} 1\n"), "{served}");
+    for name in crate::deploy::asked_metrics() {
+        let begin = format!("# TYPE {name} gauge\n");
+        assert!(told.contains(&begin) || served.contains(&begin), "deploy/ asks for {name}, which nothing exports");
+    }
+    assert!(served.contains("\nantiphon_worker_wait_milliseconds{stage=\"tts\"} 0\n"), "{served}");
     assert_eq!((get(&probes, "/healthz").await.0, get(&probes, "/readyz").await.0), (200, 200));
+    for server in [&probes, &address] {
+        let (code, out, said) = run(&["health", "--ready", "--url", &format!("http://{server}")], &[]).await;
+        assert_eq!((code, out.as_str()), (Some(0), "ready\n"), "{said}");
+    }
     let page = format!("http://{address}");
     let (code, table, said) = run(&["cluster", "status", "--url", &page], &[]).await;
     assert_eq!(code, Some(0), "{said}");

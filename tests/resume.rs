@@ -338,7 +338,7 @@ async fn the_client_library_goes_on_with_a_question_whose_connection_was_cut() {
     options.resume = true;
     let connection = antiphon_client::connect(&options).await.expect("connected");
     let question = Pcm { rate: antiphon_client::RATE, samples: [loud(600), quiet(100)].concat() };
-    let asking = antiphon_client::AskOptions { reconnect: Some(options), ..antiphon_client::AskOptions::default() };
+    let asking = antiphon_client::AskOptions::default();
     let cutting = async {
         // Ten frames of the question have arrived.
         while hub.metric("antiphon_bytes_in_total ") < 10_000.0 {

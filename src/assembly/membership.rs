@@ -6,7 +6,7 @@
 use super::choose::name_of;
 use crate::config::Config;
 use antiphon_cluster::{
-    Cluster, ClusterError, Overview, Sessions, Stage, with_local_stt, with_local_tts, with_local_turn,
+    Cluster, ClusterError, JetStream, Overview, Sessions, Stage, with_local_stt, with_local_tts, with_local_turn,
 };
 use antiphon_engine_api::stt::Stt;
 use antiphon_engine_api::tts::Tts;
@@ -21,6 +21,7 @@ pub const CLUSTER: &str = "cluster";
 /// See the module.
 pub struct Membership {
     cluster: Cluster,
+    jetstream: Option<JetStream>,
     stages: Vec<Stage>,
     falls_back: bool,
     stt: Arc<dyn Stt>,
@@ -46,10 +47,14 @@ impl Membership {
         let count: Sessions = Arc::new(move || counted.get().map_or((0, max_sessions, false), |count| count()));
         let build = env!("CARGO_PKG_VERSION");
         let cluster = Cluster::join(&config.cluster, build, count, &tasks, left.clone()).await?;
+        let jetstream = match config.cluster.jetstream {
+            true => Some(JetStream::open(&config.cluster, audio_bytes(config.speech.jobs_max_mib)).await?),
+            false => None,
+        };
         tasks.close();
         let (stt, tts, turn) = (cluster.stt(), cluster.tts(), cluster.turn());
         let falls_back = config.cluster.fallback;
-        Ok(Self { cluster, stages, falls_back, stt, tts, turn, sessions, max_sessions, tasks, left })
+        Ok(Self { cluster, jetstream, stages, falls_back, stt, tts, turn, sessions, max_sessions, tasks, left })
     }
 
     /// Waits until each stage has a worker; not at all where the hub's own engines stand in. Cancelling is safe.
@@ -86,6 +91,11 @@ impl Membership {
         &self.cluster
     }
 
+    /// What the hubs share; `None` without `cluster.jetstream`.
+    pub fn jetstream(&self) -> Option<&JetStream> {
+        self.jetstream.as_ref()
+    }
+
     /// The cluster now.
     pub fn overview(&self) -> Overview {
         self.cluster.overview()
@@ -93,6 +103,9 @@ impl Membership {
 
     /// Leaves the cluster; what is under way on workers ends. Returns once the tasks have ended.
     pub async fn leave(&self) {
+        if let Some(jetstream) = &self.jetstream {
+            jetstream.leave().await;
+        }
         self.cluster.leave().await;
         self.left.cancel();
         self.tasks.wait().await;
@@ -119,4 +132,9 @@ impl Membership {
     pub(super) fn turn(&self, local: Option<Arc<dyn TurnModel>>) -> Arc<dyn TurnModel> {
         local.map_or_else(|| self.turn.clone(), |local| with_local_turn(self.turn.clone(), local))
     }
+}
+
+/// Bytes of the store of sound: a job's samples and its file are there at once while it ends, and large snapshots of sessions.
+fn audio_bytes(jobs_max_mib: u32) -> u64 {
+    (2 * u64::from(jobs_max_mib) + 256) << 20
 }

@@ -71,7 +71,7 @@ async fn ask(args: &AskArgs, url: String, question: &Pcm) -> Result<Answer, CliE
     // Other servers cannot resume a session.
     options.resume = args.audio != Mode::Ga;
     let connection = antiphon_client::connect(&options).await.map_err(failure)?;
-    let options = AskOptions { session: session(args), reconnect: Some(options), ..AskOptions::default() };
+    let options = AskOptions { session: session(args), ..AskOptions::default() };
     antiphon_client::ask(connection, question, &options).await.map_err(failure)
 }
 

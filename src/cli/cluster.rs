@@ -2,6 +2,7 @@
 
 use super::target::{HubArgs, printable};
 use super::{CliError, print};
+use antiphon_cluster::SealingKey;
 use antiphon_cluster::permissions::{Environment, Permissions, PermissionsError, configuration};
 use clap::{Args, Subcommand};
 use nkeys::KeyPair;
@@ -20,12 +21,15 @@ Examples:
   antiphon cluster permissions > nats.conf          users and limits; keys are variables of nats-server
   antiphon cluster permissions --hub UD3Q... --worker UBR7... > nats.conf
   antiphon cluster permissions --environment production --environment staging --hub staging=UD3Q...
+  (umask 077; antiphon cluster sealing-key > sealing.key)   a key that all hubs share; cluster.sealing_key names the file
   antiphon cluster status                           hubs and workers, as the hub on this machine sees them")]
 pub enum ClusterCommand {
     /// Print the NATS server's configuration: an account for each environment, with its users' permissions
     Permissions(PermissionsArgs),
     /// Make a key for hubs or workers: writes its secret half into a file and prints the public one
     Key(KeyArgs),
+    /// Print a new key that seals what hubs share through JetStream, for the file of cluster.sealing_key
+    SealingKey,
     /// Show the hubs and workers that a running hub sees
     Status(StatusArgs),
 }
@@ -62,6 +66,7 @@ pub(super) async fn run(command: ClusterCommand) -> Result<(), CliError> {
     match command {
         ClusterCommand::Permissions(args) => print::bytes(permissions(&args)?.as_bytes()),
         ClusterCommand::Key(args) => key(&args.file),
+        ClusterCommand::SealingKey => print::line(&SealingKey::generate().encoded()),
         ClusterCommand::Status(args) => status(&args.hub).await,
     }
 }

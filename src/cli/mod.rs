@@ -11,6 +11,7 @@ mod config;
 mod corpus;
 mod error;
 pub mod files;
+mod health;
 mod lan;
 pub mod logging;
 mod man;
@@ -104,6 +105,8 @@ pub enum Command {
     /// A cluster: the NATS server's configuration, hubs and workers
     #[command(subcommand)]
     Cluster(cluster::ClusterCommand),
+    /// Whether a hub or worker lives, or takes requests: for health checks of containers
+    Health(health::HealthArgs),
     /// Check settings
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -194,6 +197,7 @@ pub async fn run(command: Command) -> Result<(), CliError> {
         Command::Models(command) => models::run(command).await,
         Command::Voices(command) => voices::run(command).await,
         Command::Cluster(command) => cluster::run(command).await,
+        Command::Health(args) => health::run(args).await,
         Command::Config(command) => config::run(&command),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

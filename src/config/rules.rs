@@ -200,6 +200,9 @@ pub const KEYS: &[Key] = &[
     key("cluster", "tls_cert", Rule::Text),
     key("cluster", "tls_key", Rule::Text),
     key("cluster", "insecure", Rule::Switch),
+    key("cluster", "jetstream", Rule::Switch),
+    key("cluster", "sealing_key", Rule::Text),
+    key("cluster", "replicas", Rule::Whole(1, 5, "servers")),
     key("telemetry", "otlp_endpoint", Rule::UrlOrNone),
 ];
 

@@ -5,6 +5,7 @@ use super::access::Access;
 use super::attempts::Attempts;
 use super::client::Client;
 use super::gpu::Gpus;
+use super::handover::Handover;
 use super::keys::Keys;
 use super::models::Models;
 use super::process::Process;
@@ -18,11 +19,12 @@ use super::turns::{MAX_LISTENERS, MAX_READERS};
 use super::websocket::MAX_MESSAGE_BYTES;
 use crate::assembly::{EngineManager, Served};
 use crate::config::{Config, ServerConfig};
-use antiphon_cluster::{Cluster, Overview};
+use antiphon_cluster::jetstream::Bucket;
+use antiphon_cluster::{Cluster, JetStream, Overview, SharedSessions};
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::mcp::Mcp;
 use antiphon_protocol::{Dialect, UnknownFields};
-use antiphon_session::{AudioMode, Setup, Share, TurnHistory};
+use antiphon_session::{AudioMode, Leave, Setup, Share, TurnHistory};
 use antiphon_telemetry::Metrics;
 use antiphon_types::{KeyId, SessionId};
 use arc_swap::ArcSwap;
@@ -90,6 +92,9 @@ pub(super) const BUDGET_UNIT: usize = 1024;
 /// upgrade.
 const MAX_TURNED_AWAY: usize = 64;
 
+/// Short-lived keys that are being looked for at other hubs' store; beyond it, an unknown key is a wrong one.
+const MAX_FETCHING: usize = 256;
+
 /// The handlers' state.
 pub(super) struct App {
     pub(super) config: ServerConfig,
@@ -107,6 +112,10 @@ pub(super) struct App {
     pub(super) proxies: Vec<IpNet>,
     pub(super) secrets: Secrets,
     pub(super) resumables: Resumables,
+    /// Sessions that other hubs may resume; `None` without `cluster.jetstream`.
+    pub(super) handover: Option<Arc<Handover>>,
+    /// Permits to look for short-lived keys of other hubs.
+    pub(super) fetching: Semaphore,
     /// Permits for live listeners of the turn history and of pulls.
     pub(super) listeners: Arc<Semaphore>,
     /// Permits for readers of a page of turns, or of the list of models.
@@ -152,7 +161,16 @@ impl App {
             drain: CancellationToken::new(),
         };
         let setup = Arc::new(setup);
+        let membership = manager.as_ref().and_then(|manager| manager.membership());
+        let handover = membership.and_then(|membership| {
+            let (cluster, jetstream) = (membership.cluster().clone(), membership.jetstream()?.clone());
+            let lives = 60 * u64::from(setup.session.max_minutes) + u64::from(setup.session.resume_seconds);
+            let sessions = SharedSessions::new(cluster.clone(), jetstream);
+            Some(Handover::new(cluster, sessions, Duration::from_secs(lives), setup.tasks.clone()))
+        });
         Self {
+            handover,
+            fetching: Semaphore::new(MAX_FETCHING),
             models: Models::new(manager, served),
             serving: ArcSwap::new(setup.clone()),
             listeners: Arc::new(Semaphore::new(MAX_LISTENERS)),
@@ -258,6 +276,11 @@ impl App {
         Some(self.models.manager()?.membership()?.cluster().clone())
     }
 
+    /// What the hubs of the cluster share; `None` without `cluster.jetstream`.
+    pub(super) fn jetstream(&self) -> Option<JetStream> {
+        self.models.manager()?.membership()?.jetstream().cloned()
+    }
+
     /// Tells the cluster how many sessions there are, from now on.
     pub(super) fn count_for_cluster(self: &Arc<Self>) {
         if let Some(membership) = self.models.manager().as_ref().and_then(|manager| manager.membership()) {
@@ -267,6 +290,11 @@ impl App {
                 None => (0, true),
             });
         }
+    }
+
+    /// Where short-lived keys are shared with other hubs; `None` without `cluster.jetstream`.
+    pub(super) fn shared_keys(&self) -> Option<Bucket> {
+        Some(self.models.manager()?.membership()?.jetstream()?.keys().clone())
     }
 
     /// Counts a session's connection until the guard is dropped.
@@ -321,7 +349,15 @@ impl App {
         self.setup.drain.cancel();
         tasks.close();
         tracing::info!(sessions = self.sessions.len(), "draining");
-        if tokio::time::timeout(self.drain_time(), tasks.wait()).await.is_err() {
+        let drained = async {
+            let leave = |leave| self.handover.iter().for_each(|handover| handover.leave_all(leave));
+            leave(Leave::WhenSilent);
+            if tokio::time::timeout(self.drain_time() / 2, tasks.wait()).await.is_err() {
+                leave(Leave::WhenPossible);
+                tasks.wait().await;
+            }
+        };
+        if tokio::time::timeout(self.drain_time(), drained).await.is_err() {
             tracing::info!(sessions = self.sessions.len(), "the drain time has elapsed");
             self.kill.cancel();
             let _ = tokio::time::timeout(LAST_WORDS, tasks.wait()).await;

@@ -1,6 +1,7 @@
 //! Health, readiness and metrics.
 
 use super::app::App;
+use super::handover::Counts;
 use crate::assembly::CLUSTER;
 use antiphon_cluster::{Overview, WorkerView};
 use antiphon_telemetry::Exposition;
@@ -85,7 +86,24 @@ pub(super) async fn metrics(State(app): State<Arc<App>>) -> Response {
     if let Some(cluster) = app.cluster() {
         text += &of_cluster(&cluster);
     }
+    if let Some(handover) = &app.handover {
+        text += &of_handover(&handover.counts());
+    }
     exposition(text)
+}
+
+/// The sessions that other hubs may resume.
+fn of_handover(counts: &Counts) -> String {
+    let mut text = Exposition::default();
+    text.gauge("antiphon_sessions_shared", "Sessions that other hubs may resume.", counts.live);
+    text.gauge(
+        "antiphon_sessions_unstored",
+        "Shared sessions whose last state could not be stored so far.",
+        counts.unstored,
+    );
+    let help = "Moves of sessions between hubs, by kind.";
+    text.counter("antiphon_session_moves_total", help, "kind", &counts.moves);
+    text.into_text()
 }
 
 /// Metrics in Prometheus' text format.

@@ -12,6 +12,7 @@ use antiphon_types::KeyId;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 use std::fmt;
+use std::future::ready;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -136,7 +137,19 @@ pub(super) async fn find(cluster: &Cluster, viewer: Viewer, id: &str) -> Found {
 pub(super) fn reply_to_others(app: &App) {
     if let Some(cluster) = app.hubs() {
         let (turn_history, name) = (app.setup.turn_history.clone(), Arc::<str>::from(cluster.name()));
-        cluster.reply_with(Arc::new(move |question| reply(&turn_history, &name, question)));
+        let handover = app.handover.clone();
+        cluster.reply_with(Arc::new(move |question| match serde_json::from_slice(question) {
+            Ok(Question::Release { key }) => {
+                let handover = handover.clone();
+                Box::pin(async move {
+                    handover?.hand_over(key).await;
+                    Some(to_json(&Reply::default()))
+                })
+            }
+            Ok(question) => Box::pin(ready(reply(&turn_history, &name, question))),
+            // What this build does not understand.
+            Err(_) => Box::pin(ready(None)),
+        }));
     }
 }
 
@@ -214,6 +227,13 @@ enum Question {
     Page { viewer: Who, session: Option<String>, before: Option<Place>, limit: usize, max_bytes: usize },
     /// One turn.
     Turn { viewer: Who, id: String },
+    /// To hand a session over: its client is at the hub that asks.
+    Release { key: String },
+}
+
+/// The question for the session of this key; see [`super::handover`].
+pub(super) fn release(key: &str) -> Vec<u8> {
+    to_json(&Question::Release { key: key.to_owned() })
 }
 
 /// Whose turns.
@@ -356,10 +376,11 @@ async fn ask(cluster: &Cluster, question: &Question) -> Asked {
     asked
 }
 
-/// Replies to another hub. `None` to what this build does not understand.
-fn reply(turn_history: &TurnHistory, hub: &str, question: &[u8]) -> Option<Vec<u8>> {
+/// Replies to another hub's question for turns.
+fn reply(turn_history: &TurnHistory, hub: &str, question: Question) -> Option<Vec<u8>> {
     let mut reply = Reply { capacity: turn_history.capacity(), ..Reply::default() };
-    match serde_json::from_slice(question).ok()? {
+    match question {
+        Question::Release { .. } => return None,
         Question::Turn { viewer, id } => {
             if let Some(record) = turn_history.find(viewer.viewer(), &id) {
                 reply.turns.push(PlacedTurn { place: Place::of(&record), turn: json_of(&record, hub) });

@@ -15,6 +15,11 @@ use subtle::{Choice, ConstantTimeEq};
 /// SHA-256 of a key.
 pub(super) type Digest = [u8; 32];
 
+/// A digest as text, the key of a record that hubs share.
+pub(super) fn hex(digest: &Digest) -> String {
+    digest.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+}
+
 /// Prefix of a hashed entry.
 const HASHED: &str = "sha256:";
 

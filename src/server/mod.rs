@@ -16,6 +16,7 @@ mod connection_slots;
 mod fragments;
 mod gpu;
 mod guard;
+mod handover;
 mod health;
 mod heartbeat;
 mod hubs;
@@ -145,6 +146,9 @@ pub async fn serve_loading<E: From<std::io::Error>>(
     app.tls = tls;
     let app = Arc::new(app);
     app.count_for_cluster();
+    if let Some(jetstream) = app.jetstream() {
+        app.speech.jobs.share(jetstream, app.setup.tasks.clone());
+    }
     hubs::reply_to_others(&app);
     starting.open(router(app.clone()));
     probed.open(probe_router(app.clone()));
@@ -191,8 +195,16 @@ async fn serve_on(served: impl Future<Output = ()>, app: Arc<App>, traces: Optio
         }
     };
     let told = hubs::tell_others(&app, drained.clone());
+    let watched = async {
+        if let Some(handover) = &app.handover {
+            tokio::select! {
+                () = handover.watch_isolation() => {}
+                () = drained.cancelled() => {}
+            }
+        }
+    };
     tokio::select! {
-        _ = async { tokio::join!(served, drain, traced, told) } => {}
+        _ = async { tokio::join!(served, drain, traced, told, watched) } => {}
         () = async { stop.cancelled().await; tokio::time::sleep(app.drain_time() + 2 * LAST_WORDS).await } => {
             tracing::warn!("some connections did not end within the drain time");
         }

@@ -8,9 +8,12 @@ use super::app::NoPlace;
 use super::auth::{self, Refusal, TurnedAway};
 use super::client::Client;
 use super::guard::refused;
+use super::handover::{Handover, NotTaken};
 use super::inflow::Inflow;
+use super::keys;
 use super::resume::{self, NotFound, Return};
-use super::session_slot::SessionSlot;
+use super::secrets;
+use super::session_slot::{Resumed, SessionSlot};
 use super::websocket;
 use antiphon_engine_api::ENGINE_UNAVAILABLE;
 use antiphon_protocol::{Dialect, SessionKind};
@@ -52,13 +55,14 @@ pub(super) async fn upgrade(
         let message = "No data may be sent after the WebSocket upgrade request before its response has been received.";
         return refused(StatusCode::BAD_REQUEST, "invalid_value", message);
     }
+    secrets::fetch(&app, client, &headers).await;
     // Read from the subprotocol first: a URL may end up in a log.
     let ticket = resume::ticket(&headers).or_else(|| {
         let key = params.resume.as_deref().filter(|key| *key != resume::OPT_IN)?;
         Some((key.to_owned(), params.after.clone().unwrap_or_default()))
     });
     if let Some((key, after)) = ticket {
-        return take_up(&app, client, &headers, (ws, inflow), &key, &after);
+        return take_up(&app, client, &headers, (ws, inflow), &key, &after).await;
     }
     let caller = match auth::caller(&app, client, &headers) {
         Ok(caller) => caller,
@@ -91,6 +95,7 @@ pub(super) async fn upgrade(
         settings: caller.settings,
         resume_key: None,
         owner: caller.owner,
+        keeping: None,
     };
     let place = match app.admit(caller.owner, client) {
         Ok(place) => place,
@@ -98,12 +103,19 @@ pub(super) async fn upgrade(
     };
     let registered = params.resume.is_some().then(|| {
         let (key, registered) = resume::register(&app, caller.owner, &headers);
+        let kept = app.handover.as_ref().map(|handover| {
+            let (keeping, kept) = handover.keep(registered.digest(), caller.owner, resume::opened_with(&headers));
+            opening.keeping = Some(keeping);
+            kept
+        });
         opening.resume_key = Some(key);
-        registered
+        (registered, kept)
     });
     let tasks = app.setup.tasks.clone();
     upgrade_of(ws).on_upgrade(move |socket| {
-        tasks.track_future(async move { SessionSlot::new(app, opening, place, registered).run(socket, inflow).await })
+        tasks.track_future(
+            async move { SessionSlot::new(app, opening, place, registered).run(socket, inflow, None).await },
+        )
     })
 }
 
@@ -138,8 +150,8 @@ fn no_place(app: &App, client: Client, full: NoPlace) -> Response {
     response
 }
 
-/// Attaches a returning client to its session.
-fn take_up(
+/// Attaches a returning client to its session, on this hub or on the one that held it.
+async fn take_up(
     app: &Arc<App>,
     client: Client,
     headers: &HeaderMap,
@@ -154,10 +166,13 @@ fn take_up(
     let way = match resume::find(app, client, headers, key) {
         Ok(way) => way,
         Err(NotFound::Refused(refusal)) => return refuse(app, client, ws, refusal),
-        Err(NotFound::Unknown(why)) => {
-            app.security.refused(client, ROUTE, 101, "no such session to resume");
-            return turn_away(app, ws, why);
-        }
+        Err(NotFound::Unknown(why)) => match &app.handover {
+            Some(handover) => return take_over(app, handover, client, headers, (ws, inflow), (key, after)).await,
+            None => {
+                app.security.refused(client, ROUTE, 101, "no such session to resume");
+                return turn_away(app, ws, why);
+            }
+        },
     };
     let tasks = app.setup.tasks.clone();
     upgrade_of(ws).on_upgrade(move |socket| {
@@ -166,6 +181,70 @@ fn take_up(
             let _ = way.try_send(Return { socket, inflow, after });
         })
     })
+}
+
+/// Takes a returning client's session from the hub that holds it, or held it. Waits for that hub and for JetStream, 5 s at most
+/// for each of their replies.
+async fn take_over(
+    app: &Arc<App>,
+    handover: &Arc<Handover>,
+    client: Client,
+    headers: &HeaderMap,
+    (ws, inflow): (WebSocketUpgrade, Arc<Inflow>),
+    (key, after): (&str, u64),
+) -> Response {
+    let digest = keys::digest(key);
+    let found = match handover.find(&digest).await {
+        Ok(found) => found,
+        Err(why) => return not_taken(app, client, ws, why),
+    };
+    if !found.was_opened_with(&app.access, headers) {
+        match auth::caller(app, client, headers) {
+            Ok(caller) if caller.owner == found.owner() => {}
+            Ok(_) => return not_taken(app, client, ws, NotTaken::Unknown),
+            Err(refusal) => return refuse(app, client, ws, refusal),
+        }
+    }
+    let place = match app.admit(found.owner(), client) {
+        Ok(place) => place,
+        Err(full) => return no_place(app, client, full),
+    };
+    let (owner, opened_with) = (found.owner(), found.opened_with());
+    let (snapshot, keeping, kept) = match handover.take(found).await {
+        Ok(taken) => taken,
+        Err(why) => return not_taken(app, client, ws, why),
+    };
+    let registered = resume::register_again(app, digest, owner, opened_with);
+    let resumed = Resumed { snapshot, keeping, kept, registered };
+    let slot = match SessionSlot::resumed(app.clone(), resumed, place) {
+        Ok(slot) => slot,
+        Err(error) => {
+            tracing::error!(%error, "a stored session cannot be resumed by this hub");
+            return not_taken(app, client, ws, NotTaken::Unreadable("The stored session cannot be read by this hub."));
+        }
+    };
+    let tasks = app.setup.tasks.clone();
+    upgrade_of(ws).on_upgrade(move |socket| tasks.track_future(slot.run(socket, inflow, Some(after))))
+}
+
+/// The response to a client whose session is not here and cannot be taken.
+fn not_taken(app: &Arc<App>, client: Client, ws: WebSocketUpgrade, why: NotTaken) -> Response {
+    match why {
+        NotTaken::Unknown => {
+            app.security.refused(client, ROUTE, 101, "no such session to resume");
+            turn_away(app, ws, resume::unknown())
+        }
+        NotTaken::Unreadable(message) => turn_away(app, ws, resume::refusal(message)),
+        NotTaken::Here | NotTaken::Later(_) => {
+            let message = match why {
+                NotTaken::Later(message) => message,
+                _ => "This session is being resumed by another connection.",
+            };
+            let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "session_busy", message);
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            response
+        }
+    }
 }
 
 /// Rejects a missing or wrong key; before the upgrade if the client's address is rate-limited.

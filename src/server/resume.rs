@@ -60,6 +60,13 @@ pub(super) struct Registered {
     digest: Digest,
 }
 
+impl Registered {
+    /// The hash of the session's resume key.
+    pub(super) fn digest(&self) -> &Digest {
+        &self.digest
+    }
+}
+
 impl Drop for Registered {
     fn drop(&mut self) {
         self.app.resumables.lock().remove(&self.digest);
@@ -75,12 +82,31 @@ impl Resumables {
 /// Registers a session that is about to open; returns its resume key.
 pub(super) fn register(app: &Arc<App>, owner: Option<KeyId>, headers: &HeaderMap) -> (String, Registered) {
     let key = keys::make("rk_");
-    let digest = keys::digest(&key);
+    let registered = register_again(app, keys::digest(&key), owner, opened_with(headers));
+    (key, registered)
+}
+
+/// Registers a session of another hub that goes on here, under the key it has.
+pub(super) fn register_again(
+    app: &Arc<App>,
+    digest: Digest,
+    owner: Option<KeyId>,
+    opened_with: Option<Digest>,
+) -> Registered {
     // While one connection is being attached, another is rejected.
     let (sender, returns) = mpsc::channel(1);
-    let opened_with = auth::presented(headers).map(|key| keys::digest(&key));
     app.resumables.lock().insert(digest, Entry { returns: sender, owner, opened_with });
-    (key, Registered { returns, app: app.clone(), digest })
+    Registered { returns, app: app.clone(), digest }
+}
+
+/// The hash of the key that a session is opened with.
+pub(super) fn opened_with(headers: &HeaderMap) -> Option<Digest> {
+    auth::presented(headers).map(|key| keys::digest(&key))
+}
+
+/// The rejection of a client whose session is nowhere.
+pub(super) fn unknown() -> TurnedAway {
+    refusal("There is no session to resume with this key; it may have ended.")
 }
 
 /// The resume key and message number from the subprotocol; the number may be empty.
@@ -98,8 +124,8 @@ pub(super) fn find(
     headers: &HeaderMap,
     key: &str,
 ) -> Result<mpsc::Sender<Return>, NotFound> {
-    let unknown = || NotFound::Unknown(refusal("There is no session to resume with this key; it may have ended."));
-    let presented = auth::presented(headers).map(|key| keys::digest(&key));
+    let unknown = || NotFound::Unknown(unknown());
+    let presented = opened_with(headers);
     let found = {
         let sessions = app.resumables.lock();
         let entry = sessions.get(&keys::digest(key));

@@ -5,10 +5,11 @@
 //!
 //! A page cannot keep an API key secret, so its own server requests an `ek_` key with the API key and passes it on. It
 //! is valid for `/v1/realtime` only, any number of times until it expires. The store is bounded, holds only hashes, and
-//! drops expired keys; nothing here logs a key.
+//! drops expired keys; nothing here logs a key. In a cluster with JetStream a client secret is stored there, too, and a hub
+//! that does not know one looks for it there ([`fetch`]).
 
 use super::app::App;
-use super::auth::{Caller, Identity, seconds as retry_after};
+use super::auth::{self, Caller, Identity, seconds as retry_after};
 use super::client::Client;
 use super::guard::refused;
 use super::keys::{self, Digest};
@@ -17,9 +18,9 @@ use antiphon_types::KeyId;
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{self, Extension, FromRequest, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -49,6 +50,7 @@ const BODY: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Secrets(Mutex<Vec<Secret>>);
 
+#[derive(Clone)]
 struct Secret {
     digest: Digest,
     expires: Instant,
@@ -63,6 +65,21 @@ struct Secret {
 struct Settings {
     text: Arc<str>,
     dialect: Dialect,
+}
+
+/// A client secret as other hubs read it.
+#[derive(Deserialize, Serialize)]
+struct StoredSecret {
+    owner: Option<KeyId>,
+    /// Unix time in milliseconds.
+    expires_at_ms: u64,
+    settings: Option<StoredSettings>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct StoredSettings {
+    text: String,
+    beta: bool,
 }
 
 impl Secret {
@@ -89,6 +106,12 @@ impl Secrets {
         let now = Instant::now();
         let key = keys::make(PREFIX);
         let secret = Secret { digest: keys::digest(&key), expires: now + life, owner, settings };
+        self.insert(secret, n_owners, life)?;
+        Ok(key)
+    }
+
+    fn insert(&self, secret: Secret, n_owners: usize, life: Duration) -> Result<(), Full> {
+        let (now, owner) = (Instant::now(), secret.owner);
         let mut secrets = self.0.lock().expect("no panic while locked");
         secrets.retain(|secret| secret.expires > now);
         let shares = n_owners.clamp(1, SHARES);
@@ -109,7 +132,17 @@ impl Secrets {
             secrets.remove(oldest.unwrap_or(0));
         }
         secrets.push(secret);
-        Ok(key)
+        Ok(())
+    }
+
+    fn knows(&self, digest: &Digest) -> bool {
+        let now = Instant::now();
+        let secrets = self.0.lock().expect("no panic while locked");
+        secrets.iter().any(|secret| bool::from(secret.digest.ct_eq(digest)) && secret.expires > now)
+    }
+
+    fn remove(&self, digest: &Digest) {
+        self.0.lock().expect("no panic while locked").retain(|secret| secret.digest != *digest);
     }
 
     /// The caller that `key` authenticates; `None` if it is unknown or has expired. Compares every key, in constant
@@ -230,16 +263,81 @@ async fn made(
         (StatusCode::BAD_REQUEST, Json(json!({"error": error}))).into_response()
     })?;
     let n_owners = app.access.keys().n_keys();
-    let made = app.secrets.make(identity.owner, n_owners, settings, Duration::from_secs(seconds));
+    let life = Duration::from_secs(seconds);
+    let made = app.secrets.make(identity.owner, n_owners, settings.clone(), life);
     let value = made.map_err(|Full(wait)| {
         let message = "Your API key has reached its limit of client secrets. Try again when some have expired.";
         let mut response = refused(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
         response.headers_mut().insert(header::RETRY_AFTER, retry_after(wait));
         response
     })?;
+    share(app, &value, identity.owner, settings, life).await?;
     app.security.act(client, &route, identity.owner, "a short-lived key was made");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     Ok(Made { value, expires_at: now + seconds, session: shown(dialect, &created, "session") })
+}
+
+/// Stores a client secret for the other hubs. One that only this hub knew would fail at random behind a balancer: `Err` then.
+async fn share(
+    app: &App,
+    key: &str,
+    owner: Option<KeyId>,
+    settings: Option<Settings>,
+    life: Duration,
+) -> Result<(), Response> {
+    let Some(bucket) = app.shared_keys() else { return Ok(()) };
+    let digest = keys::digest(key);
+    let expires = SystemTime::now() + life;
+    let stored = StoredSecret {
+        owner,
+        expires_at_ms: expires.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64),
+        settings: settings
+            .map(|Settings { text, dialect }| StoredSettings { text: text.to_string(), beta: dialect.beta }),
+    };
+    let value = serde_json::to_vec(&stored).expect("a secret has text for keys");
+    if let Err(error) = bucket.create(&keys::hex(&digest), &value, Some(life)).await {
+        tracing::warn!(%error, "a short-lived key cannot be stored for the other hubs");
+        app.secrets.remove(&digest);
+        let message = "The key cannot be stored at this moment. Try again.";
+        let mut response = refused(StatusCode::SERVICE_UNAVAILABLE, "keys_unavailable", message);
+        response.headers_mut().insert(header::RETRY_AFTER, retry_after(Duration::from_secs(1)));
+        return Err(response);
+    }
+    Ok(())
+}
+
+/// Looks for a client secret that another hub made, where this one does not know it: then [`Secrets::find`] finds it. Waits for
+/// JetStream, 5 s at most.
+pub(super) async fn fetch(app: &App, client: Client, headers: &HeaderMap) {
+    let Some(bucket) = app.shared_keys() else { return };
+    let Some(key) = auth::presented(headers).filter(|key| key.starts_with(PREFIX)) else { return };
+    let digest = keys::digest(&key);
+    if app.secrets.knows(&digest) || app.attempts.check(client.network()).is_err() {
+        return;
+    }
+    let Ok(_fetching) = app.fetching.try_acquire() else { return };
+    let record = match bucket.get(&keys::hex(&digest)).await {
+        Ok(Some(record)) => record,
+        Ok(None) => return,
+        Err(error) => {
+            tracing::warn!(%error, "short-lived keys of other hubs cannot be looked for");
+            return;
+        }
+    };
+    let Ok(StoredSecret { owner, expires_at_ms, settings }) = serde_json::from_slice(&record.value) else {
+        tracing::error!("a short-lived key of another hub cannot be read; is that hub newer?");
+        return;
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let life = Duration::from_millis(expires_at_ms).saturating_sub(now);
+    let settings = settings.map(|StoredSettings { text, beta }| Settings {
+        text: text.into(),
+        dialect: Dialect { beta, ..app.dialect() },
+    });
+    let secret = Secret { digest, expires: Instant::now() + life, owner, settings };
+    let n_owners = app.access.keys().n_keys();
+    // Without room it is looked for again.
+    let _ = app.secrets.insert(secret, n_owners, life);
 }
 
 /// One field of an event, encoded as a connection would receive it. HTTP errors carry no event id.

@@ -6,14 +6,15 @@
 
 use super::app::{App, SessionPlace};
 use super::auth;
+use super::handover::{self, Kept, Moved};
 use super::heartbeat::Heartbeat;
 use super::inflow::Inflow;
 use super::resume::{Registered, Return};
 use super::socket::{CLOSING, End, Reader, close, write};
 use antiphon_protocol::{Dialect, SessionNotice, encode_notice};
-use antiphon_session::{AudioMode, Handle, Opening};
+use antiphon_session::{AudioMode, Handle, Keeping, Opening, Snapshot, SnapshotError};
 use antiphon_telemetry::ActiveSession;
-use antiphon_types::IdMint;
+use antiphon_types::{IdMint, KeyId};
 use axum::extract::ws::{Message as WsMessage, WebSocket};
 use futures_util::stream::SplitStream;
 use futures_util::{SinkExt, StreamExt};
@@ -36,10 +37,15 @@ pub(super) struct SessionSlot {
     /// Delivers the next connection; `None`: the session is not resumable.
     registered: Option<Registered>,
     received: AtomicU64,
+    /// The message that the session went back to, and how many messages of its client it held then. Until there is another one the
+    /// client may not know, and name a number of what is void.
+    went_back: Option<(u64, u64)>,
     /// The inbound budget of all connections: messages of an earlier one that are still unprocessed count.
     budget: Arc<Semaphore>,
     /// Cancelled when the API key is revoked.
     revoked: CancellationToken,
+    /// Where its state is stored; `None`: no other hub may resume it.
+    kept: Option<Kept>,
     _place: SessionPlace,
     _counted: ActiveSession,
 }
@@ -50,77 +56,147 @@ enum Ended {
     Lost,
     /// The client has returned on another connection before this one was known to be dead.
     Replaced(Box<Return>),
+    /// It goes on at another hub.
+    Moved,
+}
+
+/// A connection to serve; with the message after which the session is resumed on it.
+type Attached = (WebSocket, Arc<Inflow>, Option<u64>);
+
+/// A session of another hub that goes on here.
+pub(super) struct Resumed {
+    pub(super) snapshot: Snapshot,
+    pub(super) keeping: Keeping,
+    pub(super) kept: Kept,
+    pub(super) registered: Registered,
 }
 
 impl SessionSlot {
     /// Opens the session.
-    pub(super) fn new(app: Arc<App>, opening: Opening, place: SessionPlace, registered: Option<Registered>) -> Self {
-        let counted = app.setup.metrics.session();
-        let (mode, dialect) = (opening.mode, opening.dialect);
-        let revoked = app.access.lease(opening.owner);
+    pub(super) fn new(
+        app: Arc<App>,
+        opening: Opening,
+        place: SessionPlace,
+        registered: Option<(Registered, Option<Kept>)>,
+    ) -> Self {
+        let (mode, dialect, owner) = (opening.mode, opening.dialect, opening.owner);
         let handle = app.setup().open(opening);
-        app.sessions.insert(handle.id.clone(), mode);
-        let (received, budget) = (AtomicU64::new(0), App::session_budget());
-        Self { app, handle, mode, dialect, registered, received, budget, revoked, _place: place, _counted: counted }
+        let (registered, kept) = registered.unzip();
+        Self::of(app, handle, (mode, dialect, owner), place, (registered, kept.flatten()), (0, None))
     }
 
-    /// Serves the session until it ends.
-    pub(super) async fn run(mut self, socket: WebSocket, inflow: Arc<Inflow>) {
+    /// Goes on with a session of another hub.
+    ///
+    /// # Errors
+    /// A setting that this build refuses.
+    pub(super) fn resumed(app: Arc<App>, resumed: Resumed, place: SessionPlace) -> Result<Self, SnapshotError> {
+        let Resumed { snapshot, keeping, kept, registered } = resumed;
+        let (mode, owner, counts) = (snapshot.mode(), snapshot.owner(), (snapshot.received(), snapshot.went_back_to()));
+        let dialect = Dialect { beta: snapshot.is_beta(), ..app.dialect() };
+        let handle = app.setup().resume(snapshot, dialect, Some(keeping))?;
+        Ok(Self::of(app, handle, (mode, dialect, owner), place, (Some(registered), Some(kept)), counts))
+    }
+
+    fn of(
+        app: Arc<App>,
+        handle: Handle,
+        (mode, dialect, owner): (AudioMode, Dialect, Option<KeyId>),
+        place: SessionPlace,
+        (registered, kept): (Option<Registered>, Option<Kept>),
+        (received, went_back_to): (u64, Option<u64>),
+    ) -> Self {
+        let went_back = went_back_to.map(|number| (number, received));
+        let counted = app.setup.metrics.session();
+        let revoked = app.access.lease(owner);
+        app.sessions.insert(handle.id.clone(), mode);
+        let (received, budget) = (AtomicU64::new(received), App::session_budget());
+        let (_place, _counted) = (place, counted);
+        Self { app, handle, mode, dialect, registered, received, went_back, budget, revoked, kept, _place, _counted }
+    }
+
+    /// Serves the session until it ends here. `after`: the first connection is of a client that comes from another hub, and
+    /// goes on after this message.
+    pub(super) async fn run(mut self, socket: WebSocket, inflow: Arc<Inflow>, after: Option<u64>) {
         let id = self.handle.id.clone();
         tracing::info!(session = %id, mode = ?self.mode, "connected");
-        let mut connection = Some((socket, inflow, None));
+        let mut end = handover::End::Over;
+        let mut connection = match after {
+            None => Some((socket, inflow, None)),
+            Some(after) => self.attach(Some(Return { socket, inflow, after }), &mut end).await,
+        };
         while let Some((socket, inflow, greeting)) = connection.take() {
             let ended = self.serve(socket, &inflow, greeting).await;
             inflow.linger().await;
-            let mut next = match ended {
+            let next = match ended {
                 Ended::Over => None,
+                Ended::Moved => {
+                    end = handover::End::Released;
+                    None
+                }
                 Ended::Replaced(next) => Some(*next),
                 Ended::Lost if self.registered.is_none() => None,
                 Ended::Lost => {
                     tracing::info!(session = %id, "disconnected; waiting for the client to resume");
                     self.handle.egress.detach();
-                    self.wait(self.until()).await
+                    self.wait(self.until(), &mut end).await
                 }
             };
-            let until = self.until();
-            while let Some(Return { socket, inflow, after }) = next.take() {
-                self.handle.egress.detach();
-                match self.handle.egress.attach(after) {
-                    Ok(()) => {
-                        tracing::info!(session = %id, after, "resumed");
-                        connection = Some((socket, inflow, Some(after)));
-                    }
-                    Err(error) => {
-                        auth::turn_away(socket, super::resume::refusal(error.to_string())).await;
-                        next = self.wait(until).await;
-                    }
-                }
-            }
+            connection = self.attach(next, &mut end).await;
         }
         self.app.sessions.remove(&id);
         tracing::info!(session = %id, "disconnected");
+        // The session's work ends before it is let go.
+        let Self { handle, kept, .. } = self;
+        drop(handle);
+        if let Some(kept) = kept {
+            kept.end(end).await;
+        }
+    }
+
+    /// Gives the session its client's next connection, or the one after that if the session cannot go on where that one says.
+    async fn attach(&mut self, mut next: Option<Return>, end: &mut handover::End) -> Option<Attached> {
+        let until = self.until();
+        while let Some(Return { socket, inflow, after }) = next.take() {
+            let after = goes_on_after(after, self.went_back, &self.received);
+            self.handle.egress.detach();
+            match self.handle.egress.attach(after) {
+                Ok(()) => {
+                    tracing::info!(session = %self.handle.id, after, "resumed");
+                    return Some((socket, inflow, Some(after)));
+                }
+                Err(error) => {
+                    auth::turn_away(socket, super::resume::refusal(error.to_string())).await;
+                    next = self.wait(until, end).await;
+                }
+            }
+        }
+        None
     }
 
     fn until(&self) -> Instant {
         Instant::now() + Duration::from_secs(u64::from(self.app.setup.session.resume_seconds))
     }
 
-    /// Waits for the client's next connection; `None` at `until`, or if the session has ended.
-    async fn wait(&mut self, until: Instant) -> Option<Return> {
+    /// Waits for the client's next connection; `None` at `until`, or if the session has ended here. `end`: how it has.
+    async fn wait(&mut self, until: Instant, end: &mut handover::End) -> Option<Return> {
         let registered = self.registered.as_mut()?;
         tokio::select! {
-            next = timeout_at(until, registered.returns.recv()) => next.ok().flatten(),
-            () = self.handle.egress.closed() => None,
-            () = self.app.kill.cancelled() => None,
-            () = self.revoked.cancelled() => None,
+            next = timeout_at(until, registered.returns.recv()) => return next.ok().flatten(),
+            () = self.handle.egress.closed() => {}
+            _ = moved(&mut self.kept) => *end = handover::End::Released,
+            // Another hub may resume what is stored.
+            () = self.app.kill.cancelled() => *end = handover::End::Released,
+            () = self.revoked.cancelled() => {}
         }
+        None
     }
 
     /// Serves one connection. `after`: resumes after the message with this number.
     async fn serve(&mut self, socket: WebSocket, inflow: &Inflow, after: Option<u64>) -> Ended {
         let _counted = self.app.connected();
         let (mut sink, mut stream) = socket.split();
-        let Self { app, handle, dialect, registered, received, budget, revoked, .. } = self;
+        let Self { app, handle, dialect, registered, received, went_back, budget, revoked, kept, .. } = self;
+        let mut is_moving = false;
         if let Some(after) = after {
             let notice = SessionNotice::Resumed { after, received: received.load(Ordering::Relaxed) };
             let text = encode_notice(&notice, &IdMint::new(rand::random()).next("event"));
@@ -129,21 +205,41 @@ impl SessionSlot {
             }
         }
         let (heard, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
-        let reader = Reader { app, handle, inflow, budget, dialect: *dialect, heard, received };
+        let hears = kept.as_ref().map(Kept::hears);
+        let reader = Reader { app, handle, inflow, budget, dialect: *dialect, heard, hears, received };
         let end = tokio::select! {
             end = reader.run(&mut stream) => end,
             end = write(&mut sink, &handle.egress, heartbeat) => end,
             () = async { handle.egress.closed().await; tokio::time::sleep(LAST_MESSAGES).await } => End::Over,
             () = handle.egress.lost() => End::Lost,
+            moved = moved(kept) => {
+                let close = match moved {
+                    Moved::Stopping => close(1012, "the session moves to another hub"),
+                    Moved::Elsewhere => close(1001, "the session continues on another connection"),
+                };
+                let _ = timeout(CLOSING, sink.send(close)).await;
+                is_moving = true;
+                End::Over
+            }
             () = app.kill.cancelled() => {
-                let _ = timeout(CLOSING, sink.send(close(1001, "the server is going away"))).await;
+                let close = match kept {
+                    // From its last checkpoint.
+                    Some(kept) => {
+                        handle.stop();
+                        kept.release().await;
+                        is_moving = true;
+                        close(1012, "the session moves to another hub")
+                    }
+                    None => close(1001, "the server is going away"),
+                };
+                let _ = timeout(CLOSING, sink.send(close)).await;
                 End::Over
             }
             () = revoked.cancelled() => {
                 let _ = timeout(CLOSING, sink.send(close(1008, "the API key of this session has been revoked"))).await;
                 End::Over
             }
-            next = come_back(app, handle, registered) => {
+            next = come_back(app, handle, registered, (*went_back, received)) => {
                 let _ = timeout(CLOSING, sink.send(close(1001, "the session continues on another connection"))).await;
                 return Ended::Replaced(Box::new(next));
             }
@@ -151,19 +247,42 @@ impl SessionSlot {
         // A close frame is answered, whatever its content.
         let_close(&mut stream).await;
         match end {
+            _ if is_moving => Ended::Moved,
             End::Lost => Ended::Lost,
             End::Over => Ended::Over,
         }
     }
 }
 
+/// Where a session goes on for a client that names this number.
+fn goes_on_after(named: u64, went_back: Option<(u64, u64)>, received: &AtomicU64) -> u64 {
+    match went_back {
+        Some((number, n_received)) if received.load(Ordering::Relaxed) == n_received => number,
+        _ => named,
+    }
+}
+
+/// Resolves when the session goes on elsewhere; never for one that no other hub may resume. Cancel safe.
+async fn moved(kept: &mut Option<Kept>) -> Moved {
+    match kept {
+        Some(kept) => kept.moved().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Waits for a connection of the client that can resume from the message it names; never resolves if the session is not
 /// resumable. A connection that cannot resume is rejected, and the current one continues.
-async fn come_back(app: &Arc<App>, handle: &Handle, registered: &mut Option<Registered>) -> Return {
+async fn come_back(
+    app: &Arc<App>,
+    handle: &Handle,
+    registered: &mut Option<Registered>,
+    (went_back, received): (Option<(u64, u64)>, &AtomicU64),
+) -> Return {
     while let Some(registered) = registered
         && let Some(next) = registered.returns.recv().await
     {
-        let Err(error) = handle.egress.may_attach(next.after) else { return next };
+        let after = goes_on_after(next.after, went_back, received);
+        let Err(error) = handle.egress.may_attach(after) else { return next };
         // If too many are being rejected, the connection is dropped without an error event.
         if let Some(place) = app.turn_away() {
             app.setup.tasks.spawn(async move {

@@ -19,8 +19,8 @@ use futures_util::stream::{SplitSink, SplitStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout};
 
 /// Timeout after which a session that accepts no message is considered stuck.
 const STUCK: Duration = Duration::from_secs(10);
@@ -47,6 +47,8 @@ pub(super) struct Reader<'a> {
     /// How the client's JSON is parsed.
     pub(super) dialect: Dialect,
     pub(super) heard: HeartbeatReset,
+    /// Notes that the client was heard, for a session that another hub may own.
+    pub(super) hears: Option<watch::Sender<Instant>>,
     /// Number of messages the session has received, over all its connections.
     pub(super) received: &'a AtomicU64,
 }
@@ -63,6 +65,9 @@ impl Reader<'_> {
                 Next::NoRoom => return self.close(1013, "the server cannot keep up").await,
             };
             self.heard.tell();
+            if let Some(hears) = &self.hears {
+                hears.send_replace(Instant::now());
+            }
             let inbound = match message {
                 Ok(WsMessage::Text(text)) => {
                     let Some(budget) = self.share(&mut unfinished, text.len()).await else {

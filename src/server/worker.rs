@@ -51,6 +51,8 @@ async fn metrics(State(reporter): State<Reporter>) -> Response {
         text.gauges("antiphon_worker_slots", "Requests served at once.", "stage", &of(|stage| stage.slots as u64));
         let in_flight = of(|stage| stage.in_flight as u64);
         text.gauges("antiphon_worker_in_flight", "Requests accepted and not finished.", "stage", &in_flight);
+        let wait = of(|stage| stage.wait_ms);
+        text.gauges("antiphon_worker_wait_milliseconds", "Estimated wait of one more request.", "stage", &wait);
         text.counter("antiphon_worker_requests_total", "Requests accepted.", "stage", &of(|stage| stage.requests));
         let dropped = [
             ("unsent", report.unsent),

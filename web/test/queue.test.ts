@@ -134,3 +134,21 @@ describe('PlaybackQueue', () => {
     expect(queuedMs).toBeLessThanOrEqual(120_020);
   });
 });
+
+describe('discarded audio', () => {
+  it('is not heard, and nothing about it is reported', () => {
+    const queue = new PlaybackQueue(RATE);
+    queue.push(frame('a', 0));
+    queue.push(frame('a', 1));
+    queue.end('a');
+    render(queue, 240);
+    queue.discard();
+    expect(render(queue, 480).at(-1)).toBeCloseTo(0, 3);
+    expect(queue.report()).toMatchObject({ state: 'empty', itemId: null, stopped: null, finished: [], firstSounds: [], nDiscards: 1 });
+    // The same item again sounds and ends as if it were the first time.
+    queue.push(frame('a', 0));
+    queue.end('a');
+    render(queue, 600);
+    expect(queue.report()).toMatchObject({ finished: ['a'], firstSounds: [{ itemId: 'a' }] });
+  });
+});

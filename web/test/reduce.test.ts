@@ -222,3 +222,40 @@ describe('connection', () => {
     ]);
   });
 });
+
+describe('going back to a checkpoint', () => {
+  const before = run(live, ...question, ...answering, saidAll(TEXT), audioDone, done('completed'), plays(3000, ['a']));
+  const other = { response_id: 'r2', item_id: 'b' };
+  const since: (Action | ServerEvent)[] = [
+    started('u2'),
+    { type: 'response.created', response: { id: 'r2' } },
+    { type: 'response.output_audio_transcript.delta', delta: 'void words', ...other },
+    { kind: 'received', itemId: 'b', endMs: 500 },
+    { kind: 'playback', state: 'playing', itemId: 'b', playedMs: 300, finished: [] },
+  ];
+
+  it('leaves nothing of what is void', () => {
+    const state = run(before, ...since, { kind: 'back', past: before, silent: true });
+    expect(state).toEqual(before);
+    // The same again, and it is there once.
+    const again = run(state, ...since);
+    expect(again.captions.map(({ id }) => id)).toEqual(['u', 'a', 'u2', 'b']);
+    expect(again.captions.at(-1)).toMatchObject({ text: 'void words', playedMs: 300 });
+  });
+
+  it('keeps what the user did', () => {
+    const confirmed: ServerEvent = { type: 'conversation.item.added', item: { id: 't', type: 'message', role: 'user' } };
+    const state = run(before, ...since, { kind: 'mute', muted: true }, { kind: 'typed', id: 't', text: 'hello' }, confirmed, { kind: 'back', past: before, silent: true });
+    expect(state.captions.map(({ id }) => id)).toEqual(['u', 'a', 't']);
+    expect(state).toMatchObject({ muted: true, awaiting: true });
+    expect(state.captions.at(-1)).toMatchObject({ fault: 'unsent' });
+    expect(run(state, confirmed).captions.at(-1)).toMatchObject({ fault: null });
+  });
+
+  it('keeps what was played of a reply that was complete', () => {
+    const half = run(live, ...question, ...answering, saidAll(TEXT), audioDone, done('completed'), plays(500));
+    const state = run(half, plays(1000, ['a']), { kind: 'link', link: 'resuming' }, { kind: 'back', past: half, silent: false });
+    expect(reply(state)).toMatchObject({ playedMs: 1000, revealed: TEXT.length, status: 'done' });
+    expect([state.link, state.playback]).toEqual(['resuming', 'idle']);
+  });
+});

@@ -55,6 +55,16 @@ impl Jitter {
         Self::default()
     }
 
+    /// An empty buffer of a stream that goes on elsewhere: `due` is the next sequence number, `None` before the first frame.
+    pub fn resumed(due: Option<u32>) -> Self {
+        Self { due, ..Self::default() }
+    }
+
+    /// The next sequence number; `None` before the first frame.
+    pub fn due(&self) -> Option<u32> {
+        self.due
+    }
+
     /// Adds a frame in order of arrival. Duplicates, and frames already counted as lost, are dropped and counted.
     pub fn push(&mut self, seq: u32, offset: u64, payload: Bytes) {
         let due = *self.due.get_or_insert(seq);

@@ -262,7 +262,7 @@ impl Interruption {
                 self.reply.clear(now);
             }
             Received::Event(Event::Error { error }) => return Err(server_said(error)),
-            Received::Event(_) => {}
+            Received::Event(_) | Received::Resumed(_) => {}
         }
         Ok(())
     }

@@ -101,6 +101,7 @@ pub(super) async fn talk(
         patience: Duration::from_secs(10),
         seed: 1,
         n_turns: AtomicUsize::new(0),
+        n_returns: Arc::default(),
     };
     load::run(load, progress).await
 }

@@ -116,7 +116,7 @@ async fn conversation(url: &str, turns: usize, clock: &WindowClock) -> Result<Wa
                     completed = Some(clock.completing(audio_end_ms, &sent)?);
                 }
                 Received::Event(Event::Error { error }) => return Err(server_said(error).into()),
-                Received::Event(_) => {}
+                Received::Event(_) | Received::Resumed(_) => {}
             },
             () = talker.due(), if deadline.is_none() => {
                 if sent.len() % PERIOD == 0 {

@@ -242,7 +242,7 @@ impl Turn {
             }
             Received::Event(Event::ResponseDone { response }) => self.done = response.status == "completed",
             Received::Event(Event::Timeline { marks }) => self.outcome.marks = marks,
-            Received::Event(_) => {}
+            Received::Event(_) | Received::Resumed(_) => {}
         }
         Ok(())
     }

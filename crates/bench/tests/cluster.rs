@@ -1,5 +1,5 @@
-//! `antiphon-bench cluster --quick`, tested from outside: hubs, workers and NATS servers as processes, workers killed, frozen
-//! and restarted under conversations. Its counts are asserted, its times are not.
+//! `antiphon-bench cluster --quick`, tested from outside: hubs, workers and NATS servers as processes, killed, frozen, cut off and
+//! restarted under conversations. Its counts are asserted, its times are not.
 
 use serde_json::Value;
 use std::process::{Child, Command, Stdio};
@@ -37,6 +37,37 @@ const NOTHING: [(&str, &[&str]); 5] = [
     ),
 ];
 
+/// What must be 0 where sessions are resumed.
+const SESSIONS: [&str; 4] =
+    ["sessions ended", "misplaced frames", "messages of clients lost", "conversations with a question not once"];
+
+/// The parts about several hubs, with further figures that must be 0.
+const NOTHING_OF_HUBS: [(&str, &[&str]); 5] = [
+    (
+        "handover",
+        &[
+            "responses failed",
+            "words lost",
+            "words doubled",
+            "not recognized as its own",
+            "hubs that did not end with 0",
+        ],
+    ),
+    (
+        "rolling-all",
+        &[
+            "responses failed",
+            "words lost",
+            "words doubled",
+            "hubs that did not end with 0",
+            "workers that did not end with 0",
+        ],
+    ),
+    ("kill-hub", &["responses failed", "not recognized as its own"]),
+    ("partition", &["writes after one of a later owner"]),
+    ("jobs", &["jobs failed", "jobs not listed once", "sounds of another length"]),
+];
+
 fn start(part: &str) -> Child {
     let names = ["PATH", "ANTIPHON_NATS_SERVER"];
     Command::new(env!("CARGO_BIN_EXE_antiphon-bench"))
@@ -53,7 +84,20 @@ fn start(part: &str) -> Child {
 #[test]
 fn no_word_is_lost_whatever_happens_to_workers_and_servers() {
     // They wait more than they compute.
-    let running = NOTHING.map(|(part, names)| (part, names, start(part)));
+    check(NOTHING.map(|(part, names)| (part, names.to_vec())));
+}
+
+#[test]
+fn no_session_is_lost_whatever_happens_to_hubs() {
+    check(NOTHING_OF_HUBS.map(|(part, names)| {
+        let of_sessions = SESSIONS.iter().filter(|_| part != "jobs");
+        (part, names.iter().chain(of_sessions).copied().collect())
+    }));
+}
+
+/// Runs the parts at the same time; these figures of them must be 0.
+fn check<const N: usize>(parts: [(&str, Vec<&str>); N]) {
+    let running = parts.map(|(part, names)| (part, names, start(part)));
     for (part, names, child) in running {
         let output = child.wait_with_output().expect("it ends");
         let said = String::from_utf8_lossy(&output.stderr);
@@ -63,7 +107,7 @@ fn no_word_is_lost_whatever_happens_to_workers_and_servers() {
         assert_eq!(section["name"], format!("cluster {part}"));
         for name in names {
             let figures = section["figures"].as_array().expect("figures");
-            let figure = figures.iter().find(|figure| figure["name"] == *name);
+            let figure = figures.iter().find(|figure| figure["name"] == name);
             let figure = figure.unwrap_or_else(|| panic!("{part}: there is no {name:?} in {section}"));
             assert_eq!(figure["value"], 0.0, "{part}: {name}: {section:#}\n{said}");
             assert!(figure["n"].as_u64().is_some_and(|n| n > 0), "{part}: {name}: {section:#}");

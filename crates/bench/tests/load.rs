@@ -68,6 +68,7 @@ async fn talk_to(engines: Engines, change: impl FnOnce(&mut Load)) -> Result<Out
         patience: Duration::from_secs(10),
         seed: 1,
         n_turns: AtomicUsize::new(0),
+        n_returns: Arc::default(),
     };
     change(&mut load);
     let outcome = load::run(load, &|_| ()).await;

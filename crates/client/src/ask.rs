@@ -1,12 +1,13 @@
 //! Asks one spoken question in real time and collects the response with its latency.
 
-use super::connection::{AudioMode, ConnectOptions, Connection, Sender};
+use super::connection::{AudioMode, Connection, Sender};
 use super::error::ClientError;
 use super::event::{Event, Problem, Received, ResponseInfo};
 use super::microphone::Microphone;
 use super::reply::Reply;
+use super::resume::Checkpoints;
 use crate::RATE;
-use antiphon_types::{ItemId, Pcm, RetryPolicy};
+use antiphon_types::{ItemId, Pcm};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,16 +20,11 @@ const QUIET: Duration = Duration::from_millis(700);
 /// How long after the response a transcript may arrive. Servers without transcription never send one.
 const TRANSCRIPT_GRACE: Duration = Duration::from_secs(2);
 
-/// Attempts to resume a session, for as long as the server keeps it.
-const RESUME: RetryPolicy = RetryPolicy::unbounded(Duration::from_millis(500), Duration::from_secs(1));
-
 /// Options for a question.
 #[derive(Clone, Debug)]
 pub struct AskOptions {
     /// A `session` object for `session.update`, sent first; other servers need it to enable transcription.
     pub session: Option<Value>,
-    /// How to reconnect and resume after the connection breaks; `None`: the break is an error.
-    pub reconnect: Option<ConnectOptions>,
     /// Timeout for the start of the session.
     pub greeting_deadline: Duration,
     /// Timeout for the complete response, from the end of the recording.
@@ -37,12 +33,7 @@ pub struct AskOptions {
 
 impl Default for AskOptions {
     fn default() -> Self {
-        Self {
-            session: None,
-            reconnect: None,
-            greeting_deadline: Duration::from_secs(10),
-            answer_deadline: Duration::from_secs(60),
-        }
+        Self { session: None, greeting_deadline: Duration::from_secs(10), answer_deadline: Duration::from_secs(60) }
     }
 }
 
@@ -69,13 +60,15 @@ pub struct Answer {
 
 /// Speaks `question` in real time and waits for the end of the response.
 ///
-/// Takes as long as the recording and the response. Dropping the future stops immediately and closes the socket. Fails
-/// with [`ClientError::Server`] on an `error` event, with the response's error if the response fails, and with
-/// [`ClientError::TimedOut`] if the server does not respond.
+/// If the connection was opened to be resumed ([`super::ConnectOptions::resume`]) and is lost, the session is resumed
+/// and the answer is the same as without the loss. Takes as long as the recording and the response. Dropping the future
+/// stops immediately and closes the socket. Fails with [`ClientError::Server`] on an `error` event, with the response's
+/// error if the response fails, and with [`ClientError::TimedOut`] if the server does not respond.
 pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOptions) -> Result<Answer, ClientError> {
     let mut microphone = Microphone::new(antiphon_audio::convert(&question.samples, question.rate, RATE))?;
     greet(&mut connection, options).await?;
     let mut turn = Turn::new(connection.sender.mode());
+    let mut checkpoints = Checkpoints::default();
     let deadline = Instant::now() + microphone.duration() + options.answer_deadline;
     loop {
         tokio::select! {
@@ -84,50 +77,27 @@ pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOption
                 return Err(ClientError::TimedOut { what: turn.awaited(), after: options.answer_deadline });
             }
             () = microphone.due() => {
-                let stepped = microphone.step(&mut connection.sender).await;
-                let stepped = match stepped {
-                    Ok(()) => turn.report(&mut connection.sender).await,
-                    Err(error) => Err(error),
-                };
-                if let Err(error) = stepped {
-                    come_back(&mut connection, options, error).await?;
-                }
+                microphone.step(&mut connection.sender).await?;
+                turn.report(&mut connection.sender).await?;
             }
-            received = connection.receiver.next() => match received {
-                Ok(received) => turn.take(received, Instant::now())?,
-                Err(error) => come_back(&mut connection, options, error).await?,
+            received = connection.receiver.next() => match received? {
+                Received::Resumed(resumed) => {
+                    if let Some(number) = resumed.back_to {
+                        // Without a state the checkpoint is older than the turn.
+                        let past = checkpoints.back_to(number).unwrap_or_else(|| Turn::new(turn.mode));
+                        turn.go_back(past);
+                    }
+                    turn.resume(Instant::now());
+                }
+                Received::Event(Event::SessionCheckpoint { .. }) => {
+                    checkpoints.mark(connection.receiver.n_received(), turn.clone());
+                }
+                received => turn.take(received, Instant::now())?,
             },
         }
-        if microphone.is_over() && turn.is_over(Instant::now()) {
+        if microphone.is_over() && !connection.receiver.is_away() && turn.is_over(Instant::now()) {
             connection.sender.close().await;
             return Ok(turn.answer(&microphone));
-        }
-    }
-}
-
-/// Resumes the session after a break while the server keeps it; otherwise returns `error`.
-async fn come_back(connection: &mut Connection, options: &AskOptions, error: ClientError) -> Result<(), ClientError> {
-    let broke = match &error {
-        ClientError::Broken(_) => true,
-        ClientError::Closed { reason } => reason.is_empty(),
-        _ => false,
-    };
-    let (Some(reconnect), Some(ticket)) = (options.reconnect.as_ref().filter(|_| broke), connection.receiver.ticket())
-    else {
-        return Err(error);
-    };
-    let until = Instant::now() + ticket.within;
-    let mut pauses = RESUME.pauses();
-    loop {
-        match connection.resume(reconnect).await {
-            Ok(_) => return Ok(()),
-            Err(ClientError::Server { .. }) => return Err(error),
-            Err(_) => {}
-        }
-        let next = pauses.next().map(|pause| Instant::now() + pause);
-        match next.filter(|next| *next < until) {
-            Some(next) => sleep_until(next).await,
-            None => return Err(error),
         }
     }
 }
@@ -160,7 +130,8 @@ fn said(problem: Problem) -> ClientError {
     ClientError::Server { code: problem.code, message: problem.message.unwrap_or_else(|| "an error".into()) }
 }
 
-/// State of the turn so far.
+/// State of the turn so far. Clones share the samples of the reply.
+#[derive(Clone)]
 struct Turn {
     mode: AudioMode,
     transcripts: Vec<String>,
@@ -168,6 +139,7 @@ struct Turn {
     reply: Reply,
     /// The last response; `None` before the first one and after speech cancelled one.
     response: Option<ResponseInfo>,
+    n_responses: usize,
     /// When the response was done.
     done: Option<Instant>,
     /// Number of committed items without a transcript.
@@ -186,6 +158,7 @@ impl Turn {
             text: String::new(),
             reply: Reply::default(),
             response: None,
+            n_responses: 0,
             done: None,
             untranscribed: 0,
             last_audio: None,
@@ -202,6 +175,7 @@ impl Turn {
                 self.reply.take(&item_id, &samples, now);
             }
             Received::Event(event) => self.take_event(event, now)?,
+            Received::Resumed(_) => self.resume(now),
         }
         Ok(())
     }
@@ -223,6 +197,7 @@ impl Turn {
                 self.text.clear();
                 self.reply = Reply::default();
                 self.response = Some(response);
+                self.n_responses += 1;
                 self.done = None;
             }
             Event::TranscriptDelta { delta, .. } | Event::TextDelta { delta, .. } => {
@@ -238,6 +213,19 @@ impl Turn {
             _ => {}
         }
         Ok(())
+    }
+
+    /// The session was resumed at `now`: only from here on a missing frame means that the audio has ended.
+    fn resume(&mut self, now: Instant) {
+        self.last_audio = Some(now);
+    }
+
+    /// What happened after `past` is void. If that was a response, there will be another one, since the speech that it
+    /// answered is sent again.
+    fn go_back(&mut self, past: Self) {
+        let is_answered = past.n_responses == self.n_responses;
+        *self = past;
+        self.done = self.done.filter(|_| is_answered);
     }
 
     fn take_done(&mut self, response: ResponseInfo, now: Instant) -> Result<(), ClientError> {

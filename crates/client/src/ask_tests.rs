@@ -304,3 +304,110 @@ fn a_done_of_another_response_does_not_end_the_turn() {
     turn.take_event(Event::ResponseDone { response: info("r2", "completed") }, now).unwrap();
     assert!(turn.is_over(now));
 }
+
+/// Takes microphone frames for as long as the client sends them.
+async fn listen(peer: &mut crate::scripted::Peer) -> usize {
+    let mut n = 0;
+    while peer.try_take().await.is_some() {
+        n += 1;
+    }
+    n
+}
+
+/// A session whose hub answers [`question`] over `peer`, up to the last frame but two.
+async fn half_an_answer(peer: &mut crate::scripted::Peer) {
+    let of = |kind: &str| json!({"type": kind, "item_id": "u", "audio_start_ms": 0, "audio_end_ms": 100});
+    for kind in ["speech_started", "speech_stopped", "committed"] {
+        peer.event(of(&format!("input_audio_buffer.{kind}"))).await;
+    }
+    let mut completed = of("conversation.item.input_audio_transcription.completed");
+    completed["transcript"] = "what time is it".into();
+    peer.event(completed).await;
+    peer.event(json!({"type": "response.created", "response": {"id": "r", "status": "in_progress"}})).await;
+    for (words, number) in [("It ", 0), ("is ", 1), ("noon.", 2)] {
+        let delta = json!({"type": "response.output_audio_transcript.delta", "item_id": "a", "delta": words});
+        peer.event(delta).await;
+        peer.frame(number, &[100 * (number as i16 + 1); 480]).await;
+    }
+}
+
+/// Audio is paced: some of it arrives after the response is done.
+async fn done(peer: &mut crate::scripted::Peer) {
+    peer.event(json!({"type": "response.done", "response": {"id": "r", "status": "completed"}})).await;
+}
+
+async fn the_rest_of_it(peer: &mut crate::scripted::Peer) {
+    for number in 3..5 {
+        peer.frame(number, &[100 * (number as i16 + 1); 480]).await;
+    }
+}
+
+fn assert_whole(answer: Result<Answer, ClientError>) {
+    let answer = answer.unwrap();
+    assert_eq!((answer.transcript.as_str(), answer.text.as_str()), ("what time is it", "It is noon."));
+    let whole: Vec<i16> = (1..=5).flat_map(|number| vec![100 * number; 480]).collect();
+    assert!(answer.reply.samples == whole, "{} samples", answer.reply.samples.len());
+}
+
+#[tokio::test]
+async fn an_answer_whose_session_moves_is_whole() {
+    let hub = crate::scripted::Hub::start(AudioMode::Pcm16).await;
+    let client = async {
+        let connection = crate::connect(&hub.options).await.unwrap();
+        ask(connection, &question(), &AskOptions::default()).await
+    };
+    let script = async {
+        let mut peer = hub.accept().await;
+        peer.begin(30).await;
+        peer.take_n(9).await;
+        half_an_answer(&mut peer).await;
+        done(&mut peer).await;
+        peer.take_n(2).await;
+        peer.close(1012, "the session moves to another hub").await;
+        // Longer than the silence that ends an answer, which must not count while the connection is away.
+        sleep(Duration::from_millis(900)).await;
+        let mut peer = hub.accept().await;
+        assert_eq!(peer.named, Some(14));
+        peer.resumed(14, 11).await;
+        the_rest_of_it(&mut peer).await;
+        listen(&mut peer).await
+    };
+    let (answer, _) = tokio::join!(client, script);
+    assert_whole(answer);
+}
+
+#[tokio::test]
+async fn an_answer_whose_hub_fails_is_given_once() {
+    let hub = crate::scripted::Hub::start(AudioMode::Pcm16).await;
+    let client = async {
+        let connection = crate::connect(&hub.options).await.unwrap();
+        ask(connection, &question(), &AskOptions::default()).await
+    };
+    let script = async {
+        let mut peer = hub.accept().await;
+        peer.begin(30).await;
+        peer.checkpoint(0).await;
+        peer.take_n(2).await;
+        peer.checkpoint(2).await;
+        peer.take_n(9).await;
+        half_an_answer(&mut peer).await;
+        done(&mut peer).await;
+        the_rest_of_it(&mut peer).await;
+        peer.take_n(1).await;
+        drop(peer);
+        let mut peer = hub.accept().await;
+        assert!(peer.named > Some(4), "{:?}", peer.named);
+        peer.resumed(4, 2).await;
+        // The microphone's frames of the failed hub, from the third on; no report of what was played of the void reply.
+        for number in 2..11 {
+            let frame = Frame::parse(&peer.take().await.into_data()).unwrap();
+            assert_eq!(frame.sequence, number);
+        }
+        half_an_answer(&mut peer).await;
+        done(&mut peer).await;
+        the_rest_of_it(&mut peer).await;
+        listen(&mut peer).await
+    };
+    let (answer, _) = tokio::join!(client, script);
+    assert_whole(answer);
+}

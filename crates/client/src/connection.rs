@@ -2,7 +2,9 @@
 
 use super::error::ClientError;
 use super::event::{Event, Received};
-use super::resume::Ticket;
+use super::link::{Link, Phase, Route, Writer};
+use super::outbox::is_about_output;
+use super::resume::{Back, Ticket, come_back, is_resumable};
 use super::trust::Trust;
 use antiphon_audio::codec::OpusOut;
 use antiphon_protocol::frame::{Frame, FrameKind};
@@ -10,10 +12,12 @@ use antiphon_types::{ItemId, Samples};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use futures_util::{Sink, SinkExt, StreamExt};
+use futures_util::{FutureExt, SinkExt, StreamExt};
 use serde_json::{Value, json};
-use std::pin::Pin;
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -32,6 +36,8 @@ const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// A socket after its handshake.
 pub(super) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+/// The reading half of a socket.
+pub(super) type Reader = BoxStream<'static, Result<Message, WsError>>;
 
 /// How audio is transported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +64,8 @@ pub struct ConnectOptions {
     pub mode: AudioMode,
     /// How the server's certificate is verified.
     pub trust: Trust,
-    /// Whether the session can be resumed with [`Connection::resume`] after a break: only this hub.
+    /// Whether the session is resumed after its connection was lost, see [`Receiver::next`]: only this hub. Up to 8 MiB
+    /// of sent messages are kept for it.
     pub resume: bool,
     /// Timeout for connecting, including the handshake.
     pub deadline: Duration,
@@ -118,7 +125,8 @@ impl ConnectOptions {
 
 /// Connects. Dropping the future cancels the attempt.
 pub async fn connect(options: &ConnectOptions) -> Result<Connection, ClientError> {
-    Connection::new(connect_to(options, None).await?, options.mode)
+    let reconnect = options.resume.then(|| options.clone());
+    Connection::open(connect_to(options, None).await?, options.mode, reconnect)
 }
 
 /// Connects to a new session, or to the session of a ticket.
@@ -165,29 +173,55 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A connection over a socket whose handshake is complete.
+    /// A connection over a socket whose handshake is complete. Its session is not resumed.
     pub fn new<S>(socket: WebSocketStream<S>, mode: AudioMode) -> Result<Self, ClientError>
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let (sink, stream) = socket.split();
-        let encoder = if mode == AudioMode::Opus { Some(OpusOut::new().map_err(opus("opening"))?) } else { None };
-        let sender = Sender { sink: Box::pin(sink), mode, encoder, sequence: 0, sent: Samples::ZERO, losing: false };
-        let receiver = Receiver { stream: stream.boxed(), mode, decoder: None, ticket: None, n_received: 0 };
-        Ok(Self { sender, receiver })
+        Self::open(socket, mode, None)
     }
 
-    /// Continues on another socket; sequence numbers, encoder and decoder are kept.
-    pub(super) fn replace(&mut self, socket: Socket) {
-        let (sink, stream) = socket.split();
-        self.sender.sink = Box::pin(sink);
-        self.receiver.stream = stream.boxed();
+    /// `reconnect`: how the session is resumed.
+    fn open<S>(
+        socket: WebSocketStream<S>,
+        mode: AudioMode,
+        reconnect: Option<ConnectOptions>,
+    ) -> Result<Self, ClientError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (writer, reader) = socket.split();
+        let link = Arc::new(Link::new(reconnect.is_some()));
+        let encoder = if mode == AudioMode::Opus { Some(OpusOut::new().map_err(opus("opening"))?) } else { None };
+        let sender = Sender {
+            writer: Box::pin(writer),
+            link: link.clone(),
+            mode,
+            encoder,
+            sequence: 0,
+            sent: Samples::ZERO,
+            losing: false,
+        };
+        let receiver = Receiver {
+            reader: reader.boxed(),
+            arrived: VecDeque::new(),
+            link,
+            reconnect,
+            coming_back: None,
+            mode,
+            decoder: None,
+            next_frame: None,
+            n_misplaced_frames: 0,
+        };
+        Ok(Self { sender, receiver })
     }
 }
 
-/// The sending half of a connection.
+/// The sending half of a connection. While the connection of a resumable session is lost, messages are kept and sent
+/// once the receiving half has resumed it: sending then succeeds at once.
 pub struct Sender {
-    sink: Pin<Box<dyn Sink<Message, Error = WsError> + Send>>,
+    writer: Writer,
+    link: Arc<Link>,
     mode: AudioMode,
     encoder: Option<OpusOut>,
     sequence: u32,
@@ -203,7 +237,7 @@ impl Sender {
 
     /// Sends one event unchanged. Waits at most 10 s for a server that does not read.
     pub async fn event(&mut self, event: &Value) -> Result<(), ClientError> {
-        self.send(Message::text(event.to_string())).await
+        self.send(Message::text(event.to_string()), is_about_output(event)).await
     }
 
     /// Sends microphone audio: mono PCM at [`super::RATE`], any length. In the Opus mode it is sent in frames of 20 ms,
@@ -215,7 +249,7 @@ impl Sender {
                 let mut text = String::from(r#"{"type":"input_audio_buffer.append","audio":""#);
                 STANDARD.encode_string(bytes(), &mut text);
                 text.push_str(r#""}"#);
-                self.send(Message::text(text)).await
+                self.send(Message::text(text), false).await
             }
             AudioMode::Pcm16 => self.frame(bytes().into(), samples.len() as u64).await,
             AudioMode::Opus => {
@@ -246,7 +280,7 @@ impl Sender {
             return Ok(());
         }
         let bytes = frame.encode().map_err(|error| ClientError::Protocol(error.to_string()))?;
-        self.send(Message::Binary(bytes)).await
+        self.send(Message::Binary(bytes), false).await
     }
 
     /// Sends a text message of the user and requests a response.
@@ -266,65 +300,159 @@ impl Sender {
         self.event(&event).await
     }
 
-    /// Closes the connection. A server that has already closed is not an error.
+    /// Closes the connection and ends the session. A server that has already closed is not an error.
     pub async fn close(&mut self) {
-        let _ = timeout(SEND_DEADLINE, self.sink.close()).await;
+        self.adopt();
+        self.link.end();
+        let _ = timeout(SEND_DEADLINE, self.writer.close()).await;
     }
 
-    async fn send(&mut self, message: Message) -> Result<(), ClientError> {
-        match timeout(SEND_DEADLINE, self.sink.send(message)).await {
-            Ok(sent) => sent.map_err(broken),
-            Err(_) => Err(ClientError::TimedOut { what: "sending", after: SEND_DEADLINE }),
+    async fn send(&mut self, message: Message, about_output: bool) -> Result<(), ClientError> {
+        let link = self.link.clone();
+        let disconnected = link.disconnected();
+        tokio::pin!(disconnected);
+        disconnected.as_mut().enable();
+        let connection = match link.sending(&message, about_output) {
+            Route::Kept => return Ok(()),
+            Route::Over => return Err(ClientError::Closed { code: None, reason: String::new() }),
+            Route::Write { connection, writer } => {
+                if let Some(writer) = writer {
+                    self.writer = writer;
+                }
+                connection
+            }
+        };
+        let sent = tokio::select! {
+            biased;
+            // The receiving half noticed the loss first.
+            () = disconnected, if link.keeps() => return Ok(()),
+            sent = timeout(SEND_DEADLINE, self.writer.send(message)) => sent,
+        };
+        let error = match sent {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) => broken(error),
+            Err(_) => ClientError::TimedOut { what: "sending", after: SEND_DEADLINE },
+        };
+        if link.write_failed(connection) { Ok(()) } else { Err(error) }
+    }
+
+    /// Takes over the socket of a resumed session that nothing was sent on yet.
+    fn adopt(&mut self) {
+        if let Some(writer) = self.link.take_writer() {
+            self.writer = writer;
         }
     }
 }
 
 /// The receiving half of a connection.
 pub struct Receiver {
-    stream: BoxStream<'static, Result<Message, WsError>>,
+    reader: Reader,
+    /// Messages that were read while the session was being resumed.
+    arrived: VecDeque<Result<Message, WsError>>,
+    link: Arc<Link>,
+    /// How the session is resumed; `None`: it is not.
+    reconnect: Option<ConnectOptions>,
+    /// Resumes the session, while its connection is lost.
+    coming_back: Option<BoxFuture<'static, Result<Back, ClientError>>>,
     mode: AudioMode,
     decoder: Option<opus::Decoder>,
-    /// The ticket for resuming, if the server sent one; its `received` count is not updated.
-    ticket: Option<Ticket>,
-    n_received: u64,
+    /// The expected sequence number of the next reply frame; `None` before the first.
+    next_frame: Option<u32>,
+    n_misplaced_frames: u64,
 }
 
 impl Receiver {
-    /// The ticket for resuming the session on another connection, if the server supports it.
-    pub fn ticket(&self) -> Option<Ticket> {
-        Some(Ticket { received: self.n_received, ..self.ticket.clone()? })
+    /// The next message. Waits without a timeout; dropping the future loses nothing.
+    ///
+    /// If the connection of a session that was opened with [`ConnectOptions::resume`] is lost or closed with 1012, this
+    /// connects again and resumes the session, at once and then with pauses, as long as the server keeps the session.
+    /// The next result is then [`Received::Resumed`]. If the session has ended or cannot be resumed, the result is the
+    /// error, and further calls fail.
+    pub async fn next(&mut self) -> Result<Received, ClientError> {
+        loop {
+            if let Some(coming_back) = &mut self.coming_back {
+                let back = coming_back.await;
+                self.coming_back = None;
+                return match back {
+                    Ok(back) => Ok(self.take_back(back)),
+                    Err(error) => {
+                        self.link.end();
+                        Err(error)
+                    }
+                };
+            }
+            let error = match self.message().await {
+                Ok(message) => return self.take(message),
+                Err(error) => error,
+            };
+            // This sends the reply to a close frame: the server waits for it.
+            let _ = self.reader.next().now_or_never();
+            let reconnect = self.reconnect.clone().filter(|_| is_resumable(&error) && self.link.disconnect());
+            let Some(options) = reconnect else {
+                self.link.end();
+                return Err(error);
+            };
+            self.coming_back = Some(Box::pin(come_back(self.link.clone(), options, error)));
+        }
     }
 
-    /// The next message. Waits without a timeout; dropping the future loses nothing.
-    pub async fn next(&mut self) -> Result<Received, ClientError> {
-        let received = self.message().await?;
-        self.n_received += 1;
-        if let Received::Event(Event::SessionResumable { key, within_s }) = &received {
-            let within = Duration::from_secs(*within_s);
-            self.ticket = Some(Ticket { key: key.clone(), within, received: 0 });
+    /// Whether the connection is lost and the session being resumed, which [`Self::next`] does.
+    pub fn is_away(&self) -> bool {
+        self.coming_back.is_some() || self.link.phase() == Phase::Away
+    }
+
+    /// Number of messages of the session received so far, the number of the last one. It decreases if the session goes
+    /// back ([`super::Resumed::back_to`]).
+    pub fn n_received(&self) -> u64 {
+        self.link.n_received()
+    }
+
+    /// Number of reply frames whose sequence number was not the one expected. Zero with a server that loses and repeats
+    /// none; only for the binary modes.
+    pub fn n_misplaced_frames(&self) -> u64 {
+        self.n_misplaced_frames
+    }
+
+    fn take_back(&mut self, back: Back) -> Received {
+        self.reader = back.reader;
+        self.arrived = back.arrived;
+        if back.resumed.back_to.is_some() {
+            self.next_frame = back.next_frame;
+            self.decoder = None;
+        }
+        Received::Resumed(back.resumed)
+    }
+
+    fn take(&mut self, message: Message) -> Result<Received, ClientError> {
+        self.link.received();
+        let received = match &message {
+            Message::Text(text) => read_event(text.as_str())?,
+            Message::Binary(bytes) => self.read_frame(bytes)?,
+            other => return Err(ClientError::Protocol(format!("a message of another kind, {} bytes", other.len()))),
+        };
+        match &received {
+            Received::Event(Event::SessionResumable { key, within_s }) => {
+                self.link.allow_resumption(key, Duration::from_secs(*within_s));
+            }
+            Received::Event(Event::SessionCheckpoint { received }) => self.link.checkpoint(*received, self.next_frame),
+            _ => {}
         }
         Ok(received)
     }
 
-    /// The first message on a resumed connection; it is not counted.
-    pub(super) async fn greeting(&mut self) -> Result<Received, ClientError> {
-        self.message().await
-    }
-
-    async fn message(&mut self) -> Result<Received, ClientError> {
-        loop {
-            match self.stream.next().await {
-                Some(Ok(Message::Text(text))) => return read_event(text.as_str()),
-                Some(Ok(Message::Binary(bytes))) => return self.read_frame(&bytes),
-                Some(Ok(Message::Close(frame))) => {
-                    let reason = frame.map(|frame| format!("{} {}", u16::from(frame.code), frame.reason));
-                    return Err(ClientError::Closed { reason: reason.unwrap_or_default().trim_end().to_owned() });
-                }
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(broken(error)),
-                None => return Err(ClientError::Closed { reason: String::new() }),
+    async fn message(&mut self) -> Result<Message, ClientError> {
+        while let Some(message) = self.arrived.pop_front() {
+            if let Some(message) = sort(Some(message)) {
+                return message;
             }
         }
+        while self.link.phase() != Phase::Away {
+            tokio::select! {
+                message = next_message(&mut self.reader) => return message,
+                () = self.link.lost_in_sending() => {}
+            }
+        }
+        Err(ClientError::TimedOut { what: "sending", after: SEND_DEADLINE })
     }
 
     fn read_frame(&mut self, bytes: &Bytes) -> Result<Received, ClientError> {
@@ -332,6 +460,8 @@ impl Receiver {
         let FrameKind::Reply { item_id } = frame.kind else {
             return Err(ClientError::Protocol("a microphone frame".into()));
         };
+        self.n_misplaced_frames += u64::from(self.next_frame.is_some_and(|expected| expected != frame.sequence));
+        self.next_frame = Some(frame.sequence.wrapping_add(1));
         let samples = if self.mode == AudioMode::Opus { self.decode(&frame.payload)? } else { pcm(&frame.payload)? };
         Ok(Received::Audio { item_id: item_id.to_string(), samples })
     }
@@ -347,6 +477,30 @@ impl Receiver {
         let n = decoder.decode(packet, &mut samples, false).map_err(opus("decoding"))?;
         samples.truncate(n);
         Ok(samples)
+    }
+}
+
+/// The next text or binary message.
+pub(super) async fn next_message(reader: &mut Reader) -> Result<Message, ClientError> {
+    loop {
+        if let Some(message) = sort(reader.next().await) {
+            return message;
+        }
+    }
+}
+
+/// A text or binary message, or the end of the connection; `None` for pings and pongs.
+fn sort(message: Option<Result<Message, WsError>>) -> Option<Result<Message, ClientError>> {
+    match message {
+        Some(Ok(message @ (Message::Text(_) | Message::Binary(_)))) => Some(Ok(message)),
+        Some(Ok(Message::Close(frame))) => {
+            let code = frame.as_ref().map(|frame| u16::from(frame.code));
+            let reason = frame.map(|frame| format!("{} {}", u16::from(frame.code), frame.reason)).unwrap_or_default();
+            Some(Err(ClientError::Closed { code, reason: reason.trim_end().to_owned() }))
+        }
+        Some(Ok(_)) => None,
+        Some(Err(error)) => Some(Err(broken(error))),
+        None => Some(Err(ClientError::Closed { code: None, reason: String::new() })),
     }
 }
 
@@ -371,7 +525,7 @@ fn pcm(bytes: &[u8]) -> Result<Vec<i16>, ClientError> {
 
 fn broken(error: WsError) -> ClientError {
     match error {
-        WsError::ConnectionClosed | WsError::AlreadyClosed => ClientError::Closed { reason: String::new() },
+        WsError::ConnectionClosed | WsError::AlreadyClosed => ClientError::Closed { code: None, reason: String::new() },
         error => ClientError::Broken(Box::new(error)),
     }
 }

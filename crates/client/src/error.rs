@@ -50,6 +50,8 @@ pub enum ClientError {
     /// The server closed the connection.
     #[error("the server closed the connection{}", if reason.is_empty() { String::new() } else { format!(": {reason}") })]
     Closed {
+        /// The close code; `None` if the connection ended without a close frame.
+        code: Option<u16>,
         /// Close code and reason, if any.
         reason: String,
     },

@@ -1,5 +1,6 @@
 //! Server events, as far as this client uses them. Parsing is tolerant, because other servers are supported too.
 
+use super::resume::Resumed;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -15,6 +16,8 @@ pub enum Received {
         /// Mono PCM at [`super::RATE`].
         samples: Vec<i16>,
     },
+    /// The connection was lost and the session resumed; not a message of the server.
+    Resumed(Resumed),
 }
 
 /// A JSON event, with the fields that the protocol requires.
@@ -64,8 +67,9 @@ pub enum Event {
     Timeline { marks: BTreeMap<String, f64> },
     #[serde(rename = "antiphon.session.resumable")]
     SessionResumable { key: String, within_s: u64 },
-    #[serde(rename = "antiphon.session.resumed")]
-    SessionResumed { received: u64 },
+    /// The server stores the session as it is with this message; see [`super::Checkpoints`].
+    #[serde(rename = "antiphon.session.checkpoint")]
+    SessionCheckpoint { received: u64 },
     #[serde(rename = "error")]
     Error { error: Problem },
     /// Any other event.

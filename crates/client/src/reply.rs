@@ -2,6 +2,7 @@
 
 use super::RATE;
 use antiphon_types::Samples;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -10,12 +11,12 @@ const AUDIBLE: u16 = 104;
 /// Samples kept of a response: 10 minutes. Samples beyond are counted but not kept.
 const MAX_SAMPLES: usize = 10 * 60 * 24_000;
 
-/// The audio of a response and its playback position.
-#[derive(Debug, Default)]
+/// The audio of a response and its playback position. A clone shares the samples until one of the two gets more.
+#[derive(Clone, Debug, Default)]
 pub struct Reply {
     /// The item being played; `None` before the first audio.
     item_id: Option<String>,
-    samples: Vec<i16>,
+    samples: Arc<Vec<i16>>,
     received: Samples,
     /// When playback reaches the end of the received audio.
     plays_until: Option<Instant>,
@@ -70,7 +71,7 @@ impl Reply {
         self.received += n;
         self.plays_until = Some(begins + n.duration(RATE));
         let room = MAX_SAMPLES - self.samples.len();
-        self.samples.extend_from_slice(&samples[..samples.len().min(room)]);
+        Arc::make_mut(&mut self.samples).extend_from_slice(&samples[..samples.len().min(room)]);
     }
 
     /// Pauses playback at `now`.
@@ -90,7 +91,9 @@ impl Reply {
         let unheard = self.unheard(now);
         self.received = self.received.saturating_sub(unheard);
         let kept = self.samples.len().saturating_sub(unheard.0 as usize);
-        self.samples.truncate(kept);
+        if kept < self.samples.len() {
+            Arc::make_mut(&mut self.samples).truncate(kept);
+        }
         self.held = None;
         self.plays_until = Some(now);
     }
@@ -129,7 +132,7 @@ impl Reply {
 
     /// The samples, by value.
     pub fn into_samples(self) -> Vec<i16> {
-        self.samples
+        Arc::unwrap_or_clone(self.samples)
     }
 
     fn unheard(&self, now: Instant) -> Samples {

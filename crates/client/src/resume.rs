@@ -1,39 +1,228 @@
-//! Resumes a session after its connection broke. Only this hub supports it.
+//! Resumes a session after its connection was lost. Only this hub supports it.
+//!
+//! The receiving half of a connection runs [`come_back`] until the session is resumed or over; meanwhile the sending
+//! half keeps its messages.
 
-use super::connection::{ConnectOptions, Connection, connect_to};
+use super::connection::{ConnectOptions, Reader, connect_to, next_message};
 use super::error::ClientError;
-use super::event::{Event, Received};
+use super::link::{Link, Phase, Writer};
+use antiphon_types::RetryPolicy;
+use futures_util::{SinkExt, StreamExt};
+use serde::Deserialize;
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_tungstenite::tungstenite::{Error as WsError, Message};
+
+/// Pauses between attempts; the first attempt is made at once.
+const RETRY: RetryPolicy = RetryPolicy::unbounded(Duration::from_millis(100), Duration::from_secs(2));
+/// Timeout for one attempt, so that an address that does not answer does not use up the time of the session.
+const ATTEMPT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What is needed to resume a session. It does not implement `Debug`, because the key is a secret.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Ticket {
+pub(super) struct Ticket {
     pub(super) key: String,
-    /// How long after the break the session is kept.
-    pub within: Duration,
+    /// How long after the loss the session is kept.
+    pub(super) within: Duration,
     /// Number of messages of the session received so far.
-    pub received: u64,
+    pub(super) received: u64,
 }
 
-impl Connection {
-    /// Reconnects and resumes the session: the next message is the one that follows the last message received. Returns
-    /// how many messages of this client the server has received; messages sent after those are lost. The connection
-    /// must have been opened with [`ConnectOptions::resume`], and the server must have sent a ticket. Makes a single
-    /// attempt.
-    pub async fn resume(&mut self, options: &ConnectOptions) -> Result<u64, ClientError> {
-        let ticket =
-            self.receiver.ticket().ok_or_else(|| ClientError::Protocol("the server sent no resume key".into()))?;
-        let socket = connect_to(options, Some(&ticket)).await?;
-        self.replace(socket);
-        let late = ClientError::TimedOut { what: "resuming the session", after: options.deadline };
-        let greeting = timeout(options.deadline, self.receiver.greeting()).await.unwrap_or(Err(late))?;
-        match greeting {
-            Received::Event(Event::SessionResumed { received }) => Ok(received),
-            Received::Event(Event::Error { error }) => {
-                Err(ClientError::Server { code: error.code, message: error.message.unwrap_or_default() })
+/// How a session was resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resumed {
+    /// `None`: nothing was lost in either direction. Otherwise the hub that held the session failed, and the session
+    /// continues as it was at the checkpoint whose message had this number: what was received after it is void.
+    pub back_to: Option<u64>,
+    /// Time from noticing the loss to the server's confirmation.
+    pub gap: Duration,
+    /// Number of attempts to connect, 1 or more.
+    pub n_attempts: u32,
+    /// Number of this client's messages that were lost, because more than 8 MiB had to be kept.
+    pub n_dropped: u64,
+}
+
+/// The states of a caller at the last two checkpoints, which it returns to when the session goes back
+/// ([`Resumed::back_to`]).
+#[derive(Clone, Debug)]
+pub struct Checkpoints<S>(VecDeque<(u64, S)>);
+
+impl<S> Default for Checkpoints<S> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<S: Clone> Checkpoints<S> {
+    /// Stores the state at [`super::Event::SessionCheckpoint`], whose number is [`super::Receiver::n_received`].
+    pub fn mark(&mut self, number: u64, state: S) {
+        self.0.push_back((number, state));
+        if self.0.len() > 2 {
+            self.0.pop_front();
+        }
+    }
+
+    /// The state at the checkpoint with this number; later states are forgotten. `None` if it was not stored.
+    pub fn back_to(&mut self, number: u64) -> Option<S> {
+        self.0.retain(|(checkpoint, _)| *checkpoint <= number);
+        self.0.back().filter(|(checkpoint, _)| *checkpoint == number).map(|(_, state)| state.clone())
+    }
+}
+
+/// A resumed session; the sending half already writes to its socket.
+pub(super) struct Back {
+    pub(super) reader: Reader,
+    /// Messages that arrived while this client's were sent again.
+    pub(super) arrived: VecDeque<Result<Message, WsError>>,
+    pub(super) resumed: Resumed,
+    /// The expected sequence number of reply frames, if the session went back.
+    pub(super) next_frame: Option<u32>,
+}
+
+/// Whether the session may be resumed after the connection ended with `error`.
+pub(super) fn is_resumable(error: &ClientError) -> bool {
+    match error {
+        ClientError::Broken(_) | ClientError::TimedOut { .. } => true,
+        // 1011: the server missed this client's pongs. 1012: another hub continues the session.
+        ClientError::Closed { code, .. } => matches!(code, None | Some(1006 | 1011 | 1012)),
+        _ => false,
+    }
+}
+
+/// Connects again and resumes the session, at once and then with pauses, while the server keeps it. `lost` is why the
+/// connection ended, and the result if the session was not resumed in time. Dropping the future ends the attempt.
+pub(super) async fn come_back(
+    link: Arc<Link>,
+    options: ConnectOptions,
+    lost: ClientError,
+) -> Result<Back, ClientError> {
+    let since = Instant::now();
+    let Some(ticket) = link.ticket() else { return Err(lost) };
+    let mut until = since + ticket.within;
+    let mut pauses = RETRY.pauses();
+    let mut resumed = Resumed { back_to: None, gap: Duration::ZERO, n_attempts: 0, n_dropped: 0 };
+    let mut next_frame = None;
+    loop {
+        resumed.n_attempts += 1;
+        match attempt(&link, &options, until).await {
+            Ok((confirmed, socket)) => {
+                resumed.gap = since.elapsed();
+                // From now on the server waits anew.
+                until = Instant::now() + ticket.within;
+                let continuation = link
+                    .resume(confirmed.after, confirmed.received)
+                    .map_err(|error| ClientError::Protocol(error.to_string()))?;
+                if let Some((number, frame)) = continuation.back_to {
+                    resumed.back_to = Some(number);
+                    next_frame = frame;
+                }
+                resumed.n_dropped += continuation.n_dropped;
+                let (writer, reader) = socket;
+                if let Some((reader, arrived)) = send_again(&link, writer, reader).await {
+                    return Ok(Back { reader, arrived, resumed, next_frame });
+                }
+                pauses.restart();
             }
-            _ => Err(ClientError::Protocol("the session was not resumed".into())),
+            Err(error) if is_final(&error) => return Err(error),
+            Err(_) => {}
+        }
+        match pauses.next().map(|pause| Instant::now() + pause).filter(|next| *next < until) {
+            Some(next) => sleep_until(next).await,
+            None => return Err(lost),
+        }
+        if link.phase() == Phase::Over {
+            return Err(lost);
         }
     }
 }
+
+/// The server's confirmation: `antiphon.session.resumed`.
+#[derive(Deserialize)]
+struct Confirmed {
+    after: u64,
+    received: u64,
+}
+
+async fn attempt(
+    link: &Link,
+    options: &ConnectOptions,
+    until: Instant,
+) -> Result<(Confirmed, (Writer, Reader)), ClientError> {
+    let ticket = link.ticket().ok_or_else(|| ClientError::Protocol("the server sent no resume key".into()))?;
+    let left = until.saturating_duration_since(Instant::now());
+    let deadline = options.deadline.min(ATTEMPT_DEADLINE).min(left);
+    let resuming = async {
+        let (writer, reader) = connect_to(options, Some(&ticket)).await?.split();
+        let mut reader = reader.boxed();
+        let confirmed = confirmation(&next_message(&mut reader).await?)?;
+        Ok((confirmed, (Box::pin(writer) as Writer, reader)))
+    };
+    let late = ClientError::TimedOut { what: "resuming the session", after: deadline };
+    timeout(deadline, resuming).await.unwrap_or(Err(late))
+}
+
+fn confirmation(greeting: &Message) -> Result<Confirmed, ClientError> {
+    #[derive(Deserialize)]
+    #[serde(tag = "type")]
+    enum Greeting {
+        #[serde(rename = "antiphon.session.resumed")]
+        Resumed(Confirmed),
+        #[serde(rename = "error")]
+        Error { error: super::Problem },
+        #[serde(other)]
+        Other,
+    }
+    let greeting = greeting.to_text().ok().and_then(|text| serde_json::from_str(text).ok());
+    match greeting {
+        Some(Greeting::Resumed(confirmed)) => Ok(confirmed),
+        Some(Greeting::Error { error }) => {
+            Err(ClientError::Server { code: error.code, message: error.message.unwrap_or_default() })
+        }
+        _ => Err(ClientError::Protocol("the session was not resumed".into())),
+    }
+}
+
+/// Whether further attempts are pointless.
+fn is_final(error: &ClientError) -> bool {
+    match error {
+        ClientError::BadUrl { .. } | ClientError::BadCertificates { .. } | ClientError::Protocol(_) => true,
+        ClientError::Refused { status, .. } => matches!(status, 400 | 401 | 403),
+        ClientError::Server { code, .. } => {
+            matches!(code.as_deref(), Some("session_not_found" | "invalid_api_key"))
+        }
+        ClientError::Closed { code, .. } => matches!(code, Some(1000 | 1001 | 1008 | 3000 | 4000)),
+        _ => false,
+    }
+}
+
+/// Sends what the session does not include and meanwhile takes what arrives, so that neither side waits for the other.
+/// `None` if the connection was lost again.
+async fn send_again(
+    link: &Link,
+    writer: Writer,
+    mut reader: Reader,
+) -> Option<(Reader, VecDeque<Result<Message, WsError>>)> {
+    let mut arrived = VecDeque::new();
+    let mut writer = Some(writer);
+    while let Some(message) = link.next_to_write(&mut writer) {
+        let mut sending = writer.as_mut()?.send(message);
+        loop {
+            tokio::select! {
+                sent = &mut sending => {
+                    sent.ok()?;
+                    break;
+                }
+                message = reader.next() => {
+                    let message = message.filter(|message| message.is_ok())?;
+                    arrived.push_back(message);
+                }
+            }
+        }
+    }
+    Some((reader, arrived))
+}
+
+#[cfg(test)]
+#[path = "resume_tests.rs"]
+mod tests;

@@ -1,7 +1,9 @@
 //! The section `[cluster]` of the configuration.
 
+use crate::seal::SealingKey;
 use crate::{ClusterError, Stage};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// How a hub reaches its workers, and a worker its hubs. `configs/default.toml` documents each key.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -25,6 +27,12 @@ pub struct ClusterConfig {
     pub tls_key: String,
     /// Permits connections without TLS to other machines, for networks that are encrypted otherwise.
     pub insecure: bool,
+    /// Whether hubs share sessions, short-lived keys and jobs through JetStream.
+    pub jetstream: bool,
+    /// File with the key that seals what hubs share: 32 bytes in base64. Required with `jetstream`.
+    pub sealing_key: String,
+    /// NATS servers that keep each record, 1 to 5.
+    pub replicas: usize,
 }
 
 impl Default for ClusterConfig {
@@ -39,14 +47,31 @@ impl Default for ClusterConfig {
             tls_cert: String::new(),
             tls_key: String::new(),
             insecure: false,
+            jetstream: false,
+            sealing_key: String::new(),
+            replicas: 1,
         }
     }
 }
 
 impl ClusterConfig {
-    /// Whether there is a cluster.
+    /// Whether there is a cluster. `jetstream` asks for one, too, so that a missing address is reported.
     pub fn is_set(&self) -> bool {
-        !self.servers.is_empty()
+        !self.servers.is_empty() || self.jetstream
+    }
+
+    /// The key that seals what hubs share. Reads a file.
+    ///
+    /// # Errors
+    /// No file is named, or it holds no key.
+    pub fn sealing_key(&self) -> Result<SealingKey, ClusterError> {
+        let wrong = |message: String| ClusterError::Setting { setting: "sealing_key", message };
+        if self.sealing_key.is_empty() {
+            let message = "no file is named, and cluster.jetstream needs one; `antiphon cluster sealing-key` prints a key \
+                           for all hubs of the cluster";
+            return Err(wrong(message.into()));
+        }
+        SealingKey::read(Path::new(&self.sealing_key)).map_err(|error| wrong(error.to_string()))
     }
 
     /// The stages that a hub leaves to workers.
@@ -91,6 +116,15 @@ mod tests {
         let servers = vec!["nats://user:secret@nats.example:4222".into(), "other:4222".into()];
         let config = ClusterConfig { servers, ..ClusterConfig::default() };
         assert_eq!(config.shown_servers(), "nats://nats.example:4222, nats://other:4222");
+    }
+
+    #[test]
+    fn a_key_is_required_by_its_setting() {
+        let said = ClusterConfig::default().sealing_key().unwrap_err().to_string();
+        assert!(said.starts_with("cluster.sealing_key: no file is named"), "{said}");
+        let config = ClusterConfig { sealing_key: "nowhere/key".into(), ..ClusterConfig::default() };
+        let said = config.sealing_key().unwrap_err().to_string();
+        assert!(said.starts_with("cluster.sealing_key: the file \"nowhere/key\" cannot be read"), "{said}");
     }
 
     #[test]

@@ -117,6 +117,62 @@ pub enum ClusterError {
         /// The stage.
         stage: crate::Stage,
     },
+    /// The NATS server runs without JetStream.
+    #[error(
+        "NATS at {servers} has no JetStream for this user, and cluster.jetstream needs it: put `jetstream {{ store_dir: ... }}` \
+         into the server's configuration and `jetstream: enabled` into the account ({message})"
+    )]
+    NoJetStream {
+        /// The addresses.
+        servers: String,
+        /// The server's message.
+        message: String,
+    },
+    /// There are fewer servers than copies.
+    #[error(
+        "JetStream cannot keep {replicas} copies of {name}: set cluster.replicas to the number of NATS servers with JetStream, \
+         or start more of them ({message})"
+    )]
+    Replicas {
+        /// The setting.
+        replicas: usize,
+        /// The stream.
+        name: String,
+        /// The server's message.
+        message: String,
+    },
+    /// JetStream has no room for a stream.
+    #[error(
+        "JetStream has no room for {name}, which takes up to {mib} MiB: raise the server's max_file_store or the account's \
+         max_file, or lower speech.jobs_max_mib ({message})"
+    )]
+    Storage {
+        /// The stream.
+        name: String,
+        /// Its bound.
+        mib: u64,
+        /// The server's message.
+        message: String,
+    },
+    /// A stream exists that is of another kind.
+    #[error(
+        "the JetStream stream {name} has settings that cannot be changed to those of this version: {message}; remove it with \
+         `nats stream rm {name}` (what it holds is lost)"
+    )]
+    Stream {
+        /// The stream.
+        name: String,
+        /// The server's message.
+        message: String,
+    },
+    /// JetStream does not answer.
+    #[error("JetStream at {servers} does not answer: {message}; in a cluster of NATS servers most of them must run")]
+    Silent {
+        /// The addresses.
+        servers: String,
+        /// The client's message.
+        message: String,
+    },
     /// It was told to stop.
     #[error("interrupted")]
     Interrupted,

@@ -3,7 +3,7 @@
 //! `antiphon worker` calls [`worker::serve`]; a hub's assembly joins the cluster ([`Cluster::join`]) and gets engines that
 //! implement the ports of `engine-api`, so that a session does not know. The parts, from the wire up: [`frame`], the order and
 //! credit of an attempt (`flow`), one attempt over a lossy connection (`exchange`, `link`), then the two sides, `hub` and
-//! [`worker`]. This crate decides nothing about a conversation and loads no model. Besides `session` and `server` it is the only
+//! [`worker`]. What hubs share with each other beyond one life is in [`jetstream`], sealed by [`seal`]. This crate decides nothing about a conversation and loads no model. Besides `session` and `server` it is the only
 //! one that spawns tasks, into the tracker that it is given.
 
 mod config;
@@ -12,9 +12,11 @@ mod exchange;
 mod flow;
 pub mod frame;
 mod hub;
+pub mod jetstream;
 mod link;
 mod message;
 pub mod permissions;
+pub mod seal;
 pub mod subject;
 #[cfg(feature = "testing")]
 pub mod testing;
@@ -23,7 +25,10 @@ pub mod worker;
 pub use config::ClusterConfig;
 pub use error::ClusterError;
 pub use hub::{
-    Cluster, HubView, LostView, MAX_NEWS_BYTES, MAX_REPLY_BYTES, Overview, PeerNews, PeerReply, Replier, Sessions,
-    StageView, Watching, WorkerView, with_local_stt, with_local_tts, with_local_turn,
+    Asked, Cluster, HubView, LostView, MAX_NEWS_BYTES, MAX_REPLY_BYTES, MAX_STATE_BYTES, Overview, Owned,
+    OwnershipError, PeerNews, PeerReply, Release, Replier, Seen, Sessions, SharedSessions, StageView, Watching,
+    WorkerView, with_local_stt, with_local_tts, with_local_turn,
 };
+pub use jetstream::JetStream;
 pub use message::{Description, HubAdvert, PROTOCOL, Protocol, Stage, StageDescription, StageLoad, WorkerAdvert};
+pub use seal::SealingKey;

@@ -4,7 +4,7 @@
 //! protocol above sends it again ([`flow`](crate::flow)). The client reconnects by itself and subscribes again.
 
 use crate::frame::{HEADER_BYTES, MAX_PAYLOAD_BYTES};
-use crate::{ClusterConfig, ClusterError};
+use crate::{ClusterConfig, ClusterError, subject};
 use async_nats::connection::State;
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError, Subject, Subscriber};
 use bytes::Bytes;
@@ -188,6 +188,20 @@ impl Link {
         (info.server_name, info.version)
     }
 
+    /// The client itself, for requests to JetStream.
+    pub(crate) fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// Waits until the server refuses a permission, and returns its message. Cancelling is safe.
+    pub(crate) async fn refusal(&self) -> String {
+        let mut refused = self.0.refused.clone();
+        match refused.wait_for(Option::is_some).await {
+            Ok(message) => message.clone().unwrap_or_default(),
+            Err(_) => std::future::pending().await,
+        }
+    }
+
     /// Sends what is queued and ends the connection.
     pub(crate) async fn close(&self) {
         self.0.closing.store(true, Ordering::Relaxed);
@@ -255,6 +269,7 @@ fn options(config: &ClusterConfig, role: &'static str) -> Result<ConnectOptions,
         .subscription_capacity(SUBSCRIPTION_QUEUE)
         .connection_timeout(Duration::from_secs(2))
         .ping_interval(PING_EVERY)
+        .custom_inbox_prefix(subject::INBOX)
         .reconnect_delay_callback(|n| RECONNECT_EVERY.min(Duration::from_millis(10) * 2_u32.pow(n.min(6) as u32)))
         .require_tls(is_encrypted);
     if !is_encrypted && !config.insecure {
@@ -305,6 +320,9 @@ fn missing(setting: &'static str, message: &str) -> ClusterError {
 /// Speech must not leave the machine in the clear, unless somebody says that the network is safe.
 fn check_addresses(config: &ClusterConfig) -> Result<(), ClusterError> {
     let wrong = |message: String| Err(ClusterError::Setting { setting: "servers", message });
+    if config.servers.is_empty() {
+        return wrong("no server is named, and cluster.jetstream needs one".into());
+    }
     for address in &config.servers {
         let parsed = address.parse::<async_nats::ServerAddr>();
         let Ok(server) = parsed else {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::subject;
+use crate::{jetstream, subject};
 
 /// Length of a public nkey: base32 of a prefix, 32 bytes and a checksum.
 const PUBLIC_KEY_CHARACTERS: usize = 56;
@@ -113,7 +113,11 @@ impl Environment {
     fn account(&self) -> String {
         let users = self.users(Role::Hub).chain(self.users(Role::Worker));
         // Quoted, because `include` and the like mean something else to NATS.
-        format!("  \"{}\": {{\n    users: [\n{}    ]\n  }}\n", self.name, users.collect::<String>())
+        format!(
+            "  \"{}\": {{\n    jetstream: enabled\n    users: [\n{}    ]\n  }}\n",
+            self.name,
+            users.collect::<String>()
+        )
     }
 
     fn users(&self, role: Role) -> impl Iterator<Item = String> {
@@ -151,7 +155,8 @@ const HEAD: &str = r"# NATS server configuration of an Antiphon cluster. Check i
 #
 # A hub cannot answer in the place of a worker or receive what is sent to workers; a worker cannot ask workers or receive what is
 # sent to hubs. Hubs of one account could receive what is sent to each other, and so could its workers: where that must not be,
-# use accounts. Request inboxes (_INBOX) and JetStream ($JS) are not permitted: hubs and workers do not use them.
+# use accounts. Request inboxes (_INBOX) are not permitted: hubs and workers do not use them. Of JetStream ($JS) hubs may use
+# what is named antiphon or ANTIPHON, for cluster.jetstream = true; workers may not use it. Hubs seal what they keep there.
 ";
 
 const ACCOUNTS: &str = r"# An account for each environment: hubs and workers of one account do not see those of another.
@@ -172,6 +177,13 @@ write_deadline: "2s"
 # connections would stay subscribed for minutes.
 ping_interval: "20s"
 ping_max: 2
+
+# For cluster.jetstream = true: where hubs keep what they share. max_file_store bounds it; hubs set aside 1.6 GiB and twice
+# speech.jobs_max_mib. Keep the folder on a disk that survives a restart. In a cluster each server needs a server_name.
+# jetstream {
+#   store_dir: "/var/lib/nats"
+#   max_file_store: 20GB
+# }
 
 # Without TLS, speech and its text are readable on the network. Hubs and workers then connect to tls:// addresses.
 # tls {
@@ -200,14 +212,17 @@ impl Role {
 
     fn publishes(self) -> Vec<String> {
         match self {
-            Self::Hub => vec![
+            Self::Hub => [
                 subject::any_advert_of_hub(),
                 subject::any_open(),
                 subject::any_inbound(),
                 subject::any_ask(),
                 subject::any_reply(),
                 subject::any_news(),
-            ],
+            ]
+            .into_iter()
+            .chain(jetstream::published())
+            .collect(),
             Self::Worker => vec![subject::any_advert_of_worker(), subject::any_outbound()],
         }
     }
@@ -221,6 +236,7 @@ impl Role {
                     subject::any_ask(),
                     subject::any_reply(),
                     subject::any_news(),
+                    subject::any_inbox(),
                 ]
             }
             Self::Worker => vec![subject::any_advert(), subject::any_open(), subject::any_inbound()],
@@ -303,6 +319,18 @@ mod tests {
             .replace("Accept only", "# Accept only")
             .replace("/path/to", folder.path().to_str().expect("a folder in UTF-8"));
         let output = check(&format!("{before}tls {{{uncommented}"), &[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    #[test]
+    fn the_commented_jetstream_settings_are_valid() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = configuration(&Permissions::default());
+        let (before, rest) = text.split_once("# jetstream {").unwrap();
+        let (section, after) = rest.split_once("# }").unwrap();
+        let section = section.replace("\n# ", "\n").replace("/var/lib/nats", folder.path().to_str().unwrap());
+        let keys = [("ANTIPHON_HUB_PRODUCTION_NKEY", key()), ("ANTIPHON_WORKER_PRODUCTION_NKEY", key())];
+        let output = check(&format!("{before}jetstream {{{section}}}{after}"), &keys);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 

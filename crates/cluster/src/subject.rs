@@ -15,6 +15,9 @@
 //! | `antiphon.v1.in.<worker>.<attempt>` | the hub of the attempt | the worker |
 //! | `antiphon.v1.out.<hub>.<attempt>` | the worker of the attempt | the hub |
 //!
+//! | `antiphon.v1.inbox.<random>.<random>` | JetStream, with replies to a hub's requests | the hub |
+//! | `antiphon.v1.job.<job>` | hubs | JetStream: the stream of jobs that wait |
+//!
 //! `out` is also the reply subject of what a hub publishes on `open` and `in`: NATS answers there that nobody subscribes (503).
 
 /// First token of each subject.
@@ -23,6 +26,28 @@ pub const PREFIX: &str = "antiphon";
 /// Second token of each subject: the version of the subjects and adverts. Which frames and requests a peer understands, its
 /// adverts say; so peers of different versions see each other, and refuse each other by name.
 pub const VERSION: &str = "v1";
+
+/// What the subjects begin with where JetStream replies to a hub. Another prefix than NATS' own, so that users need no permission
+/// for `_INBOX`.
+pub const INBOX: &str = "antiphon.v1.inbox";
+
+/// Where a job is published that waits for a hub to do it.
+#[must_use]
+pub fn job(id: &str) -> String {
+    subject(&["job", id])
+}
+
+/// All jobs that wait.
+#[must_use]
+pub fn any_job() -> String {
+    job("*")
+}
+
+/// JetStream's replies to a hub.
+#[must_use]
+pub fn any_inbox() -> String {
+    format!("{INBOX}.>")
+}
 
 /// Where a worker publishes its adverts.
 #[must_use]
@@ -228,6 +253,8 @@ mod tests {
         assert_eq!(any_open(), "antiphon.v1.open.>");
         assert_eq!(any_inbound(), "antiphon.v1.in.>");
         assert_eq!(any_outbound(), "antiphon.v1.out.>");
+        assert_eq!((job("a").as_str(), any_job().as_str()), ("antiphon.v1.job.a", "antiphon.v1.job.*"));
+        assert_eq!(any_inbox(), subject(&["inbox", ">"]));
     }
 
     #[test]

@@ -402,7 +402,10 @@ fn is_new_enough(version: &str) -> bool {
 }
 
 /// The program: the named one, the one of `make nats-server`, or the installed one.
-pub(crate) fn program() -> Result<PathBuf, TestingError> {
+///
+/// # Errors
+/// Where there is none.
+pub fn program() -> Result<PathBuf, TestingError> {
     if let Some(named) = std::env::var_os(PROGRAM_VARIABLE) {
         let named = PathBuf::from(named);
         return if named.is_file() { Ok(named) } else { Err(TestingError::NoProgram(named)) };

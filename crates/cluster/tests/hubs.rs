@@ -77,7 +77,7 @@ async fn lost_news_are_counted_and_so_is_a_lost_connection_said() {
     let (one, other) = (Hub::join(&server, "one").await, Hub::join(&server, "other").await);
     let mut news = one.cluster.news();
     let _watching = one.cluster.watch().await;
-    other.cluster.reply_with(Arc::new(|_| Some(b"here".to_vec())));
+    other.cluster.reply_with(Arc::new(|_| Box::pin(std::future::ready(Some(b"here".to_vec())))));
     until("the other knows", || other.cluster.is_watched()).await;
     // More than wait for one watcher.
     for n in 0..1_000_u32 {

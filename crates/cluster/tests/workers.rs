@@ -633,7 +633,8 @@ async fn hubs_ask_each_other() {
     let (question, patience) = (b"how many?", Duration::from_millis(200));
     let replies = one.cluster.ask_peers(question, patience).await;
     assert_eq!((replies.len(), replies[0].reply.is_none()), (1, true), "nobody replies yet");
-    other.cluster.reply_with(Arc::new(|question| (question == b"how many?").then(|| b"three".to_vec())));
+    let three = |question: &[u8]| (question == b"how many?").then(|| b"three".to_vec());
+    other.cluster.reply_with(Arc::new(move |question| Box::pin(std::future::ready(three(question)))));
     let replies = one.cluster.ask_peers(question, PATIENCE).await;
     assert_eq!(replies[0].reply.as_deref(), Some(&b"three"[..]));
     assert_eq!(replies[0].id, other.cluster.id());

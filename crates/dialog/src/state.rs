@@ -102,6 +102,12 @@ impl Dialog {
         self
     }
 
+    /// The same with other identifiers from here on; see [`IdMint::fork`].
+    pub fn with_forked_ids(mut self, with: u64) -> Self {
+        self.ids.fork(with);
+        self
+    }
+
     /// Processes one event and returns the actions, in order. An event whose item or response is not current has none.
     pub fn step(&mut self, now: Timestamp, event: Event) -> Vec<Action> {
         self.now = now;

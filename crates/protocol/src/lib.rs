@@ -22,6 +22,7 @@ mod server_event;
 mod session;
 mod session_update;
 mod setting;
+mod stored;
 mod timeline;
 mod tool;
 mod truncation;
@@ -50,6 +51,7 @@ pub use session_update::{
     SemanticVadUpdate, ServerVadUpdate, SessionKind, SessionUpdate, TranscriptionUpdate, TurnDetectionUpdate,
 };
 pub use setting::{AudioFormat, MAX_NAME_BYTES, MaxTokens, Modality};
+pub use stored::StoredSession;
 pub use timeline::{Endpointing, Marks, Workers};
 pub use tool::{Tool, ToolChoice};
 pub use truncation::Truncation;

@@ -18,6 +18,12 @@ pub enum SessionNotice {
         /// Time after the break within which the session can be resumed, in seconds.
         within_s: u64,
     },
+    /// The session is stored as it is with this message; after the loss of its hub the client goes back to it.
+    #[serde(rename = "antiphon.session.checkpoint")]
+    Checkpoint {
+        /// Number of client messages that the stored session includes.
+        received: u64,
+    },
     /// The session is about to expire.
     #[serde(rename = "antiphon.session.expiring")]
     Expiring {
@@ -37,9 +43,10 @@ pub enum SessionNotice {
     /// The session was resumed on this connection.
     #[serde(rename = "antiphon.session.resumed")]
     Resumed {
-        /// Number of the last event that the client reported as received; the next one follows.
+        /// Number of the message after which the session continues. The client named this number, or a larger one: then
+        /// it is the number of a checkpoint, and what the client received after it is void.
         after: u64,
-        /// Number of client messages that the hub has received.
+        /// Number of client messages that the session includes.
         received: u64,
     },
 }
@@ -65,6 +72,10 @@ mod tests {
         check(
             SessionNotice::Resumable { key: "rk_1".into(), within_s: 30 },
             r#"{"event_id":"event_1","type":"antiphon.session.resumable","key":"rk_1","within_s":30}"#,
+        );
+        check(
+            SessionNotice::Checkpoint { received: 412 },
+            r#"{"event_id":"event_1","type":"antiphon.session.checkpoint","received":412}"#,
         );
         check(
             SessionNotice::Expiring { expires_at: 1_790_000_000, in_s: 60 },

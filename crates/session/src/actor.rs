@@ -7,14 +7,16 @@ use super::ingress::{Advance, Ingress};
 use super::perform::{EventPayload, TranscriptLogprobs};
 use super::playback::Playback;
 use super::project::{Projector, TRANSCRIPTION_FAILED, code_of};
+use super::remote;
 use super::remote::Links;
 use super::replay_log::DialogStart;
+use super::replay_recorder::Recorder;
 use super::responding::{Product, causes};
 use super::speculation::SpeculativeTask;
 use super::timeline::{Begins, Timeline};
 use super::transcription_task::{Report, until_free};
 use super::voice::Voice;
-use super::{AudioMode, Egress, Inbound, Opening, Setup, translate};
+use super::{AudioMode, Egress, Inbound, Keeping, Opening, Setup, Snapshot, SnapshotError, translate};
 use antiphon_dialog::turn::Edge;
 use antiphon_dialog::{Dialog, Event, Failure, PlaybackControl, ToolCallDelta};
 use antiphon_engine_api::stt::{SpeakerState, SttError};
@@ -22,7 +24,7 @@ use antiphon_protocol::{Dialect, ServerEvent};
 use antiphon_types::{IdMint, ItemId, KeyId, ResponseId, SampleRate, Samples, SessionId, Timestamp};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::DropGuard;
@@ -79,25 +81,32 @@ pub(super) struct Actor {
     pub(super) life: SessionExpiry,
     /// The client is connected, as last reported to the reducer.
     pub(super) is_there: bool,
+    /// Messages of the client that were processed, over all its connections and hubs.
+    pub(super) n_received: u64,
+    /// The message that the session went back to, and how many messages of the client it held then: with the next one the client
+    /// knows.
+    pub(super) went_back: Option<(u64, u64)>,
+    /// Where snapshots go.
+    pub(super) keeping: Option<Keeping>,
 }
 
 /// What an actor runs with.
 pub(super) struct ActorStart {
     reports: mpsc::Receiver<Report>,
     products: mpsc::Receiver<Product>,
+    /// What a session begins with; `None`: it began on another hub.
+    greeting: Option<Greeting>,
+}
+
+struct Greeting {
     /// Sent to the client with the first events.
     resume_key: Option<String>,
 }
 
 impl Actor {
-    pub(super) fn new(
-        setup: Arc<Setup>,
-        id: &SessionId,
-        seed: u64,
-        opening: Opening,
-        egress: Arc<Egress>,
-    ) -> (Self, ActorStart) {
+    pub(super) fn new(setup: Arc<Setup>, id: &SessionId, seed: u64, opening: Opening) -> (Self, ActorStart) {
         let mode = opening.mode;
+        let egress = Arc::new(Egress::new(opening.resume_key.is_some()));
         let session = setup.session_object(id.clone(), &opening);
         let playback = if mode == AudioMode::Events { PlaybackControl::Client } else { PlaybackControl::Server };
         let (reports, report_inbox) = mpsc::channel(REPORTS);
@@ -119,6 +128,9 @@ impl Actor {
         let follow_up_after = setup.follow_up_after();
         let start = || DialogStart { settings: settings.clone(), playback, seed, follow_up_after, speculation };
         let recorder = setup.recorder(id, turns, start);
+        let mut ingress = Ingress::new(setup.engines.vad.clone(), format, turns, recorder)
+            .keeping(setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span()));
+        ingress.reduce_noise(noise_reduction(&session));
         let actor = Self {
             owner: opening.owner,
             mode,
@@ -127,8 +139,7 @@ impl Actor {
             dialog: Dialog::new(settings, playback, seed)
                 .with_follow_up_after(follow_up_after)
                 .with_speculation(speculation),
-            ingress: Ingress::new(setup.engines.vad.clone(), format, turns, recorder)
-                .keeping(setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span())),
+            ingress,
             egress,
             projector: Projector::new(ids.next("conv")),
             session,
@@ -148,20 +159,104 @@ impl Actor {
             last_audio: Timestamp::ZERO,
             life,
             is_there: true,
+            n_received: 0,
+            went_back: None,
+            keeping: opening.keeping,
             setup,
         };
-        (actor, ActorStart { reports: report_inbox, products: product_inbox, resume_key: opening.resume_key })
+        let greeting = Some(Greeting { resume_key: opening.resume_key });
+        (actor, ActorStart { reports: report_inbox, products: product_inbox, greeting })
+    }
+
+    /// A session that another hub has served so far. Decoders, echo and noise reduction begin anew.
+    pub(super) fn resumed(
+        setup: Arc<Setup>,
+        snapshot: Snapshot,
+        dialect: Dialect,
+        keeping: Option<Keeping>,
+    ) -> Result<(Self, SessionId, ActorStart), SnapshotError> {
+        let Snapshot { owner, mode, received, went_back_to, session, conversation, turns: counters, at, wall, .. } =
+            snapshot;
+        let session = antiphon_protocol::Session::from_stored(session)
+            .map_err(|error| SnapshotError::Unreadable(error.param.unwrap_or(error.message)))?;
+        let id = session.id.clone();
+        let wall_now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // The session's clock goes on while nobody serves it. Clocks of two machines differ, and it never goes back.
+        let elapsed = at.since_start() + wall_now.saturating_sub(wall);
+        let clock = Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now);
+        let (dialog, ids) = (snapshot.dialog.with_servers(&remote::declared(&session.tools)), snapshot.ids);
+        let (reports, report_inbox) = mpsc::channel(REPORTS);
+        let (products, product_inbox) = mpsc::channel(PRODUCTS);
+        let begins = Begins {
+            session: id.clone(),
+            owner,
+            at: UNIX_EPOCH + wall_now.saturating_sub(elapsed),
+            seed: 0,
+            may_report: mode != AudioMode::Events,
+        };
+        let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone()).behind(counters);
+        let left = Duration::from_secs(session.expires_at).saturating_sub(wall_now);
+        let life = SessionExpiry::resumed(Instant::now(), left, setup.life(), true);
+        let format = translate::format(session.audio.input.format);
+        let turns = setup.turns(&session);
+        if !setup.session.record.is_empty() {
+            tracing::info!(session = %id, "a session that began on another hub is not recorded");
+        }
+        let mut ingress = Ingress::new(setup.engines.vad.clone(), format, turns, Recorder::default())
+            .keeping(setup.engines.turn.as_ref().map_or(Samples::ZERO, |model| model.span()))
+            .heard_elsewhere(setup.engines.vad.clone(), snapshot.input);
+        ingress.reduce_noise(noise_reduction(&session));
+        let playback = Playback::new(Duration::from_millis(u64::from(setup.session.lead_ms)));
+        let actor = Self {
+            owner,
+            mode,
+            dialect: Dialect { beta: snapshot.beta, ..dialect },
+            clock,
+            dialog,
+            ingress,
+            egress: Arc::new(Egress::resumed(snapshot.log)),
+            projector: Projector::new(conversation),
+            session,
+            kind_is_fixed: snapshot.kind_is_fixed,
+            ids,
+            transcriptions: HashMap::new(),
+            judging: None,
+            speaking: HashMap::new(),
+            speculative: None,
+            links: Links::default(),
+            playback: playback.resumed(snapshot.playback),
+            reports,
+            products,
+            timeline,
+            client_clock: ClientClock::default(),
+            speaker: None,
+            last_audio: Timestamp::new(elapsed),
+            life,
+            is_there: snapshot.is_there,
+            n_received: received,
+            went_back: went_back_to.map(|number| (number, received)),
+            keeping,
+            setup,
+        };
+        Ok((actor, id, ActorStart { reports: report_inbox, products: product_inbox, greeting: None }))
     }
 
     /// Runs until the client is gone or closed, or the session expires.
     pub(super) async fn run(mut self, mut inbound: mpsc::Receiver<Inbound>, start: ActorStart) {
-        let ActorStart { mut reports, mut products, resume_key } = start;
-        self.greet(resume_key);
-        self.begin_servers();
+        let ActorStart { mut reports, mut products, greeting } = start;
+        if let Some(Greeting { resume_key }) = greeting {
+            self.greet(resume_key);
+            self.begin_servers();
+        }
         loop {
+            self.while_suspended().await;
             self.look_for_the_client();
             let more = self.process_windows();
             self.timeline.tell(&self.dialog, self.now());
+            if !more && self.checkpoint(!inbound.is_empty()) {
+                // The session goes on from its final snapshot. What is here ends with its handle.
+                return std::future::pending().await;
+            }
             let blocked = self.ingress.blocked_on();
             if self.has_drained() {
                 return self.egress.close(Close { code: 1001, reason: "the server is going away" });
@@ -172,7 +267,11 @@ impl Actor {
                 // While the hub is behind or the connection is lost, missing audio is not the speaker's silence.
                 self.last_audio = self.now();
             }
-            let room = self.egress.has_room() && self.playback.has_room();
+            let room = match self.is_leaving() {
+                true => self.egress.has_room_to_leave() && self.playback.has_room_to_leave(),
+                false => self.egress.has_room() && self.playback.has_room(),
+            };
+            let (deadline, waits) = (self.next_deadline(), self.waits_for_storage());
             tokio::select! {
                 message = inbound.recv(), if takes_messages => match message {
                     Some(message) => self.inbound(message),
@@ -181,9 +280,10 @@ impl Actor {
                 Some(report) = reports.recv() => self.report(report),
                 Some(product) = products.recv(), if room => self.product(product),
                 () = self.egress.moved() => self.audio_left(),
+                () = Keeping::moved(self.keeping.as_mut(), waits) => {}
                 () = until_free(blocked), if !more => {}
                 () = self.setup.drain.cancelled(), if !self.setup.drain.is_cancelled() => {}
-                () = tokio::time::sleep_until(self.next_deadline()) => {
+                () = tokio::time::sleep_until(deadline) => {
                     if !inbound.is_empty() {
                         self.last_audio = self.now();
                     }
@@ -330,7 +430,8 @@ impl Actor {
         let frame = self.egress.is_attached().then(|| self.playback.next_due(&self.dialog, now)).flatten().map(at);
         let stuck = self.egress.stuck_since().map(|since| since + STUCK);
         let settled = self.timeline.next_due(&self.dialog).map(at);
-        [stall, hold, frame, stuck, settled].into_iter().flatten().fold(self.life.next_due(), Instant::min)
+        let checkpoint = self.checkpoint_due();
+        [stall, hold, frame, stuck, settled, checkpoint].into_iter().flatten().fold(self.life.next_due(), Instant::min)
     }
 
     /// Handles the deadlines that have passed; returns whether the session is over.
@@ -364,6 +465,9 @@ impl Actor {
 
     /// Whether the server stops, and the session is idle or its client disconnected.
     fn has_drained(&self) -> bool {
+        if self.keeping.is_some() {
+            return false;
+        }
         let is_done = || self.transcriptions.is_empty() && self.dialog.active().is_none() && self.playback.is_empty();
         self.setup.drain.is_cancelled() && (!self.egress.is_attached() || is_done())
     }
@@ -405,4 +509,8 @@ impl Actor {
     pub(super) fn encode(&mut self, event: &ServerEvent) -> Option<String> {
         self.dialect.encode(event, &self.ids.next("event"))
     }
+}
+
+fn noise_reduction(session: &antiphon_protocol::Session) -> Option<antiphon_audio::NoiseReduction> {
+    session.audio.input.noise_reduction.as_ref().and_then(translate::noise_reduction)
 }

@@ -5,6 +5,7 @@
 //! it has answered for it ([`super::retained`]), and a new connection reads on from where it is. The lock guards a queue operation only and is never held across an await.
 
 use super::retained::{ResumeError, Retained};
+use super::snapshot::StoredLog;
 use antiphon_types::{ItemId, ResponseId, Samples};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -15,6 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 /// Unsent bytes from which on no more reply audio is pulled. The protocol events of one response are a few KiB.
 pub const MAX_UNSENT_BYTES: usize = 256 * 1024;
+
+/// The same in a session that moves to another hub.
+const MAX_LEAVING_BYTES: usize = 4 * 1024 * 1024;
 
 /// One message for the client.
 #[derive(Clone, Debug, PartialEq)]
@@ -113,6 +117,35 @@ impl Egress {
         }
     }
 
+    /// The log of a session that another hub has served so far. There is no connection yet.
+    pub(super) fn resumed(stored: StoredLog) -> Self {
+        let egress = Self::new(true);
+        let mut log = egress.lock();
+        log.retained = Some(Retained::resumed(stored.answered, stored.messages.into()));
+        log.attached = false;
+        drop(log);
+        egress
+    }
+
+    /// A copy for a snapshot: what waits to leave counts as sent, since the client gets it from here or from there. Its audio
+    /// is reported as sent by the second value. `None`: a part of it is held, so that its order is not known.
+    pub(super) fn stored(&self) -> Option<(StoredLog, Vec<Sent>)> {
+        let log = self.lock();
+        let retained = log.retained.as_ref().filter(|_| !log.held)?;
+        let (answered, messages) = retained.stored();
+        let unsent = log.entries.iter().map(|entry| &entry.message);
+        let messages = messages.chain(unsent).cloned().collect();
+        let sent =
+            log.sent.iter().chain(&log.in_hand).chain(log.entries.iter().filter_map(|entry| entry.audio.as_ref()));
+        Some((StoredLog { answered, messages }, sent.cloned().collect()))
+    }
+
+    /// Whether everything has left.
+    pub(super) fn has_left(&self) -> bool {
+        let log = self.lock();
+        log.entries.is_empty() && log.in_hand_bytes == 0
+    }
+
     /// An event, in order; `response` when it belongs to one.
     pub(super) fn push(&self, message: Message, response: Option<ResponseId>) {
         self.append(Entry { message, response, audio: None });
@@ -159,6 +192,11 @@ impl Egress {
     /// Whether more reply audio may be made.
     pub(super) fn has_room(&self) -> bool {
         self.lock().unsent_bytes < MAX_UNSENT_BYTES
+    }
+
+    /// The same in a session that moves to another hub: what is left of a reply, a minute of it at most in base64.
+    pub(super) fn has_room_to_leave(&self) -> bool {
+        self.lock().unsent_bytes < MAX_LEAVING_BYTES
     }
 
     /// Whether the client may be heard: its requests make events, and those are held to a bound as well.

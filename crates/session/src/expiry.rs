@@ -24,6 +24,13 @@ impl SessionExpiry {
         Self { expires, notice: is_told.then(|| expires - NOTICE.min(whole / 2)), whole }
     }
 
+    /// Of a session that ends in `left`, `whole` after its beginning on another hub.
+    pub(super) fn resumed(now: Instant, left: Duration, whole: Duration, is_told: bool) -> Self {
+        let expires = now + left;
+        let notice = (is_told && left > NOTICE).then(|| expires - NOTICE);
+        Self { expires, notice, whole }
+    }
+
     /// When something is due.
     pub(super) fn next_due(&self) -> Instant {
         self.notice.unwrap_or(self.expires)

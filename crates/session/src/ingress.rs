@@ -6,12 +6,13 @@
 
 use super::microphone::{Microphone, give_back};
 use super::replay_recorder::{RecordedTurns, Recorder};
+use super::snapshot::StoredInput;
 use super::transcription_task::TranscriptionInput;
 use super::turns::Turns;
 use super::utterance::Utterance;
 use antiphon_audio::codec::{self, CodecError, OpusIn};
 use antiphon_audio::{Jitter, NoiseReduction, PreRoll, Resampler, Slot};
-use antiphon_dialog::turn::{Decision, Edge};
+use antiphon_dialog::turn::{Decision, Edge, TurnTaker};
 use antiphon_engine_api::vad::Vad;
 use antiphon_types::Format;
 use antiphon_types::{ItemId, Pcm, SampleRate, Samples};
@@ -88,6 +89,40 @@ impl Ingress {
     /// The same with at least `kept` of audio in the pre-roll, for a turn model. Call before any audio.
     pub(super) fn keeping(self, kept: Samples) -> Self {
         Self { kept, preroll: PreRoll::new(self.turns.capacity().max(kept)), ..self }
+    }
+
+    /// A copy for a snapshot, of a microphone that has no utterance under way: with the audio since the last one, as far as
+    /// the pre-roll holds it, since the next may begin there.
+    pub(super) fn stored(&self) -> StoredInput {
+        let mut recent = Vec::new();
+        let from = self.buffer_start.saturating_sub(self.preroll_base);
+        self.preroll.copy_from(from, &mut recent);
+        StoredInput {
+            turn: TurnTaker::clone(&self.turn),
+            position: self.position(),
+            buffer_start: self.buffer_start,
+            sequence: self.jitter.due(),
+            recent,
+            waiting: self.microphone.waiting(),
+        }
+    }
+
+    /// The same microphone, heard elsewhere so far. Call before any audio.
+    pub(super) fn heard_elsewhere(mut self, engine: Arc<dyn Vad>, stored: StoredInput) -> Self {
+        let StoredInput { turn, position, buffer_start, sequence, recent, waiting } = stored;
+        self.turn = RecordedTurns::resumed(engine, turn, position, &recent);
+        self.preroll_base = position.saturating_sub(Samples(recent.len() as u64));
+        self.preroll.push(&recent);
+        self.buffer_start = buffer_start;
+        self.jitter = Jitter::resumed(sequence);
+        self.microphone.starts_at(position);
+        self.microphone.push(|raw| raw.extend_from_slice(&waiting));
+        self
+    }
+
+    /// Whether no utterance takes audio any more, and none is behind.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.utterance.is_none() && self.closing.is_empty()
     }
 
     /// Changes the settings; an utterance under way continues.

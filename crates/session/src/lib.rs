@@ -7,6 +7,7 @@
 
 mod actor;
 mod beginning;
+mod checkpoint;
 mod clock;
 mod config;
 mod egress;
@@ -26,6 +27,7 @@ mod reports;
 mod responding;
 mod retained;
 mod setup;
+mod snapshot;
 mod speculation;
 mod timeline;
 mod transcription_input;
@@ -37,11 +39,13 @@ mod turns;
 mod utterance;
 mod voice;
 
+pub use checkpoint::{Checkpoint, Keeping, Leave};
 pub use config::{SessionConfig, SpeculationConfig};
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use inbound::{Inbound, Share};
 pub use retained::{MAX_UNANSWERED_BYTES, ResumeError};
 pub use setup::{AudioMode, Handle, Opening, Setup};
+pub use snapshot::{MAX_SNAPSHOT_BYTES, SNAPSHOT_SCHEMA, Snapshot, SnapshotError};
 pub use timeline::{
     EndOfTurn, HeardBy, Kind, Part, SpeculationOutcome, SpeculativeRun, StageRun, Status, Tokens, TurnAudio, TurnMarks,
     TurnRecord, TurnStage, Waits,

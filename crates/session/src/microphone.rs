@@ -94,6 +94,18 @@ impl Microphone {
         Some(Window { voice: if is_residual { &self.left[range] } else { words }, words })
     }
 
+    /// A copy of the audio that is in no window yet, without what the noise reduction holds back (some milliseconds).
+    pub(super) fn waiting(&self) -> Vec<i16> {
+        let mut waiting = self.words[self.n_taken..].to_vec();
+        waiting.extend_from_slice(&self.raw[self.n_raw_taken..]);
+        waiting
+    }
+
+    /// Turn time begins at `position`: the session was heard elsewhere so far. Call before any audio.
+    pub(super) fn starts_at(&mut self, position: Samples) {
+        self.guard.skip(position);
+    }
+
     /// Samples that are in no window yet.
     pub(super) fn n_waiting(&self) -> usize {
         self.n_waiting

@@ -212,6 +212,16 @@ impl Actor {
     /// Records a notice in the metrics and the timeline.
     fn observe(&mut self, notice: &Notice) {
         let now = self.now();
+        if let Notice::ItemDone { .. }
+        | Notice::ItemDeleted(_)
+        | Notice::ItemTruncated { .. }
+        | Notice::Transcript { .. }
+        | Notice::SettingsUpdated
+        | Notice::InputCleared
+        | Notice::ResponseDone(_) = notice
+        {
+            self.note_change();
+        }
         let metrics = self.setup.metrics.clone();
         match notice {
             Notice::SpeechStopped { item, audio_end } => {

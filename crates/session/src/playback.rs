@@ -2,6 +2,7 @@
 
 use super::actor::Actor;
 use super::egress::Message;
+use super::snapshot::{StoredFrame, StoredPlayback, StoredQueued};
 use super::voice::Packet;
 use antiphon_audio::Pacer;
 use antiphon_dialog::{Dialog, Event};
@@ -13,6 +14,9 @@ use std::time::Duration;
 
 /// Frames that wait for their time: 4 s at 20 ms. More is not pulled from the voice.
 const MAX_WAITING: usize = 200;
+
+/// Frames that wait in a session that moves to another hub: a minute of a reply that was begun, which is made to its end here.
+const MAX_LEAVING: usize = 3_000;
 
 /// An estimate of when audio sounds is this coarse, in samples at 16 kHz: 300 ms of frames, windows and wall time.
 const SEAM: Samples = Samples(4_800);
@@ -37,8 +41,8 @@ struct Waiting {
 
 enum Queued {
     Audio(Packet),
-    /// The news that the item's audio is complete, behind its last frame.
-    End(ServerEvent),
+    /// The news that the audio of this part is complete, behind its last frame.
+    End(PartAt),
 }
 
 impl Playback {
@@ -46,8 +50,45 @@ impl Playback {
         Self { pacer: Pacer::new(lead, FRAME), waiting: VecDeque::new(), sequence: 0, sounded_by: Samples::ZERO }
     }
 
+    /// A copy for a snapshot.
+    pub(super) fn stored(&self) -> StoredPlayback {
+        let waiting = self.waiting.iter().map(|Waiting { response, item, what }| StoredFrame {
+            response: response.clone(),
+            item: item.clone(),
+            what: match what {
+                Queued::Audio(Packet { payload, offset, n }) => {
+                    StoredQueued::Audio { payload: payload.to_vec(), offset: *offset, n: *n }
+                }
+                Queued::End(at) => StoredQueued::End { index: at.item.output_index, part: at.content_index },
+            },
+        });
+        StoredPlayback { sequence: self.sequence, sounded_by: self.sounded_by, waiting: waiting.collect() }
+    }
+
+    /// The same queue with what another hub's held.
+    pub(super) fn resumed(self, stored: StoredPlayback) -> Self {
+        let waiting = stored.waiting.into_iter().map(|StoredFrame { response, item, what }| {
+            let what = match what {
+                StoredQueued::Audio { payload, offset, n } => {
+                    Queued::Audio(Packet { payload: payload.into(), offset, n })
+                }
+                StoredQueued::End { index, part } => {
+                    Queued::End(PartAt::new(response.clone(), item.clone(), index, part))
+                }
+            };
+            Waiting { response, item, what }
+        });
+        let waiting = waiting.collect();
+        Self { waiting, sequence: stored.sequence, sounded_by: stored.sounded_by, ..self }
+    }
+
     pub(super) fn has_room(&self) -> bool {
         self.waiting.len() < MAX_WAITING
+    }
+
+    /// The same in a session that moves to another hub.
+    pub(super) fn has_room_to_leave(&self) -> bool {
+        self.waiting.len() < MAX_LEAVING
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -61,7 +102,7 @@ impl Playback {
         self.waiting = kept;
         let dropped: VecDeque<Waiting> = dropped;
         let ends = dropped.into_iter().filter_map(|piece| match piece.what {
-            Queued::End(event) => Some(event),
+            Queued::End(at) => Some(ServerEvent::OutputAudioDone { at }),
             Queued::Audio(_) => None,
         });
         ends.collect()
@@ -74,7 +115,7 @@ impl Playback {
         if !self.waiting.iter().any(|piece| piece.item == item) {
             return Some(event);
         }
-        self.waiting.push_back(Waiting { response, item, what: Queued::End(event) });
+        self.waiting.push_back(Waiting { response, item, what: Queued::End(at.clone()) });
         None
     }
 
@@ -175,8 +216,8 @@ impl Actor {
         while let Some(Waiting { response, item, what }) = self.playback.take_due(&self.dialog, now) {
             let packet = match what {
                 Queued::Audio(packet) => packet,
-                Queued::End(event) => {
-                    self.send(Some(response), &event);
+                Queued::End(at) => {
+                    self.send(Some(response), &ServerEvent::OutputAudioDone { at });
                     continue;
                 }
             };

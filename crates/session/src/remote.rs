@@ -30,6 +30,11 @@ impl Links {
         self.open.retain(|label, _| declared.iter().any(|declared| declared.server.label == *label));
     }
 
+    /// Whether no work is under way.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.work.is_empty()
+    }
+
     /// The work of an item has ended, or ends here.
     pub(super) fn ended(&mut self, item: &ItemId) {
         self.work.remove(item);
@@ -61,11 +66,24 @@ impl Actor {
 
     pub(super) fn call_remote(&mut self, item: ItemId, call: RemoteCall) {
         let connection = self.links.open.get(&call.label).cloned();
+        // A session that came from another hub connects to its servers when it calls them.
+        let declared = self.dialog.settings().servers.iter().find(|declared| declared.server.label == call.label);
+        let connect = match &connection {
+            Some(_) => None,
+            None => declared.map(|declared| self.setup.mcp.connect(declared.server.clone())),
+        };
         let (label, reports, called) = (call.label, self.reports.clone(), item.clone());
         let guard = self.spawn(async move {
+            let connection = match (connection, connect) {
+                (Some(connection), _) => Ok(connection),
+                (None, Some(connect)) => {
+                    connect.await.map(|(connection, _)| connection).map_err(|error| error.to_string())
+                }
+                (None, None) => Err("the server is not connected any more".to_owned()),
+            };
             let result = match (connection, serde_json::from_str(&call.arguments)) {
-                (Some(connection), Ok(arguments)) => connection.call(call.name, arguments).await,
-                (None, _) => Err(CallError::Http("the server is not connected any more".into())),
+                (Ok(connection), Ok(arguments)) => connection.call(call.name, arguments).await,
+                (Err(message), _) => Err(CallError::Http(message)),
                 (_, Err(_)) => Err(CallError::Tool("the arguments of the call are no JSON object".into())),
             };
             let _ = reports.send(Report::Called(called, result)).await;

@@ -118,6 +118,14 @@ impl RecordedTurns {
         Self { pipeline: TurnPipeline::new(Box::new(OpenedOnUse::new(vad)), taker), recorder }
     }
 
+    /// See [`TurnPipeline::resumed`]. Not recorded: a replay log begins with its session.
+    pub(super) fn resumed(vad: Arc<dyn Vad>, taker: TurnTaker, position: Samples, recent: &[i16]) -> Self {
+        let recent = (recent, vad.window());
+        // Without audio before it the detector is opened with the first window, as in a new session.
+        let pipeline = TurnPipeline::resumed(Box::new(OpenedOnUse::new(vad)), taker, position, recent);
+        Self { pipeline, recorder: Recorder::default() }
+    }
+
     /// See [`TurnTaker::set`].
     pub(super) fn set(&mut self, thresholds: Thresholds, ending: Ending) {
         self.pipeline.taker_mut().set(thresholds, ending);

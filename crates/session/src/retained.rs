@@ -53,6 +53,17 @@ pub(super) struct Retained {
 }
 
 impl Retained {
+    /// The messages that are kept, and the number of the message before them.
+    pub(super) fn stored(&self) -> (u64, impl Iterator<Item = &Message>) {
+        (self.answered, self.messages.iter())
+    }
+
+    /// Messages that another hub has sent, behind the one of the number `answered`. None of them was given here.
+    pub(super) fn resumed(answered: u64, messages: VecDeque<Message>) -> Self {
+        let bytes = messages.iter().map(Message::n_bytes).sum();
+        Self { messages, bytes, answered, given: 0, unasked: 0 }
+    }
+
     /// A message leaves for the first time.
     pub(super) fn keep(&mut self, message: Message) {
         self.bytes += message.n_bytes();

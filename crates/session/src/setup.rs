@@ -1,13 +1,14 @@
 //! What all sessions begin with, and the opening of one.
 
-use super::actor::Actor;
-use super::{Close, Egress, Inbound, SessionConfig, SpeculationConfig, TurnHistory};
+use super::actor::{Actor, ActorStart};
+use super::{Close, Egress, Inbound, Keeping, SessionConfig, SpeculationConfig, TurnHistory};
 use antiphon_dialog::turn::TurnConfig;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::mcp::{Mcp, McpConfig};
 use antiphon_protocol::{Dialect, SessionKind, SessionUpdate};
 use antiphon_telemetry::{Metrics, span};
 use antiphon_types::{IdMint, KeyId, SessionId};
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -16,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
 /// How audio travels on a connection.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AudioMode {
     /// Base64 in JSON events, as the GA protocol has it; sent as produced.
     #[default]
@@ -28,7 +29,7 @@ pub enum AudioMode {
 }
 
 /// What a connection asked for before it said anything: by its address, its headers and its key.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Opening {
     /// How audio travels.
     pub mode: AudioMode,
@@ -44,6 +45,8 @@ pub struct Opening {
     pub resume_key: Option<String>,
     /// The API key the session belongs to; `None` where the hub has no keys.
     pub owner: Option<KeyId>,
+    /// Where its snapshots go; `None`: no other hub may resume it.
+    pub keeping: Option<Keeping>,
 }
 
 /// Messages of a client that wait for its actor. Each holds its share of the process-wide budget.
@@ -106,6 +109,13 @@ impl Drop for CloseAtEnd {
     }
 }
 
+impl Handle {
+    /// Ends all work of the session now, as dropping this does; its log can still be read.
+    pub fn stop(&self) {
+        self.cancel.cancel();
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
         self.cancel.cancel();
@@ -117,10 +127,15 @@ impl Setup {
     pub fn open(self: &Arc<Self>, opening: Opening) -> Handle {
         let seed = rand::random::<u64>();
         let id = SessionId::from(IdMint::new(rand::random()).next("sess"));
+        let (actor, start) = Actor::new(self.clone(), &id, seed, opening);
+        self.run(actor, id, start)
+    }
+
+    /// Starts an actor.
+    pub(super) fn run(&self, actor: Actor, id: SessionId, start: ActorStart) -> Handle {
         let (sender, inbound) = mpsc::channel(INBOUND_MESSAGES);
-        let egress = Arc::new(Egress::new(opening.resume_key.is_some()));
+        let egress = actor.egress.clone();
         let cancel = CancellationToken::new();
-        let (actor, start) = Actor::new(self.clone(), &id, seed, opening, egress.clone());
         let run = {
             let (cancel, closing) = (cancel.clone(), CloseAtEnd(egress.clone()));
             async move {

@@ -36,6 +36,22 @@ impl TurnPipeline {
         Self { vad, has_failed: false, pitch: Pitch::default(), taker, position: Samples::ZERO }
     }
 
+    /// The pipeline of a microphone that was heard elsewhere so far: turn-taking goes on at `position`. The detector hears the
+    /// `recent` audio before it, in windows of `window` samples, and what it says of that is dropped: turn-taking had it.
+    pub fn resumed(
+        vad: Box<dyn VadStream>,
+        taker: TurnTaker,
+        position: Samples,
+        (recent, window): (&[i16], usize),
+    ) -> Self {
+        let mut pipeline = Self { position, ..Self::new(vad, taker) };
+        for heard in recent.chunks_exact(window) {
+            // A detector that fails here fails again, and is logged then.
+            let _ = pipeline.vad.probability(heard);
+        }
+        pipeline
+    }
+
     /// Takes one window, mono PCM at 16 kHz of the length the detector requires. `voice` is what the voice activity
     /// detector hears, `words` what the recognizer does: they differ where an echo guard is in use. Levels and pitches
     /// are measured only where the wait for the end of a turn adapts to them.

@@ -103,6 +103,12 @@ impl IdMint {
         Self { seed, counter: 0 }
     }
 
+    /// Continues with other identifiers than a copy of this generator would: for a session that goes back to an earlier state,
+    /// whose client has seen identifiers that were generated since.
+    pub const fn fork(&mut self, with: u64) {
+        self.seed = mix(self.seed ^ mix(with));
+    }
+
     /// The next identifier: `prefix`, an underscore and 21 letters and digits.
     pub fn next(&mut self, prefix: &str) -> String {
         self.counter += 1;
@@ -122,7 +128,7 @@ impl IdMint {
 const ALPHABET: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
 /// The finalizer of splitmix64 (Steele, Lea and Flood, 2014): a bijection, so two counters of one seed never collide.
-fn mix(mut x: u64) -> u64 {
+const fn mix(mut x: u64) -> u64 {
     x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -25,7 +25,7 @@ export interface CapturedFrame {
 export type ToPlayback =
   | { kind: 'chunk'; chunk: Chunk }
   | { kind: 'end'; itemId: string }
-  | { kind: 'pause' | 'resume' | 'flush' };
+  | { kind: 'pause' | 'resume' | 'flush' | 'discard' };
 
 export interface PlaybackReport extends QueueReport {
   /** Samples rendered since the worklet started, including silence. */

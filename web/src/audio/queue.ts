@@ -65,6 +65,8 @@ export interface QueueReport {
   /** Number of samples above -50 dBFS rendered since the start. */
   audibleSamples: number;
   refused: number;
+  /** Number of calls of `discard` so far. */
+  nDiscards: number;
 }
 
 export class PlaybackQueue {
@@ -94,6 +96,7 @@ export class PlaybackQueue {
   #underruns = 0;
   #underrun = 0;
   #stopped: Position | null = null;
+  #nDiscards = 0;
   #finished: string[] = [];
   #firstSounds: { itemId: string; atSample: number }[] = [];
 
@@ -148,6 +151,17 @@ export class PlaybackQueue {
     this.#ended.clear();
   }
 
+  /** Like `flush`, for audio that is void: nothing about it is reported any more. */
+  discard(): void {
+    this.flush();
+    this.#stopped = null;
+    this.#finished = [];
+    this.#firstSounds = [];
+    this.#over = null;
+    this.#sounded = null;
+    this.#nDiscards++;
+  }
+
   render(out: Float32Array): void {
     let n = 0;
     if (this.#mayPlay(out.length)) {
@@ -175,6 +189,7 @@ export class PlaybackQueue {
       firstSounds: this.#firstSounds,
       audibleSamples: this.#audible,
       refused: this.#refused,
+      nDiscards: this.#nDiscards,
     };
     this.#peak = 0;
     this.#finished = [];

@@ -7,6 +7,7 @@ import type { Chunk } from './queue';
 
 export class Speaker {
   readonly #node: AudioWorkletNode;
+  #nDiscards = 0;
 
   static async open(context: AudioContext, report: (report: PlaybackReport) => void): Promise<Speaker> {
     await context.audioWorklet.addModule(playbackUrl);
@@ -19,7 +20,10 @@ export class Speaker {
       numberOfOutputs: 1,
       outputChannelCount: [2],
     });
-    this.#node.port.onmessage = (message: MessageEvent<PlaybackReport>) => report(message.data);
+    this.#node.port.onmessage = (message: MessageEvent<PlaybackReport>) => {
+      // Reports on their way from before a `discard` are about void audio.
+      if (message.data.nDiscards === this.#nDiscards) report(message.data);
+    };
     this.#node.connect(context.destination);
   }
 
@@ -43,6 +47,12 @@ export class Speaker {
 
   flush(): void {
     this.#post({ kind: 'flush' });
+  }
+
+  /** Discards all audio; nothing about it is reported any more. */
+  discard(): void {
+    this.#nDiscards++;
+    this.#post({ kind: 'discard' });
   }
 
   #post(message: ToPlayback): void {

@@ -67,6 +67,7 @@ export type ServerEvent =
   | ({ type: 'antiphon.timeline'; item_id: string; response_id: string; marks: TimelineMarks } & Hops)
   | { type: 'antiphon.clock.pong'; client_ms: number; hub_ms: number }
   | { type: 'antiphon.session.resumable'; key: string; within_s: number }
+  | { type: 'antiphon.session.checkpoint'; received: number }
   | { type: 'antiphon.session.resumed'; after: number; received: number }
   | { type: 'other'; name: string };
 
@@ -100,6 +101,7 @@ const NEEDED: Record<string, string[]> = {
   'antiphon.timeline': ['response_id', 'marks'],
   'antiphon.clock.pong': ['client_ms', 'hub_ms'],
   'antiphon.session.resumable': ['key', 'within_s'],
+  'antiphon.session.checkpoint': ['received'],
   'antiphon.session.resumed': ['after', 'received'],
 };
 

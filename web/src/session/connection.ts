@@ -1,57 +1,53 @@
-// One WebSocket to the hub: JSON events as text, audio as binary frames. It numbers the microphone
-// frames, counts sent and received messages, and notifies its owner once when it is lost. It never
-// reconnects; the conversation opens a new connection that resumes from the `ticket` of the old one.
+// One WebSocket to the hub: JSON events as text, audio as binary frames. What it sends and receives is counted in the
+// `Outbox` of its session, and it notifies its owner once when it is lost. It never reconnects; the conversation opens a
+// new connection that resumes the session with the outbox of the old one.
 
 import { type ServerEvent, EventError, parseEvent } from '../protocol/events';
-import { type Frame, FRAME_SAMPLES, FrameError, FrameKind, decodeFrame, encodeFrame } from '../protocol/frame';
+import { type Frame, FrameError, FrameKind, decodeFrame } from '../protocol/frame';
+import { Outbox } from './outbox';
 
 /** Sent bytes must leave within this time; otherwise the connection counts as lost. */
 const STUCK_MS = 8_000;
+/** A new session must be open within this time, a resumed one confirmed. */
 const OPEN_TIMEOUT_MS = 6_000;
-/** Number of sent events kept for retransmission; each is short, and most are playback reports. */
-const MAX_SAID = 200;
 
-/** Close codes of the hub: invalid key, session that cannot be resumed, and a client that did not respond. */
-export const Closed = { badKey: 3000, noSession: 4000, dead: 1011, abnormal: 1006 } as const;
+/**
+ * Close codes of the hub: invalid key, session that cannot be resumed, a client that did not respond, and a session that
+ * moves to another hub.
+ */
+export const Closed = { badKey: 3000, noSession: 4000, dead: 1011, moved: 1012, abnormal: 1006 } as const;
 
 export interface ConnectionHandlers {
   event: (event: ServerEvent) => void;
   audio: (frame: Frame) => void;
-  /** The session of the ticket was resumed on this connection. */
-  resumed: () => void;
+  /**
+   * The session was resumed on this connection. `backTo` null: nothing was lost. Otherwise it continues as it was at the
+   * checkpoint whose message had this number, and what was received after it is void. All that must be sent
+   * again was sent.
+   */
+  resumed: (backTo: number | null) => void;
   /** The hub sent an invalid message; the connection stays open. */
   unreadable: (message: string) => void;
   /** Closed, but not by `close`. `opened` distinguishes a refused from a lost connection; `code` is the WebSocket's. */
   lost: (opened: boolean, code: number) => void;
 }
 
-/** What a new connection needs to resume the session of a lost one. */
-export interface Ticket {
-  key: string;
-  withinMs: number;
-  /** Number of messages of the session received. */
-  nReceived: number;
-  nSent: number;
-  nFrames: number;
-  /** The last events sent, with their numbers. */
-  said: { number: number; text: string }[];
-}
-
 export class Connection {
   readonly #socket: WebSocket;
   readonly #handlers: ConnectionHandlers;
   readonly #openTimer: number;
-  #ticket: Ticket;
+  readonly outbox: Outbox;
   /** Whether the first message arrived: the greeting of a new session, or of a resumed one. */
   #greeted: boolean;
   #opened = false;
   #over = false;
   #drainedMs = 0;
 
-  constructor(url: string, protocols: string[], handlers: ConnectionHandlers, ticket: Ticket | null = null) {
+  /** `resumes`: the outbox of the session to resume. */
+  constructor(url: string, protocols: string[], handlers: ConnectionHandlers, resumes: Outbox | null = null) {
     this.#handlers = handlers;
-    this.#ticket = ticket ?? { key: '', withinMs: 0, nReceived: 0, nSent: 0, nFrames: 0, said: [] };
-    this.#greeted = ticket === null;
+    this.outbox = resumes ?? new Outbox();
+    this.#greeted = resumes === null;
     this.#socket = new WebSocket(url, protocols);
     this.#socket.binaryType = 'arraybuffer';
     this.#socket.onopen = () => this.#open();
@@ -61,32 +57,30 @@ export class Connection {
   }
 
   /** Null until the hub reports that the session can be resumed. */
-  get ticket(): Ticket | null {
-    return this.#ticket.key === '' ? null : this.#ticket;
+  get resumable(): Outbox | null {
+    return this.outbox.key === '' ? null : this.outbox;
   }
 
+  /** Sends an event. If the session can be resumed and this connection is lost, it is kept for the next one. */
   send(event: object): void {
-    if (this.#socket.readyState !== WebSocket.OPEN || !this.#greeted) return;
-    const text = JSON.stringify(event);
-    this.#ticket.said.push({ number: ++this.#ticket.nSent, text });
-    if (this.#ticket.said.length > MAX_SAID) this.#ticket.said.shift();
-    this.#socket.send(text);
+    if (this.#isReady()) this.#socket.send(this.outbox.event(event));
+    else if (this.#keeps()) this.outbox.event(event);
   }
 
-  /** Sends the next 20 ms payload of the microphone. */
+  /** Sends the next 20 ms payload of the microphone, or keeps it. */
   sendAudio(payload: Uint8Array): void {
-    if (this.#socket.readyState !== WebSocket.OPEN || !this.#greeted) return;
+    if (!this.#isReady()) {
+      if (this.#keeps()) this.outbox.audio(payload);
+      return;
+    }
     const now = performance.now();
+    this.#socket.send(this.outbox.audio(payload));
     if (this.#socket.bufferedAmount === 0) this.#drainedMs = now;
-    else if (now - this.#drainedMs > STUCK_MS) return this.#giveUp();
-    const sequence = this.#ticket.nFrames++;
-    const sampleOffset = sequence * FRAME_SAMPLES;
-    this.#ticket.nSent++;
-    this.#socket.send(encodeFrame({ kind: FrameKind.Microphone, sequence, sampleOffset, itemId: '', payload }));
+    else if (now - this.#drainedMs > STUCK_MS) this.#giveUp();
   }
 
   get nFrames(): number {
-    return this.#ticket.nFrames;
+    return this.outbox.nFrames;
   }
 
   close(): void {
@@ -95,16 +89,24 @@ export class Connection {
     this.#socket.close(1000);
   }
 
+  #isReady(): boolean {
+    return this.#socket.readyState === WebSocket.OPEN && this.#greeted && !this.#over;
+  }
+
+  #keeps(): boolean {
+    return this.resumable !== null;
+  }
+
   #open(): void {
     this.#opened = true;
     this.#drainedMs = performance.now();
-    clearTimeout(this.#openTimer);
+    if (this.#greeted) clearTimeout(this.#openTimer);
   }
 
   #take(data: string | ArrayBuffer): void {
     if (this.#over) return;
     if (!this.#greeted) return this.#takeGreeting(data);
-    this.#ticket.nReceived++;
+    this.outbox.nReceived++;
     try {
       if (typeof data === 'string') return this.#takeEvent(parseEvent(data));
       const frame = decodeFrame(data);
@@ -117,9 +119,10 @@ export class Connection {
 
   #takeEvent(event: ServerEvent): void {
     if (event.type === 'antiphon.session.resumable') {
-      this.#ticket.key = event.key;
-      this.#ticket.withinMs = event.within_s * 1_000;
+      this.outbox.key = event.key;
+      this.outbox.withinMs = event.within_s * 1_000;
     }
+    if (event.type === 'antiphon.session.checkpoint') this.outbox.checkpoint(event.received);
     this.#handlers.event(event);
   }
 
@@ -127,19 +130,19 @@ export class Connection {
   #takeGreeting(data: string | ArrayBuffer): void {
     const event = typeof data === 'string' ? parseEvent(data) : null;
     if (event?.type !== 'antiphon.session.resumed') return;
+    clearTimeout(this.#openTimer);
+    const continuation = this.outbox.resume(event.after, event.received);
+    if (continuation === null) return this.#giveUp(Closed.noSession);
     this.#greeted = true;
-    // The events that the hub did not receive. Lost microphone frames are not sent again: the hub conceals them.
-    const missed = this.#ticket.said.filter(({ number }) => number > event.received);
-    this.#ticket.nSent = event.received;
-    this.#ticket.said = [];
-    for (const { text } of missed) this.send(JSON.parse(text) as object);
-    this.#handlers.resumed();
+    for (const message of continuation.sendAgain) this.#socket.send(message);
+    this.#drainedMs = performance.now();
+    this.#handlers.resumed(continuation.backTo);
   }
 
   /** Closing a blocked socket may take minutes, so the owner is notified now. */
-  #giveUp(): void {
+  #giveUp(code: number = Closed.abnormal): void {
     this.#socket.close();
-    this.#end(Closed.abnormal);
+    this.#end(code);
   }
 
   #end(code: number): void {

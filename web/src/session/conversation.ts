@@ -11,13 +11,14 @@ import type { Frame } from '../protocol/frame';
 import { effectsOf, isWanted } from '../state/effects';
 import { history } from '../state/history';
 import { TurnClock } from '../state/latency';
-import type { Notice } from '../state/model';
+import type { Notice, State } from '../state/model';
 import * as plain from '../state/plain';
 import { MAX_ATTEMPTS, backoffMs } from './backoff';
-import { Closed, Connection, type ConnectionHandlers, type Ticket } from './connection';
+import { Closed, Connection, type ConnectionHandlers } from './connection';
 import { readiness, socketUrl, voices } from './hub';
 import { loadKey, protocols, saveKey } from './key';
 import { HubClock, capturedMs, heardMs } from './hub_clock';
+import type { Outbox } from './outbox';
 import { type PlayedAt, ReplyAudio } from './reply_audio';
 import { Resumption } from './resumption';
 import { codecAsked, loadSettings, saveSettings } from './settings';
@@ -27,12 +28,26 @@ import { UserAudio } from './user_audio';
 
 /** Polling interval of a hub that is loading its engines. */
 const LOADING_POLL_MS = 700;
+/** The user is told of a lost connection after this time: a handover from hub to hub is shorter. */
+const SHOW_LOSS_AFTER_MS = 1_000;
+/** Checkpoints that a session may go back to. */
+const MAX_CHECKPOINTS = 2;
 
 /** The user's latest turn, kept in case the recognizer fails. */
 interface Utterance {
   itemId: string;
   startMs: number;
   endMs: number | null;
+}
+
+/** What the page goes back to with its session. */
+interface Checkpoint {
+  /** Number of the message that announced it. */
+  number: number;
+  state: State;
+  utterance: Utterance | null;
+  unconfirmed: readonly { id: string; text: string }[];
+  nReplyFrames: number;
 }
 
 export class Conversation {
@@ -57,10 +72,14 @@ export class Conversation {
   #utterance: Utterance | null = null;
   #attempt = 0;
   #resumption = new Resumption();
+  /** The last two of this session. */
+  #checkpoints: Checkpoint[] = [];
+  #nReplyFrames = 0;
   #wasLive = false;
   /** The hub discarded the old session: the user is notified once a new one has started. */
   #replacesSession = false;
   #retryTimer = 0;
+  #lossTimer = 0;
   #lookTimer = 0;
   /** Incremented at each start and stop: results of older asynchronous work are ignored. */
   #epoch = 0;
@@ -93,7 +112,7 @@ export class Conversation {
 
   /** Handles the main button. */
   async talk(): Promise<void> {
-    if (this.#wantsMicrophone || this.#isLost()) return this.stop();
+    if (this.#wantsMicrophone || this.#store.state.link === 'waiting' || this.#store.state.link === 'resuming') return this.stop();
     this.#wantsMicrophone = true;
     this.#notice(null);
     this.#wake();
@@ -144,7 +163,12 @@ export class Conversation {
   }
 
   #isLost(): boolean {
-    return this.#store.state.link === 'waiting' || this.#store.state.link === 'resuming';
+    return this.#store.state.link === 'waiting' || this.#isResuming();
+  }
+
+  /** The connection is lost and the session kept; after a second the link says so as well. */
+  #isResuming(): boolean {
+    return this.#resumption.outbox !== null;
   }
 
   chooseVoice(voice: string | null): void {
@@ -164,7 +188,7 @@ export class Conversation {
     if (this.#store.state.notice?.action === 'repeat' && this.#store.state.link === 'live') return this.#repeat();
     clearTimeout(this.#retryTimer);
     this.#wake();
-    if (this.#store.state.link === 'resuming') this.#takeUp(this.#epoch);
+    if (this.#isResuming()) this.#takeUp(this.#epoch);
     else if (this.#store.state.link === 'waiting') void this.#connect(this.#epoch);
     else if (this.#pending.length > 0 && this.#store.state.link === 'off') void this.#start();
     else void this.talk();
@@ -202,34 +226,58 @@ export class Conversation {
     this.#store.dispatch({ kind: 'link', link: 'connecting' });
     this.#disconnect();
     if (this.#speaker) this.#reply = this.#replyAudio(this.#speaker, this.codec);
+    this.#checkpoints = [];
+    this.#nReplyFrames = 0;
     this.#connection = this.#open(epoch, this.codec, null);
   }
 
-  #open(epoch: number, codec: Codec, ticket: Ticket | null): Connection {
+  #open(epoch: number, codec: Codec, resumes: Outbox | null): Connection {
     const url = socketUrl(codec, document.baseURI);
     const handlers: ConnectionHandlers = {
       event: (event) => this.#event(event),
       audio: (frame) => this.#audio(frame),
-      resumed: () => this.#resumed(),
+      resumed: (backTo) => this.#resumed(backTo),
       unreadable: (message) => this.#notice(plain.hubReported(`It sent something this page cannot read: ${message}.`)),
       lost: (opened, code) => void this.#lost(epoch, opened, code),
     };
-    return new Connection(url, protocols(this.#key, ticket), handlers, ticket);
+    return new Connection(url, protocols(this.#key, resumes), handlers, resumes);
   }
 
   /** Tries to resume the session of the lost connection until the hub has discarded it. */
   #takeUp(epoch: number): void {
-    const { ticket } = this.#resumption;
+    const { outbox } = this.#resumption;
+    if (epoch !== this.#epoch || this.codec === null || outbox === null) return;
     // A connection that hangs is abandoned.
     this.#connection?.close();
-    if (epoch === this.#epoch && this.codec !== null && ticket !== null) this.#connection = this.#open(epoch, this.codec, ticket);
+    this.#connection = this.#open(epoch, this.codec, outbox);
   }
 
-  #resumed(): void {
+  #resumed(backTo: number | null): void {
     this.#resumption.over();
+    this.#lossIsOver();
+    if (backTo !== null) this.#goBack(backTo);
     this.#hubClock.begin();
     this.#store.dispatch({ kind: 'link', link: 'live' });
     this.#sendPending();
+  }
+
+  /** Restores what the page knew at a checkpoint; what the hub sent since is void. */
+  #goBack(number: number): void {
+    this.#checkpoints = this.#checkpoints.filter((checkpoint) => checkpoint.number === number);
+    const [checkpoint] = this.#checkpoints;
+    if (!checkpoint) return;
+    const { state, utterance, unconfirmed, nReplyFrames } = checkpoint;
+    const silent = this.#nReplyFrames !== nReplyFrames;
+    if (silent) this.#reply?.discard();
+    else if (this.#store.state.playback === 'held' && state.playback !== 'held') this.#reply?.perform({ kind: 'resume' });
+    this.#nReplyFrames = nReplyFrames;
+    this.#utterance = utterance && { ...utterance };
+    this.#clock = new TurnClock();
+    this.#store.dispatch({ kind: 'back', past: state, silent });
+    const pending = new Set(this.#pending.map(({ id }) => id));
+    const open = new Set(unconfirmed.map(({ id }) => id));
+    const unsent = this.#store.state.captions.filter((caption) => caption.role === 'user' && caption.fault === 'unsent' && !pending.has(caption.id));
+    this.#unconfirmed = [...unconfirmed, ...unsent.filter(({ id }) => !open.has(id)).map(({ id, text }) => ({ id, text }))];
   }
 
   /** Returns false if the conversation was stopped meanwhile. A page without sound continues with text. */
@@ -248,7 +296,7 @@ export class Conversation {
       if (!this.#context) throw new MicrophoneError(window.isSecureContext ? 'unsupported' : 'insecure');
       this.codec ??= await bestCodec();
       const user = await UserAudio.open(this.#context, this.codec, {
-        payload: (payload) => this.#store.state.link === 'live' && this.#connection?.sendAudio(payload),
+        payload: (payload) => this.#sendAudio(payload),
         lost: () => this.#microphoneLost(),
         failed: () => this.#withoutOpus(),
       });
@@ -266,6 +314,12 @@ export class Conversation {
     }
   }
 
+  /** While the connection is lost, the session's outbox keeps the frames. */
+  #sendAudio(payload: Uint8Array): void {
+    const { link } = this.#store.state;
+    if (link === 'live' || link === 'resuming') this.#connection?.sendAudio(payload);
+  }
+
   #event(event: wire.ServerEvent): void {
     // The speaker first: a stop must not wait until the page is drawn.
     for (const effect of effectsOf(this.#store.state, event)) this.#reply?.perform(effect);
@@ -275,6 +329,18 @@ export class Conversation {
     if (this.#context) this.#clock.heard(event, this.#context.currentTime, this.#user?.streamStartS(this.#connection?.nFrames ?? 0) ?? null);
     if (event.type === 'error' && event.error.code === 'cannot_update_voice') return this.#reopen();
     this.#store.dispatch({ kind: 'server', event });
+    if (event.type === 'antiphon.session.checkpoint') this.#mark();
+  }
+
+  #mark(): void {
+    this.#checkpoints.push({
+      number: this.#connection?.outbox.nReceived ?? 0,
+      state: this.#store.state,
+      utterance: this.#utterance && { ...this.#utterance },
+      unconfirmed: [...this.#unconfirmed],
+      nReplyFrames: this.#nReplyFrames,
+    });
+    if (this.#checkpoints.length > MAX_CHECKPOINTS) this.#checkpoints.shift();
   }
 
   /** Keeps what is needed after a failure: unconfirmed messages, and the position of the user's last utterance. */
@@ -361,6 +427,7 @@ export class Conversation {
   }
 
   #audio(frame: Frame): void {
+    this.#nReplyFrames++;
     if (isWanted(this.#store.state, frame.itemId)) this.#reply?.frame(frame);
   }
 
@@ -378,8 +445,9 @@ export class Conversation {
 
   async #lost(epoch: number, opened: boolean, code: number): Promise<void> {
     if (epoch !== this.#epoch) return;
-    if (this.#resumption.lost(this.#connection?.ticket ?? null, { opened, code }, performance.now())) return this.#resume(epoch);
+    if (this.#resumption.lost(this.#connection?.resumable ?? null, { opened, code }, performance.now())) return this.#resume(epoch);
     this.#resumption.over();
+    this.#lossIsOver();
     this.#connection = null;
     this.#reply?.close();
     this.#reply = null;
@@ -390,12 +458,24 @@ export class Conversation {
     if (epoch === this.#epoch) this.#failed(why ?? plain.gaveUp);
   }
 
-  /** Keeps the current response, which continues with the resumed session. */
+  /**
+   * Keeps the current response, which continues with the resumed session. The lost connection stays until then: its
+   * outbox takes what is sent meanwhile. A short loss is not shown.
+   */
   #resume(epoch: number): void {
-    this.#connection = null;
+    this.#hubClock.stop();
+    if (this.#lossTimer === 0) this.#lossTimer = window.setTimeout(() => this.#showLoss(), SHOW_LOSS_AFTER_MS);
+    this.#retryTimer = window.setTimeout(() => this.#takeUp(epoch), this.#resumption.delayMs(Math.random()));
+  }
+
+  #lossIsOver(): void {
+    clearTimeout(this.#lossTimer);
+    this.#lossTimer = 0;
+  }
+
+  #showLoss(): void {
     this.#store.dispatch({ kind: 'link', link: 'resuming' });
     this.#notice(plain.resuming(this.#resumption.untilMs - performance.now() + Date.now()));
-    this.#retryTimer = window.setTimeout(() => this.#takeUp(epoch), this.#resumption.delayMs(Math.random()));
   }
 
   /** The hub is reachable but has discarded the session: starts a new one with the conversation so far. */
@@ -445,6 +525,7 @@ export class Conversation {
 
   #disconnect(): void {
     this.#hubClock.stop();
+    this.#lossIsOver();
     this.#resumption.over();
     this.#connection?.close();
     this.#connection = null;

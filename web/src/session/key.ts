@@ -41,13 +41,13 @@ function stored(): string | null {
 }
 
 /**
- * The subprotocols of a socket, because a browser's WebSocket cannot set headers. With a ticket, its
- * session is resumed after the last message received.
+ * The subprotocols of a socket, because a browser's WebSocket cannot set headers. With the
+ * outbox of a session, that session is resumed after the last message received.
  */
-export function protocols(key: string | null, ticket: { key: string; nReceived: number } | null = null): string[] {
+export function protocols(key: string | null, resumes: { key: string; nReceived: number } | null = null): string[] {
   const secrets = [
     ...(key === null ? [] : [`openai-insecure-api-key.${key}`]),
-    ...(ticket === null ? [] : [`antiphon-resume.${ticket.key}.${ticket.nReceived}`]),
+    ...(resumes === null ? [] : [`antiphon-resume.${resumes.key}.${resumes.nReceived}`]),
   ];
   return secrets.length === 0 ? [] : ['realtime', ...secrets];
 }

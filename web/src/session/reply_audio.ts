@@ -81,6 +81,16 @@ export class ReplyAudio {
     this.#endMs.clear();
   }
 
+  /** The session went back: the audio received since is void, and nothing about it is reported. */
+  discard(): void {
+    clearTimeout(this.#dropTimer);
+    this.#decoder.reset();
+    this.#speaker.discard();
+    this.#endMs.clear();
+    this.#firstSounds.clear();
+    this.#told = '';
+  }
+
   close(): void {
     this.flush();
     this.#decoder.close();

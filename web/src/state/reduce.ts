@@ -22,7 +22,9 @@ export type Action =
   | { kind: 'playback'; state: QueueState; itemId: string | null; playedMs: number; finished: string[] }
   | { kind: 'latency'; itemId: string; ms: number }
   /** The user stopped the response, or the page gave up waiting for the hub's decision. */
-  | { kind: 'stopped' };
+  | { kind: 'stopped' }
+  /** The session goes back to a checkpoint, at which the state was `past`. `silent`: the queue of the loudspeaker was emptied. */
+  | { kind: 'back'; past: State; silent: boolean };
 
 /** Older captions are removed, so that a page left open for a day stays small. */
 const MAX_CAPTIONS = 200;
@@ -51,6 +53,8 @@ export function reduce(state: State, action: Action): State {
       return onPlayback(state, action);
     case 'latency':
       return withReply(state, action.itemId, (reply) => ({ ...reply, latencyMs: reply.latencyMs ?? action.ms }));
+    case 'back':
+      return onBack(state, action.past, action.silent);
     case 'stopped':
       return { ...endAll(state, 'cut', () => true), playback: 'idle', awaiting: false };
   }
@@ -140,6 +144,35 @@ function onLink(state: State, link: Link): State {
     responseId: null,
     captions: endAll(withoutEmptyUser(state), 'lost', () => true).captions,
   };
+}
+
+/**
+ * What the hub sent since is void and comes again. What the user did stays: the microphone, the settings, and typed
+ * messages, which are sent again and confirmed anew.
+ */
+function onBack(state: State, past: State, silent: boolean): State {
+  const known = new Set(past.captions.map(({ id }) => id));
+  const typed = state.captions.filter((caption) => isFresh(caption) && !known.has(caption.id));
+  const unsent = typed.map((caption): Caption => (caption.role === 'user' ? { ...caption, fault: 'unsent' } : caption));
+  const captions = past.captions.map((caption) => playedOn(caption, state));
+  return {
+    ...state,
+    captions: [...captions, ...unsent].slice(-MAX_CAPTIONS),
+    userSpeaking: past.userSpeaking,
+    awaiting: past.awaiting || unsent.length > 0,
+    playback: silent ? 'idle' : past.playback === 'held' ? 'held' : state.playback === 'held' ? 'playing' : state.playback,
+    responseId: past.responseId,
+    audioMade: past.audioMade,
+    charsPerSecond: past.charsPerSecond,
+  };
+}
+
+/** A reply that was complete at the checkpoint has been played further since. */
+function playedOn(past: Caption, state: State): Caption {
+  const now = state.captions.find(({ id }) => id === past.id);
+  if (past.role !== 'assistant' || now?.role !== 'assistant' || !past.audioDone) return past;
+  const { playedMs, receivedMs, revealed, latencyMs } = now;
+  return { ...past, playedMs, receivedMs, revealed, latencyMs, status: now.status === 'done' ? 'done' : past.status };
 }
 
 /** A hub may reuse item numbers in each session, so items of the previous session get unique ids. */

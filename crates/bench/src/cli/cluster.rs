@@ -24,16 +24,23 @@ Examples:
   make nats-server                                the server that is measured, once
   antiphon-bench cluster                          all parts, about seven minutes
   antiphon-bench cluster --part kill --minutes 30 conversations while workers are killed, for half an hour
+  antiphon-bench cluster --hubs 3                 several hubs: all parts about them, about ten minutes
   antiphon-bench cluster --quick --json           a few seconds for each part
 
 Hub, workers and nats-server are processes on this machine; the engines are simulated and sleep for as long as they would
 compute. hop: what the way to a worker adds. frames: one-way times of frames, cost of nats-server. scale: four workers
 against one. kill: workers are killed and frozen under 50 conversations. rolling: all workers and NATS servers are
-restarted under them. Lost and doubled words are counted in the sound that the clients received.")]
+restarted under them. With --hubs, hubs share their sessions by JetStream behind a balancer of the benchmark. hubs: what
+sessions cost. handover: they move. rolling-all: everything is restarted. kill-hub: hubs are killed. partition: a hub is cut
+from NATS. jobs: speech jobs while hubs and workers are killed. Lost and doubled words are counted in the sound that the
+clients received.")]
 pub struct ClusterArgs {
     /// Take only this part; may be given several times
     #[arg(long, value_enum, value_name = "PART")]
     part: Vec<PartName>,
+    /// Measure several hubs, this many, instead of the workers [default: 3 where a part needs them]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=9))]
+    hubs: Option<u8>,
     /// How long workers are killed [default: 2]
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u16).range(1..=1_440))]
     minutes: Option<u16>,
@@ -64,6 +71,18 @@ enum PartName {
     Kill,
     /// Workers and NATS servers restarted under conversations
     Rolling,
+    /// What sessions cost with one hub and with several
+    Hubs,
+    /// Sessions that move to other hubs under conversations
+    Handover,
+    /// Hubs, workers and NATS servers restarted under conversations
+    RollingAll,
+    /// Hubs killed under conversations
+    KillHub,
+    /// A hub cut from NATS while its clients are at other hubs
+    Partition,
+    /// Speech jobs while hubs and workers are killed
+    Jobs,
 }
 
 impl PartName {
@@ -74,17 +93,29 @@ impl PartName {
             Self::Scale => Part::Scale,
             Self::Kill => Part::Kill,
             Self::Rolling => Part::Rolling,
+            Self::Hubs => Part::Hubs,
+            Self::Handover => Part::Handover,
+            Self::RollingAll => Part::RollingAll,
+            Self::KillHub => Part::KillHub,
+            Self::Partition => Part::Partition,
+            Self::Jobs => Part::Jobs,
         }
     }
 }
 
 pub(super) async fn run(args: ClusterArgs) -> Result<(), CliError> {
-    let requested = |part: &Part| args.part.is_empty() || args.part.iter().any(|name| name.part() == *part);
+    let requested = |part: &Part| match (args.part.is_empty(), args.hubs) {
+        (false, _) => args.part.iter().any(|name| name.part() == *part),
+        (true, None) => Part::WORKERS.contains(part),
+        (true, Some(_)) => Part::HUBS.contains(part),
+    };
+    let parts = Part::WORKERS.into_iter().chain(Part::HUBS);
     if let Some(folder) = &args.logs {
         std::fs::create_dir_all(folder).map_err(|error| CliError::file("written", folder, &error))?;
     }
     let plan = ClusterPlan {
-        parts: Part::ALL.into_iter().filter(requested).collect(),
+        parts: parts.filter(requested).collect(),
+        n_hubs: args.hubs.unwrap_or(3).into(),
         quick: args.quick,
         kill_for: args.minutes.map(|minutes| Duration::from_secs(60 * u64::from(minutes))),
         logs: args.logs,
@@ -149,7 +180,7 @@ impl Member {
         Ok(cluster)
     }
 
-    fn config(&self, name: &str) -> ClusterConfig {
+    pub(super) fn config(&self, name: &str) -> ClusterConfig {
         ClusterConfig { servers: self.servers.clone(), name: name.into(), ..ClusterConfig::default() }
     }
 }
@@ -197,6 +228,6 @@ mod tests {
             let possible = name.to_possible_value().expect("listed");
             assert_eq!(possible.get_name(), name.part().name());
         }
-        assert_eq!(PartName::value_variants().len(), Part::ALL.len());
+        assert_eq!(PartName::value_variants().len(), Part::WORKERS.len() + Part::HUBS.len());
     }
 }

@@ -5,9 +5,11 @@
 use super::cluster::{CostArgs, Member};
 use crate::mock::{self, Latencies};
 use crate::simulated;
+use antiphon::assembly::{EngineManager, Membership};
 use antiphon::cli::{CliError, blocking, print};
 use antiphon::config::{self, Config, Sources};
 use antiphon::server::{self, Keys, Parts};
+use antiphon_cluster::ClusterConfig;
 use antiphon_engine_api::Engines;
 use antiphon_engine_api::fakes::{llm::FakeLlm, stt::FakeStt, tts::FakeTts, vad::FakeVad};
 use antiphon_telemetry::Metrics;
@@ -16,6 +18,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -34,10 +37,29 @@ pub struct HubArgs {
     #[command(flatten)]
     cluster: Member,
     #[command(flatten)]
+    shared: SharedArgs,
+    #[command(flatten)]
     costs: CostArgs,
     /// Stop when the standard input ends
     #[arg(long)]
     with_stdin: bool,
+}
+
+/// What a hub shares with others.
+#[derive(Debug, Args)]
+struct SharedArgs {
+    /// Share sessions and jobs with the hubs that have this key
+    #[arg(long, value_name = "FILE")]
+    sealing_key: Option<String>,
+    /// The hub's name
+    #[arg(long, default_value = "hub")]
+    name: String,
+    /// NATS servers that keep each record
+    #[arg(long, default_value_t = 1)]
+    replicas: usize,
+    /// How long a hub that stops waits for its sessions to go
+    #[arg(long, default_value_t = 0)]
+    drain_s: u32,
 }
 
 /// The engines of the hub.
@@ -67,16 +89,26 @@ const MAX_TURNS: usize = 10_000;
 pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
     let (mut config, with_stdin) = (args.config()?, args.with_stdin);
     config.server.max_sessions = MAX_SESSIONS;
-    config.server.drain_seconds = 0;
-    config.speech.jobs_dir.clear();
+    config.server.drain_seconds = args.shared.drain_s;
+    if args.shared.sealing_key.is_none() {
+        config.speech.jobs_dir.clear();
+    }
     let listener = listen().await?;
     let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-    let mut cluster = None;
+    let (mut cluster, mut manager) = (None, None);
     let engines = match args.engines {
         EnginesName::Fake => fakes(),
         EnginesName::Simulated => {
             let costs = args.costs.costs();
             blocking(move || simulated::engines(costs)).await?.map_err(CliError::Failed)?
+        }
+        EnginesName::Cluster if args.shared.sealing_key.is_some() => {
+            config.cluster = args.shared.config(&args.cluster);
+            let joined = Arc::new(EngineManager::new(&config).map_err(|error| CliError::failed(&error))?);
+            joined.join(Membership::join(&config).await.map_err(|error| CliError::failed(&error))?);
+            let membership = manager.insert(joined).membership().expect("joined above");
+            membership.ready().await;
+            simulated::with(membership.cluster().stt(), membership.cluster().tts())
         }
         EnginesName::Cluster => {
             let cluster = cluster.insert(args.cluster.join(&tasks, stop.clone()).await?);
@@ -103,9 +135,14 @@ pub(super) async fn run_hub(args: HubArgs) -> Result<(), CliError> {
             blocking(move || antiphon::assembly::build(&config)).await??
         }
     };
-    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: None };
+    let shown = manager.clone().map(|manager| (manager, Vec::new()));
+    let parts = Parts { config, engines, metrics: Metrics::new(), keys: Keys::default(), tls: None, manager: shown };
     let address = listener.local_addr();
     serve(&address, with_stdin, stop.clone(), server::serve(listener, parts, stop)).await?;
+    if let Some(membership) = manager.as_ref().and_then(|manager| manager.membership()) {
+        print::json(&serde_json::to_value(membership.overview()).unwrap_or_default())?;
+        membership.leave().await;
+    }
     match cluster {
         // For the benchmark, which reads it when it has closed the standard input.
         Some(cluster) => print::json(&serde_json::to_value(cluster.overview()).unwrap_or_default()),
@@ -145,6 +182,17 @@ pub(super) async fn run_mock(args: MockArgs) -> Result<(), CliError> {
     serve(&listener.local_addr(), args.with_stdin, stop.clone(), mock::serve(listener, latencies, stop)).await
 }
 
+impl SharedArgs {
+    fn config(&self, member: &Member) -> ClusterConfig {
+        ClusterConfig {
+            jetstream: true,
+            sealing_key: self.sealing_key.clone().unwrap_or_default(),
+            replicas: self.replicas,
+            ..member.config(&self.name)
+        }
+    }
+}
+
 impl HubArgs {
     fn config(&self) -> Result<Config, CliError> {
         let mut settings = Vec::new();
@@ -172,7 +220,7 @@ async fn listen() -> Result<TcpListener, CliError> {
     listener.map_err(|source| CliError::Listen { address: "127.0.0.1:0".into(), source })
 }
 
-/// Prints the address and serves; if `with_stdin`, until the standard input ends.
+/// Prints the address and serves until SIGTERM; if `with_stdin`, until the standard input ends.
 async fn serve(
     address: &std::io::Result<std::net::SocketAddr>,
     with_stdin: bool,
@@ -181,10 +229,12 @@ async fn serve(
 ) -> Result<(), CliError> {
     let address = address.as_ref().map_err(|error| CliError::failed(error))?;
     print::line(&address.to_string())?;
+    let mut terminated = signal(SignalKind::terminate()).map_err(|error| CliError::failed(&error))?;
     tokio::pin!(serving);
     tokio::select! {
         served = &mut serving => return served.map_err(|error| CliError::failed(&error)),
         () = end_of_stdin(), if with_stdin => stop.cancel(),
+        _ = terminated.recv() => stop.cancel(),
     }
     serving.await.map_err(|error| CliError::failed(&error))
 }
@@ -232,6 +282,7 @@ mod tests {
             engines_url: Some("http://127.0.0.1:9/v1".into()),
             set: vec![set.into()],
             cluster: Member::default(),
+            shared: SharedArgs { sealing_key: None, name: "hub".into(), replicas: 1, drain_s: 0 },
             costs: CostArgs { run_ms: 40, batch: 4, word_ms: 100 },
             with_stdin: false,
         };

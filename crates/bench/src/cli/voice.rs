@@ -214,6 +214,7 @@ impl VoiceArgs {
             patience: Duration::from_secs(self.patience.into()),
             seed: self.seed,
             n_turns: AtomicUsize::new(0),
+            n_returns: Arc::default(),
         };
         let outcome = load::run(load, &progress).await.map_err(failed);
         if let Some(hub) = hub {

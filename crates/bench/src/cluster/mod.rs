@@ -6,18 +6,26 @@
 //! and their sound tells which word it is, so that lost and doubled words are counted in what a client received. Figures on
 //! one machine are differences: nothing here measures a network between machines.
 
+mod forward;
 mod frames;
+mod handover;
 mod hop;
+mod hubs;
+mod jobs;
 mod kill;
+mod kill_hub;
+mod partition;
 mod processes;
 mod rolling;
+mod rolling_all;
 mod scale;
+mod site;
 
 use super::load::{self, Clip, Clips, Length, Load, Network, Outcome, Sign};
 use super::machine::Machine;
 use super::simulated::Words;
 use super::voice_to_voice::session;
-use super::{BenchError, Figure, HubCommand, Progress, Report, Section, Taken, Unit, mock};
+use super::{BenchError, Figure, HubCommand, Progress, Report, Section, Taken, Unit, Waits, mock};
 use antiphon_client::ConnectOptions;
 use processes::HubProcess;
 use std::path::PathBuf;
@@ -39,11 +47,26 @@ pub enum Part {
     Kill,
     /// Restarts of all workers and all NATS servers under conversations.
     Rolling,
+    /// What sessions cost with one hub and with several.
+    Hubs,
+    /// Sessions that move to other hubs under conversations.
+    Handover,
+    /// Restarts of all hubs, workers and NATS servers under conversations.
+    RollingAll,
+    /// Hubs that are killed under conversations.
+    KillHub,
+    /// A hub that is cut from NATS while its clients are at other hubs.
+    Partition,
+    /// Speech jobs while hubs and workers are killed.
+    Jobs,
 }
 
 impl Part {
-    /// All parts, in the order in which they are run.
-    pub const ALL: [Self; 5] = [Self::Hop, Self::Frames, Self::Scale, Self::Kill, Self::Rolling];
+    /// The parts about workers, in the order in which they are run.
+    pub const WORKERS: [Self; 5] = [Self::Hop, Self::Frames, Self::Scale, Self::Kill, Self::Rolling];
+    /// The parts about several hubs, in the order in which they are run.
+    pub const HUBS: [Self; 6] =
+        [Self::Hubs, Self::Handover, Self::RollingAll, Self::KillHub, Self::Partition, Self::Jobs];
 
     /// Name on the command line; with "cluster" before it, in the table and in JSON.
     pub const fn name(self) -> &'static str {
@@ -53,6 +76,12 @@ impl Part {
             Self::Scale => "scale",
             Self::Kill => "kill",
             Self::Rolling => "rolling",
+            Self::Hubs => "hubs",
+            Self::Handover => "handover",
+            Self::RollingAll => "rolling-all",
+            Self::KillHub => "kill-hub",
+            Self::Partition => "partition",
+            Self::Jobs => "jobs",
         }
     }
 
@@ -63,6 +92,12 @@ impl Part {
             Self::Scale => "cluster scale",
             Self::Kill => "cluster kill",
             Self::Rolling => "cluster rolling",
+            Self::Hubs => "cluster hubs",
+            Self::Handover => "cluster handover",
+            Self::RollingAll => "cluster rolling-all",
+            Self::KillHub => "cluster kill-hub",
+            Self::Partition => "cluster partition",
+            Self::Jobs => "cluster jobs",
         }
     }
 }
@@ -72,6 +107,8 @@ impl Part {
 pub struct ClusterPlan {
     /// The parts, in this order.
     pub parts: Vec<Part>,
+    /// Number of hubs of the parts about several hubs, 2 or more.
+    pub n_hubs: usize,
     /// A few seconds for each part and fewer sessions: a quick check, not a result.
     pub quick: bool,
     /// How long workers are killed; `None`: two minutes, five seconds in a quick run.
@@ -112,6 +149,12 @@ pub async fn run(plan: &ClusterPlan, progress: Progress<'_>) -> Report {
             Part::Scale => scale::measure(plan, progress).await,
             Part::Kill => kill::measure(plan, progress).await,
             Part::Rolling => rolling::measure(plan, progress).await,
+            Part::Hubs => hubs::measure(plan, progress).await,
+            Part::Handover => handover::measure(plan, progress).await,
+            Part::RollingAll => rolling_all::measure(plan, progress).await,
+            Part::KillHub => kill_hub::measure(plan, progress).await,
+            Part::Partition => partition::measure(plan, progress).await,
+            Part::Jobs => jobs::measure(plan, progress).await,
         };
         let (mut section, cpu_s) = match taken {
             Ok(taken) => (taken.section, taken.hub_cpu_s),
@@ -159,6 +202,7 @@ async fn talk(
         patience: PATIENCE,
         seed: 1,
         n_turns: AtomicUsize::new(0),
+        n_returns: Arc::default(),
     };
     load::run(load, progress).await
 }

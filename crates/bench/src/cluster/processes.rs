@@ -10,6 +10,8 @@ use crate::{Engines, HubCommand, Process};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::fs::OpenOptions;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
@@ -23,6 +25,17 @@ pub(super) struct Launcher<'a> {
     /// URLs of the NATS servers.
     pub(super) servers: Vec<String>,
     pub(super) costs: Costs,
+}
+
+/// What hubs need to share their sessions and jobs.
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    /// File with the key that they seal with.
+    pub(super) sealing_key: PathBuf,
+    /// NATS servers that keep each record.
+    pub(super) n_replicas: usize,
+    /// How long a hub that stops waits for its sessions to go, in seconds.
+    pub(super) drain_s: u16,
 }
 
 /// A hub.
@@ -62,6 +75,18 @@ impl Launcher<'_> {
         Ok(HubProcess { url: format!("http://{}", started.line), started })
     }
 
+    /// Starts a hub that shares its sessions with others, its engines on workers; returns once it serves and workers are found.
+    pub(super) async fn shared_hub(&self, name: &str, shared: &Shared) -> Result<HubProcess, BenchError> {
+        let mut args = vec![Engines::Cluster.name().to_owned(), "--servers".into(), self.servers.join(",")];
+        let key = shared.sealing_key.to_string_lossy().into_owned();
+        let (replicas, drain_s) = (shared.n_replicas.to_string(), shared.drain_s.to_string());
+        let named = [("--name", name.into()), ("--sealing-key", key), ("--replicas", replicas), ("--drain-s", drain_s)];
+        args.extend(named.into_iter().flat_map(|(option, value)| [option.to_owned(), value]));
+        args.extend(self.costs.args());
+        let started = self.start(&self.plan.hub, name, args).await?;
+        Ok(HubProcess { url: format!("http://{}", started.line), started })
+    }
+
     async fn start(&self, command: &HubCommand, name: &str, args: Vec<String>) -> Result<Started, BenchError> {
         let log = match &self.plan.logs {
             Some(folder) => {
@@ -89,6 +114,22 @@ impl HubProcess {
         let _ = timeout(END_DEADLINE, self.started.stdout.read_to_string(&mut said)).await;
         Ok((cpu_s, serde_json::from_str(&said).unwrap_or(Value::Null)))
     }
+
+    /// Its address.
+    pub(super) fn address(&self) -> Result<SocketAddr, BenchError> {
+        self.started.line.parse().map_err(|_| BenchError::hub("printed no address"))
+    }
+
+    /// Ends it as a crash would; returns its CPU seconds.
+    pub(super) async fn kill(self) -> Result<f64, BenchError> {
+        self.started.kill().await
+    }
+
+    /// Tells it to end, which hands its sessions over, and waits for its end; returns its CPU seconds before, and whether it
+    /// ended with 0.
+    pub(super) async fn drain(self) -> Result<(f64, bool), BenchError> {
+        self.started.drain().await
+    }
 }
 
 impl WorkerProcess {
@@ -101,34 +142,44 @@ impl WorkerProcess {
     }
 
     /// Ends it as a crash would; returns its CPU seconds.
-    pub(super) async fn kill(mut self) -> Result<f64, BenchError> {
-        let cpu_s = self.process().cpu_s()?;
-        self.started.child.kill().await.map_err(failed)?;
-        Ok(cpu_s)
+    pub(super) async fn kill(self) -> Result<f64, BenchError> {
+        self.started.kill().await
     }
 
     /// Tells it to finish what it has, and waits for its end; returns its CPU seconds before, and whether it ended with 0.
-    pub(super) async fn drain(mut self) -> Result<(f64, bool), BenchError> {
-        let cpu_s = self.process().cpu_s()?;
+    pub(super) async fn drain(self) -> Result<(f64, bool), BenchError> {
+        self.started.drain().await
+    }
+
+    /// Stops all its threads; its connections stay open.
+    pub(super) fn freeze(&self) -> Result<(), BenchError> {
+        self.started.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub(super) fn thaw(&self) -> Result<(), BenchError> {
+        self.started.signal(Signal::CONT)
+    }
+}
+
+impl Started {
+    async fn kill(mut self) -> Result<f64, BenchError> {
+        let cpu_s = self.process.cpu_s()?;
+        self.child.kill().await.map_err(failed)?;
+        Ok(cpu_s)
+    }
+
+    async fn drain(mut self) -> Result<(f64, bool), BenchError> {
+        let cpu_s = self.process.cpu_s()?;
         self.signal(Signal::TERM)?;
-        match timeout(END_DEADLINE, self.started.child.wait()).await {
+        match timeout(END_DEADLINE, self.child.wait()).await {
             Ok(ended) => Ok((cpu_s, ended.map_err(failed)?.success())),
             Err(_) => Ok((cpu_s, false)),
         }
     }
 
-    /// Stops all its threads; its connections stay open.
-    pub(super) fn freeze(&self) -> Result<(), BenchError> {
-        self.signal(Signal::STOP)
-    }
-
-    /// Lets it go on.
-    pub(super) fn thaw(&self) -> Result<(), BenchError> {
-        self.signal(Signal::CONT)
-    }
-
     fn signal(&self, signal: Signal) -> Result<(), BenchError> {
-        let pid = i32::try_from(self.process().0).ok().and_then(Pid::from_raw);
+        let pid = i32::try_from(self.process.0).ok().and_then(Pid::from_raw);
         let pid = pid.ok_or_else(|| BenchError::hub("has no process"))?;
         kill_process(pid, signal).map_err(|error| failed(error.into()))
     }

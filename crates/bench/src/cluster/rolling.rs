@@ -65,16 +65,20 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
 
 /// What the restarts did.
 #[derive(Default)]
-struct Restarts {
-    n_unclean: usize,
+pub(super) struct Restarts {
+    pub(super) n_unclean: usize,
     /// From the signal to the end of a worker.
     ends: Waits,
-    cpu_s: f64,
-    told: Vec<String>,
+    pub(super) cpu_s: f64,
+    pub(super) told: Vec<String>,
 }
 
 impl Restarts {
-    async fn workers(&mut self, launcher: &Launcher<'_>, workers: &mut Vec<WorkerProcess>) -> Result<(), BenchError> {
+    pub(super) async fn workers(
+        &mut self,
+        launcher: &Launcher<'_>,
+        workers: &mut Vec<WorkerProcess>,
+    ) -> Result<(), BenchError> {
         let begun = Instant::now();
         for _ in 0..workers.len() {
             let (worker, told_at) = (workers.remove(0), Instant::now());
@@ -89,7 +93,7 @@ impl Restarts {
         Ok(())
     }
 
-    async fn servers(&mut self, plan: &ClusterPlan, servers: &mut NatsCluster) -> Result<(), BenchError> {
+    pub(super) async fn servers(&mut self, plan: &ClusterPlan, servers: &mut NatsCluster) -> Result<(), BenchError> {
         let begun = Instant::now();
         for at in 0..N_SERVERS {
             self.cpu_s += Process(servers.server(at).process_id().unwrap_or(0)).cpu_s()?;

@@ -24,7 +24,7 @@ pub use network::Network;
 pub use outcome::{Outcome, Sample};
 pub use page::page;
 pub use search::{Search, Step, search};
-pub use talk::Length;
+pub use talk::{Conversation, Length, Return};
 pub use turn::{TurnRecord, Words};
 
 use super::machine::Machine;
@@ -76,6 +76,8 @@ pub struct Load {
     pub seed: u64,
     /// Turns ended so far, for the progress line.
     pub n_turns: AtomicUsize,
+    /// Times that a session was resumed so far.
+    pub n_returns: Arc<AtomicUsize>,
 }
 
 /// Runs the load. Takes as long as its sessions; dropping the future ends them immediately. A session that fails is
@@ -143,6 +145,7 @@ async fn first(load: &Load) -> Result<(), BenchError> {
         patience: load.patience,
         seed: load.seed,
         n_turns: AtomicUsize::new(0),
+        n_returns: Arc::default(),
     };
     let SessionRecord { turns, broke, .. } = talk::hold(Arc::new(alone), 0, Instant::now()).await;
     if let Some(error) = broke {

@@ -1,7 +1,7 @@
 //! The outcome of a load: its turns, the resource use of the server's process, and the figures of both.
 
 use super::super::{BenchError, Figure, Process, Section, Unit, Waits};
-use super::talk::SessionRecord;
+use super::talk::{Conversation, Return, SessionRecord};
 use super::turn::TurnRecord;
 use antiphon_client::{ClientError, Gaps};
 use serde_json::{Value, json};
@@ -37,6 +37,12 @@ pub struct Outcome {
     pub turns: Vec<TurnRecord>,
     /// Sessions that ended early, with the cause.
     pub broken: Vec<(usize, ClientError)>,
+    /// Times that a session was resumed.
+    pub returns: Vec<Return>,
+    /// Reply frames whose sequence number was not the one expected.
+    pub n_misplaced_frames: u64,
+    /// The conversation of each session that did not end early.
+    pub conversations: Vec<(usize, Conversation)>,
     /// Identifiers that were assigned to two sessions.
     pub shared_ids: Vec<String>,
     /// The server's process before the load.
@@ -64,6 +70,11 @@ impl Outcome {
                 }
             }
             self.turns.extend(record.turns);
+            self.returns.extend(record.returns);
+            self.n_misplaced_frames += record.n_misplaced_frames;
+            if record.broke.is_none() {
+                self.conversations.push((session, record.conversation));
+            }
             self.broken.extend(record.broke.map(|error| (session, error)));
         }
     }

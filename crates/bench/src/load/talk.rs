@@ -4,7 +4,9 @@ use super::Load;
 use super::network::Line;
 use super::turn::{Turn, TurnRecord};
 use crate::voice_to_voice::open_with;
-use antiphon_client::{AudioMode, ClientError, Connection, Event, FRAME, RATE, Received, Receiver, Sender};
+use antiphon_client::{
+    AudioMode, Checkpoints, ClientError, Connection, Event, FRAME, RATE, Received, Receiver, Resumed, Sender,
+};
 use antiphon_types::{ItemId, Samples};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -39,6 +41,43 @@ pub(super) struct SessionRecord {
     pub(super) ids: Vec<String>,
     /// Why the session ended early.
     pub(super) broke: Option<ClientError>,
+    /// How often it was resumed.
+    pub(super) returns: Vec<Return>,
+    /// Reply frames whose sequence number was not the one expected.
+    pub(super) n_misplaced_frames: u64,
+    /// What is in the conversation at its end.
+    pub(super) conversation: Conversation,
+}
+
+/// A session was resumed after its connection was lost.
+#[derive(Clone, Copy, Debug)]
+pub struct Return {
+    /// Index of the session, from 0.
+    pub session: usize,
+    /// When it was resumed.
+    pub at: Instant,
+    /// How.
+    pub resumed: Resumed,
+}
+
+/// What a session's conversation has in it at its end, without what was void because the session went back to a checkpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Conversation {
+    /// Questions that were spoken.
+    pub n_asked: usize,
+    /// Utterances that the server committed.
+    pub n_committed: usize,
+    /// Responses that were completed.
+    pub n_answered: usize,
+}
+
+/// State of a talk at a checkpoint.
+#[derive(Clone, Default)]
+struct Mark {
+    /// Number of turns started.
+    n_begun: usize,
+    turn: Option<Turn>,
+    conversation: Conversation,
 }
 
 /// Runs one conversation to its end; a failure is part of the record.
@@ -62,6 +101,9 @@ struct Talk<'a> {
     ticks: Interval,
     dice: StdRng,
     turn: Option<Turn>,
+    /// The last turn that has ended: it is received again if the session goes back to a checkpoint in it.
+    ended: Option<Turn>,
+    checkpoints: Checkpoints<Mark>,
     /// Samples of the turn's clip that were spoken.
     said: usize,
     /// Number of turns started.
@@ -92,6 +134,8 @@ impl<'a> Talk<'a> {
             next_at: now + Duration::from_secs_f64(dice.random_range(PAUSE_S)),
             dice,
             turn: None,
+            ended: None,
+            checkpoints: Checkpoints::default(),
             said: 0,
             n_begun: 0,
             hears: None,
@@ -100,6 +144,13 @@ impl<'a> Talk<'a> {
     }
 
     async fn run(mut self, record: &mut SessionRecord) -> Result<(), ClientError> {
+        let result = self.talk(record).await;
+        record.n_misplaced_frames = self.receiver.n_misplaced_frames();
+        record.conversation.n_asked = self.n_begun;
+        result
+    }
+
+    async fn talk(&mut self, record: &mut SessionRecord) -> Result<(), ClientError> {
         loop {
             let now = Instant::now();
             let (stalled, due) = (self.line.stalled(now).is_some(), self.line.next_due());
@@ -145,9 +196,11 @@ impl<'a> Talk<'a> {
         };
         let asked = self.said >= self.load.clips[turn.clip].samples.len();
         let since = turn.sounding_since(now).filter(|_| asked);
-        if asked && turn.is_over(now) || now >= turn.deadline {
+        if self.receiver.is_away() {
+            // What it waits for cannot come.
+        } else if asked && turn.is_over(now) || now >= turn.deadline {
             self.end(record);
-            self.turn = None;
+            self.ended = self.turn.take();
             self.next_at = now + Duration::from_secs_f64(self.dice.random_range(PAUSE_S));
         } else if since.zip(self.hears).is_some_and(|(since, hears)| now >= since + hears) && self.goes_on(now) {
             self.end(record);
@@ -169,13 +222,16 @@ impl<'a> Talk<'a> {
 
     fn begin(&mut self, now: Instant, over: Option<Turn>) {
         let clip = self.load.clips.of(self.session, self.n_begun);
-        let asked = Samples(self.load.clips[clip].samples.len() as u64).duration(RATE);
         let paced = self.load.connect.mode != AudioMode::Ga;
-        self.turn = Some(Turn::new(clip, now + asked + self.load.patience, paced, over));
+        self.turn = Some(Turn::new(clip, self.deadline(clip, now), paced, over));
         self.said = 0;
         self.n_begun += 1;
         let interrupts = self.load.barge_in > 0.0 && self.dice.random_bool(self.load.barge_in);
         self.hears = interrupts.then(|| Duration::from_secs_f64(self.dice.random_range(HEARD_S)));
+    }
+
+    fn deadline(&self, clip: usize, now: Instant) -> Instant {
+        now + Samples(self.load.clips[clip].samples.len() as u64).duration(RATE) + self.load.patience
     }
 
     fn end(&self, record: &mut SessionRecord) {
@@ -211,7 +267,18 @@ impl<'a> Talk<'a> {
         let at = self.line.arrival(Instant::now());
         match &received {
             Received::Event(Event::ResponseCreated { response }) => record.ids.push(response.id.clone()),
-            Received::Event(Event::Committed { item_id }) => record.ids.push(item_id.clone()),
+            Received::Event(Event::Committed { item_id }) => {
+                record.ids.push(item_id.clone());
+                record.conversation.n_committed += 1;
+            }
+            Received::Event(Event::ResponseDone { response }) if response.status == "completed" => {
+                record.conversation.n_answered += 1;
+            }
+            Received::Event(Event::SessionCheckpoint { .. }) if self.load.connect.resume => {
+                let mark = Mark { n_begun: self.n_begun, turn: self.turn.clone(), conversation: record.conversation };
+                self.checkpoints.mark(self.receiver.n_received(), mark);
+            }
+            Received::Resumed(resumed) => self.resumed(*resumed, at, record),
             _ => {}
         }
         // Events between two turns are irrelevant.
@@ -222,10 +289,41 @@ impl<'a> Talk<'a> {
                 None
             }
             Received::Event(event) => turn.event(event, at),
+            Received::Resumed(_) => None,
         };
         match told {
             Some(event) => self.sender.event(&event).await,
             None => Ok(()),
         }
+    }
+
+    /// The session was resumed; where it went back to a checkpoint, so does what was received.
+    fn resumed(&mut self, resumed: Resumed, at: Instant, record: &mut SessionRecord) {
+        record.returns.push(Return { session: self.session, at, resumed });
+        self.load.n_returns.fetch_add(1, Relaxed);
+        if let Some(turn) = &mut self.turn {
+            turn.waited(resumed.gap, at);
+        }
+        // Without a mark the checkpoint was announced before the talk began.
+        let Some(mark) = resumed.back_to.map(|number| self.checkpoints.back_to(number).unwrap_or_default()) else {
+            return;
+        };
+        record.conversation = mark.conversation;
+        let was_answered = mark.turn.as_ref().is_some_and(Turn::is_answered);
+        let in_turn = mark.turn.as_ref().filter(|_| mark.n_begun == self.n_begun);
+        let (turn, was_ended) = match self.turn.take() {
+            Some(turn) => (turn, false),
+            // The last turn has ended, and its response is void.
+            None if mark.n_begun < self.n_begun || in_turn.is_some() && !was_answered => match self.ended.take() {
+                Some(ended) => (ended, true),
+                None => return,
+            },
+            None => return,
+        };
+        if was_ended {
+            record.turns.pop();
+            self.load.n_turns.fetch_sub(1, Relaxed);
+        }
+        self.turn = Some(turn.back(in_turn, self.deadline(turn.clip, at), at));
     }
 }

@@ -48,6 +48,7 @@ pub struct TurnRecord {
 }
 
 /// A response that is being interrupted.
+#[derive(Clone)]
 pub(super) struct Interrupted {
     pub(super) reply: Reply,
     item_id: Option<String>,
@@ -60,6 +61,7 @@ pub(super) struct Interrupted {
 }
 
 /// The current turn.
+#[derive(Clone)]
 pub(super) struct Turn {
     pub(super) clip: usize,
     /// When the turn times out.
@@ -108,6 +110,23 @@ impl Turn {
             trouble: None,
             paced,
         }
+    }
+
+    /// The turn as it was at a checkpoint. What was spoken meanwhile stays spoken; what was received is void.
+    pub(super) fn back(&self, checkpoint: Option<&Self>, deadline: Instant, at: Instant) -> Self {
+        let turn = checkpoint.cloned().unwrap_or_else(|| Self::new(self.clip, deadline, self.paced, None));
+        Self { deadline, spoken: self.spoken, last_audio: Some(at), ..turn }
+    }
+
+    /// The connection is back after `gap`: what the turn waits for was not sent meanwhile.
+    pub(super) fn waited(&mut self, gap: Duration, at: Instant) {
+        self.deadline += gap;
+        self.last_audio = Some(at);
+    }
+
+    /// Whether the text of the response is complete.
+    pub(super) fn is_answered(&self) -> bool {
+        self.done.is_some()
     }
 
     /// Records that `n_said` samples of the clip were spoken by `now`; `loud` are the indices of its loud samples.

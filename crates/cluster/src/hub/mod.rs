@@ -9,6 +9,7 @@ mod directory;
 mod fallback;
 mod news;
 mod overview;
+mod ownership;
 mod peers;
 mod resume;
 mod stt;
@@ -18,7 +19,8 @@ mod turn;
 pub use fallback::{with_local_stt, with_local_tts, with_local_turn};
 pub use news::{MAX_NEWS_BYTES, PeerNews, Watching};
 pub use overview::{HubView, LostView, Overview, StageView, WorkerView};
-pub use peers::{MAX_REPLY_BYTES, PeerReply, Replier};
+pub use ownership::{MAX_STATE_BYTES, Owned, OwnershipError, Release, Seen, SharedSessions};
+pub use peers::{Asked, MAX_REPLY_BYTES, PeerReply, Replier};
 
 pub(crate) use directory::{estimate, other_model};
 
@@ -37,7 +39,7 @@ use directory::{Directory, MAX_ADVERT_BYTES, Noted, Worker};
 use futures_util::StreamExt;
 use news::News;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
@@ -87,6 +89,8 @@ pub(crate) struct Inner {
     /// Replies to what other hubs ask.
     replier: OnceLock<Replier>,
     news: News,
+    /// When this hub last received an advert of its own: what it publishes arrives, and what is published arrives here.
+    echoed: Mutex<Instant>,
 }
 
 /// What happened to attempts, since the start.
@@ -143,6 +147,7 @@ impl Cluster {
             sessions,
             queues: [const { Semaphore::const_new(1) }; Stage::ALL.len()],
             replier: OnceLock::new(),
+            echoed: Mutex::new(Instant::now()),
         }));
         let mut subscribers = subscribers.into_iter();
         let mut next = || subscribers.next();
@@ -201,6 +206,13 @@ impl Cluster {
         Arc::new(turn::ClusterTurnModel::new(self.clone()))
     }
 
+    /// Whether nothing that this hub publishes has come back to it for so long, or it has no connection: other hubs may have
+    /// taken what it owned. Adverts are published each second.
+    pub fn is_isolated(&self, after: Duration) -> bool {
+        let echoed = *self.0.echoed.lock().unwrap_or_else(PoisonError::into_inner);
+        !self.0.link.state().is_connected || echoed.elapsed() > after
+    }
+
     /// This hub's incarnation, as others see it.
     pub fn id(&self) -> &str {
         &self.0.hub
@@ -224,6 +236,9 @@ impl Cluster {
         let Some((role, id)) = subject::advert_sender(&message.subject) else { return false };
         if role == subject::Sender::Hub {
             let Ok(advert) = of_json::<HubAdvert>(&message.payload) else { return false };
+            if id == self.0.hub {
+                *self.0.echoed.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+            }
             if advert.hub == id && (self.0.hubs.len() < MAX_HUBS || self.0.hubs.contains_key(id)) {
                 let watches = advert.is_watching;
                 let before = self.0.hubs.insert(id.to_owned(), (advert, Instant::now()));

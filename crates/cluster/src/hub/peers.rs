@@ -8,19 +8,35 @@ use crate::subject;
 use async_nats::{StatusCode, Subject, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
-/// Replies to another hub's question. Must not block. `None`: it cannot be replied to.
-pub type Replier = Arc<dyn Fn(&[u8]) -> Option<Vec<u8>> + Send + Sync>;
+/// Replies to another hub's question. Must not block; a reply may take a while. `None`: it cannot be replied to.
+pub type Replier = Arc<dyn Fn(&[u8]) -> BoxFuture<'static, Option<Vec<u8>>> + Send + Sync>;
+
+/// Replies that are being made. Further questions wait in the subscription.
+const MAX_REPLYING: usize = 64;
 
 /// The longest question.
 const MAX_QUESTION_BYTES: usize = 4 * 1024;
 
 /// The longest reply: half of what an inbox holds.
 pub const MAX_REPLY_BYTES: usize = 256 * 1024;
+
+/// What came of a question to one hub.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// Its reply.
+    Reply(Bytes),
+    /// NATS says that there is no such hub.
+    Gone,
+    /// There was no reply in time, or there is no connection.
+    Silent,
+}
 
 /// What another hub replied.
 #[derive(Clone, Debug)]
@@ -54,7 +70,10 @@ impl Cluster {
     pub async fn ask_peers(&self, question: &[u8], longest: Duration) -> Vec<PeerReply> {
         let due = Instant::now() + longest;
         let asked = self.peers().into_iter().map(|(hub, id)| async move {
-            let reply = self.ask_peer(&id, question, due).await;
+            let reply = match self.ask_until(&id, question, due).await {
+                Asked::Reply(reply) => Some(reply),
+                Asked::Gone | Asked::Silent => None,
+            };
             PeerReply { hub, id, reply }
         });
         futures_util::future::join_all(asked).await
@@ -73,23 +92,40 @@ impl Cluster {
         peers
     }
 
-    async fn ask_peer(&self, hub: &str, question: &[u8], due: Instant) -> Option<Bytes> {
+    /// Asks one hub, by its incarnation, and waits for its reply, but no longer than `longest`.
+    pub async fn ask_hub(&self, hub: &str, question: &[u8], longest: Duration) -> Asked {
+        self.ask_until(hub, question, Instant::now() + longest).await
+    }
+
+    async fn ask_until(&self, hub: &str, question: &[u8], due: Instant) -> Asked {
         if !self.0.link.state().is_connected {
-            return None;
+            return Asked::Silent;
         }
-        let mut inbox = self.0.inboxes.open(rand::random())?;
+        let Some(mut inbox) = self.0.inboxes.open(rand::random()) else { return Asked::Silent };
         let mut frame = Frame::new(Kind::Ask, inbox.attempt());
         frame.payload = Bytes::copy_from_slice(question);
         let reply = Subject::from(subject::reply(&self.0.hub, inbox.attempt()));
         self.0.link.send(&Subject::from(subject::ask(hub)), Some(&reply), frame.encode());
         match timeout_at(due, inbox.next()).await {
-            Ok(Some(Delivery::Frame(frame, _))) => Some(frame.payload),
-            _ => None,
+            Ok(Some(Delivery::Frame(frame, _))) => Asked::Reply(frame.payload),
+            Ok(Some(Delivery::NoResponders)) => Asked::Gone,
+            _ => Asked::Silent,
         }
     }
 
     pub(super) async fn reply_to_peers(self, mut asked: Subscriber) {
-        while let Some(message) = asked.next().await {
+        let mut replying = FuturesUnordered::new();
+        loop {
+            let message = tokio::select! {
+                message = asked.next(), if replying.len() < MAX_REPLYING => match message {
+                    Some(message) => message,
+                    None => return,
+                },
+                Some((to, attempt, reply)) = replying.next() => {
+                    self.reply(&to, attempt, reply);
+                    continue;
+                }
+            };
             let question = Frame::decode(&message.payload)
                 .ok()
                 .filter(|frame| frame.kind == Kind::Ask && frame.payload.len() <= MAX_QUESTION_BYTES);
@@ -98,11 +134,16 @@ impl Cluster {
                 self.0.inboxes.dropped().malformed.fetch_add(1, Ordering::Relaxed);
                 continue;
             };
-            let reply = self.0.replier.get().and_then(|replier| replier(&question.payload));
-            if let Some(reply) = reply.filter(|reply| reply.len() <= MAX_REPLY_BYTES) {
-                let frame = Frame { payload: reply.into(), ..Frame::new(Kind::Reply, question.attempt) };
-                self.0.link.send(&to, None, frame.encode());
-            }
+            let Some(replier) = self.0.replier.get() else { continue };
+            let reply = replier(&question.payload);
+            replying.push(async move { (to, question.attempt, reply.await) });
+        }
+    }
+
+    fn reply(&self, to: &Subject, attempt: u64, reply: Option<Vec<u8>>) {
+        if let Some(reply) = reply.filter(|reply| reply.len() <= MAX_REPLY_BYTES) {
+            let frame = Frame { payload: reply.into(), ..Frame::new(Kind::Reply, attempt) };
+            self.0.link.send(to, None, frame.encode());
         }
     }
 

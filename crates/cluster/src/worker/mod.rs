@@ -185,6 +185,8 @@ pub struct StageReport {
     pub in_flight: usize,
     /// Requests accepted since the start.
     pub requests: u64,
+    /// Estimated wait of one more request, in milliseconds; 0 while a slot is free.
+    pub wait_ms: u64,
 }
 
 impl Reporter {
@@ -197,6 +199,7 @@ impl Reporter {
             slots: served.admission.slots(),
             in_flight: served.admission.in_flight(),
             requests: served.admission.requests(),
+            wait_ms: served.load().wait_ms as u64,
         };
         Some(WorkerReport {
             is_connected: worker.link.state().is_connected,

@@ -84,6 +84,17 @@ impl Timeline {
         Self { frame, ids: IdMint::new(seed), n_turns: 0, turn_history, metrics, open, cause }
     }
 
+    /// The names given so far, for a timeline that goes on on another hub.
+    pub(super) fn counters(&self) -> (IdMint, u64) {
+        (self.ids.clone(), self.n_turns)
+    }
+
+    /// The same behind turns that another hub has recorded.
+    pub(super) fn behind(mut self, (ids, n_turns): (IdMint, u64)) -> Self {
+        (self.ids, self.n_turns) = (ids, n_turns);
+        self
+    }
+
     /// Speech began: a turn, or more of the one that has no answer yet.
     pub(super) fn speech_started(&mut self, item: ItemId, turn: TurnId, at: Timestamp) {
         let known = self.speech(turn).is_some();

@@ -2,9 +2,14 @@
 //!
 //! [`Jobs`] is what the handlers and the workers share: the [`store`] on a thread of its own, and the jobs under way. A hub
 //! opens its store with the first job, or at start where the folder holds jobs already. Listing jobs creates no store.
+//!
+//! In a cluster with JetStream ([`Jobs::share`]) all hubs share their jobs ([`shared`]), and there is no store on the disk. The
+//! routes and the workers know neither: [`keeper`] is what both kinds do.
 
 mod job;
+mod keeper;
 mod routes;
+mod shared;
 mod store;
 mod worker;
 
@@ -13,19 +18,26 @@ pub(super) use routes::routes;
 use super::error::ApiError;
 use crate::config::SpeechConfig;
 use crate::server::app::App;
+use antiphon_cluster::JetStream;
 use antiphon_inference::pool::Pool;
 use axum::http::StatusCode;
+use shared::Shared;
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::{Bounds, Store, StoreError};
 use tokio::sync::{Notify, OnceCell};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// How long the metrics wait for the store.
 const SOON: Duration = Duration::from_secs(1);
+/// How long an idle worker sleeps before it looks for what has been kept too long.
+const SWEEP: Duration = Duration::from_secs(600);
+/// How long an idle worker sleeps when the store failed.
+const AGAIN: Duration = Duration::from_secs(30);
 /// Requests that wait for the store; each takes about a millisecond of it.
 const WAITING: usize = 256;
 
@@ -44,6 +56,8 @@ pub(in crate::server) struct Jobs {
     opened: Notify,
     /// Those under way; cancelled when they are deleted.
     running: Mutex<HashMap<String, CancellationToken>>,
+    /// The jobs of all hubs, in the place of the store.
+    shared: OnceLock<Shared>,
 }
 
 impl Jobs {
@@ -61,6 +75,14 @@ impl Jobs {
             work: Notify::new(),
             opened: Notify::new(),
             running: Mutex::default(),
+            shared: OnceLock::new(),
+        }
+    }
+
+    /// Shares the jobs of all hubs from now on; for the time before the first request. Only the first call counts.
+    pub(in crate::server) fn share(&self, jetstream: JetStream, tasks: TaskTracker) {
+        if !self.is_off() {
+            let _ = self.shared.set(Shared::new(jetstream, self.bounds, tasks));
         }
     }
 
@@ -68,6 +90,14 @@ impl Jobs {
     pub(in crate::server) async fn run(&self, app: &Arc<App>) {
         let stop = &app.setup.drain;
         if self.is_off() {
+            return;
+        }
+        if let Some(shared) = self.shared.get() {
+            let workers = futures_util::future::join_all((0..self.at_once).map(|_| worker::run(self, app)));
+            tokio::select! {
+                () = shared.follow() => {}
+                _ = workers => {}
+            }
             return;
         }
         if self.are_some().await.unwrap_or_default() {
@@ -92,6 +122,9 @@ impl Jobs {
 
     /// Jobs that wait or are worked on, none before there was one; `None` where the store does not say so soon.
     pub(in crate::server) async fn depth(&self) -> Option<usize> {
+        if let Some(shared) = self.shared.get() {
+            return Some(shared.n_open());
+        }
         match self.store.get() {
             Some(_) => timeout(SOON, self.with(|store| store.n_open())).await.ok()?.ok(),
             None => Some(0),
@@ -184,6 +217,7 @@ fn told(error: &StoreError) -> ApiError {
         StoreError::Gone => {
             ApiError::with(StatusCode::NOT_FOUND, "job_not_found", "There is no such job, or not any more.")
         }
+        StoreError::OtherRequest => other_request(),
         StoreError::TooMany(_) => {
             let message = format!("Too many: {error}. Try again later.");
             ApiError::with(StatusCode::TOO_MANY_REQUESTS, "too_many_jobs", message)
@@ -193,6 +227,12 @@ fn told(error: &StoreError) -> ApiError {
             ApiError::with(StatusCode::INSUFFICIENT_STORAGE, "storage_failed", other.failure().message)
         }
     }
+}
+
+/// The client's message about an idempotency key that it uses for two requests.
+fn other_request() -> ApiError {
+    let message = "Another request came with this Idempotency-Key: use a new key for a new request.";
+    ApiError::with(StatusCode::CONFLICT, "idempotency_key_reused", message)
 }
 
 /// Unix seconds.

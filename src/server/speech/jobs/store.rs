@@ -51,6 +51,9 @@ pub(super) enum StoreError {
     /// There is no such job, or not any more.
     #[error("there is no such job")]
     Gone,
+    /// The job of this idempotency key has another request.
+    #[error("another request had this idempotency key")]
+    OtherRequest,
     /// It was made by another version.
     #[error("the jobs' database is of version {0}, not {VERSION}: name another folder in speech.jobs_dir")]
     Version(i64),
@@ -112,14 +115,25 @@ impl Store {
         folder.join(DATABASE)
     }
 
-    /// Puts a job at the end of the queue. `owner`: the API key it belongs to.
+    /// Puts a job at the end of the queue. `owner`: the API key it belongs to. `digest`: of the request, where it has an
+    /// idempotency key, which the id is derived from; the job is then made once.
     pub(super) fn add(
         &mut self,
         id: &str,
         owner: Option<KeyId>,
         wish: &SpeechSpec,
+        digest: Option<&str>,
         now: i64,
     ) -> Result<Job, StoreError> {
+        if let Some(digest) = digest {
+            self.sweep(now)?;
+            let sql = "SELECT digest FROM jobs WHERE id = ?";
+            match self.db.query_row(sql, [id], |row| row.get::<_, Option<String>>(0)).optional()? {
+                Some(found) if found.as_deref() == Some(digest) => return self.job(id),
+                Some(_) => return Err(StoreError::OtherRequest),
+                None => {}
+            }
+        }
         let n_open = self.n_open()?;
         if n_open >= self.bounds.n_open {
             return Err(StoreError::TooMany(n_open));
@@ -127,10 +141,10 @@ impl Store {
         self.sweep(now)?;
         let chunks = serde_json::to_string(&wish.chunks).expect("texts are JSON");
         self.db.execute(
-            "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, own_voice, speed, format, model, owner, instructions) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            "INSERT INTO jobs (id, status, created, chunks, n_chunks, n_chars, voice, own_voice, speed, format, model, owner, instructions, digest) VALUES (?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             params![
                 id, now, chunks, wish.chunks.len() as i64, wish.n_chars as i64, wish.voice, wish.is_own_voice, wish.speed,
-                wish.format.name(), wish.model, owner.map(|owner| owner.to_string()), wish.instructions
+                wish.format.name(), wish.model, owner.map(|owner| owner.to_string()), wish.instructions, digest
             ],
         )?;
         self.job(id)

@@ -1,9 +1,11 @@
 //! Works on jobs: one after the other, a chunk at a time, from where each stands.
 //!
 //! A job has one chunk at a time in the voice engine's queue, so that sessions wait for one
-//! chunk of it at most. When the server stops, the job keeps its progress and continues at the next start.
+//! chunk of it at most. When the server stops, the job keeps its progress and continues at the next start, or on another hub.
 
 use super::job::{Failure, Job};
+use super::keeper::{Held, kept};
+use super::shared::Stop;
 use super::store::StoreError;
 use super::{Jobs, now};
 use crate::server::app::App;
@@ -24,110 +26,92 @@ use std::io::{BufWriter, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-/// How long an idle worker sleeps before it looks for what has been kept too long.
-const SWEEP: Duration = Duration::from_secs(600);
-/// How long an idle worker sleeps when the store failed.
-const AGAIN: Duration = Duration::from_secs(30);
 /// Samples that are encoded in one go.
 const BLOCK: usize = 1 << 15;
 
 /// Until the server stops.
 pub(super) async fn run(jobs: &Jobs, app: &Arc<App>) {
-    let stop = &app.setup.drain;
-    while !stop.is_cancelled() {
-        let idle = match jobs.with(|store| store.take(now())).await {
-            Ok(Some((job, wish))) => {
-                work(jobs, app, job, wish).await;
-                continue;
-            }
-            Ok(None) => SWEEP,
-            // Told where it happened; another try may find the disk in a better state.
-            Err(_) => AGAIN,
-        };
-        tokio::select! {
-            _ = timeout(idle, jobs.work.notified()) => {}
-            () = stop.cancelled() => {}
-        }
+    while let Some((held, wish)) = jobs.next(&app.setup.drain).await {
+        work(jobs, app, held, wish).await;
     }
 }
 
-/// How work on a job ended, where it did.
-enum End {
-    Done,
-    Failed(Failure),
-    /// It was deleted.
-    Gone,
-}
-
-async fn work(jobs: &Jobs, app: &Arc<App>, job: Job, wish: SpeechSpec) {
-    let (id, begun, deleted) = (job.id.clone(), Instant::now(), CancellationToken::new());
-    let _stops_encoding = deleted.clone().drop_guard();
-    jobs.running.lock().expect("no panic while locked").insert(id.clone(), deleted.clone());
+async fn work(jobs: &Jobs, app: &Arc<App>, mut held: Held, wish: SpeechSpec) {
+    let (id, begun, moved) = (held.job().id, Instant::now(), held.moved());
+    let encoding = CancellationToken::new();
+    let _stops_encoding = encoding.clone().drop_guard();
+    let heartbeat = held.heartbeat();
     let end = tokio::select! {
-        end = speak(jobs, app, job, wish, &deleted) => Some(end),
-        () = deleted.cancelled() => Some(End::Gone),
-        () = app.setup.drain.cancelled() => None,
+        end = speak(jobs, app, &mut held, wish, &encoding) => Some(end),
+        () = moved.cancelled() => None,
+        () = app.setup.drain.cancelled() => Some(Err(Stop::Moved)),
+        () = heartbeat => None,
     };
-    jobs.running.lock().expect("no panic while locked").remove(&id);
-    let outcome = match end {
-        // It continues at the next start.
-        None => return,
-        Some(End::Done) => "ok",
-        Some(End::Gone) => "cancelled",
-        Some(End::Failed(failure)) => {
+    let outcome = match end.unwrap_or_else(|| Err(held.why_moved())) {
+        Ok(()) => Some("ok"),
+        Err(Stop::Gone) => {
+            held.forget().await;
+            Some("cancelled")
+        }
+        // It continues on another hub, or at the next start.
+        Err(Stop::Moved) => {
+            if !moved.is_cancelled() {
+                held.release().await;
+            }
+            None
+        }
+        Err(Stop::Failed(failure)) => {
             tracing::warn!(job = id, code = failure.code, "a job failed");
-            // Whether that could be written down is the store's affair.
-            let _ = jobs
-                .with(move |store| {
-                    store.fail(&id, failure, now());
-                    Ok(())
-                })
-                .await;
-            "failed"
+            held.fail(jobs, failure).await;
+            Some("failed")
         }
     };
-    app.setup.metrics.request(Endpoint::Job, outcome, begun.elapsed());
+    held.let_go(jobs);
+    if let Some(outcome) = outcome {
+        app.setup.metrics.request(Endpoint::Job, outcome, begun.elapsed());
+    }
 }
 
-async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: SpeechSpec, cancel: &CancellationToken) -> End {
+async fn speak(
+    jobs: &Jobs,
+    app: &Arc<App>,
+    held: &mut Held,
+    mut wish: SpeechSpec,
+    cancel: &CancellationToken,
+) -> Result<(), Stop> {
     let mut retry = Retry::within(JOB);
-    while job.n_done < wish.chunks.len() {
+    let failed = |code: &str, message: String| Err(Stop::Failed(Failure::new(code, message)));
+    while held.job().n_done < wish.chunks.len() {
         let tts = match chosen::for_job(app, wish.model.as_deref()).await {
             Ok(tts) => tts,
             Err(error) if error.is_busy() && retry.pause().await => continue,
-            Err(error) => return End::Failed(Failure::new(error.code, error.message)),
+            Err(error) => return failed(error.code, error.message),
         };
         // The engine may be another than was asked for, or than spoke so far.
         if let Err(why) = tts.check_voice(&wish.voice) {
             if is_uploaded_id(&wish.voice) {
-                return End::Failed(removed(&wish.voice));
+                return Err(Stop::Failed(removed(&wish.voice)));
             }
             if !wish.is_own_voice {
-                return End::Failed(Failure::new("voice_not_found", format!("Invalid 'voice': {why}.")));
+                return failed("voice_not_found", format!("Invalid 'voice': {why}."));
             }
             wish.voice = own_voice(tts.as_ref(), &app.setup().voice);
-            let (id, voice) = (job.id.clone(), wish.voice.clone());
-            if let Some(end) = kept(jobs, move |store| store.revoice(&id, &voice)).await {
-                return end;
-            }
-            job.n_done = 0;
+            held.revoice(jobs, &wish.voice).await?;
         }
         let speaking = Speaking { tts, tasks: app.setup.tasks.clone(), ahead: 0, is_heard: false };
-        let mut sound = pin!(speaking.speak(&wish, job.n_done));
+        let from = held.job().n_done;
+        let seed = wish.seed.map(|seed| seed.wrapping_add(from as u64));
+        let mut sound = pin!(speaking.speak(&SpeechSpec { seed, ..wish.clone() }, from));
         let mut chunk = Vec::new();
         let stopped = loop {
             match sound.next().await {
                 Some(Ok(Spoken::Sound(samples))) => chunk.extend(samples),
                 Some(Ok(Spoken::ChunkEnd)) => {
-                    let (id, pcm) = (job.id.clone(), std::mem::take(&mut chunk));
-                    if let Some(end) = kept(jobs, move |store| store.append(&id, &pcm, now())).await {
-                        return end;
-                    }
-                    (job.n_done, retry) = (job.n_done + 1, Retry::within(JOB));
+                    held.append(jobs, std::mem::take(&mut chunk)).await?;
+                    retry = Retry::within(JOB);
                 }
                 Some(Err(error)) => break Some(error),
                 None => break None,
@@ -136,30 +120,30 @@ async fn speak(jobs: &Jobs, app: &Arc<App>, mut job: Job, mut wish: SpeechSpec, 
         match stopped {
             None => {}
             Some(error) if (is_busy(&error) || matches!(error, TtsError::Away(_))) && retry.pause().await => {}
-            Some(TtsError::NoVoice(_)) => return End::Failed(removed(&wish.voice)),
+            Some(TtsError::NoVoice(_)) => return Err(Stop::Failed(removed(&wish.voice))),
             Some(error) => {
                 tracing::warn!(
-                    job = job.id,
+                    job = held.job().id,
                     error = &error as &dyn std::error::Error,
                     "a job's text could not be spoken"
                 );
                 let code = if matches!(error, TtsError::Away(_)) { ENGINE_UNAVAILABLE } else { "server_error" };
-                return End::Failed(Failure::new(code, error.client_message()));
+                return failed(code, error.client_message());
             }
         }
     }
-    finish(jobs, &job, cancel).await
+    held.finish(jobs, cancel).await
 }
 
 fn removed(voice: &str) -> Failure {
     Failure::new("voice_not_found", format!("The voice {voice} was removed before the whole text was spoken."))
 }
 
-/// The samples to a file of the format asked for.
-async fn finish(jobs: &Jobs, job: &Job, cancel: &CancellationToken) -> End {
+/// The samples of the hub's store to a file of the format asked for.
+pub(super) async fn finish(jobs: &Jobs, job: &Job, cancel: &CancellationToken) -> Result<(), Stop> {
     let id = job.id.clone();
     let place = jobs.with(move |store| Ok((store.spool(&id), store.job(&id)?.pcm_bytes))).await;
-    let Ok((spool, n_bytes)) = place else { return End::Gone };
+    let Ok((spool, n_bytes)) = place else { return Err(Stop::Gone) };
     // A name of its own: an encoder of a hub before this one may not have noticed yet that it is to stop.
     let part = Part(spool.with_extension(format!("{:08x}.part", rand::random::<u32>())));
     let (id, format, cancel) = (job.id.clone(), job.format, cancel.clone());
@@ -170,9 +154,9 @@ async fn finish(jobs: &Jobs, job: &Job, cancel: &CancellationToken) -> End {
     match encoded {
         Err(error) => {
             tracing::warn!(%error, "a job's file could not be written");
-            End::Failed(error.failure())
+            Err(Stop::Failed(error.failure()))
         }
-        Ok(part) => kept(jobs, move |store| store.finish(&id, &part.0, now())).await.unwrap_or(End::Done),
+        Ok(part) => kept(jobs, move |store| store.finish(&id, &part.0, now())).await,
     }
 }
 
@@ -222,27 +206,6 @@ fn encode(
     }
     file.sync_data()?;
     Ok(part)
-}
-
-/// Does it, and says how the job ends where it could not be done.
-async fn kept<F>(jobs: &Jobs, work: F) -> Option<End>
-where
-    F: FnOnce(&mut super::Store) -> Result<(), StoreError> + Send + 'static,
-{
-    let done = jobs
-        .with(move |store| {
-            Ok(work(store).map_err(|error| {
-                let gone = matches!(error, StoreError::Gone);
-                (gone, error.failure())
-            }))
-        })
-        .await;
-    match done {
-        Ok(Ok(())) => None,
-        Ok(Err((true, _))) => Some(End::Gone),
-        Ok(Err((false, failure))) => Some(End::Failed(failure)),
-        Err(error) => Some(End::Failed(Failure::new(error.code, error.message))),
-    }
 }
 
 #[cfg(test)]

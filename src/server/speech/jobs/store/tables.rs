@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use std::path::Path;
 
 /// The version of the tables; an unknown version is refused.
-pub(super) const VERSION: i64 = 5;
+pub(super) const VERSION: i64 = 6;
 
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS jobs (
@@ -13,7 +13,7 @@ CREATE TABLE IF NOT EXISTS jobs (
     started INTEGER, ended INTEGER, chunks TEXT NOT NULL, n_chunks INTEGER NOT NULL, n_done INTEGER NOT NULL DEFAULT 0,
     n_chars INTEGER NOT NULL, voice TEXT NOT NULL, speed REAL NOT NULL, format TEXT NOT NULL,
     pcm_bytes INTEGER NOT NULL DEFAULT 0, file_bytes INTEGER NOT NULL DEFAULT 0, code TEXT, message TEXT, model TEXT,
-    own_voice INTEGER NOT NULL DEFAULT 0, owner TEXT, instructions TEXT
+    own_voice INTEGER NOT NULL DEFAULT 0, owner TEXT, instructions TEXT, digest TEXT
 );
 CREATE INDEX IF NOT EXISTS by_status ON jobs (status, seq);";
 
@@ -27,6 +27,9 @@ const WITH_OWNERS: &str = "ALTER TABLE jobs ADD COLUMN owner TEXT;";
 /// Version 4 did not record how to speak.
 const WITH_INSTRUCTIONS: &str = "ALTER TABLE jobs ADD COLUMN instructions TEXT;";
 
+/// Version 5 did not know idempotency keys.
+const WITH_DIGESTS: &str = "ALTER TABLE jobs ADD COLUMN digest TEXT;";
+
 /// Opens or creates the database; migrations are atomic. Deleted content is overwritten.
 pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let db = Connection::open(path)?;
@@ -36,10 +39,11 @@ pub(super) fn open(path: &Path) -> Result<Connection, StoreError> {
     let version = db.pragma_query_value(None, "user_version", |row| row.get::<_, i64>(0))?;
     let changes = match version {
         0 => TABLES.to_owned(),
-        1 => [WITH_MODELS, WITH_OWN_VOICES, WITH_OWNERS, WITH_INSTRUCTIONS].concat(),
-        2 => [WITH_OWN_VOICES, WITH_OWNERS, WITH_INSTRUCTIONS].concat(),
-        3 => [WITH_OWNERS, WITH_INSTRUCTIONS].concat(),
-        4 => WITH_INSTRUCTIONS.to_owned(),
+        1 => [WITH_MODELS, WITH_OWN_VOICES, WITH_OWNERS, WITH_INSTRUCTIONS, WITH_DIGESTS].concat(),
+        2 => [WITH_OWN_VOICES, WITH_OWNERS, WITH_INSTRUCTIONS, WITH_DIGESTS].concat(),
+        3 => [WITH_OWNERS, WITH_INSTRUCTIONS, WITH_DIGESTS].concat(),
+        4 => [WITH_INSTRUCTIONS, WITH_DIGESTS].concat(),
+        5 => WITH_DIGESTS.to_owned(),
         VERSION => return Ok(db),
         other => return Err(StoreError::Version(other)),
     };

@@ -26,7 +26,7 @@ fn open(folder: &Path) -> Store {
 
 /// A job that is finished, its file of so many bytes.
 fn finished(store: &mut Store, id: &str, bytes: usize, now: i64) {
-    store.add(id, None, &wish(1, FileFormat::Mp3), now).expect("added");
+    store.add(id, None, &wish(1, FileFormat::Mp3), None, now).expect("added");
     assert_eq!(store.take(now).expect("taken").expect("a job").0.id, id);
     store.append(id, &[1; 10], now).expect("kept");
     let part = store.folder.join(format!("{id}.x.part"));
@@ -38,7 +38,7 @@ fn finished(store: &mut Store, id: &str, bytes: usize, now: i64) {
 fn a_job_goes_on_where_it_was_left() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", None, &wish(3, FileFormat::Flac), 5).expect("added");
+    store.add("job_a", None, &wish(3, FileFormat::Flac), None, 5).expect("added");
     let (job, taken) = store.take(6).expect("taken").expect("a job");
     assert_eq!((taken, job.status, job.started), (wish(3, FileFormat::Flac), Status::Running, Some(6)));
     store.append("job_a", &[7; 100], 6).expect("kept");
@@ -65,8 +65,8 @@ fn a_job_goes_on_where_it_was_left() {
 fn jobs_of_the_version_before_are_still_done() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", None, &wish(1, FileFormat::Pcm), 0).expect("added");
-    let as_it_was = "ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN model; ALTER TABLE jobs DROP COLUMN owner; ALTER TABLE jobs DROP COLUMN instructions; PRAGMA user_version = 1";
+    store.add("job_a", None, &wish(1, FileFormat::Pcm), None, 0).expect("added");
+    let as_it_was = "ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN model; ALTER TABLE jobs DROP COLUMN owner; ALTER TABLE jobs DROP COLUMN instructions; ALTER TABLE jobs DROP COLUMN digest; PRAGMA user_version = 1";
     store.db.execute_batch(as_it_was).expect("as it was");
     drop(store);
     let (_, taken) = open(folder.path()).take(1).expect("taken").expect("a job");
@@ -91,7 +91,7 @@ fn tables_are_changed_whole_or_not_at_all() {
 fn another_voice_begins_anew() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", None, &wish(2, FileFormat::Pcm), 0).expect("added");
+    store.add("job_a", None, &wish(2, FileFormat::Pcm), None, 0).expect("added");
     store.append("job_a", &[7; 100], 0).expect("kept");
     store.revoice("job_a", "w").expect("changed");
     store.append("job_a", &[8; 2], 0).expect("kept");
@@ -108,7 +108,7 @@ fn a_deleted_text_is_nowhere_any_more() {
     let secret = "a secret that nobody shall find";
     // More than a page of it.
     let chunks = vec![secret.to_owned(); 1_000];
-    store.add("job_a", None, &SpeechSpec { chunks, ..wish(1, FileFormat::Pcm) }, 0).expect("added");
+    store.add("job_a", None, &SpeechSpec { chunks, ..wish(1, FileFormat::Pcm) }, None, 0).expect("added");
     let holds = |folder: &Path| {
         let files = fs::read_dir(folder).expect("there").map(|entry| entry.expect("one").path());
         files
@@ -124,12 +124,12 @@ fn a_deleted_text_is_nowhere_any_more() {
     // Nor what a version before has deleted.
     store.db.execute_batch("PRAGMA secure_delete = OFF").expect("set");
     let chunks = vec![secret.to_owned(); 1_000];
-    store.add("job_b", None, &SpeechSpec { chunks, ..wish(1, FileFormat::Pcm) }, 0).expect("added");
+    store.add("job_b", None, &SpeechSpec { chunks, ..wish(1, FileFormat::Pcm) }, None, 0).expect("added");
     store.delete("job_b").expect("deleted");
     store
         .db
         .execute_batch(
-            "ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN owner; ALTER TABLE jobs DROP COLUMN instructions; PRAGMA user_version = 2",
+            "ALTER TABLE jobs DROP COLUMN own_voice; ALTER TABLE jobs DROP COLUMN owner; ALTER TABLE jobs DROP COLUMN instructions; ALTER TABLE jobs DROP COLUMN digest; PRAGMA user_version = 2",
         )
         .expect("as it was");
     drop(store);
@@ -142,8 +142,13 @@ fn a_deleted_text_is_nowhere_any_more() {
 fn a_job_of_version_4_is_done_without_instructions() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", None, &wish(1, FileFormat::Pcm), 0).expect("added");
-    store.db.execute_batch("ALTER TABLE jobs DROP COLUMN instructions; PRAGMA user_version = 4").expect("as it was");
+    store.add("job_a", None, &wish(1, FileFormat::Pcm), None, 0).expect("added");
+    store
+        .db
+        .execute_batch(
+            "ALTER TABLE jobs DROP COLUMN instructions; ALTER TABLE jobs DROP COLUMN digest; PRAGMA user_version = 4",
+        )
+        .expect("as it was");
     drop(store);
     let (_, taken) = open(folder.path()).take(1).expect("taken").expect("a job");
     assert_eq!(taken, SpeechSpec { instructions: None, ..wish(1, FileFormat::Pcm) });
@@ -153,7 +158,7 @@ fn a_job_of_version_4_is_done_without_instructions() {
 fn sound_that_a_power_cut_took_is_made_again() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", None, &wish(3, FileFormat::Pcm), 0).expect("added");
+    store.add("job_a", None, &wish(3, FileFormat::Pcm), None, 0).expect("added");
     store.take(0).expect("taken");
     store.append("job_a", &[7; 100], 0).expect("kept");
     fs::write(store.spool("job_a"), [7; 20]).expect("written");
@@ -179,9 +184,9 @@ fn jobs_are_bounded_in_number_bytes_and_age() {
     finished(&mut store, "job_1", 3_000, 10);
     finished(&mut store, "job_2", 3_000, 20);
     for id in ["job_3", "job_4", "job_5"] {
-        store.add(id, None, &wish(1, FileFormat::Wav), 30).expect("added");
+        store.add(id, None, &wish(1, FileFormat::Wav), None, 30).expect("added");
     }
-    assert!(matches!(store.add("job_6", None, &wish(1, FileFormat::Wav), 30), Err(StoreError::TooMany(3))));
+    assert!(matches!(store.add("job_6", None, &wish(1, FileFormat::Wav), None, 30), Err(StoreError::TooMany(3))));
     store.take(30).expect("taken");
     store.append("job_3", &[0; 2_500], 30).expect("the oldest makes room");
     let ids = |store: &Store| {
@@ -203,7 +208,7 @@ fn jobs_are_bounded_in_number_bytes_and_age() {
 fn a_full_disk_is_told_as_one() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
-    store.add("job_a", None, &wish(2, FileFormat::Mp3), 0).expect("added");
+    store.add("job_a", None, &wish(2, FileFormat::Mp3), None, 0).expect("added");
     store.take(0).expect("taken");
     std::os::unix::fs::symlink("/dev/full", store.spool("job_a")).expect("linked");
     let failure = store.append("job_a", &[0; 100], 0).expect_err("no room").failure();
@@ -221,7 +226,7 @@ fn what_is_deleted_leaves_nothing_and_takes_nothing_more() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut store = open(folder.path());
     finished(&mut store, "job_a", 10, 0);
-    store.add("job_b", None, &wish(1, FileFormat::Pcm), 0).expect("added");
+    store.add("job_b", None, &wish(1, FileFormat::Pcm), None, 0).expect("added");
     store.delete("job_a").expect("deleted");
     store.delete("job_b").expect("deleted");
     assert!(matches!(store.append("job_b", &[1], 0), Err(StoreError::Gone)));
@@ -238,17 +243,17 @@ fn a_job_is_its_owners_and_an_old_one_nobodys() {
     let folder = tempfile::tempdir().expect("a folder");
     let key = |n: u8| KeyId::new([n; 16]);
     let mut store = open(folder.path());
-    store.add("job_old", None, &wish(1, FileFormat::Pcm), 0).expect("added");
+    store.add("job_old", None, &wish(1, FileFormat::Pcm), None, 0).expect("added");
     store
         .db
         .execute_batch(
-            "ALTER TABLE jobs DROP COLUMN owner; ALTER TABLE jobs DROP COLUMN instructions; PRAGMA user_version = 3",
+            "ALTER TABLE jobs DROP COLUMN owner; ALTER TABLE jobs DROP COLUMN instructions; ALTER TABLE jobs DROP COLUMN digest; PRAGMA user_version = 3",
         )
         .expect("as it was");
     drop(store);
     let mut store = open(folder.path());
-    store.add("job_a", Some(key(1)), &wish(1, FileFormat::Pcm), 0).expect("added");
-    store.add("job_b", Some(key(2)), &wish(1, FileFormat::Pcm), 0).expect("added");
+    store.add("job_a", Some(key(1)), &wish(1, FileFormat::Pcm), None, 0).expect("added");
+    store.add("job_b", Some(key(2)), &wish(1, FileFormat::Pcm), None, 0).expect("added");
     let sees = |viewer: Viewer| -> Vec<String> {
         let listed: Vec<String> = store.list(viewer, None, 9).expect("listed").into_iter().map(|job| job.id).collect();
         for id in ["job_old", "job_a", "job_b"] {
@@ -259,4 +264,37 @@ fn a_job_is_its_owners_and_an_old_one_nobodys() {
     assert_eq!(sees(Viewer::All), ["job_b", "job_a", "job_old"]);
     assert_eq!(sees(Viewer::Key(key(1))), ["job_a"]);
     assert!(sees(Viewer::Key(key(3))).is_empty() && sees(Viewer::Nobody).is_empty());
+}
+
+#[test]
+fn a_request_with_an_idempotency_key_makes_one_job() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    let request = wish(1, FileFormat::Pcm);
+    let first = store.add("job_a", None, &request, Some("1"), 0).expect("added");
+    store.take(1).expect("taken");
+    let again = store.add("job_a", None, &request, Some("1"), 2).expect("the same");
+    assert_eq!((again.created, again.status, store.n_open().expect("counted")), (first.created, Status::Running, 1));
+    assert!(matches!(store.add("job_a", None, &request, Some("2"), 2), Err(StoreError::OtherRequest)));
+    // A full queue does not refuse what is in it.
+    for id in ["job_b", "job_c"] {
+        store.add(id, None, &request, None, 2).expect("added");
+    }
+    assert!(matches!(store.add("job_d", None, &request, Some("1"), 2), Err(StoreError::TooMany(3))));
+    store.add("job_a", None, &request, Some("1"), 2).expect("the same");
+    // A job that is gone has left its key.
+    store.delete("job_a").expect("deleted");
+    store.add("job_a", None, &request, Some("2"), 3).expect("added");
+}
+
+#[test]
+fn a_job_of_version_5_has_no_idempotency_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = open(folder.path());
+    store.add("job_a", None, &wish(1, FileFormat::Pcm), None, 0).expect("added");
+    store.db.execute_batch("ALTER TABLE jobs DROP COLUMN digest; PRAGMA user_version = 5").expect("as it was");
+    drop(store);
+    let mut store = open(folder.path());
+    assert_eq!(store.job("job_a").expect("there").id, "job_a");
+    assert!(matches!(store.add("job_a", None, &wish(1, FileFormat::Pcm), Some("1"), 1), Err(StoreError::OtherRequest)));
 }

@@ -1,0 +1,560 @@
+//! Sessions that move between the hubs of a cluster: stored at the end of each turn, let go by a hub that stops, taken by the
+//! hub that their clients come back to.
+//!
+//! [`super::session_slot`] gets a [`Kept`] for each session that its client may resume, [`super::realtime`] asks [`Handover::find`]
+//! for sessions of other hubs, and other hubs ask [`Handover::hand_over`]. One task a session, the keeper, stores what the
+//! session hands it, one state after the other. Which hub owns a session is decided by `antiphon_cluster`, by compare-and-set. Without
+//! `cluster.jetstream` there is none of it.
+
+use super::access::Access;
+use super::auth;
+use super::keys::{self, Digest};
+use antiphon_cluster::{Cluster, Owned, OwnershipError, Release, Seen, SharedSessions};
+use antiphon_session::{Checkpoint, Keeping, Leave, Snapshot, SnapshotError};
+use antiphon_types::KeyId;
+use axum::http::HeaderMap;
+use dashmap::DashMap;
+use dashmap::mapref::entry::Entry;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::task::TaskTracker;
+
+/// How long a hub that is asked for a session waits for the end of what is under way in it.
+const MOVE_WITHIN: Duration = Duration::from_millis(1_500);
+/// How long a hub is waited for that NATS knows and that does not answer. Then it has stopped acting for the session, because it
+/// has not heard of the cluster for [`ISOLATED`] and not from the client for [`UNHEARD`].
+const SILENT: Duration = Duration::from_secs(5);
+/// Silence of the cluster after which a hub counts itself as isolated.
+pub(super) const ISOLATED: Duration = Duration::from_millis(2_500);
+/// Silence of a client after which an isolated hub suspends its session: the client may be elsewhere.
+const UNHEARD: Duration = Duration::from_secs(2);
+/// Time between two checks whether sessions are to be suspended, while the hub is isolated.
+const CHECK_EVERY: Duration = Duration::from_millis(250);
+/// Time between two attempts to store a state while JetStream is away or full.
+const STORE_AGAIN: Duration = Duration::from_secs(1);
+/// The longest wait for JetStream at the end of a session.
+const LAST_WRITE: Duration = Duration::from_secs(2);
+/// Clients whose sessions are being looked for at once.
+const MAX_LOOKING: usize = 256;
+/// Attempts to take a session that others take, too.
+const ATTEMPTS: usize = 4;
+
+/// See the module.
+pub(super) struct Handover {
+    sessions: SharedSessions,
+    cluster: Cluster,
+    tasks: TaskTracker,
+    /// The sessions of this hub that are stored, by the digest of their resume key.
+    live: DashMap<String, Arc<Live>>,
+    looking: Semaphore,
+    counters: Counters,
+    /// How long a session may live, and wait for its client after that.
+    ttl: Duration,
+}
+
+/// What happened to sessions, since the start.
+#[derive(Default)]
+struct Counters {
+    released: AtomicU64,
+    taken: AtomicU64,
+    taken_back: AtomicU64,
+    lost: AtomicU64,
+    /// Sessions whose last state could not be stored so far.
+    unstored: AtomicU64,
+}
+
+/// The same for the metrics.
+pub(super) struct Counts {
+    /// Sessions that other hubs may resume.
+    pub(super) live: u64,
+    /// Of these, sessions whose last state could not be stored so far.
+    pub(super) unstored: u64,
+    /// Moves by kind: released, taken, taken from a checkpoint, lost to another hub.
+    pub(super) moves: [(&'static str, u64); 4],
+}
+
+/// A session of this hub, as its keeper, its slot and other hubs' questions see it.
+struct Live {
+    leave: watch::Sender<Leave>,
+    moved: watch::Sender<Option<Moved>>,
+    /// When the client was last heard.
+    heard: watch::Sender<Instant>,
+    /// Another hub asks for it: its client is there.
+    is_asked_for: AtomicBool,
+    /// The slot does not act in it any more.
+    is_gone: watch::Sender<bool>,
+}
+
+/// Why a session ends here and goes on elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Moved {
+    /// This hub stops: the client connects again.
+    Stopping,
+    /// The client has come to another hub.
+    Elsewhere,
+}
+
+/// A slot's end of the storage of its session. Dropping it keeps the stored state, so that the session can be resumed elsewhere.
+pub(super) struct Kept {
+    key: String,
+    handover: Arc<Handover>,
+    live: Arc<Live>,
+    moved: watch::Receiver<Option<Moved>>,
+    end: Option<oneshot::Sender<End>>,
+    done: watch::Receiver<bool>,
+}
+
+/// How a session ended here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It is over.
+    Over,
+    /// It goes on elsewhere from what is stored.
+    Released,
+}
+
+/// What the keeper begins with.
+enum Stored {
+    /// Nothing: this is for who may take it.
+    Not(String),
+    Owned(Box<Owned>),
+}
+
+/// What is stored beside a session: who may take it.
+#[derive(Serialize, Deserialize)]
+struct Claims {
+    /// The API key it belongs to.
+    owner: Option<KeyId>,
+    /// The hash of the key it was opened with. A short-lived key may have expired since.
+    opened_with: Option<Digest>,
+}
+
+/// A session of another hub that a client may resume here.
+pub(super) struct Found {
+    key: String,
+    seen: Seen,
+    claims: Claims,
+}
+
+/// Why a session of another hub cannot be resumed here.
+#[derive(Debug)]
+pub(super) enum NotTaken {
+    /// There is none.
+    Unknown,
+    /// It lives on this hub meanwhile.
+    Here,
+    /// It cannot be read here; the words are for the client.
+    Unreadable(&'static str),
+    /// Another attempt may succeed; the words are for the client.
+    Later(&'static str),
+}
+
+impl Handover {
+    /// `ttl`: the longest life of a session, with the time that it waits for its client.
+    pub(super) fn new(cluster: Cluster, sessions: SharedSessions, ttl: Duration, tasks: TaskTracker) -> Arc<Self> {
+        Arc::new(Self {
+            sessions,
+            cluster,
+            tasks,
+            live: DashMap::new(),
+            looking: Semaphore::new(MAX_LOOKING),
+            counters: Counters::default(),
+            ttl,
+        })
+    }
+
+    /// What happened so far.
+    pub(super) fn counts(&self) -> Counts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let Counters { released, taken, taken_back, lost, unstored } = &self.counters;
+        let moves = [
+            ("released", count(released)),
+            ("taken", count(taken)),
+            ("taken_from_checkpoint", count(taken_back)),
+            ("lost", count(lost)),
+        ];
+        Counts { live: self.live.len() as u64, unstored: count(unstored), moves }
+    }
+
+    /// Stores a session that begins. `digest`: of its resume key.
+    pub(super) fn keep(
+        self: &Arc<Self>,
+        digest: &Digest,
+        owner: Option<KeyId>,
+        opened_with: Option<Digest>,
+    ) -> (Keeping, Kept) {
+        let claims = serde_json::to_string(&Claims { owner, opened_with }).expect("claims have text for keys");
+        self.start(keys::hex(digest), Stored::Not(claims))
+    }
+
+    fn start(self: &Arc<Self>, key: String, stored: Stored) -> (Keeping, Kept) {
+        let (leave, asked) = watch::channel(Leave::Stays);
+        let (moved, seen) = watch::channel(None);
+        let (heard, _) = watch::channel(Instant::now());
+        let (is_asked_for, (is_gone, _)) = (AtomicBool::new(false), watch::channel(false));
+        let live = Arc::new(Live { leave, moved, heard, is_asked_for, is_gone });
+        let (keeping, checkpoints) = Keeping::new(asked);
+        let (end, ended) = oneshot::channel();
+        let (done, is_done) = watch::channel(false);
+        self.live.insert(key.clone(), live.clone());
+        let keeper =
+            Keeper { handover: self.clone(), key: key.clone(), live: live.clone(), stored, checkpoints, ended };
+        self.tasks.spawn(async move {
+            keeper.run().await;
+            done.send_replace(true);
+        });
+        (keeping, Kept { key, handover: self.clone(), live, moved: seen, end: Some(end), done: is_done })
+    }
+
+    /// Asks all sessions to move.
+    pub(super) fn leave_all(&self, leave: Leave) {
+        for live in &self.live {
+            live.leave.send_replace(leave);
+        }
+    }
+
+    /// Suspends the sessions whose client may be elsewhere, while this hub hears nothing of the cluster: another hub may own
+    /// them. Never returns.
+    pub(super) async fn watch_isolation(&self) {
+        let mut was_isolated = false;
+        loop {
+            sleep(CHECK_EVERY).await;
+            let is_isolated = self.cluster.is_isolated(ISOLATED);
+            if is_isolated != was_isolated {
+                let sessions = self.live.len();
+                match is_isolated {
+                    true => tracing::warn!(
+                        sessions,
+                        "the cluster is silent: sessions that their clients are silent in, too, are suspended"
+                    ),
+                    false => tracing::info!(sessions, "the cluster is heard again"),
+                }
+                was_isolated = is_isolated;
+            }
+            for live in &self.live {
+                let is_unheard = live.heard.borrow().elapsed() > UNHEARD;
+                live.leave.send_if_modified(|leave| match (*leave, is_isolated && is_unheard) {
+                    (Leave::Stays, true) => {
+                        *leave = Leave::Suspended;
+                        true
+                    }
+                    (Leave::Suspended, false) => {
+                        *leave = Leave::Stays;
+                        true
+                    }
+                    _ => false,
+                });
+            }
+        }
+    }
+
+    /// What other hubs ask: to hand the session of this key over. Resolves once this hub does not act in it any more.
+    pub(super) async fn hand_over(self: Arc<Self>, key: String) {
+        let Some(live) = self.live.get(&key).map(|live| live.clone()) else { return };
+        let (mut moved, mut is_gone) = (live.moved.subscribe(), live.is_gone.subscribe());
+        live.is_asked_for.store(true, Ordering::Relaxed);
+        live.leave.send_replace(Leave::WhenPossible);
+        let handed = moved.wait_for(Option::is_some);
+        if timeout(MOVE_WITHIN, handed).await.is_err() {
+            // The other hub goes on from the last checkpoint.
+            tracing::info!(session = short(&key), "the session did not come to rest, and is given up for another hub");
+            live.moved.send_replace(Some(Moved::Elsewhere));
+        }
+        let _ = is_gone.wait_for(|is_gone| *is_gone).await;
+    }
+
+    /// Looks for a session of another hub, and whether this client may take it.
+    pub(super) async fn find(&self, digest: &Digest) -> Result<Found, NotTaken> {
+        let Ok(_looking) = self.looking.try_acquire() else {
+            return Err(NotTaken::Later("Too many clients look for their sessions at this moment."));
+        };
+        // No resume key can be derived from it.
+        let key = keys::hex(digest);
+        let seen = self.sessions.look(&key).await.map_err(|error| not_taken(&key, &error))?;
+        let seen = seen.ok_or(NotTaken::Unknown)?;
+        let claims = serde_json::from_str(seen.claims()).map_err(|_| {
+            tracing::error!(session = short(&key), "a stored session does not say whose it is");
+            NotTaken::Unreadable("The stored session cannot be read by this hub.")
+        })?;
+        Ok(Found { key, seen, claims })
+    }
+
+    /// Takes the session from its owner.
+    pub(super) async fn take(self: &Arc<Self>, found: Found) -> Result<(Snapshot, Keeping, Kept), NotTaken> {
+        let Found { key, mut seen, .. } = found;
+        for _ in 0..ATTEMPTS {
+            if !seen.is_released() {
+                if seen.owner().0 == self.sessions.hub() {
+                    if self.live.contains_key(&key) {
+                        return Err(NotTaken::Here);
+                    }
+                } else {
+                    self.ask_owner(&seen, &key).await;
+                    // Its owner may have stored a newer state.
+                    let again = self.sessions.look(&key).await.map_err(|error| not_taken(&key, &error))?;
+                    seen = again.ok_or(NotTaken::Unknown)?;
+                }
+            }
+            // What its owner has not let go is a checkpoint, and its client may have received more.
+            let is_exact = seen.is_final();
+            match self.sessions.take(seen, self.ttl).await {
+                Ok((owned, state)) => return self.open(key, owned, &state, is_exact).await,
+                Err(OwnershipError::Contended) => {
+                    let again = self.sessions.look(&key).await.map_err(|error| not_taken(&key, &error))?;
+                    seen = again.ok_or(NotTaken::Unknown)?;
+                }
+                Err(error) => return Err(not_taken(&key, &error)),
+            }
+        }
+        Err(NotTaken::Later("Another hub takes this session at this moment."))
+    }
+
+    /// Asks the owner to let the session go; waits until it must have stopped acting where it does not answer.
+    async fn ask_owner(&self, seen: &Seen, key: &str) {
+        let asked = Instant::now();
+        let question = super::hubs::release(key);
+        match self.sessions.ask_for(seen, &question, MOVE_WITHIN + Duration::from_millis(500)).await {
+            Release::Done | Release::Gone => {}
+            Release::Silent => {
+                tracing::warn!(session = short(key), owner = seen.owner().1, "the owner of a session does not answer");
+                sleep_until(asked + SILENT).await;
+            }
+        }
+    }
+
+    async fn open(
+        self: &Arc<Self>,
+        key: String,
+        mut owned: Owned,
+        state: &[u8],
+        is_exact: bool,
+    ) -> Result<(Snapshot, Keeping, Kept), NotTaken> {
+        match Snapshot::from_bytes(state) {
+            Ok(snapshot) => {
+                let Counters { taken, taken_back, .. } = &self.counters;
+                count(if is_exact { taken } else { taken_back });
+                let snapshot = if is_exact { snapshot } else { snapshot.go_back(rand::random()) };
+                let (keeping, kept) = self.start(key, Stored::Owned(Box::new(owned)));
+                Ok((snapshot, keeping, kept))
+            }
+            Err(error) => {
+                tracing::error!(session = short(&key), %error, "a stored session cannot be resumed by this hub");
+                // Perhaps another hub can.
+                let _ = self.sessions.release(&mut owned, self.ttl).await;
+                Err(match error {
+                    SnapshotError::Newer { .. } => {
+                        NotTaken::Later("A newer version of the server wrote this session; another hub may read it.")
+                    }
+                    _ => NotTaken::Unreadable("The stored session cannot be read by this hub."),
+                })
+            }
+        }
+    }
+}
+
+impl Found {
+    /// Whether the session was opened with the key that these headers present, and its API key is still valid.
+    pub(super) fn was_opened_with(&self, access: &Access, headers: &HeaderMap) -> bool {
+        let presented = auth::presented(headers).map(|key| keys::digest(&key));
+        self.claims.opened_with.is_some() && self.claims.opened_with == presented && access.is_valid(self.claims.owner)
+    }
+
+    /// The API key it belongs to.
+    pub(super) fn owner(&self) -> Option<KeyId> {
+        self.claims.owner
+    }
+
+    /// The hash of the key that it was opened with.
+    pub(super) fn opened_with(&self) -> Option<Digest> {
+        self.claims.opened_with
+    }
+}
+
+impl Kept {
+    /// Resolves when the session is stored and goes on elsewhere. Cancel safe.
+    pub(super) async fn moved(&mut self) -> Moved {
+        match self.moved.wait_for(Option::is_some).await.map(|moved| *moved) {
+            Ok(Some(moved)) => moved,
+            // The keeper holds a sender for as long as this does.
+            _ => std::future::pending().await,
+        }
+    }
+
+    /// Takes the time at which the client was last heard.
+    pub(super) fn hears(&self) -> watch::Sender<Instant> {
+        self.live.heard.clone()
+    }
+
+    /// Lets the session go with what is stored, so that it can be resumed elsewhere. Waits until that is stored, for 2 s at
+    /// most. Call when nothing happens in it any more.
+    pub(super) async fn release(&mut self) {
+        if let Some(sender) = self.end.take() {
+            let _ = sender.send(End::Released);
+        }
+        let _ = timeout(LAST_WRITE, self.done.wait_for(|done| *done)).await;
+    }
+
+    /// The session has ended here. Waits until that is stored, for 2 s at most.
+    pub(super) async fn end(mut self, end: End) {
+        if let Some(sender) = self.end.take() {
+            let _ = sender.send(end);
+        }
+        let _ = timeout(LAST_WRITE, self.done.wait_for(|done| *done)).await;
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if let Entry::Occupied(entry) = self.handover.live.entry(self.key.clone())
+            && Arc::ptr_eq(entry.get(), &self.live)
+        {
+            entry.remove();
+        }
+        self.live.is_gone.send_replace(true);
+    }
+}
+
+/// Stores the states of one session.
+struct Keeper {
+    handover: Arc<Handover>,
+    key: String,
+    live: Arc<Live>,
+    stored: Stored,
+    checkpoints: mpsc::Receiver<Checkpoint>,
+    ended: oneshot::Receiver<End>,
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        loop {
+            let checkpoint = tokio::select! {
+                biased;
+                end = &mut self.ended => return self.finish(end.unwrap_or(End::Released)).await,
+                checkpoint = self.checkpoints.recv() => checkpoint,
+            };
+            let Some(checkpoint) = checkpoint else { break };
+            let is_final = checkpoint.is_final;
+            let state = checkpoint.snapshot.to_bytes();
+            if !self.store(&state, is_final).await {
+                break;
+            }
+            if is_final {
+                count(&self.handover.counters.released);
+                let is_asked_for = self.live.is_asked_for.load(Ordering::Relaxed);
+                self.live.moved.send_replace(Some(if is_asked_for { Moved::Elsewhere } else { Moved::Stopping }));
+                // The slot ends the session, and nothing is to be written any more.
+                let _ = (&mut self.ended).await;
+                return;
+            }
+        }
+        // The slot says how it ended, or was dropped with the process' runtime.
+        let end = (&mut self.ended).await.unwrap_or(End::Released);
+        self.finish(end).await;
+    }
+
+    /// Stores a state, again and again while JetStream is away. `false`: the session ended meanwhile, or belongs to another hub.
+    async fn store(&mut self, state: &[u8], is_final: bool) -> bool {
+        let handover = self.handover.clone();
+        let mut has_failed = None;
+        loop {
+            let Err(error) = self.write(state, is_final).await else {
+                if has_failed.is_some() {
+                    tracing::info!(session = short(&self.key), "the session is stored again");
+                }
+                return true;
+            };
+            if let OwnershipError::Lost { .. } = error {
+                count(&self.handover.counters.lost);
+                self.live.moved.send_replace(Some(Moved::Elsewhere));
+                return false;
+            }
+            if has_failed.is_none() {
+                has_failed = Some(Unstored::of(&handover.counters));
+                tracing::warn!(session = short(&self.key), %error, "the session cannot be stored; another hub could not resume it as it is now");
+            }
+            sleep(STORE_AGAIN).await;
+            if self.checkpoints.is_closed() {
+                return false;
+            }
+        }
+    }
+
+    async fn write(&mut self, state: &[u8], is_final: bool) -> Result<(), OwnershipError> {
+        let Handover { sessions, ttl, .. } = &*self.handover;
+        match &mut self.stored {
+            Stored::Not(claims) => {
+                let owned = sessions.create(&self.key, claims.clone(), state, *ttl).await?;
+                self.stored = Stored::Owned(Box::new(owned));
+                // A session that moves before it was ever stored is rare; the second write lets it go.
+                if is_final { Box::pin(self.write(state, true)).await } else { Ok(()) }
+            }
+            Stored::Owned(owned) => sessions.save(owned, state, is_final, *ttl).await,
+        }
+    }
+
+    async fn finish(&mut self, end: End) {
+        let Handover { sessions, ttl, .. } = &*self.handover;
+        let Stored::Owned(owned) = &mut self.stored else { return };
+        let moved = self.live.moved.borrow().is_some();
+        let written = async {
+            match end {
+                End::Over if moved => Ok(()),
+                End::Over => sessions.remove(owned).await,
+                End::Released => sessions.release(owned, *ttl).await,
+            }
+        };
+        match timeout(LAST_WRITE, written).await {
+            Ok(Ok(()) | Err(OwnershipError::Lost { .. })) => {}
+            Ok(Err(error)) => tracing::warn!(session = short(&self.key), %error, "the end of a session is not stored"),
+            Err(_) => tracing::warn!(session = short(&self.key), "the end of a session is not stored in time"),
+        }
+    }
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Counts a session whose state could not be stored, while it lives.
+struct Unstored<'a>(&'a AtomicU64);
+
+impl<'a> Unstored<'a> {
+    fn of(counters: &'a Counters) -> Self {
+        count(&counters.unstored);
+        Self(&counters.unstored)
+    }
+}
+
+impl Drop for Unstored<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn not_taken(key: &str, error: &OwnershipError) -> NotTaken {
+    let session = short(key);
+    match error {
+        OwnershipError::Contended => NotTaken::Later("Another hub takes this session at this moment."),
+        OwnershipError::Lost { .. } => NotTaken::Later("Another hub has taken this session."),
+        OwnershipError::Full(_) | OwnershipError::Away(_) => {
+            tracing::warn!(session, %error, "a session of another hub cannot be taken");
+            NotTaken::Later("The sessions of other hubs cannot be reached at this moment.")
+        }
+        OwnershipError::Newer { .. } => {
+            tracing::error!(session, %error, "a session of another hub cannot be taken");
+            NotTaken::Later("A newer version of the server stored this session; another hub may read it.")
+        }
+        OwnershipError::Sealed(_) | OwnershipError::Unreadable(_) => {
+            tracing::error!(session, %error, "a session of another hub cannot be taken");
+            NotTaken::Unreadable("The stored session cannot be read by this hub.")
+        }
+    }
+}
+
+fn short(key: &str) -> &str {
+    key.get(..12).unwrap_or(key)
+}

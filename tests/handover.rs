@@ -1,0 +1,667 @@
+//! Sessions that move between the hubs of a cluster, on a real nats-server: every event exactly once, in order, and one owner.
+
+use crate::cluster::{NO_RECOGNIZER, Process};
+use crate::hub::{Hub, Socket, engines, loud, quiet, types};
+use antiphon::assembly::{EngineManager, Membership};
+use antiphon::config::Config;
+use antiphon::server::{Keys, Parts};
+use antiphon_cluster::testing::NatsServer;
+use antiphon_cluster::{ClusterConfig, JetStream, SealingKey};
+use antiphon_engine_api::Engines;
+use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::stt::FakeStt;
+use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_protocol::frame::{Frame, FrameKind};
+use antiphon_telemetry::Metrics;
+use antiphon_types::Samples;
+use bytes::Bytes;
+use futures_util::{SinkExt, StreamExt};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A NATS server, and the key that the hubs seal with.
+struct Site {
+    server: NatsServer,
+    folder: TempDir,
+}
+
+impl Site {
+    async fn start() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let site = Self {
+            server: NatsServer::start().await.expect("nats-server"),
+            folder: tempfile::tempdir().expect("a folder"),
+        };
+        site.make_key("key");
+        site
+    }
+
+    fn make_key(&self, name: &str) {
+        std::fs::write(self.folder.path().join(name), SealingKey::generate().encoded()).expect("written");
+    }
+
+    fn config(&self, name: &str, key: &str) -> Config {
+        let sealing_key = self.folder.path().join(key).to_str().expect("text").to_owned();
+        let cluster = ClusterConfig {
+            servers: vec![self.server.url()],
+            name: name.into(),
+            fallback: true,
+            jetstream: true,
+            sealing_key,
+            ..ClusterConfig::default()
+        };
+        Config { cluster, ..Config::default() }
+    }
+
+    async fn hub(&self, name: &str, engines: &Engines) -> Member {
+        self.hub_with(self.config(name, "key"), engines).await
+    }
+
+    async fn hub_with(&self, config: Config, engines: &Engines) -> Member {
+        let manager = Arc::new(EngineManager::new(&config).expect("the registry is right"));
+        manager.join(Membership::join(&config).await.expect("it joins"));
+        let (metrics, manager_part) = (Metrics::new(), Some((manager.clone(), Vec::new())));
+        let (engines, keys) = (engines.clone(), Keys::default());
+        let hub = Hub::serve(Parts { config, engines, metrics, keys, tls: None, manager: manager_part }).await;
+        Member { hub, manager }
+    }
+
+    /// The stored sessions, as another hub sees them.
+    async fn store(&self) -> JetStream {
+        JetStream::open(&self.config("store", "key").cluster, 64 << 20).await.expect("it opens")
+    }
+}
+
+struct Member {
+    hub: Hub,
+    manager: Arc<EngineManager>,
+}
+
+impl Member {
+    async fn stop(self) {
+        self.hub.stop().await;
+        self.manager.membership().expect("it joined").leave().await;
+    }
+}
+
+/// A client that resumes its session at any hub: what it has received and sent, and where its checkpoints are.
+struct Client {
+    socket: Socket,
+    key: String,
+    got: Vec<Message>,
+    said: Vec<Message>,
+    /// For each checkpoint the number of messages received, and of those sent that it includes.
+    checkpoints: Vec<(usize, usize)>,
+    frames: u32,
+}
+
+/// How a client came back.
+#[derive(Debug, PartialEq, Eq)]
+enum Back {
+    Exactly,
+    ToCheckpoint,
+}
+
+impl Client {
+    async fn open(hub: &Hub, query: &str) -> Self {
+        Self::open_at(&hub.address.to_string(), query).await
+    }
+
+    async fn open_at(address: &str, query: &str) -> Self {
+        let socket = connect(address, &format!("?resume=1{query}")).await.expect("the upgrade is accepted");
+        let mut client =
+            Self { socket, key: String::new(), got: Vec::new(), said: Vec::new(), checkpoints: Vec::new(), frames: 0 };
+        let notice = client.until("antiphon.session.resumable").await;
+        client.key = notice["key"].as_str().expect("a key").to_owned();
+        client.until("antiphon.session.checkpoint").await;
+        client
+    }
+
+    /// The next message; `Err`: the code of the close.
+    async fn take(&mut self) -> Result<&Message, u16> {
+        loop {
+            let next = timeout(PATIENCE, self.socket.stream.next()).await.expect("something comes");
+            match next.expect("the connection stands").expect("a message") {
+                message @ (Message::Text(_) | Message::Binary(_)) => {
+                    self.got.push(message);
+                    let message = self.got.last().expect("just pushed");
+                    let event: Value =
+                        message.to_text().ok().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+                    if event["type"] == "antiphon.session.checkpoint" {
+                        let received = event["received"].as_u64().expect("a count") as usize;
+                        self.checkpoints.push((self.got.len(), received));
+                    }
+                    return Ok(self.got.last().expect("just pushed"));
+                }
+                Message::Close(frame) => return Err(frame.map_or(1005, |frame| frame.code.into())),
+                _ => {}
+            }
+        }
+    }
+
+    async fn until(&mut self, kind: &str) -> Value {
+        loop {
+            let message = self.take().await.expect("the connection stands");
+            if let Message::Text(text) = message {
+                let event: Value = serde_json::from_str(text).expect("JSON");
+                if event["type"] == kind {
+                    return event;
+                }
+            }
+        }
+    }
+
+    /// Receives until the hub closes; the code.
+    async fn until_closed(&mut self) -> u16 {
+        loop {
+            if let Err(code) = self.take().await {
+                return code;
+            }
+        }
+    }
+
+    async fn say(&mut self, message: Message) {
+        self.said.push(message.clone());
+        // A connection that is gone takes nothing; it is sent again.
+        let _ = self.socket.stream.send(message).await;
+    }
+
+    async fn ask(&mut self, text: &str) {
+        let item = json!({"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]});
+        for event in [json!({"type": "conversation.item.create", "item": item}), json!({"type": "response.create"})] {
+            self.say(Message::text(event.to_string())).await;
+        }
+    }
+
+    /// Microphone audio in frames of 20 ms.
+    async fn speak(&mut self, pcm: &[i16]) {
+        for piece in pcm.chunks(480) {
+            let payload: Vec<u8> = piece.iter().flat_map(|sample| sample.to_le_bytes()).collect();
+            let offset = Samples(480 * u64::from(self.frames));
+            let frame = Frame { kind: FrameKind::Microphone, sequence: self.frames, offset, payload: payload.into() };
+            self.frames += 1;
+            self.say(Message::Binary(frame.encode().expect("a frame"))).await;
+        }
+    }
+
+    /// Comes back at a hub, and sends again what it has not received.
+    async fn resume(&mut self, hub: &Hub) -> Result<Back, u16> {
+        self.resume_at(&hub.address.to_string()).await
+    }
+
+    async fn resume_at(&mut self, address: &str) -> Result<Back, u16> {
+        let n = self.got.len();
+        self.socket = connect(address, &format!("?resume={}&after={n}", self.key)).await?;
+        let resumed = self.socket.next().await;
+        if resumed["type"] == "error" {
+            assert_eq!(resumed["error"]["code"], "session_not_found", "{resumed}");
+            return Err(self.socket.close().await.expect("a code").code.into());
+        }
+        assert_eq!(resumed["type"], "antiphon.session.resumed", "{resumed}");
+        let after = resumed["after"].as_u64().expect("a count") as usize;
+        let received = resumed["received"].as_u64().expect("a count") as usize;
+        let back = if after == n { Back::Exactly } else { Back::ToCheckpoint };
+        if back == Back::ToCheckpoint {
+            let last_two = &self.checkpoints[self.checkpoints.len().saturating_sub(2)..];
+            assert!(last_two.contains(&(after, received)), "{resumed} is none of {last_two:?}");
+            self.got.truncate(after);
+            self.checkpoints.retain(|(number, _)| *number <= after);
+        }
+        for message in self.said.clone().into_iter().skip(received) {
+            let _ = self.socket.stream.send(message).await;
+        }
+        Ok(back)
+    }
+
+    fn events(&self) -> Vec<Value> {
+        let texts = self.got.iter().filter_map(|message| message.to_text().ok().filter(|_| message.is_text()));
+        texts.map(|text| serde_json::from_str(text).expect("JSON")).collect()
+    }
+
+    /// The reply frames received: their sequence numbers without a gap.
+    fn frames(&self) -> Vec<Bytes> {
+        self.got.iter().filter(|message| message.is_binary()).map(|message| message.clone().into_data()).collect()
+    }
+
+    fn assert_once(&self) {
+        let events = self.events();
+        let ids: HashSet<_> = events.iter().map(|event| event["event_id"].as_str().expect("an id")).collect();
+        assert_eq!(ids.len(), events.len(), "{events:#?}");
+        for (number, bytes) in self.frames().iter().enumerate() {
+            assert_eq!(
+                Frame::parse(bytes).expect("a frame").sequence as usize,
+                number,
+                "no frame is missing or doubled"
+            );
+        }
+    }
+}
+
+/// Performs the upgrade; `Err` is the HTTP status of a rejection.
+async fn connect(address: &str, query: &str) -> Result<Socket, u16> {
+    use tokio_tungstenite::tungstenite::Error;
+    match tokio_tungstenite::connect_async(format!("ws://{address}/v1/realtime{query}")).await {
+        Ok((stream, _)) => Ok(Socket { stream, frames: Vec::new() }),
+        Err(Error::Http(response)) => Err(response.status().as_u16()),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn fakes<'a>(
+    heard: impl IntoIterator<Item = &'a str>,
+    answers: impl IntoIterator<Item = &'a str>,
+) -> (Engines, FakeLlm) {
+    let llm = FakeLlm::says(answers);
+    (engines(FakeStt::hears(heard), llm.clone(), FakeTts::default().delayed(Duration::from_millis(5))), llm)
+}
+
+/// The words of the user's and the assistant's messages in the last request to the model.
+fn read_by_model(llm: &FakeLlm) -> Vec<String> {
+    use antiphon_types::chat::Message;
+    let request = llm.requests().pop().expect("the model was asked");
+    let words = request.messages.into_iter().filter_map(|message| match message {
+        Message::User(text) | Message::Assistant { text, .. } => Some(text),
+        _ => None,
+    });
+    words.collect()
+}
+
+#[tokio::test]
+async fn a_session_goes_on_at_another_hub_when_its_own_stops() {
+    let site = Site::start().await;
+    let (engines, llm) = fakes([], ["The first.", "The second.", "The third."]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let mut client = Client::open(&one.hub, "").await;
+    client.ask("One?").await;
+    client.until("response.done").await;
+    one.hub.begin_to_stop();
+    assert_eq!(client.until_closed().await, 1012);
+    assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
+    client.ask("Two?").await;
+    client.until("response.done").await;
+    client.assert_once();
+    assert_eq!(read_by_model(&llm), ["One?", "The first.", "Two?"]);
+    let created = types(&client.events()).iter().filter(|kind| **kind == "response.created").count();
+    assert_eq!(created, 2);
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_comes_to_another_hub_takes_its_session_along() {
+    let site = Site::start().await;
+    let (engines, llm) = fakes([], ["The first.", "The second.", "The third."]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let mut client = Client::open(&one.hub, "").await;
+    for (n, hub) in [&two, &one, &two].into_iter().enumerate() {
+        client.ask(&format!("{n}?")).await;
+        client.until("response.done").await;
+        let old = std::mem::replace(&mut client.socket, hub.hub.open("").await.expect("another"));
+        assert_eq!(client.resume(&hub.hub).await, Ok(Back::Exactly), "move {n}");
+        let mut old = old;
+        assert_eq!(old.close().await.map(|frame| u16::from(frame.code)), Some(1001), "the old connection ends");
+    }
+    client.assert_once();
+    assert_eq!(read_by_model(&llm), ["0?", "The first.", "1?", "The second.", "2?"]);
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn a_reply_that_plays_goes_on_at_the_next_hub_without_a_frame_missing() {
+    let site = Site::start().await;
+    let (engines, _) = fakes(["tell me"], ["A reply of some length that is spoken in many frames of sound."]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let mut client = Client::open(&one.hub, "&audio=pcm16").await;
+    client.speak(&[loud(600), quiet(500)].concat()).await;
+    while client.frames().len() < 20 {
+        client.take().await.expect("frames come");
+    }
+    assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
+    client.until("response.output_audio.done").await;
+    // 64 characters at 50 ms less the spaces between chunks, in frames of 20 ms.
+    assert!(client.frames().len() > 140, "{} frames", client.frames().len());
+    client.assert_once();
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn speech_is_heard_once_wherever_the_session_moves() {
+    let site = Site::start().await;
+    let heard: Vec<String> = (0..8).map(|n| format!("word {n}")).collect();
+    let (engines, llm) = fakes(heard.iter().map(String::as_str), ["Yes."; 8]);
+    let hubs = [site.hub("one", &engines).await, site.hub("two", &engines).await];
+    let mut client = Client::open(&hubs[0].hub, "&audio=pcm16").await;
+    for n in 0..6 {
+        // A part of the sentence is on its way to the hub that is left: in the middle of speech, before it, behind it.
+        let said = [quiet(200), loud(500), quiet(600)].concat();
+        let cut = [100, 300, 650, 800, 1_200, 1_299][n] * 24;
+        client.speak(&said[..cut]).await;
+        client.resume(&hubs[(n + 1) % 2].hub).await.expect("it comes back");
+        client.speak(&said[cut..]).await;
+        client.until("response.done").await;
+        client.until("antiphon.session.checkpoint").await;
+    }
+    client.assert_once();
+    let said: Vec<String> = read_by_model(&llm);
+    let users = said.iter().filter(|words| words.starts_with("word")).count();
+    let committed = types(&client.events()).iter().filter(|kind| **kind == "input_audio_buffer.committed").count();
+    assert_eq!((users, committed), (6, 6), "{said:?}");
+    for hub in hubs {
+        hub.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn of_two_hubs_that_a_client_comes_to_at_once_one_has_the_session() {
+    let site = Site::start().await;
+    let (engines, _) = fakes([], ["Here."; 4]);
+    let hubs = [site.hub("one", &engines).await, site.hub("two", &engines).await, site.hub("three", &engines).await];
+    for round in 0..5 {
+        let mut client = Client::open(&hubs[0].hub, "").await;
+        let query = format!("?resume={}&after={}", client.key, client.got.len());
+        let (two, three) = tokio::join!(hubs[1].hub.open(&query), hubs[2].hub.open(&query));
+        let mut alive = 0;
+        for socket in [two, three] {
+            // Refused before or behind the upgrade, or closed because the other one has it.
+            let Ok(mut socket) = socket else { continue };
+            socket.send(json!({"type": "input_audio_buffer.clear"})).await;
+            let lives = async {
+                loop {
+                    match socket.stream.next().await {
+                        Some(Ok(Message::Text(text))) if text.contains("input_audio_buffer.cleared") => return true,
+                        Some(Ok(Message::Close(_)) | Err(_)) | None => return false,
+                        _ => {}
+                    }
+                }
+            };
+            let lives = timeout(PATIENCE, lives).await.expect("an answer");
+            // Another one may take it right after.
+            let is_open = lives && timeout(Duration::from_millis(2_500), socket.close()).await.is_err();
+            alive += usize::from(is_open);
+        }
+        assert_eq!(alive, 1, "round {round}");
+        assert_eq!(client.until_closed().await, 1001);
+    }
+    for hub in hubs {
+        hub.stop().await;
+    }
+}
+
+/// The key of a session's record.
+fn record_of(resume_key: &str) -> String {
+    Sha256::digest(resume_key).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[tokio::test]
+async fn a_session_comes_back_from_its_checkpoint_when_its_hub_is_killed() {
+    let site = Site::start().await;
+    let (url, key) = (site.server.url(), site.folder.path().join("key"));
+    let env = |name: &'static str| {
+        let own = [
+            ("ANTIPHON_CLUSTER__SERVERS", url.as_str()),
+            ("ANTIPHON_CLUSTER__NAME", name),
+            ("ANTIPHON_CLUSTER__JETSTREAM", "true"),
+            ("ANTIPHON_CLUSTER__FALLBACK", "true"),
+            ("ANTIPHON_CLUSTER__SEALING_KEY", key.to_str().expect("text")),
+            ("ANTIPHON_TTS__ENGINE", "flite"),
+            ("ANTIPHON_LLM__ENGINE", "assistant"),
+            ("ANTIPHON_LOG", "info"),
+        ];
+        [&own[..], &NO_RECOGNIZER[..]].concat()
+    };
+    let (env_one, env_two) = (env("one"), env("two"));
+    let (mut one, mut two) = tokio::join!(Process::hub(&env_one), Process::hub(&env_two));
+    let mut client = Client::open_at(&one.address(), "").await;
+    client.ask("What is two plus two?").await;
+    client.until("response.done").await;
+    client.until("antiphon.session.checkpoint").await;
+    let stored = client.got.len();
+    client.ask("What is three plus three?").await;
+    client.until("response.output_audio_transcript.delta").await;
+    one.kill().await;
+    assert_eq!(client.resume_at(&two.address()).await, Ok(Back::ToCheckpoint), "{}", two.log());
+    assert_eq!(client.got.len(), stored, "what was received since is void");
+    client.until("response.done").await;
+    client.assert_once();
+    let done = client.events().into_iter().filter(|event| event["type"] == "response.done");
+    let answers: Vec<String> = done
+        .map(|done| done["response"]["output"][0]["content"][0]["transcript"].as_str().unwrap_or_default().to_owned())
+        .collect();
+    assert!(answers.len() == 2 && answers[0].contains('4') && answers[1].contains('6'), "{answers:?}");
+    assert!(two.log().contains("this hub owns the session now"), "{}", two.log());
+    two.terminate();
+    assert_eq!(two.ended().await, Some(0));
+}
+
+#[tokio::test]
+async fn a_session_goes_back_twice_where_the_next_hub_dies_before_it_has_stored_anything() {
+    let site = Site::start().await;
+    let (engines, llm) = fakes([], ["The first.", "The second, lost.", "The second.", "The third."]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let store = site.store().await;
+    let mut client = Client::open(&one.hub, "").await;
+    client.ask("One?").await;
+    client.until("response.done").await;
+    one.hub.begin_to_stop();
+    assert_eq!(client.until_closed().await, 1012);
+    let handed_over = client.got.len();
+    let record = store.sessions().get(&record_of(&client.key)).await.expect("it opens").expect("it is stored");
+    // The second hub takes it, and what it stores is lost with it.
+    assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
+    client.ask("Two?").await;
+    client.until("response.done").await;
+    let text = String::from_utf8(record.value).expect("text");
+    let taken = text.replacen("\"is_released\":true,\"is_final\":true", "\"is_released\":false,\"is_final\":false", 1);
+    assert_ne!(taken, text);
+    store.sessions().put(&record_of(&client.key), taken.as_bytes(), None).await.expect("written");
+    let three = site.hub("three", &engines).await;
+    assert_eq!(client.resume(&three.hub).await, Ok(Back::ToCheckpoint));
+    assert_eq!(client.got.len(), handed_over);
+    client.until("response.done").await;
+    client.ask("Three?").await;
+    client.until("response.done").await;
+    client.assert_once();
+    assert_eq!(read_by_model(&llm), ["One?", "The first.", "Two?", "The second.", "Three?"]);
+    for hub in [one, two, three] {
+        hub.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_learn_that_its_session_went_back_is_told_again() {
+    let site = Site::start().await;
+    let (engines, _) = fakes([], ["The first.", "The second, lost.", "The second."]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let mut client = Client::open(&one.hub, "").await;
+    client.ask("One?").await;
+    client.until("response.done").await;
+    client.until("antiphon.session.checkpoint").await;
+    let checkpoint = client.got.len();
+    let store = site.store().await;
+    let record = store.sessions().get(&record_of(&client.key)).await.expect("it opens").expect("it is stored");
+    client.ask("Two?").await;
+    client.until("antiphon.session.checkpoint").await;
+    store.sessions().put(&record_of(&client.key), &record.value, None).await.expect("written");
+    // As if the first hub were gone.
+    one.manager.membership().expect("joined").leave().await;
+    let n = client.got.len();
+    for attempt in 0..3 {
+        let query = format!("?resume={}&after={n}", client.key);
+        let mut socket = connect(&two.hub.address.to_string(), &query).await.expect("the upgrade is accepted");
+        let resumed = socket.next().await;
+        assert_eq!(resumed["after"], checkpoint, "attempt {attempt}: {resumed}");
+        // The session sends more than the client has named, and the client has read none of it.
+        drop(socket);
+    }
+    assert_eq!(client.resume(&two.hub).await, Ok(Back::ToCheckpoint));
+    client.until("response.done").await;
+    client.assert_once();
+    two.stop().await;
+    one.hub.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_resumed_is_answered_once_and_clearly() {
+    let site = Site::start().await;
+    let (engines, _) = fakes([], ["Here."; 8]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    site.make_key("other");
+    let stranger = site.hub_with(site.config("stranger", "other"), &engines).await;
+    let store = site.store().await;
+    let mut client = Client::open(&one.hub, "").await;
+    client.ask("One?").await;
+    client.until("response.done").await;
+    client.until("antiphon.session.checkpoint").await;
+    // Sealed for another cluster: the hub refuses, and the session lives on.
+    assert_eq!(client.resume_at(&stranger.hub.address.to_string()).await, Err(4000));
+    assert_eq!(client.resume(&one.hub).await, Ok(Back::Exactly));
+
+    // Of a newer build, and cut short: as if its hub were gone.
+    let key = record_of(&client.key);
+    let record = store.sessions().get(&key).await.expect("it opens").expect("it is stored");
+    let text = String::from_utf8(record.value).expect("text");
+    let (head, state) = text.split_once('\n').expect("a head");
+    let gone = head.replace(
+        &format!("\"hub\":\"{}\"", one.manager.membership().expect("joined").cluster().id()),
+        "\"hub\":\"00\"",
+    );
+    assert_ne!(gone, head);
+    for (head, state, expect) in [
+        (gone.replace("\"schema\":1", "\"schema\":99"), state.to_owned(), Err(503)),
+        (gone.clone(), state.replacen("\"schema\":1", "\"schema\":99", 1), Err(503)),
+        (gone.clone(), state[..state.len() / 2].to_owned(), Err(4000)),
+        (gone.clone(), String::new(), Err(4000)),
+        ("no head".into(), state.to_owned(), Err(4000)),
+    ] {
+        store.sessions().put(&key, format!("{head}\n{state}").as_bytes(), None).await.expect("written");
+        assert_eq!(client.resume(&two.hub).await, expect, "{head}");
+    }
+    // The owner has noticed none of it.
+    assert_eq!(client.resume(&one.hub).await, Ok(Back::Exactly));
+    client.ask("Two?").await;
+    client.until("response.done").await;
+    client.assert_once();
+    for hub in [one, two, stranger] {
+        hub.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_store_that_lost_its_newest_entry_is_written_again_by_the_owner() {
+    let site = Site::start().await;
+    let (engines, llm) = fakes([], ["The first.", "The second.", "The third."]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let store = site.store().await;
+    let mut client = Client::open(&one.hub, "").await;
+    let key = record_of(&client.key);
+    let old = store.sessions().get(&key).await.expect("it opens").expect("it is stored").value;
+    client.ask("One?").await;
+    client.until("antiphon.session.checkpoint").await;
+    store.sessions().put(&key, &old, None).await.expect("written");
+    client.ask("Two?").await;
+    client.until("antiphon.session.checkpoint").await;
+    store.sessions().remove(&key, None).await.expect("removed");
+    client.ask("Three?").await;
+    client.until("antiphon.session.checkpoint").await;
+    assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
+    client.assert_once();
+    client.ask("Four?").await;
+    client.until("response.done").await;
+    assert_eq!(read_by_model(&llm).len(), 7);
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn a_hub_without_nats_goes_on_talking_and_others_say_that_they_cannot_take_over() {
+    let mut site = Site::start().await;
+    let (engines, _) = fakes([], ["Still here."; 8]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let mut client = Client::open(&one.hub, "").await;
+    site.server.kill().await;
+    client.ask("Are you there?").await;
+    client.until("response.done").await;
+    assert_eq!(client.resume(&two.hub).await, Err(503));
+    assert_eq!(client.resume(&one.hub).await, Ok(Back::Exactly));
+    client.ask("And now?").await;
+    client.until("response.done").await;
+    site.server.restart().await.expect("it is back");
+    client.until("antiphon.session.checkpoint").await;
+    let moved = async {
+        loop {
+            match client.resume(&two.hub).await {
+                Ok(back) => return back,
+                Err(503) => tokio::time::sleep(Duration::from_millis(100)).await,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    };
+    assert_eq!(timeout(PATIENCE, moved).await, Ok(Back::Exactly));
+    client.assert_once();
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn a_short_lived_key_of_one_hub_opens_sessions_at_all() {
+    let site = Site::start().await;
+    let (engines, _) = fakes([], ["Hi."; 4]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let made = reqwest::Client::new()
+        .post(format!("http://{}/v1/realtime/client_secrets", one.hub.address))
+        .body(json!({"session": {"type": "realtime", "instructions": "Speak like a pirate."}}).to_string());
+    let made: Value = made.send().await.expect("an answer").json().await.expect("JSON");
+    let key = made["value"].as_str().expect("a key");
+    for (hub, key, instructions) in
+        [(&two, key, Some("Speak like a pirate.")), (&one, key, Some("Speak like a pirate.")), (&two, "ek_other", None)]
+    {
+        let url = format!("ws://{}/v1/realtime", hub.hub.address);
+        let mut request = url.into_client_request().expect("a request");
+        request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
+        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        let mut socket = Socket { stream, frames: Vec::new() };
+        let event = socket.next().await;
+        match instructions {
+            Some(expect) => assert_eq!(event["session"]["instructions"], expect, "{event}"),
+            None => assert_eq!(event["error"]["code"], "invalid_api_key", "{event}"),
+        }
+    }
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn an_isolated_hub_does_not_act_for_a_client_that_may_be_elsewhere() {
+    let site = Site::start().await;
+    let (engines, _) = fakes([], ["Here.", "Are you there?", "Yes."]);
+    let one = site.hub("one", &engines).await;
+    let mut client = Client::open(&one.hub, "").await;
+    let detection = json!({"type": "server_vad", "idle_timeout_ms": 5_000});
+    let session = json!({"type": "realtime", "audio": {"input": {"turn_detection": detection}}});
+    client.say(Message::text(json!({"type": "session.update", "session": session}).to_string())).await;
+    client.ask("Hello?").await;
+    client.until("response.done").await;
+    client.until("antiphon.session.checkpoint").await;
+    // The connection to NATS stands, and nothing comes through.
+    site.server.pause().expect("frozen");
+    let prompted = timeout(Duration::from_secs(8), client.until("input_audio_buffer.timeout_triggered")).await;
+    assert!(prompted.is_err(), "the hub spoke up in a session that another hub may own");
+    // The client is heard: it is here.
+    client.ask("And now?").await;
+    client.until("response.done").await;
+    site.server.resume().expect("thawed");
+    client.until("input_audio_buffer.timeout_triggered").await;
+    client.assert_once();
+    one.stop().await;
+}
