@@ -8,19 +8,22 @@ use antiphon::server::{Keys, Parts};
 use antiphon_cluster::testing::NatsServer;
 use antiphon_cluster::{ClusterConfig, JetStream, SealingKey};
 use antiphon_engine_api::Engines;
-use antiphon_engine_api::fakes::llm::FakeLlm;
+use antiphon_engine_api::fakes::llm::{FakeLlm, words};
 use antiphon_engine_api::fakes::stt::FakeStt;
 use antiphon_engine_api::fakes::tts::FakeTts;
+use antiphon_engine_api::llm::LlmDelta;
 use antiphon_protocol::frame::{Frame, FrameKind};
 use antiphon_telemetry::Metrics;
 use antiphon_types::Samples;
+use antiphon_types::chat::Finish;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
@@ -662,6 +665,113 @@ async fn an_isolated_hub_does_not_act_for_a_client_that_may_be_elsewhere() {
     client.until("response.done").await;
     site.server.resume().expect("thawed");
     client.until("input_audio_buffer.timeout_triggered").await;
+    client.assert_once();
+    one.stop().await;
+}
+
+/// A session of the build that introduced the schema, with speech, a tool call and the settings of a client. **It is never
+/// written anew to make a test green**: a build that cannot read it raises `SNAPSHOT_SCHEMA`, and reads both.
+const EARLIER: &str = "tests/fixtures/snapshot_v1.json";
+
+/// Writes the fixture, where there is none and `UPDATE_EXPECT=1`.
+async fn write_fixture(site: &Site) {
+    let (engines, llm) = fakes(["what is the weather like in Rome"], []);
+    llm.then(vec![
+        Ok(LlmDelta::ToolCall {
+            index: 0,
+            call_id: "call_a".into(),
+            name: "weather".into(),
+            arguments: "{\"city\":\"Rome\"}".into(),
+        }),
+        Ok(LlmDelta::Done { finish: Finish::ToolCalls, usage: None }),
+    ]);
+    llm.then(words("Sun in Rome."));
+    let hub = site.hub("one", &engines).await;
+    let mut client = Client::open(&hub.hub, "&audio=pcm16").await;
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    let tool = json!({"type": "function", "name": "weather", "description": "Tells it.", "parameters": parameters});
+    let detection = json!({"type": "semantic_vad", "eagerness": "high"});
+    let input = json!({"turn_detection": detection, "noise_reduction": {"type": "near_field"}});
+    let session = json!({"type": "realtime", "tools": [tool], "audio": {"input": input}});
+    client.say(Message::text(json!({"type": "session.update", "session": session}).to_string())).await;
+    client.speak(&[quiet(200), loud(700), quiet(4_000)].concat()).await;
+    client.until("response.done").await;
+    let output = json!({"type": "function_call_output", "call_id": "call_a", "output": "sun"});
+    client.say(Message::text(json!({"type": "conversation.item.create", "item": output}).to_string())).await;
+    client.say(Message::text(json!({"type": "response.create"}).to_string())).await;
+    client.until("response.output_audio.done").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let record = site.store().await.sessions().get(&record_of(&client.key)).await.expect("it opens").expect("stored");
+    let text = String::from_utf8(record.value).expect("text");
+    std::fs::write(EARLIER, text.split_once('\n').expect("a head").1).expect("written");
+    hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_an_earlier_build_has_stored_goes_on() {
+    let site = Site::start().await;
+    if !Path::new(EARLIER).exists() && std::env::var_os("UPDATE_EXPECT").is_some() {
+        write_fixture(&site).await;
+    }
+    let (engines, llm) = fakes([], ["Yes, go."]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let mut client = Client::open(&one.hub, "&audio=pcm16").await;
+    let (store, key) = (site.store().await, record_of(&client.key));
+    let record = store.sessions().get(&key).await.expect("it opens").expect("it is stored").value;
+    let text = String::from_utf8(record).expect("text");
+    let head = text.split_once('\n').expect("a head").0.replacen(
+        "\"is_released\":false,\"is_final\":false",
+        "\"is_released\":true,\"is_final\":true",
+        1,
+    );
+    let mut state: Value = serde_json::from_str(&std::fs::read_to_string(EARLIER).expect("the fixture")).expect("JSON");
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    state["session"]["expires_at"] = (now + 600).into();
+    state["wall"] = json!({"secs": now, "nanos": 0});
+    store.sessions().put(&key, format!("{head}\n{state}").as_bytes(), None).await.expect("written");
+    let snapshot = antiphon_session::Snapshot::from_bytes(state.to_string().as_bytes()).expect("it is read");
+    client.got.clear();
+    client.got.resize(snapshot.sent() as usize, Message::text("{}"));
+    client.said.resize(snapshot.received() as usize, Message::text("{}"));
+    assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
+    client.ask("Shall I go there?").await;
+    client.until("response.done").await;
+    let read = read_by_model(&llm);
+    assert_eq!(read, ["what is the weather like in Rome", "", "Sun in Rome.", "Shall I go there?"]);
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn conversations_go_on_where_jetstream_is_full_and_the_metrics_say_so() {
+    let site = Site::start().await;
+    let (engines, _) = fakes([], ["Here."; 4]);
+    let one = site.hub("one", &engines).await;
+    let mut client = Client::open(&one.hub, "").await;
+    let stored = async |n: f64| {
+        let waiting = async {
+            loop {
+                let metrics = reqwest::get(format!("http://{}/metrics", one.hub.address)).await.expect("an answer");
+                let metrics = metrics.text().await.expect("text");
+                if metrics.lines().any(|line| line == format!("antiphon_sessions_unstored {n}")) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("{n} sessions are not unstored"));
+    };
+    stored(0.0).await;
+    antiphon_cluster::testing::limit_stream(&site.server.url(), "KV_antiphon-sessions", 1).await.expect("limited");
+    client.ask("One?").await;
+    client.until("response.done").await;
+    stored(1.0).await;
+    client.ask("Two?").await;
+    client.until("response.done").await;
+    antiphon_cluster::testing::limit_stream(&site.server.url(), "KV_antiphon-sessions", 1 << 30)
+        .await
+        .expect("limited");
+    stored(0.0).await;
     client.assert_once();
     one.stop().await;
 }

@@ -81,6 +81,9 @@ pub enum TestingError {
     /// It was killed and not restarted.
     #[error("nats-server is not running")]
     NotRunning,
+    /// JetStream refused a change.
+    #[error("JetStream: {0}")]
+    JetStream(String),
 }
 
 /// One server with JetStream, on a port of its own that stays the same when it is restarted.
@@ -399,6 +402,20 @@ fn is_new_enough(version: &str) -> bool {
     let release = version.split('-').next().unwrap_or_default();
     let mut numbers = release.split('.').map(|number| number.parse().unwrap_or(0));
     [(); 3].map(|()| numbers.next().unwrap_or(0)) >= MIN_VERSION
+}
+
+/// Bounds a stream of JetStream, so that it is full: what it holds stays.
+///
+/// # Errors
+/// The server cannot be reached, or refuses.
+pub async fn limit_stream(url: &str, stream: &str, max_bytes: i64) -> Result<(), TestingError> {
+    let failed = |error: &dyn std::fmt::Display| TestingError::JetStream(error.to_string());
+    let client = async_nats::connect(url).await.map_err(|error| failed(&error))?;
+    let context = async_nats::jetstream::new(client);
+    let mut config = context.get_stream(stream).await.map_err(|error| failed(&error))?.cached_info().config.clone();
+    config.max_bytes = max_bytes;
+    context.update_stream(config).await.map_err(|error| failed(&error))?;
+    Ok(())
 }
 
 /// The program: the named one, the one of `make nats-server`, or the installed one.

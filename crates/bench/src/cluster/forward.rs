@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 /// Timeout for a connection to a hub.
 const CONNECT_DEADLINE: Duration = Duration::from_secs(1);
@@ -51,11 +52,11 @@ impl Balancer {
         let targets = (0..n_hubs).map(|_| Target { address: None, cut: stop.child_token() });
         let all = Mutex::new(targets.collect());
         let hubs = Arc::new(Hubs { stop: stop.clone(), all, next: AtomicUsize::new(0) });
-        let (serving, stopped) = (hubs.clone(), stop.clone());
-        tokio::spawn(async move {
+        let (serving, stopped, tasks) = (hubs.clone(), stop.clone(), TaskTracker::new());
+        tasks.clone().spawn(async move {
             while let Some(Ok((client, _))) = stopped.run_until_cancelled(listener.accept()).await {
                 let hubs = serving.clone();
-                tokio::spawn(async move { hubs.serve(client).await });
+                tasks.spawn(async move { hubs.serve(client).await });
             }
         });
         Ok(Self { address, hubs, _stop: stop.drop_guard() })
@@ -107,11 +108,11 @@ impl Line {
     pub(super) async fn start(to: SocketAddr) -> Result<Self, BenchError> {
         let (listener, address) = listen().await?;
         let (stop, is_open) = (CancellationToken::new(), watch::Sender::new(true));
-        let (stopped, open) = (stop.clone(), is_open.subscribe());
-        tokio::spawn(async move {
+        let (stopped, open, tasks) = (stop.clone(), is_open.subscribe(), TaskTracker::new());
+        tasks.clone().spawn(async move {
             while let Some(Ok((near, _))) = stopped.run_until_cancelled(listener.accept()).await {
                 let (open, stopped) = (open.clone(), stopped.clone());
-                tokio::spawn(async move { stopped.run_until_cancelled(join(near, to, open)).await });
+                tasks.spawn(async move { stopped.run_until_cancelled(join(near, to, open)).await });
             }
         });
         Ok(Self { address, is_open, _stop: stop.drop_guard() })
@@ -172,10 +173,10 @@ mod tests {
 
     /// A server that sends its name, then back what it gets.
     async fn server(name: &'static str) -> SocketAddr {
-        let (listener, address) = listen().await.expect("bound");
-        tokio::spawn(async move {
+        let ((listener, address), tasks) = (listen().await.expect("bound"), TaskTracker::new());
+        tasks.clone().spawn(async move {
             while let Ok((mut socket, _)) = listener.accept().await {
-                tokio::spawn(async move {
+                tasks.spawn(async move {
                     let _ = socket.write_all(name.as_bytes()).await;
                     let (mut from, mut to) = socket.split();
                     let _ = tokio::io::copy(&mut from, &mut to).await;

@@ -19,6 +19,9 @@ use tokio_util::sync::CancellationToken;
 /// How long a hub that stops waits for its sessions to go: half of it for moments at which nobody speaks.
 pub(super) const DRAIN_S: u16 = 10;
 
+/// Gaps beyond this are told one by one.
+const SLOW: Duration = Duration::from_secs(1);
+
 /// Timeout for a complete response, with the time in which its session may be away.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -179,12 +182,12 @@ pub(super) fn add_gaps(section: &mut Section, name: &str, gaps: &Waits, bound_ms
     section.percentile(name, gaps, 100.0, bound_ms);
 }
 
-/// Adds what happened to sessions that were resumed: none may have ended, and no frame be missing or doubled. `words`: whether
-/// the responses are counted, too.
+/// Adds what happened to sessions that were resumed: none may have ended, and no frame be missing or doubled.
 pub(super) fn add_sessions(section: &mut Section, outcome: &Outcome) {
     let n_returns = outcome.returns.len();
     let n_back = outcome.returns.iter().filter(|back| back.resumed.back_to.is_some()).count();
     let n_dropped: u64 = outcome.returns.iter().map(|back| back.resumed.n_dropped).sum();
+    let n_misplaced: u64 = outcome.misplaced_frames.iter().map(|(_, n)| n).sum();
     let not_once = |conversation: &Conversation| {
         let Conversation { n_asked, n_committed, n_answered } = *conversation;
         n_committed != n_asked || n_answered != n_asked
@@ -194,7 +197,7 @@ pub(super) fn add_sessions(section: &mut Section, outcome: &Outcome) {
         Figure::new("sessions ended", Unit::Count, outcome.broken.len() as f64, outcome.n_sessions).at_most(0.0),
         Figure::new("sessions resumed", Unit::Count, n_returns as f64, n_returns),
         Figure::new("of them from a checkpoint", Unit::Count, n_back as f64, n_returns),
-        Figure::new("misplaced frames", Unit::Count, outcome.n_misplaced_frames as f64, n_returns).at_most(0.0),
+        Figure::new("misplaced frames", Unit::Count, n_misplaced as f64, n_returns).at_most(0.0),
         Figure::new("messages of clients lost", Unit::Count, n_dropped as f64, n_returns).at_most(0.0),
         Figure::new("conversations with a question not once", Unit::Count, wrong.len() as f64, outcome.n_sessions)
             .at_most(0.0),
@@ -202,8 +205,30 @@ pub(super) fn add_sessions(section: &mut Section, outcome: &Outcome) {
     section.figures.extend(figures);
     section.notes.extend(wrong.into_iter().take(super::MOST_TOLD).map(|(session, conversation)| {
         let Conversation { n_asked, n_committed, n_answered } = conversation;
-        format!("session {session}: {n_asked} questions, {n_committed} utterances, {n_answered} responses")
+        let came_back = came_back(outcome, *session);
+        format!("session {session}: {n_asked} questions, {n_committed} utterances, {n_answered} responses; {came_back}")
     }));
+    section.notes.extend(
+        outcome
+            .misplaced_frames
+            .iter()
+            .take(super::MOST_TOLD)
+            .map(|(session, n)| format!("session {session}: {n} misplaced frames; {}", came_back(outcome, *session))),
+    );
+    let slow = outcome.returns.iter().filter(|back| back.resumed.gap > SLOW);
+    section.notes.extend(slow.take(super::MOST_TOLD).map(|back| {
+        let Return { session, resumed, .. } = back;
+        format!("session {session}: back after {} ms, {} attempts", resumed.gap.as_millis(), resumed.n_attempts)
+    }));
+}
+
+/// How a session was resumed, each time.
+fn came_back(outcome: &Outcome, session: usize) -> String {
+    let returns = outcome.returns.iter().filter(|back| back.session == session).map(|back| {
+        let how = back.resumed.back_to.map_or("exactly".to_owned(), |number| format!("to checkpoint {number}"));
+        format!("{how} after {} ms", back.resumed.gap.as_millis())
+    });
+    format!("back {}", returns.collect::<Vec<_>>().join(", "))
 }
 
 /// As [`add_sessions`], and the counts of responses.

@@ -39,8 +39,8 @@ pub struct Outcome {
     pub broken: Vec<(usize, ClientError)>,
     /// Times that a session was resumed.
     pub returns: Vec<Return>,
-    /// Reply frames whose sequence number was not the one expected.
-    pub n_misplaced_frames: u64,
+    /// Sessions with reply frames whose sequence number was not the one expected, and how many.
+    pub misplaced_frames: Vec<(usize, u64)>,
     /// The conversation of each session that did not end early.
     pub conversations: Vec<(usize, Conversation)>,
     /// Identifiers that were assigned to two sessions.
@@ -71,7 +71,8 @@ impl Outcome {
             }
             self.turns.extend(record.turns);
             self.returns.extend(record.returns);
-            self.n_misplaced_frames += record.n_misplaced_frames;
+            self.misplaced_frames
+                .extend((record.n_misplaced_frames > 0).then_some((session, record.n_misplaced_frames)));
             if record.broke.is_none() {
                 self.conversations.push((session, record.conversation));
             }
