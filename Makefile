@@ -13,7 +13,7 @@ help:
 	@echo 'make dist    the same, optimized for handing on: target/dist/antiphon, target/dist/antiphon-bench'
 	@echo 'make test    install what tests need, run all of them'
 	@echo 'make soak    the long suites: a thousand schedules of listeners for each speech language model (MODELS=folder for exported ones),'
-	@echo '             and half an hour of conversations whose workers are killed (MINUTES=30)'
+	@echo '             half an hour of conversations whose workers are killed (MINUTES=30), and hubs that are stopped, killed and cut off'
 	@echo 'make docs    the manual as a book: target/book/index.html'
 	@echo 'make bench   measure, and print the numbers'
 	@echo 'make check-features   each engine compiles alone'
@@ -152,6 +152,7 @@ soak: test-deps web
 		--package antiphon-engines --profile soak --no-capture --run-ignored only -E 'test(/in_true_size/)'
 	cargo build --release --locked --package antiphon-bench
 	target/release/antiphon-bench cluster --part kill --part rolling --minutes $(MINUTES) --strict
+	target/release/antiphon-bench cluster --hubs 3 --part handover --part rolling-all --part kill-hub --part partition --part jobs --strict
 
 # Each engine compiles alone, without a warning, and so does the crate without any.
 FEATURES := sphinx whisper flite piper kokoro speechlm silero smart-turn openai fish moshi mcp

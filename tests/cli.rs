@@ -43,6 +43,10 @@ fn wrong_usage_and_wrong_settings_end_with_2() {
     check(&["serve", "--listen", "8080"], &[], 2, "option --listen");
     check(&["config", "check", "nowhere.toml"], &[], 2, "nowhere.toml: cannot be read");
     check(&["config", "check"], &[("ANTIPHON_LOG", "a=b=c")], 2, "is no log filter");
+    let jetstream = [("ANTIPHON_CLUSTER__JETSTREAM", "true")];
+    check(&["config", "check"], &jetstream, 2, "cluster.sealing_key: no file is named");
+    check(&["config", "check"], &jetstream, 2, "cluster.servers: no server is named");
+    check(&["serve", "--listen", "127.0.0.1:0"], &jetstream, 2, "cluster.sealing_key: no file is named");
 }
 
 #[test]

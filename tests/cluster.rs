@@ -2,6 +2,7 @@
 //! keeps either of them from starting.
 
 use crate::hub::{Hub, Socket, hub as hub_of_fakes, quiet};
+use antiphon_cluster::SealingKey;
 use antiphon_cluster::testing::NatsServer;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -347,7 +348,7 @@ async fn the_printed_permissions_let_hubs_and_workers_do_their_work_and_nobody_e
         (worker, of_other.clone(), 4, "refuses the credentials"),
         (worker, of_nobody, 4, "refuses the credentials"),
         ("serve --listen 127.0.0.1:0", of_other, 4, "refuses the credentials"),
-        (worker, of_hub, 4, "NATS does not permit what a worker does"),
+        (worker, of_hub, 2, "NATS does not permit what a worker does"),
     ])
     .await;
 }
@@ -382,6 +383,58 @@ async fn what_keeps_a_process_out_of_the_cluster_is_one_line_that_says_what_to_d
         ("cluster permissions --environment A", vec![], 2, "cannot name an environment"),
     ])
     .await;
+}
+
+/// The log of a hub that does not start.
+async fn log_of_refused(env: &[(&str, &str)], code: i32, expect: &str) -> String {
+    let env = [env, &[("ANTIPHON_LOG", "info"), ("NO_COLOR", "1")]].concat();
+    let (ended, _, said) = run(&["serve", "--listen", "127.0.0.1:0"], &env).await;
+    assert_eq!(ended, Some(code), "{said}");
+    assert!(said.contains(expect), "{expect:?} is not in {said}");
+    assert!(!said.contains("is lost"), "the process ended its connection itself: {said}");
+    said
+}
+
+#[tokio::test]
+async fn what_keeps_a_hub_from_sharing_is_a_wrong_setting_and_no_lost_connection() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let seeds = ["hub.seed", "worker.seed"].map(|name| folder.path().join(name).to_str().expect("text").to_owned());
+    let [(_, hub, _), (_, worker, _)] =
+        [run(&["cluster", "key", &seeds[0]], &[]).await, run(&["cluster", "key", &seeds[1]], &[]).await];
+    let args = ["cluster", "permissions", "--hub", hub.trim(), "--worker", worker.trim()];
+    let (code, permissions, said) = run(&args, &[]).await;
+    assert_eq!(code, Some(0), "{said}");
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).expect("written");
+        folder.path().join(name).to_str().expect("text").to_owned()
+    };
+    let (key, other) =
+        (file("key", &SealingKey::generate().encoded()), file("other", &SealingKey::generate().encoded()));
+    let permissions = permissions.replace(", \"$KV.antiphon-keys.>\"", "");
+    let (free, off, old) = tokio::join!(
+        NatsServer::start(),
+        NatsServer::start_with("accounts { A { users: [{user: a, password: a}] } }\nno_auth_user: a"),
+        NatsServer::start_with(&permissions),
+    );
+    let (free, off, old) = (free.expect("nats-server"), off.expect("nats-server"), old.expect("nats-server"));
+    let (free, off, old) = (free.url(), off.url(), old.url());
+    let (servers, sealing_key) = ("ANTIPHON_CLUSTER__SERVERS", "ANTIPHON_CLUSTER__SEALING_KEY");
+    let jetstream = [("ANTIPHON_CLUSTER__JETSTREAM", "true"), ("ANTIPHON_CLUSTER__FALLBACK", "true")];
+    let at = |url| [&jetstream[..], &[(servers, url), (sealing_key, key.as_str())], &NO_RECOGNIZER[..]].concat();
+
+    log_of_refused(&at(&off), 2, "has no JetStream").await;
+    let with_seed = [at(&old), vec![("ANTIPHON_CLUSTER__CREDENTIALS", seeds[0].as_str())]].concat();
+    log_of_refused(&with_seed, 2, "NATS does not permit").await;
+    log_of_refused(&[at(&free), vec![("ANTIPHON_CLUSTER__REPLICAS", "3")]].concat(), 2, "cluster.replicas").await;
+    let log = log_of_refused(&[at(&free), vec![(sealing_key, "nowhere.key")]].concat(), 2, "nowhere.key").await;
+    assert!(!log.contains("connected to NATS"), "the key is read first: {log}");
+    log_of_refused(&[&jetstream[..], &NO_RECOGNIZER[..]].concat(), 2, "cluster.servers: no server is named").await;
+    let first = Process::hub(&[at(&free), vec![("ANTIPHON_LOG", "info"), ("NO_COLOR", "1")]].concat()).await;
+    log_of_refused(&[at(&free), vec![(sealing_key, other.as_str())]].concat(), 2, "is not the key of the other hubs")
+        .await;
+    let log = first.log();
+    assert_eq!(log.matches("sharing sessions, keys and jobs through JetStream replicas=1").count(), 1, "{log}");
+    assert!(log.contains("purpose=\"JetStream\"") && log.contains("purpose=\"workers and other hubs\""), "{log}");
 }
 
 #[tokio::test]

@@ -379,7 +379,8 @@ async fn what_a_hub_cannot_read_it_leaves_to_others() {
     assert_eq!(status, 503);
     assert!(body["error"]["message"].as_str().expect("text").contains("newer version"), "{body}");
     assert!(jetstream.jobs().get("job_later").await.expect("read").is_some(), "it is kept");
-    // A hub with another key.
+    // A hub with another key, which starts without the record that hubs check their key by.
+    jetstream.jobs().remove("sealing-key-check", None).await.expect("removed");
     let other = tempfile::tempdir().expect("a folder");
     let key = other.path().join("key");
     std::fs::write(&key, SealingKey::generate().encoded()).expect("written");
@@ -447,6 +448,7 @@ async fn speech_server(said: Arc<Mutex<Vec<String>>>) -> String {
 struct Process {
     child: tokio::process::Child,
     address: String,
+    log: PathBuf,
     _out: tokio::io::Lines<tokio::io::BufReader<tokio::process::ChildStdout>>,
 }
 
@@ -454,6 +456,7 @@ impl Process {
     async fn hub(cluster: &Cluster, speech: &str) -> Self {
         use tokio::io::AsyncBufReadExt;
         let (servers, key) = (cluster.nats.url(), cluster.key());
+        let log = cluster.folder.path().join(format!("log-{:016x}", rand::random::<u64>()));
         let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_antiphon"));
         command
             .args(["serve", "--listen", "127.0.0.1:0"])
@@ -477,14 +480,15 @@ impl Process {
             .env("ANTIPHON_CLUSTER__SEALING_KEY", &key)
             .stdin(std::process::Stdio::null())
             .stdout(std::process::Stdio::piped())
-            .stderr(std::process::Stdio::null())
+            .env("ANTIPHON_LOG", "info")
+            .stderr(std::fs::File::create(&log).expect("made"))
             .kill_on_drop(true);
         let mut child = command.spawn().expect("the binary starts");
         let mut out = tokio::io::BufReader::new(child.stdout.take().expect("piped")).lines();
         let first = timeout(PATIENCE, out.next_line()).await.expect("it starts").expect("text").expect("a line");
         let rest = first.split("http://").nth(1).expect("an address");
         let address = rest.split(|c: char| !(c.is_ascii_digit() || c == '.' || c == ':')).next().expect("an address");
-        Self { child, address: address.trim_end_matches(':').to_owned(), _out: out }
+        Self { child, address: address.trim_end_matches(':').to_owned(), log, _out: out }
     }
 
     async fn json(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
@@ -538,6 +542,9 @@ async fn a_killed_hubs_job_goes_on_where_it_was_on_another_hub() {
         })
         .await;
     assert_eq!(finished["progress"]["chunks_done"], finished["progress"]["chunks_total"]);
+    let log = std::fs::read_to_string(&b.log).expect("there");
+    let line = log.lines().find(|line| line.contains("a job is taken over from another hub"));
+    assert!(line.is_some_and(|line| line.contains(&id)), "{log}");
     // What was spoken when the hub died is spoken again, nothing else.
     let n_said = said.lock().expect("no panic").len() as u64;
     let n_chunks = done(&finished);

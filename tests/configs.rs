@@ -158,6 +158,48 @@ fn addresses_and_stages_of_a_cluster_are_checked_without_repeating_a_password() 
     );
 }
 
+/// As [`load_text`], for a hub; the problems without the folder.
+fn hub_problems(text: &str, env: &[(&str, &str)]) -> Vec<String> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("my.toml");
+    std::fs::write(&path, text).expect("written");
+    let env = env.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    match config::load_hub(&Sources { file: Some(path), env, options: Vec::new() }) {
+        Ok(_) => Vec::new(),
+        Err(error) => {
+            let folder = format!("{}/", folder.path().display());
+            error.to_string().lines().map(|line| line.replace(&folder, "")).collect()
+        }
+    }
+}
+
+#[test]
+fn what_a_hub_of_a_cluster_lacks_is_reported_with_all_other_problems() {
+    let found = hub_problems("[cluster]\njetstream = true\n[stt]\nengnie = \"auto\"\n", &[]);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert!(found[0].starts_with("my.toml:4: there is no key engnie"), "{found:?}");
+    assert!(found[1].starts_with("my.toml:2: cluster.servers: no server is named"), "{found:?}");
+    assert!(found[2].starts_with("my.toml:2: cluster.sealing_key: no file is named"), "{found:?}");
+
+    let key = tempfile::NamedTempFile::new().expect("a file");
+    let text = "[cluster]\njetstream = true\nservers = [\"nats://127.0.0.1\", \"nats://192.0.2.1\"]\n";
+    let env = [("ANTIPHON_CLUSTER__SEALING_KEY", key.path().to_str().expect("text"))];
+    let found = hub_problems(text, &env);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("my.toml:3: cluster.servers: 192.0.2.1 is another machine"), "{found:?}");
+    let expect = "environment variable ANTIPHON_CLUSTER__SEALING_KEY: cluster.sealing_key: the file";
+    assert!(found[1].starts_with(expect) && found[1].contains("holds no sealing key"), "{found:?}");
+
+    std::fs::write(key.path(), antiphon_cluster::SealingKey::generate().encoded()).expect("written");
+    let insecure = ("ANTIPHON_CLUSTER__INSECURE", "true");
+    assert!(hub_problems(text, &[env[0], insecure]).is_empty());
+    // Rejected servers are not missing as well.
+    let found = hub_problems("[cluster]\njetstream = true\nservers = [\"x\"]\n", &env);
+    assert_eq!(found.len(), 1, "{found:?}");
+    // Only a hub needs them.
+    assert!(load_text("[cluster]\njetstream = true\n", &[]).is_ok());
+}
+
 #[test]
 fn what_is_no_toml_is_named_with_its_line() {
     check("[llm]\nengine = openai\n", &[], "2: this is no TOML: string values must be quoted, expected literal string");

@@ -406,6 +406,19 @@ fn record_of(resume_key: &str) -> String {
     Sha256::digest(resume_key).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// What is stored of a session; waits until there is something. A checkpoint is announced before it is stored.
+async fn stored(store: &JetStream, key: &str) -> Vec<u8> {
+    let waiting = async {
+        loop {
+            if let Some(record) = store.sessions().get(key).await.expect("it opens") {
+                return record.value;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, waiting).await.expect("it is stored")
+}
+
 #[tokio::test]
 async fn a_session_comes_back_from_its_checkpoint_when_its_hub_is_killed() {
     let site = Site::start().await;
@@ -435,6 +448,11 @@ async fn a_session_comes_back_from_its_checkpoint_when_its_hub_is_killed() {
     one.kill().await;
     assert_eq!(client.resume_at(&two.address()).await, Ok(Back::ToCheckpoint), "{}", two.log());
     assert_eq!(client.got.len(), stored, "what was received since is void");
+    // The log of the hub that took it names the session by both of its names.
+    let (log, record) = (two.log(), record_of(&client.key)[..12].to_owned());
+    let line = log.lines().find(|line| line.contains("connected") && line.contains("session=sess_"));
+    assert!(line.is_some_and(|line| line.contains(&format!("record=\"{record}\""))), "{log}");
+    assert!(log.contains(&format!("this hub owns the session now record=\"{record}\"")), "{log}");
     client.until("response.done").await;
     client.assert_once();
     let done = client.events().into_iter().filter(|event| event["type"] == "response.done");
@@ -459,12 +477,14 @@ async fn a_session_goes_back_twice_where_the_next_hub_dies_before_it_has_stored_
     one.hub.begin_to_stop();
     assert_eq!(client.until_closed().await, 1012);
     let handed_over = client.got.len();
-    let record = store.sessions().get(&record_of(&client.key)).await.expect("it opens").expect("it is stored");
+    let record = stored(&store, &record_of(&client.key)).await;
     // The second hub takes it, and what it stores is lost with it.
     assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
     client.ask("Two?").await;
     client.until("response.done").await;
-    let text = String::from_utf8(record.value).expect("text");
+    // As if it were gone: it can neither be asked nor store anything.
+    two.manager.membership().expect("joined").leave().await;
+    let text = String::from_utf8(record).expect("text");
     let taken = text.replacen("\"is_released\":true,\"is_final\":true", "\"is_released\":false,\"is_final\":false", 1);
     assert_ne!(taken, text);
     store.sessions().put(&record_of(&client.key), taken.as_bytes(), None).await.expect("written");
@@ -492,10 +512,10 @@ async fn a_client_that_does_not_learn_that_its_session_went_back_is_told_again()
     client.until("antiphon.session.checkpoint").await;
     let checkpoint = client.got.len();
     let store = site.store().await;
-    let record = store.sessions().get(&record_of(&client.key)).await.expect("it opens").expect("it is stored");
+    let record = stored(&store, &record_of(&client.key)).await;
     client.ask("Two?").await;
     client.until("antiphon.session.checkpoint").await;
-    store.sessions().put(&record_of(&client.key), &record.value, None).await.expect("written");
+    store.sessions().put(&record_of(&client.key), &record, None).await.expect("written");
     // As if the first hub were gone.
     one.manager.membership().expect("joined").leave().await;
     let n = client.got.len();
@@ -520,8 +540,10 @@ async fn what_cannot_be_resumed_is_answered_once_and_clearly() {
     let (engines, _) = fakes([], ["Here."; 8]);
     let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
     site.make_key("other");
-    let stranger = site.hub_with(site.config("stranger", "other"), &engines).await;
     let store = site.store().await;
+    // Without the record that hubs check their key by, one with another key starts.
+    store.jobs().remove("sealing-key-check", None).await.expect("removed");
+    let stranger = site.hub_with(site.config("stranger", "other"), &engines).await;
     let mut client = Client::open(&one.hub, "").await;
     client.ask("One?").await;
     client.until("response.done").await;
@@ -532,8 +554,8 @@ async fn what_cannot_be_resumed_is_answered_once_and_clearly() {
 
     // Of a newer build, and cut short: as if its hub were gone.
     let key = record_of(&client.key);
-    let record = store.sessions().get(&key).await.expect("it opens").expect("it is stored");
-    let text = String::from_utf8(record.value).expect("text");
+    let record = stored(&store, &key).await;
+    let text = String::from_utf8(record).expect("text");
     let (head, state) = text.split_once('\n').expect("a head");
     let gone = head.replace(
         &format!("\"hub\":\"{}\"", one.manager.membership().expect("joined").cluster().id()),
@@ -568,7 +590,7 @@ async fn a_store_that_lost_its_newest_entry_is_written_again_by_the_owner() {
     let store = site.store().await;
     let mut client = Client::open(&one.hub, "").await;
     let key = record_of(&client.key);
-    let old = store.sessions().get(&key).await.expect("it opens").expect("it is stored").value;
+    let old = stored(&store, &key).await;
     client.ask("One?").await;
     client.until("antiphon.session.checkpoint").await;
     store.sessions().put(&key, &old, None).await.expect("written");
@@ -717,7 +739,7 @@ async fn a_session_that_an_earlier_build_has_stored_goes_on() {
     let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
     let mut client = Client::open(&one.hub, "&audio=pcm16").await;
     let (store, key) = (site.store().await, record_of(&client.key));
-    let record = store.sessions().get(&key).await.expect("it opens").expect("it is stored").value;
+    let record = stored(&store, &key).await;
     let text = String::from_utf8(record).expect("text");
     let head = text.split_once('\n').expect("a head").0.replacen(
         "\"is_released\":false,\"is_final\":false",
@@ -766,6 +788,11 @@ async fn conversations_go_on_where_jetstream_is_full_and_the_metrics_say_so() {
     client.ask("One?").await;
     client.until("response.done").await;
     stored(1.0).await;
+    let state = reqwest::get(format!("http://{}/api/state", one.hub.address)).await.expect("an answer");
+    let state: Value = state.json().await.expect("JSON");
+    let none = json!({"shared": 1, "unstored": 1, "released": 0, "taken": 0, "taken_from_checkpoint": 0, "lost": 0});
+    assert_eq!(state["cluster"]["sessions"], none);
+    assert_eq!(state["cluster"]["hubs"][0]["name"], "one", "{state}");
     client.ask("Two?").await;
     client.until("response.done").await;
     antiphon_cluster::testing::limit_stream(&site.server.url(), "KV_antiphon-sessions", 1 << 30)

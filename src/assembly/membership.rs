@@ -1,7 +1,7 @@
 //! A hub's membership in a cluster: the stages that it leaves to workers, and the engines that stand in for theirs.
 //!
 //! `cli` joins once, before the engines are loaded; [`EngineManager`](super::EngineManager) puts the engines into sessions, and
-//! `server` shows the state and refuses sessions that nobody could serve. Without `cluster.servers` there is none of it.
+//! `server` shows the state and refuses sessions that nobody could serve. It exists only where `cluster.servers` is set.
 
 use super::choose::name_of;
 use crate::config::Config;
@@ -46,12 +46,23 @@ impl Membership {
         let (counted, max_sessions) = (sessions.clone(), config.server.max_sessions);
         let count: Sessions = Arc::new(move || counted.get().map_or((0, max_sessions, false), |count| count()));
         let build = env!("CARGO_PKG_VERSION");
+        if config.cluster.jetstream {
+            config.cluster.sealing_key()?;
+        }
         let cluster = Cluster::join(&config.cluster, build, count, &tasks, left.clone()).await?;
+        tasks.close();
         let jetstream = match config.cluster.jetstream {
-            true => Some(JetStream::open(&config.cluster, audio_bytes(config.speech.jobs_max_mib)).await?),
+            true => match JetStream::open(&config.cluster, audio_bytes(config.speech.jobs_max_mib)).await {
+                Ok(jetstream) => Some(jetstream),
+                Err(error) => {
+                    cluster.leave().await;
+                    left.cancel();
+                    tasks.wait().await;
+                    return Err(error);
+                }
+            },
             false => None,
         };
-        tasks.close();
         let (stt, tts, turn) = (cluster.stt(), cluster.tts(), cluster.turn());
         let falls_back = config.cluster.fallback;
         Ok(Self { cluster, jetstream, stages, falls_back, stt, tts, turn, sessions, max_sessions, tasks, left })

@@ -1,6 +1,6 @@
 //! `antiphon ask`: sends an audio file to a server in real time and receives the spoken response.
 
-use super::target::{Mode, Target, failure};
+use super::target::{Mode, Target, failure, printable};
 use super::{CliError, Settings, blocking, files, print};
 use crate::config::Config;
 use crate::server::{self, Keys, Parts};
@@ -22,7 +22,7 @@ Examples:
   antiphon ask question.wav --json | jq .voice_to_voice_ms
 
 The file is sent as fast as it sounds, as a microphone would send it. Printed are what was understood, what was
-answered, and where each millisecond went.")]
+answered, and where each millisecond went. An answer that is not complete is printed and ends with 1.")]
 pub struct AskArgs {
     /// The question: a WAV file of any rate; `-` is stdin
     wav: PathBuf,
@@ -63,6 +63,15 @@ pub(super) async fn run(args: AskArgs) -> Result<(), CliError> {
         _ if args.json => print::json(&report(&answer)),
         Some(path) if path.as_os_str() == "-" => Ok(()),
         _ => print::line(&told(&answer)),
+    }?;
+    whole(&answer)
+}
+
+/// An error for an answer that is not whole. What there is of it was printed.
+fn whole(answer: &Answer) -> Result<(), CliError> {
+    match &answer.cut {
+        Some(why) => Err(CliError::Failed(format!("the answer is not complete: {}", printable(why)))),
+        None => Ok(()),
     }
 }
 
@@ -126,6 +135,7 @@ fn report(answer: &Answer) -> Value {
         "transcript": answer.transcript,
         "text": answer.text,
         "status": answer.status,
+        "cut": answer.cut,
         "reply_ms": answer.reply.duration().as_millis() as u64,
         "voice_to_voice_ms": answer.voice_to_voice.map(|wait| tenths(wait.as_secs_f64() * 1_000.0)),
         "server_ms": answer.marks,
@@ -139,9 +149,6 @@ fn tenths(ms: f64) -> f64 {
 
 fn told(answer: &Answer) -> String {
     let mut text = format!("heard:    {}\nanswered: {}\n", answer.transcript, answer.text);
-    if answer.status != "completed" {
-        text += &format!("it ended {}\n", answer.status);
-    }
     if let Some(wait) = answer.voice_to_voice {
         text +=
             &format!("\n{:.0} ms from your last word to the first sound of the answer\n", wait.as_secs_f64() * 1_000.0);
@@ -172,6 +179,7 @@ mod tests {
             transcript: "what time is it".into(),
             text: "It is noon.".into(),
             status: "completed".into(),
+            cut: None,
             reply: Pcm { rate: antiphon_client::RATE, samples: vec![0; 24_000] },
             voice_to_voice: Some(Duration::from_micros(312_440)),
             seen: vec![("speech_stopped", 210.26)],
@@ -198,5 +206,14 @@ seen here, ms from your last word:
         assert_eq!(report["voice_to_voice_ms"], 312.4);
         assert_eq!(report["seen_ms"]["speech_stopped"], 210.3);
         assert_eq!(report["reply_ms"], 1_000);
+    }
+
+    #[test]
+    fn an_answer_that_is_not_whole_is_an_error() {
+        assert!(whole(&answer()).is_ok());
+        let cut = Answer { cut: Some("the response is incomplete, not completed".into()), ..answer() };
+        let error = whole(&cut).unwrap_err();
+        assert_eq!((error.exit_code(), report(&cut)["cut"].is_string()), (1, true));
+        assert_eq!(error.to_string(), "the answer is not complete: the response is incomplete, not completed");
     }
 }

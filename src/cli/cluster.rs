@@ -29,10 +29,26 @@ pub enum ClusterCommand {
     /// Make a key for hubs or workers: writes its secret half into a file and prints the public one
     Key(KeyArgs),
     /// Print a new key that seals what hubs share through JetStream, for the file of cluster.sealing_key
+    #[command(after_help = SEALING_KEY)]
     SealingKey,
     /// Show the hubs and workers that a running hub sees
     Status(StatusArgs),
 }
+
+const SEALING_KEY: &str = "\
+Example:
+  (umask 077; antiphon cluster sealing-key > sealing.key)
+
+All hubs of a cluster need the same file. The first one leaves a sealed record (sealing-key-check in the bucket antiphon-jobs);
+a hub that cannot open it ends with 2.
+
+To exchange the key:
+  1. Stop all hubs.
+  2. Remove the streams, with a NATS user that may do so; all stored sessions, short-lived keys and jobs are lost:
+     for s in KV_antiphon-sessions KV_antiphon-keys KV_antiphon-jobs OBJ_antiphon-audio ANTIPHON_JOBS; do
+       nats stream rm -f $s; done
+     Without such a user: stop the NATS servers, remove the folders jetstream/ in their store_dir, and start them.
+  3. Give all hubs the new file and start them.";
 
 /// Whom the NATS server serves.
 #[derive(Debug, Args)]
@@ -57,6 +73,15 @@ pub struct KeyArgs {
 
 /// Which hub.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Where the hub has keys, this takes an admin key (ANTIPHON_ADMIN_KEYS of the hub), by --key or ANTIPHON_API_KEY.
+
+The last lines count on this hub, since its start:
+  Requests         attempts: requests sent to workers; busy: found no worker with a free slot; retried: attempts repeated on
+                   another worker; failed: ended with an error; away: found no worker or no connection to NATS
+  Shared sessions  with cluster.jetstream: sessions of this hub that other hubs may resume, and those of which the last state
+                   could not be stored so far; moves: released to other hubs, taken from other hubs, taken from the last
+                   checkpoint of a hub that failed, lost to another hub")]
 pub struct StatusArgs {
     #[command(flatten)]
     hub: HubArgs,
@@ -130,10 +155,20 @@ async fn status(hub: &HubArgs) -> Result<(), CliError> {
     let state = hub.answer(hub.request(Method::GET, &["api", "state"])?).await?;
     let cluster = &state["cluster"];
     if !cluster.is_object() {
-        let message = "the hub is in no cluster, or the key may not see it: that takes an admin key where keys are on";
-        return Err(CliError::Failed(message.into()));
+        return Err(CliError::Failed(unseen(&state).into()));
     }
     if hub.is_json() { print::json(cluster) } else { print::line(&table(cluster)) }
+}
+
+/// Why the hub's state names no cluster. Whoever may see a cluster sees the counters of the hub, too.
+fn unseen(state: &Value) -> &'static str {
+    match state["counters"].is_object() {
+        true => "the hub is in no cluster: cluster.servers is empty in its settings",
+        false => {
+            "this key may not see the cluster: use an admin key, one of those in the hub's ANTIPHON_ADMIN_KEYS, with --key or \
+             ANTIPHON_API_KEY"
+        }
+    }
 }
 
 /// The cluster as text: NATS, the hubs, the workers with a line for each stage, and those that were lost.
@@ -182,6 +217,13 @@ fn table(cluster: &Value) -> String {
     }
     let counts = ["attempts", "busy", "retried", "failed", "away"].map(|name| format!("{name} {}", n(&cluster[name])));
     lines.extend([String::new(), format!("Requests: {}", counts.join(", "))]);
+    let sessions = &cluster["sessions"];
+    if sessions.is_object() {
+        let moves = ["released", "taken", "taken_from_checkpoint", "lost"]
+            .map(|name| format!("{} {}", name.replace('_', " "), n(&sessions[name])));
+        let (shared, unstored) = (n(&sessions["shared"]), n(&sessions["unstored"]));
+        lines.push(format!("Shared sessions: {shared}, {unstored} of them not stored; moves: {}", moves.join(", ")));
+    }
     lines.join("\n")
 }
 
@@ -236,6 +278,20 @@ lost 3 min ago: w0 (it is silent)
 
 Requests: attempts 7, busy 0, retried 1, failed 0, away 0";
         assert_eq!(table(&cluster), expect);
+        let mut shares = cluster;
+        shares["sessions"] = json!({
+            "shared": 3, "unstored": 1, "released": 4, "taken": 5, "taken_from_checkpoint": 6, "lost": 7,
+        });
+        let last =
+            "Shared sessions: 3, 1 of them not stored; moves: released 4, taken 5, taken from checkpoint 6, lost 7";
+        assert_eq!(table(&shares), format!("{expect}\n{last}"));
+    }
+
+    #[test]
+    fn a_key_without_rights_is_told_from_a_hub_without_a_cluster() {
+        assert!(unseen(&json!({"counters": {"turns": 0}})).starts_with("the hub is in no cluster"));
+        let said = unseen(&json!({"counters": null}));
+        assert!(said.contains("admin key") && said.contains("ANTIPHON_ADMIN_KEYS"), "{said}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{CliError, print};
 use crate::assembly::{AUTO, CLUSTER, Served};
-use crate::config::{Config, ConfigError, DEFAULT_TOML, Sources, load};
+use crate::config::{Config, ConfigError, DEFAULT_TOML, Sources, load_hub};
 use clap::Subcommand;
 use serde_json::json;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub(super) fn run(command: &ConfigCommand) -> Result<(), CliError> {
     match command {
         ConfigCommand::Default => print::bytes(DEFAULT_TOML.as_bytes()),
         ConfigCommand::Check { file, json: as_json } => {
-            let loaded = load(&Sources::of_process(file.as_deref()));
+            let loaded = load_hub(&Sources::of_process(file.as_deref()));
             if *as_json {
                 print::json(&report(&loaded))?;
             }
@@ -84,7 +84,8 @@ pub(super) fn engines(config: &Config, served: &[Served]) -> String {
     ];
     let lines = stages.map(|(stage, title, configured)| {
         let served = served.iter().find(|served| served.stage == stage);
-        let on_workers = config.cluster.is_set() && config.cluster.stages.iter().any(|served| served == stage);
+        let on_workers =
+            !config.cluster.servers.is_empty() && config.cluster.stages.iter().any(|served| served == stage);
         let configured = if on_workers { CLUSTER } else { configured };
         let engine = served.map_or(configured, |served| &served.engine);
         let model = served.and_then(|served| served.model.clone());
@@ -96,6 +97,7 @@ pub(super) fn engines(config: &Config, served: &[Served]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use antiphon_cluster::ClusterConfig;
 
     #[test]
     fn the_engines_are_shown_with_what_matters_of_each() {
@@ -120,6 +122,8 @@ mod tests {
         config.cluster.stages = vec!["stt".into()];
         let told = engines(&config, &[]);
         assert!(told.contains("speech to text   cluster    workers through tls://nats.example:4222\n"), "{told}");
+        config.cluster = ClusterConfig { jetstream: true, ..Default::default() };
+        assert!(!engines(&config, &[]).contains("workers through"), "without a server there is no worker");
         config.cluster = Default::default();
         config.tts.engine = "flite".into();
         let told = engines(&config, &[]);

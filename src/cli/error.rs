@@ -105,14 +105,11 @@ fn registry_code(error: &RegistryError) -> u8 {
     }
 }
 
-/// 2 for a wrong setting, or what another process has; 4 for a NATS server that is not there, or does not serve this process.
+/// 2 for what only another setting changes; 4 for a NATS server that is not there, or does not serve this process now.
 fn cluster_code(error: &ClusterError) -> u8 {
     match error {
-        ClusterError::Setting { .. }
-        | ClusterError::NameTaken { .. }
-        | ClusterError::OtherModel { .. }
-        | ClusterError::Protocol { .. } => 2,
         ClusterError::Interrupted => 130,
+        error if error.is_lasting() => 2,
         _ => 4,
     }
 }
@@ -138,6 +135,19 @@ pub(super) fn one_of_each() -> Vec<CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_does_not_pass_by_itself_is_a_wrong_setting() {
+        let (servers, name, message) = (String::new, || "KV_antiphon-keys".to_owned(), String::new);
+        let code = |error| CliError::Cluster(error).exit_code();
+        assert_eq!(code(ClusterError::NoJetStream { servers: servers(), message: message() }), 2);
+        assert_eq!(code(ClusterError::Permission { role: "hub", message: message() }), 2);
+        assert_eq!(code(ClusterError::Replicas { replicas: 3, name: name(), message: message() }), 2);
+        assert_eq!(code(ClusterError::OtherSealingKey { file: "key".into(), message: message() }), 2);
+        assert_eq!(code(ClusterError::Placement { replicas: 3, name: name(), message: message() }), 4);
+        assert_eq!(code(ClusterError::Silent { servers: servers(), message: message() }), 4);
+        assert_eq!(code(ClusterError::Unreachable { servers: servers(), message: message() }), 4);
+    }
 
     #[test]
     fn a_taken_port_is_said_in_plain_words_and_causes_come_once() {

@@ -4,7 +4,7 @@ use super::config::engines;
 use super::lan::{self, Reachable};
 use super::{CliError, blocking, print, signals};
 use crate::assembly::{ActiveEngines, EngineManager, EnginesError, Membership};
-use crate::config::{ServerConfig, Sources, load};
+use crate::config::{ServerConfig, Sources, load_hub};
 use crate::server::{self, Extras, Keys, Loaded, Reload, Startup, Tls, WaitsFor};
 use antiphon_telemetry::Metrics;
 use clap::Args;
@@ -49,7 +49,7 @@ pub struct ServeArgs {
 pub(super) async fn run(args: ServeArgs) -> Result<(), CliError> {
     let mut sources = Sources::of_process(args.config.as_deref());
     sources.options.extend(args.listen.map(|address| ("server", "listen", address)));
-    let mut config = load(&sources)?;
+    let mut config = load_hub(&sources)?;
     folder_for_recordings(&config.session.record)?;
 
     let keys = Keys::load(&config.server)?;

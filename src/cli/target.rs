@@ -3,7 +3,7 @@
 use super::{CliError, with_causes};
 use antiphon_client::{AudioMode, ClientError, ConnectOptions, Trust};
 use clap::{Args, ValueEnum};
-use reqwest::{Certificate, Client, Method, RequestBuilder, Url};
+use reqwest::{Certificate, Client, Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,6 +13,9 @@ const CONNECT: Duration = Duration::from_secs(10);
 
 /// The longest wait for a hub's answer: its engine conditions a new voice meanwhile, for which the hub gives it a minute.
 const WAIT: Duration = Duration::from_secs(180);
+
+/// How commands take the key that a server asks for.
+const KEY_HINT: &str = " (antiphon takes the key from --key or ANTIPHON_API_KEY)";
 
 /// What a server that runs already wants to know, and what is believed of it.
 #[derive(Debug, Args)]
@@ -147,7 +150,11 @@ impl HubArgs {
             return body.map_err(unreachable);
         }
         let why = body.ok().and_then(|body| Some(body["error"]["message"].as_str()?.to_owned()));
-        Err(CliError::Failed(why.map_or_else(|| format!("the hub answered {status}"), |why| printable(&why))))
+        let mut why = why.map_or_else(|| format!("the hub answered {status}"), |why| printable(&why));
+        if status == StatusCode::UNAUTHORIZED {
+            why += KEY_HINT;
+        }
+        Err(CliError::Failed(why))
     }
 }
 
@@ -163,10 +170,26 @@ fn key(variable: &str) -> Result<String, CliError> {
 
 /// A client's failure with its exit code: usage, unreachable or failed.
 pub fn failure(error: ClientError) -> CliError {
-    let text = with_causes(&error);
+    let mut text = with_causes(&error);
+    let asks_for_key = match &error {
+        // A missing key has no code.
+        ClientError::Server { code, message } => {
+            code.as_deref() == Some("invalid_api_key") || code.is_none() && message.contains("API key")
+        }
+        ClientError::Refused { status, .. } => *status == 401,
+        ClientError::Closed { reason, .. } => reason.contains("invalid_api_key"),
+        _ => false,
+    };
+    if asks_for_key {
+        text += KEY_HINT;
+    }
     match error {
         ClientError::BadUrl { .. } | ClientError::BadCertificates { .. } => CliError::Usage(text),
-        ClientError::CannotConnect { .. } | ClientError::Unavailable { .. } | ClientError::Refused { .. } => {
+        ClientError::CannotConnect { .. }
+        | ClientError::Unavailable { .. }
+        | ClientError::Refused { .. }
+        | ClientError::NotResumed { .. } => CliError::Unreachable(text),
+        ClientError::BrokeOff { source, .. } if matches!(*source, ClientError::NotResumed { .. }) => {
             CliError::Unreachable(text)
         }
         ClientError::TimedOut { what: "connecting", .. } => CliError::Unreachable(text),
@@ -184,5 +207,27 @@ mod tests {
         let bad = ClientError::BadUrl { url: "x".into(), reason: "it names no host".into() };
         assert_eq!(failure(bad).exit_code(), 2);
         assert_eq!(failure(ClientError::Silent).exit_code(), 1);
+        let lost = || Box::new(ClientError::Closed { code: Some(1012), reason: String::new() });
+        let away = ClientError::NotResumed { is_reached: false, within: Duration::from_secs(30), source: lost() };
+        let away = failure(ClientError::BrokeOff { after: Duration::from_millis(700), source: Box::new(away) });
+        assert_eq!(away.exit_code(), 4);
+        let said = away.to_string();
+        assert!(said.contains("after 0.7 s of sound: no hub could be reached for 30 s"), "{said}");
+        assert_eq!(failure(ClientError::BrokeOff { after: Duration::ZERO, source: lost() }).exit_code(), 1);
+    }
+
+    #[test]
+    fn without_a_key_the_option_is_named() {
+        let code = || Some("invalid_api_key".to_owned());
+        for error in [
+            ClientError::Server { code: code(), message: "Incorrect API key provided.".into() },
+            ClientError::Server { code: None, message: "You didn't provide an API key.".into() },
+            ClientError::Refused { status: 401, body: String::new() },
+            ClientError::Closed { code: Some(3000), reason: "3000 invalid_request_error.invalid_api_key".into() },
+        ] {
+            let said = failure(error).to_string();
+            assert!(said.contains("--key or ANTIPHON_API_KEY"), "{said}");
+        }
+        assert!(!failure(ClientError::Silent).to_string().contains("--key"));
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn read(env: &[(String, String)], layers: &mut Layers) {
     ours.sort();
     for (name, text) in ours {
         match setting(name, text) {
-            Ok(Some((key, value))) => layers.set(key, value),
+            Ok(Some((key, value))) => layers.set(key, value, Origin::Variable(name.clone())),
             Ok(None) => {}
             Err(message) => layers.problems.push(Problem { origin: Origin::Variable(name.clone()), message }),
         }

@@ -52,16 +52,24 @@ impl File<'_> {
     }
 
     fn value(&mut self, key: &Key, value: &Spanned<DeValue<'_>>) {
-        let written = self.text.get(value.span()).unwrap_or_default();
+        let (written, value_at) = (self.text.get(value.span()).unwrap_or_default(), value.span().start);
         match plain(value.get_ref()) {
-            Some(value) if key.rule.allows(&value) => self.layers.set(key, value),
-            _ => self.problem(value.span().start, wrong_value(key, &one_line(written))),
+            Some(value) if key.rule.allows(&value) => {
+                let origin = self.origin(value_at);
+                self.layers.set(key, value, origin);
+            }
+            _ => self.problem(value_at, wrong_value(key, &one_line(written))),
         }
     }
 
     fn problem(&mut self, at: usize, message: String) {
+        let origin = self.origin(at);
+        self.layers.problems.push(Problem { origin, message });
+    }
+
+    fn origin(&self, at: usize) -> Origin {
         let line = self.text.as_bytes()[..at.min(self.text.len())].iter().filter(|byte| **byte == b'\n').count() + 1;
-        self.layers.problems.push(Problem { origin: Origin::File { path: self.path.into(), line }, message });
+        Origin::File { path: self.path.into(), line }
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! `cli` calls [`load`] once, before anything starts. Each section is the struct of the module it configures
 //! ([`raw`](Config)). [`KEYS`] lists every key with its valid values, so that all problems are reported together, each
-//! with its location and a correction. This module starts nothing, reads no key or secret, and rejects anything it does
-//! not understand.
+//! with its location and a correction. A hub loads with [`load_hub`], which also checks what its cluster needs. This module
+//! starts nothing, keeps no key or secret, and rejects anything it does not understand.
 //!
 //! To add a key: the field and its default in the section's struct, its line in [`KEYS`], and the documented line in
 //! `configs/default.toml`. `tests/configs.rs` fails if one of the three is missing.
@@ -23,7 +23,9 @@ pub use rules::{KEYS, Key, Rule};
 pub use server::ServerConfig;
 pub use speech::SpeechConfig;
 
+use antiphon_cluster::{ClusterConfig, ClusterError};
 use serde::Deserialize;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use toml::{Table, Value};
 
@@ -59,6 +61,10 @@ impl Sources {
 /// # Errors
 /// [`ConfigError::Unreadable`] if the file cannot be read, [`ConfigError::Invalid`] with every problem found.
 pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
+    collect(sources)?.into_config()
+}
+
+fn collect(sources: &Sources) -> Result<Layers, ConfigError> {
     let mut layers = Layers::default();
     if let Some(path) = &sources.file {
         let text =
@@ -70,12 +76,23 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
         let origin = Origin::Option(format!("--{key}"));
         let known = rules::find(section, key).expect("options name keys that exist");
         match env::parse(&known.rule, text) {
-            Ok(value) => layers.set(known, value),
+            Ok(value) => layers.set(known, value, origin),
             Err(written) => {
                 layers.problems.push(Problem { origin, message: file::wrong_value(known, &written) });
             }
         }
     }
+    Ok(layers)
+}
+
+/// As [`load`], for a hub: also checks what its cluster needs, as far as it shows without a connection, and reads the files
+/// of the credentials and of the sealing key for that.
+///
+/// # Errors
+/// As [`load`]; problems of the cluster come after the others.
+pub fn load_hub(sources: &Sources) -> Result<Config, ConfigError> {
+    let mut layers = collect(sources)?;
+    layers.check_cluster();
     layers.into_config()
 }
 
@@ -83,13 +100,35 @@ pub fn load(sources: &Sources) -> Result<Config, ConfigError> {
 #[derive(Default)]
 struct Layers {
     settings: Table,
+    /// Where each setting was found last, by section and key.
+    origins: HashMap<(&'static str, &'static str), Origin>,
     problems: Vec<Problem>,
 }
 
 impl Layers {
-    fn set(&mut self, key: &Key, value: Value) {
+    fn set(&mut self, key: &Key, value: Value, origin: Origin) {
+        self.origins.insert((key.section, key.name), origin);
         let section = self.settings.entry(key.section).or_insert_with(|| Value::Table(Table::new()));
         section.as_table_mut().expect("sections are tables").insert(key.name.into(), value);
+    }
+
+    /// Adds the problems that the cluster's settings have together, and those of the files they name.
+    fn check_cluster(&mut self) {
+        const SECTION: &str = "cluster";
+        let Some(settings) = self.settings.get(SECTION).cloned() else { return };
+        // The structs accept whatever the rules allow.
+        let Ok(cluster) = ClusterConfig::deserialize(settings) else { return };
+        for error in cluster.problems() {
+            let ClusterError::Setting { setting, .. } = &error else { continue };
+            // What was rejected is missing here.
+            let is_known = format!("{SECTION}.{setting} = ");
+            if self.problems.iter().any(|problem| problem.message.starts_with(&is_known)) {
+                continue;
+            }
+            let origin = self.origins.get(&(SECTION, *setting)).or_else(|| self.origins.get(&(SECTION, "jetstream")));
+            let origin = origin.cloned().unwrap_or(Origin::Merged);
+            self.problems.push(Problem { origin, message: error.to_string() });
+        }
     }
 
     fn into_config(self) -> Result<Config, ConfigError> {

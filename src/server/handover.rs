@@ -1,20 +1,21 @@
-//! Sessions that move between the hubs of a cluster: stored at the end of each turn, let go by a hub that stops, taken by the
-//! hub that their clients come back to.
+//! Sessions that move between the hubs of a cluster: stored at the end of each turn, released by a hub that stops, taken by the
+//! hub to which their clients reconnect.
 //!
 //! [`super::session_slot`] gets a [`Kept`] for each session that its client may resume, [`super::realtime`] asks [`Handover::find`]
 //! for sessions of other hubs, and other hubs ask [`Handover::hand_over`]. One task a session, the keeper, stores what the
-//! session hands it, one state after the other. Which hub owns a session is decided by `antiphon_cluster`, by compare-and-set. Without
-//! `cluster.jetstream` there is none of it.
+//! session hands it, one state after the other. Which hub owns a session is decided by `antiphon_cluster`, by compare-and-set. It
+//! runs only with `cluster.jetstream`.
 
 use super::access::Access;
 use super::auth;
 use super::keys::{self, Digest};
 use antiphon_cluster::{Cluster, Owned, OwnershipError, Release, Seen, SharedSessions};
-use antiphon_session::{Checkpoint, Keeping, Leave, Snapshot, SnapshotError};
+use antiphon_session::{Keeping, Leave, Snapshot, SnapshotError, StorageRequest};
 use antiphon_types::KeyId;
 use axum::http::HeaderMap;
-use dashmap::DashMap;
 use dashmap::mapref::entry::Entry;
+use dashmap::{DashMap, DashSet};
+use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,8 +27,11 @@ use tokio_util::task::TaskTracker;
 /// How long a hub that is asked for a session waits for the end of what is under way in it.
 const MOVE_WITHIN: Duration = Duration::from_millis(1_500);
 /// How long a hub is waited for that NATS knows and that does not answer. Then it has stopped acting for the session, because it
-/// has not heard of the cluster for [`ISOLATED`] and not from the client for [`UNHEARD`].
-const SILENT: Duration = Duration::from_secs(5);
+/// has not heard of the cluster for [`ISOLATED`] and not from the client for [`UNHEARD`], and checks that each [`CHECK_EVERY`].
+const SILENT: Duration = Duration::from_millis(3_500);
+/// Time after which a hub that does not answer is asked again: it may have died with the question in its connection, and NATS
+/// knows by now.
+const ASK_AGAIN: Duration = Duration::from_millis(400);
 /// Silence of the cluster after which a hub counts itself as isolated.
 pub(super) const ISOLATED: Duration = Duration::from_millis(2_500);
 /// Silence of a client after which an isolated hub suspends its session: the client may be elsewhere.
@@ -37,7 +41,9 @@ const CHECK_EVERY: Duration = Duration::from_millis(250);
 /// Time between two attempts to store a state while JetStream is away or full.
 const STORE_AGAIN: Duration = Duration::from_secs(1);
 /// The longest wait for JetStream at the end of a session.
-const LAST_WRITE: Duration = Duration::from_secs(2);
+const LAST_WRITE: Duration = Duration::from_secs(1);
+/// Sessions that are looked at at once after the hub was isolated.
+const CHECKS: usize = 16;
 /// Clients whose sessions are being looked for at once.
 const MAX_LOOKING: usize = 256;
 /// Attempts to take a session that others take, too.
@@ -51,6 +57,8 @@ pub(super) struct Handover {
     /// The sessions of this hub that are stored, by the digest of their resume key.
     live: DashMap<String, Arc<Live>>,
     looking: Semaphore,
+    /// Sessions that are being taken, by the digest of their resume key.
+    taking: DashSet<String>,
     counters: Counters,
     /// How long a session may live, and wait for its client after that.
     ttl: Duration,
@@ -67,7 +75,7 @@ struct Counters {
     unstored: AtomicU64,
 }
 
-/// The same for the metrics.
+/// The same for the metrics and the state.
 pub(super) struct Counts {
     /// Sessions that other hubs may resume.
     pub(super) live: u64,
@@ -83,6 +91,8 @@ struct Live {
     moved: watch::Sender<Option<Moved>>,
     /// When the client was last heard.
     heard: watch::Sender<Instant>,
+    /// This hub was isolated, and does not know yet whether it still owns the session.
+    is_unsure: AtomicBool,
     /// Another hub asks for it: its client is there.
     is_asked_for: AtomicBool,
     /// The slot does not act in it any more.
@@ -106,6 +116,20 @@ pub(super) struct Kept {
     moved: watch::Receiver<Option<Moved>>,
     end: Option<oneshot::Sender<End>>,
     done: watch::Receiver<bool>,
+}
+
+/// What the reader of a connection does for a session that other hubs may resume.
+pub(super) struct SharedReader {
+    /// Takes the time at which the client was last heard.
+    pub(super) heard: watch::Sender<Instant>,
+    leave: watch::Receiver<Leave>,
+}
+
+impl SharedReader {
+    /// Whether the session moves to another hub.
+    pub(super) fn leaves(&self) -> bool {
+        !matches!(*self.leave.borrow(), Leave::Stays | Leave::Suspended)
+    }
 }
 
 /// How a session ended here.
@@ -162,6 +186,7 @@ impl Handover {
             tasks,
             live: DashMap::new(),
             looking: Semaphore::new(MAX_LOOKING),
+            taking: DashSet::new(),
             counters: Counters::default(),
             ttl,
         })
@@ -195,14 +220,22 @@ impl Handover {
         let (leave, asked) = watch::channel(Leave::Stays);
         let (moved, seen) = watch::channel(None);
         let (heard, _) = watch::channel(Instant::now());
-        let (is_asked_for, (is_gone, _)) = (AtomicBool::new(false), watch::channel(false));
-        let live = Arc::new(Live { leave, moved, heard, is_asked_for, is_gone });
-        let (keeping, checkpoints) = Keeping::new(asked);
+        let (is_gone, _) = watch::channel(false);
+        let (is_unsure, is_asked_for) = (AtomicBool::new(false), AtomicBool::new(false));
+        let live = Arc::new(Live { leave, moved, heard, is_unsure, is_asked_for, is_gone });
+        let (keeping, requests) = Keeping::new(asked);
         let (end, ended) = oneshot::channel();
         let (done, is_done) = watch::channel(false);
         self.live.insert(key.clone(), live.clone());
-        let keeper =
-            Keeper { handover: self.clone(), key: key.clone(), live: live.clone(), stored, checkpoints, ended };
+        let keeper = Keeper {
+            handover: self.clone(),
+            key: key.clone(),
+            live: live.clone(),
+            stored,
+            requests,
+            ended,
+            has_left: false,
+        };
         self.tasks.spawn(async move {
             keeper.run().await;
             done.send_replace(true);
@@ -218,7 +251,7 @@ impl Handover {
     }
 
     /// Suspends the sessions whose client may be elsewhere, while this hub hears nothing of the cluster: another hub may own
-    /// them. Never returns.
+    /// them. Afterwards they go on once it is known that none does. Never returns.
     pub(super) async fn watch_isolation(&self) {
         let mut was_isolated = false;
         loop {
@@ -234,21 +267,44 @@ impl Handover {
                     false => tracing::info!(sessions, "the cluster is heard again"),
                 }
                 was_isolated = is_isolated;
+                if !is_isolated {
+                    self.live.iter().for_each(|live| live.is_unsure.store(true, Ordering::Relaxed));
+                }
             }
-            for live in &self.live {
-                let is_unheard = live.heard.borrow().elapsed() > UNHEARD;
-                live.leave.send_if_modified(|leave| match (*leave, is_isolated && is_unheard) {
-                    (Leave::Stays, true) => {
-                        *leave = Leave::Suspended;
-                        true
-                    }
-                    (Leave::Suspended, false) => {
-                        *leave = Leave::Stays;
-                        true
-                    }
-                    _ => false,
-                });
+            if is_isolated {
+                for live in &self.live {
+                    let is_unheard = live.heard.borrow().elapsed() >= UNHEARD;
+                    live.suspend(is_unheard);
+                }
+                continue;
             }
+            let unsure: Vec<(String, Arc<Live>)> =
+                self.live.iter().map(|live| (live.key().clone(), live.clone())).collect();
+            let unsure = unsure.into_iter().filter(|(_, live)| live.is_unsure.load(Ordering::Relaxed));
+            let checks = unsure.map(|(key, live)| self.make_sure(key, live));
+            futures_util::stream::iter(checks).for_each_concurrent(CHECKS, |check| check).await;
+        }
+    }
+
+    /// Lets a session go on that is still this hub's, and ends one that is not.
+    async fn make_sure(&self, key: String, live: Arc<Live>) {
+        match self.sessions.look(&key).await {
+            Ok(Some(seen)) if seen.owner().0 != self.sessions.hub() => {
+                tracing::info!(
+                    record = short(&key),
+                    owner = seen.owner().1,
+                    "another hub has taken the session meanwhile"
+                );
+                count(&self.counters.lost);
+                live.moved.send_replace(Some(Moved::Elsewhere));
+            }
+            // One that was never stored cannot have been taken.
+            Ok(_) => {
+                live.is_unsure.store(false, Ordering::Relaxed);
+                live.suspend(false);
+            }
+            // Looked at again.
+            Err(_) => {}
         }
     }
 
@@ -257,11 +313,11 @@ impl Handover {
         let Some(live) = self.live.get(&key).map(|live| live.clone()) else { return };
         let (mut moved, mut is_gone) = (live.moved.subscribe(), live.is_gone.subscribe());
         live.is_asked_for.store(true, Ordering::Relaxed);
-        live.leave.send_replace(Leave::WhenPossible);
+        live.leave.send_replace(Leave::Now);
         let handed = moved.wait_for(Option::is_some);
         if timeout(MOVE_WITHIN, handed).await.is_err() {
             // The other hub goes on from the last checkpoint.
-            tracing::info!(session = short(&key), "the session did not come to rest, and is given up for another hub");
+            tracing::info!(record = short(&key), "the session did not come to rest, and is given up for another hub");
             live.moved.send_replace(Some(Moved::Elsewhere));
         }
         let _ = is_gone.wait_for(|is_gone| *is_gone).await;
@@ -274,10 +330,16 @@ impl Handover {
         };
         // No resume key can be derived from it.
         let key = keys::hex(digest);
-        let seen = self.sessions.look(&key).await.map_err(|error| not_taken(&key, &error))?;
+        let look = async || self.sessions.look(&key).await.map_err(|error| not_taken(&key, &error));
+        let mut seen = look().await?;
+        if seen.is_none() {
+            // One that has just begun is not stored yet; its hub stores it now, if there is one.
+            self.sessions.ask_all_for(&super::hubs::release(&key), ASK_AGAIN).await;
+            seen = look().await?;
+        }
         let seen = seen.ok_or(NotTaken::Unknown)?;
         let claims = serde_json::from_str(seen.claims()).map_err(|_| {
-            tracing::error!(session = short(&key), "a stored session does not say whose it is");
+            tracing::error!(record = short(&key), "a stored session does not say whose it is");
             NotTaken::Unreadable("The stored session cannot be read by this hub.")
         })?;
         Ok(Found { key, seen, claims })
@@ -286,6 +348,7 @@ impl Handover {
     /// Takes the session from its owner.
     pub(super) async fn take(self: &Arc<Self>, found: Found) -> Result<(Snapshot, Keeping, Kept), NotTaken> {
         let Found { key, mut seen, .. } = found;
+        let Some(_taking) = Taking::begin(self, &key) else { return Err(NotTaken::Here) };
         for _ in 0..ATTEMPTS {
             if !seen.is_released() {
                 if seen.owner().0 == self.sessions.hub() {
@@ -294,9 +357,12 @@ impl Handover {
                     }
                 } else {
                     self.ask_owner(&seen, &key).await;
-                    // Its owner may have stored a newer state.
+                    // Its owner may have stored a newer state, or another hub may have taken it.
                     let again = self.sessions.look(&key).await.map_err(|error| not_taken(&key, &error))?;
-                    seen = again.ok_or(NotTaken::Unknown)?;
+                    let before = std::mem::replace(&mut seen, again.ok_or(NotTaken::Unknown)?);
+                    if !seen.is_released() && seen.owner() != before.owner() {
+                        continue;
+                    }
                 }
             }
             // What its owner has not let go is a checkpoint, and its client may have received more.
@@ -315,15 +381,22 @@ impl Handover {
 
     /// Asks the owner to let the session go; waits until it must have stopped acting where it does not answer.
     async fn ask_owner(&self, seen: &Seen, key: &str) {
-        let asked = Instant::now();
-        let question = super::hubs::release(key);
-        match self.sessions.ask_for(seen, &question, MOVE_WITHIN + Duration::from_millis(500)).await {
-            Release::Done | Release::Gone => {}
-            Release::Silent => {
-                tracing::warn!(session = short(key), owner = seen.owner().1, "the owner of a session does not answer");
-                sleep_until(asked + SILENT).await;
+        let (until, question) = (Instant::now() + SILENT, super::hubs::release(key));
+        let mut was_gone = false;
+        while Instant::now() < until {
+            let again = (Instant::now() + ASK_AGAIN).min(until);
+            match self.sessions.ask_for(seen, &question, ASK_AGAIN).await {
+                Release::Done => return,
+                // Twice: a hub that lives and has lost its connection only has suspended the session by then.
+                Release::Gone if was_gone => return,
+                release => {
+                    was_gone = release == Release::Gone;
+                    // Without a connection the reply comes too early.
+                    sleep_until(again).await;
+                }
             }
         }
+        tracing::warn!(record = short(key), owner = seen.owner().1, "the owner of a session does not answer");
     }
 
     async fn open(
@@ -342,7 +415,7 @@ impl Handover {
                 Ok((snapshot, keeping, kept))
             }
             Err(error) => {
-                tracing::error!(session = short(&key), %error, "a stored session cannot be resumed by this hub");
+                tracing::error!(record = short(&key), %error, "a stored session cannot be resumed by this hub");
                 // Perhaps another hub can.
                 let _ = self.sessions.release(&mut owned, self.ttl).await;
                 Err(match error {
@@ -374,6 +447,21 @@ impl Found {
     }
 }
 
+impl Live {
+    /// Suspends the session, or lets it go on. One that leaves is not affected.
+    fn suspend(&self, is_suspended: bool) {
+        self.leave.send_if_modified(|leave| {
+            let next = match (*leave, is_suspended) {
+                (Leave::Stays, true) => Leave::Suspended,
+                (Leave::Suspended, false) => Leave::Stays,
+                _ => return false,
+            };
+            *leave = next;
+            true
+        });
+    }
+}
+
 impl Kept {
     /// Resolves when the session is stored and goes on elsewhere. Cancel safe.
     pub(super) async fn moved(&mut self) -> Moved {
@@ -384,12 +472,27 @@ impl Kept {
         }
     }
 
-    /// Takes the time at which the client was last heard.
-    pub(super) fn hears(&self) -> watch::Sender<Instant> {
-        self.live.heard.clone()
+    /// The beginning of the stored session's key, for the log: other lines of the handover name a session by it.
+    pub(super) fn record(&self) -> &str {
+        short(&self.key)
     }
 
-    /// Lets the session go with what is stored, so that it can be resumed elsewhere. Waits until that is stored, for 2 s at
+    /// What the reader of a connection needs.
+    pub(super) fn for_reader(&self) -> SharedReader {
+        SharedReader { heard: self.live.heard.clone(), leave: self.live.leave.subscribe() }
+    }
+
+    /// The connection is lost: the client may be elsewhere.
+    pub(super) fn unheard(&self) {
+        self.live.heard.send_modify(|heard| *heard = heard.checked_sub(UNHEARD).unwrap_or(*heard));
+    }
+
+    /// Nothing happens in the session here any more: the hub that asks for it may go on.
+    pub(super) fn gone(&self) {
+        self.live.is_gone.send_replace(true);
+    }
+
+    /// Lets the session go with what is stored, so that it can be resumed elsewhere. Waits until that is stored, for 1 s at
     /// most. Call when nothing happens in it any more.
     pub(super) async fn release(&mut self) {
         if let Some(sender) = self.end.take() {
@@ -398,7 +501,7 @@ impl Kept {
         let _ = timeout(LAST_WRITE, self.done.wait_for(|done| *done)).await;
     }
 
-    /// The session has ended here. Waits until that is stored, for 2 s at most.
+    /// The session has ended here. Waits until that is stored, for 1 s at most.
     pub(super) async fn end(mut self, end: End) {
         if let Some(sender) = self.end.take() {
             let _ = sender.send(end);
@@ -424,28 +527,45 @@ struct Keeper {
     key: String,
     live: Arc<Live>,
     stored: Stored,
-    checkpoints: mpsc::Receiver<Checkpoint>,
+    requests: mpsc::Receiver<StorageRequest>,
     ended: oneshot::Receiver<End>,
+    /// The session has let go: however its connection ended, it goes on elsewhere.
+    has_left: bool,
 }
 
 impl Keeper {
     async fn run(mut self) {
         loop {
-            let checkpoint = tokio::select! {
+            let request = tokio::select! {
                 biased;
                 end = &mut self.ended => return self.finish(end.unwrap_or(End::Released)).await,
-                checkpoint = self.checkpoints.recv() => checkpoint,
+                request = self.requests.recv() => request,
             };
-            let Some(checkpoint) = checkpoint else { break };
+            let checkpoint = match request {
+                Some(StorageRequest::Store(checkpoint)) => checkpoint,
+                Some(StorageRequest::GiveUp) => {
+                    self.has_left = true;
+                    tracing::info!(record = short(&self.key), "the session goes back: its client left while it spoke");
+                    self.live.moved.send_replace(Some(self.reason()));
+                    break;
+                }
+                None => break,
+            };
             let is_final = checkpoint.is_final;
-            let state = checkpoint.snapshot.to_bytes();
+            self.has_left |= is_final;
+            let began = Instant::now();
+            let written = tokio::task::spawn_blocking(move || {
+                let state = checkpoint.snapshot.to_bytes();
+                (checkpoint, state)
+            });
+            let Ok((checkpoint, state)) = written.await else { break };
+            checkpoint.took(began.elapsed());
             if !self.store(&state, is_final).await {
                 break;
             }
             if is_final {
                 count(&self.handover.counters.released);
-                let is_asked_for = self.live.is_asked_for.load(Ordering::Relaxed);
-                self.live.moved.send_replace(Some(if is_asked_for { Moved::Elsewhere } else { Moved::Stopping }));
+                self.live.moved.send_replace(Some(self.reason()));
                 // The slot ends the session, and nothing is to be written any more.
                 let _ = (&mut self.ended).await;
                 return;
@@ -456,6 +576,10 @@ impl Keeper {
         self.finish(end).await;
     }
 
+    fn reason(&self) -> Moved {
+        if self.live.is_asked_for.load(Ordering::Relaxed) { Moved::Elsewhere } else { Moved::Stopping }
+    }
+
     /// Stores a state, again and again while JetStream is away. `false`: the session ended meanwhile, or belongs to another hub.
     async fn store(&mut self, state: &[u8], is_final: bool) -> bool {
         let handover = self.handover.clone();
@@ -463,7 +587,7 @@ impl Keeper {
         loop {
             let Err(error) = self.write(state, is_final).await else {
                 if has_failed.is_some() {
-                    tracing::info!(session = short(&self.key), "the session is stored again");
+                    tracing::info!(record = short(&self.key), "the session is stored again");
                 }
                 return true;
             };
@@ -474,10 +598,10 @@ impl Keeper {
             }
             if has_failed.is_none() {
                 has_failed = Some(Unstored::of(&handover.counters));
-                tracing::warn!(session = short(&self.key), %error, "the session cannot be stored; another hub could not resume it as it is now");
+                tracing::warn!(record = short(&self.key), %error, "the session cannot be stored; another hub could not resume it as it is now");
             }
             sleep(STORE_AGAIN).await;
-            if self.checkpoints.is_closed() {
+            if self.requests.is_closed() {
                 return false;
             }
         }
@@ -500,6 +624,7 @@ impl Keeper {
         let Handover { sessions, ttl, .. } = &*self.handover;
         let Stored::Owned(owned) = &mut self.stored else { return };
         let moved = self.live.moved.borrow().is_some();
+        let end = if self.has_left { End::Released } else { end };
         let written = async {
             match end {
                 End::Over if moved => Ok(()),
@@ -509,9 +634,24 @@ impl Keeper {
         };
         match timeout(LAST_WRITE, written).await {
             Ok(Ok(()) | Err(OwnershipError::Lost { .. })) => {}
-            Ok(Err(error)) => tracing::warn!(session = short(&self.key), %error, "the end of a session is not stored"),
-            Err(_) => tracing::warn!(session = short(&self.key), "the end of a session is not stored in time"),
+            Ok(Err(error)) => tracing::warn!(record = short(&self.key), %error, "the end of a session is not stored"),
+            Err(_) => tracing::warn!(record = short(&self.key), "the end of a session is not stored in time"),
         }
+    }
+}
+
+/// A session that is being taken; another request for it is refused meanwhile.
+struct Taking<'a>(&'a DashSet<String>, String);
+
+impl<'a> Taking<'a> {
+    fn begin(handover: &'a Handover, key: &str) -> Option<Self> {
+        handover.taking.insert(key.to_owned()).then(|| Self(&handover.taking, key.to_owned()))
+    }
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        self.0.remove(&self.1);
     }
 }
 
@@ -536,20 +676,20 @@ impl Drop for Unstored<'_> {
 }
 
 fn not_taken(key: &str, error: &OwnershipError) -> NotTaken {
-    let session = short(key);
+    let record = short(key);
     match error {
         OwnershipError::Contended => NotTaken::Later("Another hub takes this session at this moment."),
         OwnershipError::Lost { .. } => NotTaken::Later("Another hub has taken this session."),
         OwnershipError::Full(_) | OwnershipError::Away(_) => {
-            tracing::warn!(session, %error, "a session of another hub cannot be taken");
+            tracing::warn!(record, %error, "a session of another hub cannot be taken");
             NotTaken::Later("The sessions of other hubs cannot be reached at this moment.")
         }
         OwnershipError::Newer { .. } => {
-            tracing::error!(session, %error, "a session of another hub cannot be taken");
+            tracing::error!(record, %error, "a session of another hub cannot be taken");
             NotTaken::Later("A newer version of the server stored this session; another hub may read it.")
         }
         OwnershipError::Sealed(_) | OwnershipError::Unreadable(_) => {
-            tracing::error!(session, %error, "a session of another hub cannot be taken");
+            tracing::error!(record, %error, "a session of another hub cannot be taken");
             NotTaken::Unreadable("The stored session cannot be read by this hub.")
         }
     }

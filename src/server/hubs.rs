@@ -1,7 +1,7 @@
 //! The turns of all hubs of a cluster: what this hub asks the others, what it replies to them, and what it tells them as it
 //! happens.
 //!
-//! [`super::turns`] shows them; without a cluster there is none of it. A question names the viewer, because API keys have the
+//! [`super::turns`] shows them; it runs only in a cluster. A question names the viewer, because API keys have the
 //! same identifiers on all hubs, and a hub replies with that viewer's turns only. News name the key whose turn they are, and the
 //! hub that shows them compares. So records with their words travel between hubs; workers can neither ask for nor receive them.
 

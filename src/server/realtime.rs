@@ -8,7 +8,7 @@ use super::app::NoPlace;
 use super::auth::{self, Refusal, TurnedAway};
 use super::client::Client;
 use super::guard::refused;
-use super::handover::{Handover, NotTaken};
+use super::handover::NotTaken;
 use super::inflow::Inflow;
 use super::keys;
 use super::resume::{self, NotFound, Return};
@@ -166,13 +166,11 @@ async fn take_up(
     let way = match resume::find(app, client, headers, key) {
         Ok(way) => way,
         Err(NotFound::Refused(refusal)) => return refuse(app, client, ws, refusal),
-        Err(NotFound::Unknown(why)) => match &app.handover {
-            Some(handover) => return take_over(app, handover, client, headers, (ws, inflow), (key, after)).await,
-            None => {
-                app.security.refused(client, ROUTE, 101, "no such session to resume");
-                return turn_away(app, ws, why);
-            }
-        },
+        Err(NotFound::NotHere) => return take_over(app, client, headers, (ws, inflow), (key, after)).await,
+        Err(NotFound::Unknown(why)) => {
+            app.security.refused(client, ROUTE, 101, "no such session to resume");
+            return turn_away(app, ws, why);
+        }
     };
     let tasks = app.setup.tasks.clone();
     upgrade_of(ws).on_upgrade(move |socket| {
@@ -183,21 +181,34 @@ async fn take_up(
     })
 }
 
-/// Takes a returning client's session from the hub that holds it, or held it. Waits for that hub and for JetStream, 5 s at most
-/// for each of their replies.
+/// Takes a returning client's session from the hub that holds it, or held it. Waits for that hub, 3.5 s at most where it does not
+/// answer, and for JetStream, 5 s at most for each reply.
 async fn take_over(
     app: &Arc<App>,
-    handover: &Arc<Handover>,
     client: Client,
     headers: &HeaderMap,
     (ws, inflow): (WebSocketUpgrade, Arc<Inflow>),
     (key, after): (&str, u64),
 ) -> Response {
+    let Some(handover) = &app.handover else { return not_taken(app, client, ws, NotTaken::Unknown) };
+    if let Err(wait) = app.attempts.check(client.network()) {
+        return refuse(app, client, ws, Refusal::Throttled(wait));
+    }
     let digest = keys::digest(key);
     let found = match handover.find(&digest).await {
         Ok(found) => found,
+        Err(NotTaken::Unknown) => {
+            // Guesses of sessions' keys count like those of API keys.
+            app.attempts.failed(client.network());
+            // A wrong API key is the better answer.
+            return match auth::caller(app, client, headers) {
+                Ok(_) => not_taken(app, client, ws, NotTaken::Unknown),
+                Err(refusal) => refuse(app, client, ws, refusal),
+            };
+        }
         Err(why) => return not_taken(app, client, ws, why),
     };
+    // Its short-lived key may have expired since.
     if !found.was_opened_with(&app.access, headers) {
         match auth::caller(app, client, headers) {
             Ok(caller) if caller.owner == found.owner() => {}

@@ -38,6 +38,8 @@ pub(super) struct Return {
 pub(super) struct Resumables(Mutex<HashMap<Digest, Entry>>);
 
 struct Entry {
+    /// Whose it is: a session that was taken twice must not lose the entry of the one that lives.
+    token: Arc<()>,
     returns: mpsc::Sender<Return>,
     /// The API key it belongs to.
     owner: Option<KeyId>,
@@ -51,6 +53,8 @@ pub(super) enum NotFound {
     Refused(Refusal),
     /// There is no such session, or it belongs to another key.
     Unknown(TurnedAway),
+    /// There is no such session here; the key was not checked.
+    NotHere,
 }
 
 /// A session's receiving end; dropping it removes the entry from the table.
@@ -58,6 +62,7 @@ pub(super) struct Registered {
     pub(super) returns: mpsc::Receiver<Return>,
     app: Arc<App>,
     digest: Digest,
+    token: Arc<()>,
 }
 
 impl Registered {
@@ -69,7 +74,10 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        self.app.resumables.lock().remove(&self.digest);
+        let mut sessions = self.app.resumables.lock();
+        if sessions.get(&self.digest).is_some_and(|entry| Arc::ptr_eq(&entry.token, &self.token)) {
+            sessions.remove(&self.digest);
+        }
     }
 }
 
@@ -95,8 +103,9 @@ pub(super) fn register_again(
 ) -> Registered {
     // While one connection is being attached, another is rejected.
     let (sender, returns) = mpsc::channel(1);
-    app.resumables.lock().insert(digest, Entry { returns: sender, owner, opened_with });
-    Registered { returns, app: app.clone(), digest }
+    let token = Arc::new(());
+    app.resumables.lock().insert(digest, Entry { token: token.clone(), returns: sender, owner, opened_with });
+    Registered { returns, app: app.clone(), digest, token }
 }
 
 /// The hash of the key that a session is opened with.
@@ -137,6 +146,9 @@ pub(super) fn find(
         && app.access.is_valid(*owner)
     {
         return Ok(way.clone());
+    }
+    if found.is_none() && app.handover.is_some() {
+        return Err(NotFound::NotHere);
     }
     let caller = auth::caller(app, client, headers).map_err(NotFound::Refused)?;
     match found {

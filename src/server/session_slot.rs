@@ -118,7 +118,8 @@ impl SessionSlot {
     /// goes on after this message.
     pub(super) async fn run(mut self, socket: WebSocket, inflow: Arc<Inflow>, after: Option<u64>) {
         let id = self.handle.id.clone();
-        tracing::info!(session = %id, mode = ?self.mode, "connected");
+        let record = self.kept.as_ref().map(Kept::record);
+        tracing::info!(session = %id, mode = ?self.mode, record, "connected");
         let mut end = handover::End::Over;
         let mut connection = match after {
             None => Some((socket, inflow, None)),
@@ -138,6 +139,7 @@ impl SessionSlot {
                 Ended::Lost => {
                     tracing::info!(session = %id, "disconnected; waiting for the client to resume");
                     self.handle.egress.detach();
+                    self.kept.iter().for_each(Kept::unheard);
                     self.wait(self.until(), &mut end).await
                 }
             };
@@ -149,6 +151,7 @@ impl SessionSlot {
         let Self { handle, kept, .. } = self;
         drop(handle);
         if let Some(kept) = kept {
+            kept.gone();
             kept.end(end).await;
         }
     }
@@ -205,14 +208,17 @@ impl SessionSlot {
             }
         }
         let (heard, heartbeat) = Heartbeat::new(Duration::from_secs(u64::from(app.config.ping_seconds)));
-        let hears = kept.as_ref().map(Kept::hears);
-        let reader = Reader { app, handle, inflow, budget, dialect: *dialect, heard, hears, received };
+        let shared = kept.as_ref().map(Kept::for_reader);
+        let reader = Reader { app, handle, inflow, budget, dialect: *dialect, heard, shared, received };
         let end = tokio::select! {
             end = reader.run(&mut stream) => end,
             end = write(&mut sink, &handle.egress, heartbeat) => end,
             () = async { handle.egress.closed().await; tokio::time::sleep(LAST_MESSAGES).await } => End::Over,
             () = handle.egress.lost() => End::Lost,
             moved = moved(kept) => {
+                // The other hub may go on, however long this connection takes to end.
+                handle.stop();
+                kept.iter().for_each(Kept::gone);
                 let close = match moved {
                     Moved::Stopping => close(1012, "the session moves to another hub"),
                     Moved::Elsewhere => close(1001, "the session continues on another connection"),
@@ -257,7 +263,7 @@ impl SessionSlot {
 /// Where a session goes on for a client that names this number.
 fn goes_on_after(named: u64, went_back: Option<(u64, u64)>, received: &AtomicU64) -> u64 {
     match went_back {
-        Some((number, n_received)) if received.load(Ordering::Relaxed) == n_received => number,
+        Some((number, n_received)) if received.load(Ordering::Relaxed) == n_received => named.min(number),
         _ => named,
     }
 }

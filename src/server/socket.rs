@@ -6,6 +6,7 @@
 //! ([`super::unfinished`]). The only decision made here is whether the peer is still alive.
 
 use super::app::App;
+use super::handover::SharedReader;
 use super::heartbeat::{Beat, Heartbeat, HeartbeatReset};
 use super::inflow::Inflow;
 use super::unfinished::{Next, Unfinished};
@@ -19,7 +20,7 @@ use futures_util::stream::{SplitSink, SplitStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
 /// Timeout after which a session that accepts no message is considered stuck.
@@ -47,8 +48,8 @@ pub(super) struct Reader<'a> {
     /// How the client's JSON is parsed.
     pub(super) dialect: Dialect,
     pub(super) heard: HeartbeatReset,
-    /// Notes that the client was heard, for a session that another hub may own.
-    pub(super) hears: Option<watch::Sender<Instant>>,
+    /// For a session that other hubs may resume.
+    pub(super) shared: Option<SharedReader>,
     /// Number of messages the session has received, over all its connections.
     pub(super) received: &'a AtomicU64,
 }
@@ -65,8 +66,8 @@ impl Reader<'_> {
                 Next::NoRoom => return self.close(1013, "the server cannot keep up").await,
             };
             self.heard.tell();
-            if let Some(hears) = &self.hears {
-                hears.send_replace(Instant::now());
+            if let Some(shared) = &self.shared {
+                shared.heard.send_replace(Instant::now());
             }
             let inbound = match message {
                 Ok(WsMessage::Text(text)) => {
@@ -98,6 +99,10 @@ impl Reader<'_> {
                 Ok(Ok(())) => self.received.fetch_add(1, Ordering::Relaxed),
                 // The session has ended; the writer sends its last messages.
                 Ok(Err(_)) => return std::future::pending().await,
+                // It takes nothing any more because it moves: the slot closes the connection.
+                Err(_) if self.shared.as_ref().is_some_and(SharedReader::leaves) => {
+                    return std::future::pending().await;
+                }
                 Err(_) => return self.close(1013, "the session cannot keep up").await,
             };
         }

@@ -5,6 +5,7 @@
 
 use super::app::App;
 use super::auth::Identity;
+use super::handover::Counts;
 use super::process;
 use antiphon_session::Viewer;
 use axum::Json;
@@ -31,7 +32,28 @@ pub(super) struct State {
     counters: Option<Counters>,
     /// Hubs and workers, where there is a cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cluster: Option<antiphon_cluster::Overview>,
+    cluster: Option<ClusterState>,
+}
+
+/// Hubs, workers and sessions of the cluster.
+#[derive(Serialize)]
+struct ClusterState {
+    #[serde(flatten)]
+    overview: antiphon_cluster::Overview,
+    /// Where hubs share sessions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sessions: Option<SharedSessions>,
+}
+
+/// Sessions of this hub that other hubs may resume, and their moves since the hub's start.
+#[derive(Serialize)]
+struct SharedSessions {
+    shared: u64,
+    /// Of these, sessions whose last state could not be stored so far.
+    unstored: u64,
+    /// By kind.
+    #[serde(flatten)]
+    moves: BTreeMap<&'static str, u64>,
 }
 
 #[derive(Serialize)]
@@ -88,6 +110,15 @@ pub(super) async fn snapshot(app: &App, identity: Identity) -> State {
             guesses_confirmed: totals.guesses_confirmed,
             guess_wasted_seconds: totals.guess_wasted.as_secs_f64(),
         }),
-        cluster: if all { app.cluster() } else { None },
+        cluster: if all { cluster(app) } else { None },
     }
+}
+
+fn cluster(app: &App) -> Option<ClusterState> {
+    let overview = app.cluster()?;
+    let sessions = app.handover.as_ref().map(|handover| {
+        let Counts { live, unstored, moves } = handover.counts();
+        SharedSessions { shared: live, unstored, moves: moves.into() }
+    });
+    Some(ClusterState { overview, sessions })
 }

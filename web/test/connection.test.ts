@@ -37,12 +37,21 @@ class FakeSocket {
     this.onclose({ code });
   }
 
+  /** As in a browser: what is sent leaves the buffer in a later task, if the network takes it. */
   send(data: string | Uint8Array): void {
     this.sent.push(data);
+    this.bufferedAmount += data.length;
   }
 
-  close(): void {
+  drain(): void {
+    this.bufferedAmount = 0;
+  }
+
+  closedWith: number | undefined;
+
+  close(code?: number): void {
     this.readyState = 2;
+    this.closedWith = code;
   }
 }
 
@@ -110,6 +119,28 @@ describe('a session that is resumed', () => {
     expect(handlers.resumed).toHaveBeenCalledWith(2);
     expect(socket.sent).toEqual(['{"type":"x","number":2}']);
     expect(second.outbox).toMatchObject({ nReceived: 2, nSent: 2 });
+  });
+
+  it('is given up where the network takes nothing for eight seconds, and kept for the next connection', () => {
+    const clock = vi.spyOn(performance, 'now').mockReturnValue(0);
+    const [connection, socket] = connect();
+    socket.say(RESUMABLE);
+    const speakUntil = (ms: number, takes: boolean) => {
+      for (let at = clock(); at <= ms; at += 20) {
+        clock.mockReturnValue(at);
+        connection.sendAudio(new Uint8Array([1]));
+        if (takes) socket.drain();
+      }
+    };
+    speakUntil(20_000, true);
+    expect(handlers.lost).not.toHaveBeenCalled();
+    speakUntil(27_900, false);
+    expect(handlers.lost).not.toHaveBeenCalled();
+    speakUntil(28_100, false);
+    expect(handlers.lost).toHaveBeenCalledWith(true, 1006);
+    // 1000 or no code would end the session.
+    expect(socket.closedWith).toBe(4001);
+    clock.mockRestore();
   });
 
   it('whose counts cannot be is over, as is one that is gone', () => {

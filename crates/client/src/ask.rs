@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 /// Interval of playback reports in the binary modes.
 const REPORT_EVERY: Duration = Duration::from_millis(100);
-/// In the binary modes audio arrives after `response.done`, in real time; it is over after this long without any.
+/// In the binary modes audio arrives after `response.done`, in real time. After its end this long is left for another response.
 const QUIET: Duration = Duration::from_millis(700);
 /// How long after the response a transcript may arrive. Servers without transcription never send one.
 const TRANSCRIPT_GRACE: Duration = Duration::from_secs(2);
@@ -44,8 +44,10 @@ pub struct Answer {
     pub transcript: String,
     /// Text of the response.
     pub text: String,
-    /// Status of the last response: `completed`, `incomplete`, `failed`.
+    /// Status of the last response: `completed` or `incomplete`.
     pub status: String,
+    /// Why the answer is not whole; `None` if it is.
+    pub cut: Option<String>,
     /// Audio of the response: mono at 24 kHz.
     pub reply: Pcm,
     /// Time from sending the last loud sample (above 5 % of the recording's peak) to the playback of the first response
@@ -63,7 +65,8 @@ pub struct Answer {
 /// If the connection was opened to be resumed ([`super::ConnectOptions::resume`]) and is lost, the session is resumed
 /// and the answer is the same as without the loss. Takes as long as the recording and the response. Dropping the future
 /// stops immediately and closes the socket. Fails with [`ClientError::Server`] on an `error` event, with the response's
-/// error if the response fails, and with [`ClientError::TimedOut`] if the server does not respond.
+/// error if the response fails, with [`ClientError::BrokeOff`] if the connection ends before the sound is complete, and with
+/// [`ClientError::TimedOut`] if the server does not respond. What is not whole for other reasons says so ([`Answer::cut`]).
 pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOptions) -> Result<Answer, ClientError> {
     let mut microphone = Microphone::new(antiphon_audio::convert(&question.samples, question.rate, RATE))?;
     greet(&mut connection, options).await?;
@@ -80,7 +83,7 @@ pub async fn ask(mut connection: Connection, question: &Pcm, options: &AskOption
                 microphone.step(&mut connection.sender).await?;
                 turn.report(&mut connection.sender).await?;
             }
-            received = connection.receiver.next() => match received? {
+            received = connection.receiver.next() => match received.map_err(|error| turn.broke_off(error))? {
                 Received::Resumed(resumed) => {
                     if let Some(number) = resumed.back_to {
                         // Without a state the checkpoint is older than the turn.
@@ -145,6 +148,10 @@ struct Turn {
     /// Number of committed items without a transcript.
     untranscribed: usize,
     last_audio: Option<Instant>,
+    /// The item whose sound has begun and not ended. Only the binary modes say when it ends.
+    sounding: Option<String>,
+    /// The server has discarded sound of the response that was not played yet.
+    is_cleared: bool,
     reported: Option<Instant>,
     seen: Vec<(&'static str, Instant)>,
     marks: BTreeMap<String, f64>,
@@ -162,6 +169,8 @@ impl Turn {
             done: None,
             untranscribed: 0,
             last_audio: None,
+            sounding: None,
+            is_cleared: false,
             reported: None,
             seen: Vec::new(),
             marks: BTreeMap::new(),
@@ -172,6 +181,7 @@ impl Turn {
         match received {
             Received::Audio { item_id, samples } => {
                 self.last_audio = Some(now);
+                self.sounding = Some(item_id.clone()).filter(|_| self.mode != AudioMode::Ga);
                 self.reply.take(&item_id, &samples, now);
             }
             Received::Event(event) => self.take_event(event, now)?,
@@ -196,6 +206,7 @@ impl Turn {
                 // A later response replaces the one before it.
                 self.text.clear();
                 self.reply = Reply::default();
+                (self.sounding, self.is_cleared) = (None, false);
                 self.response = Some(response);
                 self.n_responses += 1;
                 self.done = None;
@@ -207,7 +218,12 @@ impl Turn {
             Event::ResponseDone { response } => self.take_done(response, now)?,
             Event::Held { .. } => self.reply.hold(now),
             Event::Resumed { .. } => self.reply.resume(now),
-            Event::Cleared {} => self.reply.clear(now),
+            Event::AudioDone { item_id } => self.sounding = self.sounding.take().filter(|item| *item != item_id),
+            Event::Cleared {} => {
+                self.is_cleared = !self.reply.remaining(now).is_zero() || self.sounding.is_some();
+                self.sounding = None;
+                self.reply.clear(now);
+            }
             Event::Timeline { marks } => self.marks = marks,
             Event::Error { error } => return Err(said(error)),
             _ => {}
@@ -267,7 +283,27 @@ impl Turn {
     fn is_over(&self, now: Instant) -> bool {
         let Some(done) = self.done else { return false };
         let quiet = self.mode == AudioMode::Ga || self.last_audio.is_none_or(|last| now - last >= QUIET);
-        quiet && (self.untranscribed == 0 || now - done >= TRANSCRIPT_GRACE)
+        // A server that pauses, as before its session moves, is silent too.
+        quiet && self.sounding.is_none() && (self.untranscribed == 0 || now - done >= TRANSCRIPT_GRACE)
+    }
+
+    /// The error of a connection that ended: of an answer that has begun, how much of it there is.
+    fn broke_off(&self, error: ClientError) -> ClientError {
+        if self.response.is_none() {
+            return error;
+        }
+        ClientError::BrokeOff { after: self.reply.duration(), source: Box::new(error) }
+    }
+
+    /// Why the answer is not whole.
+    fn cut(&self) -> Option<String> {
+        let response = self.response.as_ref().filter(|response| response.status != "completed");
+        if let Some(response) = response {
+            let reason = response.status_details.as_ref().and_then(|details| details.reason.as_deref());
+            let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+            return Some(format!("the response is {}, not completed{reason}", response.status));
+        }
+        self.is_cleared.then(|| "the server stopped the playback before its end".to_owned())
     }
 
     /// What the client was waiting for when a timeout expired.
@@ -290,7 +326,9 @@ impl Turn {
         self.seen.extend(self.reply.first().map(|at| ("first_audio", at)));
         self.seen.extend(self.reply.audible().map(|at| ("audible", at)));
         self.seen.sort_by_key(|(_, at)| *at);
+        let cut = self.cut();
         Answer {
+            cut,
             transcript: self.transcripts.join(" "),
             text: self.text,
             status: self.response.map(|response| response.status).unwrap_or_default(),

@@ -112,6 +112,11 @@ impl Server {
         self.event(json!({"type": name, "response": {"id": id, "status": status}})).await;
     }
 
+    /// The last frame has left.
+    async fn audio_done(&mut self) {
+        self.event(json!({"type": "response.output_audio.done", "item_id": "a"})).await;
+    }
+
     async fn says(&mut self, words: &str) {
         self.event(json!({"type": "response.output_audio_transcript.delta", "item_id": "a", "delta": words})).await;
     }
@@ -156,6 +161,7 @@ async fn answer_in_one(mut server: Server) -> Server {
     server.audio(&reply()).await;
     server.event(json!({"type": "antiphon.timeline", "marks": {"speech_end": 0, "stt_final": 12.5}})).await;
     server.respond("response.done", "r", "completed").await;
+    server.audio_done().await;
     server.hear(40).await;
     server
 }
@@ -206,6 +212,7 @@ async fn what_was_heard_is_reported_where_the_socket_knows_it() {
         server.respond("response.created", "r", "in_progress").await;
         server.audio(&[5000; 24_000]).await;
         server.respond("response.done", "r", "completed").await;
+        server.audio_done().await;
         server.hear(30).await;
         server
     };
@@ -293,6 +300,57 @@ async fn silence_is_no_question() {
     assert!(matches!(ask(connection, &silent, &AskOptions::default()).await, Err(ClientError::Silent)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_whole_says_so() {
+    // The response is done, most of its sound is still to come, and the server pauses and ends.
+    let script = async |mut server: Server| {
+        server.hear(10).await;
+        server.understand("what time is it").await;
+        server.respond("response.created", "r", "in_progress").await;
+        server.says("It is noon.").await;
+        server.audio(&[5000; 12_000]).await;
+        server.respond("response.done", "r", "completed").await;
+        server.hear(60).await;
+        let frame = CloseFrame { code: 1001.into(), reason: "the server is stopping".into() };
+        server.socket.close(Some(frame)).await.unwrap();
+        server
+    };
+    let (answer, _) = asked(AudioMode::Pcm16, AskOptions::default(), script).await;
+    let error = answer.unwrap_err();
+    assert_eq!(error.to_string(), "the answer broke off after 0.5 s of sound");
+    let ClientError::BrokeOff { source, .. } = error else { panic!("{error}") };
+    assert!(matches!(*source, ClientError::Closed { code: Some(1001), .. }), "{source}");
+
+    let script = async |mut server: Server| {
+        server.hear(10).await;
+        server.understand("what time is it").await;
+        server.respond("response.created", "r", "in_progress").await;
+        server.audio(&reply()).await;
+        let details = json!({"reason": "max_output_tokens"});
+        let response = json!({"id": "r", "status": "incomplete", "status_details": details});
+        server.event(json!({"type": "response.done", "response": response})).await;
+        server.audio_done().await;
+        server.hear(40).await;
+        server
+    };
+    let (answer, _) = asked(AudioMode::Pcm16, AskOptions::default(), script).await;
+    let cut = answer.unwrap().cut.unwrap();
+    assert_eq!(cut, "the response is incomplete, not completed (max_output_tokens)");
+
+    let script = async |mut server: Server| {
+        server.hear(10).await;
+        server.understand("what time is it").await;
+        server.respond("response.created", "r", "in_progress").await;
+        server.audio(&[5000; 12_000]).await;
+        server.respond("response.done", "r", "completed").await;
+        server.event(json!({"type": "output_audio_buffer.cleared"})).await;
+        server.hear(60).await;
+        server
+    };
+    let (answer, _) = asked(AudioMode::Pcm16, AskOptions::default(), script).await;
+    assert_eq!(answer.unwrap().cut.unwrap(), "the server stopped the playback before its end");
+}
+
 #[test]
 fn a_done_of_another_response_does_not_end_the_turn() {
     let mut turn = Turn::new(AudioMode::Ga);
@@ -340,11 +398,13 @@ async fn the_rest_of_it(peer: &mut crate::scripted::Peer) {
     for number in 3..5 {
         peer.frame(number, &[100 * (number as i16 + 1); 480]).await;
     }
+    peer.event(json!({"type": "response.output_audio.done", "item_id": "a"})).await;
 }
 
 fn assert_whole(answer: Result<Answer, ClientError>) {
     let answer = answer.unwrap();
     assert_eq!((answer.transcript.as_str(), answer.text.as_str()), ("what time is it", "It is noon."));
+    assert_eq!(answer.cut, None);
     let whole: Vec<i16> = (1..=5).flat_map(|number| vec![100 * number; 480]).collect();
     assert!(answer.reply.samples == whole, "{} samples", answer.reply.samples.len());
 }

@@ -58,6 +58,26 @@ pub enum ClientError {
     /// The connection broke.
     #[error("the connection broke")]
     Broken(#[source] Box<tungstenite::Error>),
+    /// The session was not resumed while the server kept it.
+    #[error("{} for {} s", if *is_reached { "no hub could resume the session" } else { "no hub could be reached" }, within.as_secs())]
+    NotResumed {
+        /// Whether the last attempt was answered.
+        is_reached: bool,
+        /// How long attempts were made.
+        within: Duration,
+        /// Why the connection was lost.
+        #[source]
+        source: Box<ClientError>,
+    },
+    /// The connection ended after the answer had begun.
+    #[error("the answer broke off after {:.1} s of sound", after.as_secs_f64())]
+    BrokeOff {
+        /// The sound received so far.
+        after: Duration,
+        /// Why the connection ended.
+        #[source]
+        source: Box<ClientError>,
+    },
     /// The server violated the protocol.
     #[error("the server violated the protocol: {0}")]
     Protocol(String),

@@ -104,6 +104,11 @@ impl Reply {
         Some((item_id, self.received.saturating_sub(self.unheard(now))))
     }
 
+    /// Duration of the audio received.
+    pub fn duration(&self) -> Duration {
+        Samples(self.samples.len() as u64).duration(RATE)
+    }
+
     /// Remaining playing time after `now`.
     pub fn remaining(&self, now: Instant) -> Duration {
         let at = self.held.unwrap_or(now);

@@ -91,7 +91,7 @@ pub(super) fn is_resumable(error: &ClientError) -> bool {
 }
 
 /// Connects again and resumes the session, at once and then with pauses, while the server keeps it. `lost` is why the
-/// connection ended, and the result if the session was not resumed in time. Dropping the future ends the attempt.
+/// connection ended, and the cause of [`ClientError::NotResumed`]. Dropping the future ends the attempt.
 pub(super) async fn come_back(
     link: Arc<Link>,
     options: ConnectOptions,
@@ -104,6 +104,7 @@ pub(super) async fn come_back(
     let mut resumed = Resumed { back_to: None, gap: Duration::ZERO, n_attempts: 0, n_dropped: 0 };
     let mut next_frame = None;
     loop {
+        let mut is_reached = false;
         resumed.n_attempts += 1;
         match attempt(&link, &options, until).await {
             Ok((confirmed, socket)) => {
@@ -125,11 +126,14 @@ pub(super) async fn come_back(
                 pauses.restart();
             }
             Err(error) if is_final(&error) => return Err(error),
-            Err(_) => {}
+            Err(error) => is_reached = answered(&error),
         }
         match pauses.next().map(|pause| Instant::now() + pause).filter(|next| *next < until) {
             Some(next) => sleep_until(next).await,
-            None => return Err(lost),
+            None => {
+                let (within, source) = (ticket.within, Box::new(lost));
+                return Err(ClientError::NotResumed { is_reached, within, source });
+            }
         }
         if link.phase() == Phase::Over {
             return Err(lost);
@@ -181,6 +185,17 @@ fn confirmation(greeting: &Message) -> Result<Confirmed, ClientError> {
         }
         _ => Err(ClientError::Protocol("the session was not resumed".into())),
     }
+}
+
+/// Whether a hub answered the attempt that failed so.
+fn answered(error: &ClientError) -> bool {
+    matches!(
+        error,
+        ClientError::Unavailable { .. }
+            | ClientError::Refused { .. }
+            | ClientError::Server { .. }
+            | ClientError::Closed { .. }
+    )
 }
 
 /// Whether further attempts are pointless.

@@ -207,9 +207,30 @@ async fn attempts_end_with_the_ticket() {
         }
     };
     let (error, n_attempts) = tokio::join!(client, script);
-    assert!(matches!(error, ClientError::Broken(_) | ClientError::Closed { code: None, .. }), "{error:?}");
+    let ClientError::NotResumed { is_reached: true, source, .. } = error else { panic!("{error:?}") };
+    assert!(matches!(*source, ClientError::Broken(_) | ClientError::Closed { code: None, .. }), "{source:?}");
     // At 0, 50 to 100, 150 to 300, 350 to 700 and perhaps 750 ms.
     assert!((3..=7).contains(&n_attempts), "{n_attempts}");
+}
+
+#[tokio::test]
+async fn that_no_hub_could_be_reached_is_said() {
+    let hub = Hub::start(AudioMode::Pcm16).await;
+    let script = async {
+        let mut peer = hub.accept().await;
+        peer.begin(1).await;
+        peer
+    };
+    let options = hub.options.clone();
+    let (connection, peer) = tokio::join!(connect(&options), script);
+    drop((peer, hub));
+    let mut connection = connection.unwrap();
+    let error = loop {
+        if let Err(error) = connection.receiver.next().await {
+            break error;
+        }
+    };
+    assert_eq!(error.to_string(), "no hub could be reached for 1 s", "{error:?}");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! The section `[cluster]` of the configuration.
 
 use crate::seal::SealingKey;
-use crate::{ClusterError, Stage};
+use crate::{ClusterError, Stage, link};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -72,6 +72,21 @@ impl ClusterConfig {
             return Err(wrong(message.into()));
         }
         SealingKey::read(Path::new(&self.sealing_key)).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// Everything that would keep a hub from connecting, as far as it shows without a connection; empty if nothing does, or if
+    /// there is no cluster. Reads the files of the credentials and of the sealing key.
+    #[must_use]
+    pub fn problems(&self) -> Vec<ClusterError> {
+        if !self.is_set() {
+            return Vec::new();
+        }
+        let mut found = link::wrong_settings(self);
+        found.extend(self.stages().err());
+        if self.jetstream {
+            found.extend(self.sealing_key().err());
+        }
+        found
     }
 
     /// The stages that a hub leaves to workers.

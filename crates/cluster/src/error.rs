@@ -141,6 +141,19 @@ pub enum ClusterError {
         /// The server's message.
         message: String,
     },
+    /// The servers cannot hold that many copies at this moment.
+    #[error(
+        "JetStream cannot place {replicas} copies of {name} now: cluster.replicas must not be larger than the number of NATS \
+         servers with JetStream that run ({message})"
+    )]
+    Placement {
+        /// The setting.
+        replicas: usize,
+        /// The stream.
+        name: String,
+        /// The server's message.
+        message: String,
+    },
     /// JetStream has no room for a stream.
     #[error(
         "JetStream has no room for {name}, which takes up to {mib} MiB: raise the server's max_file_store or the account's \
@@ -165,6 +178,33 @@ pub enum ClusterError {
         /// The server's message.
         message: String,
     },
+    /// A stream is full.
+    #[error("the JetStream stream {name} is full: {message}; records expire, or raise its bound or the disk's room")]
+    Full {
+        /// The stream or bucket.
+        name: String,
+        /// The server's message.
+        message: String,
+    },
+    /// JetStream refuses something else.
+    #[error("JetStream refuses {name}: {message}")]
+    Refused {
+        /// The stream or bucket.
+        name: String,
+        /// The server's message.
+        message: String,
+    },
+    /// The other hubs have another sealing key.
+    #[error(
+        "cluster.sealing_key: the key in {file:?} is not the key of the other hubs that use this JetStream: copy their file, or \
+         exchange the key as `antiphon cluster sealing-key --help` says ({message})"
+    )]
+    OtherSealingKey {
+        /// The file.
+        file: String,
+        /// What opening the check record reported.
+        message: String,
+    },
     /// JetStream does not answer.
     #[error("JetStream at {servers} does not answer: {message}; in a cluster of NATS servers most of them must run")]
     Silent {
@@ -176,4 +216,36 @@ pub enum ClusterError {
     /// It was told to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+impl ClusterError {
+    /// Whether it stays until somebody changes a setting, of this process or of the NATS servers: starting again does not help.
+    /// Servers that are away, leaders that are elected, a stream that is full and credentials that the servers do not know yet
+    /// may pass.
+    #[must_use]
+    pub fn is_lasting(&self) -> bool {
+        match self {
+            Self::Setting { .. }
+            | Self::NameTaken { .. }
+            | Self::OtherModel { .. }
+            | Self::Protocol { .. }
+            | Self::Permission { .. }
+            | Self::NoJetStream { .. }
+            | Self::Replicas { .. }
+            | Self::Storage { .. }
+            | Self::Stream { .. }
+            | Self::OtherSealingKey { .. } => true,
+            Self::Unreachable { .. }
+            | Self::Credentials { .. }
+            | Self::Tls { .. }
+            | Self::TooOld { .. }
+            | Self::Payload { .. }
+            | Self::NoWorker { .. }
+            | Self::Placement { .. }
+            | Self::Full { .. }
+            | Self::Refused { .. }
+            | Self::Silent { .. }
+            | Self::Interrupted => false,
+        }
+    }
 }

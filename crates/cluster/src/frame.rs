@@ -62,7 +62,7 @@ kinds! {
     Describe = 4,
     /// The worker's description, as JSON.
     Description = 5,
-    /// A hub asks another one; what, is not the cluster's affair.
+    /// A question of one hub to another. This crate does not read it.
     Ask = 6,
     /// The other hub's reply.
     Reply = 7,

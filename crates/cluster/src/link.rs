@@ -63,13 +63,19 @@ struct Inner {
 }
 
 impl Link {
-    /// Connects and checks the server. Waits 5 s at most.
+    /// Connects and checks the server. `purpose` is for the log. Waits 5 s at most.
     ///
     /// # Errors
     /// Everything that keeps the process from working: each names the setting to change.
-    pub(crate) async fn connect(config: &ClusterConfig, role: &'static str) -> Result<Self, ClusterError> {
+    pub(crate) async fn connect(
+        config: &ClusterConfig,
+        role: &'static str,
+        purpose: &'static str,
+    ) -> Result<Self, ClusterError> {
         let servers = config.shown_servers();
-        check_addresses(config)?;
+        if let Some(error) = wrong_addresses(config).into_iter().next() {
+            return Err(error);
+        }
         // The process may have several TLS libraries; whichever was installed first serves.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let now = LinkState { is_connected: true, since: Instant::now() };
@@ -101,7 +107,7 @@ impl Link {
         if info.max_payload < required {
             return Err(ClusterError::Payload { servers, found: info.max_payload, required });
         }
-        tracing::info!(servers, server = info.server_name, version = info.version, "connected to NATS");
+        tracing::info!(servers, server = info.server_name, version = info.version, purpose, "connected to NATS");
         Ok(Self(Arc::new(Inner { client, state, refused, n_dropped: AtomicU64::new(0), closing })))
     }
 
@@ -207,6 +213,13 @@ impl Link {
         self.0.closing.store(true, Ordering::Relaxed);
         let _ = timeout(Duration::from_secs(1), self.0.client.flush()).await;
         let _ = timeout(Duration::from_secs(1), self.0.client.drain()).await;
+    }
+}
+
+/// The process ends the connection, perhaps after a start that failed: that is no loss.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.closing.store(true, Ordering::Relaxed);
     }
 }
 
@@ -317,31 +330,40 @@ fn missing(setting: &'static str, message: &str) -> ClusterError {
     ClusterError::Setting { setting, message: message.into() }
 }
 
+/// What is wrong with the settings of the connection: each address, and the first of the files.
+pub(crate) fn wrong_settings(config: &ClusterConfig) -> Vec<ClusterError> {
+    let mut found = wrong_addresses(config);
+    found.extend(options(config, "").err());
+    found
+}
+
 /// Speech must not leave the machine in the clear, unless somebody says that the network is safe.
-fn check_addresses(config: &ClusterConfig) -> Result<(), ClusterError> {
-    let wrong = |message: String| Err(ClusterError::Setting { setting: "servers", message });
+fn wrong_addresses(config: &ClusterConfig) -> Vec<ClusterError> {
+    let wrong = |message: String| ClusterError::Setting { setting: "servers", message };
     if config.servers.is_empty() {
-        return wrong("no server is named, and cluster.jetstream needs one".into());
+        return vec![wrong("no server is named, and cluster.jetstream needs one".into())];
     }
+    let mut found = Vec::new();
     for address in &config.servers {
         let parsed = address.parse::<async_nats::ServerAddr>();
         let Ok(server) = parsed else {
-            return wrong(format!(
+            found.push(wrong(format!(
                 "{:?} is no address; write nats://HOST:PORT or tls://HOST:PORT",
                 config.shown_servers()
-            ));
+            )));
+            continue;
         };
         let host = server.host();
         let is_local = host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
         let is_encrypted = address.starts_with("tls://") || address.starts_with("wss://");
         if !is_local && !is_encrypted && !config.insecure {
-            return wrong(format!(
+            found.push(wrong(format!(
                 "{host} is another machine, and nats:// sends speech in the clear: write tls://, or set cluster.insecure = \
                  true where the network is encrypted otherwise"
-            ));
+            )));
         }
     }
-    Ok(())
+    found
 }
 
 fn connect_error(error: async_nats::ConnectError, servers: String, config: &ClusterConfig) -> ClusterError {
@@ -388,12 +410,16 @@ mod tests {
             insecure,
             ..ClusterConfig::default()
         };
-        let says = |address: &str| check_addresses(&config(address, false)).map_err(|error| error.to_string());
-        assert_eq!(says("nats://127.0.0.1:4222"), Ok(()));
-        assert_eq!(says("nats://[::1]:4222"), Ok(()));
-        assert_eq!(says("tls://nats.example:4222"), Ok(()));
-        assert!(says("nats://192.0.2.1:4222").unwrap_err().contains("in the clear"));
-        assert_eq!(check_addresses(&config("nats://192.0.2.1:4222", true)).ok(), Some(()));
-        assert!(says("http://x y").unwrap_err().contains("is no address"));
+        let says = |config: ClusterConfig| {
+            wrong_addresses(&config).iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        };
+        for right in ["nats://127.0.0.1:4222", "nats://[::1]:4222", "tls://nats.example:4222"] {
+            assert_eq!(says(config(right, false)), "", "{right}");
+        }
+        assert_eq!(says(config("nats://192.0.2.1:4222", true)), "");
+        let mut wrong = config("nats://192.0.2.1:4222", false);
+        wrong.servers.push("http://x y".into());
+        let said = says(wrong);
+        assert!(said.contains("in the clear") && said.contains("is no address"), "{said}");
     }
 }

@@ -210,7 +210,7 @@ impl TtsRequest {
         }
     }
 
-    /// The request of the worker's own engine; its passage is the worker's affair.
+    /// The request for the worker's own engine, without its passage, which the worker sets.
     pub(crate) fn request(&self) -> SpeechRequest {
         SpeechRequest {
             text: self.text.clone(),

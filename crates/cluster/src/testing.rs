@@ -111,7 +111,7 @@ impl NatsServer {
     }
 
     /// Starts a server with a configuration of NATS's format: accounts, TLS, limits. The address, the port, JetStream and its
-    /// folder are not its business: they are always set on the command line, which wins. `tls.handshake_first` is not supported.
+    /// folder are always set on the command line, which overrides the configuration. `tls.handshake_first` is not supported.
     ///
     /// # Errors
     /// Like [`start`](Self::start), and where the server refuses the configuration: then the error shows what it said.

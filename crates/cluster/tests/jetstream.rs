@@ -14,6 +14,8 @@ use tokio::time::{Instant, timeout};
 
 const SOON: Duration = Duration::from_secs(20);
 const AUDIO_BYTES: u64 = 64 << 20;
+/// The record by which hubs check their key.
+const KEY_CHECK: &str = "sealing-key-check";
 
 /// A hub's settings, with a key of its own.
 struct Hubs {
@@ -89,7 +91,7 @@ async fn changes_are_followed() {
     let mut changes = two.jobs().watch().await.unwrap();
     let mut next = async || loop {
         let change = timeout(SOON, changes.next()).await.unwrap().unwrap().unwrap();
-        if !change.key.starts_with("probe") {
+        if !change.key.starts_with("probe") && change.key != KEY_CHECK {
             return (change.key, change.value.map(Result::unwrap));
         }
     };
@@ -128,10 +130,47 @@ async fn an_object_is_read_as_it_was_written_or_not_at_all() {
 }
 
 #[tokio::test]
+async fn a_hub_with_another_sealing_key_does_not_start() {
+    let server = NatsServer::start().await.unwrap();
+    let (own, other) = (hubs(vec![server.url()]), hubs(vec![server.url()]));
+    open(&own.config).await;
+    open(&own.config).await;
+    let error = refused(&other.config).await;
+    assert!(error.is_lasting() && error.to_string().contains("copy their file"), "{error}");
+    assert!(!error.to_string().contains(&std::fs::read_to_string(&other.config.sealing_key).unwrap()));
+    let ClusterError::OtherSealingKey { file, .. } = error else { panic!("{error}") };
+    assert_eq!(file, other.config.sealing_key);
+    // The key is exchanged, as `antiphon cluster sealing-key --help` says.
+    let context = async_nats::jetstream::new(async_nats::connect(server.url()).await.unwrap());
+    for bucket in
+        ["KV_antiphon-sessions", "KV_antiphon-keys", "KV_antiphon-jobs", "OBJ_antiphon-audio", "ANTIPHON_JOBS"]
+    {
+        context.delete_stream(bucket).await.unwrap();
+    }
+    open(&other.config).await;
+    assert!(matches!(refused(&own.config).await, ClusterError::OtherSealingKey { .. }));
+}
+
+#[tokio::test]
+async fn of_two_first_hubs_with_different_keys_one_starts() {
+    for _ in 0..5 {
+        let server = NatsServer::start().await.unwrap();
+        let (own, other) = (hubs(vec![server.url()]), hubs(vec![server.url()]));
+        let (one, two) =
+            tokio::join!(JetStream::open(&own.config, AUDIO_BYTES), JetStream::open(&other.config, AUDIO_BYTES));
+        assert!(one.is_ok() != two.is_ok());
+        let error = one.err().or(two.err()).unwrap();
+        assert!(matches!(error, ClusterError::OtherSealingKey { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn another_clusters_records_are_not_opened() {
     let server = NatsServer::start().await.unwrap();
     let (own, other) = (hubs(vec![server.url()]), hubs(vec![server.url()]));
-    let (one, two) = (open(&own.config).await, open(&other.config).await);
+    let two = open(&other.config).await;
+    two.jobs().remove(KEY_CHECK, None).await.unwrap();
+    let one = open(&own.config).await;
     one.sessions().put("a", b"1", None).await.unwrap();
     one.audio().put("a", b"1", None).await.unwrap();
     assert_eq!(two.sessions().get("a").await, Err(RecordError::Sealed(SealError::OtherKey)));
@@ -259,7 +298,7 @@ async fn a_hub_says_what_it_lacks() {
     let mut hubs = hubs(vec![server.url()]);
     hubs.config.replicas = 3;
     let error = refused(&hubs.config).await;
-    assert!(matches!(error, ClusterError::Replicas { replicas: 3, .. }), "{error}");
+    assert!(matches!(error, ClusterError::Replicas { replicas: 3, .. }) && error.is_lasting(), "{error}");
     hubs.config.replicas = 1;
     let error = JetStream::open(&hubs.config, 1 << 60).await.err().unwrap();
     assert!(matches!(error, ClusterError::Storage { .. }), "{error}");
@@ -273,7 +312,29 @@ async fn a_hub_says_what_it_lacks() {
     let without = without.unwrap();
     let hubs = self::hubs(vec![without.url()]);
     let error = refused(&hubs.config).await;
-    assert!(matches!(error, ClusterError::NoJetStream { .. }), "{error}");
+    assert!(matches!(error, ClusterError::NoJetStream { .. }) && error.is_lasting(), "{error}");
+    // What may pass is no wrong setting.
+    let gone = self::hubs(vec!["nats://127.0.0.1:1".into()]);
+    assert!(!refused(&gone.config).await.is_lasting());
+}
+
+#[test]
+fn problems_of_the_settings_are_found_together_and_without_a_server() {
+    let said = |config: &ClusterConfig| config.problems().iter().map(ToString::to_string).collect::<Vec<_>>();
+    let mut config = ClusterConfig { jetstream: true, ..ClusterConfig::default() };
+    let found = said(&config);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("cluster.servers: no server") && found[1].starts_with("cluster.sealing_key: no file"));
+    config.servers = vec!["nats://192.0.2.1".into(), "nats://192.0.2.2".into()];
+    config.credentials = "nowhere.seed".into();
+    config.sealing_key = "nowhere.key".into();
+    let found = said(&config).join("\n");
+    for expect in ["192.0.2.1 is another", "192.0.2.2 is another", "nowhere.seed", "nowhere.key"] {
+        assert!(found.contains(expect), "{expect}: {found}");
+    }
+    let hubs = hubs(vec!["nats://127.0.0.1:4222".into()]);
+    assert!(said(&hubs.config).is_empty());
+    assert!(said(&ClusterConfig::default()).is_empty());
 }
 
 #[tokio::test]

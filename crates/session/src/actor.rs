@@ -33,6 +33,8 @@ use tokio_util::sync::DropGuard;
 const PRODUCTS: usize = 8;
 /// Capacity of the queue of reports.
 const REPORTS: usize = 16;
+/// More than the longest life of a session (`session.max_minutes`), for a snapshot whose clock is wrong.
+const LONGEST_LIFE: Duration = Duration::from_secs(48 * 3_600);
 /// The most concurrent transcriptions of a session: more are needed only when audio comes much faster than real time, and
 /// then the client is read more slowly.
 const MAX_TRANSCRIPTIONS: usize = 4;
@@ -182,7 +184,7 @@ impl Actor {
         let id = session.id.clone();
         let wall_now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // The session's clock goes on while nobody serves it. Clocks of two machines differ, and it never goes back.
-        let elapsed = at.since_start() + wall_now.saturating_sub(wall);
+        let elapsed = at.since_start().saturating_add(wall_now.saturating_sub(wall)).min(wall_now);
         let clock = Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now);
         let (dialog, ids) = (snapshot.dialog.with_servers(&remote::declared(&session.tools)), snapshot.ids);
         let (reports, report_inbox) = mpsc::channel(REPORTS);
@@ -195,7 +197,7 @@ impl Actor {
             may_report: mode != AudioMode::Events,
         };
         let timeline = Timeline::new(begins, setup.turn_history.clone(), setup.metrics.clone()).behind(counters);
-        let left = Duration::from_secs(session.expires_at).saturating_sub(wall_now);
+        let left = Duration::from_secs(session.expires_at).saturating_sub(wall_now).min(LONGEST_LIFE);
         let life = SessionExpiry::resumed(Instant::now(), left, setup.life(), true);
         let format = translate::format(session.audio.input.format);
         let turns = setup.turns(&session);
@@ -223,7 +225,7 @@ impl Actor {
             judging: None,
             speaking: HashMap::new(),
             speculative: None,
-            links: Links::default(),
+            links: Links::resumed(),
             playback: playback.resumed(snapshot.playback),
             reports,
             products,
@@ -235,7 +237,7 @@ impl Actor {
             is_there: snapshot.is_there,
             n_received: received,
             went_back: went_back_to.map(|number| (number, received)),
-            keeping,
+            keeping: keeping.map(|keeping| keeping.behind(received)),
             setup,
         };
         Ok((actor, id, ActorStart { reports: report_inbox, products: product_inbox, greeting: None }))
@@ -263,7 +265,7 @@ impl Actor {
             }
             let takes_audio = !more && blocked.is_none() && self.transcriptions.len() < MAX_TRANSCRIPTIONS;
             let takes_messages = takes_audio && self.egress.takes_requests();
-            if !takes_messages || !self.egress.is_attached() {
+            if !takes_messages || !self.egress.is_attached() || self.is_client_elsewhere() {
                 // While the hub is behind or the connection is lost, missing audio is not the speaker's silence.
                 self.last_audio = self.now();
             }
@@ -348,6 +350,7 @@ impl Actor {
         match report {
             Report::Opened { item, waited } => self.timeline.decoder_opened(&item, waited),
             Report::Listed(item, result) => self.listed(item, result),
+            Report::Linked(label, connection) => self.links.connected(label, connection),
             Report::Called(item, result) => {
                 self.links.ended(&item);
                 self.timeline.tool_ended();

@@ -8,6 +8,7 @@ use super::Snapshot;
 use super::actor::Actor;
 use antiphon_protocol::SessionNotice;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::Instant;
@@ -17,6 +18,9 @@ use tokio::time::Instant;
 const PAUSE: Duration = Duration::from_millis(250);
 /// The share of the time that a session may spend on writing checkpoints is one of so many parts.
 const SHARE: u32 = 20;
+
+/// Messages of a client after which there is a checkpoint although no turn has ended: 10 s of frames.
+const MESSAGES: u64 = 500;
 
 /// Whether a session is to move to another hub.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,6 +35,17 @@ pub enum Leave {
     /// It moves as soon as nothing is under way that only this hub can finish: a reply that was made and not played yet is
     /// played by the next hub.
     WhenPossible,
+    /// The same, for a client that is at another hub already: an utterance that it was in the middle of is not waited for.
+    Now,
+}
+
+/// What a session asks of its storage.
+pub enum StorageRequest {
+    /// To store this.
+    Store(Box<Checkpoint>),
+    /// To let the session go with what is stored: its client has left in the middle of an utterance, which it says again to the
+    /// next hub. Nothing happens in the session after this.
+    GiveUp,
 }
 
 /// A snapshot on its way to be stored. The next one is written once this one is dropped: so a client that knows the last two
@@ -40,27 +55,50 @@ pub struct Checkpoint {
     pub snapshot: Snapshot,
     /// The session moves: nothing happens in it after this.
     pub is_final: bool,
+    cost: Arc<AtomicU64>,
     _turn: OwnedSemaphorePermit,
+}
+
+impl Checkpoint {
+    /// Says how long it took to write the state as bytes: the next one waits accordingly.
+    pub fn took(&self, time: Duration) {
+        self.cost.fetch_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
 }
 
 /// The session's end of its storage.
 pub struct Keeping {
-    checkpoints: mpsc::Sender<Checkpoint>,
+    requests: mpsc::Sender<StorageRequest>,
     leave: watch::Receiver<Leave>,
     turn: Arc<Semaphore>,
     /// Something has happened since the last checkpoint.
     has_changed: bool,
-    /// The next checkpoint is not written before.
-    next: Instant,
+    /// When the last checkpoint was written, and the microseconds that it cost.
+    last: Instant,
+    cost: Arc<AtomicU64>,
+    /// Messages of the client in it.
+    received: u64,
 }
 
 impl Keeping {
-    /// A session's end; the server takes the checkpoints and sets `leave`.
-    pub fn new(leave: watch::Receiver<Leave>) -> (Self, mpsc::Receiver<Checkpoint>) {
-        // One is stored, and the final one may wait behind it.
-        let (checkpoints, taken) = mpsc::channel(1);
+    /// A session's end; the server takes the requests and sets `leave`.
+    pub fn new(leave: watch::Receiver<Leave>) -> (Self, mpsc::Receiver<StorageRequest>) {
+        // One is stored, and another one may wait behind it.
+        let (requests, taken) = mpsc::channel(1);
         let turn = Arc::new(Semaphore::new(1));
-        (Self { checkpoints, leave, turn, has_changed: true, next: Instant::now() }, taken)
+        let (last, cost) = (Instant::now(), Arc::default());
+        (Self { requests, leave, turn, has_changed: true, last, cost, received: 0 }, taken)
+    }
+
+    /// The same of a session that another hub has served so far.
+    pub(super) fn behind(self, received: u64) -> Self {
+        Self { received, ..self }
+    }
+
+    /// The next checkpoint is not written before.
+    fn next(&self) -> Instant {
+        let cost = Duration::from_micros(self.cost.load(Ordering::Relaxed));
+        self.last + if cost.is_zero() { Duration::ZERO } else { PAUSE.max(cost * SHARE) }
     }
 
     /// Resolves when the session may act on its storage: it is asked to leave, or the last checkpoint is stored.
@@ -82,6 +120,13 @@ impl Keeping {
 }
 
 impl Actor {
+    /// The client has sent a message: what it sends in silence is not to be sent again without end.
+    pub(super) fn note_message(&mut self) {
+        if let Some(keeping) = &mut self.keeping {
+            keeping.has_changed |= self.n_received - keeping.received >= MESSAGES;
+        }
+    }
+
     /// Something happened that a checkpoint should hold.
     pub(super) fn note_change(&mut self) {
         if let Some(keeping) = &mut self.keeping {
@@ -99,20 +144,20 @@ impl Actor {
 
     /// When the next checkpoint is due, if the state allows it then.
     pub(super) fn checkpoint_due(&self) -> Option<Instant> {
-        let keeping = self.keeping.as_ref().filter(|keeping| keeping.has_changed && Instant::now() < keeping.next)?;
-        Some(keeping.next)
+        let next = self.keeping.as_ref().filter(|keeping| keeping.has_changed).map(Keeping::next)?;
+        (Instant::now() < next).then_some(next)
     }
 
     /// Whether a checkpoint, or the session's move, waits for the one that is being stored.
     pub(super) fn waits_for_storage(&self) -> bool {
         self.keeping.as_ref().is_some_and(|keeping| {
             let leave = *keeping.leave.borrow();
-            let is_wanted = keeping.has_changed || matches!(leave, Leave::WhenSilent | Leave::WhenPossible);
+            let is_wanted = keeping.has_changed || !matches!(leave, Leave::Stays | Leave::Suspended);
             is_wanted && keeping.turn.available_permits() == 0
         })
     }
 
-    /// Writes a checkpoint where one is due. Returns whether it was the final one: nothing may happen after it.
+    /// Writes a checkpoint where one is due. Returns whether the session has left: nothing may happen in it any more.
     /// `has_inbound`: messages of the client wait.
     pub(super) fn checkpoint(&mut self, has_inbound: bool) -> bool {
         let Some(keeping) = &self.keeping else { return false };
@@ -120,15 +165,19 @@ impl Actor {
         match leave {
             Leave::Suspended => false,
             Leave::Stays => {
-                let is_due = keeping.has_changed && Instant::now() >= keeping.next;
+                let is_due = keeping.has_changed && Instant::now() >= keeping.next();
                 if is_due && self.egress.is_attached() && self.egress.has_left() && self.is_movable() {
                     self.store(false);
                 }
                 false
             }
-            Leave::WhenSilent | Leave::WhenPossible => {
+            Leave::WhenSilent | Leave::WhenPossible | Leave::Now => {
+                let is_gone = leave == Leave::Now || !self.egress.is_attached();
+                if is_gone && self.ingress.has_utterance() {
+                    return keeping.requests.try_send(StorageRequest::GiveUp).is_ok();
+                }
                 let is_silent = self.playback.is_empty() && self.egress.has_left();
-                let may = leave == Leave::WhenPossible || is_silent || !self.egress.is_attached();
+                let may = leave != Leave::WhenSilent || is_silent || is_gone;
                 may && !has_inbound && self.is_movable() && self.store(true)
             }
         }
@@ -136,7 +185,13 @@ impl Actor {
 
     /// Whether the session leaves, and its reply is to be made as quickly as it can be.
     pub(super) fn is_leaving(&self) -> bool {
-        self.keeping.as_ref().is_some_and(|keeping| *keeping.leave.borrow() == Leave::WhenPossible)
+        let leaves = |keeping: &Keeping| matches!(*keeping.leave.borrow(), Leave::WhenPossible | Leave::Now);
+        self.keeping.as_ref().is_some_and(leaves)
+    }
+
+    /// Whether the client is at another hub: its silence here is not the speaker's.
+    pub(super) fn is_client_elsewhere(&self) -> bool {
+        self.keeping.as_ref().is_some_and(|keeping| *keeping.leave.borrow() == Leave::Now)
     }
 
     /// Announces a checkpoint and hands it over to be stored. Returns whether it did.
@@ -149,10 +204,12 @@ impl Actor {
         let Some(snapshot) = self.snapshot() else { return false };
         let Some(keeping) = &mut self.keeping else { return false };
         // Full or closed: nobody stores it, and the next one is as good.
-        let stored = keeping.checkpoints.try_send(Checkpoint { snapshot, is_final, _turn: turn }).is_ok();
+        let cost = Arc::new(AtomicU64::new(1 + began.elapsed().as_micros() as u64));
+        let request =
+            StorageRequest::Store(Box::new(Checkpoint { snapshot, is_final, cost: cost.clone(), _turn: turn }));
+        let stored = keeping.requests.try_send(request).is_ok();
+        (keeping.last, keeping.cost, keeping.received) = (Instant::now(), cost, self.n_received);
         keeping.has_changed = false;
-        let now = Instant::now();
-        keeping.next = now + PAUSE.max((now - began) * SHARE);
         stored
     }
 

@@ -54,6 +54,7 @@ impl Inbound {
 impl Actor {
     pub(super) fn inbound(&mut self, inbound: Inbound) {
         self.n_received += 1;
+        self.note_message();
         match inbound.message {
             Said::Binary(bytes) => {
                 if let Err(error) = self.frame(&bytes) {

@@ -39,7 +39,7 @@ mod turns;
 mod utterance;
 mod voice;
 
-pub use checkpoint::{Checkpoint, Keeping, Leave};
+pub use checkpoint::{Checkpoint, Keeping, Leave, StorageRequest};
 pub use config::{SessionConfig, SpeculationConfig};
 pub use egress::{Close, Egress, MAX_UNSENT_BYTES, Message};
 pub use inbound::{Inbound, Share};

@@ -20,6 +20,8 @@ pub(super) type Listed = Result<Connected, ()>;
 /// A session's servers, and the work under way there. Dropping it closes and cancels all.
 #[derive(Default)]
 pub(super) struct Links {
+    /// The session came from another hub: it connects to a server with the first call there.
+    is_resumed: bool,
     open: HashMap<String, Arc<dyn Connection>>,
     work: HashMap<ItemId, (String, DropGuard)>,
 }
@@ -28,6 +30,16 @@ impl Links {
     /// Closes the connections to servers that are declared no more.
     pub(super) fn keep(&mut self, declared: &[Declared]) {
         self.open.retain(|label, _| declared.iter().any(|declared| declared.server.label == *label));
+    }
+
+    /// Of a session that came from another hub.
+    pub(super) fn resumed() -> Self {
+        Self { is_resumed: true, ..Self::default() }
+    }
+
+    /// A server was connected to for a call.
+    pub(super) fn connected(&mut self, label: String, connection: Arc<dyn Connection>) {
+        self.open.insert(label, connection);
     }
 
     /// Whether no work is under way.
@@ -66,19 +78,20 @@ impl Actor {
 
     pub(super) fn call_remote(&mut self, item: ItemId, call: RemoteCall) {
         let connection = self.links.open.get(&call.label).cloned();
-        // A session that came from another hub connects to its servers when it calls them.
         let declared = self.dialog.settings().servers.iter().find(|declared| declared.server.label == call.label);
-        let connect = match &connection {
-            Some(_) => None,
-            None => declared.map(|declared| self.setup.mcp.connect(declared.server.clone())),
-        };
-        let (label, reports, called) = (call.label, self.reports.clone(), item.clone());
+        let declared = declared.filter(|_| connection.is_none() && self.links.is_resumed);
+        let connect = declared.map(|declared| self.setup.mcp.connect(declared.server.clone()));
+        let (label, reports, called) = (call.label.clone(), self.reports.clone(), item.clone());
         let guard = self.spawn(async move {
             let connection = match (connection, connect) {
                 (Some(connection), _) => Ok(connection),
-                (None, Some(connect)) => {
-                    connect.await.map(|(connection, _)| connection).map_err(|error| error.to_string())
-                }
+                (None, Some(connect)) => match connect.await {
+                    Ok((connection, _)) => {
+                        let _ = reports.send(Report::Linked(call.label.clone(), connection.clone())).await;
+                        Ok(connection)
+                    }
+                    Err(error) => Err(error.to_string()),
+                },
                 (None, None) => Err("the server is not connected any more".to_owned()),
             };
             let result = match (connection, serde_json::from_str(&call.arguments)) {

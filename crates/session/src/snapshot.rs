@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The schema that is written, and the newest that is read. A change of a name or a meaning in the types below, or in those
-/// that they hold (the dialog, turn-taking, the session object), raises it, unless an older build reads the new form rightly.
+/// that they hold (the dialog, turn-taking, the session object), raises it, unless an older build reads the new form correctly.
 pub const SNAPSHOT_SCHEMA: u32 = 1;
 
 /// The longest snapshot that is read, in bytes: a conversation of 4 MiB of text, as JSON, with 1 MiB of unacknowledged messages
@@ -185,6 +185,7 @@ impl Snapshot {
         self.went_back_to = Some(self.sent());
         self.dialog = self.dialog.with_forked_ids(with);
         self.ids.fork(with);
+        self.turns.0.fork(with);
         self
     }
 

@@ -3,8 +3,10 @@
 //! `utterance` and `inline_audio` fill a transcription's input queue, `transcription_task` drains it. Nothing runs here.
 
 use antiphon_engine_api::Served;
+use antiphon_engine_api::mcp::Connection;
 use antiphon_engine_api::stt::{SpeakerState, SttError, Transcript};
 use antiphon_types::{ItemId, Samples};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Capacity of a transcription's input queue in pieces: 30 s of audio, 960 KB at most.
@@ -80,6 +82,8 @@ pub(super) enum Report {
     Learnt(ItemId, Option<SpeakerState>),
     /// A remote server's tools, or that listing them failed.
     Listed(ItemId, super::remote::Listed),
+    /// The remote server of this label was connected to, for a call.
+    Linked(String, Arc<dyn Connection>),
     /// A remote call's result.
     Called(ItemId, Result<String, antiphon_types::mcp::CallError>),
 }

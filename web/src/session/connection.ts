@@ -15,7 +15,7 @@ const OPEN_TIMEOUT_MS = 6_000;
  * Close codes of the hub: invalid key, session that cannot be resumed, a client that did not respond, and a session that
  * moves to another hub.
  */
-export const Closed = { badKey: 3000, noSession: 4000, dead: 1011, moved: 1012, abnormal: 1006 } as const;
+export const Closed = { gaveUp: 4001, badKey: 3000, noSession: 4000, dead: 1011, moved: 1012, abnormal: 1006 } as const;
 
 export interface ConnectionHandlers {
   event: (event: ServerEvent) => void;
@@ -74,9 +74,10 @@ export class Connection {
       return;
     }
     const now = performance.now();
-    this.#socket.send(this.outbox.audio(payload));
+    // Before sending: what is sent in this task leaves the buffer after it.
     if (this.#socket.bufferedAmount === 0) this.#drainedMs = now;
-    else if (now - this.#drainedMs > STUCK_MS) this.#giveUp();
+    this.#socket.send(this.outbox.audio(payload));
+    if (now - this.#drainedMs > STUCK_MS) this.#giveUp();
   }
 
   get nFrames(): number {
@@ -141,7 +142,8 @@ export class Connection {
 
   /** Closing a blocked socket may take minutes, so the owner is notified now. */
   #giveUp(code: number = Closed.abnormal): void {
-    this.#socket.close();
+    // 1000, or no code, ends the session; another one keeps it for the next connection.
+    this.#socket.close(code === Closed.noSession ? 1000 : Closed.gaveUp);
     this.#end(code);
   }
 

@@ -1,17 +1,22 @@
 //! What sessions cost with one hub and with three: the processor time of the hubs, idle adverts and stored checkpoints included,
 //! for the same number of conversations in all. Both sites run one after the other on the same machine, one hub first and last,
-//! so that what else the machine does weighs on both. Workers and nats-server are not counted.
+//! so that what else the machine does weighs on both. What a hub without sessions costs is measured before. Workers and nats-server
+//! are not counted.
 
 use super::site::{Site, add_all};
 use super::{BenchError, ClusterPlan, Figure, Length, Part, Progress, Section, Taken, Unit};
 use crate::Process;
+use crate::simulated::Costs;
 use antiphon_cluster::testing::NatsServer;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-const N_SESSIONS: usize = 60;
+const N_SESSIONS: usize = 180;
+
+/// Runs with room for the words of all sessions.
+const COSTS: Costs = Costs { batch: 16, ..super::site::COSTS };
 
 /// The sessions a core of several hubs, against those of one.
 const SESSIONS_TIMES: f64 = 0.9;
@@ -22,11 +27,14 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
     let how =
         format!("{n} sessions with one hub, then with {n_hubs}, and both again the other way round, {length:?} each");
     let mut section = Section::new(Part::Hubs.section(), how);
-    let (mut cores, mut cpu_s) = ([Vec::new(), Vec::new()], 0.0);
-    for (round, which) in [0, 1, 1, 0].into_iter().enumerate() {
+    let (mut cores, mut idle, mut cpu_s, mut counts) = ([Vec::new(), Vec::new()], Vec::new(), 0.0, Section::default());
+    for which in [0, 1, 1, 0] {
         let n_here = [1, n_hubs][which];
         let server = NatsServer::start().await?;
-        let site = Site::start(plan, vec![server.url()], 1, vec![None; n_here]).await?;
+        let site = Site::start_with(plan, COSTS, vec![server.url()], 1, vec![None; n_here]).await?;
+        let (began, before) = (Instant::now(), site.hubs_cpu_s()?);
+        sleep(plan.takes(5, 1)).await;
+        idle.push((site.hubs_cpu_s()? - before) / began.elapsed().as_secs_f64() / n_here as f64);
         let stop = CancellationToken::new();
         let talk = Site::talk(
             plan,
@@ -46,24 +54,39 @@ pub(super) async fn measure(plan: &ClusterPlan, progress: Progress<'_>) -> Resul
             Ok::<_, BenchError>((site.hubs_cpu_s()? - before) / began.elapsed().as_secs_f64())
         });
         cores[which].push(used?);
-        let mut counts = Section::default();
-        add_all(&mut counts, &outcome?);
-        section.notes.extend(counts.notes);
-        let name = format!("round {}, hubs {n_here}: ", round + 1);
-        let gated = counts.figures.into_iter().filter(|figure| figure.gate.is_some());
-        section.figures.extend(gated.map(|figure| Figure { name: format!("{name}{}", figure.name), ..figure }));
+        let mut round = Section::default();
+        add_all(&mut round, &outcome?);
+        add_up(&mut counts, round);
         cpu_s += Process(server.process_id().unwrap_or(0)).cpu_s()? + site.end().await?;
     }
+    section.figures.extend(counts.figures.into_iter().filter(|figure| figure.gate.is_some() && figure.n > 0));
+    section.notes.extend(counts.notes);
     let mean = |used: &[f64]| used.iter().sum::<f64>() / used.len().max(1) as f64;
     let a_core = cores.each_ref().map(|used| n as f64 / mean(used));
     for (value, n_here) in a_core.into_iter().zip([1, n_hubs]) {
-        section.figures.push(Figure::new(format!("hubs {n_here}: sessions a core"), Unit::Of(""), value, n));
+        section.figures.push(Figure::new(format!("hubs {n_here}: sessions a core"), Unit::Count, value, n));
     }
     let times = Figure::new(format!("sessions a core, {n_hubs} hubs against 1"), Unit::Times, a_core[1] / a_core[0], n);
     section.figures.push(if plan.quick { times } else { times.at_least(SESSIONS_TIMES) });
+    let idle = Figure::new("a hub without sessions", Unit::PercentOfCore, 100.0 * mean(&idle), idle.len());
+    section.figures.push(idle);
     for (used, n_here) in cores.iter().zip([1, n_hubs]) {
-        let each: Vec<_> = used.iter().map(|used| format!("{:.3}", used)).collect();
+        let each: Vec<_> = used.iter().map(|used| format!("{used:.3}")).collect();
         section.notes.push(format!("hubs {n_here}: cores used in each round: {}", each.join(", ")));
     }
     Ok(Taken { section, hub_cpu_s: cpu_s })
+}
+
+/// Adds the counts of a round to those of the rounds before.
+fn add_up(counts: &mut Section, round: Section) {
+    for figure in round.figures {
+        match counts.figures.iter_mut().find(|counted| counted.name == figure.name) {
+            Some(counted) => {
+                counted.value += figure.value;
+                counted.n += figure.n;
+            }
+            None => counts.figures.push(figure),
+        }
+    }
+    counts.notes.extend(round.notes);
 }

@@ -122,8 +122,7 @@ impl Writes {
         if !is_taken && !line.starts_with("the session was stored") && !line.starts_with("the session was released") {
             return;
         }
-        let (Some(session), Some(epoch), Some(revision)) =
-            (field(line, "session"), number("epoch"), number("revision"))
+        let (Some(session), Some(epoch), Some(revision)) = (field(line, "record"), number("epoch"), number("revision"))
         else {
             return;
         };
@@ -163,7 +162,7 @@ mod tests {
 
     fn line(what: &str, epoch: u64, revision: u64) -> String {
         format!(
-            "2026-01-01T00:00:00Z  INFO antiphon_cluster::hub::ownership: {what} session=\"abc\" epoch={epoch} revision={revision}"
+            "2026-01-01T00:00:00Z  INFO antiphon_cluster::hub::ownership: {what} record=\"abc\" epoch={epoch} revision={revision}"
         )
     }
 

@@ -55,11 +55,22 @@ impl<'a> Site<'a> {
         n_replicas: usize,
         ways: Vec<Option<String>>,
     ) -> Result<Self, BenchError> {
+        Self::start_with(plan, COSTS, servers, n_replicas, ways).await
+    }
+
+    /// As [`Site::start`], with engines of other costs; words are as long.
+    pub(super) async fn start_with(
+        plan: &'a ClusterPlan,
+        costs: Costs,
+        servers: Vec<String>,
+        n_replicas: usize,
+        ways: Vec<Option<String>>,
+    ) -> Result<Self, BenchError> {
         let failed = |source| BenchError::Hub { what: "has no sealing key", source: Some(source) };
         let folder = TempDir::with_prefix("antiphon-bench-").map_err(failed)?;
         let sealing_key = folder.path().join("key");
         std::fs::write(&sealing_key, SealingKey::generate().encoded()).map_err(failed)?;
-        let launcher = Launcher { plan, servers, costs: COSTS };
+        let launcher = Launcher { plan, servers, costs };
         let workers = launcher.workers(plan.sessions(N_WORKERS, 2)).await?;
         let mut site = Self {
             launcher,
@@ -187,6 +198,7 @@ pub(super) fn add_sessions(section: &mut Section, outcome: &Outcome) {
     let n_returns = outcome.returns.len();
     let n_back = outcome.returns.iter().filter(|back| back.resumed.back_to.is_some()).count();
     let n_dropped: u64 = outcome.returns.iter().map(|back| back.resumed.n_dropped).sum();
+    let n_interrupted = outcome.n_interrupted_frames;
     let n_misplaced: u64 = outcome.misplaced_frames.iter().map(|(_, n)| n).sum();
     let not_once = |conversation: &Conversation| {
         let Conversation { n_asked, n_committed, n_answered } = *conversation;
@@ -198,6 +210,7 @@ pub(super) fn add_sessions(section: &mut Section, outcome: &Outcome) {
         Figure::new("sessions resumed", Unit::Count, n_returns as f64, n_returns),
         Figure::new("of them from a checkpoint", Unit::Count, n_back as f64, n_returns),
         Figure::new("misplaced frames", Unit::Count, n_misplaced as f64, n_returns).at_most(0.0),
+        Figure::new("frames left out behind an interruption", Unit::Count, n_interrupted as f64, n_returns),
         Figure::new("messages of clients lost", Unit::Count, n_dropped as f64, n_returns).at_most(0.0),
         Figure::new("conversations with a question not once", Unit::Count, wrong.len() as f64, outcome.n_sessions)
             .at_most(0.0),

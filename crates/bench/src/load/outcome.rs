@@ -41,6 +41,8 @@ pub struct Outcome {
     pub returns: Vec<Return>,
     /// Sessions with reply frames whose sequence number was not the one expected, and how many.
     pub misplaced_frames: Vec<(usize, u64)>,
+    /// The same behind an interruption, of all sessions: an interruption drops frames that have numbers.
+    pub n_interrupted_frames: u64,
     /// The conversation of each session that did not end early.
     pub conversations: Vec<(usize, Conversation)>,
     /// Identifiers that were assigned to two sessions.
@@ -73,6 +75,7 @@ impl Outcome {
             self.returns.extend(record.returns);
             self.misplaced_frames
                 .extend((record.n_misplaced_frames > 0).then_some((session, record.n_misplaced_frames)));
+            self.n_interrupted_frames += record.n_interrupted_frames;
             if record.broke.is_none() {
                 self.conversations.push((session, record.conversation));
             }

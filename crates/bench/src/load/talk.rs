@@ -43,8 +43,10 @@ pub(super) struct SessionRecord {
     pub(super) broke: Option<ClientError>,
     /// How often it was resumed.
     pub(super) returns: Vec<Return>,
-    /// Reply frames whose sequence number was not the one expected.
+    /// Reply frames whose sequence number was not the one expected, although no audio was dropped before.
     pub(super) n_misplaced_frames: u64,
+    /// Those behind an interruption, which drops frames that have numbers.
+    pub(super) n_interrupted_frames: u64,
     /// What is in the conversation at its end.
     pub(super) conversation: Conversation,
 }
@@ -104,6 +106,10 @@ struct Talk<'a> {
     /// The last turn that has ended: it is received again if the session goes back to a checkpoint in it.
     ended: Option<Turn>,
     checkpoints: Checkpoints<Mark>,
+    /// The receiver's count of misplaced frames so far.
+    n_misplaced: u64,
+    /// Audio was dropped since the last frame.
+    was_cleared: bool,
     /// Samples of the turn's clip that were spoken.
     said: usize,
     /// Number of turns started.
@@ -136,6 +142,8 @@ impl<'a> Talk<'a> {
             turn: None,
             ended: None,
             checkpoints: Checkpoints::default(),
+            n_misplaced: 0,
+            was_cleared: false,
             said: 0,
             n_begun: 0,
             hears: None,
@@ -145,7 +153,6 @@ impl<'a> Talk<'a> {
 
     async fn run(mut self, record: &mut SessionRecord) -> Result<(), ClientError> {
         let result = self.talk(record).await;
-        record.n_misplaced_frames = self.receiver.n_misplaced_frames();
         record.conversation.n_asked = self.n_begun;
         result
     }
@@ -279,6 +286,15 @@ impl<'a> Talk<'a> {
                 self.checkpoints.mark(self.receiver.n_received(), mark);
             }
             Received::Resumed(resumed) => self.resumed(*resumed, at, record),
+            Received::Event(Event::Cleared {}) => self.was_cleared = true,
+            Received::Audio { .. } => {
+                let all = self.receiver.n_misplaced_frames();
+                let n = all - std::mem::replace(&mut self.n_misplaced, all);
+                match std::mem::take(&mut self.was_cleared) {
+                    true => record.n_interrupted_frames += n,
+                    false => record.n_misplaced_frames += n,
+                }
+            }
             _ => {}
         }
         // Events between two turns are irrelevant.

@@ -154,3 +154,22 @@ fn the_frequency_of_a_tone_is_found_behind_its_quiet_beginning() {
     }
     assert_eq!((tone(&[0; 9_600]), tone(&[9_000; 100])), (None, None));
 }
+
+#[test]
+fn a_turn_that_goes_back_keeps_what_was_spoken_and_forgets_what_was_received() {
+    let start = Instant::now();
+    let mut turn = asked(start, true, None);
+    let checkpoint = turn.clone();
+    response(&mut turn, "r1", start + ms(200));
+    turn.audio("a", &[900; 480], start + ms(250));
+    done(&mut turn, "r1", "completed", start + ms(260));
+    turn.waited(ms(50), start + ms(900));
+    assert!(!turn.is_over(start + ms(1_599)) && turn.is_over(start + ms(1_600)), "it is quiet since it is back");
+    for at in [Some(&checkpoint), None] {
+        let mut again = turn.back(at, start + ms(20_000), start + ms(1_000));
+        assert!(!again.is_answered() && again.reply.samples().is_empty());
+        response(&mut again, "r2", start + ms(1_100));
+        again.audio("b", &[900; 480], start + ms(1_200));
+        assert_eq!(record(&again, start).wait, Some(ms(1_100)));
+    }
+}

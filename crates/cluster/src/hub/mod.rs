@@ -122,7 +122,7 @@ impl Cluster {
         stop: CancellationToken,
     ) -> Result<Self, ClusterError> {
         const ROLE: &str = "hub";
-        let link = Link::connect(config, ROLE).await?;
+        let link = Link::connect(config, ROLE, "workers and other hubs").await?;
         let hub = format!("{:016x}", rand::random::<u64>());
         // News are followed while somebody watches; that it is permitted is known now.
         let subjects = vec![

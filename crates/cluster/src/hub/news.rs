@@ -1,5 +1,5 @@
-//! What hubs tell each other while somebody watches: news of bytes. What they mean is the root's affair; the dashboard shows the
-//! turns of all hubs so.
+//! News that hubs publish to each other while a dashboard is open: bytes that this module does not read. The root's server defines
+//! them, for the dashboard, which shows the turns of all hubs.
 //!
 //! A hub's advert says whether somebody watches there, and the others publish only then. News are not sent again: who lost some
 //! is told how many.

@@ -1,6 +1,6 @@
 //! Sessions that any hub may serve, one at a time: where their state is stored, and who owns it.
 //!
-//! The root's server stores a session's state here (bytes; what they mean is its affair), hands it over and takes it. A record in
+//! The root's server stores a session's state here as bytes that this module does not read, releases it and takes it. A record in
 //! JetStream names the owner, and each change of it is a compare-and-set with the record's revision, the fencing number: a hub
 //! that has lost a session learns it from its next write, at the latest, and cannot overwrite what the new owner wrote. Nothing
 //! here knows a session or a client, and no task is spawned.
@@ -221,12 +221,21 @@ impl SharedSessions {
     ) -> Result<(), OwnershipError> {
         let before = owned.head.object.take();
         (owned.head.is_released, owned.head.is_final) = (is_final, is_final);
-        let value = self.value(owned, state, ttl).await?;
-        self.write(owned, &value, ttl).await?;
-        if let Some((object, _)) = before {
+        let written = async {
+            let value = self.value(owned, state, ttl).await?;
+            self.write(owned, &value, ttl).await
+        };
+        let written = written.await;
+        let needless = match &written {
+            Ok(()) => before,
+            // What is stored refers to the one before.
+            Err(_) => std::mem::replace(&mut owned.head.object, before),
+        };
+        if let Some((object, _)) = needless {
             // If this fails, it goes at the end of its time.
             let _ = self.jetstream.audio().remove(&object).await;
         }
+        written?;
         log(owned, if is_final { "released" } else { "stored" });
         Ok(())
     }
@@ -282,7 +291,7 @@ impl SharedSessions {
         let revision = self.jetstream.sessions().update(&key, &value, revision, Some(ttl)).await?;
         let owned = Owned { key, head, revision };
         tracing::info!(
-            session = short(&owned.key),
+            record = short(&owned.key),
             from,
             epoch = owned.head.epoch,
             revision,
@@ -305,6 +314,11 @@ impl SharedSessions {
             Asked::Gone => Release::Gone,
             Asked::Silent => Release::Silent,
         }
+    }
+
+    /// The same of a session of which nothing is stored: asks all other hubs.
+    pub async fn ask_all_for(&self, question: &[u8], longest: Duration) {
+        self.cluster.ask_peers(question, longest).await;
     }
 
     /// This hub's incarnation.
@@ -331,10 +345,17 @@ impl SharedSessions {
                         Ok((head, _)) => self.check_owner(owned, &head, record.revision)?,
                         // No hub has taken the session so.
                         Err(OwnershipError::Unreadable(_)) => {}
+                        // A newer build has.
+                        Err(OwnershipError::Newer { .. }) => {
+                            return Err(OwnershipError::Lost {
+                                hub: "of a newer build".into(),
+                                revision: record.revision,
+                            });
+                        }
                         Err(error) => return Err(error),
                     }
                     tracing::warn!(
-                        session = short(&owned.key),
+                        record = short(&owned.key),
                         expected = owned.revision,
                         found = record.revision,
                         "the stored session has another revision than this hub, its owner, has written"
@@ -344,7 +365,7 @@ impl SharedSessions {
                 None => match sessions.create(&owned.key, value, Some(ttl)).await {
                     Ok(revision) => {
                         tracing::warn!(
-                            session = short(&owned.key),
+                            record = short(&owned.key),
                             revision,
                             "the stored session was lost, and is stored again"
                         );
@@ -360,11 +381,12 @@ impl SharedSessions {
     }
 
     fn check_owner(&self, owned: &Owned, head: &Head, revision: u64) -> Result<(), OwnershipError> {
-        if head.hub == owned.head.hub && head.epoch == owned.head.epoch {
+        // A record of an earlier owner is one that the store went back to.
+        if head.epoch < owned.head.epoch || head.hub == owned.head.hub && head.epoch == owned.head.epoch {
             return Ok(());
         }
         tracing::info!(
-            session = short(&owned.key),
+            record = short(&owned.key),
             epoch = owned.head.epoch,
             owned_revision = owned.revision,
             owner = head.name,
@@ -392,10 +414,10 @@ impl SharedSessions {
 }
 
 fn log(owned: &Owned, what: &'static str) {
-    let (session, epoch, revision) = (short(&owned.key), owned.head.epoch, owned.revision);
+    let (record, epoch, revision) = (short(&owned.key), owned.head.epoch, owned.revision);
     match owned.head.is_released {
-        true => tracing::info!(session, epoch, revision, "the session was {what}"),
-        false => tracing::debug!(session, epoch, revision, "the session was {what}"),
+        true => tracing::info!(record, epoch, revision, "the session was {what}"),
+        false => tracing::debug!(record, epoch, revision, "the session was {what}"),
     }
 }
 

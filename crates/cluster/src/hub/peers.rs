@@ -1,5 +1,5 @@
-//! What hubs ask each other: a question of bytes, a reply of bytes. What they mean is the root's affair; `/api/turns` shows the
-//! turns of all hubs so.
+//! Questions of one hub to another, and their replies: bytes that this module does not read. The root's server defines them, for
+//! `/api/turns`, which lists the turns of all hubs, and for the handover of sessions.
 
 use super::{Cluster, HUB_SILENT};
 use crate::exchange::Delivery;
@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 pub type Replier = Arc<dyn Fn(&[u8]) -> BoxFuture<'static, Option<Vec<u8>>> + Send + Sync>;
 
 /// Replies that are being made. Further questions wait in the subscription.
-const MAX_REPLYING: usize = 64;
+const MAX_REPLYING: usize = 1_024;
 
 /// The longest question.
 const MAX_QUESTION_BYTES: usize = 4 * 1024;

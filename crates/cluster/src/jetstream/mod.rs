@@ -53,8 +53,21 @@ const START_DEADLINE: Duration = Duration::from_secs(15);
 /// Between two attempts at start: servers do not tell when they have elected a leader.
 const START_PAUSE: Duration = Duration::from_millis(200);
 
-/// The longest that a snapshot or a short-lived key is kept: a session lasts two hours at most.
-const MAX_AGE: Duration = Duration::from_secs(2 * 3_600);
+/// The longest that a short-lived key is kept: two hours is the longest life of one.
+const KEYS_FOR: Duration = Duration::from_secs(2 * 3_600);
+
+/// The longest that a snapshot is kept after it was written: more than the longest session (`session.max_minutes`, a day). Each has a
+/// time of its own besides.
+const SESSIONS_FOR: Duration = Duration::from_secs(25 * 3_600);
+
+/// How long nobody may answer for JetStream at start: a server that stops ends JetStream before its connections.
+const NOBODY_FOR: Duration = Duration::from_secs(2);
+
+/// Key of the record in [`JOBS`] by which a hub checks its sealing key. It does not expire, and names no job.
+const KEY_CHECK: &str = "sealing-key-check";
+
+/// Reads of that record while other hubs write it first.
+const KEY_CHECKS: usize = 4;
 
 /// Time in which the server's refusal of a permission arrives, as in `link`.
 const REFUSAL: Duration = Duration::from_millis(200);
@@ -118,7 +131,7 @@ impl JetStream {
     pub async fn open(config: &ClusterConfig, audio_bytes: u64) -> Result<Self, ClusterError> {
         const ROLE: &str = "hub with cluster.jetstream";
         let key = config.sealing_key()?;
-        let link = Link::connect(config, ROLE).await?;
+        let link = Link::connect(config, ROLE, "JetStream").await?;
         let shared = Arc::new(Shared { link, key });
         let opened = Self {
             sessions: Bucket::new(&shared, SESSIONS),
@@ -132,18 +145,28 @@ impl JetStream {
             for (stream, mib, settings) in streams(config.replicas, audio_bytes) {
                 opened.make(config, &stream, mib, &settings).await?;
             }
+            opened.check_key(config).await?;
             opened.try_out(config).await?;
             // A refusal of what has no reply arrives behind it.
             let _ = opened.shared.link.client().flush().await;
             sleep(REFUSAL).await;
             Ok(())
         };
-        tokio::select! {
+        let done = tokio::select! {
             // A request without a permission gets no reply.
             message = opened.shared.link.refusal() => Err(ClusterError::Permission { role: ROLE, message }),
             done = work => done,
+        };
+        match done {
+            Ok(()) => {
+                tracing::info!(replicas = config.replicas, "sharing sessions, keys and jobs through JetStream");
+                Ok(opened)
+            }
+            Err(error) => {
+                opened.leave().await;
+                Err(error)
+            }
         }
-        .map(|()| opened)
     }
 
     /// Snapshots of sessions.
@@ -190,8 +213,13 @@ impl JetStream {
             };
             match request("UPDATE").await {
                 Err(ApiError::Said(Said { err_code: code::NO_STREAM, .. })) => match request("CREATE").await {
-                    // Another hub was quicker, with other settings.
-                    Err(ApiError::Said(Said { err_code: code::OTHER_SETTINGS, .. })) => request("UPDATE").await,
+                    // Another hub was quicker: with other settings, or with these, for which JetStream asks for room again.
+                    Err(ApiError::Said(said)) if said.err_code == code::OTHER_SETTINGS || said.is_full() => {
+                        match request("UPDATE").await {
+                            Err(ApiError::Said(Said { err_code: code::NO_STREAM, .. })) => Err(ApiError::Said(said)),
+                            updated => updated,
+                        }
+                    }
                     made => made,
                 },
                 updated => updated,
@@ -208,24 +236,45 @@ impl JetStream {
             ApiError::Silent(_) => ClusterError::Silent { servers, message },
             ApiError::Said(said) => match said.err_code {
                 code::NOT_ENABLED | code::NOT_ENABLED_FOR_ACCOUNT => ClusterError::NoJetStream { servers, message },
-                code::NO_REPLICAS | code::NO_PEERS => {
-                    ClusterError::Replicas { replicas: config.replicas, name, message }
-                }
+                code::NO_REPLICAS => ClusterError::Replicas { replicas: config.replicas, name, message },
+                // A server may be down.
+                code::NO_PEERS => ClusterError::Placement { replicas: config.replicas, name, message },
                 _ if said.is_full() => ClusterError::Storage { name, mib, message },
-                _ => ClusterError::Stream { name, message },
+                code::INVALID_SETTINGS | code::OTHER_SETTINGS | code::SUBJECTS_OVERLAP => {
+                    ClusterError::Stream { name, message }
+                }
+                _ => ClusterError::Refused { name, message },
             },
         }
+    }
+
+    /// Opens the record that the first hub has sealed, or is the first: of several first hubs, one creates it, and the others
+    /// open it.
+    async fn check_key(&self, config: &ClusterConfig) -> Result<(), ClusterError> {
+        let mut checked = Err(RecordError::Conflict);
+        for _ in 0..KEY_CHECKS {
+            checked = match patiently(|| self.jobs.get(KEY_CHECK)).await {
+                Ok(Some(_)) => Ok(()),
+                Ok(None) => patiently(|| self.jobs.create(KEY_CHECK, b"antiphon", None)).await.map(drop),
+                Err(error) => Err(error),
+            };
+            if checked != Err(RecordError::Conflict) {
+                break;
+            }
+        }
+        checked.map_err(|error| match error {
+            RecordError::Sealed(error) => {
+                ClusterError::OtherSealingKey { file: config.sealing_key.clone(), message: error.to_string() }
+            }
+            other => unusable(config, JOBS, other),
+        })
     }
 
     /// Does once what a hub does later, so that a missing permission is known now.
     async fn try_out(&self, config: &ClusterConfig) -> Result<(), ClusterError> {
         let probe = format!("probe-{:016x}", rand::random::<u64>());
         let kept = Some(Duration::from_secs(60));
-        let failed = |name: &str, error: RecordError| match error {
-            RecordError::Away(message) => ClusterError::Silent { servers: config.shown_servers(), message },
-            RecordError::Full(message) => ClusterError::Storage { name: name.into(), mib: 0, message },
-            other => ClusterError::Stream { name: name.into(), message: other.to_string() },
-        };
+        let failed = |name: &str, error: RecordError| unusable(config, name, error);
         for bucket in [&self.sessions, &self.keys, &self.jobs] {
             let tried = async {
                 let revision = patiently(|| bucket.put(&probe, b"probe", kept)).await?;
@@ -244,6 +293,15 @@ impl JetStream {
             .await
             .map_err(|error| self.at_start(config, queue::STREAM, 0, error))?;
         self.queue.try_out().await.map_err(|error| failed(queue::STREAM, error))
+    }
+}
+
+/// Why a bucket or a stream cannot be used at start.
+fn unusable(config: &ClusterConfig, name: &str, error: RecordError) -> ClusterError {
+    match error {
+        RecordError::Away(message) => ClusterError::Silent { servers: config.shown_servers(), message },
+        RecordError::Full(message) => ClusterError::Full { name: name.into(), message },
+        other => ClusterError::Refused { name: name.into(), message: other.to_string() },
     }
 }
 
@@ -273,8 +331,8 @@ fn streams(replicas: usize, audio_bytes: u64) -> Vec<(String, u64, Value)> {
         "duplicate_window": Duration::from_secs(120).as_nanos() as u64,
     });
     vec![
-        bucket(SESSIONS, 1_024, MAX_AGE),
-        bucket(KEYS, 64, MAX_AGE),
+        bucket(SESSIONS, 1_024, SESSIONS_FOR),
+        bucket(KEYS, 64, KEYS_FOR),
         bucket(JOBS, 256, Duration::ZERO),
         (format!("OBJ_{AUDIO}"), audio_bytes / MIB, audio),
         (queue::STREAM.to_owned(), 16, queue),
@@ -308,12 +366,18 @@ pub(crate) fn published() -> Vec<String> {
 
 /// Tries again while JetStream has no leader.
 async fn settled<F: Future<Output = Result<(), ApiError>>>(work: impl Fn() -> F) -> Result<(), ApiError> {
-    let until = Instant::now() + START_DEADLINE;
+    let begun = Instant::now();
     loop {
-        match work().await {
-            Err(error) if error.is_passing() && Instant::now() < until => sleep(START_PAUSE).await,
-            done => return done,
+        let done = work().await;
+        let patience = match &done {
+            Err(ApiError::Nobody) => NOBODY_FOR,
+            Err(error) if error.is_passing() => START_DEADLINE,
+            _ => return done,
+        };
+        if begun.elapsed() >= patience {
+            return done;
         }
+        sleep(START_PAUSE).await;
     }
 }
 
@@ -332,6 +396,8 @@ async fn patiently<T, F: Future<Output = Result<T, RecordError>>>(work: impl Fn(
 mod code {
     pub(super) const NO_STREAM: u64 = 10_059;
     pub(super) const NO_PEERS: u64 = 10_005;
+    pub(super) const INVALID_SETTINGS: u64 = 10_052;
+    pub(super) const SUBJECTS_OVERLAP: u64 = 10_065;
     pub(super) const UNAVAILABLE: u64 = 10_008;
     pub(super) const NO_MESSAGE: u64 = 10_037;
     pub(super) const NOT_ENABLED_FOR_ACCOUNT: u64 = 10_039;

@@ -112,7 +112,7 @@ pub async fn serve(
         () = warm(&stages) => {}
         () = stop.cancelled() => return Err(ClusterError::Interrupted),
     }
-    let link = Link::connect(config, ROLE).await?;
+    let link = Link::connect(config, ROLE, "hubs").await?;
     let id = format!("{:016x}", rand::random::<u64>());
     let subjects = vec![subject::any_advert(), subject::open(&id), subject::inbound_of(&id)];
     let mut subscribers = link.subscribe(ROLE, subjects).await?.into_iter();
@@ -219,7 +219,7 @@ impl Reporter {
 /// # Errors
 /// Why not: see [`ClusterError`].
 pub async fn check(config: &ClusterConfig) -> Result<(), ClusterError> {
-    Link::connect(config, "worker").await?.close().await;
+    Link::connect(config, "worker", "a check at start").await?.close().await;
     Ok(())
 }
 

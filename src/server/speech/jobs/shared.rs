@@ -490,6 +490,7 @@ impl Shared {
     /// Takes the job of the queue, if there is still something to do.
     async fn claim(&self, task: Task) -> Result<Option<(Claim, SpeechSpec)>, RecordError> {
         let (id, attempt) = (task.id.clone(), format!("{:016x}", rand::random::<u64>()));
+        let mut is_taken_over;
         let (stored, revision) = loop {
             let record = match self.jetstream.jobs().get(&id).await {
                 Ok(Some(record)) => record,
@@ -516,6 +517,8 @@ impl Shared {
                 task.done().await?;
                 return Ok(None);
             }
+            // A hub that gives a job back removes its attempt.
+            is_taken_over = stored.attempt.is_some();
             (stored.status, stored.attempt) = (Status::Running.name().into(), Some(attempt.clone()));
             stored.started = stored.started.or_else(|| Some(now()));
             match self.jetstream.jobs().update(&id, &stored.bytes(), record.revision, Some(UNFINISHED_FOR)).await {
@@ -525,6 +528,10 @@ impl Shared {
                 Err(error) => return Err(error),
             }
         };
+        if is_taken_over {
+            let (n_done, n_chunks) = (stored.n_done, stored.n_chunks);
+            tracing::info!(job = id, n_done, n_chunks, "a job is taken over from another hub");
+        }
         let cancel = CancellationToken::new();
         {
             let mut index = self.index();
