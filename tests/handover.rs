@@ -70,10 +70,14 @@ impl Site {
     }
 
     async fn hub_with(&self, config: Config, engines: &Engines) -> Member {
+        self.hub_with_keys(config, engines, Keys::default()).await
+    }
+
+    async fn hub_with_keys(&self, config: Config, engines: &Engines, keys: Keys) -> Member {
         let manager = Arc::new(EngineManager::new(&config).expect("the registry is right"));
         manager.join(Membership::join(&config).await.expect("it joins"));
         let (metrics, manager_part) = (Metrics::new(), Some((manager.clone(), Vec::new())));
-        let (engines, keys) = (engines.clone(), Keys::default());
+        let engines = engines.clone();
         let hub = Hub::serve(Parts { config, engines, metrics, keys, tls: None, manager: manager_part }).await;
         Member { hub, manager }
     }
@@ -801,4 +805,266 @@ async fn conversations_go_on_where_jetstream_is_full_and_the_metrics_say_so() {
     stored(0.0).await;
     client.assert_once();
     one.stop().await;
+}
+
+/// What is stored of a session, as its owner had it at that time and as if that hub were gone.
+fn orphaned(record: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8(record.to_vec()).expect("text");
+    let (head, state) = text.split_once('\n').expect("a head");
+    let mut head: Value = serde_json::from_str(head).expect("JSON");
+    head["hub"] = "00".into();
+    format!("{head}\n{state}").into_bytes()
+}
+
+#[tokio::test]
+async fn a_client_that_has_not_received_the_checkpoint_gets_what_is_missing() {
+    let site = Site::start().await;
+    let (engines, llm) = fakes([], ["The first.", "The second."]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let mut client = Client::open(&one.hub, "").await;
+    client.ask("One?").await;
+    client.until("response.done").await;
+    client.until("antiphon.session.checkpoint").await;
+    let (store, key) = (site.store().await, record_of(&client.key));
+    // The last three messages were on their way when the hub died.
+    let got = client.got.len();
+    one.manager.membership().expect("joined").leave().await;
+    let record = stored(&store, &key).await;
+    store.sessions().put(&key, &orphaned(&record), None).await.expect("written");
+    let lost = client.got.split_off(got - 3);
+    client.checkpoints.retain(|(number, _)| *number <= got - 3);
+    assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
+    for message in lost {
+        assert_eq!(client.take().await, Ok(&message));
+    }
+    client.ask("Two?").await;
+    client.until("response.done").await;
+    client.assert_once();
+    assert_eq!(read_by_model(&llm), ["One?", "The first.", "Two?"]);
+    two.stop().await;
+    one.hub.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_asked_for_twice_at_one_hub_has_one_owner_and_can_be_resumed_again() {
+    let site = Site::start().await;
+    let (engines, _) = fakes([], ["Here."; 8]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let mut client = Client::open(&one.hub, "").await;
+    client.ask("One?").await;
+    client.until("response.done").await;
+    client.until("antiphon.session.checkpoint").await;
+    let query = format!("?resume={}&after={}", client.key, client.got.len());
+    let attempts = futures_util::future::join_all((0..4).map(|_| two.hub.open(&query))).await;
+    assert!(attempts.iter().any(Result::is_ok));
+    drop(attempts);
+    let back = async {
+        loop {
+            match client.resume(&two.hub).await {
+                Ok(back) => return back,
+                // It is being taken.
+                Err(503) => tokio::time::sleep(Duration::from_millis(50)).await,
+                Err(other) => panic!("{other}"),
+            }
+        }
+    };
+    assert_eq!(timeout(PATIENCE, back).await, Ok(Back::Exactly));
+    client.ask("Two?").await;
+    client.until("response.done").await;
+    client.assert_once();
+    let metrics = reqwest::get(format!("http://{}/metrics", two.hub.address)).await.expect("an answer");
+    let metrics = metrics.text().await.expect("text");
+    assert!(metrics.contains("antiphon_session_moves_total{kind=\"taken\"} 1\n"), "{metrics}");
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_outlives_its_short_lived_key_at_another_hub_too() {
+    const KEY: &str = "sk-antiphon-test-1";
+    let site = Site::start().await;
+    let (engines, _) = fakes([], ["Hi."; 4]);
+    let keys = || Keys::of(&[KEY]);
+    let one = site.hub_with_keys(site.config("one", "key"), &engines, keys()).await;
+    let two = site.hub_with_keys(site.config("two", "key"), &engines, keys()).await;
+    let made = reqwest::Client::new()
+        .post(format!("http://{}/v1/realtime/client_secrets", one.hub.address))
+        .bearer_auth(KEY)
+        .body(r#"{"expires_after":{"seconds":10}}"#);
+    let made: Value = made.send().await.expect("an answer").json().await.expect("JSON");
+    let guest = made["value"].as_str().expect("a key").to_owned();
+    let connect = async |hub: &Hub, query: &str, key: &str| {
+        let mut request = format!("ws://{}/v1/realtime{query}", hub.address).into_client_request().expect("a request");
+        request.headers_mut().insert("authorization", format!("Bearer {key}").parse().expect("a header"));
+        let (stream, _) = tokio_tungstenite::connect_async(request).await.expect("the upgrade is accepted");
+        Socket { stream, frames: Vec::new() }
+    };
+    let mut socket = connect(&one.hub, "?resume=1", &guest).await;
+    let notice = socket.until("antiphon.session.resumable").await.pop().expect("there");
+    socket.until("antiphon.session.checkpoint").await;
+    let back = format!("?resume={}&after=3", notice["key"].as_str().expect("a key"));
+    // Until the key has expired.
+    tokio::time::sleep(Duration::from_millis(10_500)).await;
+    assert_eq!(connect(&two.hub, "", &guest).await.next().await["error"]["code"], "invalid_api_key");
+    assert_eq!(connect(&two.hub, &back, "ek_other").await.next().await["error"]["code"], "invalid_api_key");
+    let mut socket = connect(&two.hub, &back, &guest).await;
+    assert_eq!(socket.next().await["type"], "antiphon.session.resumed");
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn a_store_that_went_back_to_an_earlier_owner_does_not_end_the_session() {
+    let site = Site::start().await;
+    let (engines, _) = fakes([], ["Here."; 4]);
+    let (one, two) = (site.hub("one", &engines).await, site.hub("two", &engines).await);
+    let mut client = Client::open(&one.hub, "").await;
+    let (store, key) = (site.store().await, record_of(&client.key));
+    let of_one = stored(&store, &key).await;
+    assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
+    client.ask("One?").await;
+    client.until("antiphon.session.checkpoint").await;
+    store.sessions().put(&key, &of_one, None).await.expect("written");
+    client.ask("Two?").await;
+    client.until("antiphon.session.checkpoint").await;
+    let written = async {
+        while stored(&store, &key).await == of_one {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, written).await.expect("its owner stores it again");
+    assert_eq!(client.resume(&one.hub).await, Ok(Back::Exactly));
+    client.ask("Three?").await;
+    client.until("response.done").await;
+    client.assert_once();
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_that_only_listens_need_not_send_minutes_again() {
+    let site = Site::start().await;
+    let (engines, _) = fakes([], []);
+    let one = site.hub("one", &engines).await;
+    let mut client = Client::open(&one.hub, "&audio=pcm16").await;
+    client.speak(&quiet(11_000)).await;
+    let checkpoint = client.until("antiphon.session.checkpoint").await;
+    assert!(checkpoint["received"].as_u64().is_some_and(|n| n >= 500), "{checkpoint}");
+    one.stop().await;
+}
+
+/// A way to a NATS server that can stand still: nothing comes through, and no end of a connection is seen.
+struct Line {
+    url: String,
+    is_still: tokio::sync::watch::Sender<bool>,
+    /// The same of what the server sends.
+    is_still_back: tokio::sync::watch::Sender<bool>,
+    _relay: tokio::task::JoinSet<()>,
+}
+
+impl Line {
+    async fn to(port: u16) -> Self {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("nats://{}", listener.local_addr().expect("bound"));
+        let (is_still, still) = tokio::sync::watch::channel(false);
+        let (is_still_back, still_back) = tokio::sync::watch::channel(false);
+        let mut relay = tokio::task::JoinSet::new();
+        relay.spawn(async move {
+            let mut pipes = tokio::task::JoinSet::new();
+            loop {
+                let (near, _) = listener.accept().await.expect("accepted");
+                let far = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("nats-server listens");
+                let ((near_read, near_write), (far_read, far_write)) = (near.into_split(), far.into_split());
+                let there = (near_read, far_write, None);
+                let back = (far_read, near_write, Some(still_back.clone()));
+                for (mut from, mut to, mut still_back) in [there, back] {
+                    let mut still = still.clone();
+                    pipes.spawn(async move {
+                        let mut bytes = vec![0; 64 << 10];
+                        while let Ok(n @ 1..) = from.read(&mut bytes).await {
+                            let _ = still.wait_for(|is_still| !is_still).await;
+                            if let Some(still_back) = &mut still_back {
+                                let _ = still_back.wait_for(|is_still| !is_still).await;
+                            }
+                            if to.write_all(&bytes[..n]).await.is_err() {
+                                return;
+                            }
+                        }
+                    });
+                }
+            }
+        });
+        Self { url, is_still, is_still_back, _relay: relay }
+    }
+}
+
+#[tokio::test]
+async fn a_hub_that_was_cut_off_does_not_act_in_a_session_that_another_hub_has_taken() {
+    let site = Site::start().await;
+    let (engines, llm) = fakes([], ["Here.", "Are you there?", "Yes."]);
+    let line = Line::to(site.server.port()).await;
+    let mut config = site.config("one", "key");
+    config.cluster.servers = vec![line.url.clone()];
+    let (one, two) = (site.hub_with(config, &engines).await, site.hub("two", &engines).await);
+    let mut client = Client::open(&one.hub, "").await;
+    let detection = json!({"type": "server_vad", "idle_timeout_ms": 5_000});
+    let session = json!({"type": "realtime", "audio": {"input": {"turn_detection": detection}}});
+    client.say(Message::text(json!({"type": "session.update", "session": session}).to_string())).await;
+    client.ask("Hello?").await;
+    client.until("response.done").await;
+    client.until("antiphon.session.checkpoint").await;
+    line.is_still.send_replace(true);
+    let old = std::mem::replace(&mut client.socket, two.hub.open("").await.expect("another"));
+    assert!(client.resume(&two.hub).await.is_ok(), "the second hub waits until the first one has stopped acting");
+    let n_asked = llm.requests().len();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    line.is_still.send_replace(false);
+    let mut old = old;
+    let closed = async {
+        loop {
+            match old.stream.next().await {
+                Some(Ok(Message::Close(frame))) => return frame.map(|frame| u16::from(frame.code)),
+                Some(Ok(Message::Text(text))) => assert!(!text.contains("\"response."), "the first hub acts: {text}"),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => return None,
+            }
+        }
+    };
+    assert_eq!(timeout(PATIENCE, closed).await.expect("it ends"), Some(1001));
+    // The second hub's own prompt, and none of the first.
+    assert!(llm.requests().len() <= n_asked + 1, "{:?}", llm.requests());
+    client.assert_once();
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn a_first_state_whose_reply_was_lost_is_not_lost() {
+    let site = Site::start().await;
+    let (engines, _) = fakes([], ["Here."; 4]);
+    let line = Line::to(site.server.port()).await;
+    let mut config = site.config("one", "key");
+    config.cluster.servers = vec![line.url.clone()];
+    let (one, two) = (site.hub_with(config, &engines).await, site.hub("two", &engines).await);
+    // The state arrives, and its reply does not: what the hub is sent stands still.
+    line.is_still_back.send_replace(true);
+    let mut client = Client::open(&one.hub, "").await;
+    let (store, key) = (site.store().await, record_of(&client.key));
+    let first = stored(&store, &key).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    line.is_still_back.send_replace(false);
+    client.ask("One?").await;
+    client.until("response.done").await;
+    client.until("antiphon.session.checkpoint").await;
+    let written = async {
+        while stored(&store, &key).await == first {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(PATIENCE, written).await.expect("its owner stores it again");
+    assert_eq!(client.resume(&two.hub).await, Ok(Back::Exactly));
+    client.assert_once();
+    one.stop().await;
+    two.stop().await;
 }

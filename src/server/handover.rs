@@ -313,7 +313,15 @@ impl Handover {
         let Some(live) = self.live.get(&key).map(|live| live.clone()) else { return };
         let (mut moved, mut is_gone) = (live.moved.subscribe(), live.is_gone.subscribe());
         live.is_asked_for.store(true, Ordering::Relaxed);
-        live.leave.send_replace(Leave::Now);
+        // One that is suspended may be another hub's already: nothing happens in it any more.
+        let acts = live.leave.send_if_modified(|leave| {
+            let acts = *leave != Leave::Suspended;
+            *leave = if acts { Leave::Now } else { *leave };
+            acts
+        });
+        if !acts {
+            live.moved.send_replace(Some(Moved::Elsewhere));
+        }
         let handed = moved.wait_for(Option::is_some);
         if timeout(MOVE_WITHIN, handed).await.is_err() {
             // The other hub goes on from the last checkpoint.
@@ -334,7 +342,7 @@ impl Handover {
         let mut seen = look().await?;
         if seen.is_none() {
             // One that has just begun is not stored yet; its hub stores it now, if there is one.
-            self.sessions.ask_all_for(&super::hubs::release(&key), ASK_AGAIN).await;
+            self.sessions.ask_all_for(&super::hubs::release(&key), 2 * MOVE_WITHIN).await;
             seen = look().await?;
         }
         let seen = seen.ok_or(NotTaken::Unknown)?;
@@ -553,16 +561,19 @@ impl Keeper {
             };
             let is_final = checkpoint.is_final;
             self.has_left |= is_final;
-            let began = Instant::now();
+            // A long conversation takes milliseconds, which other sessions' audio must not wait for.
             let written = tokio::task::spawn_blocking(move || {
+                let began = Instant::now();
                 let state = checkpoint.snapshot.to_bytes();
+                checkpoint.took(began.elapsed());
                 (checkpoint, state)
             });
             let Ok((checkpoint, state)) = written.await else { break };
-            checkpoint.took(began.elapsed());
             if !self.store(&state, is_final).await {
                 break;
             }
+            // The session may write the next one.
+            drop(checkpoint);
             if is_final {
                 count(&self.handover.counters.released);
                 self.live.moved.send_replace(Some(self.reason()));

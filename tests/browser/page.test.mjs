@@ -148,6 +148,19 @@ test('a full hub says so before it asks for the microphone', async (t) => {
   await close();
 });
 
+test('a microphone that speaks for long keeps its connection and its session', async (t) => {
+  const { page, close } = await openPage(t, { url: HUB_URL, microphone: storyMic });
+  await page.click('#talk');
+  await until(page, 'an answer', (hub) => hub.captions.some((c) => c.role === 'assistant' && c.playedMs > 300));
+  // Longer than a connection is kept on which nothing leaves.
+  for (const since = Date.now(); Date.now() - since < 10_000; await page.waitForTimeout(250)) {
+    assert.equal((await hooks(page)).link, 'live');
+  }
+  assert.equal(await page.locator('#notice').count(), 0);
+  assert.equal((await hooks(page)).captions.filter((c) => c.id.startsWith('past/')).length, 0, 'it is the same session');
+  await close();
+});
+
 test('a lost connection is told and taken up where it broke off, the answer too', async (t) => {
   const cable = new Cable(HUB_URL);
   await cable.plug();

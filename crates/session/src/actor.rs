@@ -429,7 +429,7 @@ impl Actor {
         let now = self.now();
         let at = |timestamp: Timestamp| self.clock + timestamp.since_start();
         let stall = self.ingress.is_listening().then(|| at(self.last_audio) + self.silence() + STALL_MARGIN);
-        let hold = self.dialog.next_deadline().map(at);
+        let hold = self.dialog.next_deadline().filter(|_| !self.is_client_elsewhere()).map(at);
         let frame = self.egress.is_attached().then(|| self.playback.next_due(&self.dialog, now)).flatten().map(at);
         let stuck = self.egress.stuck_since().map(|since| since + STUCK);
         let settled = self.timeline.next_due(&self.dialog).map(at);
@@ -459,7 +459,8 @@ impl Actor {
         {
             self.edge(edge);
         }
-        if self.dialog.next_deadline().is_some_and(|due| now >= due) {
+        // Where the client is elsewhere, the next hub does what is due.
+        if !self.is_client_elsewhere() && self.dialog.next_deadline().is_some_and(|due| now >= due) {
             self.step(Event::Tick { position: self.ingress.position() });
         }
         self.release_frames();

@@ -203,7 +203,12 @@ impl SharedSessions {
         };
         let mut owned = Owned { key: key.into(), head, revision: 0 };
         let value = self.value(&mut owned, state, ttl).await?;
-        owned.revision = self.jetstream.sessions().create(key, &value, Some(ttl)).await?;
+        match self.jetstream.sessions().create(key, &value, Some(ttl)).await {
+            Ok(revision) => owned.revision = revision,
+            // An attempt whose reply was lost has created it.
+            Err(RecordError::Conflict) => self.write(&mut owned, &value, ttl).await?,
+            Err(error) => return Err(error.into()),
+        }
         log(&owned, "stored");
         Ok(owned)
     }
