@@ -576,7 +576,7 @@ async fn what_cannot_be_resumed_is_answered_once_and_clearly() {
         store.sessions().put(&key, format!("{head}\n{state}").as_bytes(), None).await.expect("written");
         assert_eq!(client.resume(&two.hub).await, expect, "{head}");
     }
-    // The owner has noticed none of it.
+    // The owner is not affected.
     assert_eq!(client.resume(&one.hub).await, Ok(Back::Exactly));
     client.ask("Two?").await;
     client.until("response.done").await;

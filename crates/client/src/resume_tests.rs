@@ -75,7 +75,7 @@ async fn what_is_sent_while_the_connection_is_away_waits_for_it() {
     let (mut connection, peer) = open(&hub).await;
     say(&mut connection, 1..=3).await;
     drop(peer);
-    // The loss is noticed, then nobody is there.
+    // The loss is noticed, then no hub is there.
     let noticed = tokio::time::timeout(Duration::from_millis(100), connection.receiver.next()).await;
     assert!(noticed.is_err() && connection.receiver.is_away());
     say(&mut connection, 4..=500).await;

@@ -219,7 +219,7 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Whether it stays until somebody changes a setting, of this process or of the NATS servers: starting again does not help.
+    /// Whether it lasts until a setting of this process or of the NATS servers is changed: a restart does not help.
     /// Servers that are away, leaders that are elected, a stream that is full and credentials that the servers do not know yet
     /// may pass.
     #[must_use]

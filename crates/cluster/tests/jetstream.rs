@@ -122,7 +122,7 @@ async fn an_object_is_read_as_it_was_written_or_not_at_all() {
     let rest: Vec<_> = reader.collect().await;
     assert_eq!(rest.last().unwrap(), &Err(RecordError::Missing));
     assert_eq!(two.audio().get("job/1").await, Ok(None));
-    // What nobody finished is not there.
+    // An unfinished object is not listed.
     let mut writer = one.audio().write("job/2", None);
     writer.push(&[7; 300_000]).await.unwrap();
     assert_eq!(two.audio().get("job/2").await, Ok(None));

@@ -1,8 +1,8 @@
 //! The session object in a snapshot: every setting, those that no client is shown included.
 //!
 //! `session` writes it into the snapshot of a session and reads it back on another hub. It is the wire's session object, which
-//! a client may send back as an update, beside what the wire does not carry. It holds the keys of remote servers: whoever
-//! stores it encrypts it.
+//! a client may send back as an update, beside what the wire does not carry. It holds the keys of remote servers: the
+//! code that stores it must encrypt it.
 
 use super::client_event::{ClientEvent, parse};
 use super::error::WireError;

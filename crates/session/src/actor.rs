@@ -183,7 +183,7 @@ impl Actor {
             .map_err(|error| SnapshotError::Unreadable(error.param.unwrap_or(error.message)))?;
         let id = session.id.clone();
         let wall_now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        // The session's clock goes on while nobody serves it. Clocks of two machines differ, and it never goes back.
+        // The session's clock goes on while no hub serves it. Clocks of two machines differ, and it never goes back.
         let elapsed = at.since_start().saturating_add(wall_now.saturating_sub(wall)).min(wall_now);
         let clock = Instant::now().checked_sub(elapsed).unwrap_or_else(Instant::now);
         let (dialog, ids) = (snapshot.dialog.with_servers(&remote::declared(&session.tools)), snapshot.ids);

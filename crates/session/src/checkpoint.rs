@@ -2,7 +2,7 @@
 //!
 //! The server gives a [`Keeping`] to each session that other hubs may resume; the actor hands it [`Checkpoint`]s, one at a time,
 //! and announces each to the client. When the session is asked to leave, the last one is final, and nothing happens in the
-//! session after it. This module stores nothing and waits for nobody.
+//! session after it. This module stores nothing and never waits.
 
 use super::Snapshot;
 use super::actor::Actor;
@@ -203,7 +203,7 @@ impl Actor {
         self.tell(&SessionNotice::Checkpoint { received: self.n_received });
         let Some(snapshot) = self.snapshot() else { return false };
         let Some(keeping) = &mut self.keeping else { return false };
-        // Full or closed: nobody stores it, and the next one is as good.
+        // Full or closed: it is not stored, and the next one replaces it.
         let cost = Arc::new(AtomicU64::new(1 + began.elapsed().as_micros() as u64));
         let request =
             StorageRequest::Store(Box::new(Checkpoint { snapshot, is_final, cost: cost.clone(), _turn: turn }));

@@ -2,7 +2,7 @@
 //!
 //! The actor writes one at the end of each turn and when the session moves to another hub ([`super::checkpoint`]); `server`
 //! stores its bytes and gives them to [`Setup::resume`] on the hub that the client comes back to. JSON, since a newer build
-//! must read an older one's. It holds what was said and the keys of remote servers: whoever stores it encrypts it. This module
+//! must read an older one's. It holds what was said and the keys of remote servers: it must be stored encrypted. This module
 //! reads no clock and stores nothing.
 
 use super::actor::Actor;

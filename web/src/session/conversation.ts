@@ -28,7 +28,7 @@ import { UserAudio } from './user_audio';
 
 /** Polling interval of a hub that is loading its engines. */
 const LOADING_POLL_MS = 700;
-/** The user is told of a lost connection after this time: a handover from hub to hub is shorter. */
+/** A lost connection is shown to the user after this time: a handover from hub to hub is shorter. */
 const SHOW_LOSS_AFTER_MS = 1_000;
 /** Checkpoints that a session may go back to. */
 const MAX_CHECKPOINTS = 2;

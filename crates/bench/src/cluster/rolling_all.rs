@@ -1,5 +1,5 @@
 //! Restarts of everything under conversations: each hub, then each worker, then each of three NATS servers, which keep three copies
-//! of each record. Hubs and workers are told to end (SIGTERM) and started again; NATS servers are drained (lame-duck mode) or
+//! of each record. Hubs and workers get SIGTERM and are started again; NATS servers are drained (lame-duck mode) or
 //! killed. No response may fail and no session may end.
 
 use super::rolling::Restarts;

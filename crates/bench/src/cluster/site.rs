@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 /// How long a hub that stops waits for its sessions to go: half of it for moments at which nobody speaks.
 pub(super) const DRAIN_S: u16 = 10;
 
-/// Gaps beyond this are told one by one.
+/// Longer gaps are reported one by one.
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Timeout for a complete response, with the time in which its session may be away.

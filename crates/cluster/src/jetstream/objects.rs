@@ -126,7 +126,7 @@ impl Objects {
     /// See [`RecordError`].
     pub async fn remove(&self, name: &str) -> Result<(), RecordError> {
         let info = self.info(name).await?;
-        // The description first: then nobody begins to read what is about to go.
+        // The description first: then no reader begins an object that is being removed.
         purge(&self.shared, &subject_of_info(name)).await?;
         if let Some(info) = info {
             purge(&self.shared, &subject_of_pieces(&info.nuid)).await?;
@@ -163,7 +163,7 @@ impl Objects {
     }
 }
 
-/// An object that is being written. Dropping it without [`finish`](Self::finish) leaves pieces that nobody reads until their
+/// An object that is being written. Dropping it without [`finish`](Self::finish) leaves pieces that are not read until their
 /// time to live ends; [`abandon`](Self::abandon) removes them.
 pub struct ObjectWriter {
     shared: Arc<Shared>,

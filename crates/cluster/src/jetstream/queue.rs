@@ -111,7 +111,7 @@ impl Queue {
     pub(super) async fn try_out(&self) -> Result<(), RecordError> {
         let probe = "probe";
         self.push(probe).await?;
-        // Whoever gets it drops it: there is no such job.
+        // A peer that receives it drops it: there is no such job.
         let to = format!("$JS.ACK.{STREAM}.probe");
         self.shared.link.client().publish(to, "".into()).await.map_err(|error| RecordError::Away(error.to_string()))?;
         if let Some(task) = self.pull_within(Duration::from_millis(100)).await? {

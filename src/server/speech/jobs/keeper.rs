@@ -1,4 +1,4 @@
-//! What routes and workers do with jobs, whoever keeps them: this hub's [`Store`], or all hubs of the cluster ([`Shared`]).
+//! What routes and workers do with jobs, in either store: this hub's [`Store`], or all hubs of the cluster ([`Shared`]).
 //!
 //! [`Shared`]: super::shared::Shared
 
@@ -231,7 +231,7 @@ impl Held {
         }
     }
 
-    /// It was removed: nobody needs to do it.
+    /// It was removed: it need not be done.
     pub(super) async fn forget(&self) {
         if let Self::Shared(claim) = self {
             claim.confirm().await;

@@ -304,7 +304,7 @@ impl Shared {
             Ok(changes) => changes,
             Err(error) => return error,
         };
-        // What was removed meanwhile is not told any more.
+        // What was removed meanwhile is not listed any more.
         self.index().records.clear();
         while let Some(change) = changes.next().await {
             let change = match change {
@@ -315,7 +315,7 @@ impl Shared {
                 None => None,
                 Some(Ok(bytes)) => match Stored::read(&bytes) {
                     Ok(stored) => Some(stored),
-                    // Said where somebody asks for it.
+                    // Reported with the status of the job.
                     Err(_) => continue,
                 },
                 Some(Err(_)) => continue,
@@ -391,7 +391,7 @@ impl Shared {
             }
         };
         if let Err(error) = self.jetstream.queue().push(id).await {
-            // Should that fail too, the job is done, and whoever asks again with its idempotency key gets it.
+            // If that fails too, the job is done, and a request with the same idempotency key gets it.
             let _ = self.jetstream.jobs().remove(id, Some(revision)).await;
             self.discard(vec![request]);
             return Err(failed(&error));
@@ -617,7 +617,7 @@ impl Shared {
         }
     }
 
-    /// Removes objects that nobody needs, in the background; what stays goes with its time to live.
+    /// Removes objects that are no longer needed, in the background; what stays goes with its time to live.
     fn discard(&self, names: Vec<String>) {
         let audio = self.jetstream.audio().clone();
         self.tasks.spawn(async move {
@@ -835,7 +835,7 @@ impl Claim {
         self.task.release().await;
     }
 
-    /// Removes the job of the queue that nobody needs to do. Should it be lost, the next hub finds nothing to do.
+    /// Removes a job from the queue that need not be done. If the request is lost, the next hub finds nothing to do.
     pub(super) async fn confirm(&self) {
         if let Err(error) = self.task.done().await {
             tracing::debug!(%error, "the end of a job was not confirmed");
