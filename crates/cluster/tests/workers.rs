@@ -469,6 +469,22 @@ async fn a_worker_that_drains_finishes_what_it_has() {
     drop(stays);
 }
 
+/// A restart in place, as in a rolling update: what is asked meanwhile waits.
+#[tokio::test]
+async fn what_is_asked_while_the_only_worker_restarts_is_served_by_the_next_one() {
+    let server = NatsServer::start().await.expect("a server");
+    let stages = Stages::speaking(FakeTts::default());
+    let first = Worker::start(&server.url(), "first", stages.clone()).await.expect("it serves");
+    let hub = Hub::with(&server, &[Stage::Tts]).await;
+    first.stop().await.expect("in peace");
+    until(&hub, "it has left", |hub| hub.cluster.overview().workers.is_empty()).await;
+    let tasks = TaskTracker::new();
+    let speech = tasks.spawn(spoken(hub.cluster.tts().speak(request("Hi."))));
+    sleep(Duration::from_millis(300)).await;
+    let _next = Worker::start(&server.url(), "next", stages).await.expect("it serves");
+    assert!(!speech.await.expect("no panic").expect("it is spoken").is_empty());
+}
+
 #[tokio::test]
 async fn a_server_that_is_gone_for_a_moment_costs_no_sample() {
     let mut server = NatsServer::start().await.expect("a server");

@@ -25,9 +25,12 @@ pub(super) const MAX_ATTEMPTS: u32 = 2;
 /// How long the connection may be down before the workers count as away.
 pub(super) const AWAY_AFTER: Duration = Duration::from_secs(2);
 
-/// How long a request waits where all workers were heard a moment ago and are not there: their NATS server was restarted, and
-/// they move to another one.
-const RETURNS_WITHIN: Duration = Duration::from_secs(1);
+/// How long a request waits, from when no worker could be asked, where workers were there a moment ago: they are restarted, or
+/// their NATS server is and they move to another one. A conversation pauses for that long, rather than lose its turn.
+pub(super) const RETURNS_WITHIN: Duration = Duration::from_secs(2);
+
+/// The same where the hub's own engines can serve instead.
+pub(super) const RETURNS_WITHIN_BEFORE_FALLBACK: Duration = Duration::from_millis(200);
 
 /// The longest wait for a worker's answer whether it has room; a worker that is gone is noticed earlier.
 const OPEN_DEADLINE: Duration = Duration::from_millis(1_500);
@@ -79,7 +82,7 @@ impl Cluster {
     ) -> Result<Attempt, NotOpened> {
         let stage = request.stage();
         let (mut n_busy, mut n_gone, mut in_flight) = (0, 0, 0);
-        let (n_excepted, returns_by) = (except.len(), Instant::now() + RETURNS_WITHIN);
+        let (n_excepted, mut returns_by) = (except.len(), None);
         let mut changes = self.0.directory.changes();
         while n_busy < MAX_ASKED {
             changes.borrow_and_update();
@@ -90,6 +93,7 @@ impl Cluster {
             let wanted = Wanted { model, except, preferred };
             let Some(worker) = self.0.directory.pick(stage, &wanted) else {
                 let may_return = n_busy == 0 && self.0.directory.may_return();
+                let returns_by = *returns_by.get_or_insert_with(|| Instant::now() + self.0.returns_within);
                 if may_return && matches!(timeout_at(returns_by, changes.changed()).await, Ok(Ok(()))) {
                     except.truncate(n_excepted);
                     continue;

@@ -23,8 +23,8 @@ const GONE: Duration = Duration::from_millis(80);
 /// After a reconnect of the hub nobody is lost for this long: the workers reconnect, too.
 const AFTER_RECONNECT: Duration = Duration::from_millis(500);
 
-/// Time in which a worker that was lost may turn out to be there.
-const MAY_RETURN: Duration = Duration::from_secs(1);
+/// Time in which a worker that was lost, or left, may be there again: a restart takes that long.
+const MAY_RETURN: Duration = Duration::from_secs(2);
 
 /// Workers that a hub knows at most; beyond it adverts of further ones are dropped.
 const MAX_WORKERS: usize = 1_024;
@@ -37,7 +37,7 @@ pub(crate) struct Directory {
     workers: DashMap<String, Arc<Worker>>,
     lost: Mutex<VecDeque<LostWorker>>,
     /// Incarnations that have left: an advert that was under way does not bring them back.
-    left: Mutex<VecDeque<String>>,
+    left: Mutex<VecDeque<(String, Instant)>>,
     changed: watch::Sender<u64>,
 }
 
@@ -151,15 +151,19 @@ impl Directory {
     }
 
     fn leaves(&self, id: &str) {
-        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.left();
         if left.len() == MAX_LOST {
             left.pop_front();
         }
-        left.push_back(id.to_owned());
+        left.push_back((id.to_owned(), Instant::now()));
     }
 
     fn has_left(&self, id: &str) -> bool {
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|left| left == id)
+        self.left().iter().any(|(left, _)| left == id)
+    }
+
+    fn left(&self) -> MutexGuard<'_, VecDeque<(String, Instant)>> {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn add(&self, advert: &WorkerAdvert) -> Arc<Worker> {
@@ -273,10 +277,16 @@ impl Directory {
         self.all().into_iter().filter(|worker| worker.is_usable() && worker.stage(stage).is_some()).collect()
     }
 
-    /// Whether a worker that cannot be reached may be back in a moment: NATS has just said that nobody subscribes, or it was
-    /// lost within the last second.
+    /// Whether a worker may take requests in a moment: NATS has just said that nobody subscribes, it is new and not described
+    /// yet, it drains (what replaces it starts), or it left or was lost within the last two seconds.
     pub(crate) fn may_return(&self) -> bool {
-        self.all().iter().any(|worker| worker.state().missing_since.is_some())
+        let is_changing = |worker: &Arc<Worker>| {
+            let state = worker.state();
+            let is_new = worker.description.get().is_none() && state.refused.is_none();
+            is_new || state.missing_since.is_some() || state.advert.is_draining
+        };
+        self.all().iter().any(is_changing)
+            || self.left().iter().any(|(_, at)| at.elapsed() < MAY_RETURN)
             || self.lost().iter().any(|lost| lost.at.elapsed() < MAY_RETURN)
     }
 
